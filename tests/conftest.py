@@ -6,6 +6,8 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from vdnnsim.processes import collect_rarely
+
 # Derandomized, so that a red run stays red; no deadline and no complaint about slowness, for workers may share a core.
 settings.register_profile("gate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gate")
@@ -15,7 +17,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # As the command line does, for tests replay as well.
-gc.set_threshold(200_000, 50, 100)
+collect_rarely()
 
 
 def pytest_collection_finish() -> None:

@@ -2,13 +2,26 @@
 
 from collections.abc import Iterator
 from itertools import combinations
+from typing import Any
 
+import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 _TOUCHING = 4.0
 """Pixels by which boxes may lie over each other: they have room above and below their letters."""
+
+
+def refuse_overlaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no picture be written that has names or numbers over each other."""
+    write = Figure.savefig
+
+    def checked(figure: Figure, *args: Any, **options: Any) -> None:  # noqa: ANN401  # as matplotlib has them
+        assert not overlapping(figure)
+        write(figure, *args, **options)
+
+    monkeypatch.setattr(Figure, "savefig", checked)
 
 
 def overlapping(figure: Figure) -> list[tuple[str, str]]:

@@ -30,6 +30,7 @@ def answer(
         PolicyError: no policy has a plan.
     """
     result = run_scenario(scenario, tell)
+    tell("what is near, and what would fit")
     result = replace(result, nearby=nearby(scenario, result))
     if scenario.captured is None or any(row.fits for row in result.slowest):
         return result

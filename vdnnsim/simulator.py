@@ -129,10 +129,13 @@ class Simulator:
                 f"{policy.label}: {workload.graph.name} was recorded as a trace, which does not tell what lives when; "
                 "expected base(p), or a step with an execution trace"
             )
-        plans = self.ready(make_plans(policy, self.setting()), policy.label)
-        placements = _once(self.place, plans)
+        return self.placed(self.ready(make_plans(policy, self.setting()), policy.label))
+
+    def placed(self, plans: tuple[TrainingPlan, ...]) -> "Planned":
+        """Place plans that are ready."""
+        placements = once(self.place, plans)
         found = [each for each in placements if isinstance(each, Placement)]
-        return Planned(plans, placements, found if len(found) == len(plans) else _once(self.place_unlimited, plans))
+        return Planned(plans, placements, found if len(found) == len(plans) else once(self.place_unlimited, plans))
 
     def outcome(self, planned: "Planned", oracle: RunMetrics | None) -> tuple[PolicyResult, ...]:
         """Replay plans, and return what came of them on each GPU; without an oracle they are their own."""
@@ -160,13 +163,13 @@ class Simulator:
 
     def refusal(self, policy: Policy) -> DoesNotFit | None:
         """Plan one policy, and return what does not fit on the first GPU where something does not; replay nothing."""
-        placements = _once(self.place, self.completed(make_plans(policy, self.setting())))
+        placements = once(self.place, self.completed(make_plans(policy, self.setting())))
         return next((each for each in placements if isinstance(each, DoesNotFit)), None)
 
     def oracle(self) -> RunMetrics:
         """Return what base(p) would do on GPUs without a capacity: of several, the one that is done last."""
         plans = self.completed((Base().plan(self.setting()),) * self.gpus)
-        server_trace = self.replay(plans, _once(self.place_unlimited, plans))
+        server_trace = self.replay(plans, once(self.place_unlimited, plans))
         slowest = max(server_trace.gpus, key=lambda trace: trace.iteration_s)
         return measure(slowest, self.workload.batch_size)
 
@@ -180,7 +183,7 @@ class Simulator:
         Where one does not fit, none gets to its end; to know what it cost, the part before memory ran out is replayed.
         """
         ready = self.ready(plans, plans[0].policy)
-        placements = _once(self.place, ready)
+        placements = once(self.place, ready)
         refusals = [each for each in placements if isinstance(each, DoesNotFit)]
         if not refusals:
             return tuple(Trial(trace, trace.iteration_s) for trace in self.replay(ready, placements).gpus)
@@ -202,8 +205,8 @@ class Simulator:
         if len(plans) != self.gpus:
             raise PolicyError(f"{policy}: plans: found {len(plans)} plans, expected {self.gpus}, one for each GPU")
         ready = self.completed(plans)
-        _once(check_plan, ready)
-        _once(lambda plan: check_execution(plan, self.execution, self.pinned), ready)
+        once(check_plan, ready)
+        once(lambda plan: check_execution(plan, self.execution, self.pinned), ready)
         orders = [_exchanged(plan) for plan in ready]
         for gpu, order in enumerate(orders):
             if order != orders[0]:
@@ -216,8 +219,8 @@ class Simulator:
     def completed(self, plans: Sequence[TrainingPlan]) -> tuple[TrainingPlan, ...]:
         """Add to plans what no policy knows of: what PyTorch's libraries hold, and the exchange of gradients."""
         gradients = self.gradients
-        held = _once(with_cublas_workspaces, plans) if is_of_pytorch(self.limits.model) else tuple(plans)
-        return held if gradients is None else _once(lambda plan: aggregate_gradients(plan, gradients), held)
+        held = once(with_cublas_workspaces, plans) if is_of_pytorch(self.limits.model) else tuple(plans)
+        return held if gradients is None else once(lambda plan: aggregate_gradients(plan, gradients), held)
 
     def replay(self, plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]) -> ServerTrace:
         """Replay one iteration of plans that all have a placement."""
@@ -255,7 +258,7 @@ class Planned:
         return [each for each in self.placements if isinstance(each, DoesNotFit)]
 
 
-def _once(function: Callable[[TrainingPlan], Made], plans: Sequence[TrainingPlan]) -> tuple[Made, ...]:
+def once(function: Callable[[TrainingPlan], Made], plans: Sequence[TrainingPlan]) -> tuple[Made, ...]:
     """Apply a function to each plan, once to a plan that several GPUs share."""
     made = {key: function(plan) for key, plan in {id(plan): plan for plan in plans}.items()}
     return tuple(made[id(plan)] for plan in plans)

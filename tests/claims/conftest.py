@@ -38,8 +38,16 @@ def layrub_runs() -> LayrubRuns:
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """No processes of their own for readings and draws: each takes longer to begin than what is asked of it here."""
 
-    def answers(answer: Callable[[Question], Answer], questions: Iterable[Question]) -> list[Answer]:
+    def answers(answer: Callable[[Question], Answer], questions: Iterable[Question], _: object) -> list[Answer]:
         return [answer(each) for each in questions]
 
-    monkeypatch.setattr("vdnnsim.claims.readings.on_all_cores", answers)
+    monkeypatch.setattr("vdnnsim.claims.swap2018.readings.on_all_cores", answers)
     monkeypatch.setattr("vdnnsim.claims.vdnn2016.machines.on_all_cores", answers)
+
+
+@pytest.fixture
+def no_labels_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No picture of a report has names or numbers over each other."""
+    from tests.overlaps import refuse_overlaps
+
+    refuse_overlaps(monkeypatch)

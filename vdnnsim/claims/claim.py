@@ -1,6 +1,7 @@
 """A claim as its file states it: one expected number, or range, or text, and how to compute it."""
 
 from enum import Enum
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Final, Literal
@@ -13,7 +14,7 @@ from vdnnsim.messages import not_one_of
 
 PUBLIC: Final = "public2026"
 PAPERS: Final = ("vdnn2016", "swap2018", "layrub2018", PUBLIC)
-"""The papers whose claims are here, and what others measured, each in a YAML file of its name beside this module."""
+"""The papers whose claims are here, and what others measured, each in the folder of its name beside this module."""
 
 
 class Verdict(Enum):
@@ -28,9 +29,9 @@ NetworkBatch = tuple[str, int]
 
 
 def read_network(text: str) -> NetworkBatch:
-    """Return the network and the batch size of a text, as of `vgg16(256)`."""
+    """Return the network and the batch size of a text, as of `vgg16(256)`; 0 where it has none."""
     network, _, batch_size = text.rstrip(")").partition("(")
-    return network, int(batch_size)
+    return network, int(batch_size or 0)
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -113,5 +114,11 @@ def read_claims(paper: str) -> ClaimsFile:
     """
     if paper not in PAPERS:
         raise InputError(not_one_of(paper, PAPERS, "a paper whose claims are known"))
-    text = resources.files(__package__).joinpath(f"{paper}.yaml").read_bytes()
-    return msgspec.yaml.decode(text, type=ClaimsFile)
+    return _read(paper)
+
+
+@cache
+def _read(paper: str) -> ClaimsFile:
+    return msgspec.yaml.decode(
+        resources.files(__package__).joinpath(paper, "claims.yaml").read_bytes(), type=ClaimsFile
+    )

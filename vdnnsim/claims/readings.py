@@ -4,13 +4,11 @@ A reading is a choice that the text leaves open: an option of a policy, of the s
 metric. Its alternative is one option away; tables show which rows it moves.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from vdnnsim.claims.replays import on_all_cores
 from vdnnsim.claims.row import ClaimRow
-from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.report.csv_file import csv_text
 
@@ -58,21 +56,6 @@ class ReadingRows(Generic[Reading]):
         """Return the rows whose simulated value it moves as far as the table shows it."""
         pairs = zip(default, self.rows, strict=True)
         return tuple(ReadingEffect(a, b) for a, b in pairs if b is not None and a.simulated != b.simulated)
-
-
-def check_readings(
-    readings: Sequence[Reading], check: Callable[[Reading], tuple[ClaimRow | None, ...]]
-) -> tuple[ReadingRows[Reading], ...]:
-    """Check every claim under every reading, on all cores."""
-    return tuple(ReadingRows(*each) for each in zip(readings, on_all_cores(check, readings), strict=True))
-
-
-def row_if_accepted(check: Callable[[], ClaimRow]) -> ClaimRow | None:
-    """Check one claim; None where a policy refuses the reading."""
-    try:
-        return check()
-    except PolicyError:
-        return None
 
 
 def effects_csv(compared: Iterable[ReadingRows[Reading]], default: Sequence[ClaimRow]) -> str:

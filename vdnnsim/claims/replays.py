@@ -1,10 +1,7 @@
 """What the replays of all papers have: policies by the labels of their claims, and machines at another pace."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from multiprocessing import get_context
-from typing import TypeVar
 
 import msgspec
 
@@ -16,8 +13,6 @@ from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 
 Ranks = tuple[tuple[tuple[str, int], ...], ...]
 """By kernel the algorithms that none beats, each with its workspace, the fastest first."""
-Question = TypeVar("Question")
-Answer = TypeVar("Answer")
 
 
 def labelled_policy(label: str, types: PolicyTypes, options: Mapping[str, object]) -> Policy:
@@ -70,10 +65,3 @@ def stretched(server: Server, factor: float) -> Server:
     )
     overhead_s = server.cost_model["kernel_overhead_s"] * factor
     return replace(server, gpu=gpu, cost_model={**server.cost_model, "kernel_overhead_s": overhead_s})
-
-
-def on_all_cores(answer: Callable[[Question], Answer], questions: Iterable[Question]) -> list[Answer]:
-    """Answer questions side by side, in their order."""
-    # Fresh processes, for a fork copies the locks of threads that libraries may have started.
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        return list(pool.map(answer, questions))

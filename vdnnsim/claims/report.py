@@ -5,17 +5,20 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from vdnnsim.analysis.columns import Row
 from vdnnsim.claims.claim import ClaimsFile, Verdict
-from vdnnsim.claims.row import ClaimRow
+from vdnnsim.claims.row import ClaimCount, ClaimRow
 from vdnnsim.report import markdown
 from vdnnsim.report.chart import Chart
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.folder import Writer
 from vdnnsim.report.provenance import versions
-from vdnnsim.report.scale import Scale
+from vdnnsim.report.scale import Scale, percent
 
 
 def claims_writer(paper: str) -> Writer:
@@ -82,7 +85,43 @@ def manifest(file: ClaimsFile, profiles: Iterable[Path], **chance: int) -> str:
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
-def claims_table(rows: Sequence[ClaimRow]) -> str:
+def page(template: str, rows: Sequence[ClaimRow], **values: object) -> bytes:
+    """Return a page in Markdown, from a template in the folder of its paper.
+
+    Args:
+        template: its path from this folder: `vdnn2016/page.md.j2`.
+        rows: the checked numbers; the template has `claims` of them, the table, `reasons` and their `count`.
+        values: what else the template names.
+    """
+    told = [each for each in rows if each.reason]
+    text = (
+        _templates()
+        .get_template(template)
+        .render(
+            rows=rows,
+            count=ClaimCount.of(rows),
+            claims=_claims_table(rows),
+            reasons=[(each.id, _verdict(each.verdict), markdown.escape(each.reason)) for each in told],
+            **values,
+        )
+    )
+    return f"{text.strip()}\n".encode()
+
+
+@cache
+def _templates() -> Environment:
+    made = Environment(  # noqa: S701  # Markdown, which `markdown.escape` escapes
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters |= {"percent": percent, "escape": markdown.escape, "table": _table}
+    return made
+
+
+def _table(rows: Iterable[Sequence[str]], *header: str, left: int | None = None) -> str:
+    return markdown.table(header, rows, left)
+
+
+def _claims_table(rows: Sequence[ClaimRow]) -> str:
     """Return every row in Markdown: what the paper states, what the replay shows, the verdict."""
     return markdown.table(
         ("claim", "where", "metric", "paper", "replay", "error", "verdict"),
@@ -91,16 +130,6 @@ def claims_table(rows: Sequence[ClaimRow]) -> str:
             for row in rows
         ),
     )
-
-
-def reasons(rows: Sequence[ClaimRow]) -> tuple[str, ...]:
-    """Return a section with the reason of each row that has one; nothing where none has."""
-    lines = [
-        markdown.Ready(f"{markdown.code(row.id)} ({_verdict(row.verdict)}): {markdown.escape(row.reason)}")
-        for row in rows
-        if row.reason
-    ]
-    return markdown.section("Why, and what to know of them", lines, level=3)
 
 
 def _verdict(verdict: Verdict) -> str:

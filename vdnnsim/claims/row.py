@@ -64,6 +64,11 @@ class ClaimRow:
         return self.id.partition(".")[0]
 
     @property
+    def is_met(self) -> bool:
+        """Whether it comes out."""
+        return self.verdict is Verdict.REPRODUCED
+
+    @property
     def of_table(self) -> bool:
         """Whether it is a number of one of the paper's tables, and not of its text."""
         return self.id.startswith("t-")
@@ -95,9 +100,9 @@ class ClaimCount:
         """Count the claims that some rows belong to."""
         text, tables = ([row for row in rows if row.of_table is of_table] for of_table in (False, True))
         ids = {row.claim_id for row in text}
-        missed = {row.claim_id for row in text if row.verdict is not Verdict.REPRODUCED}
+        missed = {row.claim_id for row in text if not row.is_met}
         trivial = {row.claim_id for row in text if row.by_construction} - missed
-        met = sum(row.verdict is Verdict.REPRODUCED for row in tables)
+        met = sum(row.is_met for row in tables)
         return cls(len(ids), len(ids) - len(missed), len(trivial), len(tables), met)
 
     def __str__(self) -> str:

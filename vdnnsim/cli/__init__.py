@@ -6,7 +6,6 @@ Results go to standard output, talk to standard error. Everything heavy is impor
 so that `--help` answers at once.
 """
 
-import gc
 import signal
 import sys
 from collections.abc import Iterator
@@ -37,15 +36,14 @@ try:
     from vdnnsim.cli.validate import validate
     from vdnnsim.cli.what_if import what_if
     from vdnnsim.errors import VdnnsimError
+    from vdnnsim.processes import collect_rarely
 except KeyboardInterrupt:
     sys.exit("Aborted!")
 
 
 def main() -> None:
     """Run the command line; wrong input ends in one line and exit status 1."""
-    # Plans and traces are hundreds of thousands of objects that live to the end; looking at all of them again and again
-    # for cycles took two fifths of the time of a replay.
-    gc.set_threshold(200_000, 50, 100)
+    collect_rarely()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # A name of a file may hold what the terminal's encoding does not.

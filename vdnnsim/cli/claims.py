@@ -45,8 +45,8 @@ def claims(paper: str, report: Path | None, output: Output) -> None:
     talk = [summary(rows)]
     if report is not None:
         with SearchLine() as line:
-            line.tell("figures, tables and other readings, on all cores")
-            files = opened.report(rows)
+            line.tell("figures and tables")
+            files = opened.report(rows, line.tell)
         written = write_folder(report, files, writer).files
         talk.append(f"wrote {len(written)} files to {report}/; read {report / 'README.md'} first")
     shown = [cells(row)[:-1] for row in rows]

@@ -51,6 +51,9 @@ class Phase(Enum):
     BACKWARD = "backward"
     UPDATE = "update"
 
+    # There is one of each, and plans look up by it millions of times; that of an enum hashes its name.
+    __hash__ = object.__hash__
+
     @property
     def is_backward(self) -> bool:
         """Whether this is backward, or one of its two halves."""

@@ -19,6 +19,9 @@ class Stream(Enum):
     MEMORY = "memory"
     COMMUNICATION = "communication"
 
+    # As that of `Phase`.
+    __hash__ = object.__hash__
+
 
 @dataclass(frozen=True, slots=True)
 class Compute:

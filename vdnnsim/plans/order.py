@@ -21,17 +21,21 @@ class StreamOrder:
     def __init__(self) -> None:
         self._known = {stream: dict.fromkeys(Stream, NOTHING) for stream in Stream}
         self._host = dict.fromkeys(Stream, NOTHING)
+        # Streams that nothing was issued to since the host learned something.
+        self._behind: set[Stream] = set()
         self._events: dict[int, Mapping[Stream, int]] = {}
 
     def reach(self, stream: Stream) -> Mapping[Stream, int]:
         """Return up to which position each stream is done when a stream comes to what the host issues to it now."""
         known = self._known[stream]
-        _merge(known, self._host)
+        if stream in self._behind:
+            _merge(known, self._host)
+            self._behind.remove(stream)
         return known
 
     def run(self, stream: Stream, position: int) -> None:
         """The host issues the operation at a position to a stream."""
-        _merge(self._known[stream], self._host)
+        self.reach(stream)
         self._known[stream][stream] = position
 
     def knows(self, stream: Stream, other: Stream, position: int) -> bool:
@@ -54,6 +58,7 @@ class StreamOrder:
         """The host waits for all that it issued to streams."""
         for stream in streams:
             _merge(self._host, self._known[stream])
+        self._behind.update(Stream)
 
 
 def _merge(known: dict[Stream, int], more: Mapping[Stream, int]) -> None:

@@ -160,8 +160,8 @@ class _Profiler:
         # Of host memory all(m) wants the most, and later passes want less.
         if isinstance(first.outcome, DoesNotFit) and first.outcome.pool is Pool.DEVICE:
             return self._finished(smallest)
-        resident = self._layerwise(fastest, frozenset(), "none(p)")
-        if self._passes_without_offload(fastest, resident):
+        resident = self._without_offload(fastest)
+        if resident is not None:
             return self._finished(resident)
         attempts: tuple[tuple[str, Callable[[], TrainingPlan]], ...] = (
             ("conv(p)", lambda: self._layerwise(fastest, conv, "conv(p)")),
@@ -176,11 +176,14 @@ class _Profiler:
         self._passes_with(smallest, "all(m)")
         return self._finished(smallest)
 
-    def _passes_without_offload(self, fastest: KernelChoice, resident: TrainingPlan) -> bool:
+    def _without_offload(self, fastest: KernelChoice) -> TrainingPlan | None:
+        """Return the plan that keeps everything; None where its pass fails."""
         if self._options.no_offload_pass is NoOffloadPass.LAYER_WISE:
-            return self._passes_with(resident, "none(p)")
+            resident = self._layerwise(fastest, frozenset(), "none(p)")
+            return resident if self._passes_with(resident, "none(p)") else None
         workload, label = self._setting.workload, self._options.label
-        return self._passes_with(network_wide_plan(workload, fastest, label=label, algorithms="base(p)"), "base(p)")
+        base = network_wide_plan(workload, fastest, label=label, algorithms="base(p)")
+        return self._layerwise(fastest, frozenset(), "none(p)") if self._passes_with(base, "base(p)") else None
 
     def _layerwise(self, kernels: KernelChoice, maps: frozenset[int], algorithms: str) -> TrainingPlan:
         workload, options = self._setting.workload, self._options

@@ -61,6 +61,7 @@ NOT_COVERED: Final[Mapping[str, str]] = {
     "largest_batch": "asks for results",
     "machines": "asks for results",
     "nearby": "asks for results",
+    "processes": "hands work over",
     "recordings": "reads what others recorded",
     "report": "shows results",
     "study.file": "reads what is asked",

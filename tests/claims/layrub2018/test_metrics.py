@@ -54,7 +54,7 @@ def test_normalized_maps_are_no_blobs(runs: LayrubRuns) -> None:
     projection), of group 3 64 x 8 x 8 (7): 7 x (16384 + 8192 + 4096) floats an image.
     """
     assert runs.inside_bytes(RESNET20) == 2 * 4 * 7 * (16384 + 8192 + 4096)
-    assert runs.blob_bytes(RESNET20) == runs.memory(RESNET20, "caffe").maps - 2 * runs.inside_bytes(RESNET20)
+    assert runs.blob_bytes(RESNET20) == runs.maps_bytes(RESNET20, "caffe") - 2 * runs.inside_bytes(RESNET20)
 
 
 def test_runtime_memory_adds_context_and_handles_to_blocks_of_the_driver(runs: LayrubRuns) -> None:
@@ -65,7 +65,7 @@ def test_runtime_memory_adds_context_and_handles_to_blocks_of_the_driver(runs: L
     gpu = runs.machines["k40m"].gpu
     buffers = runs.plan(LENET, "caffe").buffers
     workspace = sum(each.nbytes for each in buffers if each.kind is BufferKind.WORKSPACE)
-    needed = runs.memory(LENET, "caffe").maps + 3 * weight_bytes(runs, LENET) + workspace + 3 * 4 * 64 * 28 * 28
+    needed = runs.maps_bytes(LENET, "caffe") + 3 * weight_bytes(runs, LENET) + workspace + 3 * 4 * 64 * 28 * 28
 
     pool = runs.memory(LENET, "caffe").runtime - gpu.context_bytes - 6 * gpu.handle_bytes
 

@@ -5,7 +5,7 @@ import pytest
 from tests.claims.rows import row_parameters, unmet
 from tests.toy import ROOT
 from vdnnsim.claims.claim import Claim, Verdict, read_claims
-from vdnnsim.claims.layrub2018.check import check_claim
+from vdnnsim.claims.layrub2018.metrics import METRICS
 from vdnnsim.claims.layrub2018.report import paper_report
 from vdnnsim.claims.layrub2018.runs import LayrubRuns
 
@@ -14,7 +14,7 @@ FILE = read_claims("layrub2018")
 
 @pytest.mark.parametrize("claim", row_parameters(FILE))
 def test_the_replay_comes_within_the_tolerance_of_the_paper(claim: Claim, layrub_runs: LayrubRuns) -> None:
-    row = check_claim(claim, layrub_runs, FILE.hardware)
+    row = METRICS.check(claim, layrub_runs, FILE.hardware)
 
     assert row.verdict is Verdict.REPRODUCED, f"expected {row.expected}, simulated {row.simulated}"
 
@@ -38,9 +38,10 @@ def test_table_6_has_every_figure_and_every_cell_that_is_not_within_15_percent_o
 
 
 @pytest.mark.no_cover
+@pytest.mark.usefixtures("no_labels_overlap")
 def test_the_report_has_every_table_and_figure_and_says_what_differs(layrub_runs: LayrubRuns) -> None:
     """Tables 1 and 5 to 8, Figures 9 to 14 with their numbers; a cell that fits only here, or only there, is marked."""
-    rows = [check_claim(claim, layrub_runs, FILE.hardware) for claim in FILE.claims]
+    rows = [METRICS.check(claim, layrub_runs, FILE.hardware) for claim in FILE.claims]
 
     files = paper_report(FILE, rows, layrub_runs, tuple(FILE.find_profiles(ROOT).values()))
 

@@ -245,6 +245,7 @@ def test_kinds_of_operators_add_up_to_the_kernels_of_an_iteration() -> None:
     assert found.verdict is Verdict.REPRODUCED
 
 
+@pytest.mark.usefixtures("no_labels_overlap")
 def test_the_report_has_every_row_and_a_picture_of_what_counts() -> None:
     """A table for each kind of row; FakeTensor, which said half of what was measured, is 50 % off."""
     rows = (

@@ -3,10 +3,10 @@ import pytest
 from vdnnsim.claims.claim import Verdict
 from vdnnsim.claims.readings import ReadingRows
 from vdnnsim.claims.row import ClaimRow
-from vdnnsim.claims.swap2018.page import page_text
+from vdnnsim.claims.swap2018.report import readme
 from vdnnsim.claims.swap2018.runs import SwapReading
 from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, VGG, framework_s_per_byte
-from vdnnsim.claims.swap2018.tables import Cell, table_1_text, throughput_text
+from vdnnsim.claims.swap2018.tables import Cell, table_1_rows, throughput_rows
 
 BATCHES = {"Table II": (2, 120), "Table III": (4, 110)}
 
@@ -49,36 +49,40 @@ def test_the_time_of_table_1_lies_on_the_line_through_the_two_rows_of_vgg() -> N
 
 
 def test_table_1_says_how_many_times_the_batch_of_the_paper_comes_out() -> None:
-    assert f"| {VGG} | {NONE} | 80 | 160 | 2.00 | 62.95 | 10.00 |" in table_1_text(TABLE_1)
+    assert (VGG, NONE, "80", "160", "2.00", "62.95", "10.00") in table_1_rows(TABLE_1)
 
 
 def test_a_table_has_paper_and_replay_side_by_side_and_what_does_not_fit() -> None:
     """90 over 60 images/s is a gain of 1.5 here, as 60 over 40 in the paper."""
-    assert throughput_text(TABLES, "Table II").splitlines()[2] == (
-        "| 120 | 50.00 | 100.00 | 40.00 | 60.00 | 60.00 | 90.00, does not fit | 1.500 | 1.500 |"
-    )
-    assert "| 110 | out of memory | 50.00 |" in throughput_text(TABLES, "Table III")
+    (second,), (third,) = (throughput_rows(TABLES, name) for name in ("Table II", "Table III"))
+
+    assert second == ("120", "50.00", "100.00", "40.00", "60.00", "60.00", "90.00, does not fit", "1.500", "1.500")
+    assert third[:3] == ("110", "out of memory", "50.00")
 
 
 def test_the_page_counts_claims_of_the_text_and_ratios_of_the_tables_apart() -> None:
-    page = page_text(TABLES, ROWS, [], [("scaling.png", "it | scales")])
+    page = readme(TABLES, ROWS, [], [("it | scales", "scaling.png")]).decode()
 
     assert page.startswith("# Several GPUs that swap")
     assert (
-        "1 of 2 claims reproduced, each with all of its numbers; of the 2 ratios of Tables II and III, 1 come" in page
+        "1 of 2 claims reproduced, each with all of its numbers; of the 2 ratios of Tables II and III, 1 come\n" in page
     )
-    assert "Two GPUs lose 40% of their speed when they swap as vDNN would, and 10.0% when" in page
+    assert "Two GPUs lose 40% of their speed when they swap as vDNN would, and\n10.0% when" in page
     assert "Batches of VGG come out 2.00 and 2.00 times" in page
     assert "| t-3.110_swap | IV | throughput | 67% | 10% | +1% | **not reproduced** |" in page
     assert "- `s-7` (**not reproduced**): a reason" in page
     assert "![it \\| scales](scaling.png)" in page
 
 
+def test_no_reasons_no_heading() -> None:
+    assert "### Why" not in readme(TABLES, (ROWS[0], ROWS[2]), [], []).decode()
+
+
 def test_a_reading_has_a_line_with_what_is_within_the_tolerance_in_bold() -> None:
     """Of what was checked s-5 and s-7 have a column; a policy refused s-7."""
     ring = ReadingRows(SwapReading("gradients: ring", "How?"), (ROWS[0], None, *ROWS[2:]))
 
-    page = page_text(TABLES, ROWS, [ring], [])
+    page = readme(TABLES, ROWS, [ring], []).decode()
 
     assert "| default | **68%** | 12% | 1 of 2 |" in page
     assert "| `gradients: ring` | **68%** | - | 1 of 2 |" in page

@@ -7,7 +7,7 @@ import pytest
 
 from tests.toy import ROOT
 from vdnnsim.claims.claim import Claim, read_claims
-from vdnnsim.claims.swap2018.check import check_claim
+from vdnnsim.claims.swap2018.metrics import METRICS
 from vdnnsim.claims.swap2018.readings import READINGS, compare_readings
 from vdnnsim.claims.swap2018.report import paper_report
 from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
@@ -32,9 +32,10 @@ def fresh() -> ServerRuns:
     return ServerRuns({path.stem: read_profile(path) for path in PROFILES})
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_readings_check_every_claim_each_with_replays_of_its_own() -> None:
     """To swap all CONV outputs of AlexNet is slower than every fourth; pages refuse memory with addresses."""
-    paged: Claim = msgspec.structs.replace(ALEXNET, policy="page_migration(p)")
+    paged: Claim = msgspec.structs.replace(ALEXNET, id="s-8", policy="page_migration(p)")
     planned = SwapReading(
         "memory_model: planned", memory_model=next(r for r in READINGS if "best_fit" in r.name).memory_model
     )
@@ -44,7 +45,7 @@ def test_readings_check_every_claim_each_with_replays_of_its_own() -> None:
         each.rows for each in compare_readings((ALEXNET, paged), fresh(), "p100_x2", (everything, planned))
     )
 
-    default = check_claim(ALEXNET, fresh(), "p100_x2")
+    default = METRICS.check(ALEXNET, fresh(), "p100_x2")
     assert slower[0] is not None
     assert float(slower[0].simulated.rstrip("%")) < float(default.simulated.rstrip("%"))
     assert refused[1] is None
@@ -56,15 +57,18 @@ def test_readings_have_names_of_their_own_and_say_what_is_open() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_this_process", "no_labels_overlap")
 def test_one_command_makes_the_whole_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """On AlexNet instead of VGG it takes seconds: nine pictures, three tables, the page, the manifest."""
     monkeypatch.setattr("vdnnsim.claims.swap2018.report.VGG", "alexnet")
     monkeypatch.setattr("vdnnsim.claims.swap2018.tables.VGG", "alexnet")
     few = msgspec.structs.replace(FILE, claims=(ALEXNET,))
     runs = fresh()
-    rows = [check_claim(ALEXNET, runs, "p100_x2")]
+    rows = [METRICS.check(ALEXNET, runs, "p100_x2")]
 
-    files = paper_report(few, rows, runs, PROFILES, (SwapReading("interval: 1", "Which?", {"swap": {"interval": 1}}),))
+    files = paper_report(
+        few, rows, runs, PROFILES, readings=(SwapReading("interval: 1", "Which?", {"swap": {"interval": 1}}),)
+    )
 
     assert sorted(name for name in files if not name.endswith(".png")) == [
         "README.md",

@@ -4,7 +4,7 @@ import pytest
 
 from tests.claims.rows import row_parameters, unmet
 from vdnnsim.claims.claim import Claim, Verdict, read_claims
-from vdnnsim.claims.swap2018.check import check_claim
+from vdnnsim.claims.swap2018.metrics import METRICS
 from vdnnsim.claims.swap2018.runs import ServerRuns
 
 FILE = read_claims("swap2018")
@@ -12,7 +12,7 @@ FILE = read_claims("swap2018")
 
 @pytest.mark.parametrize("claim", row_parameters(FILE))
 def test_the_replay_comes_within_the_tolerance_of_the_paper(claim: Claim, swap_runs: ServerRuns) -> None:
-    row = check_claim(claim, swap_runs, FILE.hardware)
+    row = METRICS.check(claim, swap_runs, FILE.hardware)
 
     assert row.verdict is Verdict.REPRODUCED, f"expected {row.expected}, simulated {row.simulated}"
 

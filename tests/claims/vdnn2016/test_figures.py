@@ -1,4 +1,4 @@
-"""The figures on the shipped Titan X: their structure, and that no sentence on the replay is typed in."""
+"""The figures on the shipped Titan X: their structure, and that what is said of them is computed."""
 
 import csv
 import io
@@ -7,17 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.overlaps import overlapping
 from vdnnsim.claims.report import figure_files
 from vdnnsim.claims.row import listing
 from vdnnsim.claims.vdnn2016.figures import BUILDERS, paper_figures
 from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure, case_name, extremes
 from vdnnsim.claims.vdnn2016.figures.layers import figure_05, figure_06
+from vdnnsim.claims.vdnn2016.figures.motivation import figure_01, figure_04
+from vdnnsim.claims.vdnn2016.figures.offload import figure_15
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, VERY_DEEP, VdnnRuns
 from vdnnsim.hardware.server import Server
 from vdnnsim.report.csv_file import csv_text
-from vdnnsim.report.plots.bars import bar_figure
-from vdnnsim.report.plots.style import house_style
 from vdnnsim.units import GIB
 
 STEMS = ("01", "04", "05", "06", "11", "12", "13", "14", "15")
@@ -38,7 +37,6 @@ def figures(vdnn_runs: VdnnRuns) -> dict[str, PaperFigure]:
 
 def test_all_figures_in_the_order_of_the_paper(figures: dict[str, PaperFigure]) -> None:
     assert list(figures) == [*(f"figure{number}" for number in STEMS), "power"]
-    assert [figure.name for figure in figures.values()][:2] == ["Figure 1", "Figure 4"]
 
 
 @pytest.mark.parametrize(
@@ -75,12 +73,6 @@ def test_what_the_paper_states_stands_beside_the_replay(figures: dict[str, Paper
     assert paper["figure14"] == [pytest.approx((0.42, 0.45, 0.97)), pytest.approx((0.35, 0.37, 0.82))]
 
 
-@pytest.mark.parametrize("stem", [*(f"figure{number}" for number in STEMS), "power"])
-def test_no_labels_overlap(figures: dict[str, PaperFigure], stem: str) -> None:
-    with house_style():
-        assert not overlapping(bar_figure(figures[stem].chart))
-
-
 def test_every_layer_of_vgg16_has_its_row(figures: dict[str, PaperFigure]) -> None:
     """16 CONV, 3 FC and 5 POOL layers; each CONV layer has three kernels, the first no data gradient."""
     assert len(figures["figure05"].rows) == CONV_OF_VGG16 + 3
@@ -115,23 +107,20 @@ def test_titles_fit_on_a_slide(figures: dict[str, PaperFigure]) -> None:
         assert len(figure.chart.subtitle) <= 140
 
 
-def test_each_figure_says_what_and_why_in_sentences(figures: dict[str, PaperFigure]) -> None:
-    for figure in figures.values():
-        for sentences in (figure.paper_says, figure.replay_shows, figure.differs):
-            assert sentences
-            assert all(sentence.endswith(".") and "  " not in sentence for sentence in sentences)
-
-
 @pytest.mark.slow
 def test_on_another_machine_every_figure_says_something_else(figures: dict[str, PaperFigure], titan: Server) -> None:
-    """With far less arithmetic other algorithms are the fastest; with 3 GiB other networks fit."""
+    """With far less arithmetic other algorithms are the fastest; with 3 GiB other networks fit.
+
+    Figures 1, 4 and 15 take networks of up to 416 layers, and would say no more.
+    """
     gpu = titan.gpu
     slower = {element: rate / 50 for element, rate in gpu.flop_per_s.items()}
     other = replace(titan, gpu=replace(gpu, memory_bytes=3 * GIB, flop_per_s=slower))
-    for figure in paper_figures(VdnnRuns(other)):
-        assert figure.replay_shows != figures[figure.stem].replay_shows, figure.name
-        assert figure.chart.title != figures[figure.stem].chart.title, figure.name
-        assert figure.paper_says == figures[figure.stem].paper_says
+    runs = VdnnRuns(other)
+    for build in set(BUILDERS) - {figure_01, figure_04, figure_15}:
+        figure = build(runs)
+        assert figure.facts != figures[figure.stem].facts, figure.stem
+        assert figure.chart.title != figures[figure.stem].chart.title, figure.stem
 
 
 def test_files_are_a_csv_and_a_slide_for_each_figure(figures: dict[str, PaperFigure]) -> None:

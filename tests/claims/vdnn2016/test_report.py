@@ -6,7 +6,7 @@ import pytest
 
 from tests.toy import ROOT
 from vdnnsim.claims.claim import Claim, read_claims
-from vdnnsim.claims.vdnn2016.check import answers_of, check_claim
+from vdnnsim.claims.vdnn2016.metrics import METRICS
 from vdnnsim.claims.vdnn2016.readings import READINGS
 from vdnnsim.claims.vdnn2016.report import paper_report
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
@@ -21,7 +21,7 @@ def _short(claim: Claim) -> Claim:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.usefixtures("in_this_process", "no_labels_overlap")
 def test_one_command_makes_the_whole_report(vdnn_runs: VdnnRuns) -> None:
     """Ten figures with a picture and a CSV each, six tables, the page, the manifest.
 
@@ -31,7 +31,7 @@ def test_one_command_makes_the_whole_report(vdnn_runs: VdnnRuns) -> None:
     """
     file = read_claims("vdnn2016")
     few = msgspec.structs.replace(file, claims=tuple(_short(each) for each in file.claims if each.id in FEW))
-    rows = [check_claim(claim, answers_of(vdnn_runs)) for claim in few.claims]
+    rows = [METRICS.check(claim, vdnn_runs, few.hardware) for claim in few.claims]
 
     profiles = tuple(few.find_profiles(ROOT).values())
     files = paper_report(few, rows, vdnn_runs, profiles, draws=2, readings=FEW_READINGS)

@@ -5,8 +5,8 @@ import pytest
 from tests.toy import TOY_SERVER
 from vdnnsim.claims.claim import read_claims
 from vdnnsim.claims.replays import ranks
-from vdnnsim.claims.vdnn2016.check import answers_of, check_claim, simulate_claim
-from vdnnsim.claims.vdnn2016.machines import answers_on
+from vdnnsim.claims.vdnn2016.machines import values_on
+from vdnnsim.claims.vdnn2016.metrics import METRICS
 from vdnnsim.claims.vdnn2016.readings import READINGS, compare_readings
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.claims.vdnn2016.sensitivity import LINK, draw_factors, perturbed, sensitivity
@@ -63,7 +63,7 @@ def test_readings_move_what_they_are_about(vdnn_runs: VdnnRuns) -> None:
     names = ("prefetch_search: fig10_without_pool", "gpu_memory: whole")
     readings = [each for each in READINGS if each.name in names]
     claims = [CLAIMS["v-vm-1"], CLAIMS["v-vm-2"], CLAIMS["v-vm-10"]]
-    rows = [check_claim(claim, answers_of(vdnn_runs)) for claim in claims]
+    rows = [METRICS.check(claim, vdnn_runs, vdnn_runs.server.name) for claim in claims]
 
     compared = compare_readings(claims, vdnn_runs, readings)
 
@@ -80,11 +80,11 @@ def test_machines_that_share_plans_say_what_each_says_alone(vdnn_runs: VdnnRuns)
     asked = [claim for claim in CLAIMS.values() if claim.networks == ("alexnet(128)",)]
     drawn = [perturbed(vdnn_runs.server, factors) for factors in draw_factors(vdnn_runs.server, 12)]
 
-    shared = answers_on(asked, [VdnnRuns(server) for server in drawn])
+    shared = values_on([(VdnnRuns(server), asked) for server in drawn])
 
-    for server, answers in zip(drawn, shared, strict=True):
-        alone = answers_of(VdnnRuns(server))
-        for claim in asked:
-            assert simulate_claim(claim, answers) == simulate_claim(claim, alone), claim.id
+    for server, values in zip(drawn, shared, strict=True):
+        alone = VdnnRuns(server)
+        for claim, value in zip(asked, values, strict=True):
+            assert value == METRICS.simulate(claim, alone, server.name), claim.id
     ways = {ranks(VdnnRuns(server).simulator("alexnet", 128).costs) for server in drawn}
     assert len(ways) < len(drawn)

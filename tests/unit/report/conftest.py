@@ -27,11 +27,10 @@ and 4/6 in feature extraction.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from tests.overlaps import overlapping
+from tests.overlaps import refuse_overlaps
 from tests.toy import TOY_LIMITS, TOY_SERVER, touching, toy_chain, toy_workload
 from tests.two_gpus import COSTS, SERVER, WORKLOAD
 from vdnnsim.analysis.metrics import measure
@@ -226,12 +225,4 @@ def pair() -> ScenarioResult:
 @pytest.fixture(autouse=True)
 def no_labels_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     """No picture that is written has names or numbers over each other."""
-    from matplotlib.figure import Figure
-
-    write = Figure.savefig
-
-    def checked(figure: Figure, *args: Any, **options: Any) -> None:  # noqa: ANN401  # as matplotlib has them
-        assert not overlapping(figure)
-        write(figure, *args, **options)
-
-    monkeypatch.setattr(Figure, "savefig", checked)
+    refuse_overlaps(monkeypatch)

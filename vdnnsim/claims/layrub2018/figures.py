@@ -57,7 +57,7 @@ def paper_figures(runs: LayrubRuns, table_5: Sequence[Row]) -> tuple[SimulatedFi
 def _deep(runs: LayrubRuns) -> SimulatedFigure:
     cases = _cases(_DEEP)
     caffe = tuple(float(runs.blob_bytes(case)) for case in cases)
-    taken = {policy: tuple(float(runs.memory(case, policy).maps) for case in cases) for policy in _STRATEGIES}
+    taken = {policy: tuple(float(runs.maps_bytes(case, policy)) for case in cases) for policy in _STRATEGIES}
     rows = [
         (case.network, case.batch_size, policy, values[number])
         for policy, values in {"caffe": caffe, **taken}.items()

@@ -1,10 +1,15 @@
 """The paper's numbers, computed from plans and replays: bytes, seconds, shares between 0 and 1, yes or no."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
+from typing import Final
 
+from vdnnsim.claims.check import Metric, Metrics
+from vdnnsim.claims.claim import Claim, NetworkBatch
 from vdnnsim.claims.layrub2018.pace import at_one_node_pace, at_paper_pace
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
+from vdnnsim.claims.row import Value
 from vdnnsim.cost.transfer import copy_s
 from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import LayerKind, Phase
@@ -30,7 +35,7 @@ def map_reduction(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
     both sides.
     """
     inside = runs.inside_bytes(case) if policy == "layrub_intra" else 0
-    return 1 - (runs.memory(case, policy).maps - inside) / runs.blob_bytes(case)
+    return 1 - (runs.maps_bytes(case, policy) - inside) / runs.blob_bytes(case)
 
 
 def runtime_reduction(runs: LayrubRuns, case: LayrubCase, policy: str, baseline: str) -> float:
@@ -104,3 +109,47 @@ def epoch_change(runs: LayrubRuns, case: LayrubCase, batch_size: int, policy: st
     other = LayrubCase(case.hardware, case.network, batch_size)
     per_image_s = runs.iteration_s(case, policy) / case.batch_size
     return per_image_s / (runs.iteration_s(other, policy) / batch_size) - 1
+
+
+def _metric(words: str, compute: Callable[[LayrubRuns, LayrubCase, Claim], Value]) -> Metric:
+    return Metric(words, lambda runs, claim, case: compute(runs, LayrubCase(claim.hardware, *case), claim))
+
+
+_NAMED: Final[Mapping[str, Metric]] = {
+    "parameters": _metric("weights", lambda r, c, _: parameters(r, c)),
+    "weight_bytes": _metric("weights", lambda r, c, _: weight_bytes(r, c)),
+    "intermediate": _metric("data and diffs of all blobs", lambda r, c, _: r.blob_bytes(c)),
+    "map_memory": _metric("activations and gradients", lambda r, c, q: r.maps_bytes(c, q.policy)),
+    "map_reduction": _metric("reduction of activations and gradients", lambda r, c, q: map_reduction(r, c, q.policy)),
+    "runtime_memory": _metric("runtime memory", lambda r, c, q: r.memory(c, q.policy).runtime),
+    "runtime_reduction": _metric(
+        "reduction of runtime memory", lambda r, c, q: runtime_reduction(r, c, q.policy, q.baseline)
+    ),
+    "fits": _metric("fits", lambda r, c, q: "yes" if r.memory(c, q.policy).fits else "no"),
+    "overhead": _metric(
+        "extra time", lambda r, c, q: overhead(r, c, q.policy, q.baseline, paper_pace=q.reading == "paper_pace")
+    ),
+    "performance": _metric("performance", lambda r, c, q: 1 / (1 + overhead(r, c, q.policy, q.baseline))),
+    "record_share": _metric("records of rectifiers over their maps", lambda r, c, q: record_share(r, c, q.policy)),
+    "barrier_share": _metric("cost of barriers", lambda r, c, q: barrier_share(r, c, q.policy)),
+    "migration_speedup": _metric(
+        "time of recomputation over time of migration", lambda r, c, q: migration_speedup(r, c, q.policy)
+    ),
+    "two_nodes_speedup": _metric(
+        "speedup of two nodes",
+        lambda r, c, q: two_nodes_speedup(r, c, q.policy, paper_pace=q.reading == "paper_pace"),
+    ),
+    "largest_batch": _metric("largest batch", lambda r, c, q: r.largest(c, q.policy).batch_size),
+    "epoch_change": _metric(
+        "change of epoch time with the batch", lambda r, c, q: epoch_change(r, c, int(q.reading), q.policy)
+    ),
+}
+
+
+def _seen_in(claim: Claim, cases: Sequence[NetworkBatch]) -> str:
+    network = "" if len(cases) > 1 else f" of {claim.networks[0]}"
+    return f"{claim.policy}{network} on {claim.hardware}"
+
+
+METRICS: Final = Metrics[LayrubRuns](_NAMED, _seen_in)
+"""What claims are made of."""

@@ -68,7 +68,7 @@ def compare_readings(runs: LayrubRuns) -> tuple[Alternative, ...]:
 def _maps(runs: LayrubRuns) -> tuple[Alternative, ...]:
     resnet152, resnet1001 = (LayrubCase("k40m", f"resnet{depth}", 32) for depth in (152, 1001))
     known = [LayrubCase("k40m", network, batch_size) for network, batch_size in WELL_KNOWN]
-    all_maps = 1 - runs.memory(resnet1001, HYBRID).maps / runs.memory(resnet1001, "caffe").maps
+    all_maps = 1 - runs.maps_bytes(resnet1001, HYBRID) / runs.maps_bytes(resnet1001, "caffe")
     maps = fmean(map_reduction(runs, case, HYBRID) for case in known)
     runtime = fmean(runtime_reduction(runs, case, HYBRID, "caffe") for case in known)
     return (

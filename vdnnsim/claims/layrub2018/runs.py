@@ -10,17 +10,20 @@ system.
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from vdnnsim.claims.claim import NetworkBatch
 from vdnnsim.claims.replays import Ranks, ranks, ranks_seen, stretched
-from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.table import AdjustedCosts, CostModel, KernelCost
+from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.largest_batch import LargestBatch, largest_batches
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plans.operations import Aggregation
+from vdnnsim.plans.operations import Aggregation, Compute
 from vdnnsim.plans.placement import Placement, needed_bytes, place_plan, place_unlimited
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.caffe import BATCH_AHEAD_NAMES
@@ -69,16 +72,21 @@ class Memory:
 
     Attributes:
         pool: what the system's allocator takes for all buffers.
-        maps: the most at once of what is activations and their gradients, the regions that they share included, and
-            the batches that Caffe reads ahead not.
         runtime: all, with the context and the handles of the framework, as nvidia-smi shows it.
         fits: whether that is no more than the GPU has, and the host has room for what leaves it.
     """
 
     pool: int
-    maps: int
     runtime: int
     fits: bool
+
+
+class _Placed(NamedTuple):
+    """What of the placement of a plan is remembered."""
+
+    pool_bytes: int
+    host_bytes: int
+    handles: int
 
 
 @dataclass
@@ -93,25 +101,29 @@ class LayrubRuns:
     _types: PolicyTypes = field(default_factory=known_policies, repr=False)
     _workloads: dict[NetworkBatch, Workload] = field(default_factory=dict, repr=False)
     _simulators: dict[LayrubCase, Simulator] = field(default_factory=dict, repr=False)
-    _memories: dict[tuple[LayrubCase, str], Memory] = field(default_factory=dict, repr=False)
-    _ranks: dict[LayrubCase, Ranks] = field(default_factory=dict, repr=False)
+    _costs: dict[str, ServerCosts] = field(default_factory=dict, repr=False)
+    _ranks: dict[tuple[str, str, int], Ranks] = field(default_factory=dict, repr=False)
     _plans: dict[Hashable, TrainingPlan] = field(default_factory=dict, repr=False)
-    _any_pace: dict[Hashable, Hashable] = field(default_factory=dict, repr=False)
+    _placed: dict[Hashable, _Placed] = field(default_factory=dict, repr=False)
+    _maps: dict[Hashable, int] = field(default_factory=dict, repr=False)
     _seconds: dict[tuple[LayrubCase, str], float] = field(default_factory=dict, repr=False)
     _largest: dict[tuple[LayrubCase, str], LargestBatch] = field(default_factory=dict, repr=False)
 
     def simulator(self, case: LayrubCase) -> Simulator:
         """The workload of a case with its costs."""
         if case not in self._simulators:
-            workload = self._workload(case.network, case.batch_size)
-            server = stretched(self.machines[case.hardware], case.slowdown)
+            server = self.machines[case.hardware]
+            costs: CostModel = self._costs.setdefault(case.hardware, ServerCosts(server))
+            if case.slowdown != 1:
+                server, costs = stretched(server, case.slowdown), AdjustedCosts(costs, partial(_slower, case.slowdown))
             self._simulators[case] = Simulator.of(
-                workload,
+                self._workload(case.network, case.batch_size),
                 server,
                 MemoryModel.IDEAL,
                 PinnedMemory.ARENA,
                 gpus=case.gpus,
                 gradients=Aggregation.RING if case.gpus > 1 else None,
+                cost_model=costs,
             )
         return self._simulators[case]
 
@@ -121,48 +133,64 @@ class LayrubRuns:
             self._workloads[key] = Workload(build_network(network), batch_size, optimizer=Optimizer.MOMENTUM)
         return self._workloads[key]
 
-    def plan(self, case: LayrubCase, policy: str, *, timed: bool = True) -> TrainingPlan:
+    def plan(self, case: LayrubCase, policy: str) -> TrainingPlan:
         """The plan of a policy, by its label; TensorFlow chooses workspaces by what its allocator can give.
 
-        Machines on which algorithms rank alike share it, those with other memory as well where the policy does not look
-        at that. Barriers of Layrub take their part of the time of a kernel, so a plan of another machine serves where
-        nothing is timed. The last ones are remembered, for that of a deep network is large.
+        The last ones are remembered, for that of a deep network is large.
         """
-        setting, resolved = self.simulator(case).setting(), self._policy(policy)
-        limits = replace(setting.limits, model=_pool_of(policy))
-        told = None if resolved.decided_by is DecidedBy.COSTS else limits
-        key = case.network, case.batch_size, policy, told, ranks_seen(resolved, self._ranks_of(case))
-        paced = (*key, case.hardware, case.slowdown) if policy.startswith("layrub") else key
-        found = self._plans.get(paced if timed else self._any_pace.get(key, paced))
-        if found is None:
-            found = resolved.plan(replace(setting, known_limits=limits))
+        has_barriers = policy.startswith("layrub")
+        # Barriers take their part of the time of a kernel.
+        key = self._asked(case, policy), case.hardware if has_barriers else ""
+        if key not in self._plans:
+            resolved, setting = self._policy(policy), self.simulator(replace(case, slowdown=1.0, gpus=1)).setting()
+            plan = resolved.plan(replace(setting, known_limits=replace(setting.limits, model=_pool_of(policy))))
             if len(self._plans) >= _PLANS:
                 del self._plans[next(iter(self._plans))]
-            self._plans[paced], self._any_pace[key] = found, paced
-        return found
+            self._plans[key] = plan
+        return _at_pace(self._plans[key], case.slowdown) if has_barriers else self._plans[key]
 
-    def _ranks_of(self, case: LayrubCase) -> Ranks:
-        if case not in self._ranks:
-            self._ranks[case] = ranks(self.simulator(case).costs)
-        return self._ranks[case]
+    def _asked(self, case: LayrubCase, policy: str) -> Hashable:
+        """Return what a plan hangs on but for barriers.
+
+        Machines on which algorithms rank alike share it, those with other memory as well where the policy does not look
+        at that.
+        """
+        simulator, resolved = self.simulator(replace(case, slowdown=1.0, gpus=1)), self._policy(policy)
+        machine = case.hardware, case.network, case.batch_size
+        if machine not in self._ranks:
+            self._ranks[machine] = ranks(simulator.costs)
+        told = None if resolved.decided_by is DecidedBy.COSTS else simulator.limits
+        return case.network, case.batch_size, policy, told, ranks_seen(resolved, self._ranks[machine])
 
     def memory(self, case: LayrubCase, policy: str) -> Memory:
         """What a policy takes."""
-        key = case, policy
-        if key not in self._memories:
-            simulator, plan = self.simulator(case), self.plan(case, policy, timed=False)
-            placement, gpu = _place(simulator, plan, _pool_of(policy)), simulator.server.gpu
-            if policy == "memonger":
-                gpu = replace(gpu, context_bytes=MXNET_CONTEXT_BYTES)
-            runtime = placement.pool_bytes + gpu.framework_bytes(plan.handles)
-            self._memories[key] = Memory(
-                pool=placement.pool_bytes,
-                maps=_most_at_once(plan),
-                runtime=runtime,
-                # A system takes what it wants before it begins or in its first iteration: all that is needed decides.
-                fits=runtime <= gpu.memory_bytes and placement.host_bytes <= simulator.limits.host_bytes,
+        asked, simulator = self._asked(case, policy), self.simulator(case)
+        if asked not in self._placed:
+            plan = self.plan(case, policy)
+            placement = _place(simulator, plan, _pool_of(policy))
+            self._placed[asked] = _Placed(placement.pool_bytes, placement.host_bytes, plan.handles)
+        placed, gpu = self._placed[asked], simulator.server.gpu
+        if policy == "memonger":
+            gpu = replace(gpu, context_bytes=MXNET_CONTEXT_BYTES)
+        runtime = placed.pool_bytes + gpu.framework_bytes(placed.handles)
+        # A system takes what it wants before it begins or in its first iteration: all that is needed decides.
+        fits = runtime <= gpu.memory_bytes and placed.host_bytes <= simulator.limits.host_bytes
+        return Memory(placed.pool_bytes, runtime, fits=fits)
+
+    def maps_bytes(self, case: LayrubCase, policy: str) -> int:
+        """The most at once of what is activations and their gradients, the regions that they share included.
+
+        Batches that Caffe reads ahead are not.
+        """
+        asked = self._asked(case, policy)
+        if asked not in self._maps:
+            plan = self.plan(case, policy)
+            buffers = (
+                each if each.kind in _MAPS and each.name not in BATCH_AHEAD_NAMES else replace(each, nbytes=0)
+                for each in plan.buffers
             )
-        return self._memories[key]
+            self._maps[asked] = needed_bytes(replace(plan, buffers=tuple(buffers)))
+        return self._maps[asked]
 
     def pool_bytes(
         self, case: LayrubCase, policy: str, model: MemoryModel | None = None, *, more_bytes: int = 0
@@ -184,7 +212,7 @@ class LayrubRuns:
         """
         workload = self.simulator(case).workload
         inside = {layer.inputs[0] for layer in workload.graph.layers if layer.kind is LayerKind.BN}
-        return self.memory(case, "caffe").maps - 2 * sum(workload.map_bytes(index) for index in inside)
+        return self.maps_bytes(case, "caffe") - 2 * sum(workload.map_bytes(index) for index in inside)
 
     def inside_bytes(self, case: LayrubCase) -> int:
         """Bytes of the normalized maps, once each."""
@@ -236,16 +264,27 @@ def _pool_of(policy: str) -> MemoryModel:
 
 
 def _place(simulator: Simulator, plan: TrainingPlan, model: MemoryModel) -> Placement:
-    """Place a plan on its GPU, where TensorFlow's last region is what is left; on one without a capacity if need be."""
+    """Place a plan on a GPU without a capacity, but TensorFlow's, whose last region is what is left of one if it can.
+
+    No other pool looks at how much there is.
+    """
     limits = replace(simulator.limits, model=model)
-    placement = place_plan(plan, limits)
+    placement = place_plan(plan, limits) if model is MemoryModel.TENSORFLOW else None
     return placement if isinstance(placement, Placement) else place_unlimited(plan, limits)
 
 
-def _most_at_once(plan: TrainingPlan) -> int:
-    """Return what maps and their gradients take at most, batches ahead aside."""
-    buffers = (
-        each if each.kind in _MAPS and each.name not in BATCH_AHEAD_NAMES else replace(each, nbytes=0)
-        for each in plan.buffers
+def _at_pace(plan: TrainingPlan, slowdown: float) -> TrainingPlan:
+    """Return a plan whose barriers take as many times as long as kernels do."""
+    if slowdown == 1:
+        return plan
+    operations = (
+        replace(each, barrier_s=each.barrier_s * slowdown) if isinstance(each, Compute) and each.barrier_s else each
+        for each in plan.operations
     )
-    return needed_bytes(replace(plan, buffers=tuple(buffers)))
+    return replace(plan, operations=tuple(operations))
+
+
+def _slower(
+    slowdown: float, _workload: Workload, _layer: Layer, _phase: Phase, options: tuple[KernelCost, ...]
+) -> tuple[KernelCost, ...]:
+    return tuple(each.retimed(lambda seconds: slowdown * seconds) for each in options)

@@ -1,6 +1,6 @@
 """Tables 1 and 5 to 8 of Jin et al. (2018), what they state beside what the replay shows."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from vdnnsim.analysis.columns import Row
@@ -175,85 +175,62 @@ def table_8(runs: LayrubRuns) -> list[Row]:
     return rows
 
 
-def text_1(rows: list[Row]) -> str:
-    """Return Table 1 as Markdown."""
-    cells = [
-        (f"{row[0]} ({row[1]})", f"{row[2]} MB", f"{float(row[3]):.1f} MiB", f"{row[4]} GB", f"{float(row[5]):.2f} GiB")
-        for row in rows
-    ]
-    return markdown.table(
-        ("network", "weights, paper", "weights, replay", "intermediate data, paper", "blobs, replay"), cells
+TABLES: Final[Mapping[str, Callable[[LayrubRuns], list[Row]]]] = {
+    "table1": table_1,
+    "table5": table_5,
+    "table6": table_6,
+    "table7": table_7,
+    "table8": table_8,
+}
+"""By the name of its file."""
+
+
+def _shown_1(row: Row) -> tuple[str, ...]:
+    return f"{row[0]} ({row[1]})", f"{row[2]} MB", f"{row[3]:.1f} MiB", f"{row[4]} GB", f"{row[5]:.2f} GiB"
+
+
+def _shown_5(row: Row) -> tuple[str, ...]:
+    numbers = [float(cell) for cell in row[3:]]
+    base_s, s, paper, pace_base_s, pace_s, replay, own_base_s, _, own = numbers
+    overheads = (f"{each:.1%}" for each in (paper, replay, own))
+    return (
+        *(f"{row[0]} ({row[1]})", str(row[2]), *overheads),
+        *(f"{each:.2f} s" for each in (base_s, own_base_s, s - base_s, pace_s - pace_base_s)),
     )
 
 
-def text_5(rows: list[Row]) -> str:
-    """Return Table 5 as Markdown."""
-    cells = [
-        (
-            f"{row[0]} ({row[1]})",
-            str(row[2]),
-            *(f"{float(row[column]):.1%}" for column in (5, 8, 11)),
-            *(f"{float(row[column]):.2f} s" for column in (3, 9)),
-            *(f"{float(row[column]) - float(row[column - 1]):.2f} s" for column in (4, 7)),
-        )
-        for row in rows
-    ]
-    return markdown.table(
-        (
-            "network",
-            "system",
-            "paper",
-            "replay",
-            "at its own pace",
-            "base, paper",
-            "base, kernels here",
-            "added, paper",
-            "added, replay",
-        ),
-        cells,
+def _shown_6(row: Row) -> tuple[str, ...]:
+    """Paper, replay, error; and how near the paper's figure is to the capacity."""
+    hardware, network, system, figure, mib, error, paper_fits, fits, _, share = row
+    stated = "out of memory" if figure == "" else f"{figure} ({share:.0%} of the GPU)"
+    shown = f"{mib:.0f}{'' if fits == 'yes' else ', does not fit'}"
+    verdict = "" if figure == "" else f"{error:+.1%}"
+    if paper_fits != fits:
+        differs = markdown.bold("fits only here" if fits == "yes" else "fits only there")
+        verdict = markdown.Ready(f"{verdict} {differs}".strip())
+    return str(hardware), str(network), str(system), stated, shown, verdict
+
+
+def _shown_7(row: Row) -> tuple[str, ...]:
+    return f"{row[0]} ({row[1]})", str(row[2]), str(row[3]), f"{row[4]:+.1%}", f"{row[5]:+.1%}"
+
+
+def _shown_8(row: Row) -> tuple[str, ...]:
+    network, batch_size, *speedups, exchange_s = row
+    iteration_s = one_node_iteration_s(LayrubCase("k40m", str(network), int(batch_size)))
+    return (
+        f"{network} ({batch_size})",
+        *(f"{each:.2f}" for each in speedups),
+        f"{iteration_s:.2f} s",
+        f"{exchange_s:.2f} s",
     )
 
 
-def text_6(rows: list[Row]) -> str:
-    """Return Table 6 as Markdown: paper, replay, error; and how near the paper's figure is to the capacity."""
-    cells = []
-    for hardware, network, system, figure, mib, error, paper_fits, fits, _, share in rows:
-        stated = "out of memory" if figure == "" else f"{figure} ({float(share):.0%} of the GPU)"
-        shown = f"{float(mib):.0f}{'' if fits == 'yes' else ', does not fit'}"
-        verdict = "" if figure == "" else f"{float(error):+.1%}"
-        if paper_fits != fits:
-            differs = markdown.bold("fits only here" if fits == "yes" else "fits only there")
-            verdict = markdown.Ready(f"{verdict} {differs}".strip())
-        cells.append((str(hardware), str(network), str(system), stated, shown, verdict))
-    return markdown.table(("GPU", "network", "system", "paper, MB", "replay, MB", ""), cells)
-
-
-def text_7(rows: list[Row]) -> str:
-    """Return Table 7 as Markdown."""
-    cells = [
-        (f"{row[0]} ({row[1]})", str(row[2]), str(row[3]), f"{float(row[4]):+.1%}", f"{float(row[5]):+.1%}")
-        for row in rows
-    ]
-    return markdown.table(
-        ("network", "largest batch, paper", "largest batch, replay", "epoch, paper", "epoch, replay"), cells
-    )
-
-
-def text_8(rows: list[Row]) -> str:
-    """Return Table 8 as Markdown."""
-    cells = []
-    for network, batch_size, speedup, paper_pace, own_pace, exchange_s in rows:
-        iteration_s = one_node_iteration_s(LayrubCase("k40m", str(network), int(batch_size)))
-        cells.append(
-            (
-                f"{network} ({batch_size})",
-                f"{float(speedup):.2f}",
-                f"{float(paper_pace):.2f}",
-                f"{float(own_pace):.2f}",
-                f"{iteration_s:.2f} s",
-                f"{float(exchange_s):.2f} s",
-            )
-        )
-    return markdown.table(
-        ("network", "paper", "replay at the paper's pace", "at its own", "iteration, paper", "exchange alone"), cells
-    )
+SHOWN: Final[Mapping[str, Callable[[Row], tuple[str, ...]]]] = {
+    "table1": _shown_1,
+    "table5": _shown_5,
+    "table6": _shown_6,
+    "table7": _shown_7,
+    "table8": _shown_8,
+}
+"""Makes a row of a table cells for people."""

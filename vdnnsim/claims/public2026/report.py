@@ -4,12 +4,12 @@ Files: README.md, claims.csv, step_times.csv, operator_times.csv, largest_batche
 run.json. Equal input gives equal bytes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.claims.claim import ClaimsFile
-from vdnnsim.claims.public2026.page import page_text
+from vdnnsim.claims.public2026.page import readme
 from vdnnsim.claims.public2026.pictures import draw_pictures, kind_of
 from vdnnsim.claims.public2026.scoreboard import AnyHeld, BatchRow, MemoryRow, OperatorRow, Scoreboard, TimeRow
 from vdnnsim.claims.report import manifest
@@ -45,12 +45,16 @@ _MEMORY = (
 
 
 def paper_report(
-    file: ClaimsFile, rows: Sequence[ClaimRow], board: Scoreboard, profiles: Sequence[Path]
+    file: ClaimsFile,
+    rows: Sequence[ClaimRow],
+    board: Scoreboard,
+    profiles: Sequence[Path],
+    tell: Callable[[str], object] = str,
 ) -> dict[str, bytes]:
     """Return the content of every file of the report by its name; `profiles` are the files of its machines."""
+    tell("replays of all rows")
     pictures = draw_pictures(board)
     texts = {
-        "README.md": page_text(rows, board, pictures),
         "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
         "step_times.csv": csv_text(_TIMES, _times(board.step_times)),
         "operator_times.csv": csv_text(_OPERATORS, _operators(board.operator_times)),
@@ -58,7 +62,8 @@ def paper_report(
         "peak_memory.csv": csv_text(_MEMORY, _peaks(board.peaks)),
         "run.json": manifest(file, profiles),
     }
-    return {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
+    files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
+    return files | {"README.md": readme(rows, board, pictures)}
 
 
 def _times(rows: Iterable[TimeRow]) -> list[Row]:

@@ -4,25 +4,27 @@ Files: README.md, tables.csv, claims.csv, readings.csv, scaling.png, of both ser
 of the load of each link, and run.json. Equal input gives equal bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.claims.claim import ClaimsFile
-from vdnnsim.claims.readings import effects_csv
-from vdnnsim.claims.report import manifest
-from vdnnsim.claims.row import COLUMNS, ClaimRow, cells
-from vdnnsim.claims.swap2018.page import page_text
+from vdnnsim.claims.readings import ReadingRows, effects_csv
+from vdnnsim.claims.report import manifest, page
+from vdnnsim.claims.row import COLUMNS, ClaimCount, ClaimRow, cells
 from vdnnsim.claims.swap2018.readings import READINGS, compare_readings
 from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
-from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, VGG, Place
+from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, VGG, Place, first_row, line_of_table_1
 from vdnnsim.claims.swap2018.tables import COLUMNS as TABLE_COLUMNS
-from vdnnsim.claims.swap2018.tables import table_1_cells, throughput_cells
+from vdnnsim.claims.swap2018.tables import Cell, table_1_cells, table_1_rows, throughput_cells, throughput_rows
 from vdnnsim.experiment import run_scenario
+from vdnnsim.report import markdown
 from vdnnsim.report.csv_file import csv_text
 
 _POLICIES = (NONE, SWAP, STAGGERED)
+_MATRIX = ("s-5", "s-6", "s-7", "s-8", "s-9", "s-10.vgg16", "s-10.inception_v3", "s-11")
+"""The ratios of the text, of which a reading is judged first."""
 _DRAWN_BATCHES = {2: 120, 4: 110}
 """The first rows of Tables II and III, where nothing runs out of memory."""
 
@@ -41,20 +43,69 @@ def paper_report(
     rows: Sequence[ClaimRow],
     runs: ServerRuns,
     profiles: Sequence[Path],
+    tell: Callable[[str], object] = str,
     readings: Sequence[SwapReading] = READINGS,
 ) -> dict[str, bytes]:
     """Return the content of every file of the report by its name; `profiles` are the files of its machines."""
     tables = (*table_1_cells(runs), *throughput_cells(runs))
-    compared = compare_readings(file.claims, runs, file.hardware, readings)
+    compared = compare_readings(
+        file.claims, runs, file.hardware, readings, lambda line: tell(f"other readings: {line}")
+    )
     pictures = draw_report(runs)
     texts = {
-        "README.md": page_text(tables, rows, compared, [(each.name, each.title) for each in pictures]),
         "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
         "readings.csv": effects_csv(compared, rows),
         "tables.csv": csv_text(TABLE_COLUMNS, [each.cells for each in tables]),
         "run.json": manifest(file, profiles),
     }
-    return {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
+    files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
+    return files | {"README.md": readme(tables, rows, compared, [(each.title, each.name) for each in pictures])}
+
+
+def readme(
+    tables: Sequence[Cell],
+    rows: Sequence[ClaimRow],
+    compared: Sequence[ReadingRows[SwapReading]],
+    pictures: Sequence[tuple[str, str]],
+) -> bytes:
+    """Return the page in Markdown; of pictures it takes title and file name."""
+    none, swap, staggered = (each for each in tables if (each.table, each.batch_size) == ("Table II", 120))
+    vgg = [each for each in tables if each.table == "Table I" and each.network == VGG]
+    per_image_s, rest_s = line_of_table_1()
+    shown = [row for row in rows if row.id in _MATRIX]
+    lines = [("default", rows), *((markdown.code(each.reading.name), each.rows) for each in compared)]
+    return page(
+        "swap2018/page.md.j2",
+        rows,
+        swap_loss=1 - swap.images_per_s / none.images_per_s,
+        staggered_loss=1 - staggered.images_per_s / none.images_per_s,
+        factors=[f"{each.batch_size / TABLE_I[each.network, each.policy][0]:.2f}" for each in vgg],
+        per_image_ms=per_image_s * 1e3,
+        rest_s=rest_s,
+        two_s=first_row("p100_x2"),
+        four_s=first_row("p100_x4"),
+        table_1=table_1_rows([each for each in tables if each.table == "Table I"]),
+        speeds={name: throughput_rows(tables, name) for name in ("Table II", "Table III")},
+        pictures=pictures,
+        header=("reading", *(row.id for row in shown), "t-2 and t-3"),
+        matrix=[
+            ("paper", *(row.expected for row in shown), ""),
+            *((name, *_line(each, shown)) for name, each in lines),
+        ],
+        readings=[(each.reading.name, each.reading.question) for each in compared],
+    )
+
+
+def _line(rows: Sequence[ClaimRow | None], shown: Sequence[ClaimRow]) -> list[str]:
+    found = {row.id: row for row in rows if row is not None}
+    count = ClaimCount.of(list(found.values()))
+    return [*(_cell(found.get(each.id)) for each in shown), f"{count.met} of {count.numbers}"]
+
+
+def _cell(row: ClaimRow | None) -> str:
+    if row is None:
+        return "-"
+    return markdown.bold(row.simulated) if row.is_met else row.simulated
 
 
 def draw_report(runs: ServerRuns) -> tuple[Drawing, ...]:

@@ -1,9 +1,9 @@
 """The replays behind the claims: a network under a policy on some GPUs of one of the paper's servers, each run once."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.claims.readings import PaperReading
 from vdnnsim.claims.replays import labelled_policy, stretched
 from vdnnsim.claims.swap2018.stated import NONE, VGG, Place, first_row
@@ -57,6 +57,13 @@ class SwapReading(PaperReading):
         return self.framework_s_per_byte * _FLOAT_BYTES * graph.parameters
 
 
+class Iteration(NamedTuple):
+    """What is remembered of a replay: until the last GPU is done, and whether every GPU holds it."""
+
+    seconds: float
+    fits: bool
+
+
 @dataclass
 class ServerRuns:
     """Replays under one reading of the paper, remembered; a policy is given by its label, `swap(p, interval=4)`.
@@ -68,9 +75,9 @@ class ServerRuns:
     machines: Mapping[str, Server]
     reading: SwapReading = field(default_factory=SwapReading)
     _types: PolicyTypes = field(default_factory=known_policies)
-    _results: dict[tuple[Place, str, int, str], ScenarioResult] = field(default_factory=dict)
-    _largest: dict[tuple[Place, str, str], LargestBatch] = field(default_factory=dict)
-    _servers: dict[str, Server] = field(default_factory=dict)
+    _iterations: dict[Hashable, Iteration] = field(default_factory=dict)
+    _largest: dict[Hashable, LargestBatch] = field(default_factory=dict)
+    _slowdowns: dict[str, float] = field(default_factory=dict)
 
     def policy(self, label: str) -> Policy:
         """The policy of a label under the reading."""
@@ -93,31 +100,35 @@ class ServerRuns:
 
     def server(self, hardware: str) -> Server:
         """The machine under the reading, at the speed that the paper's has without swap, where its tables say it."""
-        if hardware not in self._servers:
-            # The scenario of the first row asks for the machine as it is read; it gets its speed when that has run.
-            read = self._servers[hardware] = self.reading.change(self.machines[hardware])
+        read, slowdown = self.reading.change(self.machines[hardware]), self._slowdown(hardware)
+        return read if slowdown == 1 else stretched(read, slowdown)
+
+    def _slowdown(self, hardware: str) -> float:
+        if hardware not in self._slowdowns:
+            # The first row is replayed on the machine as it is read; it gets its speed when that has run.
+            self._slowdowns[hardware] = 1.0
             first = first_row(hardware)
             if first is not None and self.reading.own_speed:
-                scenario = self.scenario(first.place, VGG, first.batch_size, (NONE,))
-                replayed_s = run_scenario(scenario).slowest[0].metrics.iteration_s
-                self._servers[hardware] = stretched(read, first.iteration_s / replayed_s)
-        return self._servers[hardware]
+                replayed_s = self.iteration(first.place, VGG, first.batch_size, NONE).seconds
+                self._slowdowns[hardware] = first.iteration_s / replayed_s
+        return self._slowdowns[hardware]
 
-    def slowest(self, place: Place, network: str, batch_size: int, policy: str) -> PolicyResult:
-        """What came of a policy on the GPU that is done last."""
-        key = place, network, batch_size, policy
-        if key not in self._results:
-            self._results[key] = run_scenario(self.scenario(place, network, batch_size, (policy,)))
-        return self._results[key].slowest[0]
+    def iteration(self, place: Place, network: str, batch_size: int, policy: str) -> Iteration:
+        """An iteration under a policy, by what the framework takes beside its plan too short."""
+        key = self._asked(place, network, policy), batch_size
+        if key not in self._iterations:
+            (slowest,) = run_scenario(self.scenario(place, network, batch_size, (policy,))).slowest
+            self._iterations[key] = Iteration(slowest.metrics.iteration_s, slowest.fits)
+        return self._iterations[key]
 
     def iteration_s(self, place: Place, network: str, batch_size: int, policy: str) -> float:
         """Seconds of an iteration, until the last GPU is done."""
-        replayed_s = self.slowest(place, network, batch_size, policy).metrics.iteration_s
+        replayed_s = self.iteration(place, network, batch_size, policy).seconds
         return replayed_s + self.reading.framework_s(build_network(network))
 
     def largest(self, place: Place, network: str, policy: str) -> LargestBatch:
         """The largest batch that fits on every GPU."""
-        key = place, network, policy
+        key = self._asked(place, network, policy)
         if key not in self._largest:
             (self._largest[key],) = largest_batches(self.scenario(place, network, _FIRST_GUESS, (policy,)))
         return self._largest[key]
@@ -129,9 +140,16 @@ class ServerRuns:
         replayed_s = found.batch_size / found.images_per_s
         return found.batch_size / (replayed_s + self.reading.framework_s(build_network(network)))
 
+    def _asked(self, place: Place, network: str, policy: str) -> Hashable:
+        """Return all that decides a replay but the batch, so that readings share those in which they do not differ."""
+        reading = self.reading
+        machine = reading.kept_fraction, reading.one_root, self._slowdown(place.hardware)
+        gradients = reading.gradients if place.gpus > 1 else None
+        return place, network, self.policy(policy), machine, reading.memory_model, gradients
+
     def under(self, reading: SwapReading) -> "ServerRuns":
-        """The same machines under another reading."""
-        return replace(self, reading=reading, _results={}, _largest={}, _servers={})
+        """The same machines under another reading; what it does not change is not replayed again."""
+        return replace(self, reading=reading, _slowdowns={})
 
 
 def behind_one_port(topology: Topology) -> Topology:

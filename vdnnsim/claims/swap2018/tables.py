@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from vdnnsim.claims.swap2018.runs import ServerRuns
 from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, TABLES_OF_SPEED, VGG, Place
-from vdnnsim.report import markdown
 
 COLUMNS = ("table", "network", "gpus", "policy", "batch_size", "paper_images_per_s", "images_per_s", "fits")
 """Columns of tables.csv; of Table I the batch is the largest, in the paper and beside it."""
@@ -48,7 +47,7 @@ def throughput_cells(runs: ServerRuns) -> tuple[Cell, ...]:
             batch_size=batch,
             paper_images_per_s=paper,
             images_per_s=batch / runs.iteration_s(place, VGG, batch, policy),
-            fits=runs.slowest(place, VGG, batch, policy).fits,
+            fits=runs.iteration(place, VGG, batch, policy).fits,
         )
         for name, (place, rows) in TABLES_OF_SPEED.items()
         for batch, papers in rows.items()
@@ -74,39 +73,19 @@ def table_1_cells(runs: ServerRuns) -> tuple[Cell, ...]:
     )
 
 
-def table_1_text(cells: Sequence[Cell]) -> str:
-    """Return Table I as Markdown."""
-    rows = []
+def table_1_rows(cells: Sequence[Cell]) -> list[tuple[str, ...]]:
+    """Return the rows of Table I: batches, then images per second, paper beside replay."""
+    rows: list[tuple[str, ...]] = []
     for cell in cells:
-        paper = TABLE_I[cell.network, cell.policy]
-        rows.append(
-            (
-                cell.network,
-                cell.policy,
-                f"{paper[0]}",
-                f"{cell.batch_size}",
-                f"{cell.batch_size / paper[0]:.2f}",
-                f"{paper[1]:.2f}",
-                f"{cell.images_per_s:.2f}",
-            )
-        )
-    header = (
-        "network",
-        "policy",
-        "batch: paper",
-        "replay",
-        "replay / paper",
-        "images/s: paper",
-        "replay",
-    )
-    return markdown.table(header, rows)
+        batch_size, images_per_s = TABLE_I[cell.network, cell.policy]
+        batches = f"{batch_size}", f"{cell.batch_size}", f"{cell.batch_size / batch_size:.2f}"
+        rows.append((cell.network, cell.policy, *batches, f"{images_per_s:.2f}", f"{cell.images_per_s:.2f}"))
+    return rows
 
 
-def throughput_text(cells: Sequence[Cell], table: str) -> str:
-    """Return Table II or III as Markdown: paper and replay, with the speed of each over that without swap."""
+def throughput_rows(cells: Sequence[Cell], table: str) -> list[tuple[str, ...]]:
+    """Return the rows of Table II or III: paper and replay, with the speed of each over that without swap."""
     mine = [cell for cell in cells if cell.table == table]
-    header = ("batch", *(f"{name}: {who}" for name in ("none", "swap", "staggered") for who in ("paper", "replay")))
-    gains = ("staggered / swap: paper", "replay")
     rows = []
     for batch in dict.fromkeys(cell.batch_size for cell in mine):
         none, swap, staggered = (cell for cell in mine if cell.batch_size == batch)
@@ -115,7 +94,7 @@ def throughput_text(cells: Sequence[Cell], table: str) -> str:
         texts = [text for cell in (none, swap, staggered) for text in (_paper(cell), _replay(cell))]
         paper = staggered.paper_images_per_s / swap.paper_images_per_s
         rows.append((str(batch), *texts, f"{paper:.3f}", f"{staggered.images_per_s / swap.images_per_s:.3f}"))
-    return markdown.table((*header, *gains), rows)
+    return rows
 
 
 def _paper(cell: Cell) -> str:

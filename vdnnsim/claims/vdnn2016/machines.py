@@ -1,53 +1,57 @@
 """What claims ask of many machines, or of one under many readings: answered network by network, on all cores."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from vdnnsim.claims.claim import Claim, NetworkBatch
-from vdnnsim.claims.replays import on_all_cores
-from vdnnsim.claims.vdnn2016.check import Answer, Answers, Question, answers_of, questions_of
+from vdnnsim.claims.row import Value
+from vdnnsim.claims.vdnn2016.metrics import METRICS
 from vdnnsim.claims.vdnn2016.runs import SharedPlans, VdnnRuns
 from vdnnsim.errors import PolicyError
+from vdnnsim.processes import on_all_cores
 
-_Answered = Mapping[Question, Answer | PolicyError]
+Asked = tuple[VdnnRuns, Sequence[Claim]]
 
 
-def answers_on(claims: Sequence[Claim], machines: Sequence[VdnnRuns]) -> list[Answers]:
-    """Return what each machine says to all that the claims may ask.
+def values_on(asked: Sequence[Asked], tell: Callable[[str], object] = str) -> list[list[Value | None]]:
+    """Return what each machine says to its claims, in their units; None where a policy refuses.
 
     A network is planned and placed once for all machines that rank its algorithms alike, and forgotten before the next.
     """
-    asked: dict[NetworkBatch, dict[Question, None]] = {}
-    for claim in claims:
-        for case, questions in questions_of(claim).items():
-            asked.setdefault(case, {}).update(dict.fromkeys(questions))
+    networks = dict.fromkeys(each for _, claims in asked for claim in claims for each in METRICS.networks(claim))
     # The last are the deepest, which take longest and so begin first.
-    work = [(case, tuple(questions)) for case, questions in reversed(asked.items())]
-    found = dict(zip(reversed(asked), on_all_cores(partial(_of_network, machines), work), strict=True))
+    order = list(reversed(networks))
+    answers = dict(zip(order, on_all_cores(_of_network, [(each, asked) for each in order], tell), strict=True))
     return [
-        partial(_look_up, {case: of_machine[number] for case, of_machine in found.items()})
-        for number in range(len(machines))
+        [
+            _together(claim, [answers[each][machine][number] for each in METRICS.networks(claim)])
+            for number, claim in enumerate(claims)
+        ]
+        for machine, (_, claims) in enumerate(asked)
     ]
 
 
-def _of_network(machines: Sequence[VdnnRuns], work: tuple[NetworkBatch, Sequence[Question]]) -> list[_Answered]:
-    case, questions = work
+def _of_network(work: tuple[NetworkBatch, Sequence[Asked]]) -> list[dict[int, Any]]:
+    """Return by machine what it says of a network to those of its claims that ask, by their position."""
+    network, asked = work
     shared = SharedPlans()
-    return [_of_machine(each.sharing(shared), case, questions) for each in machines]
+    return [
+        {
+            number: _answer(claim, runs, network)
+            for runs in [each.sharing(shared)]
+            for number, claim in enumerate(claims)
+            if network in METRICS.networks(claim)
+        }
+        for each, claims in asked
+    ]
 
 
-def _of_machine(runs: VdnnRuns, case: NetworkBatch, questions: Sequence[Question]) -> _Answered:
-    answers, found = answers_of(runs), dict[Question, Answer | PolicyError]()
-    for question in questions:
-        try:
-            found[question] = answers(case, question)
-        except PolicyError as refusal:
-            found[question] = refusal
-    return found
+def _answer(claim: Claim, runs: VdnnRuns, network: NetworkBatch) -> Any:  # noqa: ANN401  # of its metric
+    try:
+        return METRICS.of_one(claim, runs, runs.server.name, network)
+    except PolicyError:
+        return None
 
 
-def _look_up(found: Mapping[NetworkBatch, _Answered], case: NetworkBatch, question: Question) -> Answer:
-    answer = found[case][question]
-    if isinstance(answer, PolicyError):
-        raise answer
-    return answer
+def _together(claim: Claim, found: Sequence[Any]) -> Value | None:
+    return None if None in found else METRICS.together(claim, found)

@@ -5,14 +5,18 @@ workspace, W and dW. Reductions divide it by the whole network-wide baseline (V-
 against whole beside it. Performance is that of the feature-extraction layers against the oracular baseline (V-C).
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Final
 
-from vdnnsim.analysis.dram import copied_bytes
+from vdnnsim.analysis.dram import copied_bytes, copy_slowdown_bound
 from vdnnsim.analysis.layers import largest_layer, layer_times, training_bytes
 from vdnnsim.analysis.memory import features_only, maximum_bytes
 from vdnnsim.analysis.power import maximum_watts
-from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.vdnn2016.runs import VdnnRuns
+from vdnnsim.claims.check import Metric, Metrics
+from vdnnsim.claims.claim import Claim, NetworkBatch
+from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, ORACLE, VERY_DEEP, VdnnRuns
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.placement import DoesNotFit, place_plan
@@ -30,12 +34,12 @@ PAPER_CAPACITY_BYTES = 12 * GIB
 
 def max_memory(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """The most GPU memory in use at once, whole network."""
-    return runs.result(*case, policy).metrics.max_memory_bytes
+    return runs.of_plan(*case, policy).metrics.max_memory_bytes
 
 
 def feature_max_memory(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """The same of feature extraction."""
-    return runs.result(*case, policy).metrics.feature_max_memory_bytes
+    return runs.of_plan(*case, policy).metrics.feature_max_memory_bytes
 
 
 def unused_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
@@ -58,7 +62,7 @@ def feature_share(runs: VdnnRuns, case: NetworkBatch, reading: str) -> float:
         layers = [layer for layer in simulator.workload.graph.layers if not layer.in_place]
         needs = [(training_bytes(simulator.workload, kernels, layer).total, layer.stage) for layer in layers]
         return sum(n for n, stage in needs if stage is Stage.FEATURES) / sum(n for n, _ in needs)
-    trace = runs.oracle(*case).trace
+    trace = runs.of_plan(*case, ORACLE).trace
     allocated = [trace.plan.buffers[change.buffer] for change in trace.memory if change.delta_bytes > 0]
     counted = [b for b in allocated if reading == "baseline" or b.kind is not BufferKind.WEIGHT_GRADIENT]
     return sum(b.nbytes for b in counted if features_only(b)) / sum(b.nbytes for b in counted)
@@ -66,12 +70,12 @@ def feature_share(runs: VdnnRuns, case: NetworkBatch, reading: str) -> float:
 
 def fits(runs: VdnnRuns, case: NetworkBatch, policy: str) -> str:
     """Whether a policy trains a network on this machine: yes or no."""
-    return "yes" if runs.result(*case, policy).fits else "no"
+    return "yes" if runs.of_plan(*case, policy).fits else "no"
 
 
 def offloaded(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """Bytes offloaded in one iteration."""
-    return runs.result(*case, policy).metrics.offloaded_bytes
+    return runs.of_plan(*case, policy).metrics.offloaded_bytes
 
 
 def max_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
@@ -81,7 +85,7 @@ def max_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
 
 def mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """By how much the mean over layer steps of feature extraction lies below the whole baseline."""
-    mean_bytes = runs.result(*case, policy).metrics.feature_step_mean_memory_bytes
+    mean_bytes = runs.of_plan(*case, policy).metrics.feature_step_mean_memory_bytes
     return 1 - mean_bytes / max_memory(runs, case, "base(p)")
 
 
@@ -113,12 +117,12 @@ def gpu_memory(runs: VdnnRuns, case: NetworkBatch, policy: str, reading: str) ->
     def counted(buffer: Buffer) -> bool:
         return features_only(buffer) and buffer.kind is not BufferKind.WEIGHT_GRADIENT
 
-    return maximum_bytes(runs.result(*case, policy).trace, counted)
+    return maximum_bytes(runs.of_plan(*case, policy).trace, counted)
 
 
 def host_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """Share of pinned host memory in all memory that a policy uses, GPU memory at its maximum."""
-    metrics = runs.result(*case, policy).metrics
+    metrics = runs.of_plan(*case, policy).metrics
     return metrics.host_memory_bytes / (metrics.host_memory_bytes + metrics.max_memory_bytes)
 
 
@@ -203,3 +207,82 @@ class _OnlyTheFirstPasses:
         refusal = place_plan(plan, replace(self._simulator.limits, device_bytes=0))
         assert isinstance(refusal, DoesNotFit)
         return Trial(refusal, 0.0)
+
+
+def _exceeding(cases: Sequence[NetworkBatch], sizes: Sequence[float]) -> str:
+    return " ".join(_name(case) for case, size in zip(cases, sizes, strict=True) if size > PAPER_CAPACITY_BYTES)
+
+
+def _slowest(cases: Sequence[NetworkBatch], found: Sequence[tuple[float, str]]) -> str:
+    _, *words = min((speed, _name(case), algorithms) for case, (speed, algorithms) in zip(cases, found, strict=True))
+    return " under ".join(words)
+
+
+def _name(case: NetworkBatch) -> str:
+    return f"{case[0]}({case[1]})"
+
+
+def _of_policy(words: str, compute: Callable[[VdnnRuns, NetworkBatch, str], Any]) -> Metric:
+    return Metric(words, lambda runs, claim, case: compute(runs, case, claim.policy))
+
+
+_NAMED: Final[Mapping[str, Metric]] = {
+    "page_bandwidth": _of_policy("rate of paged copies", copy_bandwidth),
+    "copy_bandwidth": _of_policy("rate of pinned copies", copy_bandwidth),
+    "max_memory": _of_policy("maximum memory", max_memory),
+    "unused_share": _of_policy("share that no single layer uses", unused_share),
+    "fits": _of_policy("fits", fits),
+    "feature_max_memory": _of_policy("maximum memory, feature extraction", feature_max_memory),
+    "offloaded": _of_policy("offloaded per iteration", offloaded),
+    "max_reduction": _of_policy("reduction of maximum memory", max_reduction),
+    "mean_reduction": _of_policy("reduction of mean memory", mean_reduction),
+    "best_mean_reduction": _of_policy("largest reduction of mean memory", best_mean_reduction),
+    "whole_max_reduction": _of_policy("reduction of maximum memory, whole network", whole_max_reduction),
+    "whole_mean_reduction": _of_policy("reduction of mean memory over time, whole network", whole_mean_reduction),
+    "best_whole_mean_reduction": _of_policy(
+        "largest reduction of mean memory over time, whole network", best_whole_mean_reduction
+    ),
+    "host_share": _of_policy("share of CPU memory", host_share),
+    "feature_loss": _of_policy("performance loss", feature_loss),
+    "feature_throughput": _of_policy("throughput over base(p)", feature_throughput),
+    "reuse_distance": _of_policy("reuse distance of the first X", reuse_distance),
+    "conv_share": _of_policy("share of CONV in kernel time", conv_share),
+    "passes": _of_policy("profiling passes", passes_of),
+    "power_overhead": _of_policy("overhead of maximum power", power_overhead),
+    "feature_share": Metric(
+        "share of feature extraction in memory", lambda runs, claim, case: feature_share(runs, case, claim.reading)
+    ),
+    "gpu_memory": Metric(
+        "maximum memory", lambda runs, claim, case: gpu_memory(runs, case, claim.policy, claim.reading)
+    ),
+    "dram_slowdown": Metric(
+        "most that copies cost a kernel bound by DRAM", lambda runs, _claim, _case: copy_slowdown_bound(runs.server)
+    ),
+    "growth": _of_policy("growth of memory", max_memory)._replace(of_all=lambda _, sizes: sizes[-1] / sizes[0]),
+    "grows": _of_policy("memory grows from network to network", max_memory)._replace(
+        of_all=lambda _, sizes: "yes" if all(a < b for a, b in pairwise(sizes)) else "no"
+    ),
+    "exceeding": _of_policy("networks that need more than 12 GiB", max_memory)._replace(of_all=_exceeding),
+    "slowest": _of_policy("network that loses most", speed_and_algorithms)._replace(of_all=_slowest),
+}
+
+
+def _seen_in(_claim: Claim, cases: Sequence[NetworkBatch]) -> str:
+    if len(cases) > 1:
+        return f"{len(cases)} networks"
+    ((network, batch_size),) = cases
+    return f"scenarios/{network}_{batch_size}.yaml" if network == "vgg16" else f"scenarios/{network}.yaml"
+
+
+METRICS: Final = Metrics[VdnnRuns](
+    _NAMED,
+    _seen_in,
+    {
+        "conventional": CONVENTIONAL,
+        "very_deep": VERY_DEEP,
+        "all": ALL_TEN,
+        # Which these are is claim v-mem-6.
+        "exceeding": (("vgg16", 128), ("vgg16", 256), *VERY_DEEP),
+    },
+)
+"""What claims are made of."""

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from vdnnsim.claims.claim import NetworkBatch
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
-from vdnnsim.report import markdown
 
 LATENCIES = ("20 us", "50 us")
 """The range that the paper gives for a page of 4 KB."""
@@ -26,6 +25,13 @@ class PagingCost:
         """One row in the order of the columns."""
         return *self.case, self.latency, self.iteration_s, self.ratio, self.dyn_ratio
 
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """One row for people."""
+        network, batch_size = self.case
+        speeds = f"{self.ratio:.1%}", f"{self.dyn_ratio:.1%}"
+        return f"{network} ({batch_size})", self.latency, f"{self.iteration_s:.3g}", *speeds
+
 
 def paging_costs(runs: VdnnRuns) -> tuple[PagingCost, ...]:
     """Replay page migration on the six networks of Fig. 11, at both ends of the paper's range."""
@@ -38,23 +44,3 @@ def paging_costs(runs: VdnnRuns) -> tuple[PagingCost, ...]:
                 PagingCost(case, latency, paged.metrics.iteration_s, paged.performance_ratio, dyn.performance_ratio)
             )
     return tuple(costs)
-
-
-def paging_text(costs: tuple[PagingCost, ...]) -> str:
-    """Return the section of the report."""
-    intro = (
-        "The same networks under demand paging, 4 KB a page, everything else as base(p). Where a network fits nothing "
-        "is paged; where it does not, every kernel waits for its pages. Speeds are of the oracular baseline."
-    )
-    cells = [
-        (
-            "{} ({})".format(*each.case),
-            each.latency,
-            f"{each.iteration_s:.3g}",
-            f"{each.ratio:.1%}",
-            f"{each.dyn_ratio:.1%}",
-        )
-        for each in costs
-    ]
-    columns = ("network", "a page takes", "s per iteration", "speed", "speed of vdnn_dyn")
-    return f"{intro}\n\n{markdown.table(columns, cells, left=2)}"

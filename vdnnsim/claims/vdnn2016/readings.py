@@ -1,15 +1,15 @@
 """What other readings of the vDNN paper would give."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import msgspec
 
 from vdnnsim.claims.claim import Claim
-from vdnnsim.claims.readings import PaperReading, ReadingRows, row_if_accepted
-from vdnnsim.claims.vdnn2016.check import answers_of, check_claim
-from vdnnsim.claims.vdnn2016.machines import answers_on
+from vdnnsim.claims.readings import PaperReading, ReadingRows
+from vdnnsim.claims.row import ClaimRow
+from vdnnsim.claims.vdnn2016.machines import values_on
+from vdnnsim.claims.vdnn2016.metrics import METRICS
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -102,19 +102,21 @@ READINGS = (
 
 
 def compare_readings(
-    claims: Sequence[Claim], runs: VdnnRuns, readings: Sequence[VdnnReading] = READINGS
+    claims: Sequence[Claim],
+    runs: VdnnRuns,
+    readings: Sequence[VdnnReading] = READINGS,
+    tell: Callable[[str], object] = str,
 ) -> tuple[ReadingRows[VdnnReading], ...]:
     """Check every claim under every reading; `runs` are those by default, which serve where only metrics differ."""
+    hardware = runs.server.name
     anew = [each for each in readings if each.replays_anew]
-    on_anew = answers_on(claims, [each.runs(runs.server) for each in anew])
-    replayed = {each.name: answers for each, answers in zip(anew, on_anew, strict=True)}
-    return tuple(
-        ReadingRows(
-            each,
-            tuple(
-                row_if_accepted(partial(check_claim, each.read(claim), replayed.get(each.name, answers_of(runs))))
-                for claim in claims
-            ),
-        )
-        for each in readings
-    )
+    found = values_on([(each.runs(runs.server), [each.read(claim) for claim in claims]) for each in anew], tell)
+    replayed = dict(zip((each.name for each in anew), found, strict=True))
+
+    def row(reading: VdnnReading, number: int) -> ClaimRow | None:
+        claim = reading.read(claims[number])
+        values = replayed.get(reading.name)
+        value = METRICS.simulate(claim, runs, hardware) if values is None else values[number]
+        return None if value is None else METRICS.row(claim, value, hardware)
+
+    return tuple(ReadingRows(each, tuple(row(each, number) for number in range(len(claims)))) for each in readings)

@@ -1,7 +1,8 @@
 """The replays behind claims and figures: any network, batch size and policy on one machine, each run once."""
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from vdnnsim.analysis.results import PolicyResult
@@ -11,7 +12,8 @@ from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.policies.port import Policy
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.port import DecidedBy, Policy, Trial, make_plans
 from vdnnsim.policies.registry import PolicyTypes, known_policies
 from vdnnsim.simulator import Planned, Simulator
 
@@ -32,16 +34,18 @@ ORACLE: Final = "base(p)"
 
 @dataclass(frozen=True, slots=True)
 class SharedPlans:
-    """Plans that machines of one memory have in common.
+    """Plans that machines have in common, made and checked once.
 
     The policies of the paper see of the costs of kernels which algorithm is faster and what workspace it takes, not by
     how much; whether a plan fits does not depend on durations either. So machines on which algorithms rank alike share
-    plans, placed and checked once; only their replays differ. Of what trials took (`TrainingPlan.passes`) a shared
-    plan has what it was on the machine that came first.
+    plans, those of other memory as well where the policy does not look at that; only their replays differ. What a plan
+    takes of memory and what it copies is the same in each of its replays, so one of them says it for all.
     """
 
     workloads: dict[NetworkBatch, Workload] = field(default_factory=dict)
-    plans: dict[object, Planned] = field(default_factory=dict)
+    plans: dict[Hashable, tuple[TrainingPlan, ...]] = field(default_factory=dict)
+    placed: dict[Hashable, Planned] = field(default_factory=dict)
+    replays: dict[Hashable, PolicyResult] = field(default_factory=dict)
 
     def workload(self, case: NetworkBatch) -> Workload:
         """A network with its batch size."""
@@ -49,12 +53,27 @@ class SharedPlans:
             self.workloads[case] = Workload(build_network(case[0]), case[1])
         return self.workloads[case]
 
-    def planned(self, case: NetworkBatch, simulator: Simulator, policy: Policy, ranks: Hashable) -> Planned:
-        """The plans of a policy on a machine with these ranks."""
-        key = case, type(policy), policy, simulator.limits, simulator.pinned, ranks
-        if key not in self.plans:
-            self.plans[key] = simulator.planned(policy)
-        return self.plans[key]
+    def planned(self, asked: Hashable, simulator: Simulator, policy: Policy) -> Planned:
+        """The plan of a policy, placed in the memory of a machine; `asked` says what else the plan hangs on."""
+        memory = simulator.limits, simulator.pinned
+        if (asked, memory) not in self.placed:
+            made_for = asked, None if policy.decided_by is DecidedBy.COSTS else memory
+            if made_for not in self.plans:
+                setting = replace(simulator.setting(), known_trials=_Placing(simulator))
+                self.plans[made_for] = simulator.ready(make_plans(policy, setting), policy.label)
+            self.placed[asked, memory] = simulator.placed(self.plans[made_for])
+        return self.placed[asked, memory]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placing:
+    """A port for trials that says what fits, and runs nothing: what a trial takes decides no plan of the paper."""
+
+    simulator: Simulator
+
+    def run_trial(self, plan: TrainingPlan) -> Trial:
+        """Place a plan."""
+        return Trial(self.simulator.place(plan), 0.0)
 
 
 @dataclass
@@ -95,14 +114,31 @@ class VdnnRuns:
 
     def result(self, network: str, batch_size: int, policy: str, **options: object) -> PolicyResult:
         """The replay of a policy; `base(p)` is the oracular baseline, whether it fits or not."""
-        stated = self.policy(policy, **{**self.options.get(policy.partition("(")[0], {}), **options})
+        stated = self._stated(policy, options)
         key = (network, batch_size), stated
         if key not in self._results:
             simulator = self.simulator(network, batch_size)
             oracle = None if policy == ORACLE else self.oracle(network, batch_size).metrics
-            planned = self.shared.planned(key[0], simulator, stated, ranks_seen(stated, self._ranks[key[0]]))
+            planned = self.shared.planned(self._asked(key[0], stated), simulator, stated)
             (self._results[key],) = simulator.outcome(planned, oracle)
+            self.shared.replays.setdefault(self._placed(key[0], stated), self._results[key])
         return self._results[key]
+
+    def of_plan(self, network: str, batch_size: int, policy: str) -> PolicyResult:
+        """A replay of the plan that a policy has here, on this machine or another: ask it for no time."""
+        placed = self._placed((network, batch_size), self._stated(policy))
+        return self.shared.replays.get(placed) or self.result(network, batch_size, policy)
+
+    def _stated(self, label: str, options: Mapping[str, object] = MappingProxyType({})) -> Policy:
+        return self.policy(label, **{**self.options.get(label.partition("(")[0], {}), **options})
+
+    def _asked(self, case: NetworkBatch, policy: Policy) -> Hashable:
+        self.simulator(*case)
+        return case, type(policy), policy, ranks_seen(policy, self._ranks[case])
+
+    def _placed(self, case: NetworkBatch, policy: Policy) -> Hashable:
+        simulator = self.simulator(*case)
+        return self._asked(case, policy), simulator.limits, simulator.pinned
 
     def oracle(self, network: str, batch_size: int) -> PolicyResult:
         """The oracular baseline: base(p) on a GPU without a capacity."""

@@ -7,14 +7,13 @@ correlates most with the claim's value: where the share is small and the correla
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import correlation
 
 from vdnnsim.claims.claim import Claim
 from vdnnsim.claims.row import Value, is_met
-from vdnnsim.claims.vdnn2016.check import simulate_claim
-from vdnnsim.claims.vdnn2016.machines import answers_on
+from vdnnsim.claims.vdnn2016.machines import values_on
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.hardware.server import Server
 
@@ -62,16 +61,18 @@ def perturbed(server: Server, factors: Mapping[str, float]) -> Server:
     return replace(server, cost_model=capped, link=link)
 
 
-def sensitivity(claims: Sequence[Claim], server: Server, draws: int = DRAWS) -> tuple[Sensitivity, ...]:
+def sensitivity(
+    claims: Sequence[Claim], server: Server, draws: int = DRAWS, tell: Callable[[str], object] = str
+) -> tuple[Sensitivity, ...]:
     """Check every claim under every draw, on all cores."""
     factors = draw_factors(server, draws)
-    drawn = answers_on(claims, [VdnnRuns(perturbed(server, each)) for each in factors])
-    return tuple(_summarize(claim, [simulate_claim(claim, each) for each in drawn], factors) for claim in claims)
+    drawn = values_on([(VdnnRuns(perturbed(server, each)), claims) for each in factors], tell)
+    return tuple(_summarize(claim, list(values), factors) for claim, *values in zip(claims, *drawn, strict=True))
 
 
-def _summarize(claim: Claim, values: list[Value], factors: Sequence[Mapping[str, float]]) -> Sensitivity:
-    met = sum(is_met(claim, value) for value in values) / len(values)
-    numbers = [value for value in values if not isinstance(value, str)]
+def _summarize(claim: Claim, values: list[Value | None], factors: Sequence[Mapping[str, float]]) -> Sensitivity:
+    met = sum(value is not None and is_met(claim, value) for value in values) / len(values)
+    numbers = [value for value in values if isinstance(value, float)]
     if len(numbers) < len(values):
         return Sensitivity(claim, met, None, None, None, None)
     if max(numbers) == min(numbers):

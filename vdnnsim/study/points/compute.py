@@ -21,7 +21,7 @@ from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import DecidedBy, Policy, make_plans
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.simulator import Simulator
+from vdnnsim.simulator import Simulator, once
 from vdnnsim.study.points.outcome import Outcome, computed, failed
 from vdnnsim.study.points.resolve import Kept, Resolved
 
@@ -86,11 +86,11 @@ class PointRunner:
         if self._watch is not None:
             self._watch(simulator, plans.plans)
         limits = simulator.limits
-        placements = self._placements.get((plans.number, limits), lambda: _each(simulator.place, plans.plans))
+        placements = self._placements.get((plans.number, limits), lambda: once(simulator.place, plans.plans))
         refusal = next((each for each in placements if isinstance(each, DoesNotFit)), None)
         if refusal is not None:
             unlimited = (plans.number, limits.model, limits.granule_bytes)
-            fitting = self._placements.get(unlimited, lambda: _each(simulator.place_unlimited, plans.plans))
+            fitting = self._placements.get(unlimited, lambda: once(simulator.place_unlimited, plans.plans))
         else:
             fitting = placements
         metrics = self._replayed(point, simulator, plans, fitting)
@@ -146,11 +146,3 @@ def _cost_model(scenario: Scenario, speed: float) -> CostModel:
     return AdjustedCosts(
         model, lambda _workload, _layer, _phase, options: tuple(x.retimed(lambda s: s / speed) for x in options)
     )
-
-
-def _each(
-    place: Callable[[TrainingPlan], Placement | DoesNotFit], plans: Sequence[TrainingPlan]
-) -> tuple[Placement | DoesNotFit, ...]:
-    """Place each plan, once where several GPUs share it."""
-    placed = {id(plan): place(plan) for plan in {id(plan): plan for plan in plans}.values()}
-    return tuple(placed[id(plan)] for plan in plans)

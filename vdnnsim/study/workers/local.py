@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from threading import Thread
 
 from vdnnsim.errors import StudyError
+from vdnnsim.processes import collect_rarely
 from vdnnsim.study.workers.chunk import Chunk, Finished, Workers, compute_chunk, in_this_process
 
 _AHEAD = 2
@@ -79,6 +80,7 @@ def _result(future: "Future[Finished]") -> Finished:
 def _end_with_parent(pipe: Connection) -> None:
     """Leave interrupts to the parent, and watch the pipe to it: it may be killed, or give up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    collect_rarely()
 
     def watch() -> None:
         pipe.poll(None)

@@ -1,8 +1,10 @@
 """One figure of a paper, redrawn: its data, its chart, and what is to be said about it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from vdnnsim.analysis.columns import Measured, Row, Value, cells
+from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.claims.claim import NetworkBatch, read_claims
 from vdnnsim.claims.report import PERCENT, SimulatedFigure
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
@@ -25,21 +27,9 @@ _NAMES = {"alexnet": "AlexNet", "overfeat": "OverFeat", "googlenet": "GoogLeNet"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PaperFigure(SimulatedFigure):
-    """A figure of the paper with what is to be said about it.
+    """A figure of the paper, and what the page says of its numbers, by the name that the template has for it."""
 
-    Attributes:
-        name: as the paper calls it: `Figure 1`.
-        caption: what it shows, after the paper's caption.
-        paper_says: what the text of the paper states, with the section.
-        replay_shows: sentences computed from the numbers.
-        differs: where the replay departs from the paper, and why.
-    """
-
-    name: str
-    caption: str
-    paper_says: tuple[str, ...]
-    replay_shows: tuple[str, ...]
-    differs: tuple[str, ...]
+    facts: Mapping[str, object]
 
 
 Builder = Callable[[VdnnRuns], PaperFigure]
@@ -60,11 +50,7 @@ def case_names(cases: Sequence[NetworkBatch]) -> tuple[str, ...]:
 def beside_the_paper(groups: Sequence[str], stated: Sequence[float], replayed: Sequence[float], axis: Axis) -> Panel:
     """Bars of what the paper states beside those of the replay."""
     both = (("paper", Tint.BASE_M, stated), ("replay", Tint.GPU_MEMORY, replayed))
-    return Panel(
-        tuple(groups),
-        tuple(Slot("", ((Series(name, tint, tuple(values)),),), (False,) * len(groups)) for name, tint, values in both),
-        axis,
-    )
+    return Panel(tuple(groups), tuple(bars(groups, *each) for each in both), axis)
 
 
 def stated(*ids: str) -> tuple[float, ...]:
@@ -82,6 +68,28 @@ def bytes_axis(label: str, values: Sequence[float], top: float = 0.0) -> Axis:
 def percent_axis(label: str) -> Axis:
     """An axis from 0 to 100 %."""
     return Axis(label, PERCENT, 1.0)
+
+
+def result_rows(
+    header: Sequence[str], results: Iterable[tuple[NetworkBatch, str, PolicyResult]], **more: Sequence[Value]
+) -> tuple[Row, ...]:
+    """Return a row for each result of a network under a policy; `more` has columns that no table of results has."""
+    rows = []
+    for number, ((network, batch_size), policy, result) in enumerate(results):
+        stated: dict[str, Value] = {"network": network, "batch_size": batch_size, "policy": policy, "fits": result.fits}
+        rows.append(cells(header, stated | {name: column[number] for name, column in more.items()}, _measured(result)))
+    return tuple(rows)
+
+
+def _measured(result: PolicyResult) -> Measured:
+    metrics, ratios = result.metrics, (result.performance_ratio, result.feature_performance_ratio)
+    return Measured(result.algorithms, "", metrics, *ratios, metrics.images_per_s)
+
+
+def bars(groups: Sequence[str], name: str, tint: Tint, values: Iterable[float], fits: Sequence[bool] = ()) -> Slot:
+    """Return a bar for each group, of one colour of the legend; those that do not fit are marked."""
+    series = Series(name, tint, tuple(map(float, values)))
+    return Slot("", ((series,),), tuple(not each for each in fits) or (False,) * len(groups))
 
 
 def whole_percent(fraction: float) -> str:

@@ -1,12 +1,12 @@
 """Figures 5 and 6: VGG-16 layer by layer, its memory, its time and how long its X lies idle."""
 
 from vdnnsim.analysis.layers import forward_bytes, layer_times
-from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure, bytes_axis
+from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure, bars, bytes_axis
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.report.chart import Axis, Chart, Panel, Points, Series, Slot, Tint
-from vdnnsim.report.scale import percent, time_scale
+from vdnnsim.report.scale import time_scale
 from vdnnsim.units import format_bytes, format_seconds
 
 
@@ -23,12 +23,8 @@ def figure_05(runs: VdnnRuns) -> PaperFigure:
     weights = [need.weights for need in needs]
     in_classifier = sum(n.weights for n, layer in zip(needs, layers, strict=True) if layer.stage is Stage.CLASSIFIER)
     ratios = [a / b for a, b, layer in zip(left, weights, layers, strict=True) if layer.stage is Stage.FEATURES]
-    with_workspace = sum(need.workspace > 0 for need in needs)
     return PaperFigure(
         stem="figure05",
-        name="Figure 5",
-        caption="Memory that each CONV and FC layer of VGG-16 (256) needs in forward: X and Y and workspace (left "
-        "axis), weights (right axis).",
         header=(
             "layer",
             "stage",
@@ -75,35 +71,17 @@ def figure_05(runs: VdnnRuns) -> PaperFigure:
                 ),
             ),
         ),
-        paper_says=(
-            (
-                "Feature maps and workspace are an order of magnitude larger than the weights of each layer, and are "
-                "concentrated on the feature-extraction layers (II-C)."
-            ),
-            "Weights are mostly concentrated on the classification layers (II-C).",
-            "The per-layer memory is much smaller than the 28 GB of the baseline (II-C).",
-        ),
-        replay_shows=(
-            (
-                f"{names[most]} needs most, {format_bytes(left[most])} of maps and workspace, which is "
-                f"{percent(left[most] / whole)} of the {format_bytes(whole)} of the baseline."
-            ),
-            (
-                f"In feature-extraction layers, maps and workspace are at least {min(ratios):.0f} times as large as "
-                f"the weights; the classification layers hold {percent(in_classifier / sum(weights))} of all weights."
-            ),
-            (
-                f"{with_workspace} of {len(layers)} layers use a workspace in forward, "
-                f"{format_bytes(max(need.workspace for need in needs))} at most."
-            ),
-        ),
-        differs=(
-            (
-                "Which layers have a workspace, and how large it is, follows from the algorithm that the cost model "
-                "finds fastest for each; the paper's choice is not known layer by layer. X, Y and W follow from the "
-                "network alone."
-            ),
-        ),
+        facts={
+            "layer": names[most],
+            "need": format_bytes(left[most]),
+            "share": left[most] / whole,
+            "whole": format_bytes(whole),
+            "times_weights": min(ratios),
+            "in_classifier": in_classifier / sum(weights),
+            "with_workspace": sum(need.workspace > 0 for need in needs),
+            "layers": len(layers),
+            "workspace": format_bytes(max(need.workspace for need in needs)),
+        },
     )
 
 
@@ -124,9 +102,6 @@ def figure_06(runs: VdnnRuns) -> PaperFigure:
     latencies = [value for each in times for value in (each.forward_s, each.backward_s)]
     return PaperFigure(
         stem="figure06",
-        name="Figure 6",
-        caption="Latency of each layer of VGG-16 (64) in forward and backward (left axis), and reuse distance of its X "
-        "(right axis): the time from the end of its forward to the start of its backward.",
         header=("layer", "kind", "forward_s", "backward_s", "reuse_distance_s"),
         rows=tuple(
             (
@@ -146,14 +121,8 @@ def figure_06(runs: VdnnRuns) -> PaperFigure:
                 Panel(
                     names,
                     (
-                        Slot(
-                            "",
-                            (
-                                (Series("forward", Tint.FORWARD, tuple(each.forward_s for each in times)),),
-                                (Series("backward", Tint.BACKWARD, tuple(each.backward_s for each in times)),),
-                            ),
-                            tuple(False for _ in names),
-                        ),
+                        bars(names, "forward", Tint.FORWARD, (each.forward_s for each in times)),
+                        bars(names, "backward", Tint.BACKWARD, (each.backward_s for each in times)),
                     ),
                     Axis("latency", time_scale(latencies)),
                     Points(
@@ -166,26 +135,11 @@ def figure_06(runs: VdnnRuns) -> PaperFigure:
                 ),
             ),
         ),
-        paper_says=(
-            (
-                "The reuse distance of the first layer's X is more than 60 ms in AlexNet and more than 1200 ms in "
-                "VGG-16 (64) (III-A)."
-            ),
-            "More than 70 % to 80 % of the time is spent on CONV layers (III-C).",
-        ),
-        replay_shows=(
-            f"The reuse distance of {longest_name} is {format_seconds(longest)} in VGG-16 (64)"
-            + (f"; that of the first layer of AlexNet (128) is {format_seconds(alexnet)}." if alexnet else "."),
-            (
-                f"CONV layers take {percent(conv_s / total_s)} of the kernel time of VGG-16 (64); backward takes "
-                f"{backward_s / forward_s:.2f} times as long as forward."
-            ),
-        ),
-        differs=(
-            (
-                "The paper does not say which algorithms it timed for this figure. The faster a convolution, the "
-                "shorter every reuse distance, so that the fastest algorithms give the lower end of what it reports; a "
-                "distance below the paper's means that the cost model is faster than its machine was."
-            ),
-        ),
+        facts={
+            "layer": longest_name,
+            "idle": format_seconds(longest),
+            "alexnet": alexnet and format_seconds(alexnet),
+            "conv_share": conv_s / total_s,
+            "backward_over_forward": backward_s / forward_s,
+        },
     )

@@ -39,9 +39,6 @@ def figure_11(runs: VdnnRuns) -> PaperFigure:
     dyn_fits = sum(results[case, "vdnn_dyn"].fits for case in CONVENTIONAL)
     return PaperFigure(
         stem="figure11",
-        name="Figure 11",
-        caption="Savings in average and maximum memory, mean of the six networks, as the paper states them and as "
-        "the replay has them; figure11.csv has every network, and whether it fits.",
         header=(
             "network",
             "batch_size",
@@ -76,53 +73,20 @@ def figure_11(runs: VdnnRuns) -> PaperFigure:
                 for which, row, name in ((0, "avg", "average"), (1, "max", "maximum"))
             ),
         ),
-        paper_says=(
-            (
-                "vDNN_all(m) reduces maximum and average memory by 73 % and 93 % on average over the six networks, "
-                "vDNN_all(p) by 64 % and 90 %, vDNN_conv(p) by 52 % and 76 %, vDNN_dyn by 49 % and 69 % (V-A)."
-            ),
-            (
-                "VGG-16 (128) under vDNN_all(m) uses at most 4.8 GB (V-A). Average memory falls by up to 89 % for "
-                "AlexNet, 91 % for OverFeat and 95 % for GoogLeNet (abstract)."
-            ),
-            "The baseline cannot train VGG-16 with batch 128 and 256 (V-A).",
-        ),
-        replay_shows=(
-            "Maximum and average memory fall, on average over the six networks, by "
-            + "; ".join(
+        facts={
+            "savings": "; ".join(
                 f"{percent(fmean(savings(policy, 1)))} and {percent(fmean(savings(policy, 0)))} under "
                 f"{POLICY_LABELS[policy]}"
                 for policy in offloading
-            )
-            + ".",
-            (
-                "VGG-16 (128) under all(m) uses at most "
-                f"{format_bytes(results[('vgg16', 128), 'vdnn_all(m)'].metrics.feature_max_memory_bytes)} in feature "
-                "extraction."
             ),
-            f"The best average saving of any policy is {extremes(names, best)}.",
-            (
-                f"base(p) does not fit {len(failing)} of the {len(names)} networks; vDNN_dyn fits {dyn_fits}. For "
-                f"VGG-16 (128), which the paper trains under base(m) (V-D), that takes {format_bytes(abs(spare))} "
-                f"{'less' if spare >= 0 else 'more'} than there is."
-            ),
-        ),
-        differs=(
-            (
-                "The numbers of the paper fit together only if vDNN's memory is that of the feature-extraction layers "
-                "while the baseline is the whole network. The CSV has whole against whole as well, which is what a "
-                "user sees: the classifier's weights and their gradients stay on the GPU in any case."
-            ),
-            (
-                "The average is over layer steps, each feature-extraction layer once in forward and once in backward; "
-                "weighting by time gives another number, which the CSV has too."
-            ),
-            (
-                "The search of Fig. 10 as printed prefetches during POOL too, which raises the maximum of VGG-16 "
-                "(128) under all(m) above the paper's 4.8 GB; with that left out (`prefetch_search: "
-                f"fig10_without_pool`) it is {format_bytes(without_pool.metrics.feature_max_memory_bytes)}."
-            ),
-        ),
+            "all_m": format_bytes(results[("vgg16", 128), "vdnn_all(m)"].metrics.feature_max_memory_bytes),
+            "best": extremes(names, best),
+            "failing": len(failing),
+            "networks": len(names),
+            "dyn_fits": dyn_fits,
+            "spare": f"{format_bytes(abs(spare))} {'less' if spare >= 0 else 'more'}",
+            "without_pool": format_bytes(without_pool.metrics.feature_max_memory_bytes),
+        },
     )
 
 

@@ -8,6 +8,7 @@ from vdnnsim.analysis.memory import everything, features_only
 from vdnnsim.claims.row import listing
 from vdnnsim.claims.vdnn2016.figures.figure import (
     PaperFigure,
+    bars,
     bytes_axis,
     case_names,
     extremes,
@@ -20,7 +21,6 @@ from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.report.chart import Chart, Level, Panel, Points, Series, Slot, Tint
-from vdnnsim.report.scale import percent
 from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_bytes
 
@@ -45,13 +45,8 @@ def figure_01(runs: VdnnRuns) -> PaperFigure:
     shares = [need.total / size for (_, need), size in zip(needs, sizes, strict=True)]
     over = [name for name, size in zip(names, sizes, strict=True) if size > capacity]
     fits = [runs.oracle(*case).fits for case in ALL_TEN]
-    unused = [1 - share for share in shares]
-    conv = sum(layer.kind is LayerKind.CONV for layer, _ in needs)
     return PaperFigure(
         stem="figure01",
-        name="Figure 1",
-        caption="GPU memory of the baseline, network-wide allocation (left axis), and the largest fraction of it that "
-        "is used when traversing the network layer by layer (right axis).",
         header=(
             "network",
             "batch_size",
@@ -72,13 +67,7 @@ def figure_01(runs: VdnnRuns) -> PaperFigure:
             (
                 Panel(
                     names,
-                    (
-                        Slot(
-                            "",
-                            ((Series("base(p), whole network", Tint.GPU_MEMORY, tuple(map(float, sizes))),),),
-                            tuple(not fit for fit in fits),
-                        ),
-                    ),
+                    (bars(names, "base(p), whole network", Tint.GPU_MEMORY, sizes, fits),),
                     bytes_axis("GPU memory", sizes),
                     Points(
                         "largest fraction that one layer uses",
@@ -90,31 +79,14 @@ def figure_01(runs: VdnnRuns) -> PaperFigure:
                 ),
             ),
         ),
-        paper_says=(
-            (
-                "AlexNet takes a mere 1.1 GB and VGG-16 (256) 28 GB; 6 of the 10 networks need 14 GB to 67 GB and "
-                "cannot be trained (I)."
-            ),
-            "53 % to 79 % of the allocated memory is not used at any given time (I).",
-        ),
-        replay_shows=(
-            (
-                f"The baseline takes {extremes(names, sizes, format_bytes)}; more than {format_bytes(capacity)} is "
-                f"needed by {len(over)} of the {len(names)}: {listing(over)}."
-            ),
-            f"The share of the allocation that no single layer uses is {extremes(names, unused)}.",
-            f"The layer that uses most is a CONV layer in {conv} of the {len(names)} networks.",
-        ),
-        differs=(
-            (
-                "The paper writes GB and means GiB. The used fraction counts everything that one layer touches in a "
-                "whole iteration: X, Y, dX, dY, W, dW and its larger workspace; the paper does not say what it counts."
-            ),
-            (
-                "The fraction of a network with few layers hangs on the workspace of a single convolution, which "
-                "follows from the algorithm that the cost model finds fastest; the paper's algorithms are not known."
-            ),
-        ),
+        facts={
+            "sizes": extremes(names, sizes, format_bytes),
+            "capacity": format_bytes(capacity),
+            "over": f"{len(over)} of the {len(names)}: {listing(over)}",
+            "unused": extremes(names, [1 - share for share in shares]),
+            "largest_is_conv": sum(layer.kind is LayerKind.CONV for layer, _ in needs),
+            "networks": len(names),
+        },
     )
 
 
@@ -131,14 +103,9 @@ def figure_04(runs: VdnnRuns) -> PaperFigure:
         for kinds, total in zip(whole, totals, strict=True)
     ]
     stage_shares = [sum(part.values()) / total for part, total in zip(features, totals, strict=True)]
-    deeper = map_shares[ALL_TEN.index(("vgg116", 32)) :]
-    grows = all(a < b for a, b in pairwise(deeper))
-    summed = feature_share(runs, ALL_TEN[0], "sum_of_layers")
     columns = [kind.name.lower() for kind, _ in _KINDS]
     return PaperFigure(
         stem="figure04",
-        name="Figure 4",
-        caption="GPU memory of the baseline by what it holds (left axis); fraction of feature maps (right axis).",
         header=(
             "network",
             "batch_size",
@@ -180,35 +147,14 @@ def figure_04(runs: VdnnRuns) -> PaperFigure:
                 ),
             ),
         ),
-        paper_says=(
-            (
-                "The fraction of memory for feature maps grows monotonically with the number of layers (II-C); weights "
-                "are a small fraction in state-of-the-art networks (VI)."
-            ),
-            "Feature-extraction layers account for 81 % of the memory of AlexNet and 96 % of VGG-16 (256) (III).",
-        ),
-        replay_shows=(
-            (
-                f"Feature maps take {extremes(names, map_shares)} of the allocation; from VGG-116 to VGG-416 their "
-                f"fraction {'grows' if grows else 'does not grow'} with every step."
-            ),
-            f"Weights and their gradients take {extremes(names, weight_shares)}.",
-            (
-                f"Buffers of feature-extraction layers take {percent(stage_shares[0])} of {names[0]} and "
-                f"{percent(stage_shares[ALL_TEN.index(('vgg16', 256))])} of VGG-16 (256)."
-            ),
-        ),
-        differs=(
-            (
-                "Gradient maps are the reused ones of the strengthened baseline (IV-A), so they are few whatever the "
-                "depth. Weight gradients are drawn apart from weights; the paper's figure does not say where they are."
-            ),
-            (
-                "For AlexNet the share of feature extraction depends on what is counted. The network-wide buffers, "
-                "with W and dW of the large classifier, give one number; adding up what each layer needs by itself, "
-                f"{percent(summed)}. The paper does not say how its 81 % was counted."
-            ),
-        ),
+        facts={
+            "maps": extremes(names, map_shares),
+            "grows": all(a < b for a, b in pairwise(map_shares[ALL_TEN.index(("vgg116", 32)) :])),
+            "weights": extremes(names, weight_shares),
+            "alexnet": stage_shares[0],
+            "vgg16": stage_shares[ALL_TEN.index(("vgg16", 256))],
+            "summed": feature_share(runs, ALL_TEN[0], "sum_of_layers"),
+        },
     )
 
 

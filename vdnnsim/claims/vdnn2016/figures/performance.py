@@ -8,16 +8,18 @@ from vdnnsim.claims.row import listing
 from vdnnsim.claims.vdnn2016.figures.figure import (
     POLICY_LABELS,
     PaperFigure,
+    bars,
     beside_the_paper,
     case_names,
     extremes,
     percent_axis,
+    result_rows,
     stated,
     whole_percent,
 )
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.report.chart import Axis, Chart, Panel, Series, Slot, Tint
+from vdnnsim.report.chart import Axis, Chart, Level, Panel, Tint
 from vdnnsim.report.scale import percent
 
 
@@ -44,11 +46,8 @@ def figure_13(runs: VdnnRuns) -> PaperFigure:
     forward, backward = most(backward=False), most(backward=True)
     slowdowns = [each.copy_slowdown for each in copied]
     labels = [f"{each.phase.value} of {simulator.workload.graph.layers[each.layer].name}" for each in copied]
-    both = [each.utilization for each in copied]
     return PaperFigure(
         stem="figure13",
-        name="Figure 13",
-        caption="Maximum DRAM bandwidth utilization of each CONV layer of VGG-16 in forward and backward, baseline.",
         header=(
             "layer",
             "phase",
@@ -87,45 +86,25 @@ def figure_13(runs: VdnnRuns) -> PaperFigure:
                 Panel(
                     names,
                     (
-                        Slot(
-                            "",
-                            (
-                                (Series("forward", Tint.FORWARD, forward),),
-                                (Series("backward", Tint.BACKWARD, backward),),
-                            ),
-                            tuple(False for _ in names),
-                        ),
+                        bars(names, "forward", Tint.FORWARD, forward),
+                        bars(names, "backward", Tint.BACKWARD, backward),
                     ),
                     percent_axis("maximum DRAM bandwidth utilization"),
+                    level=Level(
+                        f"what a copy at the link's peak leaves of it, {percent(1 - copy_slowdown_bound(runs.server))}",
+                        1 - copy_slowdown_bound(runs.server),
+                    ),
+                    numbered=False,
                 ),
             ),
         ),
-        paper_says=(
-            (
-                "Feature-extraction layers rarely saturate the 336 GB/s of the DRAM, which leaves headroom for offload "
-                "and prefetch (V-B)."
-            ),
-            "Even a kernel that saturates the DRAM would lose at most 16/336 = 4.7 % (V-B).",
-        ),
-        replay_shows=(
-            (
-                f"The most that a forward kernel draws is {extremes(names, forward)}; in backward it is "
-                f"{extremes(names, backward)}."
-            ),
-            (
-                f"Under all(p), kernels and copies together draw {extremes(labels, both)}. A kernel bound by DRAM "
-                f"would take {percent(max(slowdowns))} longer at most; the link's peak over the DRAM's bounds it by "
-                f"{percent(copy_slowdown_bound(runs.server))}."
-            ),
-        ),
-        differs=(
-            (
-                "The paper measured the traffic and shows its maximum. The replay counts what the cost model has a "
-                "kernel read and write, what lies between its passes and the bias included, over the whole kernel: a "
-                "mean, and a lower bound, for what a small cache reads twice is not in it. The replay does not slow "
-                "kernels down by copies; the bound above says how much that leaves out."
-            ),
-        ),
+        facts={
+            "forward": extremes(names, forward),
+            "backward": extremes(names, backward),
+            "both": extremes(labels, [each.utilization for each in copied]),
+            "slowdown": max(slowdowns),
+            "bound": copy_slowdown_bound(runs.server),
+        },
     )
 
 
@@ -139,34 +118,16 @@ def figure_14(runs: VdnnRuns) -> PaperFigure:
     losses = {policy: [1 - speed for speed in speeds[policy]] for policy in ("vdnn_all(m)", "vdnn_conv(m)")}
     shown = ("vdnn_all(m)", "vdnn_conv(m)", "vdnn_dyn")
     settled = [f"{each.algorithms} for {name}" for name, each in zip(names, results["vdnn_dyn"], strict=True)]
+    header = (
+        *("network", "batch_size", "policy", "fits", "feature_iteration_s"),
+        *("feature_performance_ratio", "iteration_s", "performance_ratio"),
+    )
     return PaperFigure(
         stem="figure14",
-        name="Figure 14",
-        caption="Overall performance, normalized to the baseline; feature-extraction layers only, as the paper's text "
-        "states it and as the replay has it. The baseline of networks that do not fit is oracular; figure14.csv has "
-        "every network and policy, and whether it fits.",
-        header=(
-            "network",
-            "batch_size",
-            "policy",
-            "fits",
-            "feature_iteration_s",
-            "feature_performance_ratio",
-            "iteration_s",
-            "performance_ratio",
-        ),
-        rows=tuple(
-            (
-                *case,
-                policy,
-                results[policy][number].fits,
-                results[policy][number].metrics.feature_iteration_s,
-                results[policy][number].feature_performance_ratio,
-                results[policy][number].metrics.iteration_s,
-                results[policy][number].performance_ratio,
-            )
-            for number, case in enumerate(CONVENTIONAL)
-            for policy in POLICY_LABELS
+        header=header,
+        rows=result_rows(
+            header,
+            [(case, policy, results[policy][n]) for n, case in enumerate(CONVENTIONAL) for policy in POLICY_LABELS],
         ),
         chart=Chart(
             f"vDNN_dyn reaches {whole_percent(fmean(dyn))} of the oracular speed on average, "
@@ -186,36 +147,13 @@ def figure_14(runs: VdnnRuns) -> PaperFigure:
                 )
             ),
         ),
-        paper_says=(
-            (
-                "vDNN_all and vDNN_conv with memory-optimal algorithms lose 58 % and 55 % on average, 65 % and 63 % at "
-                "most (V-C)."
-            ),
-            (
-                "vDNN_dyn reaches 97 % of the baseline's throughput on average; the worst case is 82 % for VGG-16 "
-                "(256) (V-C)."
-            ),
-        ),
-        replay_shows=(
-            "The loss is "
-            + ", and ".join(
+        facts={
+            "losses": ", and ".join(
                 f"{percent(fmean(row))} on average under {POLICY_LABELS[policy]}, {extremes(names, row)}"
                 for policy, row in losses.items()
-            )
-            + ".",
-            f"vDNN_dyn reaches {percent(fmean(dyn))} on average, {extremes(names, dyn)}.",
-            f"vDNN_dyn settled on {listing(settled)}.",
-            f"base(p) does not fit {listing(failing)}: there it is the oracular baseline.",
-        ),
-        differs=(
-            (
-                "Speeds rest on a cost model fitted to public measurements of the same GPU, not on the paper's "
-                "machine. What the (m) policies lose is the ratio of the memory-optimal algorithm to the fastest one, "
-                "of which the paper states only averages."
             ),
-            (
-                "The paper adds up the latencies of single layers for its oracular baseline; the replay runs the "
-                "baseline's plan on a GPU without a capacity."
-            ),
-        ),
+            "dyn": f"{percent(fmean(dyn))} on average, {extremes(names, dyn)}",
+            "settled": listing(settled),
+            "failing": listing(failing),
+        },
     )

@@ -37,9 +37,6 @@ def power_section(runs: VdnnRuns) -> PaperFigure:
     idle = sum(not each.result.metrics.offloaded_bytes for each in drawn["dyn"])
     return PaperFigure(
         stem="power",
-        name="Power (V-D)",
-        caption="Mean and maximum GPU power of the baseline and of vDNN; the paper has no picture of it. VGG-16 (128) "
-        "runs with memory-optimal algorithms, all others with performance-optimal ones.",
         header=(
             "network",
             "batch_size",
@@ -89,50 +86,13 @@ def power_section(runs: VdnnRuns) -> PaperFigure:
                 ),
             ),
         ),
-        paper_says=(
-            (
-                "vDNN_dyn incurs 1 % to 7 % of maximum power; its copies are one of the biggest contributors to peaks "
-                "(V-D)."
-            ),
-            "Average power is rarely affected (V-D).",
-        ),
-        replay_shows=(
-            (
-                f"Maximum power changes by {extremes(names, maximum['dyn'], _signed)} under dyn and by "
-                f"{extremes(names, maximum['all'], _signed)} under all."
-            ),
-            (
-                f"Mean power changes by {extremes(names, mean['dyn'], _signed)} under dyn and by "
-                f"{extremes(names, mean['all'], _signed)} under all."
-            ),
-            (
-                f"The highest power of any moment changes by {extremes(names, peaks, _signed)} under all, where a copy "
-                "runs beside a kernel."
-            ),
-            f"dyn copies nothing in {idle} of the {len(names)} networks: there it does what the baseline does.",
-        ),
-        differs=(
-            (
-                "A network that fits is trained by vDNN_dyn without any copy, so the replay has no reason for its "
-                "power to rise; the paper measured a rise all the same. What copies cost shows under vDNN_all."
-            ),
-            (
-                "The maximum is the largest mean over a sampling period. Stalls lower that mean, copies beside kernels "
-                "raise it, and the former may outweigh the latter; the highest power of any moment, in the CSV, has no "
-                "such mean."
-            ),
-            (
-                "For VGG-16 (128) the paper trains the baseline with memory-optimal algorithms. vDNN_dyn would choose "
-                "faster ones, whose power is not comparable; vDNN_conv(m) stands in for it, which offloads the same "
-                "maps with the algorithms of the baseline."
-            ),
-            (
-                "Power is a model: idle power and the energy of a FLOP and of a byte, with origins in the hardware "
-                "profile. FLOPs are those of the direct method, an upper bound where FFT does fewer; DRAM traffic is "
-                "that of the cost model, a lower bound. Power is cut at the limit of the board: a kernel that is there "
-                "already cannot show what a copy adds."
-            ),
-        ),
+        facts={
+            "maximum": {slot: extremes(names, maximum[slot], _signed) for slot in _SLOTS},
+            "mean": {slot: extremes(names, mean[slot], _signed) for slot in _SLOTS},
+            "peaks": extremes(names, peaks, _signed),
+            "idle": idle,
+            "networks": len(names),
+        },
     )
 
 

@@ -24,6 +24,7 @@ _EMPTY: Final = "#f2f2f2"
 _PALEST, _DARKEST = 0.08, 0.85
 """Of the colour map: white is for what does not fit."""
 _DARK_FROM = 0.5
+_ALL: Final = "100"
 _WIDTH = 1400
 """Pixels that the cells of a row share."""
 
@@ -71,9 +72,15 @@ def heat_map_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure
 
 
 def _subtitle(rows: list[StudyCells], picture: StudyPicture) -> str:
-    number = study_axis(picture.value, (known(row, picture.value) for row in rows)).label
+    axis = study_axis(picture.value, (known(row, picture.value) for row in rows))
     of = f", of the best {picture.by} that fits" if picture.by else ""
-    return f"{common(rows, picture)}; in each cell {number}{of}"
+    unless = f", unless it is {_ALL}" if _is_plain(picture, axis, _ALL) else ""
+    return f"{common(rows, picture)}; in each cell {axis.label}{of}{unless}"
+
+
+def _is_plain(picture: StudyPicture, values: StudyAxis, text: str) -> bool:
+    """Whether a number need not be said: of a cell whose colour names who loses nothing."""
+    return bool(picture.by) and values.scale.unit == "%" and text == _ALL
 
 
 def _ordered(values: list[Value]) -> list[Value]:
@@ -149,6 +156,8 @@ def _draw_cells(
         if row is None:
             continue
         text = values.text(known(row, picture.value))
+        if _is_plain(picture, values, text):
+            text = ""
         if picture.by and pixels >= 110:
             text = f"{fold_label(cell_text(row[picture.by]), int(pixels // 9))}\n{text}"
         size = 13.5 if pixels >= 60 else 10.5

@@ -1,0 +1,44 @@
+"""The pictures of the studies that come with vdnnsim, of the results that are kept with them: no label over another."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from tests.overlaps import overlapping
+from tests.toy import ROOT
+from vdnnsim.analysis.columns import Value
+from vdnnsim.report.plots.study import draw_study_picture
+from vdnnsim.report.study.axis import StudyCells
+from vdnnsim.study.file.read import read_study
+
+STUDIES = sorted((ROOT / "scenarios" / "studies").glob("*.yaml"))
+
+
+def kept_rows(name: str) -> list[StudyCells]:
+    with (ROOT / "reports" / "studies" / name / "results.csv").open(encoding="utf-8", newline="") as file:
+        return [{column: _value(cell) for column, cell in row.items()} for row in csv.DictReader(file)]
+
+
+def _value(cell: str) -> Value:
+    if cell in ("true", "false"):
+        return cell == "true"
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_no_labels_overlap_in_the_pictures_of_a_study(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is written: to make a PNG takes longer than to see where its labels are."""
+    found: list[object] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: found.extend(overlapping(figure)))
+    rows = kept_rows(path.stem)
+
+    for picture in read_study(path).pictures:
+        draw_study_picture(rows, picture)
+
+    assert not found
