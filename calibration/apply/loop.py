@@ -58,8 +58,8 @@ class Loop:
         """
         if self.agenda.states and not self._streams:
             raise ExecutionRefused(
-                f"{self.captured.model}: the plan has the optimizer's states on the host, expected plan.stream(optimizer, "
-                "model) before the first step"
+                f"{self.captured.model}: the plan has the optimizer's states on the host, expected "
+                "plan.stream(optimizer, model) before the first step"
             )
         model = _within(model)
         if self.agenda.again and _is_sharded(model):

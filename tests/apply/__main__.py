@@ -38,6 +38,15 @@ MORE = {
     "own": ("attention, causal, amp_bfloat16", "GPT, amp_bfloat16", "GPT, checkpointed, reentrant", "U-Net"),
     "transformers": ("Llama, in amp_bfloat16", "GPT2, checkpointed"),
 }
+_TRAINED = (
+    "Each model is trained for three steps without a plan and with one, from the same weights and random numbers. A "
+    "loop is right if losses, gradients, buffers and weights are the same to the bit, each step moves what was planned "
+    "there and back, in one order, and none leaves its plan."
+)
+_PLANS = (
+    "Plans are the hardest, not the best: one moves all that autograd alone holds, one computes segments of forward "
+    "again, one computes every second map again and moves the others."
+)
 COLUMNS = ("family", "model", "policy", *(each.name for each in fields(Outcome)))
 
 
@@ -59,14 +68,9 @@ def models_page(rows: list[dict[str, str]]) -> str:
     return page(
         (
             heading("Models trained by a plan", 1),
-            escape(
-                f"PyTorch {torch.__version__.partition('+')[0]}, on the CPU; `python -m tests.apply`. Each model is trained "
-                "for three steps without a plan and with one, from the same weights and random numbers. Right is a loop "
-                "whose losses, gradients, buffers and weights are the same to the bit, that moves the planned bytes there "
-                "and back in each step in one order, and that leaves the plan nowhere. Plans do what is hardest: one "
-                "moves all that autograd alone holds, one computes segments of forward again, one computes every second "
-                "map again and moves the others."
-            ),
+            escape(f"PyTorch {torch.__version__.partition('+')[0]}, on the CPU; `python -m tests.apply`."),
+            escape(_TRAINED),
+            escape(_PLANS),
             escape(f"{right} of {len(by_model)} models are right under all plans."),
             table(
                 ("family", "model", "tensors saved", "bytes that leave", "storages computed again", "both", "right"),

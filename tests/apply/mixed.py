@@ -46,8 +46,8 @@ class Mixed(Policy, frozen=True, kw_only=True):
         ]
         steps: list[Step] = []
         for at, run in enumerate(runs):
-            for each in (each for each in leaving if first[each] == at):
-                steps.append(Fetch((each,), run.layer, run.phase, on_demand=True))
+            coming = (each for each in leaving if first[each] == at)
+            steps += [Fetch((each,), run.layer, run.phase, on_demand=True) for each in coming]
             steps.append(run)
             for each in (each for each in leaving if last[each] == at):
                 steps += [Offload((each,), run.layer), Wait((each,))]
@@ -58,4 +58,4 @@ class Mixed(Policy, frozen=True, kw_only=True):
 def known_as_mixed() -> AbstractContextManager[object]:
     """Let plans ask for it by its name."""
     types = {**registry.known_policies(), Mixed.name: Mixed}
-    return mock.patch.object(registry, "known_policies", lambda: types)
+    return mock.patch.object(registry, "known_policies", return_value=types)

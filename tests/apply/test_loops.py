@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -25,8 +26,10 @@ def model() -> Network:
     return CASE.make_model()
 
 
-def planned_for(model: nn.Module, policy: str = "save_on_cpu", **options: str) -> Planned:
-    return plan(model, image(), hardware="rtx_4090", policy=policy, loss=loss, memory_model="ideal", **options)
+def planned_for(model: nn.Module, policy: str = "save_on_cpu", optimizer: str = "adamw") -> Planned:
+    return plan(
+        model, image(), hardware="rtx_4090", policy=policy, loss=loss, optimizer=optimizer, memory_model="ideal"
+    )
 
 
 def followed(*plans: Planned) -> None:
@@ -153,7 +156,7 @@ def test_weights_in_shards(model: Network, tmp_path: Path) -> None:
     """Under FSDP2 a plan moves; to compute again, around its gathering and freeing of weights, is refused."""
 
     def spread(each: nn.Module) -> nn.Module:
-        mesh = distributed.init_device_mesh("cpu", (1,))
+        mesh = init_device_mesh("cpu", (1,))
         for part in each.children():
             if [*part.parameters()]:
                 fully_shard(part, mesh=mesh)

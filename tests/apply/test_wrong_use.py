@@ -96,6 +96,7 @@ def of_two_models(model: nn.Module) -> None:
     backward(loss(other(torch.randn(8, 16))) + loss(model(torch.randn(8, 16))))
     for one, another in zip(model.parameters(), other.parameters(), strict=True):
         assert one.grad is not None
+        assert another.grad is not None
         one.grad += another.grad
 
 
@@ -106,7 +107,7 @@ def narrow(model: nn.Module) -> None:
 
 
 def frozen(model: nn.Module) -> None:
-    first = next(model.parameters()).requires_grad_(requires_grad=False)
+    first = next(model.parameters()).requires_grad_(False)  # noqa: FBT003
     plain(model)
     first.requires_grad_()
 
@@ -151,7 +152,7 @@ def observed(model: nn.Module) -> None:
     """Keep what modules return, and change gradients."""
     kept: list[Tensor] = []
     hooks = [each.register_forward_hook(lambda _, __, result: kept.append(result)) for each in model.modules()]
-    hooks += [each.register_hook(lambda gradient: gradient * 2) for each in model.parameters()]
+    hooks += [each.register_hook(lambda gradient: gradient * 2) for each in model.parameters()]  # type: ignore[no-untyped-call]
     plain(model)
     for each in hooks:
         each.remove()
@@ -172,7 +173,8 @@ def in_parts(model: nn.Module) -> None:
     def fail(_: Tensor) -> None:
         raise ValueError("of the user")
 
-    with first.register_hook(fail), pytest.raises(ValueError, match="of the user"):
+    hook = first.register_hook(fail)  # type: ignore[no-untyped-call]
+    with hook, pytest.raises(ValueError, match="of the user"):
         backward(result, retain_graph=True)
     model.zero_grad()
     backward(result)
@@ -208,7 +210,7 @@ def test_what_is_as_it_was_captured(made: Planned, model: Network, use: Callable
 def test_compiled(made: Planned, model: Network) -> None:
     """Compiled, a model saves what its compiler chose."""
     torch.manual_seed(3)
-    compiled = torch.compile(model, backend="aot_eager")
+    compiled: Network = torch.compile(model, backend="aot_eager")
     plain(compiled)
     expected = gradients(model)
     torch.manual_seed(3)
