@@ -73,6 +73,21 @@ class Planned:
             raise PolicyError("refit: no step was timed yet, expected one after plan.trace()")
         return self._asked.measured(step, self.predicted).planned()
 
+    def stream(self, optimizer: Any, model: Any) -> None:  # noqa: ANN401  # of torch
+        """Keep an optimizer's states on the host, where the plan has them there (`optimal(offload_optimizer=true)`).
+
+        They come for the update of their parameter and leave after it: its `step` runs once for each parameter, with
+        the same bits.
+
+        Args:
+            optimizer: which the plan was made for, as a `torch.optim.Optimizer`; its `step` is replaced.
+            model: whose parameters it updates.
+
+        Raises:
+            ExecutionRefused: the plan keeps states on the GPU, or was made for another optimizer.
+        """
+        self.loop.stream(optimizer, model)
+
     def __str__(self) -> str:
         from vdnnsim.report.certificates import certified
         from vdnnsim.units import format_bytes, format_seconds
@@ -88,6 +103,9 @@ class Planned:
             f"to the host {moved} of {len(agenda.moved)} storages; pinned memory {pinned}",
             f"computes again: {', '.join(again) if again else 'nothing'}",
         ]
+        if agenda.states:
+            states = format_bytes(sum(map(len, agenda.states.values())))
+            lines.append(f"the optimizer's states on the host: {states}, by plan.stream(optimizer, model)")
         if plan.certificate is not None:
             lines.append(certified(plan.certificate, metrics.iteration_s))
         return "\n".join(lines)
