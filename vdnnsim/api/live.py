@@ -48,7 +48,7 @@ class Planned:
         """
         return self._telling.apply(model)
 
-    def trace(self, folder: str | Path = "reports/apply") -> None:
+    def trace(self, folder: str | Path = "reports/live") -> None:
         """Have the next step timed, and write what happened in it beside what was predicted.
 
         `trace.json`, for https://ui.perfetto.dev, has both; `snapshot_predicted.pickle` and, on a GPU,
