@@ -92,15 +92,15 @@ def slower(step: LiveStep, trace: IterationTrace) -> list[Difference]:
     return sorted(found, key=lambda each: -abs(each.excess))
 
 
-def larger(step: LiveStep, trace: IterationTrace) -> list[Difference]:
-    """Return before which modules' operations more was allocated than planned, the most first."""
+def larger(step: LiveStep, trace: IterationTrace, beside_bytes: int = 0) -> list[Difference]:
+    """Return before which modules' operations more was allocated than planned beside other bytes, the most first."""
     planned, operations = _levels(trace), trace.plan.workload.step.operations
     found: dict[str, Difference] = {}
     # What a plan gives back before an operation is gone at the last moment before it.
     for level in {each.operation: each for each in step.memory if each.operation in planned}.values():
         operation = operations[level.operation]
         what = f"before {operation.phase.value} of {operation.module or 'the model or its loss'}"
-        here = Difference(what, level.nbytes, planned[level.operation])
+        here = Difference(what, level.nbytes, planned[level.operation] + beside_bytes)
         if here.excess > 0 and (what not in found or found[what].excess < here.excess):
             found[what] = here
     return sorted(found.values(), key=lambda each: -each.excess)
