@@ -1,8 +1,9 @@
 """How a script makes a loss of what its model returns: seen while it does it, to be done again with other tensors."""
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -107,6 +108,17 @@ class LossRecorder(TorchFunctionMode):
             raise CaptureError(_UNSEEN)
         return RecordedLoss(self._device_type, dict(sorted(calls.items())), target, frozenset(outputs))
 
+    def held_after(self) -> frozenset["_Made"]:
+        """Forget all, and return what a script itself still holds of it."""
+        alive = {
+            self._made[id(each)]: weakref.ref(each)
+            for leaves in self._kept
+            for each in leaves
+            if isinstance(each, torch.Tensor)
+        }
+        self.forget()
+        return frozenset(made for made, tensor in alive.items() if tensor() is not None)
+
     def forget(self) -> None:
         """Remember nothing of what was."""
         self._calls.clear()
@@ -126,12 +138,15 @@ class RecordedLoss:
 
     Attributes:
         outputs: numbers of what models returned of which it is made.
+        held: what the script still holds of all that while backward runs; so does this until it is called again.
     """
 
     _device_type: str
     _calls: dict[int, _Call]
     _target: _Made
     outputs: frozenset[int]
+    held: frozenset[_Made] = frozenset()
+    _holding: list[Any] = field(default_factory=list)
 
     def __call__(self, output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns
         """Return the loss of an output."""
@@ -144,8 +159,15 @@ class RecordedLoss:
                 if not call.is_narrow:
                     stack.enter_context(torch.autocast("cpu", enabled=False))
                 made[at] = tree_leaves(call.func(*args, **kwargs))
+        self._holding[:] = [made[each.call][each.leaf] for each in self.held if each.call in made]
         loss: torch.Tensor = made[self._target.call][self._target.leaf]
         return loss
+
+    @property
+    def constants(self) -> list[torch.Tensor]:
+        """What it reads beside the output, as labels."""
+        leaves = (tree_leaves((each.args, each.kwargs)) for each in self._calls.values())
+        return [each for found in leaves for each in found if isinstance(each, torch.Tensor)]
 
 
 def _leaves(output: Any) -> list[Any]:  # noqa: ANN401

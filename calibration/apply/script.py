@@ -9,12 +9,13 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch.nn.modules import module as hooks
+from torch.utils._pytree import tree_leaves
 
 from calibration.apply.held import Layout
 from calibration.apply.loss import LossRecorder, RecordedLoss
@@ -22,6 +23,9 @@ from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import OPTIMIZERS
 from vdnnsim.element_type import Precision
 from vdnnsim.errors import CaptureError, VdnnsimError
+
+_GRANULE_BYTES = 512
+"""To multiples of it PyTorch rounds what it allocates."""
 
 
 class Applied(Protocol):
@@ -32,7 +36,10 @@ class Applied(Protocol):
 
 
 Plan = Callable[..., Applied]
-"""Plans for a model and its inputs, with `loss`, `precision` and `optimizer`; see `vdnnsim.api.live.plan`."""
+"""Plans for a model and its inputs, with `loss`, `precision` and `optimizer`; see `vdnnsim.api.live.plan`.
+
+And beside `beside_bytes` on the GPU, which are none of the model's, its optimizer's or its batch's.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +150,8 @@ class Script:
         self._calls.clear()
         self._is_found = True
         recorder.is_recording = False
-        recorder.forget()
+        self._loss = replace(recorded, held=recorder.held_after())
         self._watching.close()
-        self._loss = recorded
         model._compiled_call_impl = self._following(model, found.precision)  # noqa: SLF001 - PyTorch's own place
 
     def _following(self, model: nn.Module, precision: Precision) -> Callable[..., Any]:
@@ -161,10 +167,19 @@ class Script:
                 # It holds what the script may have given up, as labels.
                 loss, self._loss = self._loss, None
                 model._compiled_call_impl = None  # noqa: SLF001
+                assert loss is not None, "the model was found by it"
                 with self._refusing(), _random_numbers_kept(), _outside_of_autocast():
-                    optimizer = self._optimizer_of(model)
+                    optimizer, states = self._optimizer_of(model)
+                    batch = tree_leaves((args, kwargs))
+                    beside_bytes = _beside_bytes(
+                        [*model.parameters(), *model.buffers(), *states, *batch, *loss.constants]
+                    )
                     self._applied = self._plan(
-                        model, (args, kwargs), loss=loss, precision=precision.value, optimizer=optimizer
+                        *(model, (args, kwargs)),
+                        loss=loss,
+                        precision=precision.value,
+                        optimizer=optimizer,
+                        beside_bytes=beside_bytes,
                     )
                 self._say(str(self._applied))
                 model._compiled_call_impl = call  # noqa: SLF001
@@ -179,27 +194,18 @@ class Script:
         if step is not None:
             step.__exit__(None, None, None)
 
-    def _optimizer_of(self, model: nn.Module) -> str:
-        """Return the name of the optimizer that has the parameters of a model."""
+    def _optimizer_of(self, model: nn.Module) -> tuple[str, list[Any]]:
+        """Return the name of the optimizer that has the parameters of a model, and its states."""
         own = set(map(id, model.parameters()))
-        unknown = ""
-        for each in gc.get_objects():
-            # What stands for another may run code when it is asked for its class.
-            if not issubclass(type(each), torch.optim.Optimizer):
-                continue
-            group = each.param_groups[0]
-            if own.isdisjoint(map(id, group["params"])):
-                continue
-            kind = type(each).__name__
-            base = "momentum" if kind == "SGD" and group.get("momentum") else kind.lower()
-            name = f"{base}_fused" if group.get("fused") else base
-            if name in OPTIMIZERS:
-                return name
-            unknown = kind
-        if unknown:
-            self._say(f"{unknown} is no optimizer of PyTorch's; the plan is made as for adamw")
-            return "adamw"
-        return "none"
+        # What stands for another may run code when it is asked for its class.
+        found = [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
+        found = [each for each in found if not own.isdisjoint(map(id, each.param_groups[0]["params"]))]
+        states = [value for each in found for state in each.state.values() for value in state.values()]
+        names = {type(each).__name__: _name_of(each) for each in found}
+        known = next((each for each in names.values() if each in OPTIMIZERS), "")
+        if not known and names:
+            self._say(f"{next(iter(names))} is no optimizer of PyTorch's; the plan is made as for adamw")
+        return known or ("adamw" if names else "none"), states
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
@@ -231,6 +237,25 @@ def _precision_of(module: nn.Module) -> Precision:
     if name not in (each.value for each in Precision):
         raise CaptureError(f"{type(module).__name__}: its parameters are {name}, expected float32, bfloat16 or float16")
     return Precision(name)
+
+
+def _name_of(optimizer: torch.optim.Optimizer) -> str:
+    """Return what an optimizer would be called among those that are known."""
+    group, kind = optimizer.param_groups[0], type(optimizer).__name__
+    name = "momentum" if kind == "SGD" and group.get("momentum") else kind.lower()
+    return f"{name}_fused" if group.get("fused") else name
+
+
+def _beside_bytes(known: list[Any]) -> int:
+    """Return what PyTorch has allocated on a GPU beside tensors that are known, as gradients and other models."""
+    tensors = [each for each in known if isinstance(each, torch.Tensor) and each.is_cuda]
+    if not tensors:
+        return 0
+    # They are planned, and made again when they are wanted.
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - there is no public way
+    storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}  # noqa: SLF001
+    rounded = (-(-nbytes // _GRANULE_BYTES) * _GRANULE_BYTES for nbytes in storages.values())
+    return max(0, torch.cuda.memory_allocated(tensors[0].device) - sum(rounded))
 
 
 def _trained_by(loss: torch.Tensor) -> set[int]:

@@ -18,7 +18,8 @@ from torch.nn import functional
 
 from calibration.apply.script import Script
 from tests.apply.models import Function, Network, backward
-from vdnnsim.api.live import Planned, plan
+from vdnnsim.api.live import Planned
+from vdnnsim.api.script import planned_beside
 from vdnnsim.cli import cli
 from vdnnsim.errors import VdnnsimError
 
@@ -38,7 +39,7 @@ class Watched:
     def _plan(self, policy: str, memory: str | None, model: nn.Module, inputs: Any, **asked: Any) -> Planned:  # noqa: ANN401
         self.asked.append(asked)
         chosen: dict[str, Any] = {"policy": policy, "memory": memory, "hardware": "rtx_4090", "memory_model": "ideal"}
-        made = plan(model, inputs, **chosen, **asked)
+        made = planned_beside(model, inputs, **chosen, **asked)
         self.plans.append(made)
         return made
 

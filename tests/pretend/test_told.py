@@ -14,7 +14,8 @@ from torch.nn import functional
 from calibration.apply.script import Script
 from tests.pretend.test_apply import loss, nothing_else, perceptron, planned, train
 from vdnnsim.analysis.live import larger
-from vdnnsim.api.live import Planned, plan
+from vdnnsim.api.live import Planned
+from vdnnsim.api.script import planned_beside
 
 __all__ = ["nothing_else"]
 
@@ -93,7 +94,7 @@ def test_a_script_is_kept_within_a_memory() -> None:
     plans: list[Planned] = []
 
     def make(*given: Any, **asked: Any) -> Planned:  # noqa: ANN401
-        plans.append(plan(*given, hardware="rtx_4090", memory="260 MiB", **asked))
+        plans.append(planned_beside(*given, hardware="rtx_4090", policy="optimal", memory="260 MiB", **asked))
         return plans[-1]
 
     script = Script(partial(make), lambda _: None)

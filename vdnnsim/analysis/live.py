@@ -3,7 +3,7 @@
 Times of stretches of operations are divided among these as their predicted times are.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -92,15 +92,15 @@ def slower(step: LiveStep, trace: IterationTrace) -> list[Difference]:
     return sorted(found, key=lambda each: -abs(each.excess))
 
 
-def larger(step: LiveStep, trace: IterationTrace) -> list[Difference]:
-    """Return before which modules' operations more was allocated than planned, the most first."""
+def larger(step: LiveStep, trace: IterationTrace, beside_bytes: int = 0) -> list[Difference]:
+    """Return before which modules' operations more was allocated than planned beside other bytes, the most first."""
     planned, operations = _levels(trace), trace.plan.workload.step.operations
     found: dict[str, Difference] = {}
     # What a plan gives back before an operation is gone at the last moment before it.
     for level in {each.operation: each for each in step.memory if each.operation in planned}.values():
         operation = operations[level.operation]
         what = f"before {operation.phase.value} of {operation.module or 'the model or its loss'}"
-        here = Difference(what, level.nbytes, planned[level.operation])
+        here = Difference(what, level.nbytes, planned[level.operation] + beside_bytes)
         if here.excess > 0 and (what not in found or found[what].excess < here.excess):
             found[what] = here
     return sorted(found.values(), key=lambda each: -each.excess)
@@ -124,36 +124,32 @@ def _numbers(plan: TrainingPlan) -> dict[int, int]:
 
 
 def _copies(trace: IterationTrace) -> dict[Copied, float]:
-    """Return what each copy was to take."""
-    plan, found = trace.plan, Counter[Copied]()
+    """Return what each copy was to take; a loop makes one of a storage, however many a plan has."""
+    plan = trace.plan
+    found: dict[Copied, float] = {}
     for span in trace.spans:
         copy = plan.operations[span.operation]
         if not isinstance(copy, Offload | Prefetch):
             continue
-        buffer = plan.buffers[copy.buffer]
-        if buffer.storage is not None:
-            way = Way.OUT if isinstance(copy, Offload) else Way.BACK
-            extent = copy.extent or range(buffer.nbytes)
-            found[way, buffer.storage, extent] += span.end_s - span.start_s  # type: ignore[assignment]  # sums floats
-    return dict(found)
+        storage = plan.buffers[copy.buffer].storage
+        assert storage is not None, "what is moved is of the step"
+        way = Way.OUT if isinstance(copy, Offload) else Way.BACK
+        extent = copy.extent or range(plan.buffers[copy.buffer].nbytes)
+        found.setdefault((way, storage, extent), span.end_s - span.start_s)
+    return found
 
 
 def _levels(trace: IterationTrace) -> dict[int, int]:
     """Return by operation of the program what was to be in use when it begins, its own results left out."""
     plan, numbers = trace.plan, _numbers(trace.plan)
-    left = Counter[int]()
     changes = defaultdict[int, list[tuple[int, int]]](list)
     for each in trace.memory:
-        left[each.buffer] += each.delta_bytes
         changes[each.operation].append((each.buffer, each.delta_bytes))
-    # What no step gives back the one before has taken, as the workspaces of a library.
-    level = sum(left.values())
-    found, taken = {}, dict[int, int]()
+    level, found, taken = 0, dict[int, int](), dict[int, int]()
     for position, operation in enumerate(plan.operations):
         for buffer, delta in changes[position]:
-            if not left[buffer]:
-                level += delta
-                taken[buffer] = delta
+            level += delta
+            taken[buffer] = delta
         if isinstance(operation, Compute):
             if not operation.repeat:
                 found[numbers[position]] = level - sum(taken.get(each, 0) for each in operation.writes)

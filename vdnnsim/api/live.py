@@ -36,7 +36,7 @@ class Planned:
 
     predicted: "PolicyResult"
     loop: "Loop"
-    _asked: "_Asked"
+    _asked: "Asked"
     _telling: Telling
 
     def apply(self, model: Any) -> "AbstractContextManager[StepLog]":  # noqa: ANN401  # a torch.nn.Module
@@ -48,7 +48,7 @@ class Planned:
         """
         return self._telling.apply(model)
 
-    def trace(self, folder: str | Path = "reports/apply") -> None:
+    def trace(self, folder: str | Path = "reports/live") -> None:
         """Have the next step timed, and write what happened in it beside what was predicted.
 
         `trace.json`, for https://ui.perfetto.dev, has both; `snapshot_predicted.pickle` and, on a GPU,
@@ -96,11 +96,13 @@ class Planned:
         storages = plan.workload.step.storages
         again = dict.fromkeys(storages[each].name for each in sorted(agenda.remade))
         peak, step = format_bytes(metrics.max_memory_bytes), format_seconds(metrics.iteration_s)
+        beside = self._asked.beside_bytes
+        others = f"; {format_bytes(beside)} of the GPU's are of others" if beside else ""
         moved, pinned = format_bytes(agenda.offloaded_bytes), format_bytes(agenda.pinned_bytes)
         ratio = self.predicted.performance_ratio
         lines = [
             f"{plan.policy}: {peak} at most, {step} a step, {ratio:.1%} of the speed with unlimited memory (predicted)",
-            f"to the host {moved} of {len(agenda.moved)} storages; pinned memory {pinned}",
+            f"to the host {moved} of {len(agenda.moved)} storages; pinned memory {pinned}{others}",
             f"computes again: {', '.join(again) if again else 'nothing'}",
         ]
         if agenda.states:
@@ -144,6 +146,33 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         PolicyError: the policy has no plan, or none that fits; the message says what did not.
         ExecutionRefused: the plan cannot be followed live.
     """
+    return asked_for(
+        *(model, inputs),
+        hardware=hardware,
+        memory=memory,
+        policy=policy,
+        loss=loss,
+        batch=batch,
+        precision=precision,
+        optimizer=optimizer,
+        memory_model=memory_model,
+    ).planned()
+
+
+def asked_for(  # noqa: PLR0913  # those of `plan`
+    model: Any,  # noqa: ANN401
+    inputs: Any,  # noqa: ANN401
+    *,
+    hardware: str,
+    memory: str | None,
+    policy: str,
+    loss: Callable[[Any], Any] | None,
+    batch: int | None = None,
+    precision: str,
+    optimizer: str,
+    memory_model: str = "pytorch",
+) -> "Asked":
+    """Capture a model, and return what `plan` asks for of it."""
     from calibration.availability import require_torch
 
     require_torch()
@@ -179,17 +208,18 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     chosen = resolve_policy(policy, known_policies())
     server = _with_memory(profile, memory)
     kernels = chosen_here(captured, tape.calls, device)
-    return _Asked(captured, tape, device, server, chosen, chosen_memory_model(memory_model), kernels).planned()
+    return Asked(captured, tape, device, server, chosen, chosen_memory_model(memory_model), kernels)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class Asked:
     """What a plan is asked for.
 
     Attributes:
         device: of torch, where the model is.
         kernels: those that PyTorch takes there.
         seconds: by operation of the program what it was measured to take.
+        beside_bytes: on the GPU, that the loop holds beside what is planned.
     """
 
     captured: "CapturedStep"
@@ -200,6 +230,7 @@ class _Asked:
     memory_model: "MemoryChoice"
     kernels: "AdjustKernels"
     seconds: Mapping[int, float] = field(default_factory=dict)
+    beside_bytes: int = 0
 
     def planned(self) -> Planned:
         """Plan, and make ready what applies the plan."""
@@ -225,20 +256,24 @@ class _Asked:
         loop = Loop(self.captured, agenda, self.device)
         name, model = self.captured.model, self.memory_model
         scenario = ScenarioResult(name, held, self.server, model, pinned, (), oracle, 0.0, (predicted,))
-        telling = Telling(loop, scenario, is_measured=bool(self.seconds))
+        telling = Telling(loop, scenario, self.beside_bytes, is_measured=bool(self.seconds))
         return Planned(predicted, loop, self, telling)
 
-    def measured(self, step: "LiveStep", predicted: "PolicyResult") -> "_Asked":
+    def measured(self, step: "LiveStep", predicted: "PolicyResult") -> "Asked":
         """Return the same with what a step that followed a plan was measured to take."""
         from vdnnsim.analysis.live import measured_operations, operation_seconds
 
         seconds = {**self.seconds, **measured_operations(step, operation_seconds(predicted.trace))}
-        gpu = self.server.gpu
+        server = replace(self.server, link=_measured_link(self.server.link, step))
         # Whatever a loop takes beyond a plan it takes beyond the next.
-        excess = max(0, (step.peak_bytes or 0) - predicted.metrics.max_memory_bytes)
-        gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - excess))
-        server = replace(self.server, gpu=gpu, link=_measured_link(self.server.link, step))
-        return replace(self, server=server, seconds=seconds)
+        excess = (step.peak_bytes or 0) - predicted.metrics.max_memory_bytes - self.beside_bytes
+        return replace(self, server=server, seconds=seconds).beside(max(0, excess))
+
+    def beside(self, nbytes: int) -> "Asked":
+        """Return the same within what some bytes of something else leave of the memory."""
+        gpu = self.server.gpu
+        gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - nbytes))
+        return replace(self, server=replace(self.server, gpu=gpu), beside_bytes=self.beside_bytes + nbytes)
 
     def _measured_kernels(
         self, workload: "Workload", layer: "Layer", phase: "Phase", offered: "tuple[KernelCost, ...]"

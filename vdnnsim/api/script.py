@@ -3,9 +3,9 @@
 import atexit
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from vdnnsim.api.live import plan
+from vdnnsim.api.live import Planned, asked_for
 
 if TYPE_CHECKING:
     from calibration.apply.script import Script
@@ -15,9 +15,14 @@ def follow_script(*, hardware: str, memory: str | None, policy: str) -> None:
     """Find the model that the script trains, plan its step, and apply the plan from its second step on."""
     from calibration.apply.script import Script
 
-    script = Script(partial(plan, hardware=hardware, memory=memory, policy=policy), _say)
+    script = Script(partial(planned_beside, hardware=hardware, memory=memory, policy=policy), _say)
     script.watch()
     atexit.register(_say_what_was_missed, script)
+
+
+def planned_beside(model: Any, inputs: Any, *, beside_bytes: int, **asked: Any) -> Planned:  # noqa: ANN401  # of torch
+    """Plan as `vdnnsim.plan` does, within what other bytes that a script holds leave of a memory."""
+    return asked_for(model, inputs, **asked).beside(beside_bytes).planned()
 
 
 def _say_what_was_missed(script: "Script") -> None:

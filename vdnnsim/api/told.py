@@ -32,11 +32,12 @@ class Telling:
     Args:
         loop: that follows the plan.
         scenario: the question that the plan answers, with its one result.
+        beside_bytes: on the GPU, that the loop holds beside what is planned.
         is_measured: whether the times of the plan are of this very loop.
     """
 
-    def __init__(self, loop: "Loop", scenario: "ScenarioResult", *, is_measured: bool) -> None:
-        self._loop, self._scenario, self._is_measured = loop, scenario, is_measured
+    def __init__(self, loop: "Loop", scenario: "ScenarioResult", beside_bytes: int, *, is_measured: bool) -> None:
+        self._loop, self._scenario, self._beside_bytes, self._is_measured = loop, scenario, beside_bytes, is_measured
         self._begun = 0
         self._is_told = False
         self._explains = False
@@ -59,11 +60,11 @@ class Telling:
         from calibration.apply.timed import forget_peak, timed
 
         self._begun += 1
-        if self._begun == _TOLD - 1:
-            # The update of the weights between this step and the next is then part of it.
+        if not self._is_told and (self._begun == _TOLD - 1 or (self._begun >= _TOLD and not self._is_whole_before)):
+            # The update of the weights between this step and the next is then part of what the next is told of.
             forget_peak(self._loop.device)
         folder, closely = self._folder, self._explains or self._folder is not None
-        is_due = self._begun >= _TOLD and not self._is_told
+        is_due = self._begun >= _TOLD and not self._is_told and self._is_whole_before
         if not (closely or is_due):
             with self._loop.apply(model) as log:
                 yield log
@@ -85,6 +86,11 @@ class Telling:
         if folder is not None:
             self._folder = None
             _say(self._write(step, folder))
+
+    @property
+    def _is_whole_before(self) -> bool:
+        """Whether the step before was as it was captured."""
+        return bool(self._loop.steps) and not self._loop.steps[-1].departure
 
     @property
     def _predicted(self) -> "PolicyResult":
@@ -118,7 +124,7 @@ class Telling:
         time = Difference("time", step.seconds, planned_s(self._predicted.trace))
         if step.peak_bytes is None:
             return (time,)
-        return time, Difference("peak", step.peak_bytes, self._predicted.metrics.max_memory_bytes)
+        return time, Difference("peak", step.peak_bytes, self._predicted.metrics.max_memory_bytes + self._beside_bytes)
 
     def _has_drifted(self, step: "LiveStep") -> bool:
         return any(abs(each.excess) > _DRIFT * each.planned for each in self._compared(step))
@@ -129,7 +135,7 @@ class Telling:
         trace = self._predicted.trace
         parts: list[tuple[str, list[Difference], Callable[[float], str]]] = [
             ("off in time by most", slower(step, trace), format_seconds),
-            ("most over in memory", larger(step, trace), format_bytes),
+            ("most over in memory", larger(step, trace, self._beside_bytes), format_bytes),
         ]
         for what, found, text in parts:
             off = "; ".join(f"{each.what} {_beside(each, text)}" for each in found[:_LARGEST])
