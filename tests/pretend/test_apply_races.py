@@ -1,4 +1,4 @@
-"""Planned loops on a pretended GPU, watched operation by operation: nothing touches bytes that a copy is still about."""
+"""Planned loops on a pretended GPU, watched operation by operation: nothing touches what a copy is still about."""
 
 import gc
 from collections.abc import Mapping, Sequence
@@ -95,12 +95,12 @@ def watched(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Watch, int]:
     record, wait = torch.cuda.Stream.record_event, torch.cuda.Stream.wait_event
 
     def recording(stream: torch.cuda.Stream, event: torch.cuda.Event | None = None) -> torch.cuda.Event:
-        marked: torch.cuda.Event = record(stream, event)  # type: ignore[no-untyped-call]
+        marked: torch.cuda.Event = record(stream, event)
         watch.record(stream, marked)
         return marked
 
     def waiting(stream: torch.cuda.Stream, event: torch.cuda.Event) -> None:
-        wait(stream, event)  # type: ignore[no-untyped-call]
+        wait(stream, event)
         watch.wait(stream, event)
 
     monkeypatch.setattr(torch.cuda.Stream, "record_event", recording)
