@@ -1,7 +1,7 @@
-"""What the operations of a step take while they run beside what they read and make: each runs once on the GPU to tell.
+"""What the operations of a step take while they run, beside what they read and make: each runs once on the GPU to tell.
 
-Libraries choose kernels by rules of their own, and operators take memory that no dispatcher sees: the workspace of
-a convolution, sums of a reduction, copies within a fused attention. Rules that say so without a GPU miss some
+Libraries choose their kernels by rules of their own, and operators take memory that no dispatcher sees: workspaces of
+convolutions, sums of a reduction, copies within a fused attention. Rules that say so without a GPU miss some
 (`vdnnsim.cost.chosen_workspace`); where there is one, it is asked.
 """
 

@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -96,16 +96,30 @@ def train(
     return peaks
 
 
+def empty() -> None:
+    """Leave PyTorch no memory but that of tensors."""
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001  # there is no public way
+    torch.cuda.empty_cache()
+
+
+@contextmanager
+def reserving_at_most(nbytes: int) -> Iterator[None]:
+    """Let PyTorch reserve so many bytes, as on a smaller GPU."""
+    torch.cuda.set_per_process_memory_fraction(nbytes / torch.cuda.get_device_properties(0).total_memory)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
 @pytest.fixture(autouse=True)
 def nothing_else() -> Iterator[None]:
     """Let no other test hold memory of the GPU."""
     torch.cuda.init()  # type: ignore[no-untyped-call]
-    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001  # there is no public way
-    gc.collect()
-    torch.cuda.empty_cache()
+    empty()
     yield
-    gc.collect()
-    torch.cuda.empty_cache()
+    empty()
 
 
 def planned(model: nn.Module, batch: Tensor, memory_bytes: int) -> Planned:
@@ -128,26 +142,22 @@ MODELS: dict[str, tuple[Callable[[], Inputs], float]] = {
 """Models, and the part of what the plain loop allocates that a plan has to do with."""
 
 
-OVER = {"convolutional": "67,097,088 B, 17.9 %", "convnext_tiny": "35,537,920 B, 3.3 %"}
-"""Over what was promised; which references hold it is not known yet."""
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(each, marks=pytest.mark.xfail(reason=OVER[each], strict=True)) if each in OVER else each
-        for each in MODELS
-    ],
-)
-def test_a_planned_loop_allocates_what_was_promised(name: str) -> None:
-    """Within 1 % over ten steps, in a memory that is less than what the plain loop allocates."""
+@pytest.mark.parametrize("name", MODELS)
+def test_a_planned_loop_allocates_what_was_promised_and_reserves_no_more_than_it_may(name: str) -> None:
+    """Within 1 % over ten steps, where PyTorch may not reserve more than was asked for, in which no plain step ends."""
     make, part = MODELS[name]
     model, batch = make()
     model.cuda()
     limit = int(max(train(model, batch, 2)) * part)
     made = planned(model, batch, limit)
     promised = made.predicted.metrics.max_memory_bytes
-    peaks = train(model, batch, 10, made.apply)
+    empty()
+    with reserving_at_most(limit):
+        with pytest.raises(torch.OutOfMemoryError):
+            train(model, batch, 1)
+        model.zero_grad()
+        empty()
+        peaks = train(model, batch, 10, made.apply)
     assert made.loop.steps[-1].offloaded_bytes == made.loop.agenda.offloaded_bytes
     assert [each.departure for each in made.loop.steps] == [""] * 10
     assert promised <= limit
