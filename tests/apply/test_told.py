@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from calibration.apply.following import Following
-from tests.apply.models import MODELS, Network, backward, loss
-from tests.apply.test_live import planned, run
+from tests.apply import training
+from tests.apply.models import MODELS, backward, loss, rows
+from tests.apply.training import alike, planned
 from vdnnsim.analysis.live import measured_operations, operation_seconds, planned_s
 from vdnnsim.api.live import Planned
 from vdnnsim.errors import PolicyError
@@ -22,13 +24,13 @@ CASE = MODELS["perceptron"]
 
 
 @pytest.fixture(scope="module")
-def model() -> Network:
+def model() -> nn.Module:
     torch.manual_seed(0)
-    return CASE.make()
+    return CASE.make_model()
 
 
 @pytest.fixture(scope="module")
-def offloading(model: Network) -> Planned:
+def offloading(model: nn.Module) -> Planned:
     return planned(CASE, model, "save_on_cpu")
 
 
@@ -38,14 +40,14 @@ def made(offloading: Planned) -> Planned:
     return offloading._asked.planned()  # noqa: SLF001
 
 
-def train(made: Planned, model: Network, steps: int) -> None:
+def train(made: Planned, model: nn.Module, steps: int) -> None:
     for _ in range(steps):
         with made.apply(model):
-            backward(loss(model(CASE.inputs())))
+            backward(loss(model(rows())))
         model.zero_grad()
 
 
-def test_one_line_after_the_third_step(made: Planned, model: Network, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_line_after_the_third_step(made: Planned, model: nn.Module, capsys: pytest.CaptureFixture[str]) -> None:
     """On the CPU the plan of a card says nothing of time and there is no peak; bytes that moved are told."""
     train(made, model, 2)
     assert capsys.readouterr().err == ""
@@ -57,7 +59,7 @@ def test_one_line_after_the_third_step(made: Planned, model: Network, capsys: py
 
 
 def test_a_step_that_left_the_plan_is_not_told_of(
-    made: Planned, model: Network, capsys: pytest.CaptureFixture[str]
+    made: Planned, model: nn.Module, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nor the one after it, for the peak is that of both."""
     train(made, model, 2)
@@ -69,7 +71,7 @@ def test_a_step_that_left_the_plan_is_not_told_of(
     assert capsys.readouterr().err.startswith("vdnnsim: step 5: forward and backward took ")
 
 
-def test_a_traced_step_is_written_beside_its_prediction(made: Planned, model: Network, tmp_path: Path) -> None:
+def test_a_traced_step_is_written_beside_its_prediction(made: Planned, model: nn.Module, tmp_path: Path) -> None:
     """Both are processes of one trace; the stretches are the operations of forward and backward, each once."""
     made.trace(tmp_path / "traced")
     train(made, model, 1)
@@ -95,7 +97,7 @@ def test_a_traced_step_is_written_beside_its_prediction(made: Planned, model: Ne
     assert sorted(each.name for each in (tmp_path / "traced").iterdir()) == ["step.json", "trace.json"]
 
 
-def test_other_steps_are_not_timed(made: Planned, model: Network, tmp_path: Path) -> None:
+def test_other_steps_are_not_timed(made: Planned, model: nn.Module, tmp_path: Path) -> None:
     lane = made.loop.lane
     made.trace(tmp_path)
     train(made, model, 4)
@@ -103,15 +105,15 @@ def test_other_steps_are_not_timed(made: Planned, model: Network, tmp_path: Path
     assert made.apply(model).func is type(made.loop).apply.__wrapped__  # type: ignore[attr-defined]
 
 
-def test_a_traced_step_changes_no_bit(model: Network, made: Planned, tmp_path: Path) -> None:
-    batches = [CASE.inputs() for _ in range(3)]
-    expected = run(CASE, model, batches, made.loop.apply)
+def test_a_traced_step_changes_no_bit(model: nn.Module, made: Planned, tmp_path: Path) -> None:
+    batches = [CASE.make_inputs() for _ in range(3)]
+    expected = training.train(CASE, model, batches, made.loop.apply)
     made.trace(tmp_path)
-    found = run(CASE, model, batches, made.apply)
-    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+    found = training.train(CASE, model, batches, made.apply)
+    assert alike(expected, found)
 
 
-def test_a_plan_by_measured_times(made: Planned, model: Network, tmp_path: Path) -> None:
+def test_a_plan_by_measured_times(made: Planned, model: nn.Module, tmp_path: Path) -> None:
     """Operations take what they were measured to take, and copies flow as those of the step did on average."""
     with pytest.raises(PolicyError, match=r"refit: no step was timed yet, expected one after plan.trace\(\)"):
         made.refit()
@@ -132,7 +134,7 @@ def test_a_plan_by_measured_times(made: Planned, model: Network, tmp_path: Path)
     train(again, model, 1)
 
 
-def test_a_drift_says_what_was_off(made: Planned, model: Network, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_drift_says_what_was_off(made: Planned, model: nn.Module, capsys: pytest.CaptureFixture[str]) -> None:
     """Where every operation is told to take a second the whole is off, and three are named after the next step."""
     operations = range(len(made.loop.captured.operations))
     slow = replace(made._asked, seconds=dict.fromkeys(operations, 1.0)).planned()  # noqa: SLF001
@@ -150,14 +152,14 @@ def test_a_drift_says_what_was_off(made: Planned, model: Network, capsys: pytest
     assert planned_s(again.predicted.trace) < 5
 
 
-def test_an_update_within_the_context_is_not_of_the_time(made: Planned, model: Network, tmp_path: Path) -> None:
+def test_an_update_within_the_context_is_not_of_the_time(made: Planned, model: nn.Module, tmp_path: Path) -> None:
     """The last stretch ends where the first optimizer's step begins."""
     trained = copy.deepcopy(model)
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
     made.trace(tmp_path)
     begun_s = perf_counter()
     with made.apply(trained):
-        backward(loss(trained(CASE.inputs())))
+        backward(loss(trained(rows())))
         optimizer.step()
         updated_s = perf_counter()
         sleep(0.1)
