@@ -32,6 +32,8 @@ const look = setInterval(() => {
   key("n");
   note.next = words();
   note.alive = document.getElementById("alive-title").textContent;
+  key("Enter");
+  note.middle = document.getElementById("alive-title").textContent;
   document.querySelector(".dot.unfit").dispatchEvent(new KeyboardEvent("keydown", { key: "Enter" }));
   note.chosen = document.getElementById("stalls-title").textContent;
   note.title = document.getElementById("difference-title").textContent;
@@ -137,6 +139,7 @@ def test_a_browser_opens_it_and_it_answers_hands(result: ScenarioResult, tmp_pat
         "next": "waits for a fetch on demand: 2.00 s lost from 5.00 s on"
         "backward weights of conv1 (fft) waits for fetch on demand of map input during backward of conv1",
         "alive": "60 B are alive at the peak of dyn, 7.00 s",
+        "middle": "20 B are alive at 4.00 s",
         "chosen": "keep(p) never waits in 6.00 s",
         "title": "keep(p) takes 25.0 % less time than dyn and 960 B more memory",
         "difference": "time per iteration8.00 s6.00 s\N{MINUS SIGN}2.00 s\N{MINUS SIGN}25.0 %",

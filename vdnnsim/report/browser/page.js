@@ -41,7 +41,7 @@ function setUpHands() {
     const keys = {
       ArrowLeft: () => look(view.from - step, view.to - step), ArrowRight: () => look(view.from + step, view.to + step),
       "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6), 0: () => look(0, run.end),
-      n: () => visit(waits.at + 1, false), p: () => visit(waits.at - 1, false), w: () => visit(longest(), false),
+      n: () => visit(waits.at + 1, false), p: () => visit(waits.at - 1, false), Enter: () => { view.at = (view.from + view.to) / 2; listAlive(); draw(); }, w: () => visit(longest(), false),
     };
     if (!keys[event.key] || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
