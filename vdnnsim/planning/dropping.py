@@ -181,7 +181,7 @@ class DropSearch:
             if nearer:
                 self._base, self._lacking = buffers, lacking
             return nearer
-        optimum = fluid_optimum(stages, self.links, MARGIN, self.deadline)
+        optimum = fluid_optimum(stages, self.links, MARGIN, self.deadline, best_s * (1 - MARGIN))
         found = Order(buffers, problem, optimum, self.states_s(whole, optimum.seconds))
         if found.seconds >= best_s * (1 - MARGIN):
             return False

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from typing import Final, NamedTuple
 
 from vdnnsim.planning.deadline import NEVER, Deadline
@@ -130,7 +131,9 @@ def _needs_of(kernel: Kernel, problem: Problem, links: Links, host_bytes: int) -
             yield Need(option, option.seconds, away, away, before_s)
 
 
-def fluid_optimum(stages: Sequence[Stage], links: Links, near: float = TOLERANCE, until: Deadline = NEVER) -> Optimum:
+def fluid_optimum(
+    stages: Sequence[Stage], links: Links, near: float = TOLERANCE, until: Deadline = NEVER, enough_s: float = inf
+) -> Optimum:
     """Return the fastest fluid schedule of kernels each of which has an algorithm that can run.
 
     Args:
@@ -138,6 +141,7 @@ def fluid_optimum(stages: Sequence[Stage], links: Links, near: float = TOLERANCE
         links: on which bytes move.
         near: the fraction by which the bound may be below the optimum.
         until: after which it may be below that by any fraction.
+        enough_s: at or above which as well.
     """
     amounts = sorted({each.away_bytes for stage in stages for each in stage.needs})
     least = max(min(each.away_bytes for each in stage.needs) for stage in stages)
@@ -156,7 +160,7 @@ def fluid_optimum(stages: Sequence[Stage], links: Links, near: float = TOLERANCE
     while True:
         seconds, _, first, last, found = heappop(heap)
         assert best is not None, "what was popped was entered"
-        if found.is_schedule or best.seconds <= seconds * (1 + near) or until.is_over:
+        if found.is_schedule or best.seconds <= seconds * (1 + near) or seconds >= enough_s or until.is_over:
             chosen = found if found.is_schedule else best
             return Optimum(
                 seconds, chosen.needs[chosen.turn].away_bytes, chosen.turn, tuple(each.option for each in chosen.needs)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
 from typing import Final, NamedTuple
@@ -83,6 +83,7 @@ class Planner:
     time_limit_s: float
     label: str
     tell: Callable[[str], object]
+    _buffers: dict[frozenset[int], IterationBuffers] = field(default_factory=dict, init=False)
 
     def plan(self) -> TrainingPlan:
         """Return the fastest plan found; where nothing fits, the one that needs least.
@@ -216,6 +217,8 @@ class Planner:
         return Copies(partial(self.copies.seconds, Direction.D2H), partial(self.copies.seconds, Direction.H2D), best)
 
     def _problem(self, runs: Sequence[Run], on_host: frozenset[int]) -> Problem:
+        if on_host not in self._buffers:
+            self._buffers[on_host] = IterationBuffers(self.workload, on_host)
         limits = self.limits
         return problem_of(
             runs,
@@ -223,7 +226,7 @@ class Planner:
             self.costs,
             limits.device_bytes,
             limits.granule_bytes,
-            on_host=on_host,
+            buffers=self._buffers[on_host],
         )
 
     @property

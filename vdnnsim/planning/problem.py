@@ -140,7 +140,7 @@ def problem_of(
     granule_bytes: int = 1,
     *,
     moves_resident: bool = False,
-    on_host: frozenset[int] = frozenset(),
+    buffers: IterationBuffers | None = None,
 ) -> Problem:
     """Return what is to be decided about kernels in an order.
 
@@ -151,10 +151,10 @@ def problem_of(
         capacity_bytes: device memory for buffers.
         granule_bytes: in which a buffer takes memory.
         moves_resident: whether what is held throughout may be away too, while no kernel touches it.
-        on_host: states that are given on the host, and weight gradients that are there between backward and update.
+        buffers: of the iteration, where states or weight gradients are on the host, or several orders are looked at.
     """
     runs = [each for each in by_operation(schedule, workload.step) if isinstance(each, Run)]
-    survey = Survey(runs, IterationBuffers(workload, on_host), granule_bytes, on_host, moves_resident=moves_resident)
+    survey = Survey(runs, buffers or IterationBuffers(workload), granule_bytes, moves_resident=moves_resident)
     figures = zip(
         runs, survey.held, survey.waiting, survey.content, survey.fresh, survey.sendable, survey.parked, strict=True
     )

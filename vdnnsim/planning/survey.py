@@ -54,13 +54,7 @@ class Survey:
     """Who is touched when: by kernel the bytes that must be there, those that may be away, and what moves when."""
 
     def __init__(
-        self,
-        runs: Sequence[Run],
-        buffers: IterationBuffers,
-        granule_bytes: int,
-        on_host: frozenset[int],
-        *,
-        moves_resident: bool,
+        self, runs: Sequence[Run], buffers: IterationBuffers, granule_bytes: int, *, moves_resident: bool
     ) -> None:
         self._buffers = buffers
         self._granule_bytes = granule_bytes
@@ -81,9 +75,9 @@ class Survey:
             for each in dict.fromkeys(writes):
                 self._written[each].append(position)
         for life in self._lives(runs):
-            if life[0] not in on_host:
+            if life[0] not in buffers.on_host:
                 self._enter(*life)
-        for each in on_host:
+        for each in buffers.on_host:
             self._enter_stays(each)
         self.waits.sort(key=lambda each: (each.last, -each.next))
         self.stays.sort(key=lambda each: (each.first, each.last, each.buffer))

@@ -13,6 +13,7 @@ class IterationBuffers:
     Attributes:
         maps: buffer of feature map i.
         gradients: buffer of the gradient of feature map i, for those that have one.
+        on_host: those that are not held, but on the host while no kernel wants them.
         resident: those that hold from iteration to iteration (W, optimizer states) or throughout one (dW, batch
             statistics), with the index of their layer.
     """
@@ -25,7 +26,7 @@ class IterationBuffers:
             on_host: what is not held, by number: states of the optimizer that are given on the host, and weight
                 gradients that are there between backward and update, behind which they are given up.
         """
-        self._on_host = on_host
+        self.on_host = on_host
         self._step = workload.step
         # What training writes anew for its backward, and what it makes and holds to its end.
         self._brief = {BufferKind.STATISTICS} if workload.is_training else set()
@@ -58,13 +59,13 @@ class IterationBuffers:
         """
         others = self._made if with_statistics else self._made | self._brief
         found = ((self.buffers[buffer], (buffer, owner)) for buffer, owner in self.resident)
-        return [each for buffer, each in found if buffer.kind not in others and each[0] not in self._on_host]
+        return [each for buffer, each in found if buffer.kind not in others and each[0] not in self.on_host]
 
     @property
     def results(self) -> frozenset[int]:
         """Return what an iteration makes and holds to its end: weight gradients that are dropped only then."""
         made = frozenset(buffer for buffer, _ in self.resident if self.buffers[buffer].kind in self._made)
-        return made - self._on_host
+        return made - self.on_host
 
     def nbytes(self, buffer: int) -> int:
         """Return the size of a buffer."""

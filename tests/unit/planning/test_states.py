@@ -29,7 +29,7 @@ from vdnnsim.planning.problem import problem_of
 from vdnnsim.planning.steps import steps_of
 from vdnnsim.planning.survey import Stay
 from vdnnsim.planning.timetable import Movement
-from vdnnsim.plans.buffers import gradients_of_update, states_of_update
+from vdnnsim.plans.buffers import IterationBuffers, gradients_of_update, states_of_update
 from vdnnsim.plans.certificate import BoundClass, Certificate
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute, Offload, Operation, Prefetch
@@ -61,9 +61,8 @@ GRADIENTS: Final = gradients_of_update(WORKLOAD.step)
 def steps_in(device_bytes: int, workload: Workload = WORKLOAD, gradients: frozenset[int] = frozenset()) -> list[str]:
     """Steps where no map leaves but all states and some gradients, in a few words; a kernel is its number."""
     costs = toy_costs(workload, {}).table(workload)
-    problem = problem_of(
-        iteration(workload), workload, costs, device_bytes, on_host=states_of_update(workload.step) | gradients
-    )
+    buffers = IterationBuffers(workload, states_of_update(workload.step) | gradients)
+    problem = problem_of(iteration(workload), workload, costs, device_bytes, buffers=buffers)
     movement = Movement(problem, problem.fullest, (), float, float)
     return told(steps_of(movement.timetable([each.options[0] for each in problem.kernels])))
 
@@ -84,7 +83,11 @@ def names(*states: str) -> Sequence[int]:
 
 def test_states_stay_for_their_update_alone() -> None:
     problem = problem_of(
-        iteration(WORKLOAD), WORKLOAD, COSTS.table(WORKLOAD), 1000, on_host=states_of_update(WORKLOAD.step)
+        iteration(WORKLOAD),
+        WORKLOAD,
+        COSTS.table(WORKLOAD),
+        1000,
+        buffers=IterationBuffers(WORKLOAD, states_of_update(WORKLOAD.step)),
     )
 
     updates = {"1 conv1": 10, "2 conv1": 10, "1 conv2": 11, "2 conv2": 11, "1 fc": 12, "2 fc": 12}
