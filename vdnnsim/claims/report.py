@@ -105,7 +105,7 @@ def page(template: str, rows: Sequence[ClaimRow], **values: object) -> bytes:
             **values,
         )
     )
-    return f"{text.strip()}\n".encode()
+    return re.sub(r"\n{3,}", "\n\n", f"{text.strip()}\n").encode()
 
 
 @cache

@@ -1,7 +1,7 @@
 """Figures 5 and 6: VGG-16 layer by layer, its memory, its time and how long its X lies idle."""
 
 from vdnnsim.analysis.layers import forward_bytes, layer_times
-from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure, bars, bytes_axis
+from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure, bytes_axis
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
@@ -121,8 +121,14 @@ def figure_06(runs: VdnnRuns) -> PaperFigure:
                 Panel(
                     names,
                     (
-                        bars(names, "forward", Tint.FORWARD, (each.forward_s for each in times)),
-                        bars(names, "backward", Tint.BACKWARD, (each.backward_s for each in times)),
+                        Slot(
+                            "",
+                            (
+                                (Series("forward", Tint.FORWARD, tuple(each.forward_s for each in times)),),
+                                (Series("backward", Tint.BACKWARD, tuple(each.backward_s for each in times)),),
+                            ),
+                            tuple(False for _ in names),
+                        ),
                     ),
                     Axis("latency", time_scale(latencies)),
                     Points(
