@@ -24,15 +24,9 @@ from vdnnsim.report.markdown import escape, heading, page, table
 
 POLICIES = {"save_on_cpu": "leaves", "checkpoint": "computed again", "mixed": "both"}
 FROM = {
-    "torchvision": (
-        "resnet18 densenet121 mobilenet_v3_small shufflenet_v2_x0_5 squeezenet1_1 efficientnet_b0 regnet_y_400mf "
-        "convnext_tiny vgg11 swin_t googlenet r3d_18"
-    ),
-    "timm": (
-        "convnext_atto efficientvit_b0 mobilevit_xxs resnest14d ghostnet_100 lcnet_050 nf_regnet_b0 repvgg_a0 "
-        "mambaout_femto vit_tiny_patch16_224 mixer_s32_224 levit_128s"
-    ),
-    "transformers": "GPT2 Llama Gemma2 Bloom Mamba Bert Albert DebertaV2 T5 Bart ViT Swin WhisperModel CLIPModel",
+    "transformers": "GPT2 Llama Gemma2 Bloom Bert Albert DebertaV2 T5 Bart ViT Swin WhisperModel CLIPModel",
+    "torchvision": "resnet18 densenet121 mobilenet_v3_small shufflenet_v2_x0_5 squeezenet1_1 regnet_y_400mf",
+    "timm": "convnext_atto lcnet_050 vit_tiny_patch16_224 mixer_s32_224 repvgg_a0 resnest14d",
 }
 MORE = {
     "own": ("attention, causal, amp_bfloat16", "GPT, amp_bfloat16", "GPT, checkpointed, reentrant", "U-Net"),

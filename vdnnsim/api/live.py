@@ -80,7 +80,8 @@ class Planned:
         the same bits.
 
         Args:
-            optimizer: which the plan was made for, as a `torch.optim.Optimizer`; its `step` is replaced.
+            optimizer: which the plan was made for, as a `torch.optim.Optimizer`; its `step` is replaced, so make what
+                wraps it, as a scheduler, afterwards.
             model: whose parameters it updates.
 
         Raises:
