@@ -7,6 +7,7 @@ small for is come through; afterwards each step of the model is followed.
 import gc
 import random
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -70,6 +71,7 @@ class Script:
         self._step: AbstractContextManager[Any] | None = None
         self._applied: Applied | None = None
         self._loss: RecordedLoss | None = None
+        self._held: list[weakref.ref[torch.Tensor]] = []
         self._is_found = self._has_refused = False
 
     def watch(self) -> None:
@@ -150,7 +152,8 @@ class Script:
         self._calls.clear()
         self._is_found = True
         recorder.is_recording = False
-        self._loss = replace(recorded, held=recorder.held_after())
+        held = recorder.held_after()
+        self._loss, self._held = replace(recorded, held=frozenset(held)), list(held.values())
         self._watching.close()
         model._compiled_call_impl = self._following(model, found.precision)  # noqa: SLF001 - PyTorch's own place
 
@@ -170,10 +173,10 @@ class Script:
                 assert loss is not None, "the model was found by it"
                 with self._refusing(), _random_numbers_kept(), _outside_of_autocast():
                     optimizer, states = self._optimizer_of(model)
-                    batch = tree_leaves((args, kwargs))
-                    beside_bytes = _beside_bytes(
-                        [*model.parameters(), *model.buffers(), *states, *batch, *loss.constants]
-                    )
+                    # What a script holds of its output it will have given up for the next one.
+                    outputs = (each() for each in self._held)
+                    known = [*model.parameters(), *model.buffers(), *states, *loss.constants, *outputs]
+                    beside_bytes = _beside_bytes([*known, *tree_leaves((args, kwargs))])
                     self._applied = self._plan(
                         *(model, (args, kwargs)),
                         loss=loss,

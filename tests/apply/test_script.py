@@ -110,6 +110,9 @@ def test_a_script_computes_the_same(step: Step, precision: str) -> None:
     (made,) = script.plans
     assert script.said == [str(made)]
     assert (script.asked[0]["precision"], script.asked[0]["optimizer"]) == (precision, "adamw")
+    # The loss; and of micro-batches the output.
+    held = [each for each in script.asked[0]["loss"].held if each.call < 0]
+    assert len(held) == (step is with_micro_batches_in_mixed_precision)
     batches = 4 if step is with_a_criterion else 8
     assert [each.departure for each in made.loop.steps] == [""] * (batches - 1)
     assert {each.offloaded_bytes for each in made.loop.steps} == {made.loop.agenda.offloaded_bytes}
