@@ -19,7 +19,7 @@ from torch.nn import functional
 from calibration.apply.script import Script
 from tests.apply.models import Function, Network, backward
 from vdnnsim.api.live import Planned
-from vdnnsim.api.script import planned_beside
+from vdnnsim.api.script import follow_script, planned_beside
 from vdnnsim.cli import cli
 from vdnnsim.errors import VdnnsimError
 
@@ -233,6 +233,24 @@ def test_why_nothing_was_applied(steps: int | None, why: str) -> None:
         else:
             losses(with_a_criterion, steps=steps)
         assert script.script.missed == why
+
+
+def test_what_is_said_at_the_end_of_a_script(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Why no plan was applied to what ran a model."""
+    ends: list[Callable[[], None]] = []
+    monkeypatch.setattr("atexit.register", lambda end, script: ends.append(partial(end, script)))
+    watching: list[Script] = []
+    monkeypatch.setattr(Script, "watch", watching.append)
+    follow_script(hardware="rtx_4090", memory=None, policy="optimal")
+    ((end,), (script,)) = ends, watching
+    end()
+    assert capsys.readouterr().err == ""
+    script._enters(classifier(), ())  # noqa: SLF001
+    script.leave()
+    end()
+    assert capsys.readouterr().err == "vdnnsim: no plan was applied: no backward of a model's loss was seen\n"
 
 
 TRAIN = """
