@@ -242,7 +242,7 @@ def test_what_is_said_at_the_end_of_a_script(
     ends: list[Callable[[], None]] = []
     monkeypatch.setattr("atexit.register", lambda end, script: ends.append(partial(end, script)))
     watching: list[Script] = []
-    monkeypatch.setattr(Script, "watch", watching.append)
+    monkeypatch.setattr(Script, "watch", lambda script: watching.append(script))  # noqa: PLW0108  # a method is bound
     follow_script(hardware="rtx_4090", memory=None, policy="optimal")
     ((end,), (script,)) = ends, watching
     end()
