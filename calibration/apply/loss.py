@@ -108,7 +108,7 @@ class LossRecorder(TorchFunctionMode):
             raise CaptureError(_UNSEEN)
         return RecordedLoss(self._device_type, dict(sorted(calls.items())), target, frozenset(outputs))
 
-    def held_after(self) -> frozenset["_Made"]:
+    def held_after(self) -> dict[_Made, "weakref.ref[torch.Tensor]"]:
         """Forget all, and return what a script itself still holds of it."""
         alive = {
             self._made[id(each)]: weakref.ref(each)
@@ -117,7 +117,7 @@ class LossRecorder(TorchFunctionMode):
             if isinstance(each, torch.Tensor)
         }
         self.forget()
-        return frozenset(made for made, tensor in alive.items() if tensor() is not None)
+        return {made: tensor for made, tensor in alive.items() if tensor() is not None}
 
     def forget(self) -> None:
         """Remember nothing of what was."""

@@ -4,9 +4,8 @@ Until then the script runs as it is, but that what autograd saves waits on the h
 small for is come through; afterwards each step of the model is followed.
 """
 
-import gc
-import random
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -17,15 +16,13 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.utils._pytree import tree_leaves
 
-from calibration.apply.held import Layout
+from calibration.apply.found import beside_bytes, name_of, optimizers_of, precision_of, refuse_compiled, trained_by
 from calibration.apply.loss import LossRecorder, RecordedLoss
+from calibration.apply.meanwhile import outside_of_autocast, random_numbers_kept, saving_on_host
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import OPTIMIZERS
 from vdnnsim.element_type import Precision
 from vdnnsim.errors import CaptureError, VdnnsimError
-
-_GRANULE_BYTES = 512
-"""To multiples of it PyTorch rounds what it allocates."""
 
 
 class Applied(Protocol):
@@ -70,6 +67,7 @@ class Script:
         self._step: AbstractContextManager[Any] | None = None
         self._applied: Applied | None = None
         self._loss: RecordedLoss | None = None
+        self._held: list[weakref.ref[torch.Tensor]] = []
         self._is_found = self._has_refused = False
 
     def watch(self) -> None:
@@ -101,12 +99,12 @@ class Script:
         if device is None:
             return
         with self._refusing():
-            _refuse_compiled(module)
+            refuse_compiled(module)
         self._running = module
         if self._recorder is None:
             self._recorder = LossRecorder(device.type)
             if device.type != "cpu":
-                self._first.enter_context(_saving_on_host())
+                self._first.enter_context(saving_on_host())
             self._first.enter_context(self._recorder)
         self._recorder.is_recording = False
 
@@ -115,7 +113,7 @@ class Script:
             return
         self._running = None
         with self._refusing():
-            self._calls.append(_Called(module, self._recorder.returned(output), _precision_of(module)))
+            self._calls.append(_Called(module, self._recorder.returned(output), precision_of(module)))
         self._recorder.is_recording = True
 
     def _runs_backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - PyTorch's own
@@ -137,7 +135,7 @@ class Script:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise CaptureError("the first backward: begins at no scalar, expected a loss")
         recorded = recorder.loss(loss)
-        trained = _trained_by(loss)
+        trained = trained_by(loss)
         used = [each for each in self._calls if not trained.isdisjoint(map(id, each.module.parameters()))]
         if len(used) != 1 or recorded.outputs != {used[0].output}:
             names = ", ".join(type(each.module).__name__ for each in used) or "none"
@@ -150,7 +148,8 @@ class Script:
         self._calls.clear()
         self._is_found = True
         recorder.is_recording = False
-        self._loss = replace(recorded, held=recorder.held_after())
+        held = recorder.held_after()
+        self._loss, self._held = replace(recorded, held=frozenset(held)), list(held.values())
         self._watching.close()
         model._compiled_call_impl = self._following(model, found.precision)  # noqa: SLF001 - PyTorch's own place
 
@@ -168,18 +167,20 @@ class Script:
                 loss, self._loss = self._loss, None
                 model._compiled_call_impl = None  # noqa: SLF001
                 assert loss is not None, "the model was found by it"
-                with self._refusing(), _random_numbers_kept(), _outside_of_autocast():
-                    optimizer, states = self._optimizer_of(model)
-                    batch = tree_leaves((args, kwargs))
-                    beside_bytes = _beside_bytes(
-                        [*model.parameters(), *model.buffers(), *states, *batch, *loss.constants]
-                    )
+                with self._refusing(), random_numbers_kept(), outside_of_autocast():
+                    optimizers = optimizers_of(model)
+                    optimizer = self._name_among(optimizers)
+                    states = [value for each in optimizers for state in each.state.values() for value in state.values()]
+                    # What a script holds of its output it will have given up for the next one.
+                    outputs = (each() for each in self._held)
+                    known = [*model.parameters(), *model.buffers(), *states, *loss.constants, *outputs]
+                    beside = beside_bytes([*known, *tree_leaves((args, kwargs))])
                     self._applied = self._plan(
                         *(model, (args, kwargs)),
                         loss=loss,
                         precision=precision.value,
                         optimizer=optimizer,
-                        beside_bytes=beside_bytes,
+                        beside_bytes=beside,
                     )
                 self._say(str(self._applied))
                 model._compiled_call_impl = call  # noqa: SLF001
@@ -194,18 +195,15 @@ class Script:
         if step is not None:
             step.__exit__(None, None, None)
 
-    def _optimizer_of(self, model: nn.Module) -> tuple[str, list[Any]]:
-        """Return the name of the optimizer that has the parameters of a model, and its states."""
-        own = set(map(id, model.parameters()))
-        # What stands for another may run code when it is asked for its class.
-        found = [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
-        found = [each for each in found if not own.isdisjoint(map(id, each.param_groups[0]["params"]))]
-        states = [value for each in found for state in each.state.values() for value in state.values()]
-        names = {type(each).__name__: _name_of(each) for each in found}
-        known = next((each for each in names.values() if each in OPTIMIZERS), "")
-        if not known and names:
-            self._say(f"{next(iter(names))} is no optimizer of PyTorch's; the plan is made as for adamw")
-        return known or ("adamw" if names else "none"), states
+    def _name_among(self, optimizers: list[torch.optim.Optimizer]) -> str:
+        """Return the name of the first optimizer that is known."""
+        for each in optimizers:
+            if name_of(each) in OPTIMIZERS:
+                return name_of(each)
+        if not optimizers:
+            return "none"
+        self._say(f"{type(optimizers[0]).__name__} is no optimizer of PyTorch's; the plan is made as for adamw")
+        return "adamw"
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
@@ -217,115 +215,3 @@ class Script:
             self._say(f"no plan can be applied: {failure}")
             self._watching.close()
             sys.exit(1)
-
-
-def _refuse_compiled(model: nn.Module) -> None:
-    for each in model.modules():
-        if type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None:  # noqa: SLF001
-            raise CaptureError(f"{type(each).__name__}: was compiled by torch.compile, expected a model as it is")
-
-
-def _precision_of(module: nn.Module) -> Precision:
-    """Return in what a module computes where it is called."""
-    parameter = next(each for each in module.parameters() if each.requires_grad)
-    device = parameter.device.type
-    if torch.is_autocast_enabled(device):
-        return Precision(f"amp_{str(torch.get_autocast_dtype(device)).removeprefix('torch.')}")
-    if parameter.dtype is torch.float32:
-        return Precision.TF32 if torch.backends.cuda.matmul.allow_tf32 and device == "cuda" else Precision.FLOAT32
-    name = str(parameter.dtype).removeprefix("torch.")
-    if name not in (each.value for each in Precision):
-        raise CaptureError(f"{type(module).__name__}: its parameters are {name}, expected float32, bfloat16 or float16")
-    return Precision(name)
-
-
-def _name_of(optimizer: torch.optim.Optimizer) -> str:
-    """Return what an optimizer would be called among those that are known."""
-    group, kind = optimizer.param_groups[0], type(optimizer).__name__
-    name = "momentum" if kind == "SGD" and group.get("momentum") else kind.lower()
-    return f"{name}_fused" if group.get("fused") else name
-
-
-def _beside_bytes(known: list[Any]) -> int:
-    """Return what PyTorch has allocated on a GPU beside tensors that are known, as gradients and other models."""
-    tensors = [each for each in known if isinstance(each, torch.Tensor) and each.is_cuda]
-    if not tensors:
-        return 0
-    # They are planned, and made again when they are wanted.
-    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - there is no public way
-    storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}  # noqa: SLF001
-    rounded = (-(-nbytes // _GRANULE_BYTES) * _GRANULE_BYTES for nbytes in storages.values())
-    return max(0, torch.cuda.memory_allocated(tensors[0].device) - sum(rounded))
-
-
-def _trained_by(loss: torch.Tensor) -> set[int]:
-    """Return the identities of the parameters that a loss has gradients of."""
-    found, seen = set[int](), set[Any]()
-    wanted = [loss.grad_fn]
-    while wanted:
-        node = wanted.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            found.add(id(variable))
-        wanted.extend(each for each, _ in node.next_functions)
-    return found
-
-
-@contextmanager
-def _saving_on_host() -> Iterator[None]:
-    """Keep what autograd saves on the host, in the layout that it has, until backward takes it."""
-
-    def pack(tensor: torch.Tensor) -> Any:  # noqa: ANN401
-        if tensor.is_leaf or tensor.device.type == "cpu":
-            return tensor
-        storage = tensor.untyped_storage()
-        return Layout.of(tensor), storage.cpu(), storage.device  # type: ignore[no-untyped-call]
-
-    def unpack(packed: Any) -> torch.Tensor:  # noqa: ANN401
-        if isinstance(packed, torch.Tensor):
-            return packed
-        layout, storage, device = packed
-        assert isinstance(layout, Layout), "as it was packed"
-        back = torch.empty(storage.nbytes(), dtype=torch.uint8, device=device)
-        back.copy_(torch.empty(0, dtype=torch.uint8).set_(storage))
-        return layout.on(back.untyped_storage())
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-        yield
-
-
-@contextmanager
-def _random_numbers_kept() -> Iterator[None]:
-    """Leave generators of random numbers as they were: a script draws from them next."""
-    numpy = sys.modules.get("numpy")
-    states = random.getstate(), None if numpy is None else numpy.random.get_state()
-    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(gpus):
-        try:
-            yield
-        finally:
-            random.setstate(states[0])
-            if numpy is not None:
-                numpy.random.set_state(states[1])
-
-
-@contextmanager
-def _outside_of_autocast() -> Iterator[None]:
-    """Leave what a script runs under mixed precision for a while: casts of weights are remembered to its end."""
-    states = [(device, torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")]
-    depth = torch.autocast_increment_nesting()
-    for _ in range(depth):
-        torch.autocast_decrement_nesting()
-    torch.clear_autocast_cache()
-    for device, _ in states:
-        torch.set_autocast_enabled(device, False)  # noqa: FBT003 - its only form
-    try:
-        yield
-    finally:
-        for device, was_enabled in states:
-            torch.set_autocast_enabled(device, was_enabled)
-        for _ in range(depth - 1):
-            torch.autocast_increment_nesting()

@@ -19,7 +19,7 @@ from torch.nn import functional
 from calibration.apply.script import Script
 from tests.apply.models import Function, Network, backward
 from vdnnsim.api.live import Planned
-from vdnnsim.api.script import planned_beside
+from vdnnsim.api.script import follow_script, planned_beside
 from vdnnsim.cli import cli
 from vdnnsim.errors import VdnnsimError
 
@@ -110,6 +110,9 @@ def test_a_script_computes_the_same(step: Step, precision: str) -> None:
     (made,) = script.plans
     assert script.said == [str(made)]
     assert (script.asked[0]["precision"], script.asked[0]["optimizer"]) == (precision, "adamw")
+    # The loss; and of micro-batches the output.
+    held = [each for each in script.asked[0]["loss"].held if each.call < 0]
+    assert len(held) == (step is with_micro_batches_in_mixed_precision)
     batches = 4 if step is with_a_criterion else 8
     assert [each.departure for each in made.loop.steps] == [""] * (batches - 1)
     assert {each.offloaded_bytes for each in made.loop.steps} == {made.loop.agenda.offloaded_bytes}
@@ -230,6 +233,24 @@ def test_why_nothing_was_applied(steps: int | None, why: str) -> None:
         else:
             losses(with_a_criterion, steps=steps)
         assert script.script.missed == why
+
+
+def test_what_is_said_at_the_end_of_a_script(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Why no plan was applied to what ran a model."""
+    ends: list[Callable[[], None]] = []
+    monkeypatch.setattr("atexit.register", lambda end, script: ends.append(partial(end, script)))
+    watching: list[Script] = []
+    monkeypatch.setattr(Script, "watch", lambda script: watching.append(script))  # noqa: PLW0108  # a method is bound
+    follow_script(hardware="rtx_4090", memory=None, policy="optimal")
+    ((end,), (script,)) = ends, watching
+    end()
+    assert capsys.readouterr().err == ""
+    script._enters(classifier(), ())  # noqa: SLF001
+    script.leave()
+    end()
+    assert capsys.readouterr().err == "vdnnsim: no plan was applied: no backward of a model's loss was seen\n"
 
 
 TRAIN = """

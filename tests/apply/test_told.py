@@ -17,8 +17,9 @@ from tests.apply.models import MODELS, backward, loss, rows
 from tests.apply.training import alike, planned
 from vdnnsim.analysis.live import measured_operations, operation_seconds, planned_s
 from vdnnsim.api.live import Planned
+from vdnnsim.api.question import chosen_memory_model
 from vdnnsim.errors import PolicyError
-from vdnnsim.live_step import Way
+from vdnnsim.live_step import Level, Way
 
 CASE = MODELS["perceptron"]
 
@@ -166,3 +167,32 @@ def test_an_update_within_the_context_is_not_of_the_time(made: Planned, model: n
     step = made._telling.recorded  # noqa: SLF001
     assert step is not None
     assert step.seconds <= updated_s - begun_s
+
+
+def test_what_is_told_of_a_gpu(made: Planned, model: Network, tmp_path: Path) -> None:
+    """A step of the CPU with the peak that one of a card would have had: 1 GiB where kilobytes were planned."""
+    cached = replace(made._asked, memory_model=chosen_memory_model("pytorch")).planned()  # noqa: SLF001
+    telling = cached._telling  # noqa: SLF001
+    cached.trace(tmp_path / "first")
+    train(cached, model, 1)
+    assert telling.recorded is not None
+    levels = tuple(Level(number, 0.0, 2**20) for number in (0, 1))
+    step = replace(telling.recorded, device="H100", peak_bytes=2**30, memory=levels, snapshot=b"a snapshot")
+    line = telling._line(step)  # noqa: SLF001
+    assert "; peak 1.00 GiB, " in line
+    assert line.endswith("; planned for another card, NVIDIA GeForce RTX 4090")
+    time, memory, offer = telling._explained(step)  # noqa: SLF001
+    assert time.startswith("step 1, off in time by most: ")
+    assert memory.startswith("step 1, most over in memory: before forward of ")
+    assert offer.startswith("plan.refit()")
+    telling._write(step, tmp_path / "second")  # noqa: SLF001
+    written = {each.name for each in (tmp_path / "second").iterdir()}
+    assert written == {"step.json", "trace.json", "snapshot_predicted.pickle", "snapshot_happened.pickle"}
+    assert (tmp_path / "second/snapshot_happened.pickle").read_bytes() == b"a snapshot"
+    counters = [
+        each for each in json.loads((tmp_path / "second/trace.json").read_text())["traceEvents"] if each["ph"] == "C"
+    ]
+    assert [each["args"] for each in counters if each["pid"] == 1] == [{"total": 2**20}] * 2
+    peak_bytes = cached.predicted.metrics.max_memory_bytes
+    step = replace(step, seconds=planned_s(cached.predicted.trace), peak_bytes=peak_bytes)
+    assert list(telling._explained(step)) == ["step 1: as planned, within 5%"]  # noqa: SLF001

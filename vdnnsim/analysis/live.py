@@ -5,9 +5,10 @@ Times of stretches of operations are divided among these as their predicted time
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.hardware.server import Link
 from vdnnsim.live_step import LiveStep, Way
 from vdnnsim.plans.operations import Compute, Offload, Prefetch, of_extent
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -106,10 +107,19 @@ def larger(step: LiveStep, trace: IterationTrace, beside_bytes: int = 0) -> list
     return sorted(found.values(), key=lambda each: -each.excess)
 
 
-def copied_at(step: LiveStep, way: Way) -> tuple[int, int, float]:
-    """Return how many copies went one way, their bytes, and the seconds that they took."""
-    copies = [each for each in step.copies if each.way is way]
-    return len(copies), sum(len(each.extent) for each in copies), sum(each.end_s - each.start_s for each in copies)
+def measured_link(step: LiveStep, link: Link) -> Link:
+    """Return a link with the rates that the copies of a step had, where there were any."""
+
+    def rate(way: Way, predicted: float) -> float:
+        copies = [each for each in step.copies if each.way is way]
+        nbytes, seconds = sum(len(each.extent) for each in copies), sum(each.end_s - each.start_s for each in copies)
+        # The latency of a link is of each copy; where they were faster than it, it is of none.
+        flowing_s = seconds - len(copies) * link.latency_s
+        return nbytes / (flowing_s if flowing_s > 0 else seconds) if seconds else predicted
+
+    to_device, to_host = rate(Way.BACK, link.h2d_bytes_per_s), rate(Way.OUT, link.d2h_bytes_per_s)
+    copies = None if step.copies else link.copies
+    return replace(link, h2d_bytes_per_s=to_device, d2h_bytes_per_s=to_host, copies=copies)
 
 
 def _numbers(plan: TrainingPlan) -> dict[int, int]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vdnnsim.dnn.layers import Layer, Phase
     from vdnnsim.dnn.workload import Workload
     from vdnnsim.hardware.profile import Profile
-    from vdnnsim.hardware.server import Link, Server
+    from vdnnsim.hardware.server import Server
     from vdnnsim.live_step import LiveStep
     from vdnnsim.memory.choices import MemoryChoice
     from vdnnsim.policies.port import Policy
@@ -262,10 +262,10 @@ class Asked:
 
     def measured(self, step: "LiveStep", predicted: "PolicyResult") -> "Asked":
         """Return the same with what a step that followed a plan was measured to take."""
-        from vdnnsim.analysis.live import measured_operations, operation_seconds
+        from vdnnsim.analysis.live import measured_link, measured_operations, operation_seconds
 
         seconds = {**self.seconds, **measured_operations(step, operation_seconds(predicted.trace))}
-        server = replace(self.server, link=_measured_link(self.server.link, step))
+        server = replace(self.server, link=measured_link(step, self.server.link))
         # Whatever a loop takes beyond a plan it takes beyond the next.
         excess = (step.peak_bytes or 0) - predicted.metrics.max_memory_bytes - self.beside_bytes
         return replace(self, server=server, seconds=seconds).beside(max(0, excess))
@@ -292,22 +292,6 @@ class Asked:
             part = offered[0].of(at)
             parts.append(part if seconds is None else replace(part, seconds=seconds, origin=Origin.MEASURED))
         return (KernelCost.joined(parts),)
-
-
-def _measured_link(link: "Link", step: "LiveStep") -> "Link":
-    """Return a link with the rates that the copies of a step had, where there were any."""
-    from vdnnsim.analysis.live import copied_at
-    from vdnnsim.live_step import Way
-
-    def rate(way: Way, predicted: float) -> float:
-        count, nbytes, seconds = copied_at(step, way)
-        # The latency of a link is of each copy; where they were faster than it, it is of none.
-        flowing_s = seconds - count * link.latency_s
-        return nbytes / (flowing_s if flowing_s > 0 else seconds) if nbytes and seconds else predicted
-
-    to_device, to_host = rate(Way.BACK, link.h2d_bytes_per_s), rate(Way.OUT, link.d2h_bytes_per_s)
-    copies = None if step.copies else link.copies
-    return replace(link, h2d_bytes_per_s=to_device, d2h_bytes_per_s=to_host, copies=copies)
 
 
 def _with_memory(profile: "Profile", memory: str | None) -> "Server":

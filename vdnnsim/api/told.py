@@ -74,7 +74,7 @@ class Telling:
         step = found.step
         if step is None:
             return
-        has_drifted = self._has_drifted(step)
+        has_drifted = bool(self._drifted(step))
         if is_due:
             self._is_told = True
             _say(self._line(step))
@@ -126,21 +126,25 @@ class Telling:
             return (time,)
         return time, Difference("peak", step.peak_bytes, self._predicted.metrics.max_memory_bytes + self._beside_bytes)
 
-    def _has_drifted(self, step: "LiveStep") -> bool:
-        return any(abs(each.excess) > _DRIFT * each.planned for each in self._compared(step))
+    def _drifted(self, step: "LiveStep") -> frozenset[str]:
+        """Return what of `time` and `peak` was not as planned."""
+        return frozenset(each.what for each in self._compared(step) if abs(each.excess) > _DRIFT * each.planned)
 
     def _explained(self, step: "LiveStep") -> Iterator[str]:
         from vdnnsim.analysis.live import larger, slower
 
-        trace = self._predicted.trace
-        parts: list[tuple[str, list[Difference], Callable[[float], str]]] = [
-            ("off in time by most", slower(step, trace), format_seconds),
-            ("most over in memory", larger(step, trace, self._beside_bytes), format_bytes),
+        trace, drifted = self._predicted.trace, self._drifted(step)
+        if not drifted:
+            yield f"step {step.number}: as planned, within {_DRIFT:.0%}"
+            return
+        parts: list[tuple[str, str, list[Difference], Callable[[float], str]]] = [
+            ("time", "off in time by most", slower(step, trace), format_seconds),
+            ("peak", "most over in memory", larger(step, trace, self._beside_bytes), format_bytes),
         ]
-        for what, found, text in parts:
+        for what, words, found, text in parts:
             off = "; ".join(f"{each.what} {_beside(each, text)}" for each in found[:_LARGEST])
-            if off:
-                yield f"step {step.number}, {what}: {off}"
+            if off and what in drifted:
+                yield f"step {step.number}, {words}: {off}"
         yield "plan.refit() plans again with what this loop measured"
 
     def _write(self, step: "LiveStep", folder: Path) -> str:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.captured_steps import chain
 from vdnnsim.analysis.live import (
-    copied_at,
     larger,
+    measured_link,
     measured_operations,
     operation_seconds,
     planned_s,
@@ -20,6 +20,7 @@ from vdnnsim.analysis.live import (
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.profile import find_profile, load_profile
+from vdnnsim.hardware.server import Link
 from vdnnsim.live_step import Level, LiveCopy, LiveStep, Pause, Stretch, Way
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Compute, Offload, Prefetch
@@ -106,11 +107,16 @@ def test_a_stretch_is_divided_as_it_was_predicted() -> None:
     assert measured_operations(step, {0: 1.0, 1: 0.0, 2: 2.0}) == {0: 2.0, 2: 4.0}
 
 
-def test_copies_of_one_way_together() -> None:
+def test_a_link_by_its_copies() -> None:
+    """10 B in two copies took 4 s, of which each has half a second of latency; nothing came back.
+
+    Of copies that were faster than the latency it is left out.
+    """
+    link = Link("link", h2d_bytes_per_s=7.0, d2h_bytes_per_s=1.0, latency_s=0.5)
     copies = (LiveCopy(Way.OUT, 1, range(4), 0.0, 1.0), LiveCopy(Way.OUT, 2, range(2, 8), 1.0, 4.0))
     step = LiveStep("card", 1, 7.0, None, 0, 0, copies=copies)
-    assert copied_at(step, Way.OUT) == (2, 10, 4.0)
-    assert copied_at(step, Way.BACK) == (0, 0, 0)
+    assert measured_link(step, link) == replace(link, d2h_bytes_per_s=10 / 3)
+    assert measured_link(step, replace(link, latency_s=2.0)).d2h_bytes_per_s == 10 / 4
 
 
 def test_where_more_is_allocated_than_planned() -> None:

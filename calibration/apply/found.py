@@ -1,0 +1,81 @@
+"""What can be found out of a model that a script trains, where nobody tells it."""
+
+import gc
+from typing import Any
+
+import torch
+from torch import nn
+
+from vdnnsim.element_type import Precision
+from vdnnsim.errors import CaptureError
+
+_GRANULE_BYTES = 512
+"""To multiples of it PyTorch rounds what it allocates."""
+
+
+def refuse_compiled(model: nn.Module) -> None:
+    """Refuse what torch.compile made, whose operations are others.
+
+    Raises:
+        CaptureError: a part of the model was.
+    """
+    for each in model.modules():
+        if type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None:  # noqa: SLF001
+            raise CaptureError(f"{type(each).__name__}: was compiled by torch.compile, expected a model as it is")
+
+
+def precision_of(module: nn.Module) -> Precision:
+    """Return in what a module computes where it is called."""
+    parameter = next(each for each in module.parameters() if each.requires_grad)
+    device = parameter.device.type
+    if torch.is_autocast_enabled(device):
+        return Precision(f"amp_{str(torch.get_autocast_dtype(device)).removeprefix('torch.')}")
+    if parameter.dtype is torch.float32:
+        return Precision.TF32 if torch.backends.cuda.matmul.allow_tf32 and device == "cuda" else Precision.FLOAT32
+    name = str(parameter.dtype).removeprefix("torch.")
+    if name not in (each.value for each in Precision):
+        raise CaptureError(f"{type(module).__name__}: its parameters are {name}, expected float32, bfloat16 or float16")
+    return Precision(name)
+
+
+def optimizers_of(model: nn.Module) -> list[torch.optim.Optimizer]:
+    """Return those that have parameters of a model."""
+    own = set(map(id, model.parameters()))
+    # What stands for another may run code when it is asked for its class.
+    found = [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
+    return [each for each in found if not own.isdisjoint(map(id, each.param_groups[0]["params"]))]
+
+
+def name_of(optimizer: torch.optim.Optimizer) -> str:
+    """Return what an optimizer would be called among those that are known."""
+    group, kind = optimizer.param_groups[0], type(optimizer).__name__
+    name = "momentum" if kind == "SGD" and group.get("momentum") else kind.lower()
+    return f"{name}_fused" if group.get("fused") else name
+
+
+def beside_bytes(known: list[Any]) -> int:
+    """Return what PyTorch has allocated on a GPU beside tensors that are known, as gradients and other models."""
+    tensors = [each for each in known if isinstance(each, torch.Tensor) and each.is_cuda]
+    if not tensors:
+        return 0
+    # They are planned, and made again when they are wanted.
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - there is no public way
+    storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}  # noqa: SLF001
+    rounded = (-(-nbytes // _GRANULE_BYTES) * _GRANULE_BYTES for nbytes in storages.values())
+    return max(0, torch.cuda.memory_allocated(tensors[0].device) - sum(rounded))
+
+
+def trained_by(loss: torch.Tensor) -> set[int]:
+    """Return the identities of the parameters that a loss has gradients of."""
+    found, seen = set[int](), set[Any]()
+    wanted = [loss.grad_fn]
+    while wanted:
+        node = wanted.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found.add(id(variable))
+        wanted.extend(each for each, _ in node.next_functions)
+    return found
