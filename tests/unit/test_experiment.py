@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,22 @@ from vdnnsim.units import GIB
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
+DEEP = {"densenet121", "p3d_resnet199", "vgg316", "vgg416"}
+"""Networks of hundreds of layers, which have nothing but more of what others have."""
 
-def results(name: str) -> tuple[ScenarioResult, dict[str, PolicyResult]]:
-    """Run a shipped scenario; its results by policy."""
-    result = run_scenario(read_scenario(SCENARIOS / f"{name}.yaml"))
+
+@cache
+def results(name: str, *labels: str) -> tuple[ScenarioResult, dict[str, PolicyResult]]:
+    """Run policies of a shipped scenario; their results by policy."""
+    scenario = read_scenario(SCENARIOS / f"{name}.yaml")
+    policies = tuple(each for each in scenario.policies if each.label in labels)
+    result = run_scenario(replace(scenario, policies=policies))
     return result, {each.policy: each for each in result.results}
 
 
 def test_vgg416_trains_under_vdnn_and_not_without() -> None:
     """V-E of the vDNN paper: batch 32 takes 67.1 GB (GiB, within 5 %) network-wide and fits 12 GiB under vDNN_dyn."""
-    result, rows = results("vgg416")
+    result, rows = results("vgg416", "base(p)", "vdnn_dyn")
 
     assert not rows["base(p)"].fits
     assert result.oracle.max_memory_bytes == pytest.approx(67.1 * GIB, rel=0.05)
@@ -35,7 +42,7 @@ def test_vgg416_trains_under_vdnn_and_not_without() -> None:
 
 def test_vgg16_256_takes_28_gib_and_offloads_16() -> None:
     """I and V-A: 28 GB of network-wide allocation (within 10 %), 16 GB of offload under vDNN_all (within 5 %)."""
-    result, rows = results("vgg16_256")
+    result, rows = results("vgg16_256", "base(p)", "vdnn_all(m)", "vdnn_all(p)")
 
     assert result.oracle.max_memory_bytes == pytest.approx(28 * GIB, rel=0.10)
     for policy in ("vdnn_all(m)", "vdnn_all(p)"):
@@ -56,7 +63,7 @@ def test_vgg16_128_under_all_m_peaks_as_the_paper_says() -> None:
 
 def test_a_row_that_does_not_fit_is_replayed_without_a_capacity() -> None:
     """base(p) of VGG-16 (256) is the oracular baseline itself: ratio 1, and the refusal stands beside the numbers."""
-    _, rows = results("vgg16_256")
+    _, rows = results("vgg16_256", "base(p)", "vdnn_all(m)", "vdnn_all(p)")
 
     assert rows["base(p)"].refusal is not None
     assert rows["base(p)"].performance_ratio == 1
@@ -65,7 +72,7 @@ def test_a_row_that_does_not_fit_is_replayed_without_a_capacity() -> None:
 
 def test_the_passes_of_vdnn_dyn_cost_what_their_iterations_take() -> None:
     """AlexNet fits as a whole, so two passes run: one iteration of vdnn_all(m), then one of base(p), which is taken."""
-    _, rows = results("alexnet")
+    _, rows = results("alexnet", "base(p)", "vdnn_all(m)", "vdnn_dyn")
 
     assert [each.cost_s for each in rows["vdnn_dyn"].trace.plan.passes] == [
         rows["vdnn_all(m)"].metrics.iteration_s,
@@ -121,7 +128,9 @@ def test_pinning_at_each_offload_costs_time() -> None:
 
 # Coverage is complete without so many replays of the same lines.
 @pytest.mark.no_cover
-@pytest.mark.parametrize("name", sorted(NETWORKS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.thorough) if each in DEEP else each for each in sorted(NETWORKS)]
+)
 def test_every_network_runs_in_every_mode(name: str) -> None:
     """Training with and without an update, and inference; the update and backward each add time."""
     scenario = read_scenario(SCENARIOS / "alexnet.yaml")

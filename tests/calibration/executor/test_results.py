@@ -119,7 +119,7 @@ def test_a_dynamic_policy_in_little_memory(bench: Bench, network: Callable[[], L
 def test_the_fastest_schedule_in_little_memory(bench: Bench, recompute: bool, chunk: str) -> None:  # noqa: FBT001
     """In three quarters of what all takes some of ResNet-20 must leave, or without host memory be computed again."""
     network = partial(build_network, "resnet20")
-    workload, policy = bench.workload(network), Optimal(recompute=recompute, chunk=chunk, time_limit="2 s")
+    workload, policy = bench.workload(network), Optimal(recompute=recompute, chunk=chunk)
     everything = place_plan(bench.plan(workload, Optimal(), framework_first), UNLIMITED)
     assert isinstance(everything, Placement)
     host_bytes = 1 if recompute else UNLIMITED.host_bytes

@@ -24,7 +24,8 @@ from vdnnsim.policies.registry import known_policies
 POLICIES = known_policies()
 NETWORKS = (
     *("alexnet", "googlenet", "resnet50", "caffenet", "lstm_rnn", "lstm_cnn", "gpt2_small", "tiny_forked"),
-    *("alexnet_torchvision", "mobilenet_v2", "densenet121", "unet", "vit_b_16"),
+    *("alexnet_torchvision", "mobilenet_v2", "unet", "vit_b_16"),
+    pytest.param("densenet121", marks=pytest.mark.thorough),
 )
 AMPLE = MemoryLimits(MemoryModel.IDEAL, device_bytes=2**50, host_bytes=2**50, granule_bytes=1)
 
