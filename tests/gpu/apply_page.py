@@ -21,7 +21,8 @@ _SETTING = (
     "Three training loops under one limit of what PyTorch may reserve (`set_per_process_memory_fraction`): 80 % and "
     "60 % of what the plain loop allocates, in which it runs out of memory. SGD, float32, batches of 16; the shortest "
     "of four steps. Times are **predicted**: kernels last as long as rooflines of the profile `rtx_4090` say, copies "
-    "as long as its PCIe link needs, and the host costs time. A plan promises by the profile's own cost model. Bytes are those of PyTorch's own allocator."
+    "as long as its PCIe link needs, and the host costs time. A plan promises by the profile's own cost model. "
+    "Bytes are those of PyTorch's own allocator."
 )
 _WAYS = (
     "`plan: optimal` and `plan: checkpoint` are `vdnnsim.plan(..., policy=...)`, beside what the plan promised.",
