@@ -15,7 +15,7 @@ from math import inf
 from typing import ClassVar, Final
 
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.errors import InputError, PolicyError
+from vdnnsim.errors import InputError, PlanError, PolicyError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fitting import NEAR
@@ -114,8 +114,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
         for policy in (each() for each in SHIPPED if each.name not in OUTSIDE):
             if deadline.is_over or best_s <= certificate.bound_s * (1 + NEAR):
                 break
-            # One that has no plan for this workload says so.
-            with suppress(PolicyError):
+            # One that has no plan for this workload says so, or makes one that lacks what a live loop holds all along.
+            with suppress(PolicyError, PlanError):
                 other = make_plan(policy, setting)
                 trial = setting.trials.run_trial(other)
                 if trial.fits and trial.cost_s < best_s and self._is_of_the_class(other, setting.workload):
