@@ -169,7 +169,7 @@ def test_an_update_within_the_context_is_not_of_the_time(made: Planned, model: n
     assert step.seconds <= updated_s - begun_s
 
 
-def test_what_is_told_of_a_gpu(made: Planned, model: Network, tmp_path: Path) -> None:
+def test_what_is_told_of_a_gpu(made: Planned, model: nn.Module, tmp_path: Path) -> None:
     """A step of the CPU with the peak that one of a card would have had: 1 GiB where kilobytes were planned."""
     cached = replace(made._asked, memory_model=chosen_memory_model("pytorch")).planned()  # noqa: SLF001
     telling = cached._telling  # noqa: SLF001

@@ -102,10 +102,12 @@ class IterationBuffers:
             writes: list[int] = []
             for single in runs_of(run, self._step):
                 operands = self.operands(single)
-                holds = () if run.repeat else single.of(self._step).holds
+                made = [each.memory for each in operands if each.access.writes]
+                # What it holds from here on it need not find.
+                holds = () if run.repeat else (each for each in single.of(self._step).holds if each not in made)
                 found = (*(each.memory for each in operands if each.access.reads), *holds)
                 reads += (each for each in found if each not in writes)
-                writes += (each.memory for each in operands if each.access.writes)
+                writes += made
             self._touched[key] = reads, writes
         return self._touched[key]
 

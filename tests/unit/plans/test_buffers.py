@@ -1,0 +1,31 @@
+"""Which buffers an operation touches, where the program holds more than it reads."""
+
+from dataclasses import replace
+
+from tests.captured_steps import Recording, X, Y
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.schedule import Run, by_operation, iteration
+
+
+def test_what_an_operation_makes_and_holds_it_does_not_read() -> None:
+    """Of a and b in a row, a holds what both make: its own map it writes, that of b it would have to find.
+
+    A second run holds nothing. Were a map read by who makes it, nobody could make it again.
+    """
+    note = Recording("two", 1, ["a", "b"])
+    first, second = (note.memory(name, BufferKind.FEATURE_MAP, (4,), held=True) for name in ("first", "second"))
+    note.run("a", "a", Phase.FORWARD, writes=[(Y, first)])
+    note.run("b", "b", Phase.FORWARD, reads=[(X, first)], writes=[(Y, second)])
+    workload = CapturedWorkload.of(CapturedModel(note.step(Mode.INFERENCE)).base)
+    a, b = workload.step.operations
+    step = replace(workload.step, operations=(replace(a, holds=(first, second)), b))
+    held = replace(workload, view=replace(workload.view, step=step))
+    run = next(each for each in by_operation(iteration(held), step) if isinstance(each, Run))
+
+    assert IterationBuffers(held).touched(run) == ([second], [first])
+    assert IterationBuffers(held).touched(replace(run, repeat=1)) == ([], [first])
