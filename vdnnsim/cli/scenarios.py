@@ -72,7 +72,8 @@ def run(  # one for each option
         refuse_misfits(scenario, asked.scenario)
     with SearchLine() as line:
         result = answer(limited(asked.scenario, time_limit), types, asked.recapture, line.tell)
-    written = write_report(result, folder)
+        line.tell("the report")
+        written = write_report(result, folder)
     table = ResultTable(RUN, result_rows(result), result_table(result))
     output.show(table, f"{_said(written)} to {folder}/; read {folder / 'report.md'} first")
     if require_fit and not any(row.fits for row in result.slowest):
