@@ -24,13 +24,13 @@ def answer(
         scenario: the question.
         types: the policies that there are.
         recapture: captures a model in another precision; None where nobody can.
-        tell: is told in a line how far a search is.
+        tell: is told in a line what is done.
 
     Raises:
         PolicyError: no policy has a plan.
     """
     result = run_scenario(scenario, tell)
-    tell("what is near, and what would fit")
+    tell("what else would fit")
     result = replace(result, nearby=nearby(scenario, result))
     if scenario.captured is None or any(row.fits for row in result.slowest):
         return result
