@@ -1,18 +1,20 @@
 """Which buffers to drop and compute again, so that the iteration with what still leaves and comes back is shortest.
 
 Each set of dropped buffers makes an order of kernels, and the fluid optimum of that says what it is worth. Sets are
-tried in rounds. First of buffers that are alike, as the same map of every block is, a share is dropped, evenly spread
-over forward, for in a row they would be restored at once; the shares begin as in the linear program of the bound, and
-one after the other is raised or lowered as long as that helps. Then those that the program computes again, rounded;
-those that cost least time for their bytes, in growing number; and of those made one after the other one in so many
-kept and the rest dropped. At last, from the best of these, or while none fits from the one that lacks least, ranges of
-buffers are dropped or kept instead, large ranges first, as long as there is time.
+tried in rounds. First those that the linear program of the bound computes again, rounded; of buffers that are alike,
+as the same map of every block is, as many as there, but evenly spread over forward, for in a row they would be restored
+at once; and those that cost least time for their bytes, in growing number. Then, from the best of these, or while none
+fits from the one that lacks least, the shares that are dropped of buffers that are alike are raised and lowered one
+after the other, evenly spread, as long as that helps. Then of those made one after the other one in so many is kept and
+the rest dropped; at last ranges of buffers are dropped or kept instead, large ranges first, as long as there is time.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from math import inf
 from typing import Final
 
@@ -100,13 +102,8 @@ class DropSearch:
         with suppress(KeyboardInterrupt):
             if self._found and self._is_over():
                 return self._found
-            self._try(())
-            self._spread(again)
-            for dropped in () if self._is_over() else self._proposals(again):
-                self._try(dropped)
-                if self._is_over():
-                    return self._found
-            self._refine()
+            if self._all_tried(self._proposals(again)) and self._adjust() and self._all_tried(self._intervals()):
+                self._refine()
         return self._found
 
     @property
@@ -115,38 +112,58 @@ class DropSearch:
         return not self.deadline.is_over
 
     def _proposals(self, again: Mapping[int, float]) -> Iterator[Iterable[int]]:
+        yield ()
         order = self.recomputation.droppable
         for least in THRESHOLDS:
             yield (each for each in order if again.get(each, 0.0) >= least)
+        yield _spread_over(
+            self._alike, [sum(again.get(each, 0.0) for each in group) / len(group) for group in self._alike]
+        )
         cheapest = sorted(order, key=self.recomputation.price)
         for share in SHARES:
             yield self._share(cheapest, share)
+
+    def _intervals(self) -> Iterator[Iterable[int]]:
+        order = self.recomputation.droppable
         for share in SHARES[::-1]:
             for interval in INTERVALS:
                 for begin in (order, order[::-1]):
                     part = self._share(begin, share)
                     yield (each for at, each in enumerate(part, start=1) if at % interval)
 
-    def _spread(self, again: Mapping[int, float]) -> None:
-        """Raise and lower what is dropped of buffers that are alike, those with the most bytes first."""
+    def _all_tried(self, proposals: Iterable[Iterable[int]]) -> bool:
+        """Try sets as long as the search goes on, and return whether it does."""
+        for dropped in proposals:
+            self._try(dropped)
+            if self._is_over():
+                return False
+        return True
+
+    @cached_property
+    def _alike(self) -> list[list[int]]:
+        """Buffers of one size and price, those that have the most bytes first."""
         alike = defaultdict[tuple[int, float], list[int]](list)
         for each in self.recomputation.droppable:
             alike[self.recomputation.nbytes(each), self.recomputation.price(each)].append(each)
-        groups = sorted(alike.values(), key=lambda each: -len(each) * self.recomputation.nbytes(each[0]))
-        shares = [sum(again.get(each, 0.0) for each in group) / len(group) for group in groups]
+        return sorted(alike.values(), key=lambda each: -len(each) * self.recomputation.nbytes(each[0]))
+
+    def _adjust(self) -> bool:
+        """Raise and lower what the best set drops of buffers that are alike; return whether the search goes on."""
+        groups = self._alike
+        shares = [len(self._base.intersection(group)) / len(group) for group in groups]
         self._try(_spread_over(groups, shares))
         for step in STEPS:
             helped = True
             while helped:
                 helped = False
-                for number in range(len(groups)):
-                    for change in (step, -step):
-                        share = min(1.0, max(0.0, shares[number] + change))
-                        changed = [*shares[:number], share, *shares[number + 1 :]]
-                        if self._is_over():
-                            return
-                        if self._try(_spread_over(groups, changed)):
-                            shares, helped = changed, True
+                for number, change in product(range(len(groups)), (step, -step)):
+                    share = min(1.0, max(0.0, shares[number] + change))
+                    changed = [*shares[:number], share, *shares[number + 1 :]]
+                    if self._is_over():
+                        return False
+                    if self._try(_spread_over(groups, changed)):
+                        shares, helped = changed, True
+        return True
 
     def _share(self, order: Sequence[int], share: float) -> list[int]:
         """Return the first of an order, as far as a share of all bytes goes."""
