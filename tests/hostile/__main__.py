@@ -43,8 +43,8 @@ def page(outcomes: Sequence[Outcome]) -> str:
         rows.append((kind.name, *row))
     what = (
         f"{len(outcomes)} hostile inputs, each a sound file changed at a few places or bytes, and a command that reads "
-        f"it. It must end in {MOST_S} s and {MOST_BYTES // 2**30} GiB, with an exit status of 0, 1 or 2, say what is "
-        "wrong in one line that names the file, and change no file that it was given."
+        f"it. It must end in {MOST_S} s of the processor and {MOST_BYTES // 2**30} GiB, with an exit status of 0, 1 or "
+        "2, say what is wrong in one line that names the file, and change no file that it was given."
     )
     return markdown.page(
         (

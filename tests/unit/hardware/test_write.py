@@ -145,7 +145,7 @@ def test_what_people_wrote_is_not_written_over(tmp_path: Path, name: str) -> Non
     """Their profile, or a table of theirs that has the name of one; what was written before may be written again."""
     path = tmp_path / "mine.yaml"
     (tmp_path / name).write_text("mine")
-    with pytest.raises(OutputError, match=rf"{name}: was not written by vdnnsim; move it away, or take another name"):
+    with pytest.raises(OutputError, match=rf"{name}: does not say that vdnnsim wrote it; move it away"):
         refuse_foreign_profile(path)
     write_profile(path, calibrated(path), "mine", TABLE)
     refuse_foreign_profile(path)
