@@ -43,11 +43,11 @@ _DONE: Final = (0, 3)
 _FEW_CLAIMS: Final = """
 from msgspec.structs import replace
 import vdnnsim.claims.claim as claim, vdnnsim.claims.vdnn2016.report as report
-from vdnnsim.claims.report import claims_table, manifest
+from vdnnsim.claims.report import manifest
 read = claim.read_claims
 claim.read_claims = lambda paper: replace(read(paper), claims=read(paper).claims[: 2 + NUMBER])
-report.paper_report = lambda file, rows, runs, profiles: {
-    "README.md": claims_table(rows).encode(), "claims.csv": b"NUMBER", "run.json": manifest(file, profiles).encode()
+report.paper_report = lambda file, rows, runs, profiles, tell: {
+    "README.md": repr(rows).encode(), "claims.csv": b"NUMBER", "run.json": manifest(file, profiles).encode()
 }
 """
 """A report on the first claims of a paper: all figures take a minute."""

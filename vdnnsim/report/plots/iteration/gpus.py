@@ -62,9 +62,9 @@ class _Bar:
 
 
 _STRETCHES = (
-    (1.05, _Look("#fdd49e", "copy, takes what it takes alone")),
-    (1.5, _Look("#fc8d59", "copy, up to 1.5 times its time alone")),
-    (2.5, _Look("#d7301f", "copy, up to 2.5 times its time alone")),
+    (1.05, _Look("#fdd49e", "copy, as long as alone")),
+    (1.5, _Look("#fc8d59", "copy, up to 1.5 times as long")),
+    (2.5, _Look("#d7301f", "copy, up to 2.5 times as long")),
     (math.inf, _Look("#67000d", "copy, longer")),
 )
 """Upper ends of ranges of stretch, and how their copies look, from pale to dark."""
