@@ -33,8 +33,8 @@ def test_what_is_computed_again_changes_no_bit(name: str) -> None:
     held(compare(MODELS[name], "checkpoint"))
 
 
-BOTH = {"convolutional", "attention"}
-"""One whose buffers are updated, one whose parts leave and are computed again in turn."""
+BOTH = {"convolutional", "residual"}
+"""One whose running statistics are updated, one with branches."""
 
 
 @pytest.mark.parametrize(
