@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.apply.__main__ import FROM, cases_of
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS
 from tests.apply.training import Outcome, compare
@@ -33,8 +34,8 @@ def test_what_is_computed_again_changes_no_bit(name: str) -> None:
     held(compare(MODELS[name], "checkpoint"))
 
 
-BOTH = {"convolutional", "attention"}
-"""One whose buffers are updated, one whose parts leave and are computed again in turn."""
+BOTH = {"convolutional", "residual"}
+"""One whose running statistics are updated, one with branches."""
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,14 @@ def test_leaving_and_computing_again_together(name: str) -> None:
         outcome = held(compare(MODELS[name], "mixed"))
     assert outcome.remade
     assert outcome.moved or name not in BOTH
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", FROM)
+def test_models_of_libraries(family: str) -> None:
+    """What `python -m tests.apply` writes of them: both together."""
+    pytest.importorskip(family)
+    with known_as_mixed():
+        for case in cases_of(family):
+            held(compare(case, "mixed"))
