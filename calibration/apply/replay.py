@@ -155,7 +155,9 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for at, each in enumerate(tensors_in(result))
             if each.untyped_storage()._cdata not in inputs  # noqa: SLF001
         ]
-        if not new and not any(is_written for _, is_written in operands_of(func, args, kwargs)):
+        # What has no bytes holds a place only, as the state of a dropout that drops nothing.
+        makes = new if str(func) == self._expected else [each for _, each in new if each.untyped_storage().nbytes()]
+        if not makes and not any(is_written for _, is_written in operands_of(func, args, kwargs)):
             return result
         if str(func) != self._expected:
             self.is_following = False

@@ -104,7 +104,7 @@ def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[Captured
                 warm_up.records, [each.freed_after for each in warm_up.storages.lives], recorder.records
             )
             numbers = recorder.finish()
-            tape = recorder.tape.finish(numbers, {numbers[each]: end for each, end in let_go.items()})
+            tape = recorder.tape.finish(numbers, {numbers[each]: end for each, end in let_go.items()}, recorder.records)
         assign_kinds(recorder.records, storages.lives, [numbers[each] for each in gradients])
         if fakes is not None and any("mkldnn_rnn_layer" in each.name for each in recorder.records):
             notes += ("What oneDNN keeps of recurrent layers is left out: it says so only when it runs (`--real`).",)

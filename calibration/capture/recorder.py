@@ -21,7 +21,7 @@ from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backward, newest_node, running_node
 from calibration.capture.schemas import is_random, name_of, only_writes, operands_of, tensors_in
 from calibration.capture.storages import Operand, StorageTable, element_type_of
-from calibration.capture.tape import TapeRecorder
+from calibration.capture.tape import Call, TapeRecorder
 from calibration.capture.traffic import traffic_of
 from calibration.capture.work import Effort, effort_of
 from vdnnsim.dnn.layers import Phase
@@ -40,6 +40,7 @@ class Record:
         accumulates: whether it adds to the gradient of a parameter, or makes it.
         node: sequence number of the node of autograd that runs it, in backward.
         overwrites: whether its result is written over its first operand if nobody holds that after it.
+        call: how it was dispatched.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Record:
     effort: Effort
     bytes_moved: int
     random: bool
+    call: Call
     forward: int | None = None
     recomputes: bool = False
     accumulates: bool = False
@@ -193,6 +195,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 effort=effort_of(func, args, kwargs, result),
                 bytes_moved=traffic_of(func, args, kwargs, result),
                 random=is_random(func),
+                call=Call.of(func, args, kwargs),
                 forward=forward,
                 recomputes=recomputes,
                 accumulates=is_accumulating(),

@@ -5,9 +5,11 @@ By it a live run is recognized while it runs, and by it one knows where in the c
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch._ops import OpOverload
+from torch.utils._pytree import TreeSpec, tree_flatten
 
 from calibration.capture.storages import element_type_of
 from vdnnsim.dnn.layers import Phase
@@ -45,17 +47,53 @@ class Take:
     save: int
 
 
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """How a tensor lies in memory of its own."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operation as it was dispatched, without the content of its tensors.
+
+    Attributes:
+        leaves: its arguments, tensors as how they lie; `arguments` says in what they are.
+    """
+
+    func: OpOverload
+    leaves: tuple[object, ...]
+    arguments: TreeSpec
+
+    @classmethod
+    def of(cls, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Call":
+        """Return that of arguments."""
+        leaves, arguments = tree_flatten((args, dict(kwargs)))
+        return cls(func, tuple(map(_without_content, leaves)), arguments)
+
+
+def _without_content(leaf: object) -> object:
+    if isinstance(leaf, torch.Tensor):
+        return Lying(leaf.dtype, tuple(leaf.shape), leaf.stride())
+    return leaf
+
+
 @dataclass(frozen=True)
 class Tape:
     """All saves and takes of an iteration, in order.
 
     Attributes:
+        calls: how each operation was dispatched.
         let_go: by storage that is saved, the last operation that runs while somebody beside autograd still holds it.
     """
 
     saves: tuple[Save, ...]
     takes: tuple[Take, ...]
     let_go: Mapping[int, int]
+    calls: tuple[Call, ...]
 
 
 @dataclass
@@ -82,10 +120,10 @@ class TapeRecorder:
         """Note a tensor that is taken again."""
         self.takes.append(Take(issued, save))
 
-    def finish(self, numbers: Mapping[int, int], let_go: Mapping[int, int]) -> Tape:
+    def finish(self, numbers: Mapping[int, int], let_go: Mapping[int, int], records: Sequence["Record"]) -> Tape:
         """Return all of it, by the new numbers of storages."""
         saves = (Save(each.issued, numbers[each.storage], each.shape, each.element_type) for each in self.saves)
-        return Tape(tuple(saves), tuple(self.takes), let_go)
+        return Tape(tuple(saves), tuple(self.takes), let_go, tuple(each.call for each in records))
 
 
 def freed_by_program(

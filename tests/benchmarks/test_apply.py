@@ -1,5 +1,7 @@
 """What the hooks of a live plan cost on the CPU, as a ratio within one run: `make bench`."""
 
+import sys
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,7 +19,7 @@ def loss(output: Tensor) -> Tensor:
     return output.square().mean()
 
 
-def test_hooks_cost_about_what_those_of_save_on_cpu_do() -> None:
+def test_hooks_cost_about_what_those_of_save_on_cpu_do(capsys: pytest.CaptureFixture[str]) -> None:
     """Forward and backward of small layers, less the same without hooks, by tensor that is saved.
 
     A tensor of 16 values is moved by a thread of copies and comes back through its queue; `save_on_cpu` copies where it
@@ -47,7 +49,8 @@ def test_hooks_cost_about_what_those_of_save_on_cpu_do() -> None:
     moved_s, _ = planned("save_on_cpu")
     hook_s = (theirs_s - plain_s) / saves
     kept, moved = (kept_s - plain_s) / (theirs_s - plain_s), (moved_s - plain_s) / (theirs_s - plain_s)
-    print(  # noqa: T201
-        f"\nhooks by saved tensor: save_on_cpu {hook_s * 1e6:.1f} us; all kept {kept:.2f} of it, moved {moved:.2f}"
-    )
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\nhooks by saved tensor: save_on_cpu {hook_s * 1e6:.1f} us, kept {kept:.2f} of it, moved {moved:.2f}\n"
+        )
     assert kept < 6

@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -50,6 +50,25 @@ def timm(name: str, batch: int) -> Callable[[], Inputs]:
     return make
 
 
+class Sentences(nn.Module):
+    """Blocks of an LSTM and of what widens and narrows each of its steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent = nn.ModuleList(nn.LSTM(256, 256, batch_first=True) for _ in range(4))
+        wide = [nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(4)]
+        self.wide = nn.ModuleList(wide)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        for recurrent, wide in zip(self.recurrent, self.wide, strict=True):
+            batch = wide(recurrent(batch)[0])
+        return batch
+
+
+def recurrent() -> Inputs:
+    return Sentences(), torch.zeros(32, 128, 256)
+
+
 def loss(output: Tensor) -> Tensor:
     return output.float().square().mean()
 
@@ -77,16 +96,30 @@ def train(
     return peaks
 
 
+def empty() -> None:
+    """Leave PyTorch no memory but that of tensors."""
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001  # there is no public way
+    torch.cuda.empty_cache()
+
+
+@contextmanager
+def reserving_at_most(nbytes: int) -> Iterator[None]:
+    """Let PyTorch reserve so many bytes, as on a smaller GPU."""
+    torch.cuda.set_per_process_memory_fraction(nbytes / torch.cuda.get_device_properties(0).total_memory)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
 @pytest.fixture(autouse=True)
 def nothing_else() -> Iterator[None]:
     """Let no other test hold memory of the GPU."""
     torch.cuda.init()  # type: ignore[no-untyped-call]
-    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001  # there is no public way
-    gc.collect()
-    torch.cuda.empty_cache()
+    empty()
     yield
-    gc.collect()
-    torch.cuda.empty_cache()
+    empty()
 
 
 def planned(model: nn.Module, batch: Tensor, memory_bytes: int) -> Planned:
@@ -103,30 +136,35 @@ MODELS: dict[str, tuple[Callable[[], Inputs], float]] = {
     "vgg11": (torchvision("vgg11", 16), 0.98),
     "vit_small": (timm("vit_small_patch16_224", 16), 0.6),
     "convnext_tiny": (timm("convnext_tiny", 16), 0.7),
+    "mobilenet_v2": (torchvision("mobilenet_v2", 16), 0.7),
+    "recurrent": (recurrent, 0.8),
 }
 """Models, and the part of what the plain loop allocates that a plan has to do with."""
 
 
-OVER = {"convolutional": "67,097,088 B, 17.9 %", "convnext_tiny": "35,537,920 B, 3.3 %"}
-"""Over what was promised; which references hold it is not known yet."""
+IN_PIECES = {"recurrent": 1.2}
+"""How much more than was asked for PyTorch has to reserve where what is free lies in pieces that are too small.
+
+An LSTM takes a copy and a workspace apart that the plan has as one.
+"""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(each, marks=pytest.mark.xfail(reason=OVER[each], strict=True)) if each in OVER else each
-        for each in MODELS
-    ],
-)
-def test_a_planned_loop_allocates_what_was_promised(name: str) -> None:
-    """Within 1 % over ten steps, in a memory that is less than what the plain loop allocates."""
+@pytest.mark.parametrize("name", MODELS)
+def test_a_planned_loop_allocates_what_was_promised_and_reserves_no_more_than_it_may(name: str) -> None:
+    """Within 1 % over ten steps, where PyTorch may not reserve more than was asked for, in which no plain step ends."""
     make, part = MODELS[name]
     model, batch = make()
     model.cuda()
     limit = int(max(train(model, batch, 2)) * part)
     made = planned(model, batch, limit)
     promised = made.predicted.metrics.max_memory_bytes
-    peaks = train(model, batch, 10, made.apply)
+    empty()
+    with reserving_at_most(int(limit * IN_PIECES.get(name, 1))):
+        with pytest.raises(torch.OutOfMemoryError):
+            train(model, batch, 1)
+        model.zero_grad()
+        empty()
+        peaks = train(model, batch, 10, made.apply)
     assert made.loop.steps[-1].offloaded_bytes == made.loop.agenda.offloaded_bytes
     assert [each.departure for each in made.loop.steps] == [""] * 10
     assert promised <= limit

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from calibration.apply.loop import Loop
     from calibration.capture.tape import Tape
     from vdnnsim.analysis.results import PolicyResult
-    from vdnnsim.cost.table import KernelCost
+    from vdnnsim.cost.table import AdjustKernels, KernelCost
     from vdnnsim.dnn.captured_step import CapturedStep
     from vdnnsim.dnn.layers import Layer, Phase
     from vdnnsim.dnn.workload import Workload
@@ -159,6 +159,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
 
     require_torch()
     from calibration.apply.lane import card_of
+    from calibration.apply.workspaces import chosen_here
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
     from vdnnsim.api.captured import member_of
@@ -188,7 +189,8 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     check_captured_step(captured, captured.model)
     chosen = resolve_policy(policy, known_policies())
     server = _with_memory(profile, memory)
-    return Asked(captured, tape, device, server, chosen, chosen_memory_model(memory_model))
+    kernels = chosen_here(captured, tape.calls, device)
+    return Asked(captured, tape, device, server, chosen, chosen_memory_model(memory_model), kernels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,7 @@ class Asked:
 
     Attributes:
         device: of torch, where the model is.
+        kernels: those that PyTorch chooses of what is on offer.
         seconds: by operation of the program what it was measured to take.
         beside_bytes: on the GPU, that the loop holds beside what is planned.
     """
@@ -207,6 +210,7 @@ class Asked:
     server: "Server"
     policy: "Policy"
     memory_model: "MemoryChoice"
+    kernels: "AdjustKernels"
     seconds: Mapping[int, float] = field(default_factory=dict)
     beside_bytes: int = 0
 
@@ -256,20 +260,18 @@ class Asked:
     def _price(
         self, workload: "Workload", layer: "Layer", phase: "Phase", offered: "tuple[KernelCost, ...]"
     ) -> "tuple[KernelCost, ...]":
-        """Return what a phase costs: by the fastest kernels, and what was measured in the place of what was predicted.
-
-        A schedule can move what a loop keeps, but PyTorch chooses its kernels, whatever workspace they take.
-        """
+        """Return what a phase costs, where it was measured in the place of what was predicted."""
         from vdnnsim.cost.table import KernelCost
         from vdnnsim.hardware.server import Origin
 
+        (chosen,) = self.kernels(workload, layer, phase, offered)
         if not self.seconds:
-            return offered[:1]
+            return (chosen,)
         numbers = {id(each): number for number, each in enumerate(self.captured.operations)}
         parts = []
         for at, operation in enumerate(workload.step.operations_of(layer.index, phase)):
             seconds = self.seconds.get(numbers[id(operation.captured)])
-            part = offered[0].of(at)
+            part = chosen.of(at)
             parts.append(part if seconds is None else replace(part, seconds=seconds, origin=Origin.MEASURED))
         return (KernelCost.joined(parts),)
 
