@@ -218,7 +218,7 @@ class Asked:
 
     Attributes:
         device: of torch, where the model is.
-        kernels: those that PyTorch takes there.
+        kernels: those that PyTorch chooses of what is on offer.
         seconds: by operation of the program what it was measured to take.
         beside_bytes: on the GPU, that the loop holds beside what is planned.
     """
@@ -246,7 +246,7 @@ class Asked:
         from vdnnsim.simulator import Simulator
 
         workload = CapturedWorkload.of(self.captured)
-        costs = AdjustedCosts(AdjustedCosts(ServerCosts(self.server), self.kernels), self._measured_kernels)
+        costs = AdjustedCosts(ServerCosts(self.server), self._price)
         held, pinned = as_held(workload, self.tape), PinnedMemory.ARENA
         simulator = Simulator.of(held, self.server, self.memory_model, pinned, cost_model=costs)
         oracle = simulator.oracle()
@@ -276,20 +276,21 @@ class Asked:
         gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - nbytes))
         return replace(self, server=replace(self.server, gpu=gpu), beside_bytes=self.beside_bytes + nbytes)
 
-    def _measured_kernels(
+    def _price(
         self, workload: "Workload", layer: "Layer", phase: "Phase", offered: "tuple[KernelCost, ...]"
     ) -> "tuple[KernelCost, ...]":
-        """Return what a phase costs with what was measured in the place of what was predicted."""
+        """Return what a phase costs, where it was measured in the place of what was predicted."""
         from vdnnsim.cost.table import KernelCost
         from vdnnsim.hardware.server import Origin
 
+        (chosen,) = self.kernels(workload, layer, phase, offered)
         if not self.seconds:
-            return offered
+            return (chosen,)
         numbers = {id(each): number for number, each in enumerate(self.captured.operations)}
         parts = []
         for at, operation in enumerate(workload.step.operations_of(layer.index, phase)):
             seconds = self.seconds.get(numbers[id(operation.captured)])
-            part = offered[0].of(at)
+            part = chosen.of(at)
             parts.append(part if seconds is None else replace(part, seconds=seconds, origin=Origin.MEASURED))
         return (KernelCost.joined(parts),)
 
