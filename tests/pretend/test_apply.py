@@ -122,9 +122,10 @@ def nothing_else() -> Iterator[None]:
     empty()
 
 
-def planned(model: nn.Module, batch: Tensor, memory_bytes: int) -> Planned:
+def planned(model: nn.Module, batch: Tensor, memory_bytes: int, memory_model: str = "pytorch") -> Planned:
     """Plan within bytes that PyTorch may reserve, gaps included."""
-    return plan(model, batch, hardware="rtx_4090", memory=f"{memory_bytes} B", loss=loss, optimizer="sgd")
+    memory = f"{memory_bytes} B"
+    return plan(model, batch, hardware="rtx_4090", memory=memory, loss=loss, optimizer="sgd", memory_model=memory_model)
 
 
 MODELS: dict[str, tuple[Callable[[], Inputs], float]] = {
@@ -142,31 +143,49 @@ MODELS: dict[str, tuple[Callable[[], Inputs], float]] = {
 """Models, and the part of what the plain loop allocates that a plan has to do with."""
 
 
-IN_PIECES = {"recurrent": 1.2}
-"""How much more than was asked for PyTorch has to reserve where what is free lies in pieces that are too small.
-
-An LSTM takes a copy and a workspace apart that the plan has as one.
-"""
-
-
 @pytest.mark.parametrize("name", MODELS)
-def test_a_planned_loop_allocates_what_was_promised_and_reserves_no_more_than_it_may(name: str) -> None:
-    """Within 1 % over ten steps, where PyTorch may not reserve more than was asked for, in which no plain step ends."""
+def test_a_planned_loop_allocates_what_was_promised(name: str) -> None:
+    """Within 1 % over ten steps, in a memory that is less than what the plain loop allocates."""
     make, part = MODELS[name]
     model, batch = make()
     model.cuda()
     limit = int(max(train(model, batch, 2)) * part)
     made = planned(model, batch, limit)
-    promised = made.predicted.metrics.max_memory_bytes
+    keeps_promise(made, train(model, batch, 10, made.apply), limit)
+
+
+@pytest.fixture
+def growing() -> Iterator[None]:
+    """Let segments grow, which leaves the fewest gaps."""
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:True")  # noqa: SLF001  # the public one is deprecated
+    yield
     empty()
-    with reserving_at_most(int(limit * IN_PIECES.get(name, 1))):
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:False")  # noqa: SLF001
+
+
+@pytest.mark.usefixtures("growing")
+@pytest.mark.parametrize("name", ["encoder", "resnet18", "vit_small"])
+def test_a_planned_loop_trains_where_the_plain_one_runs_out(name: str) -> None:
+    """PyTorch may reserve no more than was asked for, gaps included; LIMITS.md says where that is not enough."""
+    make, part = MODELS[name]
+    model, batch = make()
+    model.cuda()
+    limit = int(max(train(model, batch, 2)) * part)
+    made = planned(model, batch, limit, memory_model="pytorch(expandable_segments:True)")
+    empty()
+    with reserving_at_most(limit):
         with pytest.raises(torch.OutOfMemoryError):
-            train(model, batch, 1)
+            train(model, batch, 2)
         model.zero_grad()
         empty()
-        peaks = train(model, batch, 10, made.apply)
+        keeps_promise(made, train(model, batch, 10, made.apply), limit)
+
+
+def keeps_promise(made: Planned, peaks: list[int], limit: int) -> None:
+    """Assert that a loop did what its plan says, in the memory that it says."""
+    promised = made.predicted.metrics.max_memory_bytes
     assert made.loop.steps[-1].offloaded_bytes == made.loop.agenda.offloaded_bytes
-    assert [each.departure for each in made.loop.steps] == [""] * 10
+    assert {each.departure for each in made.loop.steps} == {""}
     assert promised <= limit
     assert max(peaks) == pytest.approx(promised, rel=0.01)
 
