@@ -72,6 +72,7 @@ def models_page(rows: list[dict[str, str]]) -> str:
     by_model: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
     for row in rows:
         by_model.setdefault((row["family"], row["model"]), {})[row["policy"]] = row
+    by_model = {model: found for model, found in by_model.items() if found.keys() == POLICIES.keys()}
     right = sum(all(_is_right(each) for each in found.values()) for found in by_model.values())
     return page(
         (
@@ -93,7 +94,6 @@ def models_page(rows: list[dict[str, str]]) -> str:
                         ", ".join(_shown(each) for each in found.values() if not _is_right(each)) or "yes",
                     )
                     for (family, name), found in by_model.items()
-                    if found.keys() == POLICIES.keys()
                 ],
                 2,
             ),

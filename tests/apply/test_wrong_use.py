@@ -23,7 +23,7 @@ def model() -> Network:
     return CASE.make_model()
 
 
-@pytest.fixture(scope="module", params=["save_on_cpu", "checkpoint"])
+@pytest.fixture(scope="module", params=["save_on_cpu", pytest.param("checkpoint", marks=pytest.mark.thorough)])
 def made(model: Network, request: pytest.FixtureRequest) -> Planned:
     return planned(CASE, model, request.param)
 
