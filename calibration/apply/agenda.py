@@ -6,6 +6,7 @@ place, so that no more is held than was promised; what comes back begins to at t
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -67,6 +68,7 @@ class Agenda:
         again: operations that may have to run again.
         pinned_bytes: of the host.
         offloaded_bytes: that leave in a step.
+        states: of the optimizer, that are on the host between steps, by name; their bytes in pinned memory.
     """
 
     tape: Tape
@@ -76,6 +78,7 @@ class Agenda:
     again: frozenset[int]
     pinned_bytes: int
     offloaded_bytes: int
+    states: Mapping[str, range]
 
 
 def agenda_of(plan: TrainingPlan, tape: Tape, free: frozenset[int]) -> Agenda:
@@ -157,7 +160,13 @@ class _Reader:
             frozenset(self._again),
             self._layout.nbytes,
             sum(len(each.extent) for due in actions for each in due if isinstance(each, Leave)),
+            self._states(),
         )
+
+    def _states(self) -> dict[str, range]:
+        storages = self._plan.workload.step.storages
+        given = ((storages[self._storage(buffer)], offset) for buffer, offset in self._layout.given.items())
+        return {each.name: range(offset, offset + each.nbytes) for each, offset in given}
 
     def _compute(self, operation: Compute, number: int) -> None:
         if operation.repeat:

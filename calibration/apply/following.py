@@ -215,9 +215,12 @@ class Following:
             found = self._together(wanted.pop(), recipes) - operations
             operations |= found
             for held in (held for each in found for held in (*recipes[each].read, *dict(recipes[each].made).values())):
-                if held.live is None and not held.is_away and held.number not in seen:
+                if held.live is None and held.number not in seen:
                     seen.add(held.number)
-                    wanted.append(held.number)
+                    if held.is_away:
+                        self._note_demand(held)
+                    else:
+                        wanted.append(held.number)
         for each in sorted(operations):
             recipes[each].run()
         for each in operations:
@@ -239,9 +242,13 @@ class Following:
                 self._come_to(take)
         held = packed.held
         if held is not None and held.live is None and held.is_away:
-            self.log.on_demand.append(held.number)
-            self.log.fetched_bytes += held.away_bytes
+            self._note_demand(held)
         return packed.unpack()
+
+    def _note_demand(self, held: Held) -> None:
+        """Note that all of a storage comes now, because somebody waits for it."""
+        self.log.on_demand.append(held.number)
+        self.log.fetched_bytes += held.away_bytes
 
     def _come_to(self, moment: int) -> None:
         """Do what is due up to a moment."""

@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 from calibration.apply.agenda import Agenda
 from calibration.apply.following import Following, StepLog
 from calibration.apply.lane import Lane, lane_for
+from calibration.apply.states import States
 from calibration.arena import PinnedArena
+from calibration.capture.program import OPTIMIZERS
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.errors import ExecutionRefused
 
 
 class Loop:
@@ -45,12 +48,28 @@ class Loop:
         self._running: Following | None = None
         self._latest: Following | None = None
         self._has_warned = False
+        self._streams = False
         self.steps: list[StepLog] = []
         self.follow: Callable[[Loop, nn.Module], Following] = Following
 
     @contextmanager
     def apply(self, model: nn.Module) -> Iterator[StepLog]:
-        """Follow a step of the model: forward and backward run within, or backward after it."""
+        """Follow a step of the model: forward and backward run within, or backward after it.
+
+        Raises:
+            ExecutionRefused: the plan asks for what is not done here; the message says what.
+        """
+        if self.agenda.states and not self._streams:
+            raise ExecutionRefused(
+                f"{self.captured.model}: the plan has the optimizer's states on the host, expected "
+                "plan.stream(optimizer, model) before the first step"
+            )
+        model = _within(model)
+        if self.agenda.again and _is_sharded(model):
+            raise ExecutionRefused(
+                f"{self.captured.model}: the plan computes again what FSDP gathers weights for and frees them behind, "
+                "expected a plan that only moves, as policy 'optimal(recompute=false)'"
+            )
         if self._running is not None:
             self._running.depart("a context of the plan opened within another")
             yield self._running.log
@@ -66,6 +85,23 @@ class Loop:
         finally:
             self._running = None
 
+    def stream(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+        """Keep the states of an optimizer on the host; see `States`.
+
+        Raises:
+            ExecutionRefused: the plan keeps them on the device, or was made for another optimizer.
+        """
+        name = self.captured.optimizer
+        if not self.agenda.states:
+            raise ExecutionRefused(
+                f"{self.captured.model}: the plan keeps the optimizer's states on the GPU, expected one of policy "
+                "'optimal(offload_optimizer=true)'"
+            )
+        if type(optimizer).__name__ != OPTIMIZERS[name][0]:
+            raise ExecutionRefused(f"optimizer: found {type(optimizer).__name__}, expected {name}, as planned")
+        States(optimizer, _within(model), self.agenda.states, self.arena, self.lane)
+        self._streams = True
+
     def warn(self, why: str) -> None:
         """Say once that a step was not as captured."""
         if not self._has_warned:
@@ -74,6 +110,19 @@ class Loop:
                 f"the plan of {self.captured.model} was left: {why}; the rest of the step runs as without a plan",
                 stacklevel=2,
             )
+
+
+def _within(model: nn.Module) -> nn.Module:
+    """Return the model itself: what DDP does around its forward is none of its operations."""
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+
+
+def _is_sharded(model: nn.Module) -> bool:
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return False
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+    return any(isinstance(each, FSDPModule | FullyShardedDataParallel) for each in model.modules())
 
 
 def _made_by(captured: CapturedStep) -> dict[int, list[int]]:

@@ -60,7 +60,7 @@ class Recipe:
 
     def run(self) -> None:
         """Compute it again."""
-        with torch.no_grad(), torch._C._DisableAutocast():  # noqa: SLF001 - casts are operations of their own
+        with _below_autograd():
             args, kwargs = tree_map_only(_REFERENCES, lambda each: each.tensor(), (self.args, dict(self.kwargs)))
             args, kwargs = _with_own_statistics(self.func, args, kwargs)
             if self.random_state is None:
@@ -199,6 +199,17 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 _REFERENCES: Final = (_View, _Kept)
+
+
+@contextmanager
+def _below_autograd() -> Iterator[None]:
+    """Run what is dispatched as forward did: some operators make less where no gradients are wanted.
+
+    Casts are operations of their own.
+    """
+    below, as_it_is = torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast()  # noqa: SLF001 - no public ones
+    with torch.enable_grad(), below, as_it_is:
+        yield
 
 
 def _counting(tensor: torch.Tensor) -> torch.Tensor:

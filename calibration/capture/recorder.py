@@ -226,10 +226,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return module, forward, recomputes
 
     def _note_saved(self, tensor: torch.Tensor) -> tuple[int | None, torch.Tensor]:
-        if self._phase is not Phase.FORWARD or self._is_on_host(tensor):
+        if is_in_backward() or self._is_on_host(tensor):
             return None, tensor.detach()
         number = self.storages.add_constant(tensor)
-        self._saved.append((newest_node(), number, len(self.records)))
+        # A loss is scaled between forward and backward.
+        if self._phase is Phase.FORWARD:
+            self._saved.append((newest_node(), number, len(self.records)))
         self._is_aside = True
         try:
             return self.tape.save(tensor, number, len(self.records))

@@ -1,7 +1,6 @@
 """Small models that save tensors in all the ways that autograd knows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -9,17 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from tests.capture_zoo.case import Case
+from vdnnsim.element_type import Precision
+
 Network: TypeAlias = Any
 """A module whose parts are asked for by their names."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model, its input, and how forward runs."""
-
-    make: Callable[[], nn.Module]
-    inputs: Callable[[], Tensor]
-    precision: str = "float32"
 
 
 def loss(output: Tensor) -> Tensor:
@@ -143,18 +136,27 @@ def _frozen() -> nn.Module:
     return model
 
 
+def _case(
+    name: str, make: Callable[[], nn.Module], inputs: Callable[[], Tensor], precision: Precision = Precision.FLOAT32
+) -> Case:
+    return Case(name, "own", make, lambda: ((inputs(),), {}), loss, "sgd", precision)
+
+
 MODELS = {
-    "perceptron": Case(_perceptron, rows),
-    "convolutional": Case(_convolutional, image),
-    "residual": Case(_residual, image),
-    "views": Case(_views, sequence),
-    "in place": Case(_in_place, rows),
-    "saved between": Case(_saved_between, image),
-    "tied": Case(_tied, rows),
-    "lstm": Case(_recurrent(nn.LSTM), sequence),
-    "gru": Case(_recurrent(nn.GRU), sequence),
-    "attention": Case(_attention, sequence),
-    "autocast": Case(_convolutional, image, precision="amp_bfloat16"),
-    "checkpointed": Case(_checkpointed, rows),
-    "frozen": Case(_frozen, rows),
+    each.name: each
+    for each in (
+        _case("perceptron", _perceptron, rows),
+        _case("convolutional", _convolutional, image),
+        _case("residual", _residual, image),
+        _case("views", _views, sequence),
+        _case("in place", _in_place, rows),
+        _case("saved between", _saved_between, image),
+        _case("tied", _tied, rows),
+        _case("lstm", _recurrent(nn.LSTM), sequence),
+        _case("gru", _recurrent(nn.GRU), sequence),
+        _case("attention", _attention, sequence),
+        _case("autocast", _convolutional, image, Precision.AMP_BFLOAT16),
+        _case("checkpointed", _checkpointed, rows),
+        _case("frozen", _frozen, rows),
+    )
 }

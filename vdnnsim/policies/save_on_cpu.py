@@ -76,10 +76,10 @@ class SaveOnCpu(Policy, frozen=True, kw_only=True):
 
 
 def saved_by(workload: Workload, layer: Layer) -> list[int]:
-    """Return the storages that a layer saves for its backward, labels aside."""
-    step = workload.step
-    saved = (each for operation in step.operations_of(layer.index, Phase.FORWARD) for each in operation.saves)
-    return [each for each in dict.fromkeys(saved) if step.storages[each].kind is not BufferKind.LABELS]
+    """Return the storages that a layer saves for its backward, labels and what has no bytes aside."""
+    storages, operations = workload.step.storages, workload.step.operations_of(layer.index, Phase.FORWARD)
+    saved = dict.fromkeys(each for operation in operations for each in operation.saves)
+    return [each for each in saved if storages[each].kind is not BufferKind.LABELS and storages[each].nbytes]
 
 
 def _beside_maps(workload: Workload, layer: Layer) -> list[int]:

@@ -1,0 +1,135 @@
+"""The optimizer's states on the host: they come for the update of their parameter and leave after it, one by one.
+
+The optimizers that are captured work on each element by itself, so that parameter by parameter they compute the same.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from types import MethodType
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from calibration.apply.held import Layout
+from calibration.apply.lane import Lane
+from calibration.arena import PinnedArena
+from vdnnsim.errors import ExecutionRefused
+
+_AT_ONCE: Final = 2
+"""Parameters whose states may be on the device: while those of one come, those of another leave."""
+
+
+class States:
+    """Lets `step` of an optimizer stream its states; hooks of its step run for each parameter.
+
+    Args:
+        optimizer: whose.
+        model: of which are its parameters, by whose names states are known.
+        places: by name of a state, as `0.weight exp_avg`, its bytes in pinned memory.
+        arena: that memory.
+        lane: where copies run.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: nn.Module,
+        places: Mapping[str, range],
+        arena: PinnedArena,
+        lane: Lane,
+    ) -> None:
+        self._optimizer, self._places, self._arena, self._lane = optimizer, places, arena, lane
+        self._names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self._whole: Callable[[], Any] = optimizer.step
+        # By parameter the copies that run, with the memory on the device that they read.
+        self._leaving: deque[list[tuple[torch.Tensor, Any]]] = deque()
+        self._leave_all()
+        # A scheduler of the learning rate wraps `step` as a method of the optimizer.
+        optimizer.step = MethodType(lambda _, closure=None: self._step(closure), optimizer)  # type: ignore[method-assign]
+        optimizer.register_state_dict_pre_hook(self._settle)
+        optimizer.register_load_state_dict_post_hook(lambda _: self._leave_all())
+
+    def _step(self, closure: Callable[[], Any] | None) -> Any:  # noqa: ANN401 - what the closure returns
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        groups = self._optimizer.param_groups
+        whole = [group["params"] for group in groups]
+        due = [(group, each) for group in groups for each in group["params"] if each.grad is not None]
+        coming = deque([self._come(each) for _, each in due[:1]])
+        try:
+            for group in groups:
+                group["params"] = []
+            for position, (group, parameter) in enumerate(due):
+                coming.extend(self._come(each) for _, each in due[position + 1 : position + 2])
+                for mark in coming.popleft():
+                    self._lane.wait(mark)
+                group["params"] = [parameter]
+                self._whole()
+                group["params"] = []
+                self._leave(parameter)
+                self._finish(_AT_ONCE - 1)
+        finally:
+            for mark in (mark for marks in coming for mark in marks):
+                self._lane.wait(mark)
+            for group, parameters in zip(groups, whole, strict=True):
+                group["params"] = parameters
+        self._finish(0)
+        return loss
+
+    def _come(self, parameter: nn.Parameter) -> list[Any]:
+        """Begin to copy the states of a parameter to where it is; return the marks of the copies."""
+        states, marks = self._optimizer.state[parameter], []
+        for key, _ in self._placed(parameter):
+            host, states[key] = states[key], torch.empty_like(states[key], device=parameter.device)
+            marks.append(self._lane.copy(states[key], host))
+        return marks
+
+    def _leave(self, parameter: nn.Parameter) -> None:
+        """Begin to copy the states of a parameter to the host."""
+        states, copies = self._optimizer.state[parameter], []
+        for key, place in self._placed(parameter):
+            here: torch.Tensor = states[key]
+            region = self._arena.slice(place.start, len(place))
+            layout = Layout(here.dtype, place.start // here.element_size(), here.shape, here.stride())
+            states[key] = layout.on(region.untyped_storage())
+            copies.append((here, self._lane.copy(states[key], here)))
+        self._leaving.append(copies)
+
+    def _leave_all(self) -> None:
+        for group in self._optimizer.param_groups:
+            for each in group["params"]:
+                self._leave(each)
+                self._finish(0)
+
+    def _finish(self, running: int) -> None:
+        """Wait for the copies that leave, but of so many parameters, and give back the memory that they read."""
+        while len(self._leaving) > running:
+            for _, mark in self._leaving.popleft():
+                self._lane.wait(mark)
+
+    def _placed(self, parameter: nn.Parameter) -> Iterator[tuple[str, range]]:
+        """Yield what is moved of the states of a parameter, with its place.
+
+        Raises:
+            ExecutionRefused: a state has no place.
+        """
+        owner = self._names.get(id(parameter), "a parameter of another model")
+        for key, state in self._optimizer.state[parameter].items():
+            name = f"{owner} {key}"
+            if not isinstance(state, torch.Tensor) or (name not in self._places and not state.dim()):
+                continue
+            place = self._places.get(name, range(0))
+            if len(place) != state.nbytes:
+                raise ExecutionRefused(
+                    f"{name}: a state of {state.nbytes} bytes, expected {len(place)}, as planned; plan with the "
+                    "optimizer of the loop, with its default options"
+                )
+            yield key, place
+
+    def _settle(self, _: torch.optim.Optimizer) -> None:
+        """Let all copies end before the host reads them."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()

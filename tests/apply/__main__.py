@@ -1,0 +1,122 @@
+"""Trains models with a plan and without, and writes what came of it.
+
+    python -m tests.apply --out reports/apply
+
+Needs torchvision, timm and transformers, and no network: weights are random. Rows that are there already are kept.
+"""
+
+import csv
+import importlib
+import warnings
+from collections.abc import Iterator
+from dataclasses import astuple, fields
+from pathlib import Path
+
+import click
+import torch
+
+from tests.apply.mixed import known_as_mixed
+from tests.apply.models import MODELS
+from tests.apply.training import Outcome, compare
+from tests.capture_zoo.case import Case
+from vdnnsim.report.csv_file import write_csv
+from vdnnsim.report.markdown import escape, heading, page, table
+
+POLICIES = {"save_on_cpu": "leaves", "checkpoint": "computed again", "mixed": "both"}
+FROM = {
+    "transformers": "GPT2 Llama Gemma2 Bloom Bert Albert DebertaV2 T5 Bart ViT Swin WhisperModel CLIPModel",
+    "torchvision": "resnet18 densenet121 mobilenet_v3_small shufflenet_v2_x0_5 squeezenet1_1 regnet_y_400mf",
+    "timm": "convnext_atto lcnet_050 vit_tiny_patch16_224 mixer_s32_224 repvgg_a0 resnest14d",
+}
+MORE = {
+    "own": ("attention, causal, amp_bfloat16", "GPT, amp_bfloat16", "GPT, checkpointed, reentrant", "U-Net"),
+    "transformers": ("Llama, in amp_bfloat16", "GPT2, checkpointed"),
+}
+_TRAINED = (
+    "Each model is trained for three steps without a plan and with one, from the same weights and random numbers. A "
+    "loop is right if losses, gradients, buffers and weights are the same to the bit, each step moves what was planned "
+    "there and back, in one order, and none leaves its plan."
+)
+_PLANS = (
+    "Plans are the hardest, not the best: one moves all that autograd alone holds, one computes segments of forward "
+    "again, one computes every second map again and moves the others."
+)
+COLUMNS = ("family", "model", "policy", *(each.name for each in fields(Outcome)))
+
+
+def cases() -> Iterator[Case]:
+    """Yield the models."""
+    yield from MODELS.values()
+    for family in ("own", *FROM):
+        wanted = {*FROM.get(family, "").split(), *MORE.get(family, ())}
+        module = importlib.import_module(f"tests.capture_zoo.{family}_cases")
+        yield from (each for each in module.cases() if each.name in wanted)
+
+
+def models_page(rows: list[dict[str, str]]) -> str:
+    """Return the page about rows of the table."""
+    by_model: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
+    for row in rows:
+        by_model.setdefault((row["family"], row["model"]), {})[row["policy"]] = row
+    right = sum(all(_is_right(each) for each in found.values()) for found in by_model.values())
+    return page(
+        (
+            heading("Models trained by a plan", 1),
+            escape(f"PyTorch {torch.__version__.partition('+')[0]}, on the CPU; `python -m tests.apply`."),
+            escape(_TRAINED),
+            escape(_PLANS),
+            escape(f"{right} of {len(by_model)} models are right under all plans."),
+            table(
+                ("family", "model", "tensors saved", "bytes that leave", "storages computed again", "both", "right"),
+                [
+                    (
+                        family,
+                        name,
+                        found["save_on_cpu"]["saves"],
+                        f"{int(found['save_on_cpu']['offloaded_bytes']):,}",
+                        found["checkpoint"]["remade"],
+                        f"{found['mixed']['moved']} leave, {found['mixed']['remade']} again",
+                        ", ".join(_shown(each) for each in found.values() if not _is_right(each)) or "yes",
+                    )
+                    for (family, name), found in by_model.items()
+                    if found.keys() == POLICIES.keys()
+                ],
+                2,
+            ),
+        )
+    )
+
+
+def _is_right(row: dict[str, str]) -> bool:
+    return row["is_same"] == row["is_moved"] == "true" and not row["departure"]
+
+
+def _shown(row: dict[str, str]) -> str:
+    return f"{POLICIES[row['policy']]}: {row['departure'] or 'not the same'}"
+
+
+@click.command()
+@click.option("--out", default="reports/apply", type=click.Path(file_okay=False, path_type=Path))
+def main(out: Path) -> None:
+    """Write the table of all models, and the page about it."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    path = out / "models.csv"
+    rows: dict[tuple[str, ...], tuple[str | int | bool, ...]] = {}
+    if path.exists():
+        with path.open(newline="") as file:
+            rows = {tuple(each[:3]): tuple(each) for each in csv.reader(file) if tuple(each) != COLUMNS}
+    with known_as_mixed():
+        for case in cases():
+            for policy in POLICIES:
+                key = case.family, case.name, policy
+                if key not in rows:
+                    rows[key] = (*key, *astuple(compare(case, policy)))
+                    click.echo(", ".join(map(str, rows[key])))
+                    write_csv(path, COLUMNS, rows.values())
+    with path.open(newline="") as file:
+        (out / "models.md").write_text(models_page([*csv.DictReader(file)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""Loops of other kinds: scaled and accumulated gradients, channels last, several models, several processes, states."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.apply.models import MODELS, Network, backward, image, loss, rows
+from tests.apply.training import Applied, alike, planned, without
+from vdnnsim.api.live import Planned, plan
+from vdnnsim.errors import ExecutionRefused
+
+CASE, SMALL = MODELS["convolutional"], MODELS["perceptron"]
+POLICIES = ["save_on_cpu", pytest.param("checkpoint", marks=pytest.mark.thorough)]
+
+
+@pytest.fixture(scope="module")
+def model() -> Network:
+    torch.manual_seed(0)
+    return CASE.make_model()
+
+
+@pytest.fixture(scope="module")
+def small() -> Network:
+    torch.manual_seed(0)
+    return SMALL.make_model()
+
+
+def planned_for(model: nn.Module, policy: str = "save_on_cpu", optimizer: str = "adamw") -> Planned:
+    return plan(model, rows(), hardware="rtx_4090", policy=policy, loss=loss, optimizer=optimizer, memory_model="ideal")
+
+
+def followed(*plans: Planned) -> None:
+    """No step of plans left what was captured, and each moved what was planned."""
+    for each in plans:
+        assert each.loop.steps
+        for step in each.loop.steps:
+            assert step.departure == ""
+            assert step.offloaded_bytes == step.fetched_bytes == each.loop.agenda.offloaded_bytes
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_scaled_and_accumulated(model: Network, policy: str) -> None:
+    """Half precision under autocast, its gradients scaled, two micro-batches before each update, channels last."""
+    last = copy.deepcopy(model).to(memory_format=torch.channels_last)
+    made = plan(
+        last,
+        image().contiguous(memory_format=torch.channels_last),
+        hardware="rtx_4090",
+        policy=policy,
+        loss=lambda output: loss(output) / 2,
+        precision="amp_float16",
+        memory_model="ideal",
+    )
+
+    def train(applied: Applied) -> list[Tensor]:
+        torch.manual_seed(1)
+        trained = copy.deepcopy(last)
+        optimizer = torch.optim.AdamW(trained.parameters())
+        scaler = torch.amp.GradScaler("cpu")
+        found: list[Tensor] = []
+        for micro in range(6):
+            batch = image().contiguous(memory_format=torch.channels_last)
+            with applied(trained):
+                with torch.autocast("cpu", torch.float16):
+                    result = loss(trained(batch)) / 2
+                backward(scaler.scale(result))
+            found += [result.detach(), *(each.grad.clone() for each in trained.parameters() if each.grad is not None)]
+            if micro % 2:
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+        return [*found, *trained.state_dict().values()]
+
+    assert alike(train(without), train(made.apply))
+    followed(made)
+
+
+def test_two_models_that_train_each_other() -> None:
+    """Each of a generator and a critic has a plan; backward of the generator runs through the critic's."""
+    torch.manual_seed(0)
+    generator = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16), nn.Tanh())
+    critic = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 1))
+    made = planned(SMALL, generator, "save_on_cpu")
+    judging = planned(SMALL, critic, "save_on_cpu")
+    through = plan(
+        critic,
+        rows().requires_grad_(),
+        hardware="rtx_4090",
+        policy="save_on_cpu",
+        loss=loss,
+        memory_model="ideal",
+    )
+
+    def train(*applied: Applied) -> list[Tensor]:
+        torch.manual_seed(1)
+        makes, judges = copy.deepcopy(generator), copy.deepcopy(critic)
+        optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (makes, judges)]
+        for _ in range(3):
+            with applied[0](makes):
+                made_up = makes(rows())
+            with applied[1](judges):
+                backward(loss(judges(made_up.detach())))
+            with applied[1](judges):
+                backward(loss(judges(rows())))
+            with applied[2](judges):
+                backward(loss(judges(made_up)))
+            for each in optimizers:
+                each.step()
+                each.zero_grad()
+        return [*makes.state_dict().values(), *judges.state_dict().values()]
+
+    assert alike(train(without, without, without), train(made.apply, judging.apply, through.apply))
+    followed(made, judging, through)
+
+
+@contextmanager
+def one_process(folder: Path) -> Iterator[None]:
+    """Be the only one of a group of processes."""
+    distributed.init_process_group("gloo", init_method=f"file://{folder / 'group'}", rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+def distributed_steps(small: nn.Module, spread: Callable[[nn.Module], nn.Module], applied: Applied) -> list[Tensor]:
+    """Train a copy of a model among processes."""
+    torch.manual_seed(1)
+    trained = spread(copy.deepcopy(small))
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    for _ in range(3):
+        with applied(trained):
+            backward(loss(trained(rows())))
+        optimizer.step()
+        optimizer.zero_grad()
+    return [each.full_tensor() if hasattr(each, "full_tensor") else each for each in trained.state_dict().values()]
+
+
+@pytest.mark.parametrize("policy", ["checkpoint", pytest.param("save_on_cpu", marks=pytest.mark.thorough)])
+def test_gradients_reduced_in_buckets(small: Network, policy: str, tmp_path: Path) -> None:
+    """DDP's hooks run under backward of the plan, and what it does around forward is not of the model."""
+    made = planned(SMALL, small, policy)
+
+    def spread(each: nn.Module) -> nn.Module:
+        return DistributedDataParallel(each, bucket_cap_mb=0.001)
+
+    with one_process(tmp_path):
+        assert alike(distributed_steps(small, spread, without), distributed_steps(small, spread, made.apply))
+    followed(made)
+
+
+def test_weights_in_shards(small: Network, tmp_path: Path) -> None:
+    """Under FSDP2 a plan moves; to compute again, around its gathering and freeing of weights, is refused."""
+
+    def spread(each: nn.Module) -> nn.Module:
+        mesh = init_device_mesh("cpu", (1,))
+        for part in each.children():
+            if [*part.parameters()]:
+                fully_shard(part, mesh=mesh)
+        fully_shard(each, mesh=mesh)
+        return each
+
+    made, again = planned(SMALL, small, "save_on_cpu"), planned(SMALL, small, "checkpoint")
+    with one_process(tmp_path):
+        assert alike(distributed_steps(small, spread, without), distributed_steps(small, spread, made.apply))
+        with pytest.raises(ExecutionRefused, match="computes again what FSDP gathers weights for"):
+            distributed_steps(small, spread, again.apply)
+    followed(made)
+
+
+STREAMED = "optimal(recompute=false, offload_optimizer=true, time_limit=0.2 s)"
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adamw": torch.optim.AdamW,
+    "adamw_fused": lambda weights: torch.optim.AdamW(weights, fused=True),
+    "momentum": lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9),
+    "adagrad": torch.optim.Adagrad,
+}
+
+
+@pytest.mark.parametrize(
+    "name", [each if each == "adamw" else pytest.param(each, marks=pytest.mark.thorough) for each in OPTIMIZERS]
+)
+def test_states_on_the_host(name: str, small: Network) -> None:
+    """Streamed through the update, reloaded in between: the same weights and states, which lie in pinned memory."""
+    made = planned_for(small, STREAMED, optimizer=name)
+    assert "by plan.stream(optimizer, model)" in str(made)
+
+    def train(applied: Applied) -> list[Tensor]:
+        torch.manual_seed(1)
+        trained = copy.deepcopy(small)
+        optimizer = OPTIMIZERS[name](trained.parameters())
+        if applied is not without:
+            made.stream(optimizer, trained)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        for step in range(4):
+
+            def closure(trained: nn.Module = trained) -> Tensor:
+                result = loss(trained(rows()))
+                backward(result)
+                return result.detach()
+
+            with applied(trained):
+                result = closure()
+                if step == 2:
+                    continue
+            if step == 1:
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+        states = [each for state in optimizer.state.values() for each in state.values() if isinstance(each, Tensor)]
+        if applied is not without:
+            pinned = {each.untyped_storage().data_ptr() for each in states}
+            assert pinned == {made.loop.arena.slice(0, 1).untyped_storage().data_ptr()}
+        return [result, *trained.state_dict().values(), *states]
+
+    assert alike(train(without), train(made.apply))
+    followed(made)
+
+
+def test_states_whose_plan_is_not_followed_are_refused(small: Network) -> None:
+    made = planned_for(small, STREAMED)
+    trained = copy.deepcopy(small)
+    with pytest.raises(ExecutionRefused, match=r"expected plan.stream\(optimizer, model\) before"), made.apply(trained):
+        pass
+    with pytest.raises(ExecutionRefused, match="optimizer: found SGD, expected adamw"):
+        made.stream(torch.optim.SGD(trained.parameters()), trained)
+    with pytest.raises(ExecutionRefused, match="the plan keeps the optimizer's states on the GPU"):
+        planned_for(small).stream(torch.optim.AdamW(trained.parameters()), trained)
+    optimizer = torch.optim.AdamW(trained.parameters(), amsgrad=True)
+    made.stream(optimizer, trained)
+    with made.apply(trained):
+        backward(loss(trained(rows())))
+    with pytest.raises(ExecutionRefused, match="max_exp_avg_sq: a state of 2048 bytes, expected 0, as planned"):
+        optimizer.step()

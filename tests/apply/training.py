@@ -1,0 +1,117 @@
+"""A loop with a plan, beside the same loop without."""
+
+import copy
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibration.capture.program import Arguments
+from tests.apply.models import backward
+from tests.capture_zoo.case import Case
+from vdnnsim.api.live import Planned, plan
+
+Applied = Callable[[nn.Module], AbstractContextManager[Any]]
+
+
+def without(_: nn.Module) -> AbstractContextManager[None]:
+    """Apply no plan."""
+    return nullcontext()
+
+
+def planned(case: Case, model: nn.Module, policy: str, memory: str | None = None) -> Planned:
+    """Plan a model as if the CPU were a card."""
+    return plan(
+        model,
+        case.make_inputs(),
+        hardware="rtx_4090",
+        policy=policy,
+        memory=memory,
+        loss=case.loss,
+        precision=case.precision.value,
+        optimizer=case.optimizer,
+        memory_model="ideal",
+    )
+
+
+def train(case: Case, model: nn.Module, batches: Sequence[Arguments], applied: Applied = without) -> list[Tensor]:
+    """Train a copy of a model; return every loss, gradient and buffer of each step, and the weights at the end."""
+    torch.manual_seed(7)
+    trained = copy.deepcopy(model)
+    optimizer = torch.optim.SGD([each for each in trained.parameters() if each.requires_grad], lr=1e-3)
+    narrow = case.precision.autocast
+    autocast = torch.autocast("cpu", getattr(torch, narrow.value)) if narrow else nullcontext()
+    found: list[Tensor] = []
+    for args, kwargs in batches:
+        with applied(trained):
+            with autocast:
+                result = case.loss(trained(*args, **kwargs))
+            backward(result)
+        found.append(result.detach().clone())
+        found += [each.grad.clone() for each in trained.parameters() if each.grad is not None]
+        found += [each.clone() for each in trained.buffers()]
+        optimizer.step()
+        optimizer.zero_grad()
+    return found + [each.detach() for each in trained.parameters()]
+
+
+def alike(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Whether tensors are the same, to the bit."""
+    pairs = zip(ones, others, strict=False)
+    return len(ones) == len(others) and all(torch.equal(*_bits(one, other)) for one, other in pairs)
+
+
+def _bits(*tensors: Tensor) -> Sequence[Tensor]:
+    # By their bytes, for nothing that is not a number equals itself.
+    return [each.contiguous().view(-1).view(torch.uint8) if each.numel() else each for each in tensors]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What three steps with a plan were, beside three without.
+
+    Attributes:
+        departure: where a step left what was captured.
+        is_same: whether losses, gradients, buffers and weights are the same to the bit.
+        is_moved: whether each step moved the planned bytes, there and back, in the order of the first.
+        saves: tensors that autograd saves in a step.
+        moved, remade: storages that leave, and that are computed again.
+    """
+
+    departure: str
+    is_same: bool
+    is_moved: bool
+    saves: int
+    moved: int
+    remade: int
+    offloaded_bytes: int
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all is as it should be."""
+        return self.is_same and self.is_moved and not self.departure
+
+
+def compare(case: Case, policy: str, steps: int = 3) -> Outcome:
+    """Train a model with a plan and without."""
+    torch.manual_seed(0)
+    model = case.make_model().train()
+    made = planned(case, model, policy)
+    batches = [case.make_inputs() for _ in range(steps)]
+    expected, found = train(case, model, batches), train(case, model, batches, made.apply)
+    agenda, logs = made.loop.agenda, made.loop.steps
+    return Outcome(
+        next((each.departure for each in logs if each.departure), ""),
+        alike(expected, found),
+        all(
+            each.offloaded_bytes == each.fetched_bytes == agenda.offloaded_bytes and each.order == logs[0].order
+            for each in logs
+        ),
+        len(agenda.tape.saves),
+        len(agenda.moved),
+        len(agenda.remade),
+        agenda.offloaded_bytes,
+    )
