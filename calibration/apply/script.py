@@ -184,8 +184,10 @@ class Script:
                     )
                 self._say(str(self._applied))
                 model._compiled_call_impl = call  # noqa: SLF001
-            self._step = self._applied.apply(model)
-            self._step.__enter__()
+            with self._refusing():
+                step = self._applied.apply(model)
+                step.__enter__()
+            self._step = step
             return original(*args, **kwargs)
 
         return call

@@ -12,27 +12,29 @@ import torch
 from torch import nn
 
 from calibration.apply.following import Following
-from tests.apply import training
-from tests.apply.models import MODELS, backward, loss, rows
-from tests.apply.training import alike, planned
+from tests.apply.models import Network, backward, loss, rows
 from vdnnsim.analysis.live import measured_operations, operation_seconds, planned_s
-from vdnnsim.api.live import Planned
+from vdnnsim.api.live import Planned, plan
 from vdnnsim.api.question import chosen_memory_model
 from vdnnsim.errors import PolicyError
 from vdnnsim.live_step import Level, Way
 
-CASE = MODELS["perceptron"]
-
 
 @pytest.fixture(scope="module")
-def model() -> nn.Module:
+def model() -> Network:
     torch.manual_seed(0)
-    return CASE.make_model()
+    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.2), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 4))
 
 
 @pytest.fixture(scope="module")
-def offloading(model: nn.Module) -> Planned:
-    return planned(CASE, model, "save_on_cpu")
+def offloading(model: Network) -> Planned:
+    chosen: dict[str, Any] = {
+        "hardware": "rtx_4090",
+        "policy": "save_on_cpu",
+        "optimizer": "sgd",
+        "memory_model": "ideal",
+    }
+    return plan(model, rows(), loss=loss, **chosen)
 
 
 @pytest.fixture
@@ -41,14 +43,14 @@ def made(offloading: Planned) -> Planned:
     return offloading._asked.planned()  # noqa: SLF001
 
 
-def train(made: Planned, model: nn.Module, steps: int) -> None:
+def train(made: Planned, model: Network, steps: int) -> None:
     for _ in range(steps):
         with made.apply(model):
             backward(loss(model(rows())))
         model.zero_grad()
 
 
-def test_one_line_after_the_third_step(made: Planned, model: nn.Module, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_line_after_the_third_step(made: Planned, model: Network, capsys: pytest.CaptureFixture[str]) -> None:
     """On the CPU the plan of a card says nothing of time and there is no peak; bytes that moved are told."""
     train(made, model, 2)
     assert capsys.readouterr().err == ""
@@ -60,7 +62,7 @@ def test_one_line_after_the_third_step(made: Planned, model: nn.Module, capsys: 
 
 
 def test_a_step_that_left_the_plan_is_not_told_of(
-    made: Planned, model: nn.Module, capsys: pytest.CaptureFixture[str]
+    made: Planned, model: Network, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nor the one after it, for the peak is that of both."""
     train(made, model, 2)
@@ -72,7 +74,7 @@ def test_a_step_that_left_the_plan_is_not_told_of(
     assert capsys.readouterr().err.startswith("vdnnsim: step 5: forward and backward took ")
 
 
-def test_a_traced_step_is_written_beside_its_prediction(made: Planned, model: nn.Module, tmp_path: Path) -> None:
+def test_a_traced_step_is_written_beside_its_prediction(made: Planned, model: Network, tmp_path: Path) -> None:
     """Both are processes of one trace; the stretches are the operations of forward and backward, each once."""
     made.trace(tmp_path / "traced")
     train(made, model, 1)
@@ -98,7 +100,7 @@ def test_a_traced_step_is_written_beside_its_prediction(made: Planned, model: nn
     assert sorted(each.name for each in (tmp_path / "traced").iterdir()) == ["step.json", "trace.json"]
 
 
-def test_other_steps_are_not_timed(made: Planned, model: nn.Module, tmp_path: Path) -> None:
+def test_other_steps_are_not_timed(made: Planned, model: Network, tmp_path: Path) -> None:
     lane = made.loop.lane
     made.trace(tmp_path)
     train(made, model, 4)
@@ -106,15 +108,19 @@ def test_other_steps_are_not_timed(made: Planned, model: nn.Module, tmp_path: Pa
     assert made.apply(model).func is type(made.loop).apply.__wrapped__  # type: ignore[attr-defined]
 
 
-def test_a_traced_step_changes_no_bit(model: nn.Module, made: Planned, tmp_path: Path) -> None:
-    batches = [CASE.make_inputs() for _ in range(3)]
-    expected = training.train(CASE, model, batches, made.loop.apply)
+def test_a_traced_step_changes_no_bit(model: Network, made: Planned, tmp_path: Path) -> None:
+    batch, found = rows(), []
     made.trace(tmp_path)
-    found = training.train(CASE, model, batches, made.apply)
-    assert alike(expected, found)
+    for apply in (made.loop.apply, made.apply):
+        torch.manual_seed(1)
+        with apply(model):
+            backward(loss(model(batch)))
+        found.append([each.grad.clone() for each in model.parameters()])
+        model.zero_grad()
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-def test_a_plan_by_measured_times(made: Planned, model: nn.Module, tmp_path: Path) -> None:
+def test_a_plan_by_measured_times(made: Planned, model: Network, tmp_path: Path) -> None:
     """Operations take what they were measured to take, and copies flow as those of the step did on average."""
     with pytest.raises(PolicyError, match=r"refit: no step was timed yet, expected one after plan.trace\(\)"):
         made.refit()
@@ -135,7 +141,7 @@ def test_a_plan_by_measured_times(made: Planned, model: nn.Module, tmp_path: Pat
     train(again, model, 1)
 
 
-def test_a_drift_says_what_was_off(made: Planned, model: nn.Module, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_drift_says_what_was_off(made: Planned, model: Network, capsys: pytest.CaptureFixture[str]) -> None:
     """Where every operation is told to take a second the whole is off, and three are named after the next step."""
     operations = range(len(made.loop.captured.operations))
     slow = replace(made._asked, seconds=dict.fromkeys(operations, 1.0)).planned()  # noqa: SLF001
@@ -153,7 +159,7 @@ def test_a_drift_says_what_was_off(made: Planned, model: nn.Module, capsys: pyte
     assert planned_s(again.predicted.trace) < 5
 
 
-def test_an_update_within_the_context_is_not_of_the_time(made: Planned, model: nn.Module, tmp_path: Path) -> None:
+def test_an_update_within_the_context_is_not_of_the_time(made: Planned, model: Network, tmp_path: Path) -> None:
     """The last stretch ends where the first optimizer's step begins."""
     trained = copy.deepcopy(model)
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
@@ -169,7 +175,7 @@ def test_an_update_within_the_context_is_not_of_the_time(made: Planned, model: n
     assert step.seconds <= updated_s - begun_s
 
 
-def test_what_is_told_of_a_gpu(made: Planned, model: nn.Module, tmp_path: Path) -> None:
+def test_what_is_told_of_a_gpu(made: Planned, model: Network, tmp_path: Path) -> None:
     """A step of the CPU with the peak that one of a card would have had: 1 GiB where kilobytes were planned."""
     cached = replace(made._asked, memory_model=chosen_memory_model("pytorch")).planned()  # noqa: SLF001
     telling = cached._telling  # noqa: SLF001

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vdnnsim.api.told import Telling
-from vdnnsim.errors import CaptureError, DeviceError, PolicyError
+from vdnnsim.errors import CaptureError, PolicyError
 
 if TYPE_CHECKING:
     from calibration.apply.following import StepLog
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from vdnnsim.dnn.captured_step import CapturedStep
     from vdnnsim.dnn.layers import Layer, Phase
     from vdnnsim.dnn.workload import Workload
-    from vdnnsim.hardware.profile import Profile
     from vdnnsim.hardware.server import Server
     from vdnnsim.live_step import LiveStep
     from vdnnsim.memory.choices import MemoryChoice
@@ -182,7 +181,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
     from vdnnsim.api.captured import member_of
-    from vdnnsim.api.question import chosen_memory_model
+    from vdnnsim.api.question import chosen_memory_model, profile_of, with_memory
     from vdnnsim.dnn.captured_check import check_captured_step
     from vdnnsim.dnn.workload import Mode
     from vdnnsim.element_type import Precision
@@ -192,7 +191,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     if device is None:
         raise CaptureError("model: has no parameter, expected one to train")
     card, capability = card_of(device)
-    profile = _profile(hardware, card, is_gpu=capability is not None)
+    profile = profile_of(hardware, card, is_gpu=capability is not None)
     captured, tape = captured_object(
         model,
         inputs,
@@ -207,7 +206,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     )
     check_captured_step(captured, captured.model)
     chosen = resolve_policy(policy, known_policies())
-    server = _with_memory(profile, memory)
+    server = with_memory(profile, memory)
     kernels = chosen_here(captured, tape.calls, device)
     return Asked(captured, tape, device, server, chosen, chosen_memory_model(memory_model), kernels)
 
@@ -293,27 +292,3 @@ class Asked:
             part = chosen.of(at)
             parts.append(part if seconds is None else replace(part, seconds=seconds, origin=Origin.MEASURED))
         return (KernelCost.joined(parts),)
-
-
-def _with_memory(profile: "Profile", memory: str | None) -> "Server":
-    from vdnnsim.units import Dimension, parse_quantity
-
-    server = profile.server
-    if memory is None:
-        return server
-    nbytes = int(parse_quantity(memory, Dimension.BYTES)) + server.gpu.context_bytes
-    return replace(server, gpu=replace(server.gpu, memory_bytes=nbytes))
-
-
-def _profile(hardware: str, card: str, *, is_gpu: bool) -> "Profile":
-    from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
-
-    if hardware != "auto":
-        return load_profile(find_profile(hardware, Path()))
-    known = {each.server.gpu.name: each for each in shipped_profiles()}
-    if card in known:
-        return known[card]
-    names = ", ".join(sorted(each.server.name for each in known.values()))
-    if not is_gpu:
-        raise DeviceError(f"hardware: the model is on the {card}, expected the name of a profile: {names}")
-    raise DeviceError(f"hardware: there is no profile of {card}; expected one of {names}")

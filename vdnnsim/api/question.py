@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from vdnnsim.api.captured import machines_named, member_of, policies_named
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.errors import CaptureError, InputError
+from vdnnsim.errors import CaptureError, DeviceError, InputError
 from vdnnsim.report.result_table import ResultTable
 
 if TYPE_CHECKING:
     from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+    from vdnnsim.hardware.profile import Profile
+    from vdnnsim.hardware.server import Server
     from vdnnsim.memory.choices import MemoryChoice
     from vdnnsim.report.chart import Picture
     from vdnnsim.scenario.scenario import Scenario
@@ -182,3 +184,33 @@ def chosen_memory_model(text: str) -> "MemoryChoice":
         return memory_choice(text)
     except InputError as failure:
         raise CaptureError(f"memory_model: {failure}") from None
+
+
+def with_memory(profile: "Profile", memory: str | None) -> "Server":
+    """Return the server of a profile, with the memory that PyTorch may take on it."""
+    from vdnnsim.units import Dimension, parse_quantity
+
+    server = profile.server
+    if memory is None:
+        return server
+    nbytes = int(parse_quantity(memory, Dimension.BYTES)) + server.gpu.context_bytes
+    return replace(server, gpu=replace(server.gpu, memory_bytes=nbytes))
+
+
+def profile_of(hardware: str, card: str, *, is_gpu: bool) -> "Profile":
+    """Return a profile by name, or that of a card.
+
+    Raises:
+        DeviceError: there is none of it.
+    """
+    from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
+
+    if hardware != "auto":
+        return load_profile(find_profile(hardware, Path()))
+    known = {each.server.gpu.name: each for each in shipped_profiles()}
+    if card in known:
+        return known[card]
+    names = ", ".join(sorted(each.server.name for each in known.values()))
+    if not is_gpu:
+        raise DeviceError(f"hardware: the model is on the {card}, expected the name of a profile: {names}")
+    raise DeviceError(f"hardware: there is no profile of {card}; expected one of {names}")
