@@ -13,6 +13,7 @@ from itertools import accumulate
 from calibration.arena import lay_copies
 from calibration.capture.tape import Tape
 from vdnnsim.errors import ExecutionRefused
+from vdnnsim.plans.buffers import states_of_update
 from vdnnsim.plans.operations import AllocateExtent, Compute, Offload, Prefetch, Release, ReleaseExtent
 from vdnnsim.plans.training_plan import TrainingPlan
 
@@ -68,7 +69,8 @@ class Agenda:
         again: operations that may have to run again.
         pinned_bytes: of the host.
         offloaded_bytes: that leave in a step.
-        states: of the optimizer, that are on the host between steps, by name; their bytes in pinned memory.
+        states: of the optimizer, where some are on the host between steps, by name: their bytes in pinned memory,
+            none of those that stay on the GPU.
     """
 
     tape: Tape
@@ -164,9 +166,11 @@ class _Reader:
         )
 
     def _states(self) -> dict[str, range]:
-        storages = self._plan.workload.step.storages
-        given = ((storages[self._storage(buffer)], offset) for buffer, offset in self._layout.given.items())
-        return {each.name: range(offset, offset + each.nbytes) for each, offset in given}
+        step = self._plan.workload.step
+        offsets = {self._storage(buffer): offset for buffer, offset in self._layout.given.items()}
+        states = [(number, step.storages[number]) for number in sorted(states_of_update(step) if offsets else ())]
+        ends = {number: offsets[number] + each.nbytes if number in offsets else 0 for number, each in states}
+        return {each.name: range(offsets.get(number, 0), ends[number]) for number, each in states}
 
     def _compute(self, operation: Compute, number: int) -> None:
         if operation.repeat:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from calibration.capture.tape import Tape
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.plans.buffers import states_of_update
 
 
 def movable(workload: CapturedWorkload, tape: Tape) -> dict[int, range]:
@@ -26,7 +28,10 @@ def movable(workload: CapturedWorkload, tape: Tape) -> dict[int, range]:
 
 
 def as_held(workload: CapturedWorkload, tape: Tape) -> CapturedWorkload:
-    """Return a workload whose operations hold all that the program holds while they run, and autograd from its take."""
+    """Return a workload whose operations hold all that the program holds while they run, and autograd from its take.
+
+    States that the update alone touches nobody holds: they can be streamed. Gradients of weights are the parameters'.
+    """
     free = movable(workload, tape)
     step = workload.step
     held = defaultdict[int, list[int]](list)
@@ -35,10 +40,12 @@ def as_held(workload: CapturedWorkload, tape: Tape) -> CapturedWorkload:
         for operand in operation.operands:
             made.setdefault(step.tensors[operand.memory].storage, position)
     phases = [each.phase for each in step.operations]
+    streamed = states_of_update(step)
     for number, storage in enumerate(step.storages):
         begin = 0 if storage.given else made.get(number)
-        is_forward = begin is not None and phases[begin] is Phase.FORWARD
-        if begin is None or not is_forward or storage.birth < 0:
+        if begin is None or number in streamed or storage.birth < 0:
+            continue
+        if phases[begin] is not Phase.FORWARD and storage.kind is not BufferKind.WEIGHT_GRADIENT:
             continue
         span = free.get(number, range(storage.death + 1, storage.death + 1))
         for position in (*range(begin, min(span.start, storage.death) + 1), *range(span.stop, storage.death + 1)):

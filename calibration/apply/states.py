@@ -26,7 +26,7 @@ class States:
     Args:
         optimizer: whose.
         model: of which are its parameters, by whose names states are known.
-        places: by name of a state, as `0.weight exp_avg`, its bytes in pinned memory.
+        places: by name of a state, as `0.weight exp_avg`, its bytes in pinned memory; none of what stays on the GPU.
         arena: that memory.
         lane: where copies run.
     """
@@ -119,12 +119,12 @@ class States:
         owner = self._names.get(id(parameter), "a parameter of another model")
         for key, state in self._optimizer.state[parameter].items():
             name = f"{owner} {key}"
-            if not isinstance(state, torch.Tensor) or (name not in self._places and not state.dim()):
+            place = self._places.get(name)
+            if not isinstance(state, torch.Tensor) or (not state.dim() if place is None else not place):
                 continue
-            place = self._places.get(name, range(0))
-            if len(place) != state.nbytes:
+            if place is None or len(place) != state.nbytes:
                 raise ExecutionRefused(
-                    f"{name}: a state of {state.nbytes} bytes, expected {len(place)}, as planned; plan with the "
+                    f"{name}: a state of {state.nbytes} bytes, expected {len(place or ())}, as planned; plan with the "
                     "optimizer of the loop, with its default options"
                 )
             yield key, place

@@ -16,6 +16,8 @@ from tests.apply.models import MODELS, Network, backward, image, loss, rows
 from tests.apply.training import Applied, alike, planned, without
 from vdnnsim.api.live import Planned, plan
 from vdnnsim.errors import ExecutionRefused
+from vdnnsim.planning import planner
+from vdnnsim.planning.states import amounts
 
 CASE, SMALL = MODELS["convolutional"], MODELS["perceptron"]
 POLICIES = ["save_on_cpu", pytest.param("checkpoint", marks=pytest.mark.thorough)]
@@ -176,6 +178,12 @@ def test_weights_in_shards(small: Network, tmp_path: Path) -> None:
     followed(made)
 
 
+@pytest.fixture
+def all_on_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all states on the host, where it would be faster to keep some."""
+    monkeypatch.setattr(planner, "amounts", lambda problem: amounts(problem)[-1:])
+
+
 STREAMED = "optimal(recompute=false, offload_optimizer=true, time_limit=0.2 s)"
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": torch.optim.AdamW,
@@ -188,6 +196,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 @pytest.mark.parametrize(
     "name", [each if each == "adamw" else pytest.param(each, marks=pytest.mark.thorough) for each in OPTIMIZERS]
 )
+@pytest.mark.usefixtures("all_on_host")
 def test_states_on_the_host(name: str, small: Network) -> None:
     """Streamed through the update, reloaded in between: the same weights and states, which lie in pinned memory."""
     made = planned_for(small, STREAMED, optimizer=name)
@@ -226,6 +235,45 @@ def test_states_on_the_host(name: str, small: Network) -> None:
     followed(made)
 
 
+def test_what_stays_on_the_gpu_of_the_states(small: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the first half of the bytes of states on the host, these alone lie in pinned memory; bits are the same."""
+    monkeypatch.setattr(planner, "amounts", lambda problem: [_half(amounts(problem))])
+    made = planned_for(small, STREAMED)
+    moved = {name for name, place in made.loop.agenda.states.items() if place}
+    assert 0 < len(moved) < len(made.loop.agenda.states)
+
+    def train(applied: Applied) -> tuple[list[Tensor], set[str]]:
+        torch.manual_seed(1)
+        trained = copy.deepcopy(small)
+        optimizer = torch.optim.AdamW(trained.parameters())
+        if applied is not without:
+            made.stream(optimizer, trained)
+        for _ in range(3):
+            with applied(trained):
+                backward(loss(trained(rows())))
+            optimizer.step()
+            optimizer.zero_grad()
+        pinned = made.loop.arena.slice(0, 1).untyped_storage().data_ptr()
+        names = {id(parameter): name for name, parameter in trained.named_parameters()}
+        there = {
+            f"{names[id(parameter)]} {key}"
+            for parameter, states in optimizer.state.items()
+            for key, each in states.items()
+            if each.untyped_storage().data_ptr() == pinned
+        }
+        return [*trained.state_dict().values()], there
+
+    (plain, none), (found, there) = train(without), train(made.apply)
+    assert alike(plain, found)
+    assert (none, there) == (set(), moved)
+
+
+def _half(found: list[frozenset[int]]) -> frozenset[int]:
+    """Return the middle one of the amounts that differ."""
+    return sorted(found, key=len)[len(found) // 2]
+
+
+@pytest.mark.usefixtures("all_on_host")
 def test_states_whose_plan_is_not_followed_are_refused(small: Network) -> None:
     made = planned_for(small, STREAMED)
     trained = copy.deepcopy(small)

@@ -7,18 +7,21 @@ import torch
 from torch import nn
 
 from vdnnsim.api.live import plan
+from vdnnsim.planning import planner
+from vdnnsim.planning.states import amounts
 
 pytestmark = pytest.mark.pretend
 
 LAYERS, WIDTH = 8, 1024
 
 
-def test_states_are_on_the_gpu_for_their_update_alone() -> None:
+def test_states_are_on_the_gpu_for_their_update_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight layers of 1024 x 1024 weights and 1024 biases in float32, 4,198,400 B each, and twice that of states.
 
     Between steps the GPU holds weights alone; in an update, beside gradients, the states of two parameters at most and
     the copies that AdamW makes of a weight.
     """
+    monkeypatch.setattr(planner, "amounts", lambda problem: amounts(problem)[-1:])
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))).cuda()
     batch = torch.zeros(64, WIDTH)
     made = plan(

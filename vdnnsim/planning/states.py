@@ -74,6 +74,8 @@ def states_bound(
         may_stay: whether each of them may also be held.
     """
     coming = [each for each in problem.stays if each.comes]
+    if not coming:
+        return others_s + bound_s
     first, kernels = coming[0].first, problem.kernels
     fastest_s = [each.options[0].seconds for each in kernels]
     capacity = problem.capacity_bytes

@@ -59,6 +59,7 @@ NOT_COVERED: Final[Mapping[str, str]] = {
     "compare": "asks for results",
     "frontier": "asks for results",
     "largest_batch": "asks for results",
+    "live_step": "says what a loop was measured to do",
     "machines": "asks for results",
     "nearby": "asks for results",
     "processes": "hands work over",

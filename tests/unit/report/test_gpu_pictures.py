@@ -34,7 +34,7 @@ def test_all_gpus_under_each_other(pair: ScenarioResult) -> None:
     assert written[1] == "one iteration of toy (1), 20.2 s; gradients are added up by a ring"
     assert written.count("GPU 0") == written.count("GPU 1") == 1
     assert written.count("gradients") == 2
-    assert {"copy, up to 2.5 times its time alone", "hatched: prefetch", "exchange of gradients"} <= set(written)
+    assert {"copy, up to 2.5 times as long", "hatched: prefetch", "exchange of gradients"} <= set(written)
     assert "copy, longer" not in written
     assert "waits for other GPUs" not in written
     assert {"conv1", "fc", "input"} <= set(written)
@@ -66,9 +66,9 @@ def test_many_gpus_are_not_written_on(pair: ScenarioResult) -> None:
 @pytest.mark.parametrize(
     ("stretch", "meaning"),
     [
-        (1.0, "copy, takes what it takes alone"),
-        (1.3, "copy, up to 1.5 times its time alone"),
-        (2.0, "copy, up to 2.5 times its time alone"),
+        (1.0, "copy, as long as alone"),
+        (1.3, "copy, up to 1.5 times as long"),
+        (2.0, "copy, up to 2.5 times as long"),
         (3.0, "copy, longer"),
     ],
 )
