@@ -198,7 +198,9 @@ class Following:
             each in self._loop.remakable and (each in self._agenda.remade or each not in self._loop.saved)
             for each in later
         )
-        return len(made) == len(writers[number]) and all(gone)
+        # A library may hand on what it was given where new memory was captured, as cuDNN the weights of an LSTM.
+        is_made = any(held.number == number for each in made for _, held in watch.recipes[each].made)
+        return is_made and len(made) == len(writers[number]) and all(gone)
 
     def _known(self, live: torch.UntypedStorage) -> Held | None:
         number = self._numbers.get(live._cdata)  # noqa: SLF001
