@@ -25,7 +25,9 @@ from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Link, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.planning.fluid import Links
 from vdnnsim.planning.problem import problem_of
+from vdnnsim.planning.states import states_bound
 from vdnnsim.planning.steps import steps_of
 from vdnnsim.planning.survey import Stay
 from vdnnsim.planning.timetable import Movement
@@ -358,3 +360,12 @@ def test_policies_for_networks_that_we_build_have_no_plan_of_a_captured_one_to_c
 
 def test_what_is_only_read_need_not_leave() -> None:
     assert copies_of(twice_with_a_state(Access.READ)) == [*[Compute] * 6, Prefetch, Compute]
+
+
+def test_where_nothing_comes_the_update_adds_nothing() -> None:
+    """What is held from backward into the update neither comes nor leaves: 5 s before it and 7 s stay 12 s."""
+    workload = toy_workload(toy_chain(1))
+    nothing = problem_of(iteration(workload), workload, toy_costs(workload, {}).table(workload), 10**6)
+    held = replace(nothing, stays=(Stay(0, 10, 0, 1, comes=False, leaves=False),))
+
+    assert states_bound(held, 7.0, 5.0, Links(1, 1), recompute=False, may_stay=False) == 12
