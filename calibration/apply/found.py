@@ -29,9 +29,7 @@ def refuse_other_kinds(model: nn.Module) -> None:
         CaptureError: a part of the model is of these.
     """
     if is_sharded(model):
-        raise CaptureError(
-            f"{type(model).__name__}: was sharded by FSDP, expected DDP, or vdnnsim.plan in the script before it is sharded"
-        )
+        raise CaptureError(f"{type(model).__name__}: was sharded by FSDP, expected DDP, or vdnnsim.plan before that")
     for each in model.modules():
         if type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None:  # noqa: SLF001
             raise CaptureError(f"{type(each).__name__}: was compiled by torch.compile, expected a model as it is")
