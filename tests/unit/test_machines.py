@@ -12,6 +12,7 @@ from vdnnsim.hardware.profile import load_profile
 from vdnnsim.machines import rank_machines
 from vdnnsim.policies.port import Policy
 from vdnnsim.report.plots.machines import machines_figure
+from vdnnsim.report.plots.style import house_style
 from vdnnsim.report.tables.machines import findings, machine_rows, shown, title
 from vdnnsim.scenario.prices import read_prices
 from vdnnsim.scenario.read import read_scenario
@@ -58,6 +59,16 @@ def test_what_has_no_price_stands_apart_behind_what_has_one() -> None:
     trust = Trust(Basis.CARRIED_OVER, error=0.25)
     rows = replace(offer("a", 1.0, trust), cost=3.0), offer("b", 1.0, trust)
     assert Ranking(rows, (), ("base(p)",), "EUR").told == (Told.APART, Told.APART)
+
+
+def test_what_is_said_of_a_row_stays_in_the_picture() -> None:
+    """However long the name of its policy is: the axes give way."""
+    row = replace(offer("a", 1.0, Trust(Basis.FITTED)), policy="optimal(offload_optimizer=true, time_limit=10 s)")
+    with house_style():
+        figure = machines_figure(Ranking((row,), (), (row.policy,)), "tiny", "")
+    (axes,) = figure.axes
+    assert max(text.get_window_extent().x1 for text in axes.texts) <= figure.bbox.x1
+    assert axes.get_window_extent().width > 0.2 * figure.bbox.width
 
 
 def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:

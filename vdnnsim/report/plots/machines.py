@@ -1,9 +1,12 @@
 """Machines as dots: the time of a step, or its cost, how far it may be off, and what it rests on."""
 
+from collections.abc import Sequence
 from typing import Final
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from vdnnsim.analysis.machines import Ranking
@@ -20,6 +23,8 @@ _LOOKS: Final = {
     Basis.DATASHEET: ("#8e2f6b", "D", "datasheet peaks, which no kernel reaches"),
 }
 _MOST_ROWS = 24
+_PLACE: Final = (0.21, 0.15, 0.5, 0.7)
+_RIGHT: Final = 0.99
 
 
 def draw_machines(ranking: Ranking, what: str, subtitle: str) -> bytes:
@@ -40,12 +45,12 @@ def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
     left_out = len(ranking.offers) - len(offers)
     rest = f"; {left_out} more in machines.csv" if left_out else ""
     figure = new_figure(title(ranking, what), f"{subtitle}; a bar reaches as far as steps are off on average{rest}")
-    axes = figure.add_axes((0.21, 0.15, 0.5, 0.7))
+    axes = figure.add_axes(_PLACE)
     if ranking.currency:
         offers = tuple(each for each in offers if each.cost is not None)
     values = [each.iteration_s if each.cost is None else each.cost for each in offers]
     scale = Scale(ranking.unit, 1.0, 2) if ranking.currency else time_scale(values)
-    reached = [value / scale.factor for value in values]
+    reached, said = [value / scale.factor for value in values], list[Annotation]()
     for row, (offer, value) in enumerate(zip(offers, values, strict=True)):
         color, marker, _ = _LOOKS[offer.trust.basis]
         if (span := offer.trust.range_s(offer.iteration_s)) is not None:
@@ -64,14 +69,16 @@ def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
             zorder=3,
         )
         held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}, {offer.policy}"
-        axes.annotate(
-            f"{scale.telling([value]).text(value)}   {held}",
-            (1.02, row),
-            xycoords=axes.get_yaxis_transform(),
-            va="center",
-            fontsize=12,
-            color=INK,
-            annotation_clip=False,
+        said.append(
+            axes.annotate(
+                f"{scale.telling([value]).text(value)}   {held}",
+                (1.02, row),
+                xycoords=axes.get_yaxis_transform(),
+                va="center",
+                fontsize=12,
+                color=INK,
+                annotation_clip=False,
+            )
         )
     axes.set_xscale("log")
     axes.set_xlim(min(reached, default=1) / 1.15, max(reached, default=1) * 1.15)
@@ -82,8 +89,16 @@ def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
     axes.set_yticks(range(len(offers)), [each.name for each in offers], fontsize=12)
     axes.set_ylim(max(len(offers), 4) - 0.4, -0.6)
     ruled(axes, "x")
+    _make_room(axes, said)
     _write_legend(figure, ranking)
     return figure
+
+
+def _make_room(axes: Axes, said: Sequence[Annotation]) -> None:
+    """Give what is said of the rows the room that it takes, for a policy's name may be long."""
+    left, bottom, width, height = _PLACE
+    widest = max((each.get_window_extent().width for each in said), default=0.0) / axes.figure.bbox.width
+    axes.set_position((left, bottom, min(width, (_RIGHT - left - widest) / 1.02), height))
 
 
 def _write_legend(figure: Figure, ranking: Ranking) -> None:
