@@ -84,11 +84,3 @@ def line_of_table_1() -> tuple[float, float]:
     (small, slow), (large, fast) = (TABLE_I[key] for key in TABLE_I if key[0] == VGG)
     per_image_s = (large / fast - small / slow) / (large - small)
     return per_image_s, small / slow - per_image_s * small
-
-
-_VGG_BYTES = 4 * 138_357_544
-
-
-def framework_s_per_byte() -> float:
-    """Return what an iteration of VGG takes besides its images, by the two rows of Table I, for a byte of weights."""
-    return line_of_table_1()[1] / _VGG_BYTES
