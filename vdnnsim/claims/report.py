@@ -3,14 +3,14 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from vdnnsim.analysis.columns import Row
+from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.claims.claim import ClaimsFile, Verdict
 from vdnnsim.claims.row import ClaimCount, ClaimRow
 from vdnnsim.report import markdown
@@ -44,13 +44,19 @@ class SimulatedFigure:
 
     Attributes:
         stem: the name of its files without their ending: `figure01`.
-        header, rows: its CSV; numbers are SI, and a column says its unit.
+        columns: those of its CSV; numbers are SI, and the name of a column says its unit.
+        facts: what the page says of its numbers, by the name that the template has for it.
     """
 
     stem: str
-    header: tuple[str, ...]
-    rows: tuple[Row, ...]
+    columns: Mapping[str, Sequence[Value]]
     chart: Chart
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Its numbers, row by row."""
+        return tuple(zip(*self.columns.values(), strict=True))
 
 
 def figure_files(figures: Iterable[SimulatedFigure]) -> dict[str, bytes]:
@@ -60,7 +66,7 @@ def figure_files(figures: Iterable[SimulatedFigure]) -> dict[str, bytes]:
 
     files: dict[str, bytes] = {}
     for figure in figures:
-        files[f"{figure.stem}.csv"] = csv_text(figure.header, figure.rows).encode()
+        files[f"{figure.stem}.csv"] = csv_text(tuple(figure.columns), figure.rows).encode()
         files[f"{figure.stem}.png"] = draw_bars(figure.chart)
     return files
 

@@ -14,7 +14,7 @@ from vdnnsim.claims.public2026.scoreboard import (
     faketensor_errors,
 )
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.report.chart import Axis, Chart, Cloud, Clouds, ErrorShares, Level, Panel, Picture, Series, Slot, Tint
+from vdnnsim.report.chart import Axis, Chart, Cloud, Clouds, ErrorShares, Level, Panel, Picture, Slot, Tint
 from vdnnsim.report.scale import Scale, percent
 
 _KINDS = ("training", "inference")
@@ -80,13 +80,13 @@ def operator_bars(rows: Sequence[OperatorRow]) -> Chart:
 def _panel(rows: Sequence[OperatorRow]) -> Panel:
     kinds = tuple(dict.fromkeys(each.row.kind.value for each in rows))
     errors = {(each.row.kind.value, each.row.is_forward): abs(each.error) for each in rows}
-    series = (
-        Series(name, tint, tuple(errors.get((kind, is_forward), 0.0) for kind in kinds))
+    slots = (
+        Slot.of(name, tint, [errors.get((kind, is_forward), 0.0) for kind in kinds])
         for name, tint, is_forward in (("forward", Tint.FORWARD, True), ("backward", Tint.BACKWARD, False))
     )
     return Panel(
         groups=kinds,
-        slots=tuple(Slot("", ((each,),), (False,) * len(kinds)) for each in series),
+        slots=tuple(slots),
         left=Axis("error", Scale("%", 0.01, 0)),
         level=Level("aim", _AIM),
     )

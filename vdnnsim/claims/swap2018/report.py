@@ -77,8 +77,9 @@ def readme(
     return page(
         "swap2018/page.md.j2",
         rows,
-        swap_loss=1 - swap.images_per_s / none.images_per_s,
-        staggered_loss=1 - staggered.images_per_s / none.images_per_s,
+        unswapped=none,
+        swap=swap,
+        staggered=staggered,
         factors=[f"{each.batch_size / TABLE_I[each.network, each.policy][0]:.2f}" for each in vgg],
         per_image_ms=per_image_s * 1e3,
         rest_s=rest_s,

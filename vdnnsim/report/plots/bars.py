@@ -141,7 +141,7 @@ def _draw_slot(
         turned = group_pixels * step / len(slot.bars) < _NARROW_PIXELS
         last = number == len(slot.bars) - 1
         for group in groups:
-            mark = "*" if slot.failed[group] and (last or panel.numbered) else ""
+            mark = "*" if slot.failed and slot.failed[group] and (last or panel.numbered) else ""
             height = sum(series.values[group] for series in bar)
             text = f"{panel.left.scale.number(height) if height else 0}{mark}" if panel.numbered else mark
             where = places[group] if panel.numbered else group + center
