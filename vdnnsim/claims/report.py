@@ -119,8 +119,13 @@ def _templates() -> Environment:
     made = Environment(  # noqa: S701  # Markdown, which `markdown.escape` escapes
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {"percent": percent, "escape": markdown.escape, "table": _table}
+    made.filters |= {"percent": percent, "number": _number, "escape": markdown.escape, "table": _table}
     return made
+
+
+def _number(value: float | None, form: str) -> str:
+    """Return a number in one of Python's formats; nothing of none."""
+    return "" if value is None else format(value, form)
 
 
 def _table(rows: Iterable[Sequence[str]], *header: str, left: int | None = None) -> str:

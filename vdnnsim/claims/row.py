@@ -197,10 +197,3 @@ def summary(rows: Sequence[ClaimRow]) -> str:
     if moved:
         text += "; other than recorded: " + ", ".join(f"{row.id} ({row.verdict.value})" for row in moved)
     return text
-
-
-def listing(names: Sequence[str]) -> str:
-    """Return names in a sentence: `a, b and c`; `none`."""
-    if len(names) < 2:
-        return names[0] if names else "none"
-    return f"{', '.join(names[:-1])} and {names[-1]}"

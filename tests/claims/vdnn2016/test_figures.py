@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from vdnnsim.claims.report import SimulatedFigure, figure_files
-from vdnnsim.claims.row import listing
 from vdnnsim.claims.vdnn2016.figures import BUILDERS, paper_figures
 from vdnnsim.claims.vdnn2016.figures.figure import case_name, extremes
 from vdnnsim.claims.vdnn2016.figures.layers import figure_05, figure_06
@@ -144,9 +143,8 @@ def test_the_same_machine_gives_the_same_bytes(figures: dict[str, SimulatedFigur
         assert again == first
 
 
-def test_names_and_lists_as_people_write_them() -> None:
+def test_names_as_people_write_them() -> None:
     assert case_name(("vgg16", 64)) == "VGG-16 (64)"
     assert case_name(("googlenet", 128)) == "GoogLeNet (128)"
-    assert (listing(()), listing(("a",)), listing(("a", "b", "c"))) == ("none", "a", "a, b and c")
     assert extremes(("a", "b"), (0.5, 0.25)) == "25.0 % for b to 50.0 % for a"
     assert len(BUILDERS) == len(STEMS) + 1

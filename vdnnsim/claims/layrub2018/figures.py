@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
-from vdnnsim.analysis.columns import Row, Value
+from vdnnsim.analysis.columns import Value
 from vdnnsim.claims.claim import stated
 from vdnnsim.claims.layrub2018.metrics import map_reduction, overhead
 from vdnnsim.claims.layrub2018.readings import WELL_KNOWN
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
-from vdnnsim.claims.layrub2018.tables import HEADERS, HYBRID
+from vdnnsim.claims.layrub2018.tables import HYBRID, Record
 from vdnnsim.claims.report import PERCENT, SimulatedFigure
 from vdnnsim.report.chart import Axis, Chart, Level, Panel, Slot, Tint
 from vdnnsim.report.scale import Scale, byte_scale
@@ -41,7 +41,7 @@ _COMPARED: Final = (
 _UPRIGHT_LABELS = 8
 
 
-def paper_figures(runs: LayrubRuns, table_5: Sequence[Row]) -> tuple[SimulatedFigure, ...]:
+def paper_figures(runs: LayrubRuns, table_5: Sequence[Record]) -> tuple[SimulatedFigure, ...]:
     """Return all figures; the last is of the numbers of Table 5."""
     return (
         _deep(runs),
@@ -135,20 +135,20 @@ def _performance(runs: LayrubRuns) -> SimulatedFigure:
     )
 
 
-def _overheads(table_5: Sequence[Row]) -> SimulatedFigure:
+def _overheads(table_5: Sequence[Record]) -> SimulatedFigure:
     panels, means = [], []
     papers = stated("layrub2018", "t-5.mean.layrub", "t-5.mean.memonger")
     for system, light, dark in (("Layrub", Tint.ALL_M, Tint.ALL_P), ("MXNet", Tint.CONV_M, Tint.CONV_P)):
-        rows = [row for row in table_5 if row[2] == system]
-        paper, replay = (tuple(float(row[column]) for row in rows) for column in (5, 8))
+        rows = [row for row in table_5 if row["system"] == system]
+        paper, replay = ([row[name] for row in rows] for name in ("paper_overhead", "overhead"))
         slots = [Slot.of(f"{system}, paper", light, paper), Slot.of(f"{system}, replay", dark, replay)]
-        names = tuple(_network(str(row[0])).replace(" ", "\n", 1) for row in rows)
+        names = tuple(_network(row["network"]).replace(" ", "\n", 1) for row in rows)
         panels.append(Panel(names, tuple(slots), Axis("extra time", PERCENT, 0.9)))
         means.append(fmean(replay))
     return SimulatedFigure(
         stem="figure14",
         columns={
-            name: [row[HEADERS["table5"].index(name)] for row in table_5]
+            name: [row[name] for row in table_5]
             for name in ("network", "batch_size", "system", "paper_overhead", "overhead")
         },
         chart=Chart(

@@ -136,6 +136,11 @@ class OperatorTime:
     seconds: float
 
     @property
+    def operators(self) -> str:
+        """What tables call them."""
+        return f"{self.kind.value} {'forward' if self.is_forward else 'backward'}"
+
+    @property
     def measured(self) -> float:
         """What a replay is held against."""
         return self.seconds
@@ -157,6 +162,11 @@ class PeakMemory:
     def measured(self) -> float:
         """What a replay is held against."""
         return self.nbytes
+
+    @property
+    def faketensor_error(self) -> float:
+        """What FakeTensor had estimated over what was measured, less one."""
+        return self.faketensor_bytes / self.nbytes - 1
 
 
 AnyRow = StepTime | OperatorTime | PeakMemory

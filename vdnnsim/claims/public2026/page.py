@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from vdnnsim.claims.public2026.measurements import ONE_PEAK_IN, ONE_TIME_IN, SERIES
-from vdnnsim.claims.public2026.pictures import kind_of
 from vdnnsim.claims.public2026.scoreboard import (
     AnyHeld,
     BatchRow,
@@ -80,7 +79,7 @@ def _operators(rows: Sequence[OperatorRow]) -> list[tuple[str, ...]]:
     return [
         (
             each.row.hardware,
-            kind_of(each.row),
+            each.row.operators,
             *(("-", "-") if each.simulated is None else (format_seconds(each.simulated), f"{100 * each.error:+.0f} %")),
             format_seconds(each.row.seconds),
             "fitted on it" if each.fitted else "",

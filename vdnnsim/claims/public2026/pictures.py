@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from vdnnsim.claims.public2026.measurements import OperatorTime
 from vdnnsim.claims.public2026.scoreboard import (
     UNDER,
     Errors,
@@ -90,11 +89,6 @@ def _panel(rows: Sequence[OperatorRow]) -> Panel:
         left=Axis("error", Scale("%", 0.01, 0)),
         level=Level("aim", _AIM),
     )
-
-
-def kind_of(row: OperatorTime) -> str:
-    """Return what an axis and a table call a kind of operators."""
-    return f"{row.kind.value} {'forward' if row.is_forward else 'backward'}"
 
 
 def error_shares(rows: Sequence[MemoryRow]) -> ErrorShares:

@@ -6,7 +6,6 @@ from itertools import pairwise
 from vdnnsim.analysis.layers import largest_layer
 from vdnnsim.analysis.memory import everything, features_only
 from vdnnsim.claims.report import SimulatedFigure
-from vdnnsim.claims.row import listing
 from vdnnsim.claims.vdnn2016.figures.figure import (
     bytes_axis,
     case_columns,
@@ -18,6 +17,7 @@ from vdnnsim.claims.vdnn2016.figures.figure import (
 from vdnnsim.claims.vdnn2016.metrics import feature_share
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, VdnnRuns
 from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.messages import listed
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.report.chart import Chart, Level, Panel, Points, Series, Slot, Tint
@@ -77,7 +77,7 @@ def figure_01(runs: VdnnRuns) -> SimulatedFigure:
         facts={
             "sizes": extremes(names, sizes, format_bytes),
             "capacity": format_bytes(capacity),
-            "over": f"{len(over)} of the {len(names)}: {listing(over)}",
+            "over": f"{len(over)} of the {len(names)}: {listed(over) or 'none'}",
             "unused": extremes(names, [1 - share for share in shares]),
             "largest_is_conv": sum(layer.kind is LayerKind.CONV for layer, _ in needs),
             "networks": len(names),

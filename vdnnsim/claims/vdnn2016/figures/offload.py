@@ -2,7 +2,6 @@
 
 from vdnnsim.claims.claim import NetworkBatch
 from vdnnsim.claims.report import SimulatedFigure
-from vdnnsim.claims.row import listing
 from vdnnsim.claims.vdnn2016.figures.figure import (
     POLICY_TINTS,
     bytes_axis,
@@ -12,6 +11,7 @@ from vdnnsim.claims.vdnn2016.figures.figure import (
 )
 from vdnnsim.claims.vdnn2016.metrics import host_share
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VERY_DEEP, VdnnRuns
+from vdnnsim.messages import listed
 from vdnnsim.report.chart import Chart, Level, Panel, Slot, Tint
 from vdnnsim.units import format_bytes
 
@@ -52,7 +52,7 @@ def figure_12(runs: VdnnRuns) -> SimulatedFigure:
         facts={
             "all": extremes(names, everything, format_bytes),
             "conv": extremes(names, shares),
-            "idle": listing(idle),
+            "idle": listed(idle) or "none",
         },
     )
 

@@ -5,7 +5,6 @@ from statistics import fmean
 from vdnnsim.analysis.dram import convolution_traffic, copy_slowdown_bound
 from vdnnsim.claims.claim import stated
 from vdnnsim.claims.report import PERCENT, SimulatedFigure
-from vdnnsim.claims.row import listing
 from vdnnsim.claims.vdnn2016.figures.figure import (
     POLICY_LABELS,
     beside_the_paper,
@@ -17,6 +16,7 @@ from vdnnsim.claims.vdnn2016.figures.figure import (
 )
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.messages import listed
 from vdnnsim.report.chart import Axis, Chart, Level, Panel, Slot, Tint
 from vdnnsim.report.scale import percent
 
@@ -130,7 +130,7 @@ def figure_14(runs: VdnnRuns) -> SimulatedFigure:
                 for policy, row in losses.items()
             ),
             "dyn": f"{percent(fmean(dyn))} on average, {extremes(names, dyn)}",
-            "settled": listing(settled),
-            "failing": listing(failing),
+            "settled": listed(settled),
+            "failing": listed(failing) or "none",
         },
     )
