@@ -4,11 +4,10 @@ from typing import Final
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from vdnnsim.analysis.machines import Ranking
 from vdnnsim.cost.trust import Basis
-from vdnnsim.report.plots.style import INK, MUTED, house_style, new_figure, png, ruled
+from vdnnsim.report.plots.style import INK, MUTED, as_png, new_figure, plain_ticks, ruled, write
 from vdnnsim.report.scale import Scale, time_scale
 from vdnnsim.report.tables.machines import title
 from vdnnsim.units import format_bytes
@@ -20,12 +19,6 @@ _LOOKS: Final = {
     Basis.DATASHEET: ("#8e2f6b", "D", "datasheet peaks, which no kernel reaches"),
 }
 _MOST_ROWS = 24
-
-
-def draw_machines(ranking: Ranking, what: str, subtitle: str) -> bytes:
-    """Draw the ranking as PNG, in the style of the house; equal data give equal bytes."""
-    with house_style():
-        return png(machines_figure(ranking, what, subtitle))
 
 
 def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
@@ -52,38 +45,24 @@ def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
             ends = [value / scale.factor * end_s / offer.iteration_s for end_s in span]
             axes.plot(ends, (row, row), color=color, linewidth=7, alpha=0.3, solid_capstyle="butt", zorder=2)
             reached += ends
-        hollow = span is None
-        axes.plot(
-            value / scale.factor,
-            row,
-            marker,
-            color=color,
-            markersize=9,
-            markerfacecolor="white" if hollow else color,
-            markeredgewidth=2,
-            zorder=3,
-        )
+        face = "white" if span is None else color
+        place = value / scale.factor, row
+        axes.plot(*place, marker, color=color, markersize=9, markerfacecolor=face, markeredgewidth=2, zorder=3)
         held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}, {offer.policy}"
-        axes.annotate(
-            f"{scale.telling([value]).text(value)}   {held}",
-            (1.02, row),
-            xycoords=axes.get_yaxis_transform(),
-            va="center",
-            fontsize=12,
-            color=INK,
-            annotation_clip=False,
-        )
+        said, beside = f"{scale.telling([value]).text(value)}   {held}", axes.get_yaxis_transform()
+        write(axes, said, (1.02, row), (0, 0), beside, va="center", fontsize=12, color=INK, annotation_clip=False)
     axes.set_xscale("log")
     axes.set_xlim(min(reached, default=1) / 1.15, max(reached, default=1) * 1.15)
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+    plain_ticks(axes.xaxis)
     axes.set_xlabel(f"cost, {scale.unit}" if ranking.currency else f"time of a step, {scale.unit}")
     axes.set_yticks(range(len(offers)), [each.name for each in offers], fontsize=12)
     axes.set_ylim(max(len(offers), 4) - 0.4, -0.6)
     ruled(axes, "x")
     _write_legend(figure, ranking)
     return figure
+
+
+draw_machines = as_png(machines_figure)
 
 
 def _write_legend(figure: Figure, ranking: Ranking) -> None:
