@@ -83,12 +83,7 @@ def _panel(rows: Sequence[OperatorRow]) -> Panel:
         Slot.of(name, tint, [errors.get((kind, is_forward), 0.0) for kind in kinds])
         for name, tint, is_forward in (("forward", Tint.FORWARD, True), ("backward", Tint.BACKWARD, False))
     )
-    return Panel(
-        groups=kinds,
-        slots=tuple(slots),
-        left=Axis("error", Scale("%", 0.01, 0)),
-        level=Level("aim", _AIM),
-    )
+    return Panel(groups=kinds, slots=tuple(slots), left=Axis("error", Scale("%", 0.01, 0)), level=Level("aim", _AIM))
 
 
 def error_shares(rows: Sequence[MemoryRow]) -> ErrorShares:

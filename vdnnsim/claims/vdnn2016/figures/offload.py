@@ -2,13 +2,7 @@
 
 from vdnnsim.claims.claim import NetworkBatch
 from vdnnsim.claims.report import SimulatedFigure
-from vdnnsim.claims.vdnn2016.figures.figure import (
-    POLICY_TINTS,
-    bytes_axis,
-    case_names,
-    extremes,
-    result_columns,
-)
+from vdnnsim.claims.vdnn2016.figures.figure import POLICY_TINTS, bytes_axis, case_names, extremes, result_columns
 from vdnnsim.claims.vdnn2016.metrics import host_share
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VERY_DEEP, VdnnRuns
 from vdnnsim.messages import listed

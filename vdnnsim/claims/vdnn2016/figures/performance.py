@@ -67,10 +67,7 @@ def figure_13(runs: VdnnRuns) -> SimulatedFigure:
             (
                 Panel(
                     names,
-                    (
-                        Slot.of("forward", Tint.FORWARD, forward),
-                        Slot.of("backward", Tint.BACKWARD, backward),
-                    ),
+                    (Slot.of("forward", Tint.FORWARD, forward), Slot.of("backward", Tint.BACKWARD, backward)),
                     percent_axis("maximum DRAM bandwidth utilization"),
                     level=Level(
                         f"what a copy at the link's peak leaves of it, {percent(1 - copy_slowdown_bound(runs.server))}",

@@ -9,11 +9,7 @@ from vdnnsim.report.plots.style import house_style, png
 from vdnnsim.report.study.axis import StudyCells
 from vdnnsim.report.study.picture import PictureKind, StudyPicture
 
-_DRAW = {
-    PictureKind.LINES: lines_figure,
-    PictureKind.HEAT_MAP: heat_map_figure,
-    PictureKind.PARETO: pareto_figure,
-}
+_DRAW = {PictureKind.LINES: lines_figure, PictureKind.HEAT_MAP: heat_map_figure, PictureKind.PARETO: pareto_figure}
 
 
 def draw_study_picture(rows: Sequence[StudyCells], picture: StudyPicture) -> bytes:

@@ -9,16 +9,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from vdnnsim.report.chart import Parity
-from vdnnsim.report.plots.style import (
-    ALARM,
-    GRID,
-    INK,
-    MUTED,
-    as_png,
-    keep_left_spine_only,
-    new_figure,
-    ruled,
-)
+from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED, as_png, keep_left_spine_only, new_figure, ruled
 from vdnnsim.units import format_seconds
 
 _BAND = "#dcebf5"
