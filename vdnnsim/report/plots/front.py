@@ -13,12 +13,12 @@ from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.report.caveats import peaks_note
+from vdnnsim.report.comparison import comparison_title
 from vdnnsim.report.findings import caption
 from vdnnsim.report.labels import fold_label, joined_labels
 from vdnnsim.report.plots.names import LINE_PIXELS, MARKER_PIXELS, around, near_groups, write_names
 from vdnnsim.report.plots.style import INK, MUTED, as_png, mark_capacity, new_figure, plain_ticks, ruled, write
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
-from vdnnsim.report.tables.comparison import comparison_title
 
 _FRONT, _OTHER = "#0072b2", "#8fb8d4"
 _POINTS: Final = {True: 14, False: 11}

@@ -11,12 +11,12 @@ from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.frontier import Frontier, PolicyTimes
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import Question, caption
+from vdnnsim.report.frontier import headline, proven
 from vdnnsim.report.labels import fold_label
 from vdnnsim.report.plots.names import LINE_PIXELS, MARKER_PIXELS, along, around, near_groups, write_names
 from vdnnsim.report.plots.series import COLORS, MARKERS
 from vdnnsim.report.plots.style import INK, MUTED, as_png, mark_capacity, new_figure, ruled
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
-from vdnnsim.report.tables.frontier import headline, proven
 from vdnnsim.units import format_seconds
 
 _PLAN, _GAP, _IMPOSSIBLE = COLORS[0], "#a9cbe3", "#ececec"

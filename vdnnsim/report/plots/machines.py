@@ -7,9 +7,9 @@ from matplotlib.lines import Line2D
 
 from vdnnsim.analysis.machines import Ranking
 from vdnnsim.cost.trust import Basis
+from vdnnsim.report.machines import title
 from vdnnsim.report.plots.style import INK, MUTED, as_png, new_figure, plain_ticks, ruled, write
 from vdnnsim.report.scale import Scale, time_scale
-from vdnnsim.report.tables.machines import title
 from vdnnsim.units import format_bytes
 
 _LOOKS: Final = {
