@@ -72,13 +72,7 @@ def figure_files(figures: Iterable[SimulatedFigure]) -> dict[str, bytes]:
 
 
 def manifest(file: ClaimsFile, profiles: Iterable[Path], **chance: int) -> str:
-    """Return the command, the versions, the files that were read and, where something was drawn, seed and draws.
-
-    Args:
-        file: the claims.
-        profiles: the files of the machines; what their parameters were fitted to lies beside them.
-        chance: seed and draws.
-    """
+    """Return the command, the versions, the files that were read and, where something was drawn, seed and draws."""
     inputs = [each for path in profiles for each in (path, path.with_suffix(".fit.csv")) if each.exists()]
     content = {
         "paper": file.title,

@@ -121,14 +121,7 @@ def in_unit_of(claim: Claim, values: Sequence[Value]) -> Value:
 
 
 def judge(claim: Claim, value: Value, *, metric: str, scenario: str) -> ClaimRow:
-    """Return the row of a claim.
-
-    Args:
-        claim: what the paper states.
-        value: what the replay says, in the claim's unit.
-        metric: what is measured, in one line.
-        scenario: how to see it.
-    """
+    """Return the row of a claim from a value in its unit, what is measured in one line, and how to see it."""
     return ClaimRow(
         id=claim.id,
         where=claim.where,

@@ -96,12 +96,7 @@ def marks(ranking: Ranking) -> list[str]:
 
 
 def title(ranking: Ranking, what: str) -> str:
-    """Return what the picture says.
-
-    Args:
-        ranking: the machines.
-        what: is trained, as `vgg16 (64)`.
-    """
+    """Return what the picture says of machines that train something, as `vgg16 (64)`."""
     total = sum(len(each.names) for each in ranking.offers) + len(ranking.unfit)
     if not ranking.offers:
         return f"None of {total} machines holds {what}"
@@ -182,13 +177,7 @@ def machines_table(scenario: Scenario, ranking: Ranking, has_all: str) -> Result
 
 
 def write_machines(scenario: Scenario, ranking: Ranking, sources: tuple[tuple[str, str], ...], folder: Path) -> Written:
-    """Write the files of a ranking in the place of those of an earlier one.
-
-    Args:
-        scenario: the question.
-        ranking: the answer.
-        sources: name and SHA-256 of every file that was read.
-        folder: where they go.
+    """Write the files of a ranking in the place of an earlier one; `sources` has name and SHA-256 of what was read.
 
     Raises:
         OutputError: they cannot be written, or something else has one of their names.

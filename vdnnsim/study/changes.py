@@ -14,13 +14,7 @@ _DIFFERENCES = ("iteration_s", "server_images_per_s", "max_memory_bytes", "stall
 
 
 def change_table(changes: Sequence[Change], unit: str, everything: str) -> Table:
-    """Return the table.
-
-    Args:
-        changes: of each policy.
-        unit: of the throughput.
-        everything: where all columns are, in words.
-    """
+    """Return the table; throughputs have a unit, and `everything` says where all columns are."""
     points = [point for change in changes for point in (change.before, change.after) if not point.error]
     rates = rate_cells([point.number("server_images_per_s") for point in points])
     shares = percents(point.number("performance_ratio") for point in points)

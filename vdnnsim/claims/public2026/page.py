@@ -24,13 +24,7 @@ _NONE = "-"
 
 
 def readme(rows: Sequence[ClaimRow], board: Scoreboard, pictures: Sequence[Picture]) -> bytes:
-    """Return the page in Markdown.
-
-    Args:
-        rows: the checked aims.
-        board: all rows.
-        pictures: what is shown.
-    """
+    """Return the page in Markdown, of the checked aims and of all rows."""
     everything: tuple[AnyHeld, ...] = (*board.step_times, *board.operator_times, *board.peaks)
     left_out: dict[str, dict[str, None]] = {}
     for each in everything:

@@ -181,14 +181,7 @@ def _write_above(axes: Axes, text: str, place: float, height: float, *, alarm: b
 
 
 def _write_groups(axes: Axes, panel: Panel, pixels: float, slot_places: Sequence[float]) -> None:
-    """Write below the bars the names of the groups, and between both those of the slots, if they have names.
-
-    Args:
-        axes: those of the panel.
-        panel: what the axes show.
-        pixels: width of the axes.
-        slot_places: the middle of each slot, from that of its group.
-    """
+    """Write below the bars the names of the groups, and between both those of the slots, in the middle of each."""
     labels = [group.replace(" (", "\n(") for group in panel.groups]
     longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
     turned = longest * _PIXELS_PER_CHARACTER > pixels / len(labels)

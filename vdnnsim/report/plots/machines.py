@@ -22,13 +22,7 @@ _MOST_ROWS = 24
 
 
 def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
-    """Draw a row for each machine that fits, the best on top, the bar as far as its mean error reaches.
-
-    Args:
-        ranking: the machines.
-        what: is trained, as `vgg16 (64)`.
-        subtitle: what all rows have in common.
-    """
+    """Draw a row for each machine that fits, the best on top, the bar as far as its mean error reaches."""
     offers = ranking.offers[:_MOST_ROWS]
     left_out = len(ranking.offers) - len(offers)
     rest = f"; {left_out} more in machines.csv" if left_out else ""

@@ -44,12 +44,7 @@ class Shown:
 
 
 def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
-    """Return the page.
-
-    Args:
-        result: what came of a scenario.
-        of_all: of a comparison; what a run has is shown if not given.
-    """
+    """Return the page of a run; of a comparison with what that shows of all policies."""
     from vdnnsim.report.plots.style import STALL_COLORS
 
     if of_all is None:

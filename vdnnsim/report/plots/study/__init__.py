@@ -13,11 +13,7 @@ _DRAW = {PictureKind.LINES: lines_figure, PictureKind.HEAT_MAP: heat_map_figure,
 
 
 def draw_study_picture(rows: Sequence[StudyCells], picture: StudyPicture) -> bytes:
-    """Draw one picture of a study as PNG; equal rows give equal bytes.
-
-    Args:
-        rows: of the whole study, those of failed points too.
-        picture: what to draw of them.
+    """Draw one picture of a study, of all of its rows, as PNG; equal rows give equal bytes.
 
     Raises:
         InputError: the rows have nothing that this picture could show.
