@@ -11,9 +11,9 @@ from vdnnsim.errors import ScenarioError
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.machines import rank_machines
 from vdnnsim.policies.port import Policy
+from vdnnsim.report.machines import findings, machine_rows, shown, title
 from vdnnsim.report.plots.machines import machines_figure
 from vdnnsim.report.plots.style import house_style
-from vdnnsim.report.tables.machines import findings, machine_rows, shown, title
 from vdnnsim.scenario.prices import read_prices
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.shipped import PROFILES, shipped_folder
