@@ -13,7 +13,7 @@ from calibration.devices.nvidia_smi import query_gpu
 from calibration.devices.opening import smi_name
 from calibration.measure.extent import Extent
 from calibration.measure.timing import TimeBox, WarmUp, time_work
-from calibration.pretend.arithmetic import is_pretended
+from tests.pretended_gpu import is_pretended
 from vdnnsim.cli import main
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.units import MIB
