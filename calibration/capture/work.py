@@ -72,113 +72,24 @@ _FACTORS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 """The factors of a product of matrices, by the names of arguments."""
 
 _MOVES: Final = frozenset(
-    {
-        "zeros",
-        "zeros_like",
-        "ones",
-        "ones_like",
-        "full",
-        "full_like",
-        "fill_",
-        "fill",
-        "zero_",
-        "zero",
-        "copy_",
-        "copy",
-        "clone",
-        "_to_copy",
-        "_foreach_copy_",
-        "_foreach_zero_",
-        "arange",
-        "linspace",
-        "eye",
-        "scalar_tensor",
-        "lift_fresh",
-        "cat",
-        "stack",
-        "index_select",
-        "index",
-        "gather",
-        "embedding",
-        "constant_pad_nd",
-        "reflection_pad1d",
-        "reflection_pad2d",
-        "replication_pad2d",
-        "repeat",
-        "roll",
-        "flip",
-        "tril",
-        "triu",
-        "_unsafe_view",
-        "slice_backward",
-        "select_backward",
-        "diagonal_backward",
-        "slice_scatter",
-        "select_scatter",
-        "index_put",
-        "index_put_",
-        "_index_put_impl_",
-        "masked_fill_",
-        "im2col",
-        "unfold_backward",
-        "pixel_shuffle",
-        "pixel_unshuffle",
-        "channel_shuffle",
-        "resize_",
-        "set_",
-        "sort",
-        "topk",
-        "argsort",
-        "bernoulli_",
-        "bernoulli",
-        "rand",
-        "rand_like",
-        "randn",
-        "randn_like",
-        "randint",
-        "randperm",
-        "uniform_",
-        "normal_",
-        "random_",
-        "multinomial",
-        "upsample_nearest2d",
-        "upsample_nearest2d_backward",
-        "max_pool2d_with_indices_backward",
-    }
+    """
+    zeros zeros_like ones ones_like full full_like fill_ fill zero_ zero _foreach_zero_ arange linspace eye
+    scalar_tensor copy_ copy clone _to_copy _foreach_copy_ lift_fresh cat stack repeat roll flip tril triu
+    _unsafe_view index_select index gather embedding index_put index_put_ _index_put_impl_ masked_fill_ sort topk argsort
+    slice_backward select_backward diagonal_backward slice_scatter select_scatter unfold_backward im2col
+    constant_pad_nd reflection_pad1d reflection_pad2d replication_pad2d pixel_shuffle pixel_unshuffle channel_shuffle
+    resize_ set_ upsample_nearest2d upsample_nearest2d_backward max_pool2d_with_indices_backward
+    bernoulli_ bernoulli rand rand_like randn randn_like randint randperm uniform_ normal_ random_ multinomial
+    """.split()
 )
 """They move and draw numbers; what they compute nobody counts."""
 
 _ONCE: Final = frozenset(
-    {
-        "sum",
-        "mean",
-        "amax",
-        "amin",
-        "max",
-        "min",
-        "argmax",
-        "argmin",
-        "prod",
-        "any",
-        "all",
-        "cumsum",
-        "cumprod",
-        "norm",
-        "linalg_vector_norm",
-        "embedding_dense_backward",
-        "scatter_add",
-        "scatter_add_",
-        "index_add",
-        "index_add_",
-        "native_dropout",
-        "native_dropout_backward",
-        "nll_loss_forward",
-        "nll_loss_backward",
-        "nll_loss2d_forward",
-        "nll_loss2d_backward",
-        "_masked_scale",
-        "_amp_update_scale_",
-    }
+    """
+    sum mean amax amin max min argmax argmin prod any all cumsum cumprod norm linalg_vector_norm
+    embedding_dense_backward scatter_add scatter_add_ index_add index_add_ native_dropout native_dropout_backward
+    nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward _masked_scale _amp_update_scale_
+    """.split()
 )
 """One FLOP for each element of the largest operand."""
 
@@ -208,17 +119,10 @@ _FLOP_PER_ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
 """For each element of the largest operand."""
 
 _POOLINGS: Final = frozenset(
-    {
-        "max_pool2d_with_indices",
-        "max_pool3d_with_indices",
-        "avg_pool2d",
-        "avg_pool3d",
-        "avg_pool2d_backward",
-        "avg_pool3d_backward",
-        "_adaptive_avg_pool2d",
-        "_adaptive_avg_pool2d_backward",
-        "adaptive_max_pool2d",
-    }
+    """
+    max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d avg_pool2d_backward avg_pool3d_backward
+    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward adaptive_max_pool2d
+    """.split()
 )
 
 
