@@ -75,10 +75,10 @@ _MOVES: Final = frozenset(
     """
     zeros zeros_like ones ones_like full full_like fill_ fill zero_ zero _foreach_zero_ arange linspace eye
     scalar_tensor copy_ copy clone _to_copy _foreach_copy_ lift_fresh cat stack repeat roll flip tril triu
-    _unsafe_view index_select index gather embedding index_put index_put_ _index_put_impl_ masked_fill_ sort topk argsort
-    slice_backward select_backward diagonal_backward slice_scatter select_scatter unfold_backward im2col
-    constant_pad_nd reflection_pad1d reflection_pad2d replication_pad2d pixel_shuffle pixel_unshuffle channel_shuffle
-    resize_ set_ upsample_nearest2d upsample_nearest2d_backward max_pool2d_with_indices_backward
+    _unsafe_view index_select index gather embedding index_put index_put_ _index_put_impl_ masked_fill_
+    sort topk argsort im2col slice_backward select_backward diagonal_backward slice_scatter select_scatter
+    unfold_backward constant_pad_nd reflection_pad1d reflection_pad2d replication_pad2d pixel_shuffle pixel_unshuffle
+    channel_shuffle resize_ set_ upsample_nearest2d upsample_nearest2d_backward max_pool2d_with_indices_backward
     bernoulli_ bernoulli rand rand_like randn randn_like randint randperm uniform_ normal_ random_ multinomial
     """.split()
 )
