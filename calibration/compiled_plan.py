@@ -151,7 +151,7 @@ class _Binder:
         if planned_bytes < kernel.passed_bytes:
             raise self._refusal(f"it has {planned_bytes} bytes of workspace, expected {kernel.passed_bytes}")
         gradients = {each.position: each for each in self._all(Role.INPUT_GRADIENT)}
-        positions = range(len(self._layer.inputs)) if gradients else ()
+        positions = range(len(self._layer.inputs)) if self._operation.phase.is_backward else ()
         return KernelCall(
             layer=self._layer,
             kernel=kernel,
