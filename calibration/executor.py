@@ -13,21 +13,20 @@ so that what the allocator reserves for it can be told; that run is slow, and no
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
 from calibration.arena import PinnedArena
+from calibration.buffers import Residents
 from calibration.capabilities import EXECUTOR_CAPABILITIES, Capability, refuse_more_than
-from calibration.compiled_plan import CompiledPlan
-from calibration.devices.port import Device, GivesBackExtents, OutOfDeviceMemory
+from calibration.compiled_plan import CompiledPlan, overflow_at, placement_of
+from calibration.devices.port import Device, GivesBackExtents, MemoryCount, OutOfDeviceMemory
 from calibration.dry_run import DryRunLibrary
-from calibration.execution import Execution
 from calibration.given import GivenContent
 from calibration.kernels.initial import labels
 from calibration.kernels.port import KernelLibrary
-from calibration.residents import Residents
-from calibration.taken_memory import overflow_at, placement_of
 from calibration.timeline import trace_of
 from calibration.walk import PlanWalk
 from vdnnsim.dnn.layers import Layer, Phase
@@ -36,6 +35,29 @@ from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
 from vdnnsim.plans.repetition import end_of_work, leading_operations
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.trace import IterationTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One iteration on a real device.
+
+    Attributes:
+        trace: what happened, in the terms of the engine's trace.
+        peaks: maxima of device memory as the device counted them, beyond what was in use before the plan first ran.
+        ordinal: how often the plan has run, this time included, since its device last ran another one: the first of
+            these runs finds an empty cache.
+        loss: the loss of the iteration.
+        gradients: dW by index of its layer, flat, copied to the host; empty where nobody wants them.
+        weights: W after the update, likewise, where the workload updates them.
+    """
+
+    trace: IterationTrace
+    peaks: MemoryCount
+    ordinal: int
+    loss: float
+    gradients: Mapping[int, torch.Tensor]
+    weights: Mapping[int, torch.Tensor]
 
 
 class Executor:

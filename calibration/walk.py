@@ -11,11 +11,10 @@ from functools import partial
 import torch
 
 from calibration.arena import PinnedArena
-from calibration.buffers import DeviceBuffers
+from calibration.buffers import DeviceBuffers, Residents
 from calibration.compiled_plan import CompiledPlan, KernelCall
 from calibration.devices.port import Device, DeviceStream, Mark
 from calibration.kernels.port import KernelTensors
-from calibration.residents import Residents
 from calibration.timeline import IssueLog
 from calibration.workspace_memory import WorkspaceMemory
 from vdnnsim.dnn.layers import LayerKind

@@ -22,8 +22,7 @@ from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backwa
 from calibration.capture.schemas import is_random, name_of, only_writes, operands_of, tensors_in
 from calibration.capture.storages import Operand, StorageTable, element_type_of
 from calibration.capture.tape import Call, TapeRecorder
-from calibration.capture.traffic import traffic_of
-from calibration.capture.work import Effort, effort_of
+from calibration.capture.work import Effort, effort_of, traffic_of
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind
 from vdnnsim.errors import CaptureError

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from calibration.pretend.card import Card
-from calibration.pretend.rates import OperatorRates
+from calibration.pretend.card import Card, OperatorRates
 from calibration.pretend.session import Gpu, Holder, Outcome, Place, Process
 from vdnnsim.hardware.server import Origin
 from vdnnsim.units import format_bytes, format_seconds

@@ -60,9 +60,8 @@ def pretend(  # an argument for each option
     an optimizer's step by SystemExit. A program that runs out of memory is run again with enough of it, to say what it
     would take. The exit status is that of the program, 0 if it does not fit or was ended.
     """
-    from calibration.pretend.card import card_of
+    from calibration.pretend.card import card_of, operator_rates
     from calibration.pretend.findings import MEMORY_COLUMNS, findings, memory_rows, refusal
-    from calibration.pretend.rates import operator_rates
     from calibration.pretend.session import Task
     from vdnnsim.hardware.profile import find_profile, load_profile
     from vdnnsim.report.folder import refuse_foreign, write_folder
@@ -108,8 +107,7 @@ def _stem(command: Sequence[str]) -> str:
 def _variables(card: "Card", gpus: int, command: Sequence[str]) -> Mapping[str, str]:
     """Return what the environment of a command says of the card, whose runtime is compiled if it is not yet."""
     from calibration.pretend.build import build_runtime, find_torch
-    from calibration.pretend.environment import environment
-    from calibration.pretend.interpreter import package_folders
+    from calibration.pretend.environment import environment, package_folders
 
     runtime = build_runtime(find_torch(package_folders(command[0])))
     return environment(card, runtime, inherited=os.environ, gpus=gpus)
