@@ -44,7 +44,7 @@ from calibration.kernels.cudnn_plans import (
     family_of,
     workspace_beside_result_bytes,
 )
-from calibration.measure.subjects import Subject, distinct_subjects
+from calibration.measure.subjects import GPU_NETWORKS, Subject, distinct_subjects
 from calibration.workspaces_gpus import GPUS, DescribedGpu
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.kernel_file import kernel_table_text
@@ -57,16 +57,16 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.server import Origin
+from vdnnsim.memory.requests import round_up
+from vdnnsim.memory.settings import GRANULE_BYTES
 from vdnnsim.replace import replace_file
 
-_ALLOCATION_BYTES = 512
-"""Unit of PyTorch's allocator on CUDA."""
 _DIGITS = 4
 _PRODUCTS: Final = frozenset({LayerKind.FC, LayerKind.ATTENTION, LayerKind.RNN})
 """What is made of products of matrices, beside convolutions."""
 PAPER_AND_RESNET: Final = (
-    *("alexnet:128", "overfeat:128", "googlenet:128", "vgg16:64", "vgg16:128", "vgg16:256"),
-    *("vgg116:32", "vgg216:32", "vgg316:32", "vgg416:32", "resnet50:64", "resnet50:256"),
+    *(f"{network}:{batch_size}" for network, batch_sizes in GPU_NETWORKS.items() for batch_size in batch_sizes),
+    "resnet50:256",
 )
 
 
@@ -103,8 +103,8 @@ def convolution_rows(
     """
     alike: dict[tuple[str, int], list[ConvolutionPlan]] = {}
     for plan in plans:
-        allocations = -(-plan.workspace_bytes // _ALLOCATION_BYTES)
-        alike.setdefault((family_of(plan, problem), allocations), []).append(plan)
+        allocated_bytes = round_up(plan.workspace_bytes, GRANULE_BYTES)
+        alike.setdefault((family_of(plan, problem), allocated_bytes), []).append(plan)
     return [
         _convolution_row(gpu, subject, problem, same[0], family, _note(same, asked))
         for (family, _), same in alike.items()

@@ -15,10 +15,7 @@ GPU_NETWORKS: Final = {
     "overfeat": (128,),
     "googlenet": (128,),
     "vgg16": (64, 128, 256),
-    "vgg116": (32,),
-    "vgg216": (32,),
-    "vgg316": (32,),
-    "vgg416": (32,),
+    **dict.fromkeys(("vgg116", "vgg216", "vgg316", "vgg416"), (32,)),
     "resnet50": (64,),
 }
 """Batch sizes by network: the ten of the vDNN paper (MICRO 2016, IV-C) and ResNet-50."""

@@ -15,9 +15,9 @@ from vdnnsim.memory.online import Block
 from vdnnsim.memory.place import place
 from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Request, round_up
-from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.settings import GRANULE_BYTES, AllocatorSettings
 from vdnnsim.recordings.snapshot import Action, Event, Recording
-from vdnnsim.recordings.snapshot_start import GRANULE_BYTES, Start
+from vdnnsim.recordings.snapshot_start import Start
 from vdnnsim.units import MIB
 
 _SHORT_BY_BYTES: Final = 8 * MIB

@@ -17,6 +17,7 @@ from vdnnsim.errors import RecordingError
 from vdnnsim.hardware.figures import definition, rounded_figure, state
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Server
 from vdnnsim.hardware.write import kernels_beside, refuse_foreign_profile, write_profile
+from vdnnsim.memory.settings import GRANULE_BYTES
 from vdnnsim.recordings.kineto import GpuProperties
 from vdnnsim.recordings.recorded_step import RecordedStep
 from vdnnsim.recordings.trace_kernels import rows_of
@@ -119,7 +120,9 @@ class _Found:
             flop_per_s={each: self._peak(each) for each in dict.fromkeys(row.shape.element_type for row in self._rows)},
             dram_bytes_per_s=self._measured("gpu.dram_bandwidth", rate, "of the fastest operator that streams"),
             multiprocessors=self._units(gpu),
-            granule_bytes=self._assumed("gpu.granule", 512, "unit to which PyTorch's allocator rounds a request"),
+            granule_bytes=self._assumed(
+                "gpu.granule", GRANULE_BYTES, "unit to which PyTorch's allocator rounds a request"
+            ),
         )
 
     def _memory(self, gpu: GpuProperties) -> int:
