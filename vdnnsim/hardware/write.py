@@ -12,9 +12,8 @@ from typing import Final
 from vdnnsim.errors import OutputError, ProfileError
 from vdnnsim.hardware.copies import MeasuredCopies, read_copies
 from vdnnsim.hardware.figures import figure_lines, numbers_of, quoted, stated_number
-from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.profile import SCHEMA_VERSION
-from vdnnsim.hardware.sections import LAYOUTS
+from vdnnsim.hardware.sections import LAYOUTS, what_identifies
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, MeasuredKernels, Server
 from vdnnsim.hardware.topology_section import FIGURES_AT, topology_lines
 from vdnnsim.messages import quote

@@ -45,7 +45,7 @@ class AllocatorSettings:
             longest; 0 for never.
         per_process_memory_fraction: part of all memory of the GPU that may be reserved.
         cudnn_benchmark: whether the first iteration of what was captured searches for its convolutions
-            (`vdnnsim.plans.searches`).
+            (`vdnnsim.plans.device_requests`).
     """
 
     expandable_segments: bool = False

@@ -20,12 +20,11 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, is_of_pytorch, settings_of
 from vdnnsim.memory.place import place
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Placed, round_up
-from vdnnsim.plans.device_requests import Asked, device_requests
+from vdnnsim.plans.device_requests import Asked, device_requests, searches
 from vdnnsim.plans.host_memory import Budget, HostLimits, HostOverflow, walk_host
 from vdnnsim.plans.operations import Allocate, AllocateExtent, Offload
 from vdnnsim.plans.pieces import Pieces
 from vdnnsim.plans.repetition import repeated
-from vdnnsim.plans.searches import searches
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import format_bytes
 
