@@ -20,8 +20,9 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Alias, Allocate, AllocateExtent, Compute, describe
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, Pool, place_unlimited
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_unlimited
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 
 

@@ -13,8 +13,8 @@ from vdnnsim.engine.host import Execution
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.messages import listed
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Aggregation
-from vdnnsim.plans.placement import Pool
 from vdnnsim.report.caveats import by_peaks
 from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.units import format_bytes, format_seconds
