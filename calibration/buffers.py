@@ -95,12 +95,7 @@ def _whole(workload: Workload, shape: MapShape) -> tuple[int, ...]:
 
 
 class DeviceBuffers:
-    """What is allocated at the moment, by id of the buffer.
-
-    Args:
-        device: where.
-        forms: of the buffers.
-        residents: where those come from and go to that stay between runs; given back to the device, all others.
+    """What is allocated at the moment, by id of the buffer; what stays between runs comes from and goes to residents.
 
     Attributes:
         away_bytes: of each buffer, how many bytes of its memory are given back.

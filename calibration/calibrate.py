@@ -124,11 +124,7 @@ class Calibrator:
         return Journal(self.out.with_name(f"{self.out.stem}.partial.jsonl"), identity)
 
     def calibrate(self, journal: Journal, listener: Listener) -> Calibration:
-        """Measure the device and write its profile.
-
-        Args:
-            journal: of this or an interrupted run; it is removed at the end.
-            listener: learns how far it has come.
+        """Measure the device and write its profile; the journal, of this or an interrupted run, is removed at the end.
 
         Raises:
             DeviceError: a figure that no profile can do without could not be measured; what was measured is kept.

@@ -92,15 +92,7 @@ class KernelSettings:
 def convolution_rows(
     gpu: DescribedGpu, subject: Subject, problem: ConvolutionProblem, plans: Iterable[ConvolutionPlan], asked: str
 ) -> list[KernelRow]:
-    """Return the rows of one phase of a convolution.
-
-    Args:
-        gpu: whose rates bound the seconds.
-        subject: the phase of a layer.
-        problem: what cuDNN was asked of it.
-        plans: what cuDNN answered.
-        asked: who was asked, as `cuDNN 9.19.1`.
-    """
+    """Return the rows of a phase of a convolution by the plans that cuDNN answered (`asked`, as `cuDNN 9.19.1`)."""
     alike: dict[tuple[str, int], list[ConvolutionPlan]] = {}
     for plan in plans:
         allocated_bytes = round_up(plan.workspace_bytes, GRANULE_BYTES)

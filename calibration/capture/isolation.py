@@ -60,9 +60,7 @@ class Answer(msgspec.Struct, frozen=True):
 def captured(request: Request, cache: Path | None = None) -> tuple[CapturedStep, Path | None]:
     """Return what is asked for, captured now, or before from the same words, files and versions.
 
-    Args:
-        request: what is asked for.
-        cache: folder of what was captured, by default `vdnnsim/capture` in the user's cache.
+    The cache is a folder, by default `vdnnsim/capture` in the user's.
 
     Returns:
         the step, and the file of the cache if it was there before.

@@ -71,14 +71,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         *,
         gives_away: bool = False,
     ) -> None:
-        """Record what runs of a model.
-
-        Args:
-            modules: of the model.
-            storages: what is there when the iteration begins; what it makes is added.
-            host: identities of storages in host memory, as an optimizer's counts of steps on CUDA.
-            gives_away: as of `TapeRecorder`.
-        """
+        """Record what runs of a model, on what is there and host storages; `gives_away` is as of `TapeRecorder`."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.records: list[Record] = []
         self.tape = TapeRecorder(gives_away)

@@ -64,11 +64,7 @@ class WorkerMark:
         return self._time_s
 
     def reach(self, free_s: float) -> None:
-        """Note that it is reached now and wake who waits for it.
-
-        Args:
-            free_s: the moment of `perf_counter` since when nothing but a late thread keeps others from going on.
-        """
+        """Note that it is reached now, and since when only a late thread kept others from going on; wake these."""
         self._free_s = free_s
         self._time_s = self._clock.now_s()
         self._reached.set()

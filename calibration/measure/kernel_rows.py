@@ -34,12 +34,7 @@ def measure_kernel(
 ) -> KernelRow:
     """Return the row of one algorithm; what could not be measured has no seconds, and a note that says why.
 
-    Args:
-        device: does nothing else meanwhile.
-        subject: what is computed.
-        kernel: how.
-        operands: without the workspace; where there are several, runs take them in turn.
-        box: how often it is run.
+    Where there are several operands, runs take them in turn.
     """
     passed: torch.Tensor | None = None
     workspace_bytes = kernel.workspace_bytes
@@ -142,14 +137,7 @@ def _smallest(library: KernelLibrary, subjects: Sequence[Subject]) -> tuple[Subj
 
 
 class KernelTable:
-    """Fills the table of one machine.
-
-    Args:
-        device: does nothing else meanwhile.
-        library: its kernels.
-        session: where rows are kept.
-        budget_s: what all kernels together should take, so that each shape has an equal share.
-    """
+    """Fills the table of one machine; all kernels together should take the budget, of which each shape has a share."""
 
     def __init__(self, device: Device, library: KernelLibrary, session: Session, *, budget_s: float) -> None:
         self._device, self._library, self._session, self._budget_s = device, library, session, budget_s

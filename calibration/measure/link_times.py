@@ -84,12 +84,7 @@ class Load:
 
 
 def time_concurrently(device: Device, loads: Sequence[Load], *, window_s: float) -> tuple[Sample, ...]:
-    """Return the seconds that each of several loads takes while the others run.
-
-    Args:
-        device: does nothing but the loads.
-        loads: each on a stream of its own.
-        window_s: how long they are to run beside each other, by their times alone.
+    """Return the seconds that each of several loads, on a stream of its own, takes while the others run for a window.
 
     Returns:
         Nothing where they did not run beside each other often enough, or the runs of one lie too far apart.

@@ -48,12 +48,7 @@ class MeasuredMachine:
 
 
 def machine_of(device: Device, measurements: Measurements, link_name: str) -> MeasuredMachine:
-    """Return what was measured of a device as a machine.
-
-    Args:
-        device: what was measured.
-        measurements: of it.
-        link_name: what people call its link to the host.
+    """Return what was measured of a device as a machine; the link goes by the name that people give it.
 
     Raises:
         DeviceError: on a GPU, a figure that no profile can do without spreads too much to be used.

@@ -33,11 +33,7 @@ def kernel_operands(
 ) -> Iterator[tuple[KernelTensors, ...]]:
     """Hold the operands of a subject in device memory; the workspace is left out, for it differs by algorithm.
 
-    Args:
-        device: where.
-        subject: whose.
-        channels_last: in which layout.
-        cache_bytes: of the cache in which runs are to find nothing of each other's; 0 for a single copy.
+    There is a single copy of them unless there is a cache, in which runs are to find nothing of each other's.
 
     Raises:
         OutOfDeviceMemory: there is no room for them.

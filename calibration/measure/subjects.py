@@ -29,13 +29,7 @@ _BATCH_SIZE: Final = {"cuda": 64, "cpu": 8}
 def selected_workloads(
     device_type: str, networks: Sequence[str], batch_sizes: Sequence[int], element_type: ElementType
 ) -> tuple[Workload, ...]:
-    """Return the workloads whose kernels are measured.
-
-    Args:
-        device_type: PyTorch's word, `cpu` or `cuda`.
-        networks: names; none for the defaults of the device.
-        batch_sizes: of every network; none for the defaults of each.
-        element_type: of maps and weights.
+    """Return the workloads whose kernels are measured: of the device type's defaults what names and sizes leave open.
 
     Raises:
         InputError: no network has one of these names.

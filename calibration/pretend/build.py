@@ -102,9 +102,7 @@ def _first(folder: Path, names: Iterable[str]) -> Path | None:
 def build_runtime(torch: TorchBuild, cache: Path | None = None) -> Runtime:
     """Return the runtime for a PyTorch, compiling it if nobody has yet with these sources, headers and compiler.
 
-    Args:
-        torch: for which it is.
-        cache: folder of compiled runtimes, by default `vdnnsim/pretend` in the user's cache.
+    Those that are compiled lie in a cache, by default `vdnnsim/pretend` in the user's.
 
     Raises:
         DeviceError: this machine is no Linux x86-64, there is no C compiler, or it fails.

@@ -51,10 +51,7 @@ class _DiffersError(Exception):
 def at_batch(first: CapturedStep, second: CapturedStep, batch_size: int) -> CapturedStep | Difference:
     """Return the step of a batch size by two of other sizes, or why there is none, and it must be captured.
 
-    Args:
-        first: the step of one batch size; its notes are those of the result.
-        second: the step of the same model at another.
-        batch_size: the one that is asked for, at least 1.
+    Notes are those of the first.
     """
     batches = first.batch_size, second.batch_size
     if batches[0] == batches[1]:

@@ -57,12 +57,7 @@ def _section(section: str, part: type) -> Iterator[str]:
 
 
 def missing(content: YamlValue, lines: Mapping[str, int]) -> str:
-    """Return what a profile lacks, with the lines where it belongs; empty where it lacks nothing that is known here.
-
-    Args:
-        content: of the file, with what it extends.
-        lines: of the file, by key path.
-    """
+    """Return what a profile lacks, with the lines where it belongs; empty where nothing known is missing."""
     if not isinstance(content, dict):
         return ""
     told = [*_unfilled(content, "", lines), *_lacking(content, lines)]

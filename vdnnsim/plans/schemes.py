@@ -51,13 +51,7 @@ class ByLifetime:
     """
 
     def __init__(self, draft: Draft, *, shares_workspace: bool = False, holds_statistics: bool = False) -> None:
-        """Say what is held.
-
-        Args:
-            draft: the plan.
-            shares_workspace: whether all kernels share a workspace.
-            holds_statistics: whether what layers keep for backward beside maps is held throughout, too.
-        """
+        """Say what is held throughout: a workspace for all kernels, what layers keep beside maps, if told so."""
         self._draft = draft
         self._plan = draft.plan
         self._buffers = draft.buffers

@@ -98,14 +98,7 @@ def _block_bytes(nbytes: int, settings: AllocatorSettings) -> int:
 
 
 def replay(recording: Recording, start: Start, model: MemoryChoice, memory: Memory | None = None) -> Replay:
-    """Ask a memory model what was recorded.
-
-    Args:
-        recording: of one GPU.
-        start: what was in use when it begins.
-        model: the memory model.
-        memory: what there is for it; None for no limit.
-    """
+    """Ask a memory model what was recorded, beginning with what was in use then; without a memory there is no limit."""
     settings = settings_of(model)
 
     def peaks(memory: Memory) -> Peaks | None:

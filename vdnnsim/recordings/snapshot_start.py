@@ -40,12 +40,7 @@ class Start:
 
 
 def start_of(recording: Recording, settings: AllocatorSettings, name: str) -> Start:
-    """Return what the allocator held when a history begins.
-
-    Args:
-        recording: of one GPU.
-        settings: of its allocator.
-        name: of the file, as messages call it.
+    """Return what the allocator of one GPU held when a history begins.
 
     Raises:
         RecordingError: an event cannot have led to what was there afterwards, or a block lies in no segment.

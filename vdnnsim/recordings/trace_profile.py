@@ -34,12 +34,7 @@ _PINNING: Final = "as of titan_x_maxwell, measured on a machine of 2009"
 
 
 def write_recorded_profile(path: Path, recorded: RecordedStep, base: Server | None) -> tuple[Path, ...]:
-    """Write a profile and its table of kernels, and return their paths.
-
-    Args:
-        path: of the profile, whose stem is its name.
-        recorded: a step with the sizes of tensors.
-        base: of the same card: states what a trace does not.
+    """Write a profile, named by its path, and its table of kernels; a base of the same card states what no trace does.
 
     Raises:
         RecordingError: the trace does not tell its GPU, and there is no other profile; or what it tells cannot be.

@@ -134,13 +134,7 @@ def run_paced(
 ) -> Runs | DoesNotFit:
     """Execute a plan with given durations until a run is within the tolerance.
 
-    Args:
-        executor: of the plan's workload.
-        plan: one that has passed its check.
-        limits: the memory that it may use.
-        given: the durations at a stretch, for both sides.
-        stretches: of the first run and of those that follow a miss.
-        tolerance: of the iteration time.
+    Stretches are of the durations in the first run and in those that follow a miss.
 
     Raises:
         ExecutionRefused: the executor cannot execute the plan.
@@ -161,10 +155,7 @@ def run_paced(
 def order_fault(measured: IterationTrace, simulated: IterationTrace, resolution_s: float) -> str | None:
     """Return in one line where a measured trace departs from the order of a simulated one; None where it does not.
 
-    Args:
-        measured: of a device.
-        simulated: of the same plan.
-        resolution_s: by how much two moments of the device's clock may be wrong against each other.
+    Two moments of the device's clock may be wrong against each other by the resolution.
     """
     plan = measured.plan
     for stream in Stream:
