@@ -11,7 +11,6 @@ from calibration.devices.port import Device
 from calibration.journal import Journal
 from calibration.kernels.port import KernelLibrary
 from calibration.measure.device_rates import RATE_STEPS, measure_rates, warm_up_compute
-from calibration.measure.extent import Extent
 from calibration.measure.host_costs import host_steps, measure_host
 from calibration.measure.kernel_rows import KernelTable, smallest_kernel
 from calibration.measure.link_times import link_steps, measure_link
@@ -19,6 +18,7 @@ from calibration.measure.machine import MeasuredMachine, Measurements, machine_o
 from calibration.measure.session import Listener, Session
 from calibration.measure.statistics import Sample
 from calibration.measure.subjects import Subject, distinct_subjects
+from calibration.measure.timing import Extent
 from vdnnsim.cost.kernel_file import kernel_table_text
 from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.dnn.workload import Workload

@@ -8,10 +8,9 @@ import torch
 
 from calibration.devices.port import Device
 from calibration.kernels.tensors import dtype_of
-from calibration.measure.extent import Extent
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample
-from calibration.measure.timing import time_work, warm_up
+from calibration.measure.timing import Extent, time_work, warm_up
 from vdnnsim.element_type import ElementType
 from vdnnsim.units import MIB
 

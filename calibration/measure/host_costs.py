@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from calibration.devices.port import Device
-from calibration.measure.extent import Extent
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample, summarize
+from calibration.measure.timing import Extent
 from vdnnsim.units import KIB, MIB
 
 _BATCH: Final = 100

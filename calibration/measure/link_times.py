@@ -14,10 +14,9 @@ import torch
 
 from calibration.devices.port import Device, DeviceStream, Interval
 from calibration.measure.device_rates import DeviceRates, RateKernel, matrix_product, memory_stream
-from calibration.measure.extent import Extent
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample, summarize
-from calibration.measure.timing import TimeBox, time_work, warm_up
+from calibration.measure.timing import Extent, TimeBox, time_work, warm_up
 from vdnnsim.hardware.copies import CopyRow, Direction, HostMemory
 from vdnnsim.units import KIB
 

@@ -60,7 +60,7 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
         from calibration.calibrate import Calibrator, Settings, profile_path
         from calibration.devices.provenance import provenance
         from calibration.kernels.cudnn_library import library_for
-        from calibration.measure.extent import extent_of
+        from calibration.measure.timing import extent_of
         from calibration.summary import COLUMNS, summary_rows, warning_lines
 
         path = profile_path(out, device.name)

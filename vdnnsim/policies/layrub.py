@@ -31,7 +31,6 @@ from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lowering import lower
-from vdnnsim.plans.regions import Stay
 from vdnnsim.plans.schedule import (
     Allocate,
     Fetch,
@@ -49,7 +48,7 @@ from vdnnsim.plans.schedule import (
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import kernels_within
 from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES, cudnn_handles
-from vdnnsim.policies.iterations.layrub_layout import Layout, lay_out
+from vdnnsim.policies.iterations.layrub_layout import Layout, Stay, lay_out
 from vdnnsim.policies.iterations.layrub_spaces import Buffers, Reuse, Spaces
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 

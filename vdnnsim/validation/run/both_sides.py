@@ -20,8 +20,7 @@ from vdnnsim.policies.port import Policy, Setting, Trial, TrialPort, make_plan
 from vdnnsim.policies.vdnn import VdnnDyn
 from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace
-from vdnnsim.validation.method import Method
-from vdnnsim.validation.pacing import Pacing, given_durations
+from vdnnsim.validation.method import Method, Pacing, given_durations
 from vdnnsim.validation.port import Executor
 from vdnnsim.validation.row import Outcome, Raw, Row
 from vdnnsim.validation.run.runs import Given, Runs, run_free, run_paced
