@@ -149,7 +149,7 @@ class Calibrator:
         if all(row.seconds is None for row in rows):
             why = rows[0].note if rows else session.warnings[-1]
             raise DeviceError(f"{self.device.name}: none of {len(rows)} kernels could be measured: {why}")
-        table, copies = kernel_table_text(rows), copy_table_text(measured.link.rows())
+        table, copies = kernel_table_text(rows), copy_table_text(each.row for each in measured.link)
         server = self._server(machine, table, copies)
         description = f"{self.device.name}, measured under {self.settings.networks}"
         files = write_profile(self.out, server, description, table, copies)

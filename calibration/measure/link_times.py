@@ -122,49 +122,29 @@ def _covered(intervals: Sequence[Sequence[Interval]], index: int) -> list[float]
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
-    """A copy with nothing beside it."""
-
-    direction: Direction
-    host_memory: HostMemory
-    nbytes: int
-    sample: Sample
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """A pinned copy beside other work.
+class TimedCopy:
+    """A copy with nothing beside it, or beside other work.
 
     Attributes:
+        beside: the other work; empty for none.
         kept: of its rate alone, what the copy keeps.
         other_kept: of its speed alone, what the other work keeps.
     """
 
     direction: Direction
-    other: str
+    host_memory: HostMemory
     nbytes: int
     sample: Sample
-    kept: float
-    other_kept: float
+    beside: str = ""
+    kept: float = 1.0
+    other_kept: float = 1.0
 
-
-@dataclass(frozen=True, slots=True)
-class LinkTimes:
-    """All copies of a calibration; what ran too unsteadily beside other work is missing."""
-
-    alone: tuple[Alone, ...]
-    beside: tuple[Beside, ...]
-
-    def rows(self) -> list[CopyRow]:
-        """Return all of them as the rows of the table that the profile names."""
-        pinned = HostMemory.PINNED
-        alone = [_row(each.direction, each.host_memory, "", each.nbytes, each.sample) for each in self.alone]
-        return alone + [_row(each.direction, pinned, each.other, each.nbytes, each.sample) for each in self.beside]
-
-
-def _row(direction: Direction, memory: HostMemory, beside: str, nbytes: int, sample: Sample) -> CopyRow:
-    note = "spreads too much to be used" if sample.is_refused else ""
-    return CopyRow(direction, memory, beside, nbytes, sample.median, sample.spread, sample.count, note)
+    @property
+    def row(self) -> CopyRow:
+        """The copy as a row of the table that the profile names."""
+        found, note = self.sample, "spreads too much to be used" if self.sample.is_refused else ""
+        kind = self.direction, self.host_memory, self.beside, self.nbytes
+        return CopyRow(*kind, found.median, found.spread, found.count, note)
 
 
 def link_steps(extent: Extent) -> int:
@@ -172,8 +152,8 @@ def link_steps(extent: Extent) -> int:
     return 4 * len(copy_sizes(extent.largest_copy)) + 2 * (3 + len(MORE_STREAMS))
 
 
-def measure_link(device: Device, session: Session, extent: Extent, rates: DeviceRates) -> LinkTimes:
-    """Measure copies on a device that does nothing else."""
+def measure_link(device: Device, session: Session, extent: Extent, rates: DeviceRates) -> tuple[TimedCopy, ...]:
+    """Measure copies on a device that does nothing else; what runs too unsteadily beside other work is missing."""
     sizes = copy_sizes(extent.largest_copy)
     with _blocks(device, extent.largest_copy) as blocks:
         for direction in Direction:
@@ -182,13 +162,15 @@ def measure_link(device: Device, session: Session, extent: Extent, rates: Device
             remark = warm_up(device, device.memory, largest.run, extent.warm_up)
             session.remark(f"warming up by copies {direction.value}", remark)
         alone = [
-            Alone(direction, memory, nbytes, _alone(device, session, extent, blocks.copy(direction, memory, nbytes)))
+            TimedCopy(
+                direction, memory, nbytes, _alone(device, session, extent, blocks.copy(direction, memory, nbytes))
+            )
             for direction in Direction
             for memory in HostMemory
             for nbytes in sizes
         ]
         neighbours = _Neighbours(device, session, extent, rates, blocks)
-        return LinkTimes(tuple(alone), tuple(neighbours.measure(alone)))
+        return (*alone, *neighbours.measure(alone))
 
 
 def _alone(device: Device, session: Session, extent: Extent, copy: Copy) -> Sample:
@@ -237,7 +219,7 @@ class _Neighbours:
         self._nbytes = extent.largest_copy // _SHARE
         self._streams: list[DeviceStream] = [device.new_stream() for _ in range(max(MORE_STREAMS))]
 
-    def measure(self, alone: list[Alone]) -> Iterator[Beside]:
+    def measure(self, alone: list[TimedCopy]) -> Iterator[TimedCopy]:
         alone_s = {
             each.direction: each.sample.median
             for each in alone
@@ -263,11 +245,12 @@ class _Neighbours:
     def _kernel(self, kernel: RateKernel, alone: Sample) -> Load:
         return Load(self._device.compute, kernel.work, alone.median)
 
-    def _beside(self, other: str, direction: Direction, first: Load, others: list[Load]) -> Iterator[Beside]:
+    def _beside(self, other: str, direction: Direction, first: Load, others: list[Load]) -> Iterator[TimedCopy]:
         loads = [first, *others]
         window_s = max(self._extent.window_s, 10 * max(load.alone_s for load in loads))
         name = f"copy {direction.value} beside {other}"
         samples = self._session.concurrently(name, lambda: time_concurrently(self._device, loads, window_s=window_s))
         if samples:
             kept, *others_kept = (load.alone_s / sample.median for load, sample in zip(loads, samples, strict=True))
-            yield Beside(direction, other, self._nbytes, samples[0], kept, min(others_kept))
+            pinned = HostMemory.PINNED
+            yield TimedCopy(direction, pinned, self._nbytes, samples[0], other, kept, min(others_kept))

@@ -13,7 +13,7 @@ import torch
 from calibration.devices.port import Device
 from calibration.measure.device_rates import DeviceRates
 from calibration.measure.host_costs import HostCosts, host_memory_bytes
-from calibration.measure.link_times import MATRIX_PRODUCT, MEMORY_STREAM, MORE_STREAMS, OTHER_DIRECTION, LinkTimes
+from calibration.measure.link_times import MATRIX_PRODUCT, MEMORY_STREAM, MORE_STREAMS, OTHER_DIRECTION, TimedCopy
 from calibration.measure.statistics import REFUSED_SPREAD, Sample, percent
 from vdnnsim.errors import DeviceError
 from vdnnsim.hardware.copies import Direction, HostMemory
@@ -33,7 +33,7 @@ class Measurements:
     """All of a machine but its kernels."""
 
     rates: DeviceRates
-    link: LinkTimes
+    link: tuple[TimedCopy, ...]
     host: HostCosts
 
 
@@ -138,7 +138,7 @@ def _gpu(device: Device, rates: DeviceRates, figures: _Figures) -> Gpu:
     )
 
 
-def _link(name: str, times: LinkTimes, figures: _Figures) -> Link:
+def _link(name: str, times: Sequence[TimedCopy], figures: _Figures) -> Link:
     lines = {
         (direction, memory): fit_line(_points(times, direction, memory, figures))
         for direction in Direction
@@ -169,19 +169,19 @@ def _link(name: str, times: LinkTimes, figures: _Figures) -> Link:
     )
 
 
-def _more_streams(times: LinkTimes, direction: Direction) -> str:
+def _more_streams(times: Sequence[TimedCopy], direction: Direction) -> str:
     """Say what several streams in one direction carry together."""
     together = [
         f"{count + 1} streams at once carry {(count + 1) * each.kept:.2f} times as much"
         for count, other in MORE_STREAMS.items()
-        for each in times.beside
-        if each.direction is direction and each.other == other
+        for each in times
+        if each.direction is direction and each.beside == other
     ]
     return "".join(f"; {text}" for text in together)
 
 
-def _fraction(path: str, times: LinkTimes, other: str, figures: _Figures) -> float | None:
-    found = [each for each in times.beside if each.other == other]
+def _fraction(path: str, times: Sequence[TimedCopy], other: str, figures: _Figures) -> float | None:
+    found = [each for each in times if each.beside == other]
     if not found:
         return None
     kept = sum(each.kept for each in found) / len(found)
@@ -210,9 +210,13 @@ def _host(costs: HostCosts, figures: _Figures) -> Host:
     )
 
 
-def _points(times: LinkTimes, direction: Direction, memory: HostMemory, figures: _Figures) -> list[tuple[int, float]]:
+def _points(
+    times: Sequence[TimedCopy], direction: Direction, memory: HostMemory, figures: _Figures
+) -> list[tuple[int, float]]:
     samples = [
-        (each.nbytes, each.sample) for each in times.alone if each.direction is direction and each.host_memory is memory
+        (each.nbytes, each.sample)
+        for each in times
+        if (each.direction, each.host_memory, each.beside) == (direction, memory, "")
     ]
     return figures.points(_path(direction, memory), samples)
 
