@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from vdnnsim.cli.options import FilePath, prints_table
-from vdnnsim.cli.output import Output, check_folder
+from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -64,13 +64,11 @@ def pretend(  # an argument for each option
     from calibration.pretend.findings import MEMORY_COLUMNS, findings, memory_rows, refusal
     from calibration.pretend.session import Task
     from vdnnsim.hardware.profile import find_profile, load_profile
-    from vdnnsim.report.folder import refuse_foreign, write_folder
+    from vdnnsim.report.folder import write_folder
     from vdnnsim.report.result_table import ResultTable
 
     _check(gpus, steady_steps, minutes)
-    folder = Path("reports") / "pretend" / _stem(command) if out is None else out
-    check_folder(folder)
-    refuse_foreign(folder, ("run.json", "steps.csv"), _writer())
+    folder = report_folder(out, f"pretend/{_stem(command)}", ("run.json", "steps.csv"), _writer())
     profile = load_profile(find_profile(hardware, Path()))
     task = Task(steady_steps, whole, operator_rates(profile.server))
     card = card_of(profile.server)
