@@ -22,6 +22,7 @@ second hides what comes back for the first.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import ClassVar, Final
@@ -129,82 +130,78 @@ def _pools(workload: Workload, buffers: IterationBuffers, layout: Layout, reuse:
     ]
 
 
+@dataclass(eq=False)
 class _Walk:
     """Writes the steps of an iteration."""
 
-    def __init__(
-        self,
-        workload: Workload,
-        kernels: KernelChoice,
-        reuse: Reuse,
-        layout: Layout,
-        buffers: Buffers,
-        pools: Sequence[Sequence[Stay]],
-    ) -> None:
-        self._workload = workload
-        self._kernels = kernels
-        self._reuse = reuse
-        self._layout = layout
-        self._buffers = buffers
-        self._backward = backward_layers(workload)
+    workload: Workload
+    kernels: KernelChoice
+    reuse: Reuse
+    layout: Layout
+    buffers: Buffers
+    pools: Sequence[Sequence[Stay]]
+
+    def __post_init__(self) -> None:
+        layout = self.layout
+        self._backward = backward_layers(self.workload)
         self._below = {above.index: below for above, below in pairwise(self._backward)}
         self._steps: list[Step] = []
         # By step of the layout, what is laid before it, and what is given back after it, a gradient over a map first.
-        number = len(workload.graph.layers) + len(self._backward)
+        number = len(self.workload.graph.layers) + len(self._backward)
         over = layout.gradients_over_maps_ending
         self._begins: list[list[int]] = [[] for _ in range(number)]
         self._ends = [self._gradients(over.get(step, ())) for step in range(number)]
-        for stay in (stay for stays in pools for stay in stays):
+        for stay in (stay for stays in self.pools for stay in stays):
             if stay.buffer is not None:
                 self._begins[stay.first].append(stay.buffer)
                 self._ends[stay.last].append(stay.buffer)
 
     def steps(self) -> Schedule:
         """Return the whole iteration."""
-        for run in forward(self._workload):
+        for run in forward(self.workload):
             self._forward(run)
-        for step, layer in enumerate(self._backward, start=len(self._workload.graph.layers)):
+        for step, layer in enumerate(self._backward, start=len(self.workload.graph.layers)):
             self._backward_of(layer, step)
-        return [*self._steps, *update(self._workload)]
+        return [*self._steps, *update(self.workload)]
 
     def _forward(self, run: Run) -> None:
         layer, kept = run.layer, self._kept_of(run.layer)
         self._enter((*self._begins[layer.index], *kept), layer, Phase.FORWARD)
-        leaving = feature_maps(self._workload, *self._layout.offloads.get(layer.index, ())) + kept
+        leaving = feature_maps(self.workload, *self.layout.offloads.get(layer.index, ())) + kept
         self._steps.append(run)
         if leaving:
             self._steps += [Offload(leaving, layer, beside=not kept), Synchronize()]
         self._leave((*kept, *self._ends[layer.index]))
 
     def _backward_of(self, layer: Layer, step: int) -> None:
-        phases = self._layout.phases(layer)
+        phases = self.layout.phases(layer)
         below = self._below.get(layer.index)
         kept, kept_below = self._kept_of(layer), self._kept_of(below)
-        shares_region = bool(kept_below) and self._buffers.kept_of(layer) is self._buffers.kept_of(below)
+        shares_region = bool(kept_below) and self.buffers.kept_of(layer) is self.buffers.kept_of(below)
         self._enter(self._begins[step], layer, phases[0])
-        arriving = feature_maps(self._workload, *self._layout.prefetches.get(step, ()))
+        arriving = feature_maps(self.workload, *self.layout.prefetches.get(step, ()))
         if not shares_region:
             self._enter(kept_below, layer, phases[0])
             arriving += kept_below
         self._fetch(arriving, layer, phases[0])
-        seconds = sum(self._kernels[layer.index, phase].seconds for phase in phases)
+        seconds = sum(self.kernels[layer.index, phase].seconds for phase in phases)
         for phase in phases:
-            self._enter(self._gradients(self._layout.over_maps.get((layer.index, phase), ())), layer, phase)
-            waits_for_weights = self._reuse.within_layers and phase in phases[1:]
+            self._enter(self._gradients(self.layout.over_maps.get((layer.index, phase), ())), layer, phase)
+            waits_for_weights = self.reuse.within_layers and phase in phases[1:]
             self._steps.append(Run(layer, phase, barrier_s=BARRIER_FRACTION * seconds if waits_for_weights else 0.0))
         self._leave(kept)
         if shares_region:
             self._enter(kept_below, layer, phases[0])
             self._fetch(kept_below, layer, phases[0])
-        if self._reuse.between_layers or kept_below:
+        if self.reuse.between_layers or kept_below:
             self._steps.append(Synchronize())
         self._leave(self._ends[step])
 
     def _gradients(self, indices: Iterable[int]) -> list[int]:
-        return [self._buffers.gradients[index] for index in indices]
+        return [self.buffers.gradients[index] for index in indices]
 
     def _kept_of(self, layer: Layer | None) -> tuple[int, ...]:
-        kept = self._buffers.kept_of(layer)
+        kept = self.buffers.kept_of(layer)
         return () if layer is None or kept is None else (kept.of_layers[layer.index],)
 
     def _enter(self, what: Sequence[int], layer: Layer, phase: Phase) -> None:
