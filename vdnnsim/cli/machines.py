@@ -8,7 +8,7 @@ import click
 
 from vdnnsim.cli.model import asked_model, describes_model, refuse_mixture
 from vdnnsim.cli.options import POLICY_MODULE, FilePath, NamedFile, policies_with, prints_table
-from vdnnsim.cli.output import Output, check_folder
+from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.errors import InputError
 from vdnnsim.shipped import SCENARIOS
 
@@ -55,7 +55,6 @@ def machines(
     from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
     from vdnnsim.machines import rank_machines, scenario_on_any
     from vdnnsim.policies.registry import resolve_policy
-    from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.report.machines import MACHINE_FILES, MACHINES_WRITER, machines_table, write_machines
     from vdnnsim.scenario.captured import SUFFIX, captured_model
     from vdnnsim.scenario.prices import read_prices
@@ -77,9 +76,7 @@ def machines(
         asked = read_scenario(question, types)
     else:
         asked = scenario_on_any(captured_model(question), question.name.removesuffix(SUFFIX), profiles, tried)
-    folder = Path("reports") / asked.name if out is None else out
-    check_folder(folder)
-    refuse_foreign(folder, MACHINE_FILES, MACHINES_WRITER)
+    folder = report_folder(out, asked.name, MACHINE_FILES, MACHINES_WRITER)
     with ProgressBar() as bar:
         bar.expect(len(profiles))
         ranking = rank_machines(asked, profiles, paid, first_where_it_fits=not is_file, done=bar.done)
