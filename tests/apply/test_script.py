@@ -348,7 +348,8 @@ def test_what_is_said_at_the_end_of_a_script(
 
 
 TRAIN = """
-import torch
+import subprocess, sys, torch
+print(subprocess.check_output([sys.executable, "-c", "print('of a process of its own')"], text=True))
 torch.manual_seed(0)
 parts = [torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 4)]
 model = torch.nn.Sequential(*parts)
@@ -363,14 +364,15 @@ for _ in range(4):
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A script prints the same losses; what is told of the plan stands on standard error."""
+    """A script, here run as a module, prints the same; what is told of the plan stands on standard error."""
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
     runpy.run_path(str(script))
     expected = capsys.readouterr().out
     options = ["--hardware", "rtx_4090", "--policy", "save_on_cpu"]
     done = subprocess.run(
-        [sys.executable, "-m", "vdnnsim", "apply", *options, "--", sys.executable, str(script)],
+        [sys.executable, "-m", "vdnnsim", "apply", *options, "--", sys.executable, "-m", "train"],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
