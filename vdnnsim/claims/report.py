@@ -19,6 +19,7 @@ from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.folder import Writer
 from vdnnsim.report.provenance import versions
 from vdnnsim.report.scale import Scale, percent
+from vdnnsim.units import format_seconds
 
 
 def claims_writer(paper: str) -> Writer:
@@ -113,7 +114,8 @@ def _templates() -> Environment:
     made = Environment(  # noqa: S701  # Markdown, which `markdown.escape` escapes
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {"percent": percent, "number": _number, "escape": markdown.escape, "table": _table}
+    made.filters |= {"percent": percent, "number": _number, "duration": format_seconds}
+    made.filters |= {"escape": markdown.escape, "table": _table}
     return made
 
 
