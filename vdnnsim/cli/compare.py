@@ -44,10 +44,16 @@ def compare(
     """
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.compare import compare_policies
-    from vdnnsim.report.comparison import COMPARISON_FILES, COMPARISON_WRITER, comparison_files
+    from vdnnsim.report.comparison import (
+        COMPARED,
+        COMPARISON_FILES,
+        COMPARISON_WRITER,
+        comparison_files,
+        comparison_rows,
+        comparison_table,
+    )
     from vdnnsim.report.folder import write_folder
     from vdnnsim.report.result_table import ResultTable
-    from vdnnsim.report.tables.comparison import COMPARED, comparison_rows, comparison_table
 
     types = policies_with(policy_modules)
     asked = asked_for(scenario, words, types, ()).scenario

@@ -54,9 +54,17 @@ def frontier(
     from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
     from vdnnsim.report.document import plain_table, titled_table
     from vdnnsim.report.findings import caption
-    from vdnnsim.report.frontier import FILES, FRONTIER_WRITER, write_frontier
+    from vdnnsim.report.frontier import (
+        FILES,
+        FRONTIER,
+        FRONTIER_WRITER,
+        SHOWN,
+        findings,
+        frontier_rows,
+        shown_rows,
+        write_frontier,
+    )
     from vdnnsim.report.result_table import ResultTable
-    from vdnnsim.report.tables.frontier import FRONTIER, SHOWN, findings, frontier_rows, shown_rows
 
     types = policies_with(policy_modules)
     asked = limited(_with_planner(asked_for(scenario, words, types, policies).scenario, types), time_limit)

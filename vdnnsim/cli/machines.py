@@ -41,8 +41,8 @@ def machines(
     r"""Rank machines for one workload: which hold it, with which policy, how fast, at what cost, and how sure that is.
 
     The fastest of the policies of SCENARIO counts; of a captured STEP, or of a PyTorch model that is captured now
-    (--model my_model.py:make --batch 8), what PyTorch does, and where that does not fit the first that does of
-    checkpointing and offloading. The table here; page, CSV and picture in DIR. Prices are yours:
+    (--model my_model.py:make --batch 8), what PyTorch does, and where that does not fit the fastest of what
+    checkpointing, offloading and a search of 10 s. The table here; page, CSV and picture in DIR. Prices are yours:
 
     \b
     schema_version: 1
@@ -79,7 +79,7 @@ def machines(
     folder = report_folder(out, asked.name, MACHINE_FILES, MACHINES_WRITER)
     with ProgressBar() as bar:
         bar.expect(len(profiles))
-        ranking = rank_machines(asked, profiles, paid, first_that_fits=not is_file, done=bar.done)
+        ranking = rank_machines(asked, profiles, paid, first_where_it_fits=not is_file, done=bar.done)
     own = asked.sources[:1] if asked.captured is None else asked.captured.sources
     sources = (*own, *(each for profile in profiles for each in profile.sources), *((paid.source,) if paid else ()))
     written = write_machines(asked, ranking, sources, folder)
