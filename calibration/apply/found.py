@@ -4,7 +4,7 @@ import gc
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 from vdnnsim.element_type import Precision
 from vdnnsim.errors import CaptureError
@@ -12,12 +12,23 @@ from vdnnsim.memory.requests import round_up
 from vdnnsim.memory.settings import GRANULE_BYTES
 
 
-def refuse_compiled(model: nn.Module) -> None:
-    """Refuse what torch.compile made, whose operations are others.
+def is_sharded(model: nn.Module) -> bool:
+    """Return whether FSDP has the parameters of a part of a model."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return False
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+    return any(isinstance(each, FSDPModule | FullyShardedDataParallel) for each in model.modules())
+
+
+def refuse_other_kinds(model: nn.Module) -> None:
+    """Refuse what torch.compile made, whose operations are others, and what FSDP spread, whose parameters are parts.
 
     Raises:
-        CaptureError: a part of the model was.
+        CaptureError: a part of the model is of these.
     """
+    if is_sharded(model):
+        raise CaptureError(f"{type(model).__name__}: was sharded by FSDP, expected DDP, or vdnnsim.plan before that")
     for each in model.modules():
         if type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None:  # noqa: SLF001
             raise CaptureError(f"{type(each).__name__}: was compiled by torch.compile, expected a model as it is")

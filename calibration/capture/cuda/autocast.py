@@ -198,7 +198,17 @@ def _entrances(casts: _Casts) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         casts.clear()
         clear()
 
+    def on_cpu(method: Callable[..., Any]) -> Callable[..., Any]:
+        # One that was made before, as that around the forward of Accelerate's models.
+        def run(autocast: torch.autocast, *args: Any) -> Any:
+            with _replaced(autocast, "device", "cpu" if autocast.device == "cuda" else autocast.device):
+                return method(autocast, *args)
+
+        return run
+
     yield torch.autocast, "__init__", enter
+    yield torch.autocast, "__enter__", on_cpu(torch.autocast.__enter__)
+    yield torch.autocast, "__exit__", on_cpu(torch.autocast.__exit__)
     yield torch, "clear_autocast_cache", clear_all
     is_enabled = torch.is_autocast_enabled
     yield (
