@@ -7,8 +7,8 @@ from typing import Final
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.planning.deadline import Deadline
-from vdnnsim.planning.dropping import Order
+from vdnnsim.planning.deadline import PAST, Deadline
+from vdnnsim.planning.dropping import Order, Verdict
 from vdnnsim.planning.fluid import Optimum, optimum_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
 from vdnnsim.planning.problem import Kernel, Option, Problem
@@ -94,6 +94,18 @@ class Fitting:
     def first(self, order: Order, deadline: Deadline) -> Candidate | None:
         """Return a plan in all of the memory, where kernels that find no room get it."""
         return self._repaired(order.problem, order.optimum, deadline)
+
+    def judged(self, order: Order) -> Verdict:
+        """Return what comes of a plan that is made at once, without any search."""
+        timetable = OffloadSearch(order.problem, order.optimum, self.copies, self.granule_bytes, PAST).best(self.chunk_bytes)
+        if timetable is None:
+            return Verdict(lacking_bytes=1)
+        candidate = Candidate(timetable, self.lowered(timetable), self.replay)
+        placed = self.place(candidate.plan)
+        if isinstance(placed, DoesNotFit):
+            return Verdict(lacking_bytes=max(1, placed.requested_bytes - placed.largest_free_bytes))
+        self.best.offer(candidate)
+        return Verdict(timetable.seconds - order.optimum.seconds)
 
     def search(self, order: Order, deadline: Deadline) -> None:
         """Look for the fastest plan of an order whose addresses fit as well as its bytes.
