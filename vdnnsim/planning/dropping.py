@@ -126,6 +126,10 @@ class DropSearch:
                 self._refine()
         return self._found
 
+    def begin_with_segments(self) -> None:
+        """Try what users of PyTorch do: to compute all again but the last of equal segments."""
+        self._all_tried(((), *map(self.recomputation.segmented, SEGMENTS)))
+
     @property
     def is_complete(self) -> bool:
         """Whether the search came to its end before its time."""
@@ -139,7 +143,6 @@ class DropSearch:
         yield _spread_over(
             self._alike, [sum(again.get(each, 0.0) for each in group) / len(group) for group in self._alike]
         )
-        yield from map(self.recomputation.segmented, SEGMENTS)
         cheapest = sorted(order, key=self.recomputation.price)
         for share in SHARES:
             yield self._share(cheapest, share)

@@ -41,7 +41,8 @@ class Recomputation:
                 self._writers[each].append(at)
         wanted = {each for at, run in enumerate(self.runs) if run.phase.is_backward for each in self._touched[at][0]}
         kinds = (BufferKind.FEATURE_MAP, BufferKind.STATISTICS, BufferKind.WORKSPACE)
-        written = (each for each in self._writers if buffers.buffers[each].kind in kinds)
+        made = (each for each in self._writers if not buffers.buffers[each].given)
+        written = (each for each in made if buffers.buffers[each].kind in kinds)
         restorable = self._restorable = [each for each in written if self._can_run_again(each)]
         self.droppable = sorted((each for each in restorable if each in wanted), key=self._made)
         self._unwanted = set(restorable) - wanted
