@@ -129,7 +129,8 @@ class Fitting:
         knows ahead, so that from coarse to fine several amounts are planned for; not those in which even the fluid is
         slower than what has been found.
         """
-        found = self.first(order, deadline)
+        known = self.best.found
+        found = known if known and known.timetable.movement.problem is order.problem else self.first(order, deadline)
         self.best.offer(found)
         for number, share in enumerate((1.0, *LESS)):
             if deadline.is_over and (found or number > MOST_LATE):

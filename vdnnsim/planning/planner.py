@@ -198,7 +198,10 @@ class Planner:
             way.order,
             self._states_s,
         )
-        return replace(search, begin=None, judged=self._fitting(way.on_host, best).judged) if self._has_addresses else search
+        if not self._has_addresses:
+            return search
+        # Who offers a plan has told of it.
+        return replace(search, begin=None, tell=lambda _: None, judged=self._fitting(way.on_host, best).judged)
 
     @cached_property
     def problem(self) -> Problem:
