@@ -9,11 +9,13 @@ leaves and comes back in it is found as in any other (`vdnnsim.planning.offload`
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from itertools import accumulate, groupby
 
 from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.planning.survey import sums_of
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.schedule import Run, Schedule, by_operation
 
@@ -38,9 +40,10 @@ class Recomputation:
             for each in dict.fromkeys(self._touched[at][1]):
                 self._writers[each].append(at)
         wanted = {each for at, run in enumerate(self.runs) if run.phase.is_backward for each in self._touched[at][0]}
-        kinds = (BufferKind.FEATURE_MAP, BufferKind.STATISTICS)
-        written = (each for each in self._writers if buffers.buffers[each].kind in kinds)
-        restorable = [each for each in written if self._can_run_again(each)]
+        kinds = (BufferKind.FEATURE_MAP, BufferKind.STATISTICS, BufferKind.WORKSPACE)
+        made = (each for each in self._writers if not buffers.buffers[each].given)
+        written = (each for each in made if buffers.buffers[each].kind in kinds)
+        restorable = self._restorable = [each for each in written if self._can_run_again(each)]
         self.droppable = sorted((each for each in restorable if each in wanted), key=self._made)
         self._unwanted = set(restorable) - wanted
 
@@ -53,6 +56,23 @@ class Recomputation:
         runs = [self.runs[at] for at in self._writers[buffer]]
         kernels = (self._costs.fastest(run.layer.index, run.phase).of(run.operation or 0) for run in runs)
         return sum(each.seconds for each in kernels) / max(1, self.nbytes(buffer))
+
+    def segmented(self, count: int) -> Iterator[int]:
+        """Yield what goes where forward is cut into so many segments and only what passes between two of them stays.
+
+        Each cut is where least passes of those around which equally much is made; of the last segment all stays.
+        """
+        size, droppable = self.nbytes, frozenset(self.droppable)
+        last = {each: at for at in self._forward for each in self._touched[at][0]}
+        spans = [(self._made(each), last.get(each, -1), size(each)) for each in self._writers if each in self._restorable]
+        passing = sums_of(((made, until, nbytes) for made, until, nbytes in spans if made < until), len(self.runs))
+        made = list(accumulate(sum(size(each) for each in set(self._touched[at][1]) & droppable) for at in self._forward))
+        windows = groupby(zip(self._forward, made, strict=True), lambda each: each[1] * count // (made[-1] + 1))
+        *cuts, _ = [min((at for at, _ in window), key=passing.__getitem__) for _, window in windows]
+        for each in self.droppable:
+            begin = self._made(each)
+            if cuts and begin <= cuts[-1] and not any(begin <= cut < last.get(each, -1) for cut in cuts):
+                yield each
 
     def order(self, dropped: Collection[int]) -> list[Run]:
         """Return the kernels of an iteration that drops some buffers and restores them."""
