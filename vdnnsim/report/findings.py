@@ -10,7 +10,7 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.engine.host import Execution
 from vdnnsim.messages import listed
-from vdnnsim.plans.placement import Pool
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.report.caveats import by_peaks
 from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.scenario.scenario import Scenario

@@ -17,8 +17,8 @@ from vdnnsim.dnn.workload import Mode
 from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.policies.accumulate import Accumulate
+from vdnnsim.policies.base import Resident
 from vdnnsim.policies.port import Policy
-from vdnnsim.policies.resident import Resident
 from vdnnsim.report.caveats import kernel_times, part_statistics, peaks_note
 from vdnnsim.report.comparison import comparison_table
 from vdnnsim.report.plots.front import comparison_figure

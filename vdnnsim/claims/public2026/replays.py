@@ -1,7 +1,7 @@
 """The replays behind the rows: networks that vdnnsim builds as it builds them, all others as PyTorch dispatches them.
 
 A network is captured at the least and the greatest batch that its rows ask for; batches between follow from the two
-where all sizes grow on a line (`vdnnsim.dnn.captured_batches`), or are captured themselves.
+where all sizes grow on a line (`vdnnsim.dnn.captured_model`), or are captured themselves.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from vdnnsim.claims.public2026.measurements import (
 from vdnnsim.cost.host_fit import PAGEABLE_BYTES_PER_S, ZEROED
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel
-from vdnnsim.dnn.captured_batches import at_batch
+from vdnnsim.dnn.captured_model import at_batch
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase

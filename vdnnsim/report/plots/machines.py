@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -19,6 +20,8 @@ _LOOKS: Final = {
     Basis.DATASHEET: ("#8e2f6b", "D", "datasheet peaks, which no kernel reaches"),
 }
 _MOST_ROWS = 24
+_PLACE: Final = (0.21, 0.15, 0.5, 0.7)
+_RIGHT: Final = 0.99
 
 
 def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
@@ -27,7 +30,7 @@ def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
     left_out = len(ranking.offers) - len(offers)
     rest = f"; {left_out} more in machines.csv" if left_out else ""
     figure = new_figure(title(ranking, what), f"{subtitle}; a bar reaches as far as steps are off on average{rest}")
-    axes = figure.add_axes((0.21, 0.15, 0.5, 0.7))
+    axes = figure.add_axes(_PLACE)
     if ranking.currency:
         offers = tuple(each for each in offers if each.cost is not None)
     values = [each.iteration_s if each.cost is None else each.cost for each in offers]
@@ -43,8 +46,8 @@ def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
         place = value / scale.factor, row
         axes.plot(*place, marker, color=color, markersize=9, markerfacecolor=face, markeredgewidth=2, zorder=3)
         held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}, {offer.policy}"
-        said, beside = f"{scale.telling([value]).text(value)}   {held}", axes.get_yaxis_transform()
-        write(axes, said, (1.02, row), (0, 0), beside, va="center", fontsize=12, color=INK, annotation_clip=False)
+        told, beside = f"{scale.telling([value]).text(value)}   {held}", axes.get_yaxis_transform()
+        write(axes, told, (1.02, row), (0, 0), beside, va="center", fontsize=12, color=INK, annotation_clip=False)
     axes.set_xscale("log")
     axes.set_xlim(min(reached, default=1) / 1.15, max(reached, default=1) * 1.15)
     plain_ticks(axes.xaxis)
@@ -52,8 +55,16 @@ def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
     axes.set_yticks(range(len(offers)), [each.name for each in offers], fontsize=12)
     axes.set_ylim(max(len(offers), 4) - 0.4, -0.6)
     ruled(axes, "x")
+    _make_room(axes)
     _write_legend(figure, ranking)
     return figure
+
+
+def _make_room(axes: Axes) -> None:
+    """Give what is said of the rows the room that it takes, for a policy's name may be long."""
+    left, bottom, width, height = _PLACE
+    widest = max((each.get_window_extent().width for each in axes.texts), default=0.0) / axes.figure.bbox.width
+    axes.set_position((left, bottom, min(width, (_RIGHT - left - widest) / 1.02), height))
 
 
 draw_machines = as_png(machines_figure)
