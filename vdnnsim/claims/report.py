@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.claims.claim import ClaimsFile, Verdict
-from vdnnsim.claims.row import ClaimCount, ClaimRow
+from vdnnsim.claims.row import COLUMNS, ClaimCount, ClaimRow, cells
 from vdnnsim.report import markdown
 from vdnnsim.report.chart import Chart
 from vdnnsim.report.csv_file import csv_text
@@ -84,6 +84,14 @@ def manifest(file: ClaimsFile, profiles: Iterable[Path], **chance: int) -> str:
         **chance,
     }
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
+def report_files(
+    file: ClaimsFile, profiles: Iterable[Path], rows: Sequence[ClaimRow], texts: Mapping[str, str], **chance: int
+) -> dict[str, bytes]:
+    """Return the content of the files of a report that are text: the checked claims, the manifest, its own."""
+    every = {"claims.csv": csv_text(COLUMNS, map(cells, rows)), **texts, "run.json": manifest(file, profiles, **chance)}
+    return {name: text.encode() for name, text in every.items()}
 
 
 def page(template: str, rows: Sequence[ClaimRow], **values: object) -> bytes:

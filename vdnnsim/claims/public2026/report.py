@@ -13,10 +13,10 @@ from vdnnsim.claims.claim import ClaimsFile
 from vdnnsim.claims.public2026.measurements import ONE_PEAK_IN, ONE_TIME_IN, SERIES
 from vdnnsim.claims.public2026.pictures import draw_pictures
 from vdnnsim.claims.public2026.scoreboard import AnyHeld, Scoreboard, errors_of, faketensor_errors
-from vdnnsim.claims.report import manifest, page
-from vdnnsim.claims.row import COLUMNS, ClaimRow, cells
+from vdnnsim.claims.report import page, report_files
+from vdnnsim.claims.row import ClaimRow
 from vdnnsim.report.chart import Picture
-from vdnnsim.report.csv_file import attributes_csv, csv_text
+from vdnnsim.report.csv_file import attributes_csv
 
 _PLACE: Final = {"series": "row.series", "hardware": "row.hardware"}
 _NETWORK: Final = {"network": "row.setup.network"}
@@ -53,14 +53,12 @@ def paper_report(
     tell("replays of all rows")
     pictures = draw_pictures(board)
     texts = {
-        "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
         "step_times.csv": attributes_csv(_TIMES, board.step_times),
         "operator_times.csv": attributes_csv(_OPERATORS, board.operator_times),
         "largest_batches.csv": attributes_csv(_BATCHES, board.largest_batches),
         "peak_memory.csv": attributes_csv(_MEMORY, board.peaks),
-        "run.json": manifest(file, profiles),
     }
-    files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
+    files = report_files(file, profiles, rows, texts) | {each.name: each.png for each in pictures}
     return files | {"README.md": _readme(rows, board, pictures)}
 
 
