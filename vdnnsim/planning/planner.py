@@ -21,7 +21,7 @@ from vdnnsim.planning.offload import WHOLE, Copies
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.reasons import floor_bytes, kept_on_host, levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
-from vdnnsim.planning.recomputation_bound import Relaxed, recomputation_bound
+from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.states import amounts, states_bound
 from vdnnsim.planning.steps import kernels_of, steps_of
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
@@ -162,9 +162,7 @@ class Planner:
             self._planned([*orders, *([way.order] if way.order else [])], way, until, fitting_s, best)
         return search.is_complete
 
-    def _planned(
-        self, orders: Sequence[Order], way: "_Way", deadline: Deadline, fitting_s: float, best: Best
-    ) -> None:
+    def _planned(self, orders: Sequence[Order], way: "_Way", deadline: Deadline, fitting_s: float, best: Best) -> None:
         """Make plans of orders, those that promise most first; once less than some seconds are left, of one alone."""
         fitting = self._fitting(way.on_host, best)
         for number, order in enumerate(sorted(orders, key=lambda each: each.optimum.seconds + each.states_s)):
@@ -252,6 +250,7 @@ class Planner:
 
     @property
     def _has_addresses(self) -> bool:
+        """Whether what fits by its bytes may find no room."""
         return self.limits.model not in MODELS_WITH_EXTENTS
 
     @property
