@@ -67,7 +67,7 @@ class Recomputation:
         passing = sums_of(((self._made(each), last.get(each, -1), self.nbytes(each)) for each in self._restorable), end)
         made = sums_of(((self._made(each), end, self.nbytes(each)) for each in self.droppable), end)
         parts = groupby(self._forward, key=lambda at: made[at] * count // (made[-1] + 1))
-        *cuts, _ = (min(part, key=passing.__getitem__) for _, part in parts)
+        *cuts, _ = (min(reversed(list(part)), key=passing.__getitem__) for _, part in parts)
         # Of each the end of the segment that makes it.
         ends = {each: cuts[bisect_left(cuts, self._made(each)) :][:1] for each in self.droppable}
         return [each for each, found in ends.items() if found and found[0] >= last.get(each, -1)]
