@@ -2,8 +2,9 @@
 
 What is dropped after forward is restored just before the first kernel of backward that reads it: everything that wrote
 it runs again, and before that whatever of its inputs was dropped as well. So what is dropped in a row is restored as a
-segment, once, from what was kept or came back. An order with recomputations is a problem like any other, and what
-leaves and comes back in it is found as in any other (`vdnnsim.planning.offload`).
+segment, once, from what was kept or came back; and with it temporaries that forward alone reads. An order with
+recomputations is a problem like any other, and what leaves and comes back in it is found as in any other
+(`vdnnsim.planning.offload`).
 """
 
 from bisect import bisect_left
