@@ -57,7 +57,6 @@ class Segments(Protocol):
         borders: where segments start; no block crosses one.
         reserved_bytes: memory of the GPU in all segments.
         most_reserved_bytes: the maximum of it up to now.
-        left_bytes: that may still be taken.
         changes: how often memory was taken or given back.
     """
 
@@ -67,7 +66,8 @@ class Segments(Protocol):
     changes: int
 
     @property
-    def left_bytes(self) -> int: ...
+    def left_bytes(self) -> int:
+        """Return how much may still be taken from the GPU."""
 
     def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
         """Return bytes and start of the free block that a request takes, if there is one."""

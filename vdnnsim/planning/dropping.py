@@ -1,12 +1,15 @@
 """Which buffers to drop and compute again, so that the iteration with what still leaves and comes back is shortest.
 
-Each set of dropped buffers makes an order of kernels, and the fluid optimum of that says what it is worth. Sets are
-tried in rounds. First those that the linear program of the bound computes again, rounded; of buffers that are alike,
-as the same map of every block is, as many as there, but evenly spread over forward, for in a row they would be restored
-at once; and those that cost least time for their bytes, in growing number. Then, from the best of these, or while none
-fits from the one that lacks least, the shares that are dropped of buffers that are alike are raised and lowered one
-after the other, evenly spread, as long as that helps. Then of those made one after the other one in so many is kept and
-the rest dropped; at last ranges of buffers are dropped or kept instead, large ranges first, as long as there is time.
+Each set of dropped buffers makes an order of kernels, and the fluid optimum of that says what it is worth; where they
+have addresses, the plan that is made of it at once, if it finds room. Sets are tried in rounds. First what users of
+PyTorch checkpoint: all but the last of equal segments, of which what passes from one to the next stays; what is freed
+segment by segment leaves few gaps. Then those that the linear program of the bound computes again, rounded; of buffers
+that are alike, as the same map of every block is, as many as there, but evenly spread over forward, for in a row they
+would be restored at once; and those that cost least time for their bytes, in growing number. Then, from the best of
+these, or while none fits from the one that lacks least, the shares that are dropped of buffers that are alike are
+raised and lowered one after the other, evenly spread, as long as that helps. Then of those made one after the other one
+in so many is kept and the rest dropped; at last ranges of buffers are dropped or kept instead, large ranges first, as
+long as there is time.
 """
 
 from collections import defaultdict

@@ -21,7 +21,7 @@ from vdnnsim.planning.offload import WHOLE, Copies
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.reasons import floor_bytes, kept_on_host, levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
-from vdnnsim.planning.recomputation_bound import Relaxed, recomputation_bound
+from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.states import amounts, states_bound
 from vdnnsim.planning.steps import kernels_of, steps_of
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
@@ -145,34 +145,25 @@ class Planner:
 
     def _recomputing(self, ways: Collection["_Way"], best: Best, deadline: Deadline) -> bool:
         """Find faster plans that compute something again; return whether the search came to its end before its time."""
-        reserve_s = RESERVE * self.time_limit_s
-        fitting_s = min(reserve_s, self.time_limit_s - deadline.remaining_s) if best.found else reserve_s
+        took_s = self.time_limit_s - deadline.remaining_s if best.found else inf
         searches = [self._search(way, best, deadline.part(SHARE)) for way in ways]
         for search in searches:
             search.begin_with_segments()
         relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), deadline.part(SHARE))
         best.bound_s = max(best.bound_s, relaxed.seconds)
-        if self._has_addresses and best.found:
-            # The plans of the orders that are found are made on the way.
-            fitting_s = 0.0
+        # Where buffers have addresses, plans of the orders that are found are made on the way.
+        fitting_s = 0.0 if self._has_addresses and best.found else min(took_s, RESERVE * self.time_limit_s)
         for number, (way, search) in enumerate(zip(ways, searches, strict=True)):
-            until = deadline.part(1 / (len(searches) - number))
+            until, fitting = deadline.part(1 / (len(searches) - number)), self._fitting(way.on_host, best)
             search.goal_s, search.deadline = best.bound_s, until.earlier(fitting_s)
-            orders = search.orders(relaxed.again) or search.displaced
-            self._planned([*orders, *([way.order] if way.order else [])], way, until, fitting_s, best)
+            orders = [*(search.orders(relaxed.again) or search.displaced), *([way.order] if way.order else [])]
+            # Those that promise most first; once no time is left, of what has no plan yet of one alone.
+            for at, order in enumerate(sorted(orders, key=lambda each: each.optimum.seconds + each.states_s)):
+                is_late = (at > 0 or not fitting_s) and until.remaining_s <= fitting_s
+                seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s
+                if best.found is None or (seconds < best.found.seconds * (1 - NEAR) and not is_late):
+                    fitting.search(order, until)
         return search.is_complete
-
-    def _planned(
-        self, orders: Sequence[Order], way: "_Way", deadline: Deadline, fitting_s: float, best: Best
-    ) -> None:
-        """Make plans of orders, those that promise most first; once less than some seconds are left, of one alone."""
-        fitting = self._fitting(way.on_host, best)
-        for number, order in enumerate(sorted(orders, key=lambda each: each.optimum.seconds + each.states_s)):
-            is_late = (number > 0 or not fitting_s) and deadline.remaining_s <= fitting_s
-            seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s
-            is_faster = best.found is None or seconds < best.found.seconds * (1 - NEAR)
-            if is_faster and not (best.found and is_late):
-                fitting.search(order, deadline)
 
     def _fitting(self, on_host: frozenset[int], best: Best) -> Fitting:
         return Fitting(
@@ -252,6 +243,7 @@ class Planner:
 
     @property
     def _has_addresses(self) -> bool:
+        """Whether what fits by its bytes may find no room."""
         return self.limits.model not in MODELS_WITH_EXTENTS
 
     @property

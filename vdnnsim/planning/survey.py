@@ -119,7 +119,8 @@ class Survey:
         touched = [(max(first, begin), min(last, end)) for begin, end in self._touched[buffer]]
         rows = [(begin, end) for begin, end in touched if begin <= end]
         self._held += ((begin, end + 1, size) for begin, end in rows)
-        ends = [*([(-1, -1)] if first < 0 else []), *rows, *([(last, last)] if last == self._count and found.given else [])]
+        given, kept = first < 0, last == self._count and found.given
+        ends = [*([(-1, -1)] if given else []), *rows, *([(last, last)] if kept else [])]
         for (_, before), (after, _) in pairwise(ends):
             # What is written anew after a wait, as a weight gradient that has memory throughout, holds nothing in it.
             if after - before > 1 and (after == self._count or (buffer, after) in self._read):
