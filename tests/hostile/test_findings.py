@@ -1,11 +1,15 @@
 """What attacks found, as fixed cases."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.recorded_traces import new_trace
+from tests.toy import ROOT
 from tests.unit.test_cli import vdnnsim
 from vdnnsim.experiment import run_scenario
 from vdnnsim.hardware.profile import load_profile, shipped_profiles
@@ -69,3 +73,10 @@ def test_where_vdnnsim_is_installed_stands_in_no_result(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     assert load_profile(tmp_path / "own.yaml").sources[0][0] == str(tmp_path / "own.yaml")
+
+
+def test_a_file_that_is_called_as_a_library_is_no_library(tmp_path: Path) -> None:
+    """The working directory comes last; a user's policies lie there."""
+    (tmp_path / "click.py").write_text("raise RuntimeError")
+    words = (sys.executable, "-m", "vdnnsim", "--help")
+    subprocess.run(words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
