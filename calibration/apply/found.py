@@ -8,9 +8,8 @@ from torch import nn
 
 from vdnnsim.element_type import Precision
 from vdnnsim.errors import CaptureError
-
-_GRANULE_BYTES = 512
-"""To multiples of it PyTorch rounds what it allocates."""
+from vdnnsim.memory.requests import round_up
+from vdnnsim.memory.settings import GRANULE_BYTES
 
 
 def refuse_compiled(model: nn.Module) -> None:
@@ -61,7 +60,7 @@ def beside_bytes(known: list[Any]) -> int:
     # They are planned, and made again when they are wanted.
     torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - there is no public way
     storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}  # noqa: SLF001
-    rounded = (-(-nbytes // _GRANULE_BYTES) * _GRANULE_BYTES for nbytes in storages.values())
+    rounded = (round_up(nbytes, GRANULE_BYTES) for nbytes in storages.values())
     return max(0, torch.cuda.memory_allocated(tensors[0].device) - sum(rounded))
 
 

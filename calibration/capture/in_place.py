@@ -69,11 +69,7 @@ def _is_in_python() -> bool:
 
 
 def write_in_place(records: Sequence["Record"], storages: StorageTable) -> dict[int, int]:
-    """Let operations that overwrite their first tensor do so where nobody holds it after them.
-
-    Args:
-        records: of all operations, in order; they are changed.
-        storages: of all of them; those that are not needed any more are dropped.
+    """Let operations that overwrite their first tensor do so where nobody holds it after them; records are changed.
 
     Returns:
         The new number of each storage by its old one.

@@ -12,6 +12,7 @@ import platform
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -19,10 +20,13 @@ from typing import Final
 
 import msgspec
 
-from calibration.capture.pretended import variables_of
 from calibration.capture.request import LIBRARIES, Request
+from calibration.pretend.build import build_runtime, find_torch
+from calibration.pretend.card import card_of
+from calibration.pretend.environment import environment, with_enough_memory
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, OutputError
+from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.messages import one_line
 from vdnnsim.replace import replace_file
 
@@ -56,15 +60,14 @@ class Answer(msgspec.Struct, frozen=True):
 def captured(request: Request, cache: Path | None = None) -> tuple[CapturedStep, Path | None]:
     """Return what is asked for, captured now, or before from the same words, files and versions.
 
-    Args:
-        request: what is asked for.
-        cache: folder of what was captured, by default `vdnnsim/capture` in the user's cache.
+    The cache is a folder, by default `vdnnsim/capture` in the user's.
 
     Returns:
         the step, and the file of the cache if it was there before.
 
     Raises:
         CaptureError: it cannot be captured, or the process that captures it ended.
+        ProfileError, DeviceError: no card can be made of the profile that is pretended, or none be pretended here.
     """
     request.check()
     kept = (cache or _user_cache()) / f"{_digest(request)}.json"
@@ -97,7 +100,7 @@ def _answer_of_child(request: Request) -> Answer:
         done = subprocess.run(  # noqa: S603 - this interpreter; the user's code is what is asked for
             [sys.executable, "-P", "-c", _START, str(_ROOT), str(told.fileno())],
             input=msgspec.json.encode(request),
-            env=variables_of(request.pretended) if request.pretended else None,
+            env=_variables_of(request.pretended) if request.pretended else None,
             # A user's prints are talk.
             stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
             stderr=log,
@@ -184,3 +187,11 @@ def _digest(request: Request) -> str:
 
 def _user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vdnnsim" / "capture"
+
+
+def _variables_of(hardware: str) -> Mapping[str, str]:
+    """Return the environment of a process whose PyTorch finds the card of a profile."""
+    card = card_of(read_profile(find_profile(hardware, Path())))
+    told = environment(card, build_runtime(find_torch()), inherited=os.environ)
+    # What is captured does not hang on whether it fits.
+    return with_enough_memory({**os.environ, **told})

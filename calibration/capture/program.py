@@ -93,10 +93,7 @@ class Iteration:
     device_type: str
 
     def run(self, enter: Callable[[Phase], object]) -> Any:  # noqa: ANN401 - whatever the model returns
-        """Run the iteration.
-
-        Args:
-            enter: is told each phase when it begins.
+        """Run the iteration; `enter` is told each phase when it begins.
 
         Returns:
             What a script still holds at the end: the loss, or in inference what the model returns.
@@ -147,11 +144,7 @@ class Iteration:
 def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bool) -> Iteration:
     """Return an iteration of a program.
 
-    Args:
-        program: which one.
-        model: that of the program, as it was made.
-        device_type: of its tensors, as autocast calls it.
-        foreach: whether optimizers work on lists of tensors, as PyTorch's do by default on CUDA.
+    Optimizers work on lists of tensors with `foreach`, as PyTorch's do by default on CUDA.
 
     Raises:
         CaptureError: the optimizer is unknown, or there is no parameter to train.

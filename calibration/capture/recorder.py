@@ -22,8 +22,7 @@ from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backwa
 from calibration.capture.schemas import is_random, name_of, only_writes, operands_of, tensors_in
 from calibration.capture.storages import Operand, StorageTable, element_type_of
 from calibration.capture.tape import Call, TapeRecorder
-from calibration.capture.traffic import traffic_of
-from calibration.capture.work import Effort, effort_of
+from calibration.capture.work import Effort, effort_of, traffic_of
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind
 from vdnnsim.errors import CaptureError
@@ -72,14 +71,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         *,
         gives_away: bool = False,
     ) -> None:
-        """Record what runs of a model.
-
-        Args:
-            modules: of the model.
-            storages: what is there when the iteration begins; what it makes is added.
-            host: identities of storages in host memory, as an optimizer's counts of steps on CUDA.
-            gives_away: as of `TapeRecorder`.
-        """
+        """Record what runs of a model, on what is there and host storages; `gives_away` is as of `TapeRecorder`."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.records: list[Record] = []
         self.tape = TapeRecorder(gives_away)

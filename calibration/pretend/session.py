@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import msgspec
 
-from calibration.pretend.rates import OperatorRates
+from calibration.pretend.card import OperatorRates
 from vdnnsim.errors import InputError
 
 _GRACE_S = 30.0

@@ -3,14 +3,14 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from vdnnsim.analysis.columns import Row
+from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.claims.claim import ClaimsFile, Verdict
 from vdnnsim.claims.row import ClaimCount, ClaimRow
 from vdnnsim.report import markdown
@@ -44,13 +44,19 @@ class SimulatedFigure:
 
     Attributes:
         stem: the name of its files without their ending: `figure01`.
-        header, rows: its CSV; numbers are SI, and a column says its unit.
+        columns: those of its CSV; numbers are SI, and the name of a column says its unit.
+        facts: what the page says of its numbers, by the name that the template has for it.
     """
 
     stem: str
-    header: tuple[str, ...]
-    rows: tuple[Row, ...]
+    columns: Mapping[str, Sequence[Value]]
     chart: Chart
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Its numbers, row by row."""
+        return tuple(zip(*self.columns.values(), strict=True))
 
 
 def figure_files(figures: Iterable[SimulatedFigure]) -> dict[str, bytes]:
@@ -60,19 +66,13 @@ def figure_files(figures: Iterable[SimulatedFigure]) -> dict[str, bytes]:
 
     files: dict[str, bytes] = {}
     for figure in figures:
-        files[f"{figure.stem}.csv"] = csv_text(figure.header, figure.rows).encode()
+        files[f"{figure.stem}.csv"] = csv_text(tuple(figure.columns), figure.rows).encode()
         files[f"{figure.stem}.png"] = draw_bars(figure.chart)
     return files
 
 
 def manifest(file: ClaimsFile, profiles: Iterable[Path], **chance: int) -> str:
-    """Return the command, the versions, the files that were read and, where something was drawn, seed and draws.
-
-    Args:
-        file: the claims.
-        profiles: the files of the machines; what their parameters were fitted to lies beside them.
-        chance: seed and draws.
-    """
+    """Return the command, the versions, the files that were read and, where something was drawn, seed and draws."""
     inputs = [each for path in profiles for each in (path, path.with_suffix(".fit.csv")) if each.exists()]
     content = {
         "paper": file.title,
@@ -113,8 +113,13 @@ def _templates() -> Environment:
     made = Environment(  # noqa: S701  # Markdown, which `markdown.escape` escapes
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {"percent": percent, "escape": markdown.escape, "table": _table}
+    made.filters |= {"percent": percent, "number": _number, "escape": markdown.escape, "table": _table}
     return made
+
+
+def _number(value: float | None, form: str) -> str:
+    """Return a number in one of Python's formats; nothing of none."""
+    return "" if value is None else format(value, form)
 
 
 def _table(rows: Iterable[Sequence[str]], *header: str, left: int | None = None) -> str:

@@ -4,50 +4,23 @@ The oracular baseline is base(p) on a GPU without a capacity; speed and memory a
 """
 
 from enum import Enum
-from typing import Protocol
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.engine.host import Execution
-from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.messages import listed
-from vdnnsim.plans.operations import Aggregation
-from vdnnsim.plans.placement import Pool
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.report.caveats import by_peaks
 from vdnnsim.report.scale import percent, rate_text
+from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import format_bytes, format_seconds
 
 _LONGEST_NAME = 40
 
 
-class Question(Protocol):
-    """What a scenario asks, and what its result still knows of that."""
-
-    @property
-    def workload(self) -> Workload:
-        """What is trained."""
-
-    @property
-    def server(self) -> Server:
-        """Where."""
-
-    @property
-    def memory_model(self) -> MemoryChoice:
-        """How memory is placed."""
-
-    @property
-    def gpus(self) -> int:
-        """How many GPUs train together."""
-
-    @property
-    def gradients(self) -> Aggregation | None:
-        """How they add up their gradients."""
-
-    @property
-    def execution(self) -> Execution:
-        """How the framework runs it."""
+Question = Scenario | ScenarioResult
+"""What is asked, and a result, which still knows it."""
 
 
 def workload_text(asked: Question) -> str:

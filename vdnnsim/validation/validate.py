@@ -75,12 +75,7 @@ def validation_rows(
 
 
 def differences(server: Server, now: Provenance) -> tuple[str, ...]:
-    """Return a line for each thing in which a device differs: what the profile says of its machine, and what is here.
-
-    Args:
-        server: the machine as its profile describes it.
-        now: what the device and its software say of themselves, as (name, text).
-    """
+    """Return a line for each thing in which a device and its software differ from the machine of a profile."""
     if server.kernels is None:
         return (f"{server.name}: no kernel of this machine was measured, all of its times are predicted",)
     measured, found = ({name: text for name, text in each if name not in _PASSING} for each in (server.provenance, now))

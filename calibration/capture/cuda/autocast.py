@@ -28,11 +28,7 @@ Cast = Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def operators_of(text: str, kind: str) -> tuple[str, ...]:
-    """Return what a list of PyTorch's header names, as `softmax.int`.
-
-    Args:
-        text: of the header.
-        kind: the list, `FP32`.
+    """Return what the list of a kind, as `FP32`, in the text of PyTorch's header names, as `softmax.int`.
 
     Raises:
         ValueError: there is no such list.

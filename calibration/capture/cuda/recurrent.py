@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from calibration.capture.cuda.rules import Composites, Gpu, Kernels, Tensor
+from vdnnsim.memory.requests import round_up
 
 aten = torch.ops.aten
 
@@ -40,14 +41,10 @@ def reserve_bytes(
         has_dropout: whether there is dropout between the layers, of which a mask is kept.
     """
     counts = [count * values for count in _KEPT[mode]] + ([values, projected] if projected else [])
-    kept = sum(_aligned(count * layers * element_bytes) for count in counts)
-    between = _aligned((layers - 1) * values * element_bytes)
-    masks = (layers - 1) * directions * _aligned(-(-(projected or values) // 8)) if has_dropout else 0
+    kept = sum(round_up(count * layers * element_bytes, _ALIGNMENT) for count in counts)
+    between = round_up((layers - 1) * values * element_bytes, _ALIGNMENT)
+    masks = (layers - 1) * directions * round_up(-(-(projected or values) // 8), _ALIGNMENT) if has_dropout else 0
     return _HEADER_BYTES + kept + between + masks
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def _stack(name: str, *, packed: bool) -> Callable[..., Any]:

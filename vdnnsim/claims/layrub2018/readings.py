@@ -1,8 +1,8 @@
 """What other readings of Jin et al. (2018) would give: for each open question the number taken and its alternatives."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
-from typing import Final
+from typing import Final, NamedTuple
 
 from vdnnsim.claims.layrub2018.metrics import (
     map_reduction,
@@ -22,7 +22,6 @@ from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES
 from vdnnsim.units import MIB
 
 _STREAMS: Final = 3
-COLUMNS: Final = ("id", "question", "paper", "taken", "alternative")
 WELL_KNOWN: Final = (
     ("lenet", 64),
     ("cifar10_quick", 100),
@@ -38,14 +37,11 @@ WELL_KNOWN: Final = (
 """The networks that 5.1 names, in the place of those of Fig. 11, with their batch sizes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """What another reading of a claim gives, beside what is taken.
+class Alternative(NamedTuple):
+    """What another reading of a claim gives, beside what is taken: a row of `readings.csv`.
 
     Attributes:
-        id: the claim.
         question: what is read otherwise.
-        paper, taken, alternative: the numbers as text.
     """
 
     id: str
@@ -53,11 +49,6 @@ class Alternative:
     paper: str
     taken: str
     alternative: str
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Its row of readings.csv."""
-        return self.id, self.question, self.paper, self.taken, self.alternative
 
 
 def compare_readings(runs: LayrubRuns) -> tuple[Alternative, ...]:

@@ -1,13 +1,11 @@
 """Tables 1 and 5 to 8 of Jin et al. (2018), what they state beside what the replay shows."""
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
-from vdnnsim.analysis.columns import Row
 from vdnnsim.claims.layrub2018.metrics import epoch_change, two_nodes_speedup, weight_bytes
-from vdnnsim.claims.layrub2018.pace import ITERATIONS, PASSES, TABLE_5, at_paper_pace, one_node_iteration_s
+from vdnnsim.claims.layrub2018.pace import ITERATIONS, PASSES, TABLE_5, at_paper_pace
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
-from vdnnsim.report import markdown
 from vdnnsim.units import GIB, MIB
 
 HYBRID: Final = "layrub_hybrid"
@@ -56,126 +54,97 @@ TABLE_8: Final[Mapping[tuple[str, int], float]] = {
 }
 """Speedup of two nodes."""
 
-HEADERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "table1": ("network", "batch_size", "paper_weights_mb", "weights_mib", "paper_intermediate_gb", "blobs_gib"),
-    "table5": (
-        "network",
-        "batch_size",
-        "system",
-        "paper_base_s",
-        "paper_s",
-        "paper_overhead",
-        "base_s",
-        "s",
-        "overhead",
-        "own_base_s",
-        "own_s",
-        "own_overhead",
-    ),
-    "table6": (
-        "hardware",
-        "network",
-        "system",
-        "paper_mib",
-        "mib",
-        "error",
-        "paper_fits",
-        "fits",
-        "capacity_mib",
-        "share_of_capacity",
-    ),
-    "table7": (
-        "network",
-        "batch_size",
-        "paper_largest",
-        "largest",
-        "paper_epoch_change",
-        "epoch_change",
-    ),
-    "table8": ("network", "batch_size", "paper_speedup", "speedup_at_paper_pace", "speedup_at_own_pace", "exchange_s"),
-}
-"""Columns of the CSV of each table; times in seconds, of 20 iterations in Table 5.
-
-There the replay is at the paper's pace and, as `own`, at that of the kernels.
-"""
+Record = Mapping[str, Any]
+"""A row of a table by the columns of its CSV; None where a cell is empty."""
 
 
-def table_1(runs: LayrubRuns) -> list[Row]:
-    """Return sizes, the paper's and the replay's."""
-    rows: list[Row] = []
+def table_1(runs: LayrubRuns) -> Iterator[Record]:
+    """Yield sizes, the paper's and the replay's."""
     for (network, batch_size), (weights_mb, intermediate_gb) in TABLE_1.items():
         case = LayrubCase("k40m", network, batch_size)
-        weights_mib, blobs_gib = weight_bytes(runs, case) / MIB, runs.blob_bytes(case) / GIB
-        rows.append((network, batch_size, weights_mb, weights_mib, intermediate_gb, blobs_gib))
-    return rows
+        yield {
+            "network": network,
+            "batch_size": batch_size,
+            "paper_weights_mb": weights_mb,
+            "weights_mib": weight_bytes(runs, case) / MIB,
+            "paper_intermediate_gb": intermediate_gb,
+            "blobs_gib": runs.blob_bytes(case) / GIB,
+        }
 
 
-def table_5(runs: LayrubRuns) -> list[Row]:
-    """Return times of 20 iterations, base and policy, of MXNet with memonger and of Caffe with Layrub."""
-    rows: list[Row] = []
+def table_5(runs: LayrubRuns) -> Iterator[Record]:
+    """Yield times of 20 iterations, base and policy, of MXNet with memonger and of Caffe with Layrub.
+
+    The replay is at the paper's pace and, as `own`, at that of the kernels.
+    """
     for (network, batch_size), seconds in TABLE_5.items():
         case = LayrubCase("k40m", network, batch_size)
-        for policy, base, paper in (("memonger", "base(p)", seconds[:2]), (HYBRID, "caffe", seconds[2:])):
-            paper_base_s, paper_s = paper
+        for policy, base, (paper_base_s, paper_s) in (
+            ("memonger", "base(p)", seconds[:2]),
+            (HYBRID, "caffe", seconds[2:]),
+        ):
             if paper_base_s is None or paper_s is None:
                 continue
             passes = ITERATIONS * PASSES.get((network, base), 1)
-            stated = paper_base_s, paper_s, paper_s / paper_base_s - 1
-            replayed: list[float] = []
-            for each in (at_paper_pace(runs, case, base), case):
-                base_s, policy_s = (passes * runs.iteration_s(each, of) for of in (base, policy))
-                replayed += [base_s, policy_s, policy_s / base_s - 1]
-            rows.append((network, batch_size, SYSTEMS[policy], *stated, *replayed))
-    return rows
+            taken_s = {"paper_": (paper_base_s, paper_s)}
+            for of, each in (("", at_paper_pace(runs, case, base)), ("own_", case)):
+                taken_s[of] = passes * runs.iteration_s(each, base), passes * runs.iteration_s(each, policy)
+            yield {"network": network, "batch_size": batch_size, "system": SYSTEMS[policy]} | {
+                f"{of}{name}": value
+                for of, (base_s, policy_s) in taken_s.items()
+                for name, value in (("base_s", base_s), ("s", policy_s), ("overhead", policy_s / base_s - 1))
+            }
 
 
-def table_6(runs: LayrubRuns) -> list[Row]:
-    """Return runtime memory and whether it fits, of every cell."""
-    rows: list[Row] = []
+def table_6(runs: LayrubRuns) -> Iterator[Record]:
+    """Yield runtime memory and whether it fits, of every cell."""
     for network, figures in TABLE_6.items():
         cells = [(hardware, policy) for hardware in ("titan_z", "k40m") for policy in SYSTEMS]
         for (hardware, policy), figure in zip(cells, figures, strict=True):
             memory = runs.memory(LayrubCase(hardware, network, 32), policy)
             mib, capacity = memory.runtime / MIB, runs.machines[hardware].gpu.memory_bytes / MIB
-            rows.append(
-                (
-                    hardware,
-                    network,
-                    SYSTEMS[policy],
-                    "" if figure is None else figure,
-                    mib,
-                    "" if figure is None else mib / figure - 1,
-                    "no" if figure is None else "yes",
-                    "yes" if memory.fits else "no",
-                    capacity,
-                    (mib if figure is None else figure) / capacity,
-                )
-            )
-    return rows
+            yield {
+                "hardware": hardware,
+                "network": network,
+                "system": SYSTEMS[policy],
+                "paper_mib": figure,
+                "mib": mib,
+                "error": None if figure is None else mib / figure - 1,
+                "paper_fits": "no" if figure is None else "yes",
+                "fits": "yes" if memory.fits else "no",
+                "capacity_mib": capacity,
+                "share_of_capacity": (figure or mib) / capacity,
+            }
 
 
-def table_7(runs: LayrubRuns) -> list[Row]:
-    """Return the largest batches, and what the paper's change in the time of an epoch."""
-    rows: list[Row] = []
+def table_7(runs: LayrubRuns) -> Iterator[Record]:
+    """Yield the largest batches, and what the paper's change in the time of an epoch."""
     for (network, batch_size), (largest, change) in TABLE_7.items():
-        found = runs.largest(LayrubCase("k40m", network, batch_size), HYBRID).batch_size
-        simulated = epoch_change(runs, LayrubCase("k40m", network, largest), batch_size, HYBRID)
-        rows.append((network, batch_size, largest, found, change, simulated))
-    return rows
+        yield {
+            "network": network,
+            "batch_size": batch_size,
+            "paper_largest": largest,
+            "largest": runs.largest(LayrubCase("k40m", network, batch_size), HYBRID).batch_size,
+            "paper_epoch_change": change,
+            "epoch_change": epoch_change(runs, LayrubCase("k40m", network, largest), batch_size, HYBRID),
+        }
 
 
-def table_8(runs: LayrubRuns) -> list[Row]:
-    """Return the speedups of two nodes, and how long the exchange of one iteration takes alone."""
-    rows: list[Row] = []
+def table_8(runs: LayrubRuns) -> Iterator[Record]:
+    """Yield the speedups of two nodes, and how long the exchange of one iteration takes alone."""
     for (network, batch_size), speedup in TABLE_8.items():
         case = LayrubCase("k40m_x2_ethernet", network, batch_size)
-        paces = [two_nodes_speedup(runs, case, HYBRID, paper_pace=pace) for pace in (True, False)]
-        exchange_s = 4 * runs.simulator(case).workload.graph.parameters / NETWORK_BYTES_PER_S
-        rows.append((network, batch_size, speedup, *paces, exchange_s))
-    return rows
+        yield {
+            "network": network,
+            "batch_size": batch_size,
+            "paper_speedup": speedup,
+            "speedup_at_paper_pace": two_nodes_speedup(runs, case, HYBRID, paper_pace=True),
+            "speedup_at_own_pace": two_nodes_speedup(runs, case, HYBRID, paper_pace=False),
+            "exchange_s": 4 * runs.simulator(case).workload.graph.parameters / NETWORK_BYTES_PER_S,
+        }
 
 
-TABLES: Final[Mapping[str, Callable[[LayrubRuns], list[Row]]]] = {
+TABLES: Final[Mapping[str, Callable[[LayrubRuns], Iterator[Record]]]] = {
     "table1": table_1,
     "table5": table_5,
     "table6": table_6,
@@ -183,54 +152,3 @@ TABLES: Final[Mapping[str, Callable[[LayrubRuns], list[Row]]]] = {
     "table8": table_8,
 }
 """By the name of its file."""
-
-
-def _shown_1(row: Row) -> tuple[str, ...]:
-    return f"{row[0]} ({row[1]})", f"{row[2]} MB", f"{row[3]:.1f} MiB", f"{row[4]} GB", f"{row[5]:.2f} GiB"
-
-
-def _shown_5(row: Row) -> tuple[str, ...]:
-    numbers = [float(cell) for cell in row[3:]]
-    base_s, s, paper, pace_base_s, pace_s, replay, own_base_s, _, own = numbers
-    overheads = (f"{each:.1%}" for each in (paper, replay, own))
-    return (
-        *(f"{row[0]} ({row[1]})", str(row[2]), *overheads),
-        *(f"{each:.2f} s" for each in (base_s, own_base_s, s - base_s, pace_s - pace_base_s)),
-    )
-
-
-def _shown_6(row: Row) -> tuple[str, ...]:
-    """Paper, replay, error; and how near the paper's figure is to the capacity."""
-    hardware, network, system, figure, mib, error, paper_fits, fits, _, share = row
-    stated = "out of memory" if figure == "" else f"{figure} ({share:.0%} of the GPU)"
-    shown = f"{mib:.0f}{'' if fits == 'yes' else ', does not fit'}"
-    verdict = "" if figure == "" else f"{error:+.1%}"
-    if paper_fits != fits:
-        differs = markdown.bold("fits only here" if fits == "yes" else "fits only there")
-        verdict = markdown.Ready(f"{verdict} {differs}".strip())
-    return str(hardware), str(network), str(system), stated, shown, verdict
-
-
-def _shown_7(row: Row) -> tuple[str, ...]:
-    return f"{row[0]} ({row[1]})", str(row[2]), str(row[3]), f"{row[4]:+.1%}", f"{row[5]:+.1%}"
-
-
-def _shown_8(row: Row) -> tuple[str, ...]:
-    network, batch_size, *speedups, exchange_s = row
-    iteration_s = one_node_iteration_s(LayrubCase("k40m", str(network), int(batch_size)))
-    return (
-        f"{network} ({batch_size})",
-        *(f"{each:.2f}" for each in speedups),
-        f"{iteration_s:.2f} s",
-        f"{exchange_s:.2f} s",
-    )
-
-
-SHOWN: Final[Mapping[str, Callable[[Row], tuple[str, ...]]]] = {
-    "table1": _shown_1,
-    "table5": _shown_5,
-    "table6": _shown_6,
-    "table7": _shown_7,
-    "table8": _shown_8,
-}
-"""Makes a row of a table cells for people."""

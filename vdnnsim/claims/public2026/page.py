@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from vdnnsim.claims.public2026.measurements import ONE_PEAK_IN, ONE_TIME_IN, SERIES
-from vdnnsim.claims.public2026.pictures import kind_of
 from vdnnsim.claims.public2026.scoreboard import (
     AnyHeld,
     BatchRow,
@@ -25,13 +24,7 @@ _NONE = "-"
 
 
 def readme(rows: Sequence[ClaimRow], board: Scoreboard, pictures: Sequence[Picture]) -> bytes:
-    """Return the page in Markdown.
-
-    Args:
-        rows: the checked aims.
-        board: all rows.
-        pictures: what is shown.
-    """
+    """Return the page in Markdown, of the checked aims and of all rows."""
     everything: tuple[AnyHeld, ...] = (*board.step_times, *board.operator_times, *board.peaks)
     left_out: dict[str, dict[str, None]] = {}
     for each in everything:
@@ -80,7 +73,7 @@ def _operators(rows: Sequence[OperatorRow]) -> list[tuple[str, ...]]:
     return [
         (
             each.row.hardware,
-            kind_of(each.row),
+            each.row.operators,
             *(("-", "-") if each.simulated is None else (format_seconds(each.simulated), f"{100 * each.error:+.0f} %")),
             format_seconds(each.row.seconds),
             "fitted on it" if each.fitted else "",

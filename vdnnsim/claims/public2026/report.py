@@ -4,44 +4,40 @@ Files: README.md, claims.csv, step_times.csv, operator_times.csv, largest_batche
 run.json. Equal input gives equal bytes.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
-from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.claims.claim import ClaimsFile
 from vdnnsim.claims.public2026.page import readme
-from vdnnsim.claims.public2026.pictures import draw_pictures, kind_of
-from vdnnsim.claims.public2026.scoreboard import AnyHeld, BatchRow, MemoryRow, OperatorRow, Scoreboard, TimeRow
+from vdnnsim.claims.public2026.pictures import draw_pictures
+from vdnnsim.claims.public2026.scoreboard import Scoreboard
 from vdnnsim.claims.report import manifest
 from vdnnsim.claims.row import COLUMNS, ClaimRow, cells
-from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.csv_file import attributes_csv, csv_text
 
-_TIMES = (
-    "series",
-    "hardware",
-    "network",
-    "batch_size",
-    "mode",
-    "precision",
-    "measured_s",
-    "simulated_s",
-    "error_ratio",
-    "fitted",
-    "left_out",
-)
-_OPERATORS = ("series", "hardware", "operators", "measured_s", "simulated_s", "error_ratio", "fitted", "left_out")
-_BATCHES = ("series", "hardware", "network", "measured_batch_size", "next_batch_size", "simulated", "left_out")
-_MEMORY = (
-    "network",
-    "batch_size",
-    "measured_bytes",
-    "simulated_bytes",
-    "error_ratio",
-    "faketensor_bytes",
-    "faketensor_error_ratio",
-    "fitted",
-    "left_out",
-)
+_PLACE: Final = {"series": "row.series", "hardware": "row.hardware"}
+_NETWORK: Final = {"network": "row.setup.network"}
+_BATCH: Final = {"batch_size": "row.batch_size"}
+_FOUND_S: Final = {"measured_s": "row.seconds", "simulated_s": "simulated", "error_ratio": "error_ratio"}
+_STANDING: Final = {"fitted": "fitted", "left_out": "left_out"}
+_TIMES: Final = {
+    **(_PLACE | _NETWORK | _BATCH | {"mode": "row.setup.mode.value", "precision": "row.setup.precision.value"}),
+    **(_FOUND_S | _STANDING),
+}
+_OPERATORS: Final = {**_PLACE, "operators": "row.operators", **_FOUND_S, **_STANDING}
+_BATCHES: Final = {
+    **(_PLACE | _NETWORK | {"measured_batch_size": "row.batch_size", "next_batch_size": "row.next_batch"}),
+    "simulated": "simulated",
+    "left_out": "left_out",
+}
+_MEMORY: Final = {
+    **(_NETWORK | _BATCH | {"measured_bytes": "row.nbytes", "simulated_bytes": "simulated"}),
+    "error_ratio": "error_ratio",
+    "faketensor_bytes": "row.faketensor_bytes",
+    **({"faketensor_error_ratio": "row.faketensor_error"} | _STANDING),
+}
+"""Columns of the tables, and what of a row they show."""
 
 
 def paper_report(
@@ -56,80 +52,11 @@ def paper_report(
     pictures = draw_pictures(board)
     texts = {
         "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
-        "step_times.csv": csv_text(_TIMES, _times(board.step_times)),
-        "operator_times.csv": csv_text(_OPERATORS, _operators(board.operator_times)),
-        "largest_batches.csv": csv_text(_BATCHES, _batches(board.largest_batches)),
-        "peak_memory.csv": csv_text(_MEMORY, _peaks(board.peaks)),
+        "step_times.csv": attributes_csv(_TIMES, board.step_times),
+        "operator_times.csv": attributes_csv(_OPERATORS, board.operator_times),
+        "largest_batches.csv": attributes_csv(_BATCHES, board.largest_batches),
+        "peak_memory.csv": attributes_csv(_MEMORY, board.peaks),
         "run.json": manifest(file, profiles),
     }
     files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
     return files | {"README.md": readme(rows, board, pictures)}
-
-
-def _times(rows: Iterable[TimeRow]) -> list[Row]:
-    return [
-        (
-            each.row.series,
-            each.row.hardware,
-            each.row.setup.network,
-            each.row.batch_size,
-            each.row.setup.mode.value,
-            each.row.setup.precision.value,
-            each.row.seconds,
-            *_simulated(each),
-            each.fitted,
-            each.left_out,
-        )
-        for each in rows
-    ]
-
-
-def _operators(rows: Iterable[OperatorRow]) -> list[Row]:
-    return [
-        (
-            each.row.series,
-            each.row.hardware,
-            kind_of(each.row),
-            each.row.seconds,
-            *_simulated(each),
-            each.fitted,
-            each.left_out,
-        )
-        for each in rows
-    ]
-
-
-def _simulated(held: AnyHeld) -> tuple[Value, Value]:
-    """Return what the replay says and how far off it is; nothing where a row is left out."""
-    return ("", "") if held.simulated is None else (held.simulated, held.error)
-
-
-def _batches(rows: Iterable[BatchRow]) -> list[Row]:
-    return [
-        (
-            each.row.series,
-            each.row.hardware,
-            each.row.setup.network,
-            each.row.batch_size,
-            each.row.next_batch or "",
-            "" if each.simulated is None else str(each.simulated),
-            each.left_out,
-        )
-        for each in rows
-    ]
-
-
-def _peaks(rows: Iterable[MemoryRow]) -> list[Row]:
-    return [
-        (
-            each.row.setup.network,
-            each.row.batch_size,
-            each.row.nbytes,
-            *_simulated(each),
-            each.row.faketensor_bytes,
-            each.row.faketensor_bytes / each.row.nbytes - 1,
-            each.fitted,
-            each.left_out,
-        )
-        for each in rows
-    ]

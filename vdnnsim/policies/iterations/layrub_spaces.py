@@ -17,11 +17,11 @@ from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.buffers import IterationBuffers
-from vdnnsim.plans.regions import Stay, share_regions
 from vdnnsim.plans.schedule import Run, backward_layers
 from vdnnsim.plans.schemes import ByLifetime, Draft
 from vdnnsim.plans.training_plan import Buffer, BufferKind
 from vdnnsim.policies.caffe import TEMPORARY_MAPS, hold_what_layers_keep
+from vdnnsim.policies.iterations.layrub_layout import Stay, share_regions
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,14 +35,7 @@ def result_table(result: ScenarioResult) -> Document:
 def page_text(
     result: ScenarioResult, pictures: Mapping[str, str], traces: Iterable[str], snapshots: Iterable[str] = ()
 ) -> str:
-    """Return the report as Markdown.
-
-    Args:
-        result: what came of the scenario.
-        pictures: file name and one-line description of each picture, in order.
-        traces: file names of the traces for Perfetto.
-        snapshots: file names of the memory snapshots.
-    """
+    """Return the report as Markdown: its pictures by file name with what each says, in their order."""
     notes = (f"{note}." for note in (*footnotes(result), *known(result)))
     return markdown.page(
         (

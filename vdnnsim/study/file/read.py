@@ -45,11 +45,7 @@ _MOST_COMPARISONS: Final = 50_000_000
 
 
 def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
-    """Read a study and the scenario and the profile that it names.
-
-    Args:
-        path: the study's file.
-        policy_types: the policies that it may name; all that `known_policies` finds if not given.
+    """Read a study, and the scenario and the profile that it names; its policies are those given, else all known.
 
     Raises:
         StudyError: the file cannot be read, or something in it is wrong.

@@ -34,11 +34,7 @@ _DEEPEST: Final = 50
 
 
 def read_condition(entry: Entry, keys: Mapping[str, Key]) -> Condition:
-    """Return the condition that stands in an entry.
-
-    Args:
-        entry: its text.
-        keys: those of the axes.
+    """Return the condition on the keys of axes that stands in an entry.
 
     Raises:
         StudyError: it is no condition, or compares what is no axis.

@@ -142,15 +142,7 @@ def look(trace: IterationTrace, span: Span) -> tuple[str, str, str]:
 def draw_bars(
     axes: Axes, bars: Iterable[tuple[float, str, Span | Stall]], window: Window, *, height: float, edge: float
 ) -> None:
-    """Draw what a window shows of spans and stalls, and scale the horizontal axis.
-
-    Args:
-        axes: those of the window.
-        bars: the row, the colour and the thing.
-        window: what the axes show.
-        height: of a bar, in rows.
-        edge: width of the white line around a bar.
-    """
+    """Draw what a window shows of things in rows, each of a colour, a white line around it, and scale the axis."""
     intervals: defaultdict[tuple[float, str], list[tuple[float, float]]] = defaultdict(list)
     for row, color, thing in bars:
         if window.shows(thing):

@@ -24,7 +24,7 @@ from vdnnsim.report.plots.iteration.spans import (
     waits_for_copies,
     write_on,
 )
-from vdnnsim.report.plots.style import STALL_COLORS, new_figure, write_legend
+from vdnnsim.report.plots.style import STALL_COLORS, new_figure, write, write_legend
 from vdnnsim.report.scale import percent
 from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_seconds
@@ -103,11 +103,4 @@ def _write_names(axes: Axes, trace: IterationTrace, window: Window) -> None:
         color = STALL_COLORS[stall.cause]
         written = write_on(axes, window, stall, _STALL_ROW, length, color, points=_POINTS)
         if not written and stall is longest:
-            axes.annotate(
-                length,
-                (sum(window.bar(stall)), _STALL_ROW),
-                xytext=(6, 0),
-                textcoords="offset points",
-                va="center",
-                fontweight="bold",
-            )
+            write(axes, length, (sum(window.bar(stall)), _STALL_ROW), (6, 0), va="center", fontweight="bold")

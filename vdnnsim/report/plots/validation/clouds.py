@@ -7,18 +7,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from vdnnsim.report.chart import Cloud, Clouds
-from vdnnsim.report.plots.style import INK, MUTED, house_style, new_figure, png
+from vdnnsim.report.plots.style import INK, MUTED, as_png, new_figure
 from vdnnsim.report.plots.validation.parity import COLORS, MARKERS, scale_durations
 
 _IN_A_ROW = 4
 _ROOM = 1.5
 """Between the shortest and longest duration and the ends of an axis."""
-
-
-def draw_clouds(slide: Clouds) -> bytes:
-    """Draw the slide as PNG, in the style of the house; equal data give equal bytes."""
-    with house_style():
-        return png(clouds_figure(slide))
 
 
 def clouds_figure(slide: Clouds) -> Figure:
@@ -43,6 +37,9 @@ def clouds_figure(slide: Clouds) -> Figure:
     ]
     figure.legend(handles=handles, loc="lower center", ncols=len(handles), frameon=False, bbox_to_anchor=(0.5, 0.0))
     return figure
+
+
+draw_clouds = as_png(clouds_figure)
 
 
 def _draw_cloud(axes: Axes, cloud: Cloud, ends: tuple[float, float]) -> None:

@@ -19,7 +19,7 @@ from vdnnsim.report.plots.iteration.spans import (
     magnified_window,
     write_on,
 )
-from vdnnsim.report.plots.style import INK, STALL_COLORS, house_style, name_band, new_figure, png, ruled, write_legend
+from vdnnsim.report.plots.style import INK, STALL_COLORS, as_png, name_band, new_figure, ruled, write_legend
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 from vdnnsim.trace import IterationTrace, Span, Stall
 
@@ -37,12 +37,6 @@ _BEGINNING = 0.01
 _MEASURED, _SIMULATED = "#56b4e9", INK
 
 
-def draw_timelines(title: str, subtitle: str, measured: IterationTrace, simulated: IterationTrace) -> bytes:
-    """Draw two traces of one plan as PNG, in the style of the house; equal traces give equal bytes."""
-    with house_style():
-        return png(timelines_figure(title, subtitle, measured, simulated))
-
-
 def timelines_figure(title: str, subtitle: str, measured: IterationTrace, simulated: IterationTrace) -> Figure:
     """Draw two traces of one plan."""
     traces = measured, simulated
@@ -56,6 +50,9 @@ def timelines_figure(title: str, subtitle: str, measured: IterationTrace, simula
     connect(figure, whole, part, window, iteration.times)
     write_legend(figure, color_patches(traces, (iteration,)))
     return figure
+
+
+draw_timelines = as_png(timelines_figure)
 
 
 def _shared_window(traces: tuple[IterationTrace, IterationTrace]) -> Window:
@@ -87,12 +84,6 @@ def _write_names(axes: Axes, traces: tuple[IterationTrace, IterationTrace], wind
         for span in filter(window.shows, trace.spans):
             color, _, name = look(trace, span)
             write_on(axes, window, span, _ROWS[span.stream][side], name, color, points=_POINTS)
-
-
-def draw_memories(title: str, subtitle: str, measured: IterationTrace, simulated: IterationTrace) -> bytes:
-    """Draw two traces of one plan as PNG, in the style of the house; equal traces give equal bytes."""
-    with house_style():
-        return png(memories_figure(title, subtitle, measured, simulated))
 
 
 def memories_figure(title: str, subtitle: str, measured: IterationTrace, simulated: IterationTrace) -> Figure:
@@ -130,6 +121,9 @@ def memories_figure(title: str, subtitle: str, measured: IterationTrace, simulat
     ruled(axes, "y")
     figure.legend(loc="lower center", ncols=2, frameon=False, bbox_to_anchor=(0.5, 0.01))
     return figure
+
+
+draw_memories = as_png(memories_figure)
 
 
 def _levels(trace: IterationTrace) -> list[int]:

@@ -9,17 +9,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from vdnnsim.report.chart import Parity
-from vdnnsim.report.plots.style import (
-    ALARM,
-    GRID,
-    INK,
-    MUTED,
-    house_style,
-    keep_left_spine_only,
-    new_figure,
-    png,
-    ruled,
-)
+from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED, as_png, keep_left_spine_only, new_figure, ruled
 from vdnnsim.units import format_seconds
 
 _BAND = "#dcebf5"
@@ -33,12 +23,6 @@ _WIDE = 80
 
 _LEAST_HALF_WIDTH = 1.6
 """The axis of errors reaches so many tolerances to either side at least."""
-
-
-def draw_parity(parity: Parity) -> bytes:
-    """Draw the slide as PNG, in the style of the house; equal data give equal bytes."""
-    with house_style():
-        return png(parity_figure(parity))
 
 
 def parity_figure(parity: Parity) -> Figure:
@@ -57,6 +41,9 @@ def parity_figure(parity: Parity) -> Figure:
     ]
     figure.legend(handles=handles, loc="lower center", ncols=len(handles), frameon=False, bbox_to_anchor=(0.5, 0.01))
     return figure
+
+
+draw_parity = as_png(parity_figure)
 
 
 def _draw_diagonal(axes: Axes, parity: Parity) -> None:
