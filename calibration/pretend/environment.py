@@ -21,7 +21,7 @@ MOST_GPUS: Final = 16
 """Of one machine; `runtime/runtime.h` has room for as many."""
 _ENOUGH_BYTES: Final = 1 << 42
 """Of memory, where what a program takes does not hang on what there is: more than any host of GPUs has."""
-_STARTUP: Final = Path(__file__).parent / "startup"
+_STARTUP: Final = Path(__file__).parents[1] / "startup"
 """Its `sitecustomize` is the first that a Python runs: the virtual clock has to be there before anybody reads one."""
 _PATIENCE_S: Final = 60.0
 _ASK: Final = "import json, sys; print(json.dumps(sys.path))"

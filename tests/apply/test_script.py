@@ -156,7 +156,7 @@ class _Epochs:
         """Forward fails once, of which the script makes nothing."""
         self._count += 1
         if self._count == 4:
-            with model[-1].register_forward_hook(_fail), pytest.raises(ValueError, match="of the script"):  # type: ignore[index, operator]
+            with model[-1].register_forward_hook(_fail), pytest.raises(ValueError, match="of the script"):  # type: ignore[index]
                 model(torch.randn(8, 16))
             # What is saved now is of no step.
             backward(self._teacher(torch.randn(2, 16)).sum())

@@ -39,7 +39,7 @@ def apply(memory: str | None, hardware: str, policy: str, command: Sequence[str]
         load_profile(find_profile(hardware, Path()))
     resolve_policy(policy, known_policies())
     asked = json.dumps({"hardware": hardware, "memory": memory, "policy": policy})
-    startup = Path(__file__).parents[2] / "calibration" / "apply" / "startup"
+    startup = Path(__file__).parents[2] / "calibration" / "startup"
     folders = [str(startup), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = {**os.environ, "VDNNSIM_APPLY": asked, "PYTHONPATH": os.pathsep.join(folders)}
     os.execvpe(command[0], list(command), variables)  # noqa: S606  # running the user's command is what this is for
