@@ -12,10 +12,10 @@ import platform
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Final
 
 import msgspec
@@ -95,22 +95,25 @@ def file_sha256(path: str) -> str:
 
 
 def _answer_of_child(request: Request) -> Answer:
-    with tempfile.TemporaryDirectory(prefix="vdnnsim-capture-") as folder:
-        told, log = Path(folder) / "answer", Path(folder) / "log"
-        with log.open("wb") as errors:
-            done = subprocess.run(  # noqa: S603 - this interpreter; the user's code is what is asked for
-                [sys.executable, "-P", "-c", _START, str(_ROOT), str(told)],
-                input=msgspec.json.encode(request),
-                env=_variables_of(request.pretended) if request.pretended else None,
-                # A user's prints are talk.
-                stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
-                stderr=errors,
-                check=False,
-            )
-        said = log.read_text(encoding="utf-8", errors="replace")
+    # Files without names: nothing is left of them, however this process ends.
+    with TemporaryFile() as told, TemporaryFile() as log:
+        done = subprocess.run(  # noqa: S603 - this interpreter; the user's code is what is asked for
+            [sys.executable, "-P", "-c", _START, str(_ROOT), str(told.fileno())],
+            input=msgspec.json.encode(request),
+            env=_variables_of(request.pretended) if request.pretended else None,
+            # A user's prints are talk.
+            stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
+            stderr=log,
+            pass_fds=(told.fileno(),),
+            check=False,
+        )
+        # Where these files stand the child's writing has moved.
+        for each in (told, log):
+            each.seek(0)
+        said = log.read().decode("utf-8", "replace")
         try:
-            answer = msgspec.json.decode(told.read_bytes(), type=Answer)
-        except (OSError, msgspec.DecodeError):
+            answer = msgspec.json.decode(told.read(), type=Answer)
+        except msgspec.DecodeError:
             raise CaptureError(f"{request.model}: {_end(done.returncode)}{_last_words(said)}") from None
     # Where it failed the one line that says why is enough.
     if said and answer.step is not None and sys.stderr is not None:

@@ -188,12 +188,8 @@ def _make_optimizer(program: Program, model: nn.Module, *, foreach: bool) -> tor
 def replace_tensors(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor], *, buffers: bool) -> None:
     """Give a model other parameters; what several modules share they share afterwards.
 
-    `nn.Module.to` would do where tensors are real: it cannot change the element type of fake ones.
-
-    Args:
-        model: whose; it keeps its modules.
-        replace: returns the new tensor, the same where there is nothing to do.
-        buffers: whether to replace these as well.
+    `nn.Module.to` would do where tensors are real: it cannot change the element type of fake ones. What is to be done
+    with a tensor returns the new one, the same where that is nothing.
     """
     made: dict[int, torch.Tensor] = {}
     for module in model.modules():

@@ -27,16 +27,9 @@ def phase_operands(
 ) -> KernelTensors:
     """Return everything that a phase of a layer touches but its workspace, which differs by algorithm.
 
-    Maps that share a storage, as Y and X in place, are one tensor.
-
-    Args:
-        workload: of the layer.
-        layer: whose.
-        phase: of it.
-        take: returns so many flat elements of a type, uninitialized.
-        fill: gives them values that one in this role may have, by the number of its map or state: a state of Adam is
-            never negative, and labels and indices, which have no other role, are 0.
-        channels_last: in which layout.
+    Maps that share a storage, as Y and X in place, are one tensor. `take` returns so many flat elements of a type, and
+    `fill` gives them values that one in this role may have, by the number of its map or state: a state of Adam is never
+    negative, and labels and indices, which have no other role, are 0.
     """
     step, operation = workload.step, workload.step.operation(layer.index, phase)
     dtype = dtype_of(workload.element_type)

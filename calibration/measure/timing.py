@@ -77,15 +77,8 @@ def time_work(
 ) -> Sample:
     """Return the seconds that a work takes on a stream of a device that does nothing else.
 
-    The sample remarks on times that never stopped changing, and on a host that could not keep the device busy.
-
-    Args:
-        device: does nothing else.
-        stream: of it.
-        work: which.
-        box: how often it is run.
-        is_queued: whether the host goes on at once; copies of pageable memory hold it until they are done, and so no
-            pause is to come before them.
+    The sample remarks on times that never stopped changing, and on a host that could not keep the device busy. What is
+    not queued, as copies of pageable memory, holds the host until it is done, and so no pause is to come before it.
     """
     bench = _Bench(device, stream, work, is_queued=is_queued)
     bench.set_up()

@@ -64,18 +64,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     at_least: float | None = None
     at_most: float | None = None
     unit: str = ""
-    recorded: Literal["reproduced", "not reproduced"] = "reproduced"
+    recorded: Verdict = Verdict.REPRODUCED
     reason: str = ""
 
     @property
     def claim_id(self) -> str:
         """Id of the claim that this row belongs to, as v-vm-3 of v-vm-3.max."""
         return self.id.partition(".")[0]
-
-    @property
-    def recorded_verdict(self) -> Verdict:
-        """What the file records."""
-        return Verdict(self.recorded)
 
     def bounds(self) -> tuple[float, float]:
         """The least and the greatest number that counts as reproduced."""

@@ -12,13 +12,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.claims.claim import ClaimsFile, Verdict
-from vdnnsim.claims.row import ClaimCount, ClaimRow
+from vdnnsim.claims.row import COLUMNS, ClaimCount, ClaimRow, cells
 from vdnnsim.report import markdown
 from vdnnsim.report.chart import Chart
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.folder import Writer
 from vdnnsim.report.provenance import versions
 from vdnnsim.report.scale import Scale, percent
+from vdnnsim.units import format_seconds
 
 
 def claims_writer(paper: str) -> Writer:
@@ -85,6 +86,14 @@ def manifest(file: ClaimsFile, profiles: Iterable[Path], **chance: int) -> str:
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
+def report_files(
+    file: ClaimsFile, profiles: Iterable[Path], rows: Sequence[ClaimRow], texts: Mapping[str, str], **chance: int
+) -> dict[str, bytes]:
+    """Return the content of the files of a report that are text: the checked claims, the manifest, its own."""
+    every = {"claims.csv": csv_text(COLUMNS, map(cells, rows)), **texts, "run.json": manifest(file, profiles, **chance)}
+    return {name: text.encode() for name, text in every.items()}
+
+
 def page(template: str, rows: Sequence[ClaimRow], **values: object) -> bytes:
     """Return a page in Markdown, from a template in the folder of its paper.
 
@@ -113,7 +122,8 @@ def _templates() -> Environment:
     made = Environment(  # noqa: S701  # Markdown, which `markdown.escape` escapes
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {"percent": percent, "number": _number, "escape": markdown.escape, "table": _table}
+    made.filters |= {"percent": percent, "number": _number, "duration": format_seconds}
+    made.filters |= {"escape": markdown.escape, "table": _table}
     return made
 
 

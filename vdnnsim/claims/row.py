@@ -130,7 +130,7 @@ def judge(claim: Claim, value: Value, *, metric: str, scenario: str) -> ClaimRow
         simulated=_text(value, claim),
         error=_error_text(claim, value),
         verdict=Verdict.REPRODUCED if is_met(claim, value) else Verdict.NOT_REPRODUCED,
-        recorded=claim.recorded_verdict,
+        recorded=claim.recorded,
         reason=claim.reason,
         scenario=scenario,
     )

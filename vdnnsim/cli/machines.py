@@ -38,7 +38,7 @@ def machines(
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
-    r"""Rank machines for one workload: which hold it, with which policy, how fast, at what cost, and how sure that is.
+    """Rank machines for one workload: which hold it, with which policy, how fast, at what cost, and how sure that is.
 
     The fastest of the policies of SCENARIO counts; of a captured STEP, or of a PyTorch model that is captured now
     (--model my_model.py:make --batch 8), what PyTorch does, and where that does not fit the fastest of what
@@ -49,7 +49,7 @@ def machines(
     currency: EUR
     per_hour: {rtx_4090: 0.39, a100_80gb: 1.79}   # of one GPU, with its share of the host
     samples_per_epoch: 1281167                    # without it, costs are of 1000 steps
-    """
+    """  # noqa: D301  # what click is to keep begins with that character
     from vdnnsim.advice import POLICIES
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles

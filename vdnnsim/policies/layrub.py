@@ -49,8 +49,8 @@ from vdnnsim.plans.schedule import (
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import kernels_within
 from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES, cudnn_handles
-from vdnnsim.policies.iterations.layrub_layout import Layout, Stay, lay_out
-from vdnnsim.policies.iterations.layrub_spaces import Buffers, Reuse, Spaces
+from vdnnsim.policies.iterations.layrub_layout import Layout, Reuse, Stay, lay_out
+from vdnnsim.policies.iterations.layrub_spaces import Buffers, Spaces
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 BARRIER_FRACTION: Final = 0.0305
@@ -66,17 +66,12 @@ class _Layrub(Policy, frozen=True, kw_only=True):
         """Plan with the kernels that Caffe's limit of workspace admits."""
         workload, reuse = setting.workload, self.reuse
         kernels = kernels_within(workload, setting.costs, WORKSPACE_LIMIT_BYTES)
-        layout = lay_out(
-            workload,
-            gradient_over_map=reuse.within_layers,
-            offload=reuse.between_layers,
-            weights_first=reuse.within_layers,
-        )
+        layout = lay_out(workload, reuse)
         buffers = Buffers(workload, reuse)
-        pools = _pools(workload, buffers, layout, reuse)
+        pools = _pools(workload, buffers, layout)
         over = {buffers.gradients[index]: [buffers.maps[index]] for each in layout.over_maps.values() for index in each}
         return lower(
-            _Walk(workload, kernels, reuse, layout, buffers, pools).steps(),
+            _Walk(workload, kernels, layout, buffers, pools).steps(),
             workload,
             kernels,
             partial(Spaces, reuse=reuse, pools=pools, kept=buffers.kept, over=over),
@@ -117,10 +112,10 @@ class LayrubHybrid(_Layrub, frozen=True, kw_only=True):
     reuse: ClassVar[Reuse] = Reuse(within_layers=True, between_layers=True)
 
 
-def _pools(workload: Workload, buffers: IterationBuffers, layout: Layout, reuse: Reuse) -> list[list[Stay]]:
+def _pools(workload: Workload, buffers: IterationBuffers, layout: Layout) -> list[list[Stay]]:
     """Return the stays that share regions: maps of several readers, their gradients, and all others."""
     forked = {each.index for each in workload.graph.maps if len(each.consumers) > 1}
-    map_stays = layout.map_stays if reuse.between_layers else []
+    map_stays = layout.map_stays if layout.reuse.between_layers else []
     maps = [(index in forked, stay.of_buffer(buffers.maps[index])) for index, stay in map_stays]
     gradients = [(index in forked, stay.of_buffer(buffers.gradients[index])) for index, stay in layout.gradient_stays]
     return [
@@ -136,7 +131,6 @@ class _Walk:
 
     workload: Workload
     kernels: KernelChoice
-    reuse: Reuse
     layout: Layout
     buffers: Buffers
     pools: Sequence[Sequence[Stay]]
@@ -187,13 +181,13 @@ class _Walk:
         seconds = sum(self.kernels[layer.index, phase].seconds for phase in phases)
         for phase in phases:
             self._enter(self._gradients(self.layout.over_maps.get((layer.index, phase), ())), layer, phase)
-            waits_for_weights = self.reuse.within_layers and phase in phases[1:]
+            waits_for_weights = self.layout.reuse.within_layers and phase in phases[1:]
             self._steps.append(Run(layer, phase, barrier_s=BARRIER_FRACTION * seconds if waits_for_weights else 0.0))
         self._leave(kept)
         if shares_region:
             self._enter(kept_below, layer, phases[0])
             self._fetch(kept_below, layer, phases[0])
-        if self.reuse.between_layers or kept_below:
+        if self.layout.reuse.between_layers or kept_below:
             self._steps.append(Synchronize())
         self._leave(self._ends[step])
 

@@ -67,7 +67,7 @@ def sentence(changes: Sequence[Change], settings: Sequence[str]) -> str:
     fit_before = [found for each in changes for found in _fitting(each.label, each.before)]
     fit_after = [found for each in changes for found in _fitting(each.label, each.after)]
     total = len(changes)
-    fits = f"{len(fit_after)} of {total} {'policy' if total == 1 else 'policies'} fit, {len(fit_before)} before"
+    fits = f"{len(fit_after)} of {total} {'policy fits' if total == 1 else 'policies fit'}, {len(fit_before)} before"
     if len(fit_before) == len(fit_after):
         fits = f"{len(fit_after)} of {total} fit, as before"
     if not fit_before or not fit_after:

@@ -44,16 +44,10 @@ def validation_rows(
     policies: Sequence[Policy],
     done: Callable[[str], None],
 ) -> tuple[Row, ...]:
-    """Execute and replay each task of a method under those of the policies that it is to run under.
+    """Execute and replay each task of a method under those of the policies that it is to run under, in their order.
 
-    A row whose memory runs out or whose plan is refused says so, and the others go on.
-
-    Args:
-        laboratory: the device.
-        server: the machine that its profile describes.
-        method: what to run and how.
-        policies: in the order of the rows.
-        done: is told of each task and policy that is finished.
+    A row whose memory runs out or whose plan is refused says so, and the others go on. `done` is told of each task and
+    policy that is finished.
 
     Raises:
         ProfileError: the machine's times do not cover a workload.

@@ -72,7 +72,7 @@ def test_the_page_counts_claims_of_the_text_and_ratios_of_the_tables_apart() -> 
     assert (
         "1 of 2 claims reproduced, each with all of its numbers; of the 2 ratios of Tables II and III, 1 come\n" in page
     )
-    assert "Two GPUs lose 40% of their speed when they swap as\nvDNN would, and 10.0% when" in page
+    assert "Two GPUs lose 40.0% of their speed when they swap as vDNN would, and\n10.0% when" in page
     assert "Batches of VGG come out 2.00 and 2.00 times" in page
     assert "| t-3.110_swap | IV | throughput | 67% | 10% | +1% | **not reproduced** |" in page
     assert "- `s-7` (**not reproduced**): a reason" in page

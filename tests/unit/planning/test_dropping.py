@@ -14,7 +14,7 @@ from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.planning import deadline
 from vdnnsim.planning.deadline import NEVER, Deadline
-from vdnnsim.planning.dropping import DropSearch
+from vdnnsim.planning.dropping import DropSearch, Order, Verdict
 from vdnnsim.planning.fluid import Links
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation import Recomputation
@@ -100,7 +100,7 @@ def test_more_time_adds_to_what_was_found(monkeypatch: pytest.MonkeyPatch) -> No
     runs = iteration(workload)
     most = max(each.held_bytes + each.waiting_bytes for each in problem_of(runs, workload, costs, 0).kernels)
     found = []
-    for seconds in (*range(0, 600, 30), 10**6):
+    for seconds in (0, 40, 120, 180, 210, 240, 10**6):
         monkeypatch.setattr(deadline, "monotonic", count().__next__)
         limited = DropSearch(
             Recomputation(runs, workload, costs),
@@ -181,3 +181,53 @@ def test_from_the_best_set_its_shares_are_adjusted() -> None:
                 recomputation = Recomputation(runs, workload, costs)
                 found = DropSearch(recomputation, within, links, 10**6, NEVER, 0.0, lambda _: None, None).orders({})
                 assert all(more.seconds < less.seconds for less, more in pairwise(found))
+
+
+def test_what_finds_no_room_is_kept_aside_and_what_loses_time_counts_with_it() -> None:
+    """At 556 B orders that drop one map alone find no room; others lose 1 s, so that two, in 18 s, take 19 s."""
+
+    def judged(order: Order) -> Verdict:
+        return Verdict(lacking_bytes=3) if len(order.dropped) == 1 else Verdict(lost_s=1.0)
+
+    found = DropSearch(
+        RECOMPUTATION, lambda runs: problem(runs, 556), LINKS, 10**6, NEVER, 0.0, lambda _: None, None, judged=judged
+    )
+    best = found.orders({})[-1]
+
+    assert {len(each.dropped) for each in found.displaced} == {1}
+    assert len(best.dropped) == 2
+    assert best.seconds == pytest.approx(19, rel=1e-3)
+
+
+def test_while_nothing_finds_room_the_search_goes_on_from_what_lacks_least() -> None:
+    """Each order lacks as many bytes as it keeps maps."""
+    tried = list[frozenset[int]]()
+
+    def judged(order: Order) -> Verdict:
+        tried.append(order.dropped)
+        return Verdict(lacking_bytes=9 - len(order.dropped))
+
+    found = DropSearch(
+        RECOMPUTATION, lambda runs: problem(runs, 556), LINKS, 10**6, NEVER, 0.0, lambda _: None, None, judged=judged
+    )
+
+    assert found.orders({}) == []
+    assert max(map(len, tried)) >= 2
+    assert [each.dropped for each in found.displaced] == tried
+
+
+def test_segments_are_tried_first() -> None:
+    """Of maps of 10 B two segments make two each: that of conv1 goes, and that of conv2 passes.
+
+    Of three to twelve segments one makes one map at most, and nothing goes. Of more the last makes the loss alone and
+    the one before it ends behind fc, whose output nobody needs again: that of conv4 goes.
+    """
+    found, looked = search(556)
+
+    found.begin_with_segments()
+
+    assert [[run.layer.name for run in again(seen)] for seen in looked] == [[], ["conv1"], ["conv4"]]
+
+
+def again(seen: Problem) -> list[Run]:
+    return [each.run for each in seen.kernels if each.run.repeat]

@@ -195,12 +195,15 @@ def test_where_repairs_come_to_no_end_other_ways_are_left(monkeypatch: pytest.Mo
     assert (trial.fits, trial.cost_s) == (True, 27)
 
 
-def test_beside_a_slow_link_a_map_is_computed_again() -> None:
+@pytest.mark.parametrize("model", [MemoryModel.IDEAL, MemoryModel.BEST_FIT])
+def test_beside_a_slow_link_a_map_is_computed_again(model: MemoryModel) -> None:
     """Four layers take 566 B and 16 s (test_dropping.py). At 560 B 6 B lack: 1000 s each, or 1 s for a map of 10 B."""
     workload = toy_workload(toy_chain(4))
     server = replace(TOY_SERVER, link=Link("slow", 1e-3, 1e-3, 0.0))
     told: list[str] = []
-    setting = replace(toy_setting(workload, toy_costs(workload, {}), limits(560), server), tell=told.append)
+    setting = replace(
+        toy_setting(workload, toy_costs(workload, {}), limits(560, model=model), server), tell=told.append
+    )
 
     plan = Optimal(time_limit="5 s").plan(setting)
 
@@ -209,7 +212,7 @@ def test_beside_a_slow_link_a_map_is_computed_again() -> None:
     assert plan.certificate.holds_for is BoundClass.ANY
     assert len(plan.certificate.recomputed) == 1
     assert 16 <= plan.certificate.bound_s <= 17
-    assert told[-1] == "optimal(time_limit=5 s): 17.0 s, 0.0 % above the bound"
+    assert told[-1].startswith("optimal(time_limit=5 s): 17.0 s, ")
 
 
 @pytest.mark.parametrize(("device_bytes", "fits"), [(609, False), (610, True)])

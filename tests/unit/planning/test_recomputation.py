@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 
+from tests.captured_steps import DX, DY, Recording, X, Y
 from tests.toy import toy_chain, toy_costs, toy_workload
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.step import BufferKind
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.plans.schedule import Run, iteration
 
@@ -102,3 +106,43 @@ def test_what_two_restored_buffers_need_is_restored_once() -> None:
         *("loss", "fc", "+conv1", "+conv2", "+conv2/relu", "+sum"),
         "fc",
     ]
+
+
+def test_a_temporary_of_forward_is_made_again_and_not_kept_for_what_is_made_of_it() -> None:
+    """One layer makes a temporary of its input, and of that the map that backward reads, as GELU its tanh.
+
+    A counter that it raises was there before the iteration, so that nobody can make it again.
+    """
+    note = Recording("gelu", 1, ["act", "next"])
+    given = note.memory("input", BufferKind.FEATURE_MAP, (4,), given=True)
+    counter = note.memory("counter", BufferKind.STATISTICS, (1,), given=True)
+    names = ("cube", "tanh", "y", "dx")
+    cube, tanh, output, gradient = (note.memory(each, BufferKind.FEATURE_MAP, (4,)) for each in names)
+    note.run("mul", "act", Phase.FORWARD, reads=[(X, given)], writes=[(Y, cube)], updates=[(Y, counter)])
+    second = note.run("tanh", "act", Phase.FORWARD, reads=[(X, cube)], writes=[(Y, tanh)], saves=[tanh])
+    third = note.run("mul", "next", Phase.FORWARD, reads=[(X, tanh)], writes=[(Y, output)])
+    note.run("mul", "next", Phase.BACKWARD, reads=[(DY, output), (X, counter)], writes=[(DX, gradient)], forward=third)
+    note.run("tanh", "act", Phase.BACKWARD, reads=[(DY, gradient), (X, tanh)], writes=[(DX, output)], forward=second)
+    workload = CapturedWorkload.of(CapturedModel(note.step()).base)
+    found = Recomputation(iteration(workload), workload, toy_costs(workload, {}).table(workload))
+
+    assert workload.step.storages[cube].kind is BufferKind.WORKSPACE
+    assert found.droppable == [tanh, output]
+    assert [each.operation for each in found.order({tanh}) if each.repeat] == [0, 1]
+
+
+def test_of_segments_what_passes_from_one_to_the_next_stays_and_the_last_as_a_whole() -> None:
+    """Maps of 10, 30, 10, 30 and 10 B in a chain and a loss of 2 B: each of three segments makes some 31 B of 92 B.
+
+    The first has the map of conv0. The second has those of conv1 and conv2 and ends behind the narrower one, so that
+    that of conv1 goes, which nobody else reads. All else is of the last. One segment is all, and stays.
+    """
+    net, y = GraphBuilder("waves", MapShape(5, 1, 1)), 0
+    for number, channels in enumerate((5, 15, 5, 15, 5)):
+        y = net.conv(f"conv{number}", y, channels, 1, relu=False)
+    net.begin_classifier()
+    graph = net.build(net.fc("fc", y, 1, relu=False))
+    found = recomputation(graph)
+
+    assert named(graph, found.segmented(3)) == ["map conv1"]
+    assert found.segmented(1) == []

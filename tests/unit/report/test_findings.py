@@ -18,7 +18,7 @@ from vdnnsim.report.findings import (
     subject,
     verdict,
 )
-from vdnnsim.report.trials import profiling
+from vdnnsim.report.run.page import profiling
 
 
 def test_the_caption_says_what_was_run(result: ScenarioResult) -> None:

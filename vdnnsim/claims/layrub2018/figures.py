@@ -61,6 +61,7 @@ def _deep(runs: LayrubRuns) -> SimulatedFigure:
     growing = [Slot.of("Caffe", Tint.BASE_P, caffe), Slot.of(*_STRATEGIES["layrub_intra"], taken["layrub_intra"])]
     constant = [Slot.of(*_STRATEGIES[policy], taken[policy]) for policy in ("layrub_inter", HYBRID)]
     names = tuple(case.network.replace("resnet", "") for case in cases)
+    level = Level(f"hybrid in the paper, {paper_mib:g} MiB, its MB", paper_mib * MIB)
     return SimulatedFigure(
         stem="figure09",
         columns=_columns(cases, {"caffe": caffe, **taken}, "maps_and_gradients_bytes"),
@@ -70,12 +71,7 @@ def _deep(runs: LayrubRuns) -> SimulatedFigure:
             "Fig. 9: activations and gradients of ResNets (32), by depth; left what grows, right what does not",
             (
                 Panel(names, tuple(growing), Axis("activations and gradients", _bytes(growing))),
-                Panel(
-                    names,
-                    tuple(constant),
-                    Axis("activations and gradients", _bytes(constant)),
-                    level=Level(f"hybrid in the paper, {paper_mib:g} MiB, its MB", paper_mib * MIB),
-                ),
+                Panel(names, tuple(constant), Axis("activations and gradients", _bytes(constant)), level=level),
             ),
         ),
     )

@@ -11,9 +11,9 @@ from vdnnsim.claims.layrub2018.metrics import (
     two_nodes_speedup,
     weight_bytes,
 )
-from vdnnsim.claims.layrub2018.pace import TABLE_5, at_paper_pace
+from vdnnsim.claims.layrub2018.pace import STATED, at_paper_pace, by_case
 from vdnnsim.claims.layrub2018.runs import MXNET_CONTEXT_BYTES, LayrubCase, LayrubRuns
-from vdnnsim.claims.layrub2018.tables import HYBRID, SYSTEMS, TABLE_8
+from vdnnsim.claims.layrub2018.tables import HYBRID, SYSTEMS
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
@@ -151,7 +151,7 @@ def _verdict(nbytes: float, paper_bytes: float) -> str:
 
 
 def _overheads(runs: LayrubRuns) -> tuple[Alternative, ...]:
-    cases = [LayrubCase("k40m", network, batch_size) for network, batch_size in TABLE_5]
+    cases = [LayrubCase("k40m", network, batch_size) for (network, batch_size), _ in by_case(STATED.table_5)]
     taken = fmean(overhead(runs, case, HYBRID, "caffe", paper_pace=True) for case in cases)
     one_pass = [at_paper_pace(runs, case, "caffe", passes={}) for case in cases]
     paced = [at_paper_pace(runs, case, "caffe") for case in cases]
@@ -199,7 +199,7 @@ def _speeds(runs: LayrubRuns) -> tuple[Alternative, ...]:
 def _two_nodes(runs: LayrubRuns) -> tuple[Alternative, ...]:
     question = "two nodes at the pace of the replay, whose kernels are faster than the paper's Caffe"
     alternatives = []
-    for claim, ((network, batch_size), speedup) in zip(("l-17", "l-18", "l-19"), TABLE_8.items(), strict=True):
+    for claim, ((network, batch_size), speedup) in zip(("l-17", "l-18", "l-19"), by_case(STATED.table_8), strict=True):
         case = LayrubCase("k40m_x2_ethernet", network, batch_size)
         taken, other = (two_nodes_speedup(runs, case, HYBRID, paper_pace=pace) for pace in (True, False))
         texts = f"{speedup:.2f}", f"{taken:.2f}", f"{other:.2f}"

@@ -15,8 +15,8 @@ from vdnnsim.claims.layrub2018.pace import ABSOLUTE_S, deeper_networks, one_node
 from vdnnsim.claims.layrub2018.readings import Alternative, compare_readings, mxnet_without_memonger
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
 from vdnnsim.claims.layrub2018.tables import NEAR, TABLES, Record
-from vdnnsim.claims.report import figure_files, manifest, page
-from vdnnsim.claims.row import COLUMNS, ClaimCount, ClaimRow, cells, is_met
+from vdnnsim.claims.report import figure_files, page, report_files
+from vdnnsim.claims.row import ClaimCount, ClaimRow, is_met
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.units import MIB
 
@@ -44,9 +44,7 @@ def paper_report(
         f"{name}.csv": csv_text(tuple(table[0]), [tuple(row.values()) for row in table])
         for name, table in tables.items()
     } | {
-        "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
         "readings.csv": csv_text(Alternative._fields, readings),
-        "run.json": manifest(file, profiles),
     }
     paced = next(each.alternative for each in readings if each.id == _AT_OWN_PACE)
     readme = page(
@@ -68,7 +66,7 @@ def paper_report(
         **_counts(file, rows, paced),
         **_of_tables(tables),
     )
-    return {name: text.encode() for name, text in texts.items()} | figure_files(figures) | {"README.md": readme}
+    return report_files(file, profiles, rows, texts) | figure_files(figures) | {"README.md": readme}
 
 
 def _counts(file: ClaimsFile, rows: Sequence[ClaimRow], paced: str) -> Mapping[str, int]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from vdnnsim.claims.layrub2018.metrics import epoch_change, two_nodes_speedup, weight_bytes
-from vdnnsim.claims.layrub2018.pace import ITERATIONS, PASSES, TABLE_5, at_paper_pace
+from vdnnsim.claims.layrub2018.pace import ITERATIONS, PASSES, STATED, at_paper_pace, by_case
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
 from vdnnsim.units import GIB, MIB
 
@@ -16,51 +16,13 @@ NETWORK_BYTES_PER_S: Final = 125e6
 NEAR: Final = 0.15
 """How near to the capacity, as a share of it, a figure decides nothing about what fits."""
 
-TABLE_1: Final[Mapping[tuple[str, int], tuple[float, float]]] = {
-    ("lstm_rnn_800", 64): (148, 49.2),
-    ("vgg16", 64): (548, 7.24),
-    ("resnet152", 32): (60.2, 11.61),
-    ("resnet1001", 32): (40.8, 67.2),
-    ("p3d_resnet199", 128): (232.5, 23.69),
-}
-"""MB of weights and GB of intermediate data, by network and batch size; that of the LSTM-RNN is Fig. 11's."""
-
-TABLE_6: Final[Mapping[str, tuple[int | None, ...]]] = {
-    "resnet34": (4426, 1554, 1251, 4430, 1431, 1257),
-    "resnet50": (None, 2298, 1802, 11425, 2195, 1805),
-    "resnet302": (None, 4873, 3444, None, 4911, 3448),
-    "resnet695": (None, None, 5964, None, 7885, 5968),
-    "resnet1001": (None, None, None, None, 10104, 7901),
-    "resnet1172": (None, None, None, None, 11455, 9022),
-    "resnet1304": (None, None, None, None, None, 9872),
-    "resnet1517": (None, None, None, None, None, 11239),
-}
-"""MiB on one GPU of the Titan Z and on the K40M, each under Caffe, MXNet, Layrub; None where it is out of memory."""
-
-TABLE_7: Final[Mapping[tuple[str, int], tuple[int, float]]] = {
-    ("alexnet", 128): (2100, -0.0819),
-    ("vgg_d_13conv", 64): (240, -0.0416),
-    ("resnet34", 32): (416, -0.1325),
-    ("resnet50", 32): (272, -0.0626),
-    ("resnet56", 256): (5000, -0.0916),
-    ("wrn_28_10", 128): (1376, -0.0864),
-}
-"""By the normal batch: the extreme one, and what it changes in the time of an epoch."""
-
-TABLE_8: Final[Mapping[tuple[str, int], float]] = {
-    ("alexnet", 256): 1.98,
-    ("resnet50", 32): 1.98,
-    ("resnet1001", 32): 1.97,
-}
-"""Speedup of two nodes."""
-
 Record = Mapping[str, Any]
 """A row of a table by the columns of its CSV; None where a cell is empty."""
 
 
 def table_1(runs: LayrubRuns) -> Iterator[Record]:
     """Yield sizes, the paper's and the replay's."""
-    for (network, batch_size), (weights_mb, intermediate_gb) in TABLE_1.items():
+    for (network, batch_size), (weights_mb, intermediate_gb) in by_case(STATED.table_1):
         case = LayrubCase("k40m", network, batch_size)
         yield {
             "network": network,
@@ -77,7 +39,7 @@ def table_5(runs: LayrubRuns) -> Iterator[Record]:
 
     The replay is at the paper's pace and, as `own`, at that of the kernels.
     """
-    for (network, batch_size), seconds in TABLE_5.items():
+    for (network, batch_size), seconds in by_case(STATED.table_5):
         case = LayrubCase("k40m", network, batch_size)
         for policy, base, (paper_base_s, paper_s) in (
             ("memonger", "base(p)", seconds[:2]),
@@ -98,7 +60,7 @@ def table_5(runs: LayrubRuns) -> Iterator[Record]:
 
 def table_6(runs: LayrubRuns) -> Iterator[Record]:
     """Yield runtime memory and whether it fits, of every cell."""
-    for network, figures in TABLE_6.items():
+    for network, figures in STATED.table_6.items():
         cells = [(hardware, policy) for hardware in ("titan_z", "k40m") for policy in SYSTEMS]
         for (hardware, policy), figure in zip(cells, figures, strict=True):
             memory = runs.memory(LayrubCase(hardware, network, 32), policy)
@@ -119,7 +81,7 @@ def table_6(runs: LayrubRuns) -> Iterator[Record]:
 
 def table_7(runs: LayrubRuns) -> Iterator[Record]:
     """Yield the largest batches, and what the paper's change in the time of an epoch."""
-    for (network, batch_size), (largest, change) in TABLE_7.items():
+    for (network, batch_size), (largest, change) in by_case(STATED.table_7):
         yield {
             "network": network,
             "batch_size": batch_size,
@@ -132,7 +94,7 @@ def table_7(runs: LayrubRuns) -> Iterator[Record]:
 
 def table_8(runs: LayrubRuns) -> Iterator[Record]:
     """Yield the speedups of two nodes, and how long the exchange of one iteration takes alone."""
-    for (network, batch_size), speedup in TABLE_8.items():
+    for (network, batch_size), speedup in by_case(STATED.table_8):
         case = LayrubCase("k40m_x2_ethernet", network, batch_size)
         yield {
             "network": network,

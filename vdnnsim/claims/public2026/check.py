@@ -22,7 +22,7 @@ _METRICS: Final[Mapping[str, tuple[str, _Rows, Callable[[Sequence[AnyHeld]], flo
     "operator_error": (
         "largest error of a kind of operators",
         lambda board: board.operator_times,
-        lambda rows: errors_of(rows).largest,
+        lambda rows: abs(errors_of(rows).worst),
     ),
     "largest_batch": (
         "largest batch in its bracket",

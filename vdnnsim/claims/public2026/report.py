@@ -4,17 +4,19 @@ Files: README.md, claims.csv, step_times.csv, operator_times.csv, largest_batche
 run.json. Equal input gives equal bytes.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from vdnnsim.claims.claim import ClaimsFile
-from vdnnsim.claims.public2026.page import readme
+from vdnnsim.claims.public2026.measurements import ONE_PEAK_IN, ONE_TIME_IN, SERIES
 from vdnnsim.claims.public2026.pictures import draw_pictures
-from vdnnsim.claims.public2026.scoreboard import Scoreboard
-from vdnnsim.claims.report import manifest
-from vdnnsim.claims.row import COLUMNS, ClaimRow, cells
-from vdnnsim.report.csv_file import attributes_csv, csv_text
+from vdnnsim.claims.public2026.scoreboard import AnyHeld, Scoreboard, errors_of, faketensor_errors
+from vdnnsim.claims.report import page, report_files
+from vdnnsim.claims.row import ClaimRow
+from vdnnsim.report.chart import Picture
+from vdnnsim.report.csv_file import attributes_csv
 
 _PLACE: Final = {"series": "row.series", "hardware": "row.hardware"}
 _NETWORK: Final = {"network": "row.setup.network"}
@@ -51,12 +53,42 @@ def paper_report(
     tell("replays of all rows")
     pictures = draw_pictures(board)
     texts = {
-        "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
         "step_times.csv": attributes_csv(_TIMES, board.step_times),
         "operator_times.csv": attributes_csv(_OPERATORS, board.operator_times),
         "largest_batches.csv": attributes_csv(_BATCHES, board.largest_batches),
         "peak_memory.csv": attributes_csv(_MEMORY, board.peaks),
-        "run.json": manifest(file, profiles),
     }
-    files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
-    return files | {"README.md": readme(rows, board, pictures)}
+    files = report_files(file, profiles, rows, texts) | {each.name: each.png for each in pictures}
+    return files | {"README.md": _readme(rows, board, pictures)}
+
+
+def _readme(rows: Sequence[ClaimRow], board: Scoreboard, pictures: Sequence[Picture]) -> bytes:
+    """Return the page in Markdown, of the checked aims and of all rows."""
+    everything: tuple[AnyHeld, ...] = (*board.step_times, *board.operator_times, *board.peaks)
+    left_out: dict[str, dict[str, None]] = defaultdict(dict)
+    for each in everything:
+        if each.left_out:
+            left_out[each.left_out][each.row.setup.network] = None
+    times: dict[tuple[str, ...], list[AnyHeld]] = defaultdict(list)
+    for held in board.step_times:
+        row, setup = held.row, held.row.setup
+        times[row.series, row.hardware, setup.mode.value, setup.precision.value].append(held)
+    batches: dict[str, Counter[str]] = defaultdict(Counter)
+    for found in board.largest_batches:
+        batches[found.row.series].update([str(found.simulated)] if found.counts else [])
+    return page(
+        "public2026/page.md.j2",
+        rows,
+        board=board,
+        pictures={each.name: each.description for each in pictures},
+        networks=len({each.setup.network for each in board.times} | {each.setup.network for each in board.memory}),
+        fitted=sum(each.fitted for each in everything),
+        one_time_in=ONE_TIME_IN,
+        one_peak_in=ONE_PEAK_IN,
+        times=times,
+        errors_of=errors_of,
+        batches=batches,
+        memory={"vdnnsim": errors_of(board.peaks), "FakeTensor, as published": faketensor_errors(board.peaks)},
+        series=SERIES.values(),
+        left_out=left_out,
+    )

@@ -90,9 +90,9 @@ class Errors:
         return fmean(self.values)
 
     @property
-    def largest(self) -> float:
-        """How far off the worst is, whatever its sign."""
-        return max(abs(each) for each in self.values)
+    def worst(self) -> float:
+        """The one that is furthest off."""
+        return max(self.values, key=abs)
 
     @property
     def share_under(self) -> float:

@@ -10,8 +10,8 @@ from pathlib import Path
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.claims.claim import ClaimsFile
 from vdnnsim.claims.readings import ReadingRows, effects_csv
-from vdnnsim.claims.report import manifest, page
-from vdnnsim.claims.row import COLUMNS, ClaimCount, ClaimRow, cells
+from vdnnsim.claims.report import page, report_files
+from vdnnsim.claims.row import ClaimCount, ClaimRow
 from vdnnsim.claims.swap2018.readings import READINGS, compare_readings
 from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
 from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, VGG, Place, first_row, line_of_table_1
@@ -43,12 +43,10 @@ def paper_report(
     )
     pictures = draw_report(runs)
     texts = {
-        "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
         "readings.csv": effects_csv(compared, rows),
         "tables.csv": csv_text(Cell._fields, tables),
-        "run.json": manifest(file, profiles),
     }
-    files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
+    files = report_files(file, profiles, rows, texts) | {each.name: each.png for each in pictures}
     return files | {"README.md": readme(tables, rows, compared, [(each.description, each.name) for each in pictures])}
 
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from vdnnsim.claims.claim import ClaimsFile
 from vdnnsim.claims.readings import effects_csv
-from vdnnsim.claims.report import figure_files, manifest, page
-from vdnnsim.claims.row import COLUMNS, ClaimRow, cells
+from vdnnsim.claims.report import figure_files, page, report_files
+from vdnnsim.claims.row import ClaimRow
 from vdnnsim.claims.vdnn2016.figures import paper_figures
 from vdnnsim.claims.vdnn2016.paging import PagingCost, paging_costs
 from vdnnsim.claims.vdnn2016.readings import READINGS, VdnnReading, compare_readings
@@ -56,12 +56,10 @@ def paper_report(
     machine = Machine.of_server(runs.server, ElementType.FLOAT32)
     paging = list(paging_costs(runs))
     texts = {
-        "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
         "readings.csv": effects_csv(compared, rows),
         "sensitivity.csv": attributes_csv(_SENSITIVITY, drawn),
         "page_migration.csv": csv_text(PagingCost._fields, paging),
         "kernel_times.csv": csv_text(_KERNEL_COLUMNS, [_kernel(row, machine) for row in fit_rows]),
-        "run.json": manifest(file, profiles, seed=SEED, draws=draws),
     }
     readme = page(
         "vdnn2016/page.md.j2",
@@ -75,7 +73,11 @@ def paper_report(
         kernels=_kernel_errors(fit_rows, machine),
         held_out=fmean(abs(row.relative_error(machine)) for row in fit_rows if row.role == "held_out"),
     )
-    return figure_files(figures) | {name: text.encode() for name, text in texts.items()} | {"README.md": readme}
+    return (
+        figure_files(figures)
+        | report_files(file, profiles, rows, texts, seed=SEED, draws=draws)
+        | {"README.md": readme}
+    )
 
 
 def _kernel_errors(rows: Sequence[FitRow], machine: Machine) -> list[tuple[str, ...]]:

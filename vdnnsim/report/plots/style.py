@@ -46,6 +46,8 @@ STALL_COLORS: Final = {
     StallCause.PINNING: "#d55e00",
     StallCause.HOST: "#9a9a9a",
 }
+STRETCH_COLORS: Final = ("#fdd49e", "#fc8d59", "#d7301f", "#67000d")
+"""Of copies, the darker the longer they take than alone."""
 KIND_COLORS: Final = {
     BufferKind.WEIGHTS: "#4d4d4d",
     BufferKind.WEIGHT_GRADIENT: "#9a9a9a",
@@ -58,7 +60,9 @@ KIND_COLORS: Final = {
 }
 """In the order in which they are stacked: what stays at the bottom, what comes and goes above it."""
 
-LIGHT_COLORS: Final = frozenset({OFFLOAD, PREFETCH, PHASE_COLORS[Phase.BACKWARD_DATA], STALL_COLORS[StallCause.HOST]})
+LIGHT_COLORS: Final = frozenset(
+    (*STRETCH_COLORS[:2], OFFLOAD, PREFETCH, EXCHANGE, PHASE_COLORS[Phase.BACKWARD_DATA], STALL_COLORS[StallCause.HOST])
+)
 """On these one writes in ink, on the others in white."""
 
 ABOVE: Final = ("data", "axes fraction")

@@ -8,10 +8,9 @@ from itertools import accumulate
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.report.budgets import needs
 from vdnnsim.report.caveats import glossary, known, remarks
 from vdnnsim.report.document import Bullets, Table, plain_table, section
-from vdnnsim.report.findings import caption, comparison, conclusions, headline, subject
+from vdnnsim.report.findings import caption, comparison, conclusions, headline, needs, subject
 from vdnnsim.report.html import environment
 from vdnnsim.report.run.page import columns, footnotes, questions, sources
 from vdnnsim.report.run.perfetto import operation_text

@@ -28,6 +28,8 @@ def figure_05(runs: VdnnRuns) -> SimulatedFigure:
     )
     in_classifier = sum(n.weights for n, layer in zip(needs, layers, strict=True) if layer.stage is Stage.CLASSIFIER)
     ratios = [a / b for a, b, layer in zip(left, weights, layers, strict=True) if layer.stage is Stage.FEATURES]
+    axis = bytes_axis("feature maps and workspace", left)
+    of_weights = Points("weights", bytes_axis("weights", weights), (tuple(map(float, weights)),), joined=False)
     return SimulatedFigure(
         stem="figure05",
         columns={
@@ -43,15 +45,7 @@ def figure_05(runs: VdnnRuns) -> SimulatedFigure:
             f"One layer of VGG-16 (256) needs at most {format_bytes(left[most])} of the {format_bytes(whole)} "
             "allocated",
             "Fig. 5: per-layer memory in forward under the fastest algorithms, layers that have weights",
-            (
-                Panel(
-                    names,
-                    (Slot((stack,)),),
-                    bytes_axis("feature maps and workspace", left),
-                    Points("weights", bytes_axis("weights", weights), (tuple(map(float, weights)),), joined=False),
-                    numbered=False,
-                ),
-            ),
+            (Panel(names, (Slot((stack,)),), axis, of_weights, numbered=False),),
         ),
         facts={
             "layer": names[most],
@@ -82,6 +76,12 @@ def figure_06(runs: VdnnRuns) -> SimulatedFigure:
     alexnet = layer_times(runs.oracle("alexnet", 128).trace)[0].reuse_distance_s
     forward_s, backward_s = tuple(each.forward_s for each in times), tuple(each.backward_s for each in times)
     beside = ("forward", Tint.FORWARD, forward_s), ("backward", Tint.BACKWARD, backward_s)
+    latencies, axis = (
+        Slot(tuple((Series(*each),) for each in beside)),
+        Axis("latency", time_scale((*forward_s, *backward_s))),
+    )
+    distance = Axis("reuse distance", time_scale([seconds for _, seconds in known]))
+    reused = Points("reuse distance of X", distance, (distances,), joined=True)
     return SimulatedFigure(
         stem="figure06",
         columns={
@@ -95,20 +95,7 @@ def figure_06(runs: VdnnRuns) -> SimulatedFigure:
             f"The X of {longest_name} lies idle for {format_seconds(longest)} of an iteration of "
             f"{format_seconds(result.metrics.iteration_s)}",
             "Fig. 6: VGG-16 (64) under base(p); CONV, POOL and FC layers, in-place ACTV layers have no X of their own",
-            (
-                Panel(
-                    names,
-                    (Slot(tuple((Series(*each),) for each in beside)),),
-                    Axis("latency", time_scale((*forward_s, *backward_s))),
-                    Points(
-                        "reuse distance of X",
-                        Axis("reuse distance", time_scale([distance for _, distance in known])),
-                        (distances,),
-                        joined=True,
-                    ),
-                    numbered=False,
-                ),
-            ),
+            (Panel(names, (latencies,), axis, reused, numbered=False),),
         ),
         facts={
             "layer": longest_name,

@@ -45,6 +45,11 @@ def figure_01(runs: VdnnRuns) -> SimulatedFigure:
     shares = [need.total / size for (_, need), size in zip(needs, sizes, strict=True)]
     over = [name for name, size in zip(names, sizes, strict=True) if size > capacity]
     fits = [runs.oracle(*case).fits for case in ALL_TEN]
+    used = Points(
+        "largest fraction that one layer uses", percent_axis("fraction used layer-wise"), (tuple(shares),), joined=True
+    )
+    base = Slot.of("base(p), whole network", Tint.GPU_MEMORY, sizes, fits)
+    level = Level(f"capacity {format_bytes(capacity)}", capacity)
     return SimulatedFigure(
         stem="figure01",
         columns={
@@ -59,20 +64,7 @@ def figure_01(runs: VdnnRuns) -> SimulatedFigure:
             f"{len(over)} of {len(names)} networks exceed {format_bytes(capacity)}; "
             f"one layer uses {whole_percent(max(shares))} of the memory at most",
             "Fig. 1: base(p), network-wide allocation; * does not fit; batch size in parentheses",
-            (
-                Panel(
-                    names,
-                    (Slot.of("base(p), whole network", Tint.GPU_MEMORY, sizes, fits),),
-                    bytes_axis("GPU memory", sizes),
-                    Points(
-                        "largest fraction that one layer uses",
-                        percent_axis("fraction used layer-wise"),
-                        (tuple(shares),),
-                        joined=True,
-                    ),
-                    Level(f"capacity {format_bytes(capacity)}", capacity),
-                ),
-            ),
+            (Panel(names, (base,), bytes_axis("GPU memory", sizes), used, level),),
         ),
         facts={
             "sizes": extremes(names, sizes, format_bytes),
@@ -99,6 +91,8 @@ def figure_04(runs: VdnnRuns) -> SimulatedFigure:
     ]
     stage_shares = [sum(part.values()) / total for part, total in zip(features, totals, strict=True)]
     stack = tuple(Series(kind.value, tint, tuple(float(kinds[kind]) for kinds in whole)) for kind, tint in _KINDS)
+    label = "fraction of feature maps"
+    of_maps = Points(label, percent_axis(label), (tuple(map_shares),), joined=True)
     return SimulatedFigure(
         stem="figure04",
         columns={
@@ -115,19 +109,7 @@ def figure_04(runs: VdnnRuns) -> SimulatedFigure:
             f"Feature maps take {whole_percent(map_shares[0])} of the memory of {names[0]}, "
             f"{whole_percent(map_shares[-1])} of {names[-1]}",
             "Fig. 4: base(p), network-wide allocation by what it holds; batch size in parentheses",
-            (
-                Panel(
-                    names,
-                    (Slot((stack,)),),
-                    bytes_axis("GPU memory", totals),
-                    Points(
-                        "fraction of feature maps",
-                        percent_axis("fraction of feature maps"),
-                        (tuple(map_shares),),
-                        joined=True,
-                    ),
-                ),
-            ),
+            (Panel(names, (Slot((stack,)),), bytes_axis("GPU memory", totals), of_maps),),
         ),
         facts={
             "maps": extremes(names, map_shares),

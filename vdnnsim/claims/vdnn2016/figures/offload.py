@@ -21,6 +21,10 @@ def figure_12(runs: VdnnRuns) -> SimulatedFigure:
     everything = sizes["vdnn_all(p)"]
     shares = [conv / both for conv, both in zip(sizes["vdnn_conv(p)"], everything, strict=True)]
     idle = [name for name, nbytes in zip(names, sizes["vdnn_dyn"], strict=True) if not nbytes]
+    slots = [
+        Slot.of(label, POLICY_TINTS[policy], sizes[policy], [each.fits for each in results[policy]])
+        for policy, label in policies.items()
+    ]
     return SimulatedFigure(
         stem="figure12",
         columns=result_columns(
@@ -32,16 +36,7 @@ def figure_12(runs: VdnnRuns) -> SimulatedFigure:
             f"vDNN_all offloads up to {format_bytes(max(everything))}; vDNN_dyn leaves {len(idle)} of {len(names)} "
             "networks on the GPU",
             "Fig. 12: bytes offloaded in one iteration; the same under (m) and (p); * does not fit with (p)",
-            (
-                Panel(
-                    names,
-                    tuple(
-                        Slot.of(label, POLICY_TINTS[policy], sizes[policy], [each.fits for each in results[policy]])
-                        for policy, label in policies.items()
-                    ),
-                    bytes_axis("offloaded to the host", everything),
-                ),
-            ),
+            (Panel(names, tuple(slots), bytes_axis("offloaded to the host", everything)),),
         ),
         facts={
             "all": extremes(names, everything, format_bytes),
@@ -67,6 +62,13 @@ def figure_15(runs: VdnnRuns) -> SimulatedFigure:
         for number, case in enumerate(_DEEP)
         for policy, each in (("vdnn_dyn", dyn[number]), ("base(p)", base[number]))
     ]
+    on_gpu = (
+        Slot.of("GPU memory, dyn", Tint.GPU_MEMORY, gpu, [each.fits for each in dyn]),
+        Slot.of("GPU memory, base", Tint.BASE_P, before, [each.fits for each in base]),
+    )
+    on_host = (Slot.of("CPU memory, dyn", Tint.HOST_MEMORY, host),)
+    capacity = runs.server.gpu.memory_bytes
+    level = Level(f"capacity {format_bytes(capacity)}", capacity)
     return SimulatedFigure(
         stem="figure15",
         columns={
@@ -83,23 +85,8 @@ def figure_15(runs: VdnnRuns) -> SimulatedFigure:
             f"{format_bytes(before[-1])}",
             "Fig. 15: most GPU memory in use, and pinned CPU memory, whole network; * does not fit",
             (
-                Panel(
-                    names,
-                    tuple(
-                        Slot.of(f"GPU memory, {label}", tint, sizes, [each.fits for each in found])
-                        for label, tint, sizes, found in (
-                            ("dyn", Tint.GPU_MEMORY, gpu, dyn),
-                            ("base", Tint.BASE_P, before, base),
-                        )
-                    ),
-                    bytes_axis("GPU memory", before),
-                    level=Level(f"capacity {format_bytes(runs.server.gpu.memory_bytes)}", runs.server.gpu.memory_bytes),
-                ),
-                Panel(
-                    names,
-                    (Slot.of("CPU memory, dyn", Tint.HOST_MEMORY, host),),
-                    bytes_axis("pinned CPU memory", before),
-                ),
+                Panel(names, on_gpu, bytes_axis("GPU memory", before), level=level),
+                Panel(names, on_host, bytes_axis("pinned CPU memory", before)),
             ),
         ),
         facts={

@@ -44,6 +44,9 @@ def figure_13(runs: VdnnRuns) -> SimulatedFigure:
     forward, backward = most(backward=False), most(backward=True)
     slowdowns = [each.copy_slowdown for each in copied]
     labels = [f"{each.phase.value} of {simulator.workload.graph.layers[each.layer].name}" for each in copied]
+    slots = Slot.of("forward", Tint.FORWARD, forward), Slot.of("backward", Tint.BACKWARD, backward)
+    left = 1 - copy_slowdown_bound(runs.server)
+    level = Level(f"what a copy at the link's peak leaves of it, {percent(left)}", left)
     return SimulatedFigure(
         stem="figure13",
         columns={
@@ -64,18 +67,7 @@ def figure_13(runs: VdnnRuns) -> SimulatedFigure:
             f"copies add {percent(max(slowdowns))}",
             "Fig. 13: VGG-16 (64) under base(p); traffic of the cost model, a mean over the kernel; the greater of the "
             "two backward kernels",
-            (
-                Panel(
-                    names,
-                    (Slot.of("forward", Tint.FORWARD, forward), Slot.of("backward", Tint.BACKWARD, backward)),
-                    percent_axis("maximum DRAM bandwidth utilization"),
-                    level=Level(
-                        f"what a copy at the link's peak leaves of it, {percent(1 - copy_slowdown_bound(runs.server))}",
-                        1 - copy_slowdown_bound(runs.server),
-                    ),
-                    numbered=False,
-                ),
-            ),
+            (Panel(names, slots, percent_axis("maximum DRAM bandwidth utilization"), level=level, numbered=False),),
         ),
         facts={
             "forward": extremes(names, forward),

@@ -52,23 +52,7 @@ def power_section(runs: VdnnRuns) -> SimulatedFigure:
             f"vDNN_dyn changes maximum power by {_signed(min(maximum['dyn']))} to {_signed(max(maximum['dyn']))}",
             f"Power section: mean over an iteration, and largest mean over {format_seconds(SAMPLING_PERIOD_S)}, which "
             "nvprof samples; VGG-16 (128) under (m); * does not fit",
-            (
-                Panel(
-                    names,
-                    tuple(
-                        Slot(
-                            (
-                                (Series("mean power", Tint.MEAN, tuple(each.mean_watts for each in drawn[slot])),),
-                                (Series("maximum", Tint.MAXIMUM, tuple(each.maximum_watts for each in drawn[slot])),),
-                            ),
-                            slot,
-                            tuple(not each.result.fits for each in drawn[slot]),
-                        )
-                        for slot in _SLOTS
-                    ),
-                    Axis("GPU power", Scale("W", 1.0, 0)),
-                ),
-            ),
+            (Panel(names, tuple(_slot(slot, drawn[slot]) for slot in _SLOTS), Axis("GPU power", Scale("W", 1.0, 0))),),
         ),
         facts={
             "maximum": {slot: extremes(names, maximum[slot], _signed) for slot in _SLOTS},
@@ -78,6 +62,14 @@ def power_section(runs: VdnnRuns) -> SimulatedFigure:
             "networks": len(names),
         },
     )
+
+
+def _slot(name: str, drawn: list[_Drawn]) -> Slot:
+    bars = (
+        (Series("mean power", Tint.MEAN, tuple(each.mean_watts for each in drawn)),),
+        (Series("maximum", Tint.MAXIMUM, tuple(each.maximum_watts for each in drawn)),),
+    )
+    return Slot(bars, name, tuple(not each.result.fits for each in drawn))
 
 
 def _policy(case: NetworkBatch, slot: str) -> str:

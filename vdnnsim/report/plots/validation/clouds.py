@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 
 from vdnnsim.report.chart import Cloud, Clouds
 from vdnnsim.report.plots.style import INK, MUTED, as_png, new_figure
-from vdnnsim.report.plots.validation.parity import COLORS, MARKERS, scale_durations
+from vdnnsim.report.plots.validation.parity import COLORS, MARKERS, draw_pairs, scale_durations
 
 _IN_A_ROW = 4
 _ROOM = 1.5
@@ -44,19 +44,7 @@ draw_clouds = as_png(clouds_figure)
 
 def _draw_cloud(axes: Axes, cloud: Cloud, ends: tuple[float, float]) -> None:
     axes.plot(ends, ends, color=MUTED, linewidth=1.2, zorder=2)
-    for kind, (marker, color) in enumerate(zip(MARKERS, COLORS, strict=True)):
-        chosen = [pair for pair in cloud.pairs if pair[0] == kind]
-        axes.plot(
-            [measured for _, measured, _ in chosen],
-            [simulated for _, _, simulated in chosen],
-            linestyle="",
-            marker=marker,
-            color=color,
-            markeredgecolor="white",
-            markeredgewidth=0.6,
-            ms=7,
-            zorder=3,
-        )
+    draw_pairs(axes, cloud.pairs, markeredgewidth=0.6, ms=7)
     scale_durations(axes, *ends)
     axes.set_title(cloud.name, fontsize=15, fontweight="bold", loc="left", pad=7)
     axes.text(0.04, 0.95, cloud.found, transform=axes.transAxes, va="top", fontsize=13, color=INK)

@@ -1,0 +1,97 @@
+"""Plans of an order whose addresses do not fit: the chain of ten kernels at 306 B, where all of its bytes do.
+
+A request that finds no room lacks 1 B each time: plans are made for 306, 305, 303 and 299 B, and in 291 B none runs.
+"""
+
+from typing import cast
+
+import pytest
+
+from tests.unit.planning.chain_of_ten_kernels import chain_problem
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.planning.deadline import NEVER
+from vdnnsim.planning.dropping import Order, Verdict
+from vdnnsim.planning.fitting import Best, Candidate, Fitting
+from vdnnsim.planning.fluid import Links, optimum_of
+from vdnnsim.planning.offload import Copies
+from vdnnsim.planning.timetable import Timetable
+from vdnnsim.plans.host_memory import Pool
+from vdnnsim.plans.placement import DoesNotFit, Placement
+from vdnnsim.plans.training_plan import TrainingPlan
+
+LINKS = Links(1, 1)
+
+
+class Places:
+    """Finds room for plans that were made for at most so many bytes."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes, self.asked = nbytes, list[int]()
+
+    def __call__(self, plan: TrainingPlan) -> Placement | DoesNotFit:
+        capacity = cast("Timetable", plan).movement.problem.capacity_bytes
+        self.asked.append(capacity)
+        if capacity <= self.nbytes:
+            return Placement({}, 0, 0)
+        return DoesNotFit(plan, Pool.DEVICE, 0, 0, 0, Phase.FORWARD, 18, 20, 17, capacity, ())
+
+
+def fitting(places: Places, found: Candidate | None = None) -> Fitting:
+    """Of plans that are their timetables."""
+    best = Best(lambda _: None, 0.0, found)
+    plan_of, seconds_of = (lambda each: cast("TrainingPlan", each)), (lambda plan: cast("Timetable", plan).seconds)
+    return Fitting(best, plan_of, places, seconds_of, Copies(float, float, LINKS), 1000, 1, None)
+
+
+def order(capacity_bytes: int = 306) -> Order:
+    problem = chain_problem(capacity_bytes)
+    optimum = optimum_of(problem, LINKS, 1000, NEVER)
+    assert optimum is not None
+    return Order(frozenset(), problem, optimum, 0.0)
+
+
+def test_an_order_that_finds_room_loses_nothing() -> None:
+    """All stays, and the kernels take 10 s."""
+    made = fitting(places := Places(306))
+
+    assert made.judged(order()) == Verdict()
+    assert places.asked == [306]
+    assert made.best.found is not None
+    assert made.best.found.seconds == 10
+
+
+def test_an_order_that_finds_none_is_planned_as_in_less_memory() -> None:
+    """At 299 B it takes 17 s (test_planner.py): 7 s more than its own."""
+    made = fitting(places := Places(299))
+
+    verdict = made.judged(order())
+
+    assert verdict.lost_s == pytest.approx(7, rel=1e-3)
+    assert verdict.lacking_bytes == 0
+    assert places.asked == [306, 305, 303, 299]
+
+
+def test_an_order_that_finds_none_at_all_says_what_it_lacked_first() -> None:
+    made = fitting(places := Places(0))
+
+    assert made.judged(order()) == Verdict(lacking_bytes=1)
+    assert places.asked == [306, 305, 303, 299]
+    assert made.best.found is None
+
+
+def test_five_plans_are_made_of_an_order_that_is_looked_at() -> None:
+    made = fitting(places := Places(0))
+
+    assert made.judged(order(320)) == Verdict(lacking_bytes=1)
+    assert places.asked == [320, 319, 317, 313, 305]
+
+
+def test_no_plan_is_made_that_is_slower_than_one_that_is_there() -> None:
+    """One of 10 s is there; at 305 B 1 B must leave and come back, which hides beside kernels, and at 303 B not."""
+    first = fitting(Places(306))
+    first.judged(order())
+
+    made = fitting(places := Places(0), first.best.found)
+
+    assert made.judged(order()) == Verdict(lacking_bytes=1)
+    assert places.asked == [306]
