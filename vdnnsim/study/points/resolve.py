@@ -90,16 +90,6 @@ class _Choices(NamedTuple):
     gradients: Aggregation | None
 
 
-class _Decided(NamedTuple):
-    """What a point decides, its policy aside."""
-
-    key: str
-    workload: Workload
-    of_workload: str
-    machine: _Machine
-    choices: _Choices
-
-
 class Kept(Generic[Made]):
     """What was made last, kept for who asks again: up to `most` things by key."""
 
@@ -136,21 +126,20 @@ class Resolver:
     def key(self, point: Point) -> str:
         """Return the key of a point alone, which a grid of a million is looked up by."""
         try:
-            return self._decided(point).key
+            return self._decided(point)[0]
         except VdnnsimError as failure:
             return _key_of_failure(point, failure)
 
     def resolve(self, point: Point) -> Resolved:
         """Return a point with its key; where its values do not go together, with the reason."""
         try:
-            decided = self._decided(point)
+            key, workload, of_workload, machine, choices = self._decided(point)
         except VdnnsimError as failure:
             key = _key_of_failure(point, failure)
             return Resolved(key, None, error=str(failure), is_fault=is_fault(failure))
-        machine, choices = decided.machine, decided.choices
         scenario = replace(
             self._base,
-            workload=decided.workload,
+            workload=workload,
             server=machine.server,
             policies=(cast("Policy", point[POLICY]),),
             memory_model=choices.memory_model,
@@ -161,10 +150,11 @@ class Resolver:
             captured=None,
         )
         speed = float(cast("float", point.get(COMPUTE_SPEED, 1.0)))
-        costs_key = _digest(decided.of_workload, self._execution, machine.costs_text, speed)
-        return Resolved(decided.key, scenario, speed, costs_key, _digest(machine.copies_text, choices.pinned_memory))
+        costs_key = _digest(of_workload, self._execution, machine.costs_text, speed)
+        return Resolved(key, scenario, speed, costs_key, _digest(machine.copies_text, choices.pinned_memory))
 
-    def _decided(self, point: Point) -> "_Decided":
+    def _decided(self, point: Point) -> "tuple[str, Workload, str, _Machine, _Choices]":
+        """Return the key of a point, its workload and the key of that, and what else is decided but for the policy."""
         workload, of_workload = self._workloads.get(tuple(map(point.get, _OF_WORKLOAD)), lambda: self._workload(point))
         on_machine = tuple([item for item in point.items() if item[0].startswith(_OF_MACHINE)])
         machine = self._machines.get(on_machine, lambda: self._machine(point))
@@ -174,7 +164,7 @@ class Resolver:
         speed = point.get(COMPUTE_SPEED, 1.0)
         policy = _policy_text(cast("Policy", point[POLICY]))
         key = _digest(of_workload, self._execution, machine.key, speed, choices.key, policy, model_version())
-        return _Decided(key, workload, of_workload, machine, choices)
+        return key, workload, of_workload, machine, choices
 
     def _chosen(self, point: Point, mode: Mode) -> "_Choices":
         base = self._base
@@ -294,8 +284,7 @@ def _policy_text(policy: Policy) -> str:
 
 
 def _key_of_failure(point: Point, failure: VdnnsimError) -> str:
-    values = sorted((key, repr(value)) for key, value in point.items())
-    return _digest(values, str(failure), model_version())
+    return _digest(sorted((key, repr(value)) for key, value in point.items()), str(failure), model_version())
 
 
 def _digest(*parts: object) -> str:
