@@ -1,17 +1,68 @@
-"""The buffers of a plan in device memory: flat bytes for copies, tensors in their shape for kernels."""
+"""The buffers of a plan in device memory: flat bytes for copies, tensors in their shape for kernels.
+
+Some stay between the runs of a plan, as weights do in training.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import torch
 
-from calibration.devices.port import Device, GivesBackExtents
+from calibration.devices.port import Device, GivesBackExtents, MemoryCount
 from calibration.kernels.tensors import Part, dtype_of, shaped_view
-from calibration.residents import Residents
 from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plans.training_plan import Buffer, BufferKind
+from vdnnsim.plans.repetition import resident_buffers
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
+
+
+class Residents:
+    """The buffers of one plan that stay, on a device that runs one plan after the other.
+
+    Attributes:
+        runs: how often the plan was begun since it settled in.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._plan: TrainingPlan | None = None
+        self._buffers: AbstractSet[int] = frozenset()
+        self._held: dict[int, torch.Tensor] = {}
+        self._before = device.in_use()
+        self.runs = 0
+
+    def settle(self, plan: TrainingPlan) -> None:
+        """Begin a run of a plan; one that follows another finds an empty cache, so that what it reserves is told."""
+        if plan is not self._plan:
+            self.leave()
+            self._plan, self._buffers = plan, resident_buffers(plan)
+            self._before = self._device.in_use()
+        self.runs += 1
+
+    def leave(self) -> None:
+        """Give everything back to the device, and what its allocator holds for later."""
+        while self._held:
+            self._device.release(self._held.popitem()[1])
+        self._device.empty_cache()
+        self._plan, self._buffers, self.runs = None, frozenset(), 0
+
+    def take(self, buffer: int) -> torch.Tensor | None:
+        """Return the bytes of a buffer that stayed; None of any other."""
+        return self._held.pop(buffer, None)
+
+    def keep(self, buffer: int, taken: torch.Tensor) -> bool:
+        """Let a buffer stay; return whether it is one that does."""
+        if buffer not in self._buffers:
+            return False
+        self._held[buffer] = taken
+        return True
+
+    @property
+    def counted(self) -> MemoryCount:
+        """What is in use now, beyond what was when the plan settled in."""
+        return self._device.in_use() - self._before
 
 
 def form_of(workload: Workload, buffer: Buffer, *, channels_last: bool) -> Part | None:
@@ -44,12 +95,7 @@ def _whole(workload: Workload, shape: MapShape) -> tuple[int, ...]:
 
 
 class DeviceBuffers:
-    """What is allocated at the moment, by id of the buffer.
-
-    Args:
-        device: where.
-        forms: of the buffers.
-        residents: where those come from and go to that stay between runs; given back to the device, all others.
+    """What is allocated at the moment, by id of the buffer; what stays between runs comes from and goes to residents.
 
     Attributes:
         away_bytes: of each buffer, how many bytes of its memory are given back.

@@ -11,7 +11,6 @@ from calibration.devices.port import Device
 from calibration.journal import Journal
 from calibration.kernels.port import KernelLibrary
 from calibration.measure.device_rates import RATE_STEPS, measure_rates, warm_up_compute
-from calibration.measure.extent import Extent
 from calibration.measure.host_costs import host_steps, measure_host
 from calibration.measure.kernel_rows import KernelTable, smallest_kernel
 from calibration.measure.link_times import link_steps, measure_link
@@ -19,6 +18,7 @@ from calibration.measure.machine import MeasuredMachine, Measurements, machine_o
 from calibration.measure.session import Listener, Session
 from calibration.measure.statistics import Sample
 from calibration.measure.subjects import Subject, distinct_subjects
+from calibration.measure.timing import Extent
 from vdnnsim.cost.kernel_file import kernel_table_text
 from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.dnn.workload import Workload
@@ -124,11 +124,7 @@ class Calibrator:
         return Journal(self.out.with_name(f"{self.out.stem}.partial.jsonl"), identity)
 
     def calibrate(self, journal: Journal, listener: Listener) -> Calibration:
-        """Measure the device and write its profile.
-
-        Args:
-            journal: of this or an interrupted run; it is removed at the end.
-            listener: learns how far it has come.
+        """Measure the device and write its profile; the journal, of this or an interrupted run, is removed at the end.
 
         Raises:
             DeviceError: a figure that no profile can do without could not be measured; what was measured is kept.
@@ -153,7 +149,7 @@ class Calibrator:
         if all(row.seconds is None for row in rows):
             why = rows[0].note if rows else session.warnings[-1]
             raise DeviceError(f"{self.device.name}: none of {len(rows)} kernels could be measured: {why}")
-        table, copies = kernel_table_text(rows), copy_table_text(measured.link.rows())
+        table, copies = kernel_table_text(rows), copy_table_text(each.row for each in measured.link)
         server = self._server(machine, table, copies)
         description = f"{self.device.name}, measured under {self.settings.networks}"
         files = write_profile(self.out, server, description, table, copies)

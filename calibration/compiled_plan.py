@@ -1,7 +1,11 @@
-"""A plan made ready for a device: for each of its kernels what to call and on which buffers, before any clock runs."""
+"""A plan made ready for a device: for each of its kernels what to call and on which buffers, before any clock runs.
 
+And what it really took of the device once it ran: counted as the simulator counts, or why it was too much.
+"""
+
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calibration.arena import ArenaLayout, lay_copies
 from calibration.buffers import form_of, record_form
@@ -14,7 +18,11 @@ from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
-from vdnnsim.plans.operations import Alias, Compute, describe
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.requests import round_up
+from vdnnsim.plans.host_memory import Pool
+from vdnnsim.plans.operations import Alias, Allocate, AllocateExtent, Compute, describe
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_unlimited
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 
 
@@ -151,7 +159,7 @@ class _Binder:
         if planned_bytes < kernel.passed_bytes:
             raise self._refusal(f"it has {planned_bytes} bytes of workspace, expected {kernel.passed_bytes}")
         gradients = {each.position: each for each in self._all(Role.INPUT_GRADIENT)}
-        positions = range(len(self._layer.inputs)) if gradients else ()
+        positions = range(len(self._layer.inputs)) if self._operation.phase.is_backward else ()
         return KernelCall(
             layer=self._layer,
             kernel=kernel,
@@ -201,3 +209,46 @@ class _Binder:
         plan = self._plan
         text = describe(plan.operations[self._position], plan.buffer_names, plan.layers)
         return ExecutionRefused(f"{plan.policy}: operation {self._position} ({text}): {message}")
+
+
+def placement_of(compiled: CompiledPlan, limits: MemoryLimits) -> Placement:
+    """Count a plan as `ideal` does, but with the workspaces that kernels took instead of those that it foresaw."""
+    sizes = zip(compiled.plan.buffers, compiled.taken_bytes, strict=True)
+    taken = replace(compiled.plan, buffers=tuple(replace(buffer, nbytes=nbytes) for buffer, nbytes in sizes))
+    return place_unlimited(taken, replace(limits, model=MemoryModel.IDEAL))
+
+
+def overflow_at(
+    compiled: CompiledPlan, position: int, held: Mapping[int, int], limits: MemoryLimits, memory_bytes: int
+) -> DoesNotFit:
+    """Say for which operation a device of so much memory had no room, and what held the rest, in bytes by buffer."""
+    plan = compiled.plan
+    operation = plan.operations[position]
+    assert isinstance(operation, Allocate | AllocateExtent | Compute), f"operation {position} takes no memory"
+    if isinstance(operation, Allocate):
+        buffer = operation.buffer
+        nbytes = compiled.taken_bytes[buffer]
+    elif isinstance(operation, AllocateExtent):
+        buffer, nbytes = operation.buffer, len(operation.extent)
+    else:
+        call = compiled.calls[position]
+        buffer = operation.writes[0] if call.workspace is None else call.workspace
+        nbytes = call.workspace_bytes
+    held_bytes: Counter[BufferKind] = Counter()
+    for each, taken in held.items():
+        held_bytes[plan.buffers[each].kind] += round_up(taken, limits.granule_bytes)
+    capacity = min(limits.device_bytes, memory_bytes)
+    free = max(0, capacity - held_bytes.total())
+    return DoesNotFit(
+        plan=plan,
+        pool=Pool.DEVICE,
+        operation=position,
+        buffer=buffer,
+        layer=operation.layer,
+        phase=operation.phase,
+        requested_bytes=round_up(nbytes, limits.granule_bytes),
+        free_bytes=free,
+        largest_free_bytes=free,
+        capacity_bytes=capacity,
+        held_bytes=tuple(held_bytes.most_common()),
+    )

@@ -12,7 +12,7 @@ import torch
 
 from calibration.devices.port import Device, OutOfDeviceMemory
 from calibration.kernels.port import Kernel, KernelLibrary, KernelTensors
-from calibration.measure.kernel_times import own_bytes
+from calibration.measure.kernel_rows import own_bytes
 from calibration.measure.operands import kernel_operands
 from calibration.measure.subjects import Subject
 from vdnnsim.cost.kernel_table import KernelShape

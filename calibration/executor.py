@@ -11,31 +11,55 @@ so that what the allocator reserves for it can be told; that run is slow, and no
 """
 
 import gc
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
 from calibration.arena import PinnedArena
+from calibration.buffers import Residents
 from calibration.capabilities import EXECUTOR_CAPABILITIES, Capability, refuse_more_than
-from calibration.compiled_plan import CompiledPlan
-from calibration.devices.port import Device, GivesBackExtents, OutOfDeviceMemory
+from calibration.compiled_plan import CompiledPlan, overflow_at, placement_of
+from calibration.devices.port import Device, GivesBackExtents, MemoryCount, OutOfDeviceMemory
 from calibration.dry_run import DryRunLibrary
-from calibration.execution import Execution
-from calibration.given import GivenContent
-from calibration.kernels.initial import labels
+from calibration.kernels.initial import fill_input, fill_state, fill_weights, labels
 from calibration.kernels.port import KernelLibrary
-from calibration.residents import Residents
-from calibration.taken_memory import overflow_at, placement_of
+from calibration.kernels.tensors import Part, shaped_view
 from calibration.timeline import trace_of
 from calibration.walk import PlanWalk
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import ExecutionRefused
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
 from vdnnsim.plans.repetition import end_of_work, leading_operations
-from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.trace import IterationTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One iteration on a real device.
+
+    Attributes:
+        trace: what happened, in the terms of the engine's trace.
+        peaks: maxima of device memory as the device counted them, beyond what was in use before the plan first ran.
+        ordinal: how often the plan has run, this time included, since its device last ran another one: the first of
+            these runs finds an empty cache.
+        loss: the loss of the iteration.
+        gradients: dW by index of its layer, flat, copied to the host; empty where nobody wants them.
+        weights: W after the update, likewise, where the workload updates them.
+    """
+
+    trace: IterationTrace
+    peaks: MemoryCount
+    ordinal: int
+    loss: float
+    gradients: Mapping[int, torch.Tensor]
+    weights: Mapping[int, torch.Tensor]
 
 
 class Executor:
@@ -204,3 +228,54 @@ def _undisturbed() -> Iterator[None]:
 def _results_of(workload: Workload) -> frozenset[BufferKind]:
     updated = {BufferKind.WEIGHTS} if workload.updated_layers else set()
     return frozenset(updated | {BufferKind.WEIGHT_GRADIENT})
+
+
+class GivenContent:
+    """The content of the given buffers of every plan of a workload, drawn once."""
+
+    def __init__(self, workload: Workload, seed: int, *, channels_last: bool) -> None:
+        self._workload = workload
+        self._channels_last = channels_last
+        self._seed = seed
+        self._drawn: dict[tuple[BufferKind, int, int], torch.Tensor] = {}
+
+    def of(self, compiled: CompiledPlan) -> dict[int, torch.Tensor]:
+        """Return the content of the given buffers of a plan, by buffer, as flat elements on the host.
+
+        Raises:
+            ExecutionRefused: there is none for one of them.
+        """
+        contents = {}
+        seen: Counter[tuple[BufferKind, int]] = Counter()
+        storages = compiled.plan.workload.step.storages
+        for number, (buffer, form) in enumerate(zip(compiled.plan.buffers, compiled.forms, strict=True)):
+            if not buffer.given or buffer.storage is None or form is None:
+                continue
+            # The states of an optimizer come in their order.
+            owner = storages[buffer.storage].owner
+            key = (buffer.kind, owner, seen[buffer.kind, owner])
+            seen[buffer.kind, owner] += 1
+            if key not in self._drawn:
+                self._drawn[key] = self._draw(compiled.plan, buffer, key, form)
+            contents[number] = self._drawn[key]
+        return contents
+
+    def _draw(self, plan: TrainingPlan, buffer: Buffer, key: tuple[BufferKind, int, int], form: Part) -> torch.Tensor:
+        kind, owner, ordinal = key
+        content = torch.empty(torch.Size(form.shape).numel(), dtype=form.dtype)
+        graph = self._workload.graph
+        match kind:
+            case BufferKind.FEATURE_MAP if graph.maps[owner].producer is None:
+                fill_input(shaped_view(content, form.shape, channels_last=form.channels_last), self._seed)
+            case BufferKind.LABELS:
+                content.copy_(labels(self._workload, self._seed))
+            case BufferKind.WEIGHT_GRADIENT:
+                # As zero_grad leaves those that are kept.
+                content.zero_()
+            case BufferKind.WEIGHTS:
+                fill_weights(graph.layers[owner], content, self._seed, channels_last=self._channels_last)
+            case BufferKind.OPTIMIZER_STATE:
+                fill_state(graph.layers[owner], ordinal, content, self._seed)
+            case _:
+                raise ExecutionRefused(f"{plan.policy}: {buffer.name} is given, and there is nothing to fill it with")
+        return content

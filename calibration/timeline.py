@@ -77,13 +77,7 @@ class _Happening:
 
 
 def trace_of(plan: TrainingPlan, log: IssueLog, placement: Placement, iteration_s: float) -> IterationTrace:
-    """Return the trace of an iteration.
-
-    Args:
-        plan: what was issued.
-        log: what was noted of it.
-        placement: the allocations as they were really made.
-        iteration_s: when host and streams were done.
+    """Return the trace of an iteration, by the allocations as they were really made, until host and streams were done.
 
     Raises:
         DeviceError: by its own clocks the device did something long before what that waited for.

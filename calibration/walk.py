@@ -6,16 +6,16 @@ the CPU by the queued work itself.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 
 from calibration.arena import PinnedArena
-from calibration.buffers import DeviceBuffers
+from calibration.buffers import DeviceBuffers, Residents
 from calibration.compiled_plan import CompiledPlan, KernelCall
 from calibration.devices.port import Device, DeviceStream, Mark
 from calibration.kernels.port import KernelTensors
-from calibration.residents import Residents
 from calibration.timeline import IssueLog
 from calibration.workspace_memory import WorkspaceMemory
 from vdnnsim.dnn.layers import LayerKind
@@ -38,41 +38,33 @@ from vdnnsim.plans.operations import (
 from vdnnsim.plans.training_plan import BufferKind
 
 
+@dataclass(eq=False)
 class PlanWalk:
     """One walk through a plan.
 
-    Args:
-        device: where.
-        compiled: the plan made ready.
+    Attributes:
         arena: with room for its copies.
         residents: what has stayed of an earlier run of it.
         labels, loss: of the batch; in memory of the device that belongs to no plan.
         kept: kinds of buffers whose content is copied to the host before they are released.
-
-    Attributes:
         position: of the operation that is being issued, or was last.
         log: what was noted.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        compiled: CompiledPlan,
-        arena: PinnedArena,
-        residents: Residents,
-        labels: torch.Tensor,
-        loss: torch.Tensor,
-        kept: frozenset[BufferKind],
-    ) -> None:
-        self._device = device
-        self._compiled = compiled
-        self._plan = compiled.plan
-        self._arena = arena
-        self._labels = labels
-        self._loss = loss
-        self._kept = kept
-        self._buffers = DeviceBuffers(device, compiled.forms, residents)
-        self._workspaces = WorkspaceMemory(compiled, self._buffers)
+    device: Device
+    compiled: CompiledPlan
+    arena: PinnedArena
+    residents: Residents
+    labels: torch.Tensor
+    loss: torch.Tensor
+    kept: frozenset[BufferKind]
+
+    def __post_init__(self) -> None:
+        """Stand before the first operation."""
+        device = self.device
+        self._plan = self.compiled.plan
+        self._buffers = DeviceBuffers(device, self.compiled.forms, self.residents)
+        self._workspaces = WorkspaceMemory(self.compiled, self._buffers)
         self._streams: dict[Stream, DeviceStream] = {Stream.COMPUTE: device.compute, Stream.MEMORY: device.memory}
         self._events: dict[int, Mark] = {}
         # Where the compute stream is, as long as nothing but allocations and releases was issued since.
@@ -84,7 +76,7 @@ class PlanWalk:
     @property
     def held_bytes(self) -> dict[int, int]:
         """What buffers hold at the moment, of which a workspace counts with what the largest of its kernels needs."""
-        taken_bytes, away_bytes = self._compiled.taken_bytes, self._buffers.away_bytes
+        taken_bytes, away_bytes = self.compiled.taken_bytes, self._buffers.away_bytes
         return {buffer: taken_bytes[buffer] - away_bytes[buffer] for buffer in self._buffers.held}
 
     def results_of(self, kind: BufferKind) -> dict[int, torch.Tensor]:
@@ -105,10 +97,10 @@ class PlanWalk:
     def fill(self, buffer: int, content: torch.Tensor) -> None:
         """Copy content from the host into a buffer, as flat elements; what is given on the host stays there."""
         if self._plan.buffers[buffer].given_on_host:
-            target = self._arena.slice(self._compiled.copies.given[buffer], content.nbytes)
+            target = self.arena.slice(self.compiled.copies.given[buffer], content.nbytes)
         else:
             target = self._buffers.flat(buffer)
-        self._device.compute.launch(partial(_copy, target.view(content.dtype), content))
+        self.device.compute.launch(partial(_copy, target.view(content.dtype), content))
 
     def issue(self, start: int, stop: int, pace: Mapping[int, float]) -> None:
         """Issue the operations of a part of the plan.
@@ -117,22 +109,22 @@ class PlanWalk:
             OutOfDeviceMemory: there is no room for the operation at `position`.
         """
         for self.position in range(start, stop):
-            begun_s = self._device.now_s()
+            begun_s = self.device.now_s()
             operation = self._plan.operations[self.position]
             match operation:
                 case HostSynchronize(streams=streams):
-                    self._device.synchronize([self._streams[each] for each in streams])
+                    self.device.synchronize([self._streams[each] for each in streams])
                     self._here = None
                     continue
                 case Alias():
                     self._change_memory(operation)
                 case Allocate() | AllocateExtent() | Release() | ReleaseExtent():
-                    self._here = self.log.marks[self.position] = self._here or self._device.compute.mark()
+                    self._here = self.log.marks[self.position] = self._here or self.device.compute.mark()
                     self._change_memory(operation)
                 case _:
                     self._here = None
                     self._launch(operation, pace.get(self.position))
-            self.log.host_issue_s += self._device.now_s() - begun_s
+            self.log.host_issue_s += self.device.now_s() - begun_s
 
     def give_up(self) -> None:
         """Carry out the Releases at the end of the plan, which take no time."""
@@ -145,7 +137,7 @@ class PlanWalk:
     def abandon(self) -> None:
         """Let the device finish what it was given, and release whatever is left."""
         try:
-            self._device.synchronize([self._device.compute, self._device.memory])
+            self.device.synchronize([self.device.compute, self.device.memory])
         finally:
             self._buffers.release_all()
 
@@ -153,7 +145,7 @@ class PlanWalk:
         position = self.position
         match operation:
             case Compute():
-                self._compute(self._compiled.calls[position], lasts_s)
+                self._compute(self.compiled.calls[position], lasts_s)
             case Offload(buffer=buffer, extent=extent):
                 self._copy(self._slice(operation), self._buffers.flat(buffer, extent), lasts_s)
             case Prefetch(buffer=buffer, extent=extent):
@@ -167,21 +159,21 @@ class PlanWalk:
 
     def _compute(self, call: KernelCall, lasts_s: float | None) -> None:
         work = partial(call.kernel.run, self._tensors(call))
-        self._device.takes_for_itself(call.own_bytes)
-        interval = self._device.compute.launch(work, lasts_s=lasts_s)
+        self.device.takes_for_itself(call.own_bytes)
+        interval = self.device.compute.launch(work, lasts_s=lasts_s)
         # With it the last view of what the kernel was lent goes, before the whole workspace is taken again.
         del work
         self._workspaces.take_back(call)
-        self.log.issue_s[self.position] = self._device.now_s()
+        self.log.issue_s[self.position] = self.device.now_s()
         self.log.intervals[self.position] = interval
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor, lasts_s: float | None) -> None:
-        interval = self._device.memory.launch(partial(_copy_ahead, target, source), lasts_s=lasts_s)
-        self.log.issue_s[self.position] = self._device.now_s()
+        interval = self.device.memory.launch(partial(_copy_ahead, target, source), lasts_s=lasts_s)
+        self.log.issue_s[self.position] = self.device.now_s()
         self.log.intervals[self.position] = interval
 
     def _slice(self, copy: Offload | Prefetch) -> torch.Tensor:
-        return self._arena.slice(self._compiled.copies.offsets[self.position], self._plan.copied_bytes(copy))
+        return self.arena.slice(self.compiled.copies.offsets[self.position], self._plan.copied_bytes(copy))
 
     def _tensors(self, call: KernelCall) -> KernelTensors:
         def tensor(buffer: int | None) -> torch.Tensor | None:
@@ -198,8 +190,8 @@ class PlanWalk:
             weight_gradient=tensor(call.weight_gradient),
             states=tuple(self._buffers[buffer] for buffer in call.states),
             statistics=tensor(call.statistics),
-            labels=self._labels if is_loss else None,
-            loss=self._loss if is_loss else None,
+            labels=self.labels if is_loss else None,
+            loss=self.loss if is_loss else None,
             workspace=self._workspaces.lend(call),
         )
 
@@ -225,13 +217,13 @@ class PlanWalk:
 
     def _keep(self, buffer: int) -> None:
         """Copy what a buffer holds to the host before it goes, or the first extent of it, if it is to be kept."""
-        if self._plan.buffers[buffer].kind not in self._kept or self._buffers.away_bytes[buffer]:
+        if self._plan.buffers[buffer].kind not in self.kept or self._buffers.away_bytes[buffer]:
             return
         number = self._plan.buffers[buffer].storage
         assert number is not None, "weights are of the step"
         content, storage = self._buffers[buffer], self._plan.workload.step.storages[number]
         kept = self._results[storage.kind, storage.owner] = torch.empty(content.shape, dtype=content.dtype)
-        self._device.compute.launch(partial(_copy, kept, content))
+        self.device.compute.launch(partial(_copy, kept, content))
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor) -> None:

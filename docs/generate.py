@@ -17,8 +17,7 @@ from vdnnsim.hardware.figures import FIGURES
 from vdnnsim.hardware.profile import shipped_profiles
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Aggregation
-from vdnnsim.policies.registry import known_policies
-from vdnnsim.policies.registry.options import describe_options
+from vdnnsim.policies.registry import describe_options, known_policies
 from vdnnsim.study.file.keys import study_keys
 from vdnnsim.units import format_bytes
 

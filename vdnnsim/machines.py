@@ -29,7 +29,7 @@ def rank_machines(
     profiles: Sequence[Profile],
     prices: Prices | None = None,
     *,
-    first_that_fits: bool = False,
+    first_where_it_fits: bool = False,
     done: Callable[[str], object] = str,
 ) -> Ranking:
     """Return what every machine makes of the workload and the policies of a scenario, whatever machine it names itself.
@@ -38,14 +38,14 @@ def rank_machines(
         scenario: the question; it says on how many GPUs.
         profiles: the machines.
         prices: what an hour of them costs; the order is by cost then.
-        first_that_fits: whether policies stand in the order of preference, and the first that fits is taken; otherwise
-            all are replayed, and the fastest is.
+        first_where_it_fits: whether the first policy is taken wherever it fits, as what needs nothing done; otherwise,
+            and where it does not, all are replayed, and the fastest is taken.
         done: is told of each machine when it is done.
     """
     offers: dict[tuple[object, ...], list[Offer]] = defaultdict(list)
     unfit: list[Unfit] = []
     for profile in profiles:
-        found = _try(scenario, profile, first_that_fits=first_that_fits)
+        found = _try(scenario, profile, first_where_it_fits=first_where_it_fits)
         if isinstance(found, Offer):
             offer = found if prices is None else _priced(found, scenario, prices)
             key = (offer.gpu, offer.policy, offer.iteration_s, offer.held_bytes, offer.cost, offer.trust)
@@ -85,7 +85,7 @@ def scenario_on_any(
     raise refusals[0]
 
 
-def _try(scenario: Scenario, profile: Profile, *, first_that_fits: bool) -> Offer | Unfit:
+def _try(scenario: Scenario, profile: Profile, *, first_where_it_fits: bool) -> Offer | Unfit:
     server = profile.server
     there = 1 if server.topology is None else len(server.topology.gpus)
     if there < scenario.gpus:
@@ -104,7 +104,7 @@ def _try(scenario: Scenario, profile: Profile, *, first_that_fits: bool) -> Offe
             continue
         if isinstance(offer, Offer):
             found.append(offer)
-            if first_that_fits:
+            if first_where_it_fits and policy is scenario.policies[0]:
                 break
         else:
             reasons.append(offer)

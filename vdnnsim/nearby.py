@@ -59,11 +59,13 @@ def _of(simulator: Simulator, over: Callable[[float], Simulator], row: PolicyRes
         # What fits into less fits into more.
         enough = enough or not isinstance(replace(simulator, limits=limits).place(plan), DoesNotFit)
         fits[capacity] = enough
+    copies = row.metrics.offloaded_bytes > 0
+    # A link changes no address.
+    placed = (simulator.place_unlimited(plan),) if copies else ()
     for bandwidth in BANDWIDTHS:
         seconds = row.metrics.iteration_s
-        if bandwidth != 1 and row.metrics.offloaded_bytes:
-            machine = over(bandwidth)
-            seconds = machine.replay((plan,), (machine.place_unlimited(plan),)).iteration_s
+        if bandwidth != 1 and copies:
+            seconds = over(bandwidth).replay((plan,), placed).iteration_s
         yield Nearby(row.policy, bandwidth, tuple((size, seconds if ok else None) for size, ok in fits.items()))
 
 

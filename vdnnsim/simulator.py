@@ -19,9 +19,9 @@ from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, is_of_pytorch
 from vdnnsim.plans.aggregate import aggregate_gradients
 from vdnnsim.plans.buckets import bucket_bytes
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.libraries import cublas_bytes, with_cublas_workspaces
 from vdnnsim.plans.operations import Aggregation, AllReduce
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan, place_unlimited
+from vdnnsim.plans.repetition import cublas_bytes, with_cublas_workspaces
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy, Setting, Trial, make_plans

@@ -4,21 +4,31 @@ import gc
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 from vdnnsim.element_type import Precision
 from vdnnsim.errors import CaptureError
+from vdnnsim.memory.requests import round_up
+from vdnnsim.memory.settings import GRANULE_BYTES
 
-_GRANULE_BYTES = 512
-"""To multiples of it PyTorch rounds what it allocates."""
+
+def is_sharded(model: nn.Module) -> bool:
+    """Return whether FSDP has the parameters of a part of a model."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return False
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+    return any(isinstance(each, FSDPModule | FullyShardedDataParallel) for each in model.modules())
 
 
-def refuse_compiled(model: nn.Module) -> None:
-    """Refuse what torch.compile made, whose operations are others.
+def refuse_other_kinds(model: nn.Module) -> None:
+    """Refuse what torch.compile made, whose operations are others, and what FSDP spread, whose parameters are parts.
 
     Raises:
-        CaptureError: a part of the model was.
+        CaptureError: a part of the model is of these.
     """
+    if is_sharded(model):
+        raise CaptureError(f"{type(model).__name__}: was sharded by FSDP, expected DDP, or vdnnsim.plan before that")
     for each in model.modules():
         if type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None:  # noqa: SLF001
             raise CaptureError(f"{type(each).__name__}: was compiled by torch.compile, expected a model as it is")
@@ -61,7 +71,7 @@ def beside_bytes(known: list[Any]) -> int:
     # They are planned, and made again when they are wanted.
     torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - there is no public way
     storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}  # noqa: SLF001
-    rounded = (-(-nbytes // _GRANULE_BYTES) * _GRANULE_BYTES for nbytes in storages.values())
+    rounded = (round_up(nbytes, GRANULE_BYTES) for nbytes in storages.values())
     return max(0, torch.cuda.memory_allocated(tensors[0].device) - sum(rounded))
 
 

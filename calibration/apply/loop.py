@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import distributed, nn
+from torch import nn
 
 from calibration.apply.agenda import Agenda
 from calibration.apply.following import Following, StepLog
+from calibration.apply.found import is_sharded
 from calibration.apply.lane import Lane, lane_for
 from calibration.apply.states import States
 from calibration.arena import PinnedArena
@@ -65,7 +66,7 @@ class Loop:
                 "plan.stream(optimizer, model) before the first step"
             )
         model = _within(model)
-        if self.agenda.again and _is_sharded(model):
+        if self.agenda.again and is_sharded(model):
             raise ExecutionRefused(
                 f"{self.captured.model}: the plan computes again what FSDP gathers weights for and frees them behind, "
                 "expected a plan that only moves, as policy 'optimal(recompute=false)'"
@@ -115,14 +116,6 @@ class Loop:
 def _within(model: nn.Module) -> nn.Module:
     """Return the model itself: what DDP does around its forward is none of its operations."""
     return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-
-
-def _is_sharded(model: nn.Module) -> bool:
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return False
-    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-
-    return any(isinstance(each, FSDPModule | FullyShardedDataParallel) for each in model.modules())
 
 
 def _made_by(captured: CapturedStep) -> dict[int, list[int]]:

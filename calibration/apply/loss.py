@@ -99,7 +99,7 @@ class LossRecorder(TorchFunctionMode):
             for each in tree_leaves((calls[number].args, calls[number].kwargs)):
                 if isinstance(each, _Made) and each.call not in calls:
                     wanted.add(each.call)
-                elif isinstance(each, torch.Tensor) and each.requires_grad:
+                elif isinstance(each, torch.Tensor) and each.requires_grad and calls[number].has_gradients:
                     raise CaptureError(
                         f"the loss: is made of a tensor of shape {tuple(each.shape)} that has a gradient and that the "
                         "model did not return, expected one of what the model returns"

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.utils._pytree import tree_leaves
 
-from calibration.apply.found import beside_bytes, name_of, optimizers_of, precision_of, refuse_compiled, trained_by
+from calibration.apply.found import beside_bytes, name_of, optimizers_of, precision_of, refuse_other_kinds, trained_by
 from calibration.apply.loss import LossRecorder, RecordedLoss
 from calibration.apply.meanwhile import outside_of_autocast, random_numbers_kept, saving_on_host
 from calibration.capture.nodes import is_in_backward
@@ -39,13 +39,17 @@ And beside `beside_bytes` on the GPU, which are none of the model's, its optimiz
 """
 
 
+_Shapes = list[tuple[torch.Size, torch.dtype]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Called:
-    """A module that has parameters to train, called by the script itself, and what it returned."""
+    """A module that has parameters to train, called by the script itself, what it was given and what it returned."""
 
     module: nn.Module
     output: int
     precision: Precision
+    shapes: _Shapes
 
 
 class Script:
@@ -67,6 +71,7 @@ class Script:
         self._step: AbstractContextManager[Any] | None = None
         self._applied: Applied | None = None
         self._loss: RecordedLoss | None = None
+        self._shapes: _Shapes = []
         self._held: list[weakref.ref[torch.Tensor]] = []
         self._is_found = self._has_refused = False
 
@@ -74,7 +79,7 @@ class Script:
         """Begin to."""
         for handle in (
             hooks.register_module_forward_pre_hook(self._enters),
-            hooks.register_module_forward_hook(self._leaves, always_call=True),
+            hooks.register_module_forward_hook(self._leaves, with_kwargs=True, always_call=True),
         ):
             self._watching.callback(handle.remove)
         torch.autograd.backward = self._runs_backward
@@ -90,7 +95,9 @@ class Script:
         """Why no plan was applied to a script that runs a model; empty where one was, or none was run."""
         if self._recorder is None or self._applied is not None or self._has_refused:
             return ""
-        return "there was no second step" if self._is_found else "no backward of a model's loss was seen"
+        if self._is_found:
+            return "there was no second step with inputs as those of the step before"
+        return "no backward of a model's loss was seen"
 
     def _enters(self, module: nn.Module, _inputs: object) -> None:
         if self._running is not None or not torch.is_grad_enabled() or is_in_backward():
@@ -98,8 +105,9 @@ class Script:
         device = next((each.device for each in module.parameters() if each.requires_grad), None)
         if device is None:
             return
-        with self._refusing():
-            refuse_compiled(module)
+        if not self._is_found:
+            with self._refusing():
+                refuse_other_kinds(module)
         self._running = module
         if self._recorder is None:
             self._recorder = LossRecorder(device.type)
@@ -108,12 +116,14 @@ class Script:
             self._first.enter_context(self._recorder)
         self._recorder.is_recording = False
 
-    def _leaves(self, module: nn.Module, _inputs: object, output: object) -> None:
+    def _leaves(self, module: nn.Module, args: object, kwargs: object, output: object) -> None:
         if module is not self._running or self._recorder is None:
             return
         self._running = None
         with self._refusing():
-            self._calls.append(_Called(module, self._recorder.returned(output), precision_of(module)))
+            self._calls.append(
+                _Called(module, self._recorder.returned(output), precision_of(module), _shapes_of(args, kwargs))
+            )
         self._recorder.is_recording = True
 
     def _runs_backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - PyTorch's own
@@ -149,8 +159,11 @@ class Script:
         self._is_found = True
         recorder.is_recording = False
         held = recorder.held_after()
-        self._loss, self._held = replace(recorded, held=frozenset(held)), list(held.values())
-        self._watching.close()
+        self._loss, self._held, self._shapes = (
+            replace(recorded, held=frozenset(held)),
+            list(held.values()),
+            found.shapes,
+        )
         model._compiled_call_impl = self._following(model, found.precision)  # noqa: SLF001 - PyTorch's own place
 
     def _following(self, model: nn.Module, precision: Precision) -> Callable[..., Any]:
@@ -162,6 +175,11 @@ class Script:
                 return original(*args, **kwargs)
             self._end_step()
             if self._applied is None:
+                if _shapes_of(args, kwargs) != self._shapes:
+                    # A loss is of a batch: it is found anew.
+                    model._compiled_call_impl = None  # noqa: SLF001
+                    return original(*args, **kwargs)
+                self._watching.close()
                 self._first.close()
                 # It holds what the script may have given up, as labels.
                 loss, self._loss = self._loss, None
@@ -188,7 +206,12 @@ class Script:
                 step = self._applied.apply(model)
                 step.__enter__()
             self._step = step
-            return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            except BaseException:
+                # A script may go on without the step.
+                self._end_step()
+                raise
 
         return call
 
@@ -204,7 +227,7 @@ class Script:
                 return name_of(each)
         if not optimizers:
             return "none"
-        self._say(f"{type(optimizers[0]).__name__} is no optimizer of PyTorch's; the plan is made as for adamw")
+        self._say(f"{type(optimizers[0]).__name__} is not known; the plan is made as for adamw")
         return "adamw"
 
     @contextmanager
@@ -217,3 +240,7 @@ class Script:
             self._say(f"no plan can be applied: {failure}")
             self._watching.close()
             sys.exit(1)
+
+
+def _shapes_of(*inputs: object) -> _Shapes:
+    return [(each.shape, each.dtype) for each in tree_leaves(inputs) if isinstance(each, torch.Tensor)]

@@ -3,7 +3,7 @@
 A fake tensor of CUDA would do, but for that PyTorch built without CUDA, or without a GPU, ends its process over one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -12,12 +12,12 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer
 from torch.utils import _foreach_utils
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from calibration.capture.cuda import attention, normalization, pointwise, recurrent
 from calibration.capture.cuda.autocast import autocast_as_cuda
 from calibration.capture.cuda.rules import Composite, Gpu
+from calibration.capture.schemas import OperatorMode
 
 _COMPOSITES: Final = {
     **attention.COMPOSITES,
@@ -68,22 +68,15 @@ def _bound(rule: Composite, gpu: Gpu) -> Callable[..., Any]:
     return dispatch
 
 
-class _CudaResults(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _CudaResults(OperatorMode):  # type: ignore[no-untyped-call]
     """Returns what CUDA's kernels return where those of the CPU return other shapes or types, or do not exist."""
 
     def __init__(self, gpu: Gpu) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._gpu = gpu
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - whatever the operator returns
+    def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Return what an operator would return on CUDA."""
-        kwargs = kwargs or {}
         # Under inference mode, no autograd breaks composites up before they come here.
         if rule := _COMPOSITES.get(func):
             return rule(self._gpu, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The process that captures: a request on standard input, the answer into a file, which stands there whole or not."""
+"""The process that captures: a request on standard input, the answer, whole or not, into a file that it is given."""
 
 import os
 import sys
@@ -16,17 +16,16 @@ _OURS = Path(__file__).parents[2]
 
 
 def main() -> None:
-    """Capture what is asked for; the last argument names the file of the answer."""
-    path = Path(sys.argv[-1])
+    """Capture what is asked for; the last argument is the descriptor of the file of the answer."""
+    told = int(sys.argv[-1])
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
     sys.argv[1:] = []
     try:
         answer = _answer(request)
     except KeyboardInterrupt:
         sys.exit(130)
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_bytes(msgspec.json.encode(answer))
-    unfinished.rename(path)
+    with open(told, "wb") as file:  # Path opens no descriptors
+        file.write(msgspec.json.encode(answer))
     # What libraries do when Python ends is of no interest, and some of them fail then.
     sys.stdout.flush()
     sys.stderr.flush()

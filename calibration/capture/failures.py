@@ -18,13 +18,7 @@ _PYTORCH = Path(torch.__file__).parent
 
 
 def failure_of(failure: BaseException, operator: str, module: str) -> CaptureError:
-    """Return what to raise where an operation fails.
-
-    Args:
-        failure: that it raised.
-        operator: that was dispatched, `aten.nonzero.default`.
-        module: path of that which runs.
-    """
+    """Return what to raise where an operator, `aten.nonzero.default`, fails within the module of a path."""
     where = f"{_line(traceback.extract_stack())}, in {f'module {module}' if module else 'the model'}: {operator}"
     if isinstance(failure, DataDependentOutputException):
         return CaptureError(f"{where} looks into computed values, which fake tensors have not; {_REAL}")

@@ -15,36 +15,28 @@ from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import init
 from torch.utils._mode_utils import no_dispatch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
-from calibration.capture.schemas import arguments_of, is_random, name_of, operands_of, tensors_in
+from calibration.capture.schemas import OperatorMode, arguments_of, is_random, name_of, operands_of, tensors_in
 
 _COMPUTED_BYTES: Final = 64 * 2**20
 """Of results up to which they are computed: a mask of 8192 x 8192 bytes."""
 
 
-class FakeTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class FakeTensors(OperatorMode):  # type: ignore[no-untyped-call]
     """Within it new tensors are fake, save those that depend on no fake one and are small."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         # Tensors of a GPU, and what stands for them.
         self._elsewhere = WeakIdKeyDictionary()
         # Storages of real tensors that hold what is not known since an operation wrote to them.
         self._overwritten = WeakIdKeyDictionary()
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - whatever the operator returns
+    def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Compute an operation, or what it would return."""
-        kwargs = kwargs or {}
         tensors = tensors_in((args, kwargs))
         is_real = not any(isinstance(each, FakeTensor) for each in tensors)
         is_known = not any(map(self._is_unknown, tensors))

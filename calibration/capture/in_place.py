@@ -29,11 +29,7 @@ if TYPE_CHECKING:
 def overwrites(func: OpOverload, args: Sequence[Any], result: object, made_in: int | None) -> bool:
     """Return whether autograd, in a run, writes the result of an operation over its first tensor, if nobody holds that.
 
-    Args:
-        func: the operator.
-        args: its arguments.
-        result: what it returned.
-        made_in: the sequence number of the node that made the first tensor; None of what none did.
+    The node that made the first tensor has the sequence number `made_in`; None of what none did.
     """
     node = running_node()
     if node is None or torch.is_grad_enabled() or not isinstance(result, torch.Tensor):
@@ -69,11 +65,7 @@ def _is_in_python() -> bool:
 
 
 def write_in_place(records: Sequence["Record"], storages: StorageTable) -> dict[int, int]:
-    """Let operations that overwrite their first tensor do so where nobody holds it after them.
-
-    Args:
-        records: of all operations, in order; they are changed.
-        storages: of all of them; those that are not needed any more are dropped.
+    """Let operations that overwrite their first tensor do so where nobody holds it after them; records are changed.
 
     Returns:
         The new number of each storage by its old one.

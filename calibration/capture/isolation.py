@@ -12,17 +12,21 @@ import platform
 import signal
 import subprocess
 import sys
-import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Final
 
 import msgspec
 
-from calibration.capture.pretended import variables_of
 from calibration.capture.request import LIBRARIES, Request
+from calibration.pretend.build import build_runtime, find_torch
+from calibration.pretend.card import card_of
+from calibration.pretend.environment import environment, with_enough_memory
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, OutputError
+from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.messages import one_line
 from vdnnsim.replace import replace_file
 
@@ -56,15 +60,14 @@ class Answer(msgspec.Struct, frozen=True):
 def captured(request: Request, cache: Path | None = None) -> tuple[CapturedStep, Path | None]:
     """Return what is asked for, captured now, or before from the same words, files and versions.
 
-    Args:
-        request: what is asked for.
-        cache: folder of what was captured, by default `vdnnsim/capture` in the user's cache.
+    The cache is a folder, by default `vdnnsim/capture` in the user's.
 
     Returns:
         the step, and the file of the cache if it was there before.
 
     Raises:
         CaptureError: it cannot be captured, or the process that captures it ended.
+        ProfileError, DeviceError: no card can be made of the profile that is pretended, or none be pretended here.
     """
     request.check()
     kept = (cache or _user_cache()) / f"{_digest(request)}.json"
@@ -92,22 +95,25 @@ def file_sha256(path: str) -> str:
 
 
 def _answer_of_child(request: Request) -> Answer:
-    with tempfile.TemporaryDirectory(prefix="vdnnsim-capture-") as folder:
-        told, log = Path(folder) / "answer", Path(folder) / "log"
-        with log.open("wb") as errors:
-            done = subprocess.run(  # noqa: S603 - this interpreter; the user's code is what is asked for
-                [sys.executable, "-P", "-c", _START, str(_ROOT), str(told)],
-                input=msgspec.json.encode(request),
-                env=variables_of(request.pretended) if request.pretended else None,
-                # A user's prints are talk.
-                stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
-                stderr=errors,
-                check=False,
-            )
-        said = log.read_text(encoding="utf-8", errors="replace")
+    # Files without names: nothing is left of them, however this process ends.
+    with TemporaryFile() as told, TemporaryFile() as log:
+        done = subprocess.run(  # noqa: S603 - this interpreter; the user's code is what is asked for
+            [sys.executable, "-P", "-c", _START, str(_ROOT), str(told.fileno())],
+            input=msgspec.json.encode(request),
+            env=_variables_of(request.pretended) if request.pretended else None,
+            # A user's prints are talk.
+            stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
+            stderr=log,
+            pass_fds=(told.fileno(),),
+            check=False,
+        )
+        # Where these files stand the child's writing has moved.
+        for each in (told, log):
+            each.seek(0)
+        said = log.read().decode("utf-8", "replace")
         try:
-            answer = msgspec.json.decode(told.read_bytes(), type=Answer)
-        except (OSError, msgspec.DecodeError):
+            answer = msgspec.json.decode(told.read(), type=Answer)
+        except msgspec.DecodeError:
             raise CaptureError(f"{request.model}: {_end(done.returncode)}{_last_words(said)}") from None
     # Where it failed the one line that says why is enough.
     if said and answer.step is not None and sys.stderr is not None:
@@ -181,3 +187,11 @@ def _digest(request: Request) -> str:
 
 def _user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vdnnsim" / "capture"
+
+
+def _variables_of(hardware: str) -> Mapping[str, str]:
+    """Return the environment of a process whose PyTorch finds the card of a profile."""
+    card = card_of(read_profile(find_profile(hardware, Path())))
+    told = environment(card, build_runtime(find_torch()), inherited=os.environ)
+    # What is captured does not hang on whether it fits.
+    return with_enough_memory({**os.environ, **told})

@@ -93,10 +93,7 @@ class Iteration:
     device_type: str
 
     def run(self, enter: Callable[[Phase], object]) -> Any:  # noqa: ANN401 - whatever the model returns
-        """Run the iteration.
-
-        Args:
-            enter: is told each phase when it begins.
+        """Run the iteration; `enter` is told each phase when it begins.
 
         Returns:
             What a script still holds at the end: the loss, or in inference what the model returns.
@@ -147,11 +144,7 @@ class Iteration:
 def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bool) -> Iteration:
     """Return an iteration of a program.
 
-    Args:
-        program: which one.
-        model: that of the program, as it was made.
-        device_type: of its tensors, as autocast calls it.
-        foreach: whether optimizers work on lists of tensors, as PyTorch's do by default on CUDA.
+    Optimizers work on lists of tensors with `foreach`, as PyTorch's do by default on CUDA.
 
     Raises:
         CaptureError: the optimizer is unknown, or there is no parameter to train.
@@ -195,12 +188,8 @@ def _make_optimizer(program: Program, model: nn.Module, *, foreach: bool) -> tor
 def replace_tensors(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor], *, buffers: bool) -> None:
     """Give a model other parameters; what several modules share they share afterwards.
 
-    `nn.Module.to` would do where tensors are real: it cannot change the element type of fake ones.
-
-    Args:
-        model: whose; it keeps its modules.
-        replace: returns the new tensor, the same where there is nothing to do.
-        buffers: whether to replace these as well.
+    `nn.Module.to` would do where tensors are real: it cannot change the element type of fake ones. What is to be done
+    with a tensor returns the new one, the same where that is nothing.
     """
     made: dict[int, torch.Tensor] = {}
     for module in model.modules():

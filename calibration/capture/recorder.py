@@ -6,24 +6,22 @@ repeats, and so is that of the backward that follows from it.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from calibration.capture.failures import failure_of
 from calibration.capture.in_place import overwrites, write_in_place
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backward, newest_node, running_node
-from calibration.capture.schemas import is_random, name_of, only_writes, operands_of, tensors_in
+from calibration.capture.schemas import OperatorMode, is_random, name_of, only_writes, operands_of, tensors_in
 from calibration.capture.storages import Operand, StorageTable, element_type_of
 from calibration.capture.tape import Call, TapeRecorder
-from calibration.capture.traffic import traffic_of
-from calibration.capture.work import Effort, effort_of
+from calibration.capture.work import Effort, effort_of, traffic_of
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind
 from vdnnsim.errors import CaptureError
@@ -61,7 +59,7 @@ class Record:
     saves: list[int] = field(default_factory=list)
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
     """Within `recording` each operation becomes a record."""
 
     def __init__(
@@ -72,15 +70,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         *,
         gives_away: bool = False,
     ) -> None:
-        """Record what runs of a model.
-
-        Args:
-            modules: of the model.
-            storages: what is there when the iteration begins; what it makes is added.
-            host: identities of storages in host memory, as an optimizer's counts of steps on CUDA.
-            gives_away: as of `TapeRecorder`.
-        """
-        super().__init__()  # type: ignore[no-untyped-call]
+        """Record what runs of a model, on what is there and host storages; `gives_away` is as of `TapeRecorder`."""
+        super().__init__()
         self.records: list[Record] = []
         self.tape = TapeRecorder(gives_away)
         self.failure: tuple[BaseException, CaptureError] | None = None
@@ -106,15 +97,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             stack.enter_context(self)
             yield
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - whatever the operator returns
+    def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run an operation and record it."""
-        kwargs = kwargs or {}
         if self._is_aside:
             return func(*args, **kwargs)
         try:

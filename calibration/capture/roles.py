@@ -22,13 +22,7 @@ _SEVERAL_MAPS: Final = frozenset({"aten.split", "aten.unbind", "aten.chunk", "at
 
 
 def assign_kinds(records: Sequence[Record], lives: Sequence[Life], gradients: Sequence[int]) -> None:
-    """Say of each storage that an operation made what it holds.
-
-    Args:
-        records: all operations.
-        lives: all storages, whose kinds are set.
-        gradients: storages that parameters have as gradients when backward has ended.
-    """
+    """Say of each storage that an operation made what it holds; gradients are those that parameters have in the end."""
     for record in records:
         for number, index in record.results.items():
             lives[number].kind = _kind(record, lives[number], index)

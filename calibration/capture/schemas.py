@@ -1,11 +1,34 @@
-"""What an operator's schema says of a call of it: which tensors it reads, which it writes."""
+"""Calls of operators: who hears of them, and what a schema says of one, which tensors it reads and which it writes."""
 
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Hears of each operator that PyTorch dispatches within it, and does what is to be done."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the operator returns
+        """Be told of an operator, as PyTorch does it."""
+        return self.dispatch(func, args, kwargs or {})
+
+    @abstractmethod
+    def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Return what an operator does, or another result in its place."""
 
 
 def name_of(func: OpOverload) -> str:

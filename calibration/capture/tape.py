@@ -131,10 +131,7 @@ def freed_by_program(
 ) -> dict[int, int]:
     """Return when the program let go of the storages that operations of forward touch.
 
-    Args:
-        first: the operations of an iteration in which autograd held none of what it saved.
-        freed_after: by storage of that iteration, the operation after which it was freed.
-        second: those of the iteration that is captured, by whose numbers the answer is.
+    In the first iteration autograd held none of what it saved; the answer is by the numbers of the second.
     """
     found: dict[int, int] = {}
     at = 0

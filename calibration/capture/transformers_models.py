@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
-from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -13,69 +12,43 @@ from calibration.capture.libraries import NamedModel, library, unknown_name
 from vdnnsim.errors import CaptureError
 from vdnnsim.messages import describe_exception
 
-SIZES: Final[Mapping[str, tuple[str, Mapping[str, int]]]] = MappingProxyType(
-    {
-        # Touvron et al. 2023, LLaMA, Table 2; widths of the feed-forward as published with the weights.
-        "llama-7b": ("llama", {}),
-        "llama-13b": (
-            "llama",
-            {"hidden_size": 5120, "intermediate_size": 13824, "num_hidden_layers": 40, "num_attention_heads": 40},
-        ),
-        "llama-30b": (
-            "llama",
-            {"hidden_size": 6656, "intermediate_size": 17920, "num_hidden_layers": 60, "num_attention_heads": 52},
-        ),
-        "llama-65b": (
-            "llama",
-            {"hidden_size": 8192, "intermediate_size": 22016, "num_hidden_layers": 80, "num_attention_heads": 64},
-        ),
-        # Touvron et al. 2023, Llama 2, Table 1.
-        "llama-2-7b": ("llama", {"max_position_embeddings": 4096}),
-        # Grattafiori et al. 2024, The Llama 3 Herd of Models, Table 3.
-        "llama-3-8b": (
-            "llama",
-            {
-                "vocab_size": 128256,
-                "intermediate_size": 14336,
-                "num_key_value_heads": 8,
-                "max_position_embeddings": 8192,
-            },
-        ),
-        # Jiang et al. 2023, Mistral 7B, Table 1.
-        "mistral-7b": ("mistral", {}),
-        # Radford et al. 2019, Table 2, with the 12, 16, 20 and 25 heads of the published models.
-        "gpt2-small": ("gpt2", {}),
-        "gpt2-medium": ("gpt2", {"n_embd": 1024, "n_layer": 24, "n_head": 16}),
-        "gpt2-large": ("gpt2", {"n_embd": 1280, "n_layer": 36, "n_head": 20}),
-        "gpt2-xl": ("gpt2", {"n_embd": 1600, "n_layer": 48, "n_head": 25}),
-        # Devlin et al. 2019, section 3.
-        "bert-base": ("bert", {}),
-        "bert-large": (
-            "bert",
-            {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16},
-        ),
-        # Raffel et al. 2020, section 3.7.
-        "t5-small": ("t5", {}),
-        "t5-base": ("t5", {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12}),
-        "t5-large": ("t5", {"d_model": 1024, "d_ff": 4096, "num_layers": 24, "num_heads": 16}),
-        # Zhang et al. 2022, OPT, Table 1.
-        "opt-125m": ("opt", {}),
-        "opt-1.3b": (
-            "opt",
-            {"hidden_size": 2048, "ffn_dim": 8192, "num_hidden_layers": 24, "num_attention_heads": 32},
-        ),
-        "opt-6.7b": (
-            "opt",
-            {"hidden_size": 4096, "ffn_dim": 16384, "num_hidden_layers": 32, "num_attention_heads": 32},
-        ),
-        # Dosovitskiy et al. 2021, Table 1.
-        "vit-base": ("vit", {}),
-        "vit-large": (
-            "vit",
-            {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16},
-        ),
-    }
-)
+_PUBLISHED: Final = """
+    # Touvron et al. 2023, LLaMA, Table 2; widths of the feed-forward as published with the weights.
+    llama-7b    llama
+    llama-13b   llama   hidden_size=5120 intermediate_size=13824 num_hidden_layers=40 num_attention_heads=40
+    llama-30b   llama   hidden_size=6656 intermediate_size=17920 num_hidden_layers=60 num_attention_heads=52
+    llama-65b   llama   hidden_size=8192 intermediate_size=22016 num_hidden_layers=80 num_attention_heads=64
+    # Touvron et al. 2023, Llama 2, Table 1.
+    llama-2-7b  llama   max_position_embeddings=4096
+    # Grattafiori et al. 2024, The Llama 3 Herd of Models, Table 3.
+    llama-3-8b  llama   vocab_size=128256 intermediate_size=14336 num_key_value_heads=8 max_position_embeddings=8192
+    # Jiang et al. 2023, Mistral 7B, Table 1.
+    mistral-7b  mistral
+    # Radford et al. 2019, Table 2, with the 12, 16, 20 and 25 heads of the published models.
+    gpt2-small  gpt2
+    gpt2-medium gpt2    n_embd=1024 n_layer=24 n_head=16
+    gpt2-large  gpt2    n_embd=1280 n_layer=36 n_head=20
+    gpt2-xl     gpt2    n_embd=1600 n_layer=48 n_head=25
+    # Devlin et al. 2019, section 3.
+    bert-base   bert
+    bert-large  bert    hidden_size=1024 intermediate_size=4096 num_hidden_layers=24 num_attention_heads=16
+    # Raffel et al. 2020, section 3.7.
+    t5-small    t5
+    t5-base     t5      d_model=768 d_ff=3072 num_layers=12 num_heads=12
+    t5-large    t5      d_model=1024 d_ff=4096 num_layers=24 num_heads=16
+    # Zhang et al. 2022, OPT, Table 1.
+    opt-125m    opt
+    opt-1.3b    opt     hidden_size=2048 ffn_dim=8192 num_hidden_layers=24 num_attention_heads=32
+    opt-6.7b    opt     hidden_size=4096 ffn_dim=16384 num_hidden_layers=32 num_attention_heads=32
+    # Dosovitskiy et al. 2021, Table 1.
+    vit-base    vit
+    vit-large   vit     hidden_size=1024 intermediate_size=4096 num_hidden_layers=24 num_attention_heads=16
+"""
+
+SIZES: Final[Mapping[str, tuple[str, Mapping[str, int]]]] = {
+    name: (kind, {key: int(value) for key, value in (each.split("=") for each in changes)})
+    for name, kind, *changes in (line.split() for line in _PUBLISHED.strip().splitlines() if "#" not in line)
+}
 """By name the type of a model and what differs from the type's configuration as transformers has it by default."""
 
 _HEADS: Final = (
@@ -95,8 +68,7 @@ _TOKENS: Final = 2048
 def transformers_model(name: str) -> NamedModel:
     """Return a model of transformers, with the head that it is trained with and its loss.
 
-    Args:
-        name: a type, `gpt2`, or a size, `gpt2-xl`; as on the hub with or without an owner and `-hf`.
+    Its name is a type, `gpt2`, or a size, `gpt2-xl`; as on the hub with or without an owner and `-hf`.
 
     Raises:
         CaptureError: there is no such model, or it cannot be made of its type alone.

@@ -1,7 +1,12 @@
-"""What an operator computes: its FLOPs by rule, and the shape of its work where a cost model knows such."""
+"""What an operator computes and moves: FLOPs and bytes by rule, the shape of its work where a cost model knows such.
+
+FLOPs are those of the direct method, a multiply and an add being two. Bytes are the least: each operand read once, each
+result written once; where sums over a batch must be known before the first value, as for the moments of a batch
+normalization in training, what is summed is read twice.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -10,10 +15,25 @@ import torch
 from torch._ops import OpOverload
 from torch.utils.flop_counter import flop_registry
 
-from calibration.capture.products import Given, attention_flop, convolution_work, product_work, recurrent_flop
-from calibration.capture.schemas import arguments_of, name_of, tensors_in
+from calibration.capture.schemas import arguments_of, name_of, only_writes, operands_of, tensors_in
 from vdnnsim.dnn.captured_step import ConvolutionWork, ProductWork
 from vdnnsim.dnn.operator import Arithmetic
+
+_Given = Mapping[str, Any]
+"""Arguments of an operator, by name."""
+_ALLOCATING: Final = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted"}
+_LOOKUPS: Final = {"embedding", "index_select", "gather", "index"}
+"""Read of their first operand only what they return."""
+_SUMS_FIRST: Final = {
+    "native_batch_norm": 1,
+    "_native_batch_norm_legit": 1,
+    "_batch_norm_with_update": 1,
+    "cudnn_batch_norm": 1,
+    "native_batch_norm_backward": 2,
+    "batch_norm_backward": 2,
+    "cudnn_batch_norm_backward": 2,
+}
+"""How many of their first operands are read twice: X, and in backward dY with it."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +50,10 @@ def effort_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     name, given = name_of(func), arguments_of(func, args, kwargs)
     if name in _FACTORS:
         left, right = (given[each] for each in _FACTORS[name])
-        work = product_work(left, right)
+        work = _product_work(left, right)
         return Effort({Arithmetic.PRODUCT: 2 * work.batch * work.m * work.n * work.k}, work)
     if name in ("convolution", "convolution_backward"):
-        flop, shape = convolution_work(given)
+        flop, shape = _convolution_work(given)
         return Effort({Arithmetic.PRODUCT: flop}, shape)
     product = _other_product(name, given)
     if product is not None:
@@ -72,113 +92,24 @@ _FACTORS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 """The factors of a product of matrices, by the names of arguments."""
 
 _MOVES: Final = frozenset(
-    {
-        "zeros",
-        "zeros_like",
-        "ones",
-        "ones_like",
-        "full",
-        "full_like",
-        "fill_",
-        "fill",
-        "zero_",
-        "zero",
-        "copy_",
-        "copy",
-        "clone",
-        "_to_copy",
-        "_foreach_copy_",
-        "_foreach_zero_",
-        "arange",
-        "linspace",
-        "eye",
-        "scalar_tensor",
-        "lift_fresh",
-        "cat",
-        "stack",
-        "index_select",
-        "index",
-        "gather",
-        "embedding",
-        "constant_pad_nd",
-        "reflection_pad1d",
-        "reflection_pad2d",
-        "replication_pad2d",
-        "repeat",
-        "roll",
-        "flip",
-        "tril",
-        "triu",
-        "_unsafe_view",
-        "slice_backward",
-        "select_backward",
-        "diagonal_backward",
-        "slice_scatter",
-        "select_scatter",
-        "index_put",
-        "index_put_",
-        "_index_put_impl_",
-        "masked_fill_",
-        "im2col",
-        "unfold_backward",
-        "pixel_shuffle",
-        "pixel_unshuffle",
-        "channel_shuffle",
-        "resize_",
-        "set_",
-        "sort",
-        "topk",
-        "argsort",
-        "bernoulli_",
-        "bernoulli",
-        "rand",
-        "rand_like",
-        "randn",
-        "randn_like",
-        "randint",
-        "randperm",
-        "uniform_",
-        "normal_",
-        "random_",
-        "multinomial",
-        "upsample_nearest2d",
-        "upsample_nearest2d_backward",
-        "max_pool2d_with_indices_backward",
-    }
+    """
+    zeros zeros_like ones ones_like full full_like fill_ fill zero_ zero _foreach_zero_ arange linspace eye
+    scalar_tensor copy_ copy clone _to_copy _foreach_copy_ lift_fresh cat stack repeat roll flip tril triu
+    _unsafe_view index_select index gather embedding index_put index_put_ _index_put_impl_ masked_fill_
+    sort topk argsort im2col slice_backward select_backward diagonal_backward slice_scatter select_scatter
+    unfold_backward constant_pad_nd reflection_pad1d reflection_pad2d replication_pad2d pixel_shuffle pixel_unshuffle
+    channel_shuffle resize_ set_ upsample_nearest2d upsample_nearest2d_backward max_pool2d_with_indices_backward
+    bernoulli_ bernoulli rand rand_like randn randn_like randint randperm uniform_ normal_ random_ multinomial
+    """.split()
 )
 """They move and draw numbers; what they compute nobody counts."""
 
 _ONCE: Final = frozenset(
-    {
-        "sum",
-        "mean",
-        "amax",
-        "amin",
-        "max",
-        "min",
-        "argmax",
-        "argmin",
-        "prod",
-        "any",
-        "all",
-        "cumsum",
-        "cumprod",
-        "norm",
-        "linalg_vector_norm",
-        "embedding_dense_backward",
-        "scatter_add",
-        "scatter_add_",
-        "index_add",
-        "index_add_",
-        "native_dropout",
-        "native_dropout_backward",
-        "nll_loss_forward",
-        "nll_loss_backward",
-        "nll_loss2d_forward",
-        "nll_loss2d_backward",
-        "_masked_scale",
-        "_amp_update_scale_",
-    }
+    """
+    sum mean amax amin max min argmax argmin prod any all cumsum cumprod norm linalg_vector_norm
+    embedding_dense_backward scatter_add scatter_add_ index_add index_add_ native_dropout native_dropout_backward
+    nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward _masked_scale _amp_update_scale_
+    """.split()
 )
 """One FLOP for each element of the largest operand."""
 
@@ -208,30 +139,23 @@ _FLOP_PER_ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
 """For each element of the largest operand."""
 
 _POOLINGS: Final = frozenset(
-    {
-        "max_pool2d_with_indices",
-        "max_pool3d_with_indices",
-        "avg_pool2d",
-        "avg_pool3d",
-        "avg_pool2d_backward",
-        "avg_pool3d_backward",
-        "_adaptive_avg_pool2d",
-        "_adaptive_avg_pool2d_backward",
-        "adaptive_max_pool2d",
-    }
+    """
+    max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d avg_pool2d_backward avg_pool3d_backward
+    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward adaptive_max_pool2d
+    """.split()
 )
 
 
-def _other_product(name: str, given: Given) -> int | None:
+def _other_product(name: str, given: _Given) -> int | None:
     """Return the FLOPs of products that are no plain ones; None of what is none."""
     is_backward = name.endswith("_backward")
     if name.startswith("_scaled_dot_product") and "query" in given:
-        return attention_flop(given, is_backward=is_backward)
+        return _attention_flop(given, is_backward=is_backward)
     if name in ("_cudnn_rnn", "_cudnn_rnn_backward"):
-        return recurrent_flop(given["weight"], math.prod(given["input"].shape[:-1]), is_backward=is_backward)
+        return _recurrent_flop(given["weight"], math.prod(given["input"].shape[:-1]), is_backward=is_backward)
     if name == "mkldnn_rnn_layer":
         weights = [given[f"weight{number}"] for number in range(4)]
-        return recurrent_flop(weights, math.prod(given["input"].shape[:-1]), is_backward=False)
+        return _recurrent_flop(weights, math.prod(given["input"].shape[:-1]), is_backward=False)
     if name == "dot":
         return 2 * int(given["self"].numel())
     if name in ("mv", "addmv"):
@@ -239,7 +163,7 @@ def _other_product(name: str, given: Given) -> int | None:
     return None
 
 
-def _pool_elements(given: Given, ratio: int) -> int:
+def _pool_elements(given: _Given, ratio: int) -> int:
     """Return how many elements a pooling takes together: those of its kernel, or of input for one of output."""
     kernel = given.get("kernel_size")
     return math.prod(kernel) if kernel and len(kernel) > 1 else max(ratio, 1)
@@ -247,3 +171,103 @@ def _pool_elements(given: Given, ratio: int) -> int:
 
 def _elementwise(flop: int) -> Effort:
     return Effort({Arithmetic.ELEMENTWISE: flop} if flop else {})
+
+
+def _product_work(left: torch.Tensor, right: torch.Tensor) -> ProductWork:
+    *batch, m, k = left.shape
+    return ProductWork(batch=math.prod(batch), m=m, n=right.shape[-1], k=k)
+
+
+def _convolution_work(given: _Given) -> tuple[int, ConvolutionWork]:
+    """Return the FLOPs and the shape of a convolution, or of its backward, which has an `output_mask`."""
+    images, weight = given["input"], given["weight"]
+    batch_size, _, *input_size = images.shape
+    dimensions = len(input_size)
+    kernel = tuple(weight.shape[2:])
+    transposed, groups = bool(given["transposed"]), int(given["groups"])
+    stride, padding, dilation = (_by_dimension(given[key], dimensions) for key in ("stride", "padding", "dilation"))
+    sizes = zip(input_size, kernel, stride, padding, dilation, strict=True)
+    # Of the places where the kernel is laid down, in the smaller map of the two.
+    places = (
+        input_size
+        if transposed
+        else [(size + 2 * pad - gap * (width - 1) - 1) // step + 1 for size, width, step, pad, gap in sizes]
+    )
+    mask = given.get("output_mask")
+    computes = tuple(name for name, wanted in zip(("input", "weight", "bias"), mask or (), strict=False) if wanted)
+    work = ConvolutionWork(
+        batch_size=batch_size,
+        input_channels=images.shape[1],
+        output_channels=weight.shape[1] * groups if transposed else weight.shape[0],
+        input_size=tuple(input_size),
+        kernel=kernel,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        transposed=transposed,
+        bias="bias" in computes if mask else given.get("bias") is not None,
+        channels_last=_is_channels_last(images) or _is_channels_last(weight),
+        computes=computes,
+    )
+    # At each place each weight is a factor once for each image; backward has a product for dX and one for dW.
+    products = len({"input", "weight"} & set(computes)) if mask else 1
+    return 2 * products * batch_size * math.prod(places) * weight.numel(), work
+
+
+def _attention_flop(given: _Given, *, is_backward: bool) -> int:
+    """Return the FLOPs of fused attention: of Q K and P V, or in backward of Q K again, dV, dP, dQ and dK.
+
+    Products with scores that causal attention leaves out are left out.
+    """
+    query, key, value = given["query"], given["key"], given["value"]
+    *batch, steps, width = query.shape
+    others = key.shape[-2]
+    pairs = steps * others
+    if given.get("is_causal"):
+        # The first step attends to the first; PyTorch aligns the mask at the upper left.
+        seen = min(steps, others)
+        pairs = seen * (seen + 1) // 2 + max(steps - others, 0) * others
+    wide, narrow = (3, 2) if is_backward else (1, 1)
+    return int(2 * math.prod(batch) * pairs * (wide * width + narrow * value.shape[-1]))
+
+
+def _recurrent_flop(weights: Sequence[torch.Tensor], steps: int, *, is_backward: bool) -> int:
+    """Return the FLOPs of recurrent layers over the steps of all samples; backward has a product for dX and for dW."""
+    elements = sum(each.numel() for each in weights if each.dim() > 1)
+    return (4 if is_backward else 2) * steps * elements
+
+
+def _is_channels_last(tensor: torch.Tensor) -> bool:
+    order = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    return order is not None and tensor.is_contiguous(memory_format=order) and not tensor.is_contiguous()
+
+
+def _by_dimension(value: Sequence[int], dimensions: int) -> tuple[int, ...]:
+    """Return a number for each dimension, where PyTorch takes one for all."""
+    return tuple(value) if len(value) == dimensions else tuple(value) * dimensions
+
+
+def traffic_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> int:
+    """Return the bytes that an operation moves; 0 where it only takes memory."""
+    name = name_of(func)
+    if name in _ALLOCATING:
+        return 0
+    given = list(operands_of(func, args, kwargs))
+    known = {tensor.untyped_storage()._cdata for tensor, _ in given}  # noqa: SLF001 - its identity
+    results = [each for each in tensors_in(result) if each.untyped_storage()._cdata not in known]  # noqa: SLF001
+    total = sum(map(_distinct_bytes, results))
+    arguments = arguments_of(func, args, kwargs)
+    summed = _SUMS_FIRST.get(name, 0) if arguments.get("training", arguments.get("train", True)) else 0
+    for position, (tensor, is_written) in enumerate(given):
+        size = _distinct_bytes(tensor)
+        if name in _LOOKUPS and position == 0:
+            size = min(size, sum(map(_distinct_bytes, results)))
+        total += size * 2 if position < summed or (is_written and not only_writes(func)) else size
+    return total
+
+
+def _distinct_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes of the elements of a tensor, those once that an expanded dimension repeats."""
+    sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or not size)
+    return math.prod(sizes) * tensor.element_size()

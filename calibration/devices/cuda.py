@@ -10,9 +10,7 @@ import torch
 from calibration.devices.pinned_memory import PinnedMemory
 from calibration.devices.port import DeviceStream, Interval, Mark, MemoryCount, OutOfDeviceMemory
 from vdnnsim.errors import ExecutionRefused
-
-# PyTorch's caching allocator rounds to this (c10/core/AllocatorConfig.h, kMinBlockSize).
-_BLOCK_BYTES = 512
+from vdnnsim.memory.settings import GRANULE_BYTES
 
 
 class CudaMark:
@@ -68,7 +66,7 @@ class CudaDevice:
         is_shared: whether others use it too, whose memory the driver counts with ours.
     """
 
-    granule_bytes = _BLOCK_BYTES
+    granule_bytes = GRANULE_BYTES
 
     def __init__(self, index: int, memory_limit_bytes: int | None = None, *, is_shared: bool = False) -> None:
         torch.cuda.set_device(index)

@@ -8,12 +8,7 @@ _PATIENCE_S = 20.0
 
 
 def query_gpu(fields: Sequence[str], gpu: str | None = None) -> dict[str, str]:
-    """Return what is known of some fields.
-
-    Args:
-        fields: as `nvidia-smi --help-query-gpu` lists them.
-        gpu: its identifier, as nvidia-smi has it; None for the first GPU of the machine.
-    """
+    """Return what is known of some fields (`nvidia-smi --help-query-gpu`) of a GPU, by default the first."""
     lines = _ask(f"--query-gpu={','.join(fields)}", gpu)
     texts = [text.strip() for text in lines[0].split(",")] if lines else []
     if len(texts) != len(fields):

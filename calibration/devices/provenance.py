@@ -14,8 +14,10 @@ import torch
 
 from calibration.devices.cpu import CpuDevice
 from calibration.devices.nvidia_smi import query_gpu
-from calibration.devices.opening import smi_name
+from calibration.devices.opening import cuda_devices, smi_name
 from calibration.devices.port import Device
+from vdnnsim.errors import DeviceError
+from vdnnsim.units import format_bytes
 
 _PROCESSORS = Path("/proc/cpuinfo")
 
@@ -86,3 +88,26 @@ def _processor() -> str:
         told = ""
     model = re.search(r"^model name\s*:\s*(.+)$", told, re.MULTILINE)
     return platform.machine() if model is None else model.group(1).strip()
+
+
+def found_by_torch() -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of its build, its cuDNN and each GPU that it can use."""
+    yield "torch", f"{torch.__version__}, built {_built_for()}"
+    if (cudnn := cudnn_version()) is not None:
+        yield "cuDNN", cudnn
+    for index in range(0 if lacking_gpu() else cuda_devices()):
+        gpu = torch.cuda.get_device_properties(index)
+        yield f"GPU {index}", f"{gpu.name}, {format_bytes(gpu.total_memory)}, capability {gpu.major}.{gpu.minor}"
+
+
+def lacking_gpu() -> str:
+    """Return why no GPU can be used; empty where one can."""
+    try:
+        cuda_devices()
+    except DeviceError as refusal:
+        return str(refusal)
+    return ""
+
+
+def _built_for() -> str:
+    return "without CUDA" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}"

@@ -91,8 +91,7 @@ def first_line(failure: Exception) -> str:
 def described_device(properties: Mapping[str, object]) -> Any:  # noqa: ANN401 - as above
     """Return the frontend's word for a device that need not be there.
 
-    Args:
-        properties: all that cuDNN keeps of a device, by its own names (`deviceVer` 900 is compute capability 9.0).
+    Its properties are all that cuDNN keeps of a device, by its own names (`deviceVer` 900 is compute capability 9.0).
 
     Raises:
         DeviceError: cuDNN is not there, or cannot read the properties.

@@ -29,6 +29,7 @@ from typing import Final
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.element_type import ElementType
+from vdnnsim.memory.requests import round_up
 
 FFT: Final = "FFT"
 WINOGRAD: Final = "Winograd"
@@ -191,7 +192,7 @@ def workspace_beside_result_bytes(plan: ConvolutionPlan, problem: ConvolutionPro
 
 def result_begin_bytes(plan: ConvolutionPlan) -> int:
     """Return where in that workspace the result begins."""
-    return -(-plan.workspace_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+    return round_up(plan.workspace_bytes, _ALIGNMENT_BYTES)
 
 
 def _holds_columns(workspace_bytes: int, problem: ConvolutionProblem) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from calibration.kernels.port import Kernel, KernelTensors
-from calibration.kernels.site import Site, given
+from calibration.kernels.site import Site, deposit, given
 from calibration.kernels.tensors import Part
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.layers import Phase
@@ -77,8 +77,7 @@ class _Unfolding:
             folded.zero_()
             self._fold(parts[0], folded)
             if len(parts) > 1:
-                inner = self._without_border(folded)
-                gradient.add_(inner) if tensors.accumulates[0] else gradient.copy_(inner)
+                deposit(self._without_border(folded), gradient, added=tensors.accumulates[0])
 
     def backward_weights(self, tensors: KernelTensors, parts: list[torch.Tensor]) -> None:
         """DW = the sum over the images of dY columns^T; the bias's is the sum of dY."""

@@ -1,72 +1,93 @@
-"""Operands of one phase of one layer alone, in fresh memory: to measure a kernel outside of any network."""
+"""Operands of one phase of one layer alone, in fresh memory: to run a kernel outside of any network."""
+
+from collections.abc import Callable
 
 import torch
 
-from calibration.kernels.initial import fill
+from calibration.kernels.initial import fill as fill_normal
 from calibration.kernels.port import KernelTensors
-from calibration.kernels.tensors import dtype_of, map_view
-from vdnnsim.dnn.convolutional import BatchNormalization, Pooling, SoftmaxLoss
+from calibration.kernels.tensors import dtype_of, shaped_view
+from vdnnsim.dnn.convolutional import Pooling
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.step import Access, BufferKind, Role, Storage
 from vdnnsim.dnn.workload import Workload
 
 _SEED = 0
+_MAPS = {BufferKind.FEATURE_MAP: Role.INPUT, BufferKind.GRADIENT_MAP: Role.INPUT_GRADIENT}
+
+
+def phase_operands(
+    workload: Workload,
+    layer: Layer,
+    phase: Phase,
+    take: Callable[[torch.dtype, int], torch.Tensor],
+    fill: Callable[[torch.Tensor, Role, int], object],
+    *,
+    channels_last: bool,
+) -> KernelTensors:
+    """Return everything that a phase of a layer touches but its workspace, which differs by algorithm.
+
+    Maps that share a storage, as Y and X in place, are one tensor. `take` returns so many flat elements of a type, and
+    `fill` gives them values that one in this role may have, by the number of its map or state: a state of Adam is never
+    negative, and labels and indices, which have no other role, are 0.
+    """
+    step, operation = workload.step, workload.step.operation(layer.index, phase)
+    dtype = dtype_of(workload.element_type)
+
+    def filled(role: Role, count: int, kind: torch.dtype = dtype, number: int = 0) -> torch.Tensor:
+        flat = take(kind, count)
+        fill(flat, role, number)
+        return flat
+
+    def held_map(storage: Storage) -> torch.Tensor:
+        shape, batch = workload.graph.maps[storage.owner].shape, workload.batch_size
+        elements = filled(_MAPS[storage.kind], shape.elements * batch, number=storage.owner)
+        return shaped_view(elements, (batch, shape.channels, shape.height, shape.width), channels_last=channels_last)
+
+    def weights(role: Role) -> torch.Tensor | None:
+        return filled(role, layer.parameters) if operation.of_role(role) else None
+
+    def statistics() -> torch.Tensor:
+        count = workload.statistics_bytes(layer) // torch.float32.itemsize
+        return filled(Role.LABELS if isinstance(layer.operator, Pooling) else Role.STATISTICS, count, torch.float32)
+
+    storages = step.storages_of(operation.operands)
+    held = {each: held_map(each) for each in dict.fromkeys(storages) if each.kind in _MAPS}
+    touched = zip(operation.operands, storages, strict=True)
+    maps = {(operand.role, operand.position): held[each] for operand, each in touched if each in held}
+    gradients = {each.position: each for each in operation.of_role(Role.INPUT_GRADIENT)}
+    positions = range(len(layer.inputs)) if phase.is_backward else ()
+    is_loss = layer.operator.is_loss
+    return KernelTensors(
+        inputs=tuple(maps[Role.INPUT, each.position] for each in operation.of_role(Role.INPUT)),
+        output=maps.get((Role.OUTPUT, 0)),
+        input_gradients=tuple(maps.get((Role.INPUT_GRADIENT, at)) for at in positions),
+        accumulates=tuple(at in gradients and gradients[at].access is Access.UPDATE for at in positions),
+        output_gradient=maps.get((Role.OUTPUT_GRADIENT, 0)),
+        weights=weights(Role.WEIGHTS),
+        weight_gradient=weights(Role.WEIGHT_GRADIENT),
+        states=tuple(
+            filled(Role.STATE, layer.parameters, number=each.position) for each in operation.of_role(Role.STATE)
+        ),
+        statistics=statistics() if operation.of_role(Role.STATISTICS) else None,
+        labels=filled(Role.LABELS, workload.batch_size, torch.int64) if is_loss else None,
+        loss=take(torch.float32, 1) if is_loss and phase is Phase.FORWARD else None,
+    )
 
 
 def operands_alone(
     workload: Workload, layer: Layer, phase: Phase, device_type: str, *, channels_last: bool
 ) -> KernelTensors:
-    """Return everything that a phase of a layer may touch but its workspace, filled with values of the usual size.
+    """Return the operands of a phase in memory of PyTorch's, the same for all phases of a layer; labels are zero."""
 
-    A map that a layer in place shares is one tensor here too.
-    """
-    dtype = dtype_of(workload.element_type)
+    def take(kind: torch.dtype, count: int) -> torch.Tensor:
+        return torch.zeros(count, dtype=kind, device=device_type)
 
-    def filled_map(shape: MapShape, what: str) -> torch.Tensor:
-        nbytes = shape.elements * workload.batch_size * dtype.itemsize
-        flat = torch.empty(nbytes, dtype=torch.uint8, device=device_type)
-        fill(flat.view(dtype), _SEED, f"{what} {layer.name}", deviation=1.0)
-        return map_view(flat, shape, workload.batch_size, dtype, channels_last=channels_last)
+    def fill(flat: torch.Tensor, role: Role, number: int) -> None:
+        if role in _MAPS.values():
+            fill_normal(flat, _SEED, f"{role.value} {number}", deviation=1.0)
+        elif role is not Role.LABELS:
+            fill_normal(flat, _SEED, f"{role.value} {number}", deviation=0.1)
+            flat.abs_()
 
-    def filled(elements: int, what: str, kind: torch.dtype = dtype) -> torch.Tensor:
-        # Positive, for a state of Adam is a mean of squares, and an inverse deviation is above zero.
-        flat = torch.empty(elements, dtype=kind, device=device_type)
-        fill(flat, _SEED, f"{what} {layer.name}", deviation=0.1)
-        return flat.abs_()
-
-    def gradients() -> tuple[torch.Tensor | None, ...]:
-        maps = workload.graph.maps
-        return tuple(
-            filled_map(shape, f"dX {position}") if maps[x].needs_gradient else None
-            for position, (x, shape) in enumerate(zip(layer.inputs, layer.in_shapes, strict=True))
-        )
-
-    def statistics() -> torch.Tensor | None:
-        if isinstance(layer.operator, BatchNormalization):
-            return filled(2 * layer.in_shapes[0].channels, "statistics", torch.float32)
-        # The indices of a pooling, each that of the first element.
-        nbytes = workload.statistics_bytes(layer) if isinstance(layer.operator, Pooling) else 0
-        return torch.zeros(nbytes // torch.float32.itemsize, device=device_type) if nbytes else None
-
-    inputs = tuple(filled_map(shape, f"X {position}") for position, shape in enumerate(layer.in_shapes))
-    output = inputs[0] if layer.in_place else filled_map(layer.out_shape, "Y")
-    is_loss = isinstance(layer.operator, SoftmaxLoss)
-    input_gradients = gradients() if phase.is_backward else ()
-    output_gradient = None
-    if phase.is_backward and not is_loss:
-        output_gradient = input_gradients[0] if layer.in_place else filled_map(layer.out_shape, "dY")
-    return KernelTensors(
-        inputs=inputs,
-        output=output,
-        input_gradients=input_gradients,
-        accumulates=tuple(workload.accumulates(layer, x) for x in layer.inputs),
-        output_gradient=output_gradient,
-        weights=filled(layer.parameters, "W") if layer.parameters else None,
-        weight_gradient=filled(layer.parameters, "dW") if layer.parameters else None,
-        states=tuple(filled(layer.parameters, f"state {n}") for n in range(workload.optimizer.states))
-        if layer.parameters
-        else (),
-        statistics=statistics(),
-        labels=torch.zeros(workload.batch_size, dtype=torch.int64, device=device_type) if is_loss else None,
-        loss=torch.zeros(1, dtype=torch.float32, device=device_type) if is_loss else None,
-    )
+    return phase_operands(workload, layer, phase, take, fill, channels_last=channels_last)

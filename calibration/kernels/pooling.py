@@ -8,7 +8,7 @@ second Y beside them, in workspace.
 import torch
 
 from calibration.kernels.port import Kernel, KernelTensors
-from calibration.kernels.site import Run, Site, deposit, given
+from calibration.kernels.site import Site, deposit, given
 from calibration.kernels.tensors import Part, shaped_view
 from vdnnsim.dnn.convolutional import Pooling
 from vdnnsim.dnn.layers import Phase
@@ -22,114 +22,59 @@ _DIVISOR_OVERRIDE = None
 
 def pooling_kernels(site: Site, operator: Pooling, phase: Phase) -> tuple[Kernel, ...]:
     """Return the one kernel for a phase of a pooling layer."""
-    layer = site.layer
-    forward = phase is Phase.FORWARD
+    kernels = _average_kernels if operator.average else _maximum_kernels
     # Where dX is added to a gradient, aten still wants a tensor of its own to write.
-    sums = (site.map_part(layer.in_shapes[0]),) if not forward and site.added_to(0) else ()
-    if operator.average:
-        return site.only(_average_forward(operator) if forward else _average_backward(operator), sums)
-    indices = site.map_part(layer.out_shape, torch.int64)
-    if site.workload.graph.saving is SavingRule.AUTOGRAD:
-        return site.only(_indexed_forward(operator, indices) if forward else _indexed_backward(operator, indices), sums)
-    if forward:
-        return site.only(_maximum_forward(operator), (indices,))
-    maxima: tuple[Part, ...] = (indices, site.map_part(layer.out_shape))
-    return site.only(_maximum_backward(operator), maxima + sums)
+    adds = phase is not Phase.FORWARD and site.added_to(0)
+    return kernels(site, operator, phase, (site.map_part(site.layer.in_shapes[0]),) if adds else ())
 
 
-def _maximum_forward(operator: Pooling) -> Run:
-    def run(tensors: KernelTensors, parts: list[torch.Tensor]) -> None:
-        _find_maxima(operator, tensors.inputs[0], given(tensors.output), parts[0])
+def _maximum_kernels(site: Site, operator: Pooling, phase: Phase, sums: tuple[Part, ...]) -> tuple[Kernel, ...]:
+    window = operator.kernel, operator.stride, operator.padding, _DILATION, _CEIL_MODE
+    indices = site.map_part(site.layer.out_shape, torch.int64)
+    keeps = site.workload.graph.saving is SavingRule.AUTOGRAD
 
-    return run
+    def kept(tensors: KernelTensors) -> torch.Tensor:
+        elements = given(tensors.statistics).view(indices.dtype)
+        return shaped_view(elements, indices.shape, channels_last=indices.channels_last)
 
+    def find_maxima(x: torch.Tensor, y: torch.Tensor, found: torch.Tensor) -> None:
+        torch.ops.aten.max_pool2d_with_indices.out(x, *window, out=y, indices=found)
 
-def _maximum_backward(operator: Pooling) -> Run:
-    def run(tensors: KernelTensors, parts: list[torch.Tensor]) -> None:
-        indices, maxima, *sums = parts
-        # Not into Y itself: a layer in place may have rewritten it, and a copy may be reading it.
-        _find_maxima(operator, tensors.inputs[0], maxima, indices)
-        _give_to_maxima(operator, tensors, indices, sums)
+    def forward(tensors: KernelTensors, parts: list[torch.Tensor]) -> None:
+        find_maxima(tensors.inputs[0], given(tensors.output), kept(tensors) if keeps else parts[0])
 
-    return run
-
-
-def _indexed_forward(operator: Pooling, indices: Part) -> Run:
-    def run(tensors: KernelTensors, _: list[torch.Tensor]) -> None:
-        _find_maxima(operator, tensors.inputs[0], given(tensors.output), _kept(tensors, indices))
-
-    return run
-
-
-def _indexed_backward(operator: Pooling, indices: Part) -> Run:
-    def run(tensors: KernelTensors, sums: list[torch.Tensor]) -> None:
-        _give_to_maxima(operator, tensors, _kept(tensors, indices), sums)
-
-    return run
-
-
-def _kept(tensors: KernelTensors, indices: Part) -> torch.Tensor:
-    elements = given(tensors.statistics).view(indices.dtype)
-    return shaped_view(elements, indices.shape, channels_last=indices.channels_last)
-
-
-def _give_to_maxima(operator: Pooling, tensors: KernelTensors, indices: torch.Tensor, sums: list[torch.Tensor]) -> None:
-    dx = given(tensors.input_gradients[0])
-    result = sums[0] if sums else dx
-    torch.ops.aten.max_pool2d_with_indices_backward.grad_input(
-        given(tensors.output_gradient),
-        tensors.inputs[0],
-        operator.kernel,
-        operator.stride,
-        operator.padding,
-        _DILATION,
-        _CEIL_MODE,
-        indices,
-        grad_input=result,
-    )
-    if sums:
-        deposit(result, dx, added=True)
-
-
-def _find_maxima(operator: Pooling, x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor) -> None:
-    torch.ops.aten.max_pool2d_with_indices.out(
-        x, operator.kernel, operator.stride, operator.padding, _DILATION, _CEIL_MODE, out=y, indices=indices
-    )
-
-
-def _average_forward(operator: Pooling) -> Run:
-    def run(tensors: KernelTensors, _: list[torch.Tensor]) -> None:
-        torch.ops.aten.avg_pool2d.out(
-            tensors.inputs[0],
-            operator.kernel,
-            operator.stride,
-            operator.padding,
-            _CEIL_MODE,
-            _COUNT_INCLUDE_PAD,
-            _DIVISOR_OVERRIDE,
-            out=given(tensors.output),
-        )
-
-    return run
-
-
-def _average_backward(operator: Pooling) -> Run:
-    def run(tensors: KernelTensors, sums: list[torch.Tensor]) -> None:
+    def backward(tensors: KernelTensors, parts: list[torch.Tensor]) -> None:
+        if keeps:
+            found = kept(tensors)
+        else:
+            found, maxima, *parts = parts
+            # Not into Y itself: a layer in place may have rewritten it, and a copy may be reading it.
+            find_maxima(tensors.inputs[0], maxima, found)
         dx = given(tensors.input_gradients[0])
-        result = sums[0] if sums else dx
-        torch.ops.aten.avg_pool2d_backward.grad_input(
-            given(tensors.output_gradient),
-            # Asked for its sizes alone; X may be gone.
-            dx,
-            operator.kernel,
-            operator.stride,
-            operator.padding,
-            _CEIL_MODE,
-            _COUNT_INCLUDE_PAD,
-            _DIVISOR_OVERRIDE,
-            grad_input=result,
+        torch.ops.aten.max_pool2d_with_indices_backward.grad_input(
+            given(tensors.output_gradient), tensors.inputs[0], *window, found, grad_input=parts[0] if parts else dx
         )
-        if sums:
-            deposit(result, dx, added=True)
+        if parts:
+            deposit(parts[0], dx, added=True)
 
-    return run
+    if phase is Phase.FORWARD:
+        return site.only(forward, () if keeps else (indices,))
+    return site.only(backward, sums if keeps else (indices, site.map_part(site.layer.out_shape), *sums))
+
+
+def _average_kernels(site: Site, operator: Pooling, phase: Phase, sums: tuple[Part, ...]) -> tuple[Kernel, ...]:
+    window = operator.kernel, operator.stride, operator.padding, _CEIL_MODE, _COUNT_INCLUDE_PAD, _DIVISOR_OVERRIDE
+
+    def forward(tensors: KernelTensors, _: list[torch.Tensor]) -> None:
+        torch.ops.aten.avg_pool2d.out(tensors.inputs[0], *window, out=given(tensors.output))
+
+    def backward(tensors: KernelTensors, parts: list[torch.Tensor]) -> None:
+        dx = given(tensors.input_gradients[0])
+        # X is asked for its sizes alone, and may be gone: dX stands in.
+        torch.ops.aten.avg_pool2d_backward.grad_input(
+            given(tensors.output_gradient), dx, *window, grad_input=parts[0] if parts else dx
+        )
+        if parts:
+            deposit(parts[0], dx, added=True)
+
+    return site.only(forward if phase is Phase.FORWARD else backward, sums)

@@ -1,11 +1,11 @@
 """The kernels of PyTorch itself, on the CPU or on CUDA: calls of aten for each layer and phase, and no autograd."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from calibration.devices.port import OutOfDeviceMemory
-from calibration.kernels.allocations import transient_bytes
 from calibration.kernels.batch_normalization import batch_normalization_kernels
 from calibration.kernels.convolution import framework_convolution
 from calibration.kernels.elementwise import activation_kernels, add_kernels, concat_kernels
@@ -73,7 +73,7 @@ class PyTorchLibrary:
                 site.workload, site.layer, phase, self.device_type, channels_last=self.channels_last
             )
             tensors = replace(tensors, workspace=torch.empty(kernel.passed_bytes, dtype=torch.uint8))
-            return transient_bytes(lambda: kernel.run(tensors))
+            return _transient_bytes(lambda: kernel.run(tensors))
         except RuntimeError as refusal:
             # PyTorch has no class of its own for it on the CPU (c10/core/impl/alloc_cpu.cpp).
             if _NO_MEMORY not in str(refusal):
@@ -111,3 +111,33 @@ def _refusal(site: Site) -> ExecutionRefused:
     layer = site.layer
     shapes = " and ".join(map(str, layer.in_shapes))
     return ExecutionRefused(f"{layer.name}: no kernel here computes {operator_text(layer.operator)} of {shapes}")
+
+
+def _transient_bytes(run: Callable[[], None]) -> int:
+    """Return the maximum of the bytes that this thread held at once of what it took from PyTorch while `run` ran.
+
+    PyTorch's allocator on the CPU reports each allocation to its profiler; oneDNN takes what it reorders and its
+    scratchpads from the same. The profiler's interface in Python rounds nothing, but it starts a tracer for a whole
+    process, which this need not have.
+    """
+    profiler = torch._C._profiler  # noqa: SLF001 - what torch.autograd.profiler_legacy is made of
+    configuration = profiler.ProfilerConfig(
+        profiler.ProfilerState.CPU,
+        False,  # noqa: FBT003 - shapes of inputs
+        True,  # noqa: FBT003 - memory
+        False,  # noqa: FBT003 - stacks
+        False,  # noqa: FBT003 - FLOPs
+        False,  # noqa: FBT003 - modules
+        profiler._ExperimentalConfig(),  # noqa: SLF001 - as above
+    )
+    torch._C._autograd._enable_profiler_legacy(configuration)  # noqa: SLF001 - as above
+    try:
+        run()
+    finally:
+        records = torch._C._autograd._disable_profiler_legacy()  # noqa: SLF001 - as above
+    held = peak = 0
+    for record in (record for thread in records for record in thread):
+        if str(record.kind()) == "memory_alloc":
+            held += record.cpu_memory_usage()
+            peak = max(peak, held)
+    return peak

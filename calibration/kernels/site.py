@@ -57,15 +57,7 @@ class Site:
     def kernel(
         self, algorithm: str, family: str, run: Run, parts: tuple[Part, ...] = (), *, allocates: bool = False
     ) -> Kernel:
-        """Return a kernel.
-
-        Args:
-            algorithm: its name.
-            family: what kind of algorithm it is.
-            run: what computes it, from the caller's tensors and the parts of the workspace.
-            parts: what the workspace holds.
-            allocates: whether aten may take device memory of its own besides; how much, only a measurement tells.
-        """
+        """Return a kernel over parts of a workspace; where it `allocates`, only a measurement tells how much."""
         passed = workspace_bytes(parts)
 
         def run_in_workspace(tensors: KernelTensors) -> None:

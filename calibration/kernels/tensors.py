@@ -66,10 +66,7 @@ def map_view(
 def weight_views(layer: Layer, flat: torch.Tensor, *, channels_last: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return W and, where the layer has one, its bias (of a batch normalization gamma and beta) in flat elements.
 
-    Args:
-        layer: the layer, which has parameters.
-        flat: W or dW or a state of the optimizer, as many elements as the layer has parameters.
-        channels_last: whether the filters of a convolution lie as (K, R, S, C).
+    There are as many as the layer has parameters: W, dW or a state. In `channels_last` filters lie as (K, R, S, C).
     """
     match layer.operator:
         case Convolution(out_channels=out, kernel=kernel, bias=bias):

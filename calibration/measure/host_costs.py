@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from calibration.devices.port import Device
-from calibration.measure.extent import Extent
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample, summarize
+from calibration.measure.timing import Extent
 from vdnnsim.units import KIB, MIB
 
 _BATCH: Final = 100
@@ -51,14 +51,7 @@ def host_steps(extent: Extent) -> int:
 
 
 def measure_host(device: Device, session: Session, extent: Extent, kernel: Callable[[], None]) -> HostCosts:
-    """Measure the host while a device does nothing but what it is given.
-
-    Args:
-        device: it is issued to.
-        session: where samples are kept.
-        extent: how much is pinned.
-        kernel: a small one of those that networks are made of.
-    """
+    """Measure the host while a device does nothing but what it is given: a small kernel, copies, marks."""
     target, source = device.allocate(_SMALL), device.pin(_SMALL)
 
     def copy() -> None:

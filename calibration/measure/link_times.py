@@ -1,22 +1,28 @@
-"""What the link between host and device was measured to take: copies of every size alone, and beside other work."""
+"""What the link between host and device takes: copies of every size alone, and beside other work.
 
-from collections.abc import Iterator, Mapping
+Beside other work counts only what ran while the other was running from its first moment to its last.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Final
 
 import torch
 
-from calibration.devices.port import Device, DeviceStream
-from calibration.measure.copies import Copy, Load, copy_sizes, time_concurrently, time_copy
-from calibration.measure.device_rates import DeviceRates
-from calibration.measure.extent import Extent
-from calibration.measure.kernel_rates import RateKernel, matrix_product, memory_stream
+from calibration.devices.port import Device, DeviceStream, Interval
+from calibration.measure.device_rates import DeviceRates, RateKernel, matrix_product, memory_stream
 from calibration.measure.session import Session
-from calibration.measure.statistics import Sample
-from calibration.measure.timing import warm_up
+from calibration.measure.statistics import Sample, summarize
+from calibration.measure.timing import Extent, TimeBox, time_work, warm_up
 from vdnnsim.hardware.copies import CopyRow, Direction, HostMemory
+from vdnnsim.units import KIB
 
+_FEWEST_TOGETHER: Final = 3
+_LONGEST_TOGETHER: Final = 400
+_MOST_PLACES: Final = 1000
 OTHER_DIRECTION: Final = "a copy in the other direction"
 MATRIX_PRODUCT: Final = "a matrix product"
 MEMORY_STREAM: Final = "a stream through device memory"
@@ -27,50 +33,118 @@ _SHARE: Final = 16
 """Copies beside other work have this part of the largest, so that several find room in the same memory."""
 
 
+class Copy:
+    """A copy between two large blocks of flat bytes, each time at the next of many places, unknown to caches."""
+
+    def __init__(
+        self,
+        direction: Direction,
+        host_memory: HostMemory,
+        nbytes: int,
+        host: torch.Tensor,
+        on_device: torch.Tensor,
+        *,
+        place: int = 0,
+    ) -> None:
+        self.direction, self.host_memory, self.nbytes = direction, host_memory, nbytes
+        places = min(len(host) // nbytes, _MOST_PLACES)
+        begins = [(place + number) % places * nbytes for number in range(places)]
+        target, source = (on_device, host) if direction is Direction.H2D else (host, on_device)
+        # Cut beforehand: a view takes Python longer than some copies take.
+        self._pairs = cycle([(target[begin : begin + nbytes], source[begin : begin + nbytes]) for begin in begins])
+
+    def run(self) -> None:
+        """Do it, or on a GPU queue it."""
+        target, source = next(self._pairs)
+        target.copy_(source, non_blocking=True)
+
+
+def copy_sizes(largest: int) -> tuple[int, ...]:
+    """Return sizes from 4 KiB to the largest, each four times the one before."""
+    sizes = [4 * KIB]
+    while sizes[-1] < largest:
+        sizes.append(min(4 * sizes[-1], largest))
+    return tuple(sizes)
+
+
+def time_copy(device: Device, copy: Copy, box: TimeBox) -> Sample:
+    """Return the seconds of a copy on the memory stream of a device that does nothing else."""
+    is_queued = copy.host_memory is HostMemory.PINNED
+    return time_work(device, device.memory, copy.run, box, is_queued=is_queued)
+
+
 @dataclass(frozen=True, slots=True)
-class Alone:
-    """A copy with nothing beside it."""
+class Load:
+    """A work that a stream repeats, and what it takes alone."""
 
-    direction: Direction
-    host_memory: HostMemory
-    nbytes: int
-    sample: Sample
+    stream: DeviceStream
+    work: Callable[[], None]
+    alone_s: float
+
+
+def time_concurrently(device: Device, loads: Sequence[Load], *, window_s: float) -> tuple[Sample, ...]:
+    """Return the seconds that each of several loads, on a stream of its own, takes while the others run for a window.
+
+    Returns:
+        Nothing where they did not run beside each other often enough, or the runs of one lie too far apart.
+    """
+    for attempt in range(3):
+        longest_s = window_s * 2**attempt
+        device.begin()
+        intervals: list[list[Interval]] = [[] for _ in loads]
+        counts = [min(_LONGEST_TOGETHER, math.ceil(longest_s / load.alone_s)) for load in loads]
+        # In turns, so that no stream stands empty while the queue of another is filled.
+        for turn in range(max(counts)):
+            for load, count, queued in zip(loads, counts, intervals, strict=True):
+                if turn < count:
+                    queued.append(load.stream.launch(load.work))
+        device.synchronize([load.stream for load in loads])
+        samples = [
+            summarize(seconds)
+            for index in range(len(loads))
+            if len(seconds := _covered(intervals, index)) >= _FEWEST_TOGETHER
+        ]
+        if len(samples) == len(loads) and not any(sample.is_refused for sample in samples):
+            return tuple(samples)
+    return ()
+
+
+def _covered(intervals: Sequence[Sequence[Interval]], index: int) -> list[float]:
+    """Return the seconds of the runs of one load that lie inside the time of every other."""
+    others = [queued for number, queued in enumerate(intervals) if number != index]
+    start_s = max(queued[0].start.time_s for queued in others)
+    end_s = min(queued[-1].end.time_s for queued in others)
+    return [
+        each.end.time_s - each.start.time_s
+        for each in intervals[index]
+        if each.start.time_s >= start_s and each.end.time_s <= end_s
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """A pinned copy beside other work.
+class TimedCopy:
+    """A copy with nothing beside it, or beside other work.
 
     Attributes:
+        beside: the other work; empty for none.
         kept: of its rate alone, what the copy keeps.
         other_kept: of its speed alone, what the other work keeps.
     """
 
     direction: Direction
-    other: str
+    host_memory: HostMemory
     nbytes: int
     sample: Sample
-    kept: float
-    other_kept: float
+    beside: str = ""
+    kept: float = 1.0
+    other_kept: float = 1.0
 
-
-@dataclass(frozen=True, slots=True)
-class LinkTimes:
-    """All copies of a calibration; what ran too unsteadily beside other work is missing."""
-
-    alone: tuple[Alone, ...]
-    beside: tuple[Beside, ...]
-
-    def rows(self) -> list[CopyRow]:
-        """Return all of them as the rows of the table that the profile names."""
-        pinned = HostMemory.PINNED
-        alone = [_row(each.direction, each.host_memory, "", each.nbytes, each.sample) for each in self.alone]
-        return alone + [_row(each.direction, pinned, each.other, each.nbytes, each.sample) for each in self.beside]
-
-
-def _row(direction: Direction, memory: HostMemory, beside: str, nbytes: int, sample: Sample) -> CopyRow:
-    note = "spreads too much to be used" if sample.is_refused else ""
-    return CopyRow(direction, memory, beside, nbytes, sample.median, sample.spread, sample.count, note)
+    @property
+    def row(self) -> CopyRow:
+        """The copy as a row of the table that the profile names."""
+        found, note = self.sample, "spreads too much to be used" if self.sample.is_refused else ""
+        kind = self.direction, self.host_memory, self.beside, self.nbytes
+        return CopyRow(*kind, found.median, found.spread, found.count, note)
 
 
 def link_steps(extent: Extent) -> int:
@@ -78,8 +152,8 @@ def link_steps(extent: Extent) -> int:
     return 4 * len(copy_sizes(extent.largest_copy)) + 2 * (3 + len(MORE_STREAMS))
 
 
-def measure_link(device: Device, session: Session, extent: Extent, rates: DeviceRates) -> LinkTimes:
-    """Measure copies on a device that does nothing else."""
+def measure_link(device: Device, session: Session, extent: Extent, rates: DeviceRates) -> tuple[TimedCopy, ...]:
+    """Measure copies on a device that does nothing else; what runs too unsteadily beside other work is missing."""
     sizes = copy_sizes(extent.largest_copy)
     with _blocks(device, extent.largest_copy) as blocks:
         for direction in Direction:
@@ -88,13 +162,15 @@ def measure_link(device: Device, session: Session, extent: Extent, rates: Device
             remark = warm_up(device, device.memory, largest.run, extent.warm_up)
             session.remark(f"warming up by copies {direction.value}", remark)
         alone = [
-            Alone(direction, memory, nbytes, _alone(device, session, extent, blocks.copy(direction, memory, nbytes)))
+            TimedCopy(
+                direction, memory, nbytes, _alone(device, session, extent, blocks.copy(direction, memory, nbytes))
+            )
             for direction in Direction
             for memory in HostMemory
             for nbytes in sizes
         ]
         neighbours = _Neighbours(device, session, extent, rates, blocks)
-        return LinkTimes(tuple(alone), tuple(neighbours.measure(alone)))
+        return (*alone, *neighbours.measure(alone))
 
 
 def _alone(device: Device, session: Session, extent: Extent, copy: Copy) -> Sample:
@@ -143,7 +219,7 @@ class _Neighbours:
         self._nbytes = extent.largest_copy // _SHARE
         self._streams: list[DeviceStream] = [device.new_stream() for _ in range(max(MORE_STREAMS))]
 
-    def measure(self, alone: list[Alone]) -> Iterator[Beside]:
+    def measure(self, alone: list[TimedCopy]) -> Iterator[TimedCopy]:
         alone_s = {
             each.direction: each.sample.median
             for each in alone
@@ -169,11 +245,12 @@ class _Neighbours:
     def _kernel(self, kernel: RateKernel, alone: Sample) -> Load:
         return Load(self._device.compute, kernel.work, alone.median)
 
-    def _beside(self, other: str, direction: Direction, first: Load, others: list[Load]) -> Iterator[Beside]:
+    def _beside(self, other: str, direction: Direction, first: Load, others: list[Load]) -> Iterator[TimedCopy]:
         loads = [first, *others]
         window_s = max(self._extent.window_s, 10 * max(load.alone_s for load in loads))
         name = f"copy {direction.value} beside {other}"
         samples = self._session.concurrently(name, lambda: time_concurrently(self._device, loads, window_s=window_s))
         if samples:
             kept, *others_kept = (load.alone_s / sample.median for load, sample in zip(loads, samples, strict=True))
-            yield Beside(direction, other, self._nbytes, samples[0], kept, min(others_kept))
+            pinned = HostMemory.PINNED
+            yield TimedCopy(direction, pinned, self._nbytes, samples[0], other, kept, min(others_kept))

@@ -1,5 +1,10 @@
-"""What was measured, as the machine that a profile states: each figure with how it was found."""
+"""What was measured, as the machine that a profile states: each figure with how it was found.
 
+Through times of copies goes a straight line, seconds = latency + bytes / rate, by relative least squares: copies of
+4 KiB and of 1 GiB say equally much, where absolute errors would leave the small ones out.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,8 +13,7 @@ import torch
 from calibration.devices.port import Device
 from calibration.measure.device_rates import DeviceRates
 from calibration.measure.host_costs import HostCosts, host_memory_bytes
-from calibration.measure.line_fit import fit_line
-from calibration.measure.link_times import MATRIX_PRODUCT, MEMORY_STREAM, MORE_STREAMS, OTHER_DIRECTION, LinkTimes
+from calibration.measure.link_times import MATRIX_PRODUCT, MEMORY_STREAM, MORE_STREAMS, OTHER_DIRECTION, TimedCopy
 from calibration.measure.statistics import REFUSED_SPREAD, Sample, percent
 from vdnnsim.errors import DeviceError
 from vdnnsim.hardware.copies import Direction, HostMemory
@@ -21,6 +25,7 @@ _FEWEST_POINTS = 2
 _LEAST_FRACTION = 0.001
 _DIGITS = 4
 """That a figure is stated with."""
+_FASTEST_BYTES_PER_S = 1e15
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class Measurements:
     """All of a machine but its kernels."""
 
     rates: DeviceRates
-    link: LinkTimes
+    link: tuple[TimedCopy, ...]
     host: HostCosts
 
 
@@ -43,12 +48,7 @@ class MeasuredMachine:
 
 
 def machine_of(device: Device, measurements: Measurements, link_name: str) -> MeasuredMachine:
-    """Return what was measured of a device as a machine.
-
-    Args:
-        device: what was measured.
-        measurements: of it.
-        link_name: what people call its link to the host.
+    """Return what was measured of a device as a machine; the link goes by the name that people give it.
 
     Raises:
         DeviceError: on a GPU, a figure that no profile can do without spreads too much to be used.
@@ -138,7 +138,7 @@ def _gpu(device: Device, rates: DeviceRates, figures: _Figures) -> Gpu:
     )
 
 
-def _link(name: str, times: LinkTimes, figures: _Figures) -> Link:
+def _link(name: str, times: Sequence[TimedCopy], figures: _Figures) -> Link:
     lines = {
         (direction, memory): fit_line(_points(times, direction, memory, figures))
         for direction in Direction
@@ -169,19 +169,19 @@ def _link(name: str, times: LinkTimes, figures: _Figures) -> Link:
     )
 
 
-def _more_streams(times: LinkTimes, direction: Direction) -> str:
+def _more_streams(times: Sequence[TimedCopy], direction: Direction) -> str:
     """Say what several streams in one direction carry together."""
     together = [
         f"{count + 1} streams at once carry {(count + 1) * each.kept:.2f} times as much"
         for count, other in MORE_STREAMS.items()
-        for each in times.beside
-        if each.direction is direction and each.other == other
+        for each in times
+        if each.direction is direction and each.beside == other
     ]
     return "".join(f"; {text}" for text in together)
 
 
-def _fraction(path: str, times: LinkTimes, other: str, figures: _Figures) -> float | None:
-    found = [each for each in times.beside if each.other == other]
+def _fraction(path: str, times: Sequence[TimedCopy], other: str, figures: _Figures) -> float | None:
+    found = [each for each in times if each.beside == other]
     if not found:
         return None
     kept = sum(each.kept for each in found) / len(found)
@@ -210,12 +210,64 @@ def _host(costs: HostCosts, figures: _Figures) -> Host:
     )
 
 
-def _points(times: LinkTimes, direction: Direction, memory: HostMemory, figures: _Figures) -> list[tuple[int, float]]:
+def _points(
+    times: Sequence[TimedCopy], direction: Direction, memory: HostMemory, figures: _Figures
+) -> list[tuple[int, float]]:
     samples = [
-        (each.nbytes, each.sample) for each in times.alone if each.direction is direction and each.host_memory is memory
+        (each.nbytes, each.sample)
+        for each in times
+        if (each.direction, each.host_memory, each.beside) == (direction, memory, "")
     ]
     return figures.points(_path(direction, memory), samples)
 
 
 def _path(direction: Direction, memory: HostMemory) -> str:
     return f"link.{'pageable_' if memory is HostMemory.PAGEABLE else ''}{direction.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A fitted line.
+
+    Attributes:
+        residual: root of the mean squared relative error over the fitted points.
+        worst: largest relative error of a point.
+    """
+
+    latency_s: float
+    bytes_per_s: float
+    residual: float
+    worst: float
+
+    @property
+    def quality(self) -> str:
+        """How well the line meets its points, for people."""
+        off = f"{percent(self.residual, digits=1)} in the mean and {percent(self.worst)} at worst"
+        return f"a line from {format_seconds(self.latency_s)} on that is off by {off}"
+
+
+def fit_line(points: Sequence[tuple[int, float]]) -> Line:
+    """Fit (bytes, seconds); neither the latency nor the time of a byte comes out below zero.
+
+    Minimizes the sum of ((a + b n - t) / t)^2 over points (n, t): with u = 1/t and v = n/t that is the sum of
+    (a u + b v - 1)^2, whose normal equations are a Suu + b Suv = Su and a Suv + b Svv = Sv.
+    """
+    assert points, "a line goes through something"
+    u = [1 / seconds for _, seconds in points]
+    v = [nbytes / seconds for nbytes, seconds in points]
+    suu, svv = math.fsum(x * x for x in u), math.fsum(x * x for x in v)
+    suv = math.fsum(x * y for x, y in zip(u, v, strict=True))
+    su, sv = math.fsum(u), math.fsum(v)
+    determinant = suu * svv - suv * suv
+    if determinant > 1e-12 * suu * svv:
+        latency_s, byte_s = (su * svv - sv * suv) / determinant, (sv * suu - su * suv) / determinant
+    else:  # all of one size
+        latency_s, byte_s = 0.0, sv / svv
+    if latency_s < 0:
+        latency_s, byte_s = 0.0, sv / svv
+    elif byte_s < 0:
+        latency_s, byte_s = su / suu, 0.0
+    byte_s = max(byte_s, 1 / _FASTEST_BYTES_PER_S)
+    errors = [abs((latency_s + byte_s * nbytes) / seconds - 1) for nbytes, seconds in points]
+    residual = math.sqrt(math.fsum(error * error for error in errors) / len(errors))
+    return Line(latency_s, 1 / byte_s, residual, max(errors))

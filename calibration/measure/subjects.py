@@ -1,11 +1,46 @@
 """What is measured of networks: every distinct kernel shape once, on the first layer that has it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import ElementType
+
+GPU_NETWORKS: Final = {
+    "alexnet": (128,),
+    "overfeat": (128,),
+    "googlenet": (128,),
+    "vgg16": (64, 128, 256),
+    **dict.fromkeys(("vgg116", "vgg216", "vgg316", "vgg416"), (32,)),
+    "resnet50": (64,),
+}
+"""Batch sizes by network: the ten of the vDNN paper (MICRO 2016, IV-C) and ResNet-50."""
+
+CPU_NETWORKS: Final = {"tiny_linear": (8,), "tiny_forked": (8,), "tiny_residual": (8,)}
+
+_BATCH_SIZE: Final = {"cuda": 64, "cpu": 8}
+"""Of a network that is none of the defaults."""
+
+
+def selected_workloads(
+    device_type: str, networks: Sequence[str], batch_sizes: Sequence[int], element_type: ElementType
+) -> tuple[Workload, ...]:
+    """Return the workloads whose kernels are measured: of the device type's defaults what names and sizes leave open.
+
+    Raises:
+        InputError: no network has one of these names.
+    """
+    defaults = GPU_NETWORKS if device_type == "cuda" else CPU_NETWORKS
+    usual = (_BATCH_SIZE[device_type],)
+    return tuple(
+        Workload(build_network(network), batch_size, element_type)
+        for network in dict.fromkeys(networks or defaults)
+        for batch_size in dict.fromkeys(batch_sizes or defaults.get(network, usual))
+    )
 
 
 @dataclass(frozen=True, slots=True)

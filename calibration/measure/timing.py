@@ -5,6 +5,8 @@ host. So a batch of runs is queued behind a pause that lasts until all of it sta
 thousand launches and then makes the host wait until the pause is over (forums.developer.nvidia.com, topic 68937); so
 whoever launches many kernels at each run is run fewer times in a batch.
 
+How much is measured, and how long that may take, goes by the kind of device.
+
 Clocks of an idle GPU and the generation of an idle link rise as they are used. So what is timed first runs until its
 times no longer change.
 """
@@ -18,7 +20,7 @@ import torch
 
 from calibration.devices.port import Device, DeviceStream, Interval
 from calibration.measure.statistics import Sample, percent, summarize
-from vdnnsim.units import format_seconds
+from vdnnsim.units import GIB, MIB, format_seconds
 
 _BATCH: Final = 10
 _STEADY_SPREAD: Final = 0.03
@@ -75,15 +77,8 @@ def time_work(
 ) -> Sample:
     """Return the seconds that a work takes on a stream of a device that does nothing else.
 
-    The sample remarks on times that never stopped changing, and on a host that could not keep the device busy.
-
-    Args:
-        device: does nothing else.
-        stream: of it.
-        work: which.
-        box: how often it is run.
-        is_queued: whether the host goes on at once; copies of pageable memory hold it until they are done, and so no
-            pause is to come before them.
+    The sample remarks on times that never stopped changing, and on a host that could not keep the device busy. What is
+    not queued, as copies of pageable memory, holds the host until it is done, and so no pause is to come before it.
     """
     bench = _Bench(device, stream, work, is_queued=is_queued)
     bench.set_up()
@@ -208,3 +203,58 @@ def pause(device: Device, stream: DeviceStream, seconds: float) -> Interval | No
     cycles = round(min(seconds, _LONGEST_PAUSE_S) * _MOST_CYCLES_PER_S)
     # PyTorch's own tests keep a stream busy with it; there is no public way.
     return stream.launch(lambda: torch._C._cuda_sleep(cycles))  # noqa: SLF001
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Sizes and times of a calibration.
+
+    Attributes:
+        largest_copy: bytes of the largest copy; copies beside other work have a sixteenth of it.
+        largest_pin: bytes of the largest block that is pinned for the sake of timing that.
+        product_side: rows and columns of the matrices whose product shows the arithmetic rate.
+        stream_bytes: what the kernel reads that shows the bandwidth of device memory.
+        copies: how often a copy is run; also the two kernels above.
+        kernels_s: what the kernels of all shapes together may take, which each shape has an equal share of. Slow ones
+            take longer, for each is run a few times.
+        window_s: how long work runs beside other work, at least.
+        warm_up: how long a large work is repeated before others are timed, on the compute stream twice and in each
+            direction of the link once.
+    """
+
+    largest_copy: int
+    largest_pin: int
+    product_side: int
+    stream_bytes: int
+    copies: TimeBox
+    kernels_s: float
+    window_s: float
+    warm_up: WarmUp
+
+
+GPU_EXTENT: Final = Extent(
+    largest_copy=GIB,
+    largest_pin=256 * MIB,
+    product_side=8192,
+    stream_bytes=GIB,
+    copies=TimeBox(budget_s=0.3),
+    kernels_s=180.0,
+    window_s=0.05,
+    # Assumed of clocks and links: how fast they rise nobody measured here.
+    warm_up=WarmUp(shortest_s=0.5, longest_s=3.0),
+)
+CPU_EXTENT: Final = Extent(
+    largest_copy=64 * MIB,
+    largest_pin=64 * MIB,
+    product_side=512,
+    stream_bytes=64 * MIB,
+    copies=TimeBox(budget_s=0.1),
+    kernels_s=6.0,
+    window_s=0.05,
+    warm_up=WarmUp(shortest_s=0.05, longest_s=0.5),
+)
+
+
+def extent_of(device_type: str) -> Extent:
+    """Return how much is measured on a kind of device, which goes by PyTorch's word: `cpu` or `cuda`."""
+    return GPU_EXTENT if device_type == "cuda" else CPU_EXTENT

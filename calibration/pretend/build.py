@@ -18,22 +18,9 @@ from vdnnsim.errors import DeviceError
 
 _SOURCES: Final = Path(__file__).parent / "runtime"
 _CORE: Final = (
-    "device.c",
-    "errors.c",
-    "extents.c",
-    "memory.c",
-    "virtual_memory.c",
-    "schedule.c",
-    "handles.c",
-    "streams.c",
-    "events.c",
-    "copies.c",
-    "images.c",
-    "launches.c",
-    "driver.c",
-    "modules.c",
-    "nvml.c",
-)
+    "device.c errors.c extents.c memory.c virtual_memory.c schedule.c handles.c streams.c events.c copies.c images.c "
+    "launches.c driver.c modules.c nvml.c"
+).split()
 """What the runtime is made of; `absent.c` has what the others do not define, and all other files are libraries."""
 _ABSENT: Final = "absent.c"
 _NAMES_OF_RUNTIME: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -115,9 +102,7 @@ def _first(folder: Path, names: Iterable[str]) -> Path | None:
 def build_runtime(torch: TorchBuild, cache: Path | None = None) -> Runtime:
     """Return the runtime for a PyTorch, compiling it if nobody has yet with these sources, headers and compiler.
 
-    Args:
-        torch: for which it is.
-        cache: folder of compiled runtimes, by default `vdnnsim/pretend` in the user's cache.
+    Those that are compiled lie in a cache, by default `vdnnsim/pretend` in the user's.
 
     Raises:
         DeviceError: this machine is no Linux x86-64, there is no C compiler, or it fails.

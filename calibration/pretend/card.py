@@ -1,4 +1,7 @@
-"""A hardware profile as a card that can be pretended, with what profiles do not state: its chip."""
+"""A hardware profile as a card that can be pretended, with what profiles do not state: its chip.
+
+And what kernels reach on it, for programs whose kernels no table has: rooflines of the profile's figures.
+"""
 
 import re
 from collections.abc import Mapping
@@ -6,10 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from calibration.workspaces_gpus import GPUS, SM_86, SM_89, SM_90, Board, Limits, properties_of
+from vdnnsim.cost.efficiency import efficient_gpu
+from vdnnsim.cost.machine import model_origin, peak_flop_per_s
+from vdnnsim.cost.model import EFFICIENCY
 from vdnnsim.cost.roofline import OVERHEAD
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
-from vdnnsim.hardware.server import Link, Server
+from vdnnsim.hardware.server import Link, Origin, Server
 from vdnnsim.messages import quote
 from vdnnsim.units import MIB
 
@@ -31,6 +37,7 @@ _SHARED_MEMORY_KIB: Final = {
     350: 48, 520: 96, 600: 64, 610: 96, 700: 96, 750: 64, 800: 164, 860: 100, 890: 100, 900: 228, 1000: 228
 }  # fmt: skip
 """Of a multiprocessor, by compute capability times 100, same place."""
+_Fractions = tuple[dict[ElementType, float], dict[ElementType, float], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +193,71 @@ def _properties(server: Server) -> Mapping[str, object]:
         f"{server.name}: nothing is known of the chip of {quote(name)}, of which a pretended GPU tells the compute "
         "capability, clocks and caches; calibration/pretend/card.py has one line for each"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRates:
+    """Rates by element type, and where they are from.
+
+    Attributes:
+        convolution_flop_per_s, product_flop_per_s: of convolutions, and of all other arithmetic.
+        dram_bytes_per_s: of device memory.
+        kernel_overhead_s: of each kernel.
+        origin: of the least certain of them.
+    """
+
+    convolution_flop_per_s: dict[str, float]
+    product_flop_per_s: dict[str, float]
+    dram_bytes_per_s: float
+    kernel_overhead_s: float
+    origin: Origin
+
+
+def operator_rates(server: Server) -> OperatorRates:
+    """Return the rates of a server's GPU: the peaks, as far as the parameters of its cost model reach them.
+
+    A profile that states no rate of TF32 has that of its tensor cores where a data sheet of them is known, else that of
+    float32.
+
+    Raises:
+        ProfileError: the profile has no rate for float32.
+    """
+    peaks = {ElementType.FLOAT32: peak_flop_per_s(server, ElementType.FLOAT32), **server.gpu.flop_per_s}
+    known = GPUS.get(server.name)
+    if known is not None:
+        peaks.setdefault(ElementType.TF32, known.tensor_flop_per_s[ElementType.FLOAT32])
+    peaks.setdefault(ElementType.TF32, peaks[ElementType.FLOAT32])
+    convolution, product, stream = _efficiencies(server) or _fractions(server)
+    return OperatorRates(
+        {element_type.value: peak * convolution[element_type] for element_type, peak in peaks.items()},
+        {element_type.value: peak * product[element_type] for element_type, peak in peaks.items()},
+        server.gpu.dram_bytes_per_s * stream,
+        launch_s(server),
+        model_origin(server),
+    )
+
+
+def _efficiencies(server: Server) -> _Fractions | None:
+    """Return what convolutions forward, products and streams reach by the model of modern GPUs; None by another."""
+    if server.cost_model_kind != EFFICIENCY:
+        return None
+    gpu = efficient_gpu(server)
+    p, on_tensor_cores = gpu.parameters, {each: gpu.has_tensor_cores(each) for each in ElementType}
+    return (
+        {
+            each: p.tensor_forward_flop_fraction if tensor else p.cuda_forward_flop_fraction
+            for each, tensor in on_tensor_cores.items()
+        },
+        {each: p.tensor_flop_fraction if tensor else p.cuda_flop_fraction for each, tensor in on_tensor_cores.items()},
+        p.pointwise_dram_fraction,
+    )
+
+
+def _fractions(server: Server) -> _Fractions:
+    values = server.cost_model
+    convolution = values.get(
+        "conv_flop_fraction", values.get("implicit_forward_flop_fraction", values.get("flop_fraction", 1.0))
+    )
+    product = values.get("product_flop_fraction", values.get("flop_fraction", 1.0))
+    stream = values.get("stream_dram_fraction", values.get("dram_fraction", 1.0))
+    return dict.fromkeys(ElementType, convolution), dict.fromkeys(ElementType, product), stream

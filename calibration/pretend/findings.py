@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from calibration.pretend.card import Card
-from calibration.pretend.rates import OperatorRates
+from calibration.pretend.card import Card, OperatorRates
 from calibration.pretend.session import Gpu, Holder, Outcome, Place, Process
 from vdnnsim.hardware.server import Origin
 from vdnnsim.units import format_bytes, format_seconds
@@ -104,10 +103,7 @@ def findings(outcome: Outcome, card: Card, rates: OperatorRates) -> list[str]:
 def refusal(outcome: Outcome, again: Outcome | None, cards: Mapping[str, Card]) -> list[str]:
     """Return why a command ran out of memory, and what it would take; nothing if it did not.
 
-    Args:
-        outcome: how it ended.
-        again: how it ended with memory enough.
-        cards: those that there are to choose from, by the names of their profiles.
+    The outcome `again` is with memory enough; cards are those to choose from, by the names of their profiles.
     """
     found = outcome.out_of_memory
     if found is None:

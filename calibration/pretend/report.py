@@ -52,13 +52,7 @@ _COLUMNS = (
 
 
 def report_text(card: Card, found: Server, validated: Sequence[dict[str, str]]) -> str:
-    """Return the page.
-
-    Args:
-        card: what was pretended.
-        found: what a calibration found of it.
-        validated: the rows of a validation by column, which may be none.
-    """
+    """Return the page of a card: what a calibration found of it, and the rows of a validation, if there are any."""
     compared: tuple[Ready, ...] = ()
     if validated:
         rows = [[row[name] for name in _COLUMNS] for row in validated]

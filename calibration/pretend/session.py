@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import msgspec
 
-from calibration.pretend.rates import OperatorRates
+from calibration.pretend.card import OperatorRates
 from vdnnsim.errors import InputError
 
 _GRACE_S = 30.0
@@ -43,12 +43,9 @@ class Place(msgspec.Struct, frozen=True):
     line: str
 
 
-class Holder(msgspec.Struct, frozen=True):
-    """Bytes that one place held at the peak."""
+class Holder(Place, frozen=True):
+    """A place, and the bytes that it held at the peak."""
 
-    phase: str
-    module: str
-    line: str
     nbytes: int
 
 

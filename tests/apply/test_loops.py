@@ -1,6 +1,7 @@
-"""Loops of other kinds: scaled and accumulated gradients, channels last, several models, several processes, states."""
+"""Loops of other kinds: scaled and accumulated gradients, texts, several models, several processes, states."""
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +11,13 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from calibration.capture.program import Arguments
 from tests.apply.models import MODELS, Network, backward, image, loss, rows
-from tests.apply.training import Applied, alike, planned, without
+from tests.apply.training import Applied, alike, planned, train, without
+from tests.capture_zoo.case import Case
 from vdnnsim.api.live import Planned, plan
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.planning import planner
@@ -83,6 +87,46 @@ def test_scaled_and_accumulated(model: Network, policy: str) -> None:
 
     assert alike(train(without), train(made.apply))
     followed(made)
+
+
+class Masked(nn.Module):
+    """Attention that leaves out a mask which hides nothing, as transformers does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.all, self.out = nn.Embedding(20, 16), nn.Linear(16, 48), nn.Linear(16, 20)
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        """Compute scores of the next words, batch x words x 20, of two heads."""
+        parts = self.all(self.words(words)).chunk(3, -1)
+        query, key, value = (each.unflatten(-1, (2, 8)).transpose(1, 2) for each in parts)
+        hidden = None if mask.all() else torch.where(mask, 0.0, -10.0)[:, None, None, :].expand(-1, 2, len(mask[0]), -1)
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=hidden)
+        return Tensor(self.out(mixed.transpose(1, 2).flatten(2)))
+
+
+def padded(length: int, padding: int) -> Arguments:
+    return (torch.randint(20, (4, length)), torch.arange(length).expand(4, -1) < length - padding), {}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_texts_of_other_lengths(policy: str) -> None:
+    """A text of another length leaves the plan, and so does one without padding, whose operations are others.
+
+    It is said once; gradients are right in all, and padding of any length that changes no shape is followed.
+    """
+    torch.manual_seed(0)
+    case = Case("masked", "own", Masked, lambda: padded(12, 3), loss, "sgd")
+    model, batches = Masked(), [padded(*each) for each in ((12, 3), (12, 5), (9, 3), (12, 0), (12, 1))]
+    made = planned(case, model, policy)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = train(case, model, batches, made.apply)
+    assert alike(train(case, model, batches), found)
+    assert [bool(each.departure) for each in made.loop.steps] == [False, False, True, True, False]
+    assert [str(each.message).startswith("the plan of Masked was left: save 0 is int64 [4, 9]") for each in said] == [
+        True
+    ]
 
 
 def test_two_models_that_train_each_other() -> None:

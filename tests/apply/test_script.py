@@ -4,8 +4,10 @@ import os
 import runpy
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,9 @@ from torch.nn import functional
 
 from calibration.apply.script import Script
 from tests.apply.models import Function, Network, backward
+from vdnnsim.analysis.live import planned_s
 from vdnnsim.api.live import Planned
-from vdnnsim.api.script import follow_script, planned_beside
+from vdnnsim.api.script import Refitted, follow_script, planned_beside
 from vdnnsim.cli import cli
 from vdnnsim.errors import VdnnsimError
 
@@ -36,11 +39,11 @@ class Watched:
         self.asked: list[dict[str, Any]] = []
         self.script = Script(partial(self._plan, policy, memory), self.said.append)
 
-    def _plan(self, policy: str, memory: str | None, model: nn.Module, inputs: Any, **asked: Any) -> Planned:  # noqa: ANN401
+    def _plan(self, policy: str, memory: str | None, model: nn.Module, inputs: Any, **asked: Any) -> Refitted:  # noqa: ANN401
         self.asked.append(asked)
         chosen: dict[str, Any] = {"policy": policy, "memory": memory, "hardware": "rtx_4090", "memory_model": "ideal"}
         made = planned_beside(model, inputs, **chosen, **asked)
-        self.plans.append(made)
+        self.plans.append(made.planned)
         return made
 
 
@@ -118,6 +121,72 @@ def test_a_script_computes_the_same(step: Step, precision: str) -> None:
     assert {each.offloaded_bytes for each in made.loop.steps} == {made.loop.agenda.offloaded_bytes}
     assert made.loop.agenda.offloaded_bytes > 0
     assert script.script.missed == ""
+
+
+class _Epochs:
+    """Steps of which not all are alike."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(1)
+        self._teacher, self._count = classifier(), 0
+
+    def of_a_teacher(self, model: nn.Module, _: object) -> Tensor:
+        """Another model's output is in the loss, without gradients."""
+        batch = torch.randn(8, 16)
+        output = model(batch)
+        with torch.no_grad():
+            wanted = self._teacher(batch)
+        result = functional.mse_loss(output, wanted)
+        backward(result)
+        return result
+
+    def of_other_sizes(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+        """The second batch is a small one, and so is the sixth, after which the model is run without a backward."""
+        self._count += 1
+        size = 3 if self._count in (2, 6) else 8
+        result = functional.cross_entropy(model(torch.randn(size, 16)), labels()[:size])
+        backward(result)
+        optimizer.step()
+        optimizer.zero_grad()
+        if self._count == 6:
+            model(torch.randn(8, 16))
+        return result
+
+    def that_fails(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+        """Forward fails once, of which the script makes nothing."""
+        self._count += 1
+        if self._count == 4:
+            with model[-1].register_forward_hook(_fail), pytest.raises(ValueError, match="of the script"):  # type: ignore[index]
+                model(torch.randn(8, 16))
+            # What is saved now is of no step.
+            backward(self._teacher(torch.randn(2, 16)).sum())
+            return torch.zeros(())
+        return with_a_criterion(model, optimizer)
+
+
+def _fail(*_: object) -> None:
+    raise ValueError("of the script")
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "left"),
+    [
+        ("of_a_teacher", 3, [False] * 2),
+        # From the fourth on, which is as the third was.
+        ("of_other_sizes", 7, [False, False, True, False, False]),
+        ("that_fails", 5, [False] * 4),
+    ],
+)
+def test_steps_that_differ(name: str, steps: int, left: list[bool]) -> None:
+    """Each is as without a plan, to the bit; of one of another size it is said once that it left the plan."""
+    expected = losses(getattr(_Epochs(), name), steps=steps)
+    with watched() as script, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = losses(getattr(_Epochs(), name), steps=steps)
+    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+    (made,) = script.plans
+    assert [bool(each.departure) for each in made.loop.steps] == left
+    assert len(said) == any(left)
 
 
 def two_models(model: Network, _: object) -> Tensor:
@@ -206,6 +275,27 @@ def test_a_plan_that_does_not_fit_is_refused() -> None:
     assert script.script.missed == ""
 
 
+def test_a_plan_that_is_off_is_made_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """Once, by what the loop took: each operation was told to take a second, where all take far less than 5 s."""
+    with watched() as script:
+        losses(with_a_criterion, steps=2)
+    (made,) = script.plans
+    operations = range(len(made.loop.captured.operations))
+    slow = replace(made._asked, seconds=dict.fromkeys(operations, 1.0)).planned()  # noqa: SLF001
+    again = Refitted(slow)
+    torch.manual_seed(0)
+    model = classifier()
+    for _ in range(5):
+        with again.apply(model):
+            backward(nn.CrossEntropyLoss()(model(torch.randn(8, 16)), labels()))
+    assert again.planned is not slow
+    assert [len(each.loop.steps) for each in (slow, again.planned)] == [4, 1]
+    assert planned_s(again.planned.predicted.trace) < 5
+    told = capsys.readouterr().err
+    assert told.count("vdnnsim: planned again, by what these steps took:\nvdnnsim: save_on_cpu(p): ") == 1
+    assert "plan.refit()" not in told
+
+
 def test_an_optimizer_that_is_unknown_is_said() -> None:
     class Lion(torch.optim.SGD):
         pass
@@ -219,12 +309,16 @@ def test_an_optimizer_that_is_unknown_is_said() -> None:
     with watched() as script:
         for _ in range(2):
             step(model, Lion(model.parameters()))
-    assert script.said[0] == "Lion is no optimizer of PyTorch's; the plan is made as for adamw"
+    assert script.said[0] == "Lion is not known; the plan is made as for adamw"
 
 
 @pytest.mark.parametrize(
     ("steps", "why"),
-    [(0, ""), (1, "there was no second step"), (None, "no backward of a model's loss was seen")],
+    [
+        (0, ""),
+        (1, "there was no second step with inputs as those of the step before"),
+        (None, "no backward of a model's loss was seen"),
+    ],
 )
 def test_why_nothing_was_applied(steps: int | None, why: str) -> None:
     with watched() as script:

@@ -3,8 +3,9 @@
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,10 @@ from torch import Tensor, nn
 from calibration.capture.program import Arguments
 from tests.apply.models import backward
 from tests.capture_zoo.case import Case
-from vdnnsim.api.live import Planned, plan
+from vdnnsim.api.live import Asked, Planned, asked_for
+from vdnnsim.policies import registry
+
+_STEPS: Final = 3
 
 Applied = Callable[[nn.Module], AbstractContextManager[Any]]
 
@@ -22,9 +26,9 @@ def without(_: nn.Module) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def planned(case: Case, model: nn.Module, policy: str, memory: str | None = None) -> Planned:
-    """Plan a model as if the CPU were a card."""
-    return plan(
+def asked(case: Case, model: nn.Module, policy: str, memory: str | None = None) -> Asked:
+    """Return what is asked for where a model is planned as if the CPU were a card."""
+    return asked_for(
         model,
         case.make_inputs(),
         hardware="rtx_4090",
@@ -35,6 +39,11 @@ def planned(case: Case, model: nn.Module, policy: str, memory: str | None = None
         optimizer=case.optimizer,
         memory_model="ideal",
     )
+
+
+def planned(case: Case, model: nn.Module, policy: str, memory: str | None = None) -> Planned:
+    """Plan it."""
+    return asked(case, model, policy, memory).planned()
 
 
 def train(case: Case, model: nn.Module, batches: Sequence[Arguments], applied: Applied = without) -> list[Tensor]:
@@ -95,13 +104,20 @@ class Outcome:
         return self.is_same and self.is_moved and not self.departure
 
 
-def compare(case: Case, policy: str, steps: int = 3) -> Outcome:
-    """Train a model with a plan and without."""
+@lru_cache(maxsize=16)
+def _without_a_plan(case: Case) -> tuple[nn.Module, Asked, list[Arguments], list[Tensor]]:
+    """Return a model with what its plans are asked of, its batches, and what comes of them."""
     torch.manual_seed(0)
     model = case.make_model().train()
-    made = planned(case, model, policy)
-    batches = [case.make_inputs() for _ in range(steps)]
-    expected, found = train(case, model, batches), train(case, model, batches, made.apply)
+    batches = [case.make_inputs() for _ in range(_STEPS)]
+    return model, asked(case, model, "pytorch"), batches, train(case, model, batches)
+
+
+def compare(case: Case, policy: str) -> Outcome:
+    """Train a model with a plan and without."""
+    model, captured, batches, expected = _without_a_plan(case)
+    made = replace(captured, policy=registry.resolve_policy(policy, registry.known_policies())).planned()
+    found = train(case, model, batches, made.apply)
     agenda, logs = made.loop.agenda, made.loop.steps
     return Outcome(
         next((each.departure for each in logs if each.departure), ""),

@@ -6,9 +6,8 @@ from click.testing import CliRunner
 
 from calibration.kernels.cudnn_plans import DOWN_CONVERT_NOTE, NONDETERMINISTIC_NOTE, TENSOR_CORE_NOTE, ConvolutionPlan
 from calibration.measure.subjects import Subject, distinct_subjects
-from calibration.workspaces import PAPER_AND_RESNET, asked_workloads, main
+from calibration.workspaces import PAPER_AND_RESNET, KernelSettings, asked_workloads, convolution_rows, main, other_row
 from calibration.workspaces_gpus import GPUS, H200
-from calibration.workspaces_rows import KernelSettings, convolution_rows, other_row
 from tests.calibration.kernels.frontend_double import Engine, Frontend
 from vdnnsim.cost.kernel_file import read_kernel_table
 from vdnnsim.cost.kernel_table import KernelRow

@@ -10,7 +10,7 @@ from vdnnsim.hardware.server import Server
 
 def unmet(file: ClaimsFile) -> list[Claim]:
     """The rows that are recorded as not reproduced."""
-    return [row for row in file.claims if row.recorded_verdict is Verdict.NOT_REPRODUCED]
+    return [row for row in file.claims if row.recorded is Verdict.NOT_REPRODUCED]
 
 
 def row_parameters(file: ClaimsFile) -> list[object]:

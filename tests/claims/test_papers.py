@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from vdnnsim.claims.claim import PAPERS, read_claims
+from vdnnsim.claims.claim import PAPERS, Verdict, read_claims
 from vdnnsim.claims.layrub2018.runs import LayrubRuns
 from vdnnsim.claims.paper import open_paper
 from vdnnsim.claims.public2026.scoreboard import Scoreboard
@@ -27,4 +27,4 @@ def test_ids_are_unique_and_what_is_not_reproduced_has_a_reason(name: str) -> No
     claims = read_claims(name).claims
 
     assert len({claim.id for claim in claims}) == len(claims)
-    assert all(claim.reason for claim in claims if claim.recorded == "not reproduced")
+    assert all(claim.reason for claim in claims if claim.recorded is Verdict.NOT_REPRODUCED)

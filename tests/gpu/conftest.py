@@ -11,9 +11,9 @@ from calibration.devices.arithmetic import arithmetic
 from calibration.devices.cuda import CudaDevice
 from calibration.kernels.cudnn_library import library_for
 from calibration.kernels.port import KernelLibrary
-from calibration.pretend.arithmetic import arithmetic_of_the_host, is_pretended
 from tests.calibration.executor.bench import Bench
-from tests.pretended_gpu import tensors_shown_without_values
+from tests.host_arithmetic.operators import arithmetic_of_the_host
+from tests.pretended_gpu import is_pretended, tensors_shown_without_values
 
 __all__ = ["tensors_shown_without_values"]
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from calibration.pretend.arithmetic import is_pretended
+from tests.pretended_gpu import is_pretended
 from vdnnsim.api.live import plan
 from vdnnsim.errors import PolicyError
 

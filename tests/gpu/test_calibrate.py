@@ -11,9 +11,8 @@ import torch
 
 from calibration.devices.nvidia_smi import query_gpu
 from calibration.devices.opening import smi_name
-from calibration.measure.extent import Extent
-from calibration.measure.timing import TimeBox, WarmUp, time_work
-from calibration.pretend.arithmetic import is_pretended
+from calibration.measure.timing import Extent, TimeBox, WarmUp, time_work
+from tests.pretended_gpu import is_pretended
 from vdnnsim.cli import main
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.units import MIB
@@ -44,7 +43,7 @@ def vdnnsim(*arguments: str) -> tuple[int, str, str]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("calibration.measure.extent.GPU_EXTENT", QUICK)
+    monkeypatch.setattr("calibration.measure.timing.GPU_EXTENT", QUICK)
     return tmp_path
 
 

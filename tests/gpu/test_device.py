@@ -11,7 +11,7 @@ from calibration.devices.opening import open_device
 from calibration.devices.port import OutOfDeviceMemory
 from calibration.devices.provenance import provenance
 from vdnnsim.errors import DeviceError
-from vdnnsim.hardware.privacy import what_identifies
+from vdnnsim.hardware.sections import what_identifies
 
 pytestmark = [pytest.mark.gpu, pytest.mark.pretend]
 MIB = 2**20

@@ -24,7 +24,7 @@ def test_memory_and_order_are_as_simulated(tmp_path: Path, monkeypatch: pytest.M
     policies = tuple(resolve_policy(name, known_policies()) for name in POLICIES)
     tasks = Task("alexnet", 32), Task("alexnet", 32, memory_share=0.8), Task("tiny_residual", 48)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("calibration.measure.extent.GPU_EXTENT", QUICK)
+    monkeypatch.setattr("calibration.measure.timing.GPU_EXTENT", QUICK)
     monkeypatch.setattr("vdnnsim.validation.method.FREE_GPU", replace(FREE_GPU, tasks=tasks))
     monkeypatch.setattr("vdnnsim.validation.tasks.every_policy", lambda _types: policies)
     status, _, talk = vdnnsim("calibrate", "--network", "alexnet", "--batch-size", "32", "--out", "here.yaml")

@@ -7,16 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import simpy
+from simpy.events import ProcessGenerator
 
-from tests.hostile.referee import broken, judged, lost, raced, readers
+from tests.hostile.referee import broken, given_to_tensorflow, judged, lost, raced, readers
+from tests.two_gpus import PEERED
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.engine.interconnect import Interconnect
 from vdnnsim.experiment import run_scenario
 from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.hardware.topology import Hop
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.units import GIB, MIB
 
 Falsify = Callable[[list[Any]], None]
 SCENARIOS = 15
@@ -31,8 +37,11 @@ def test_no_trace_breaks_a_rule() -> None:
 
 
 def test_nothing_is_slower_on_a_better_machine() -> None:
-    """Nor fits it there no longer; a replay of a static policy is a sum of maxima of what only becomes less."""
-    for seed in range(RACES):
+    """Nor fits it there no longer; a replay of a static policy is a sum of maxima of what only becomes less.
+
+    Of the first 2,000 races three show an anomaly: 610 TensorFlow's, 982 and 1309 that of links.
+    """
+    for seed in (*range(RACES), 610, 982, 1309):
         words, found = raced(seed)
         assert found == [], f"seed {seed}: {words}"
 
@@ -47,6 +56,48 @@ def test_a_slower_trace_is_found() -> None:
     assert "in place of" in told[0]
     assert told[1].endswith("it fits no longer")
     assert list(lost("memory", json.dumps(content), text)) == []
+
+
+def iteration(kernel_s: float) -> dict[str, Any]:
+    """GPU 1 fetches 20 B over links of 10 B/s and sends them back; behind a kernel GPU 0 fetches 20 B as well."""
+    env, events = simpy.Environment(), list[Any]()
+    links = Interconnect(env, PEERED)
+
+    def copies(gpu: int, *paths: tuple[Hop, ...]) -> ProcessGenerator:
+        for path in paths:
+            begin_s = env.now
+            yield links.start(path, 20).done
+            events.append({"ph": "X", "pid": gpu, "tid": 2, "ts": 1e6 * begin_s, "dur": 1e6 * (env.now - begin_s)})
+
+    def behind_kernel() -> ProcessGenerator:
+        yield env.timeout(kernel_s)
+        yield from copies(0, PEERED.from_host(0))
+
+    env.process(copies(1, PEERED.from_host(1), PEERED.to_host(1)))
+    env.process(behind_kernel())
+    env.run()
+    return {"traceEvents": events, "otherData": {"fits": True}}
+
+
+def test_a_kernel_that_is_faster_may_end_an_iteration_later() -> None:
+    """The anomaly of links: all fetch over the uplink that the GPUs share, and send over its other direction.
+
+    Behind a kernel of 2 s the second fetch begins when the first ends, and nothing is shared: 4 s in all. Behind one of
+    1 s both have 5 B/s from then on: the first, with 10 B to go, ends at 3 s, and what is sent then at 5 s. Without the
+    other fetch beside it the first has no reason to take 3 s.
+    """
+    slow, fast = iteration(2.0), iteration(1.0)
+    assert list(lost("speed", json.dumps(slow), json.dumps(fast))) == []
+    for content in (slow, fast):
+        content["traceEvents"] = [each for each in content["traceEvents"] if each["pid"] == 1]
+    told = list(lost("speed", json.dumps(slow), json.dumps(fast)))
+    assert told == ["more speed: 5000000.0 us in place of 4000000.0 us"]
+
+
+def test_tensorflow_takes_less_of_some_gpus_than_of_smaller_ones() -> None:
+    """It leaves nothing of 225 MiB to the system, 225 MiB of a byte more, and from 2 GiB on 300 MiB."""
+    assert [given_to_tensorflow(free) for free in (225 * MIB, 225 * MIB + 1)] == [225 * MIB, 1]
+    assert [given_to_tensorflow(free) // MIB for free in (2 * GIB - MIB, 2 * GIB)] == [1822, 1748]
 
 
 @cache

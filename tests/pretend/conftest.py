@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from calibration.pretend.arithmetic import is_pretended
-from tests.pretended_gpu import tensors_shown_without_values
+from tests.pretended_gpu import is_pretended, tensors_shown_without_values
 
 AddRows = Callable[[str, Sequence[str], Iterable[Sequence[str]]], None]
 """Adds rows below a header to a table of a name, if anyone wants tables."""

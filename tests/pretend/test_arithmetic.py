@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from calibration.pretend.arithmetic import arithmetic_of_the_host
+from tests.host_arithmetic.operators import arithmetic_of_the_host
 from vdnnsim.errors import DeviceError, ExecutionRefused
 
 pytestmark = pytest.mark.pretend

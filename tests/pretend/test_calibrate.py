@@ -37,7 +37,7 @@ def test_a_calibration_finds_what_was_set(tmp_path: Path, monkeypatch: pytest.Mo
     rates within 1 %. A latency of microseconds is found to a mark's worth.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("calibration.measure.extent.GPU_EXTENT", SHORT)
+    monkeypatch.setattr("calibration.measure.timing.GPU_EXTENT", SHORT)
 
     status, _, talk = vdnnsim("calibrate", "--network", "tiny_linear", "--batch-size", "8", "--out", "card.yaml")
 

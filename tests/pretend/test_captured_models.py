@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from calibration.capture.capture import CaptureDevice, capture
-from calibration.capture.comparison import compare
 from calibration.capture.program import Program
+from calibration.capture.sources import compare
 from tests.calibration.capture.programs import PROGRAMS, program
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision

@@ -10,8 +10,7 @@ import torch
 from calibration.arena import PinnedArena
 from calibration.devices.cuda import CudaDevice
 from calibration.dry_run import DryRunLibrary
-from calibration.execution import Execution
-from calibration.executor import Executor
+from calibration.executor import Execution, Executor
 from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.executor.bench import (

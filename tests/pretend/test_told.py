@@ -15,7 +15,7 @@ from calibration.apply.script import Script
 from tests.pretend.test_apply import loss, nothing_else, perceptron, planned, train
 from vdnnsim.analysis.live import larger
 from vdnnsim.api.live import Planned
-from vdnnsim.api.script import planned_beside
+from vdnnsim.api.script import Refitted, planned_beside
 
 __all__ = ["nothing_else"]
 
@@ -91,9 +91,9 @@ def test_a_script_is_kept_within_a_memory() -> None:
     model = nn.Sequential(*parts, nn.Linear(1024, 8)).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
     scaler = torch.amp.GradScaler("cuda")
-    plans: list[Planned] = []
+    plans: list[Refitted] = []
 
-    def make(*given: Any, **asked: Any) -> Planned:  # noqa: ANN401
+    def make(*given: Any, **asked: Any) -> Refitted:  # noqa: ANN401
         plans.append(planned_beside(*given, hardware="rtx_4090", policy="optimal", memory="260 MiB", **asked))
         return plans[-1]
 
@@ -115,7 +115,7 @@ def test_a_script_is_kept_within_a_memory() -> None:
             peaks.append(torch.cuda.max_memory_allocated())
     finally:
         script.leave()
-    (made,) = plans
+    (made,) = (each.planned for each in plans)
     assert [each.departure for each in made.loop.steps] == [""] * 3
     promised = made.predicted.metrics.max_memory_bytes
     assert max(peaks) == pytest.approx(promised, rel=0.01)

@@ -18,10 +18,9 @@ from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.policies.base import Base
+from vdnnsim.policies.base import Base, Resident
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy
-from vdnnsim.policies.resident import Resident
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn
 
 ROOMY = replace(TOY_LIMITS, device_bytes=2**45, host_bytes=2**45)

@@ -21,9 +21,8 @@ from vdnnsim.dnn.convolutional import (
     Pooling,
     SoftmaxLoss,
 )
-from vdnnsim.dnn.elementwise import Concat, ElementwiseAdd, ElementwiseProduct
+from vdnnsim.dnn.elementwise import Concat, Dropout, ElementwiseAdd, ElementwiseProduct, LocalResponseNormalization
 from vdnnsim.dnn.operator import Operator
-from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution

@@ -16,7 +16,7 @@ from vdnnsim.errors import StudyError
 from vdnnsim.replace import replace_file
 from vdnnsim.study.file.read import read_study
 from vdnnsim.study.results.export import results_csv
-from vdnnsim.study.results.rows import progress_of, study_rows
+from vdnnsim.study.results.rows import progress_of
 from vdnnsim.study.results.store import writing
 from vdnnsim.study.sweep import sweep
 from vdnnsim.study.workers import cluster as cluster_module
@@ -55,7 +55,7 @@ def test_the_bytes_are_those_of_one_process_though_a_worker_dies(tmp_path: Path,
 
     with writing(tmp_path / "cluster") as store:
         sweep(study, store, cluster_workers(cluster.scheduler_address), watcher)
-        assert progress_of(study_rows(study, store)).done == 200
+        assert progress_of(study, store).done == 200
         replace_file(tmp_path / "cluster" / "results.csv", results_csv(study, store))
 
     assert watcher.points == 200

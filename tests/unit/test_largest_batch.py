@@ -29,9 +29,8 @@ from vdnnsim.plans.operations import Aggregation
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.algorithms import Algorithms
-from vdnnsim.policies.base import Base
+from vdnnsim.policies.base import Base, Resident
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.resident import Resident
 from vdnnsim.policies.swap import StaggeredSwap, Swap
 from vdnnsim.policies.vdnn import VdnnDyn
 from vdnnsim.scenario.read import LARGEST_BATCH, read_scenario

@@ -10,8 +10,10 @@ from vdnnsim.cost.trust import Basis, Trust
 from vdnnsim.errors import ScenarioError
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.machines import rank_machines
+from vdnnsim.policies.port import Policy
+from vdnnsim.report.machines import findings, machine_rows, shown, title
 from vdnnsim.report.plots.machines import machines_figure
-from vdnnsim.report.tables.machines import findings, machine_rows, shown, title
+from vdnnsim.report.plots.style import house_style
 from vdnnsim.scenario.prices import read_prices
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.shipped import PROFILES, shipped_folder
@@ -59,6 +61,16 @@ def test_what_has_no_price_stands_apart_behind_what_has_one() -> None:
     assert Ranking(rows, (), ("base(p)",), "EUR").told == (Told.APART, Told.APART)
 
 
+def test_what_is_said_of_a_row_stays_in_the_picture() -> None:
+    """However long the name of its policy is: the axes give way."""
+    row = replace(offer("a", 1.0, Trust(Basis.FITTED)), policy="optimal(offload_optimizer=true, time_limit=10 s)")
+    with house_style():
+        figure = machines_figure(Ranking((row,), (), (row.policy,)), "tiny", "")
+    (axes,) = figure.axes
+    assert max(text.get_window_extent().x1 for text in axes.texts) <= figure.bbox.x1
+    assert axes.get_window_extent().width > 0.2 * figure.bbox.width
+
+
 def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
     """Two profiles of one card share a row; who asks for two GPUs is not answered by a machine with one."""
     path = tmp_path / "s.yaml"
@@ -86,6 +98,26 @@ def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
     alone = rank_machines(two, profiles[:1])
     assert alone.unfit[0].reason == "has one GPU, and 2 are asked for"
     assert title(alone, "tiny") == "None of 1 machines holds tiny"
+
+
+def test_what_needs_nothing_done_is_taken_where_it_fits_and_elsewhere_the_fastest(tmp_path: Path) -> None:
+    """Of AlexNet in 800 MiB: (p) does not fit; (m) does, and is faster than if it offloaded as well."""
+    path, profile = tmp_path / "s.yaml", load_profile(shipped_folder(PROFILES) / "titan_x_maxwell.yaml")
+    asked = SCENARIO.replace("tiny_linear, batch_size: 4", "alexnet, batch_size: 64")
+    path.write_text(asked.replace("vdnn_all(p)]", "vdnn_all(m), base(m)]"), encoding="utf-8")
+    scenario = read_scenario(path)
+    fastest, slowest, between = scenario.policies
+
+    def taken(memory_bytes: int, *policies: Policy, first: bool = True) -> str:
+        gpu = replace(profile.server.gpu, memory_bytes=memory_bytes)
+        machine = replace(profile, server=replace(profile.server, gpu=gpu))
+        (found,) = rank_machines(replace(scenario, policies=policies), [machine], first_where_it_fits=first).offers
+        return found.policy
+
+    assert taken(800 * 2**20, fastest, slowest, between) == "base(m)"
+    assert taken(800 * 2**20, slowest, fastest, between) == "vdnn_all(m)"
+    assert taken(800 * 2**20, slowest, fastest, between, first=False) == "base(m)"
+    assert taken(2**30, slowest, fastest, between, first=False) == "base(p)"
 
 
 @pytest.mark.parametrize(

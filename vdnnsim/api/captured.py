@@ -45,7 +45,8 @@ class Captured(CapturedStep, frozen=True):
 
         Args:
             hardware: names of profiles, or paths; all that come with vdnnsim by default.
-            policy: what is tried, the first that fits counts; by default what PyTorch does, then what saves memory.
+            policy: what is tried: the first counts where it fits, elsewhere the fastest; by default what PyTorch does,
+                then what saves memory.
 
         Raises:
             ProfileError: there is no such profile, or none of them computes in what the step does.
@@ -58,7 +59,7 @@ class Captured(CapturedStep, frozen=True):
 
         profiles, policies = machines_named(hardware, Path()), policies_named(policy or POLICIES)
         asked = scenario_on_any(CapturedModel(self), self.model, profiles, policies)
-        ranking = rank_machines(asked, profiles, first_that_fits=True)
+        ranking = rank_machines(asked, profiles, first_where_it_fits=True)
         return machines_table(asked, ranking, "to_pandas() has all")
 
     def write(self, path: str | Path) -> None:

@@ -61,6 +61,11 @@ class Planned:
         """
         self._telling.record(Path(folder))
 
+    @property
+    def has_drifted(self) -> bool:
+        """Whether the latest step whose parts were timed was off the plan by more than 5 % in time or memory."""
+        return self._telling.has_drifted
+
     def refit(self) -> "Planned":
         """Plan again with what this loop measured: the times of its operations and copies, and what memory it took.
 
@@ -220,6 +225,7 @@ class Asked:
         kernels: those that PyTorch chooses of what is on offer.
         seconds: by operation of the program what it was measured to take.
         beside_bytes: on the GPU, that the loop holds beside what is planned.
+        offer: what is said where a step was not as planned.
     """
 
     captured: "CapturedStep"
@@ -231,6 +237,7 @@ class Asked:
     kernels: "AdjustKernels"
     seconds: Mapping[int, float] = field(default_factory=dict)
     beside_bytes: int = 0
+    offer: str = "plan.refit() plans again with what this loop measured"
 
     def planned(self) -> Planned:
         """Plan, and make ready what applies the plan."""
@@ -256,7 +263,7 @@ class Asked:
         loop = Loop(self.captured, agenda, self.device)
         name, model = self.captured.model, self.memory_model
         scenario = ScenarioResult(name, held, self.server, model, pinned, (), oracle, 0.0, (predicted,))
-        telling = Telling(loop, scenario, self.beside_bytes, is_measured=bool(self.seconds))
+        telling = Telling(loop, scenario, self.beside_bytes, self.offer, is_measured=bool(self.seconds))
         return Planned(predicted, loop, self, telling)
 
     def measured(self, step: "LiveStep", predicted: "PolicyResult") -> "Asked":
@@ -264,7 +271,9 @@ class Asked:
         from vdnnsim.analysis.live import measured_link, measured_operations, operation_seconds
 
         seconds = {**self.seconds, **measured_operations(step, operation_seconds(predicted.trace))}
-        server = replace(self.server, link=measured_link(step, self.server.link))
+        # What was measured of an operation has in it what the host did before it.
+        host = replace(self.server.host, dispatch_forward_s=0.0, dispatch_backward_s=0.0, dispatch_library_s=0.0)
+        server = replace(self.server, link=measured_link(step, self.server.link), host=host)
         # Whatever a loop takes beyond a plan it takes beyond the next.
         excess = (step.peak_bytes or 0) - predicted.metrics.max_memory_bytes - self.beside_bytes
         return replace(self, server=server, seconds=seconds).beside(max(0, excess))

@@ -2,13 +2,43 @@
 
 import atexit
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vdnnsim.api.live import Planned, asked_for
+from vdnnsim.errors import PolicyError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from calibration.apply.script import Script
+
+
+class Refitted:
+    """A plan for a script, in which nobody asks for another: it is made again once, after a step that was off it.
+
+    Attributes:
+        planned: what is applied.
+    """
+
+    def __init__(self, planned: Planned) -> None:
+        self.planned = planned
+        self._is_first = True
+
+    def apply(self, model: Any) -> "AbstractContextManager[Any]":  # noqa: ANN401  # of torch
+        """Apply the plan to the next step of the model."""
+        if self._is_first and self.planned.has_drifted:
+            self._is_first = False
+            try:
+                self.planned = self.planned.refit()
+                _say(f"planned again, by what these steps took:\n{self}")
+            except PolicyError as failure:
+                _say(f"the plan stays, for none can be made by what these steps took: {failure}")
+        return self.planned.apply(model)
+
+    def __str__(self) -> str:
+        return str(self.planned)
 
 
 def follow_script(*, hardware: str, memory: str | None, policy: str) -> None:
@@ -20,9 +50,9 @@ def follow_script(*, hardware: str, memory: str | None, policy: str) -> None:
     atexit.register(_say_what_was_missed, script)
 
 
-def planned_beside(model: Any, inputs: Any, *, beside_bytes: int, **asked: Any) -> Planned:  # noqa: ANN401  # of torch
+def planned_beside(model: Any, inputs: Any, *, beside_bytes: int, **asked: Any) -> Refitted:  # noqa: ANN401  # of torch
     """Plan as `vdnnsim.plan` does, within what other bytes that a script holds leave of a memory."""
-    return asked_for(model, inputs, **asked).beside(beside_bytes).planned()
+    return Refitted(replace(asked_for(model, inputs, **asked), offer="").beside(beside_bytes).planned())
 
 
 def _say_what_was_missed(script: "Script") -> None:

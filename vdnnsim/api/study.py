@@ -42,7 +42,7 @@ class LoadedStudy:
         from vdnnsim.report.document import plain_table
         from vdnnsim.report.folder import write_folder
         from vdnnsim.study.results.report import SWEEP_WRITER, report_files
-        from vdnnsim.study.results.rows import progress_of, results_table, study_rows
+        from vdnnsim.study.results.rows import progress_of, results_table
         from vdnnsim.study.results.store import writing
         from vdnnsim.study.sweep import sweep
         from vdnnsim.study.workers.local import local_workers
@@ -51,7 +51,7 @@ class LoadedStudy:
         with writing(place) as store:
             sweep(self.study, store, local_workers(workers), _Silent())
             write_folder(place, report_files(self.study, store), SWEEP_WRITER)
-            progress = progress_of(study_rows(self.study, store))
+            progress = progress_of(self.study, store)
             counts = [str(each) for each in (progress.done, progress.failed, progress.missing)]
             shown = plain_table(("done", "failed", "missing"), [counts], "to_pandas() has all")
             table = results_table(self.study, store, shown)

@@ -33,11 +33,19 @@ class Telling:
         loop: that follows the plan.
         scenario: the question that the plan answers, with its one result.
         beside_bytes: on the GPU, that the loop holds beside what is planned.
+        offer: what is said at the end where a step was not as planned.
         is_measured: whether the times of the plan are of this very loop.
+
+    Attributes:
+        has_drifted: whether the latest step whose parts were timed was not as planned.
     """
 
-    def __init__(self, loop: "Loop", scenario: "ScenarioResult", beside_bytes: int, *, is_measured: bool) -> None:
+    def __init__(
+        self, loop: "Loop", scenario: "ScenarioResult", beside_bytes: int, offer: str, *, is_measured: bool
+    ) -> None:
         self._loop, self._scenario, self._beside_bytes, self._is_measured = loop, scenario, beside_bytes, is_measured
+        self._offer = offer
+        self.has_drifted = False
         self._begun = 0
         self._is_told = False
         self._explains = False
@@ -80,6 +88,7 @@ class Telling:
             _say(self._line(step))
         if closely:
             self.recorded = step
+            self.has_drifted = has_drifted
             if self._explains or has_drifted:
                 _say(*self._explained(step))
         self._explains = has_drifted and not closely
@@ -145,7 +154,8 @@ class Telling:
             off = "; ".join(f"{each.what} {_beside(each, text)}" for each in found[:_LARGEST])
             if off and what in drifted:
                 yield f"step {step.number}, {words}: {off}"
-        yield "plan.refit() plans again with what this loop measured"
+        if self._offer:
+            yield self._offer
 
     def _write(self, step: "LiveStep", folder: Path) -> str:
         import json

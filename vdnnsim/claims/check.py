@@ -10,6 +10,7 @@ from vdnnsim.claims.claim import Claim, NetworkBatch, read_network
 from vdnnsim.claims.row import AGGREGATES, ClaimRow, Value, in_unit_of, judge
 
 Runs = TypeVar("Runs")
+OfAll = Callable[[Sequence[NetworkBatch], Sequence[Any]], Value]
 
 
 class Metric(NamedTuple):
@@ -24,7 +25,7 @@ class Metric(NamedTuple):
 
     words: str
     of_one: Callable[[Any, Claim, NetworkBatch], Any]
-    of_all: Callable[[Sequence[NetworkBatch], Sequence[Any]], Value] | None = None
+    of_all: OfAll | None = None
 
 
 @dataclass(frozen=True)

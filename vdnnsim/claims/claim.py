@@ -4,7 +4,7 @@ from enum import Enum
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -15,6 +15,9 @@ from vdnnsim.messages import not_one_of
 PUBLIC: Final = "public2026"
 PAPERS: Final = ("vdnn2016", "swap2018", "layrub2018", PUBLIC)
 """The papers whose claims are here, and what others measured, each in the folder of its name beside this module."""
+
+
+Data = TypeVar("Data")
 
 
 class Verdict(Enum):
@@ -61,18 +64,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     at_least: float | None = None
     at_most: float | None = None
     unit: str = ""
-    recorded: Literal["reproduced", "not reproduced"] = "reproduced"
+    recorded: Verdict = Verdict.REPRODUCED
     reason: str = ""
 
     @property
     def claim_id(self) -> str:
         """Id of the claim that this row belongs to, as v-vm-3 of v-vm-3.max."""
         return self.id.partition(".")[0]
-
-    @property
-    def recorded_verdict(self) -> Verdict:
-        """What the file records."""
-        return Verdict(self.recorded)
 
     def bounds(self) -> tuple[float, float]:
         """The least and the greatest number that counts as reproduced."""
@@ -117,8 +115,17 @@ def read_claims(paper: str) -> ClaimsFile:
     return _read(paper)
 
 
+def stated(paper: str, *ids: str) -> tuple[float, ...]:
+    """Return what a paper states in the claims with these ids, in their units; shares between 0 and 1."""
+    expected = {claim.id: claim.expected for claim in read_claims(paper).claims}
+    return tuple(float(expected[each] or 0.0) for each in ids)
+
+
 @cache
 def _read(paper: str) -> ClaimsFile:
-    return msgspec.yaml.decode(
-        resources.files(__package__).joinpath(paper, "claims.yaml").read_bytes(), type=ClaimsFile
-    )
+    return read_data(paper, "claims.yaml", ClaimsFile)
+
+
+def read_data(paper: str, name: str, kind: type[Data]) -> Data:
+    """Return what a YAML file in the folder of a paper states."""
+    return msgspec.yaml.decode(resources.files(__package__).joinpath(paper, name).read_bytes(), type=kind)

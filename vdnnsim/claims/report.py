@@ -3,22 +3,23 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from vdnnsim.analysis.columns import Row
+from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.claims.claim import ClaimsFile, Verdict
-from vdnnsim.claims.row import ClaimCount, ClaimRow
+from vdnnsim.claims.row import COLUMNS, ClaimCount, ClaimRow, cells
 from vdnnsim.report import markdown
 from vdnnsim.report.chart import Chart
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.folder import Writer
 from vdnnsim.report.provenance import versions
 from vdnnsim.report.scale import Scale, percent
+from vdnnsim.units import format_seconds
 
 
 def claims_writer(paper: str) -> Writer:
@@ -44,13 +45,19 @@ class SimulatedFigure:
 
     Attributes:
         stem: the name of its files without their ending: `figure01`.
-        header, rows: its CSV; numbers are SI, and a column says its unit.
+        columns: those of its CSV; numbers are SI, and the name of a column says its unit.
+        facts: what the page says of its numbers, by the name that the template has for it.
     """
 
     stem: str
-    header: tuple[str, ...]
-    rows: tuple[Row, ...]
+    columns: Mapping[str, Sequence[Value]]
     chart: Chart
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Its numbers, row by row."""
+        return tuple(zip(*self.columns.values(), strict=True))
 
 
 def figure_files(figures: Iterable[SimulatedFigure]) -> dict[str, bytes]:
@@ -60,19 +67,13 @@ def figure_files(figures: Iterable[SimulatedFigure]) -> dict[str, bytes]:
 
     files: dict[str, bytes] = {}
     for figure in figures:
-        files[f"{figure.stem}.csv"] = csv_text(figure.header, figure.rows).encode()
+        files[f"{figure.stem}.csv"] = csv_text(tuple(figure.columns), figure.rows).encode()
         files[f"{figure.stem}.png"] = draw_bars(figure.chart)
     return files
 
 
 def manifest(file: ClaimsFile, profiles: Iterable[Path], **chance: int) -> str:
-    """Return the command, the versions, the files that were read and, where something was drawn, seed and draws.
-
-    Args:
-        file: the claims.
-        profiles: the files of the machines; what their parameters were fitted to lies beside them.
-        chance: seed and draws.
-    """
+    """Return the command, the versions, the files that were read and, where something was drawn, seed and draws."""
     inputs = [each for path in profiles for each in (path, path.with_suffix(".fit.csv")) if each.exists()]
     content = {
         "paper": file.title,
@@ -83,6 +84,14 @@ def manifest(file: ClaimsFile, profiles: Iterable[Path], **chance: int) -> str:
         **chance,
     }
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
+def report_files(
+    file: ClaimsFile, profiles: Iterable[Path], rows: Sequence[ClaimRow], texts: Mapping[str, str], **chance: int
+) -> dict[str, bytes]:
+    """Return the content of the files of a report that are text: the checked claims, the manifest, its own."""
+    every = {"claims.csv": csv_text(COLUMNS, map(cells, rows)), **texts, "run.json": manifest(file, profiles, **chance)}
+    return {name: text.encode() for name, text in every.items()}
 
 
 def page(template: str, rows: Sequence[ClaimRow], **values: object) -> bytes:
@@ -113,8 +122,14 @@ def _templates() -> Environment:
     made = Environment(  # noqa: S701  # Markdown, which `markdown.escape` escapes
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {"percent": percent, "escape": markdown.escape, "table": _table}
+    made.filters |= {"percent": percent, "number": _number, "duration": format_seconds}
+    made.filters |= {"escape": markdown.escape, "table": _table}
     return made
+
+
+def _number(value: float | None, form: str) -> str:
+    """Return a number in one of Python's formats; nothing of none."""
+    return "" if value is None else format(value, form)
 
 
 def _table(rows: Iterable[Sequence[str]], *header: str, left: int | None = None) -> str:

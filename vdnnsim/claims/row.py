@@ -121,14 +121,7 @@ def in_unit_of(claim: Claim, values: Sequence[Value]) -> Value:
 
 
 def judge(claim: Claim, value: Value, *, metric: str, scenario: str) -> ClaimRow:
-    """Return the row of a claim.
-
-    Args:
-        claim: what the paper states.
-        value: what the replay says, in the claim's unit.
-        metric: what is measured, in one line.
-        scenario: how to see it.
-    """
+    """Return the row of a claim from a value in its unit, what is measured in one line, and how to see it."""
     return ClaimRow(
         id=claim.id,
         where=claim.where,
@@ -137,7 +130,7 @@ def judge(claim: Claim, value: Value, *, metric: str, scenario: str) -> ClaimRow
         simulated=_text(value, claim),
         error=_error_text(claim, value),
         verdict=Verdict.REPRODUCED if is_met(claim, value) else Verdict.NOT_REPRODUCED,
-        recorded=claim.recorded_verdict,
+        recorded=claim.recorded,
         reason=claim.reason,
         scenario=scenario,
     )
@@ -197,10 +190,3 @@ def summary(rows: Sequence[ClaimRow]) -> str:
     if moved:
         text += "; other than recorded: " + ", ".join(f"{row.id} ({row.verdict.value})" for row in moved)
     return text
-
-
-def listing(names: Sequence[str]) -> str:
-    """Return names in a sentence: `a, b and c`; `none`."""
-    if len(names) < 2:
-        return names[0] if names else "none"
-    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -92,26 +92,7 @@ def cli() -> None:
 
 
 for _command in (
-    *(
-        run,
-        compare,
-        machines,
-        max_batch,
-        frontier,
-        list_,
-        check,
-        new,
-        examples,
-        doctor,
-        claims,
-        calibrate,
-        validate,
-        sweep,
-        what_if,
-        pretend,
-        apply,
-        capture,
-        read,
-    ),
-):
+    run, compare, machines, max_batch, frontier, list_, check, new, examples, doctor, claims, calibrate, validate,
+    sweep, what_if, pretend, apply, capture, read,
+):  # fmt: skip
     cli.add_command(_command)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from vdnnsim.cli.options import quantity
 from vdnnsim.errors import InputError
 
 
@@ -28,20 +29,17 @@ def apply(memory: str | None, hardware: str, policy: str, command: Sequence[str]
 
     from vdnnsim.hardware.profile import find_profile, load_profile
     from vdnnsim.policies.registry import known_policies, resolve_policy
-    from vdnnsim.units import Dimension, parse_quantity
+    from vdnnsim.units import Dimension
 
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0]}: there is no such program; a command begins with one: -- python train.py")
     if memory is not None:
-        try:
-            parse_quantity(memory, Dimension.BYTES)
-        except InputError as failure:
-            raise InputError(f"--memory: {failure}") from None
+        quantity("--memory", memory, Dimension.BYTES)
     if hardware != "auto":
         load_profile(find_profile(hardware, Path()))
     resolve_policy(policy, known_policies())
     asked = json.dumps({"hardware": hardware, "memory": memory, "policy": policy})
-    startup = Path(__file__).parents[2] / "calibration" / "apply" / "startup"
+    startup = Path(__file__).parents[2] / "calibration" / "startup"
     folders = [str(startup), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = {**os.environ, "VDNNSIM_APPLY": asked, "PYTHONPATH": os.pathsep.join(folders)}
     os.execvpe(command[0], list(command), variables)  # noqa: S606  # running the user's command is what this is for

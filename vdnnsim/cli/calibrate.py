@@ -48,7 +48,7 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
     Interrupted, it keeps what was measured, and the same command goes on from there. Without networks it measures those
     of the vDNN paper and ResNet-50, on a CPU three tiny ones. No setting of the machine is changed.
     """
-    from calibration.selection import selected_workloads
+    from calibration.measure.subjects import selected_workloads
     from vdnnsim.report.document import plain_table
     from vdnnsim.report.result_table import ResultTable
 
@@ -60,7 +60,7 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
         from calibration.calibrate import Calibrator, Settings, profile_path
         from calibration.devices.provenance import provenance
         from calibration.kernels.cudnn_library import library_for
-        from calibration.measure.extent import extent_of
+        from calibration.measure.timing import extent_of
         from calibration.summary import COLUMNS, summary_rows, warning_lines
 
         path = profile_path(out, device.name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from vdnnsim.cli.options import FilePath, prints_table
-from vdnnsim.cli.output import Output, check_folder
+from vdnnsim.cli.output import Output, report_folder
 
 if TYPE_CHECKING:
     from vdnnsim.claims.public2026.measurements import Setup
@@ -32,14 +32,13 @@ def claims(paper: str, report: Path | None, output: Output) -> None:
     from vdnnsim.claims.row import COLUMNS, cells, summary
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.report.document import plain_table
-    from vdnnsim.report.folder import refuse_foreign, write_folder
+    from vdnnsim.report.folder import write_folder
     from vdnnsim.report.result_table import ResultTable
 
     opened = open_paper(read_claims(paper), Path(), _capture())
     writer = claims_writer(paper)
     if report is not None:
-        check_folder(report)
-        refuse_foreign(report, ("README.md", writer.manifest), writer)
+        report_folder(report, paper, ("README.md", writer.manifest), writer)
     with SearchLine() as line:
         rows = opened.check(line.tell)
     talk = [summary(rows)]

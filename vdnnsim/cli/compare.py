@@ -8,7 +8,7 @@ import click
 
 from vdnnsim.cli.model import asked_for, takes_model
 from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, FilePath, policies_with, prints_table
-from vdnnsim.cli.output import Output, check_folder
+from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.errors import PolicyError
 from vdnnsim.messages import listed
 
@@ -34,12 +34,7 @@ _ALL = "all"
 @prints_table
 @POLICY_MODULE
 def compare(
-    scenario: Path | None,
-    names: str,
-    out: Path | None,
-    output: Output,
-    policy_modules: Sequence[str],
-    **words: object,
+    scenario: Path | None, names: str, out: Path | None, output: Output, policy_modules: Sequence[str], **words: object
 ) -> None:
     """Rank policies by time and memory on the workload and the hardware of SCENARIO, and mark those none beats.
 
@@ -49,17 +44,21 @@ def compare(
     """
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.compare import compare_policies
-    from vdnnsim.report.comparison import COMPARISON_FILES, COMPARISON_WRITER, comparison_files
-    from vdnnsim.report.folder import refuse_foreign, write_folder
+    from vdnnsim.report.comparison import (
+        COMPARED,
+        COMPARISON_FILES,
+        COMPARISON_WRITER,
+        comparison_files,
+        comparison_rows,
+        comparison_table,
+    )
+    from vdnnsim.report.folder import write_folder
     from vdnnsim.report.result_table import ResultTable
-    from vdnnsim.report.tables.comparison import COMPARED, comparison_rows, comparison_table
 
     types = policies_with(policy_modules)
     asked = asked_for(scenario, words, types, ()).scenario
     policies = _policies(names, types, asked.policies)
-    folder = Path("reports") / asked.name if out is None else out
-    check_folder(folder)
-    refuse_foreign(folder, COMPARISON_FILES, COMPARISON_WRITER)
+    folder = report_folder(out, asked.name, COMPARISON_FILES, COMPARISON_WRITER)
     with ProgressBar() as bar:
         bar.expect(len(policies))
         comparison = compare_policies(asked, policies, bar.done)
@@ -70,8 +69,7 @@ def compare(
 
 def _policies(names: str, types: "PolicyTypes", own: Sequence["Policy"]) -> list["Policy"]:
     """Return each policy once, in the order in which they were asked for."""
-    from vdnnsim.policies.registry import resolve_policy
-    from vdnnsim.policies.registry.options import split_policies
+    from vdnnsim.policies.registry import resolve_policy, split_policies
     from vdnnsim.validation.tasks import every_policy
 
     if names == _ALL:

@@ -28,7 +28,7 @@ def doctor(output: Output) -> None:
     found += [(name, version) for name in _PACKAGES if (version := _version(name))]
     lacking = _without("torch", "'vdnnsim[calibrate]'") or _lacking(_require_torch)
     if not lacking:
-        from calibration.devices.here import found_by_torch
+        from calibration.devices.provenance import found_by_torch
 
         found += found_by_torch()
     works = [(feature, reason or _WORKS) for feature, reason in _features(lacking)]
@@ -65,7 +65,7 @@ def _without(module: str, package: str) -> str:
 
 
 def _without_gpu() -> str:
-    from calibration.devices.here import lacking_gpu
+    from calibration.devices.provenance import lacking_gpu
 
     return lacking_gpu()
 

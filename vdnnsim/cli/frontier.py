@@ -9,7 +9,7 @@ import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
 from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, TIME_LIMIT, FilePath, limited, policies_with, prints_table
-from vdnnsim.cli.output import Output, check_folder
+from vdnnsim.cli.output import Output, report_folder
 
 if TYPE_CHECKING:
     from vdnnsim.policies.registry import PolicyTypes
@@ -54,16 +54,21 @@ def frontier(
     from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
     from vdnnsim.report.document import plain_table, titled_table
     from vdnnsim.report.findings import caption
-    from vdnnsim.report.folder import refuse_foreign
-    from vdnnsim.report.frontier import FILES, FRONTIER_WRITER, write_frontier
+    from vdnnsim.report.frontier import (
+        FILES,
+        FRONTIER,
+        FRONTIER_WRITER,
+        SHOWN,
+        findings,
+        frontier_rows,
+        shown_rows,
+        write_frontier,
+    )
     from vdnnsim.report.result_table import ResultTable
-    from vdnnsim.report.tables.frontier import FRONTIER, SHOWN, findings, frontier_rows, shown_rows
 
     types = policies_with(policy_modules)
     asked = limited(_with_planner(asked_for(scenario, words, types, policies).scenario, types), time_limit)
-    folder = Path("reports") / asked.name if out is None else out
-    check_folder(folder)
-    refuse_foreign(folder, FILES, FRONTIER_WRITER)
+    folder = report_folder(out, asked.name, FILES, FRONTIER_WRITER)
     planner = next(each for each in asked.policies if each.name == _PLANNER)
     with ProgressBar() as bar:
         found = find_frontier(asked, planner, capacities, bar)

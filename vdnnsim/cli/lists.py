@@ -85,7 +85,7 @@ def networks(output: Output) -> None:
 @POLICY_MODULE
 def policies(output: Output, policy_modules: Sequence[str]) -> None:
     """List the policies and what their options may be, the default first."""
-    from vdnnsim.policies.registry.options import describe_options
+    from vdnnsim.policies.registry import describe_options
 
     rows = [(name, describe_options(policy), policy.summary) for name, policy in policies_with(policy_modules).items()]
     output.show_list(("name", "options", "summary"), rows, ("options",))

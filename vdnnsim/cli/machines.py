@@ -8,7 +8,7 @@ import click
 
 from vdnnsim.cli.model import asked_model, describes_model, refuse_mixture
 from vdnnsim.cli.options import POLICY_MODULE, FilePath, NamedFile, policies_with, prints_table
-from vdnnsim.cli.output import Output, check_folder
+from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.errors import InputError
 from vdnnsim.shipped import SCENARIOS
 
@@ -38,24 +38,23 @@ def machines(
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
-    r"""Rank machines for one workload: which hold it, with which policy, how fast, at what cost, and how sure that is.
+    """Rank machines for one workload: which hold it, with which policy, how fast, at what cost, and how sure that is.
 
     The fastest of the policies of SCENARIO counts; of a captured STEP, or of a PyTorch model that is captured now
-    (--model my_model.py:make --batch 8), what PyTorch does, and where that does not fit the first that does of
-    checkpointing and offloading. The table here; page, CSV and picture in DIR. Prices are yours:
+    (--model my_model.py:make --batch 8), what PyTorch does, and where that does not fit the fastest of what
+    checkpointing, offloading and a search of 10 s. The table here; page, CSV and picture in DIR. Prices are yours:
 
     \b
     schema_version: 1
     currency: EUR
     per_hour: {rtx_4090: 0.39, a100_80gb: 1.79}   # of one GPU, with its share of the host
     samples_per_epoch: 1281167                    # without it, costs are of 1000 steps
-    """
+    """  # noqa: D301  # what click is to keep begins with that character
     from vdnnsim.advice import POLICIES
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
     from vdnnsim.machines import rank_machines, scenario_on_any
     from vdnnsim.policies.registry import resolve_policy
-    from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.report.machines import MACHINE_FILES, MACHINES_WRITER, machines_table, write_machines
     from vdnnsim.scenario.captured import SUFFIX, captured_model
     from vdnnsim.scenario.prices import read_prices
@@ -77,12 +76,10 @@ def machines(
         asked = read_scenario(question, types)
     else:
         asked = scenario_on_any(captured_model(question), question.name.removesuffix(SUFFIX), profiles, tried)
-    folder = Path("reports") / asked.name if out is None else out
-    check_folder(folder)
-    refuse_foreign(folder, MACHINE_FILES, MACHINES_WRITER)
+    folder = report_folder(out, asked.name, MACHINE_FILES, MACHINES_WRITER)
     with ProgressBar() as bar:
         bar.expect(len(profiles))
-        ranking = rank_machines(asked, profiles, paid, first_that_fits=not is_file, done=bar.done)
+        ranking = rank_machines(asked, profiles, paid, first_where_it_fits=not is_file, done=bar.done)
     own = asked.sources[:1] if asked.captured is None else asked.captured.sources
     sources = (*own, *(each for profile in profiles for each in profile.sources), *((paid.source,) if paid else ()))
     written = write_machines(asked, ranking, sources, folder)

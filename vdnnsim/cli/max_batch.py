@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, limited, policies_with, prints_table
+from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, limited, policies_with, prints_table, quantity
 from vdnnsim.cli.output import Output
 from vdnnsim.errors import InputError
 
@@ -77,14 +77,7 @@ def max_batch(
             "part_size": "" if each.part_size is None else each.part_size,
         }
         rows.append(cells(LARGEST, stated, None))
-        shown.append(
-            (
-                each.policy,
-                _batch(each),
-                rate,
-                refusal or _nothing(each, time_limit, sample.names),
-            )
-        )
+        shown.append((each.policy, _batch(each), rate, refusal or _nothing(each, time_limit, sample.names)))
     header = ("policy", "largest batch", per_second(sample), f"what stops one {sample.name} more")
     table = plain_table(header, shown, output.has_all)
     findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked.captured)
@@ -94,12 +87,9 @@ def max_batch(
 
 
 def _seconds(time_limit: str) -> float:
-    from vdnnsim.units import Dimension, parse_quantity
+    from vdnnsim.units import Dimension
 
-    try:
-        seconds = parse_quantity(time_limit, Dimension.SECONDS)
-    except InputError as failure:
-        raise InputError(f"--time-limit: {failure}") from None
+    seconds = quantity("--time-limit", time_limit, Dimension.SECONDS)
     if seconds <= 0:
         raise InputError(f"--time-limit: found {time_limit!r}, expected more than 0")
     return seconds

@@ -78,13 +78,9 @@ class Asked:
 
 
 def asked_for(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence[str]) -> Asked:
-    """Return the scenario of a file, or that of a model which is captured now.
+    """Return the scenario of a file, or that of a model which is captured now as the words of its options say.
 
-    Args:
-        path: of the scenario; None where a model is given.
-        words: what the options of a model say.
-        types: the policies that there are.
-        policies: those of a model, as scenarios name them, by default what PyTorch does.
+    A model's policies are by default what PyTorch does.
 
     Raises:
         InputError: both are given, or neither, or something is wrong in either.

@@ -16,8 +16,8 @@ def new() -> None:
 @click.argument("name")
 def hardware(name: str) -> None:
     """Write hw_profiles/NAME.yaml, a hardware profile to fill in; `vdnnsim check` says what is missing in it."""
+    from vdnnsim.hardware.missing import template
     from vdnnsim.hardware.profile import is_profile_name
-    from vdnnsim.hardware.template import template
     from vdnnsim.messages import quote
     from vdnnsim.replace import replace_file
 

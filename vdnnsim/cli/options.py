@@ -17,6 +17,7 @@ from vdnnsim.shipped import SCENARIOS, find_file
 if TYPE_CHECKING:
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.scenario.scenario import Scenario
+    from vdnnsim.units import Dimension
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -118,6 +119,20 @@ def limited(scenario: "Scenario", time_limit: str | None) -> "Scenario":
     except ValueError as failure:
         raise InputError(f"--{str(failure).replace('_', '-', 1)}") from None
     return replace(scenario, policies=policies)
+
+
+def quantity(option: str, text: str, dimension: "Dimension") -> float:
+    """Return what an option states, in SI units.
+
+    Raises:
+        InputError: it is no quantity of this dimension.
+    """
+    from vdnnsim.units import parse_quantity
+
+    try:
+        return parse_quantity(text, dimension)
+    except InputError as failure:
+        raise InputError(f"{option}: {failure}") from None
 
 
 def policies_with(modules: Sequence[str]) -> "PolicyTypes":

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from vdnnsim.analysis.columns import Row
+    from vdnnsim.report.folder import Writer
     from vdnnsim.report.result_table import ResultTable
 
 _STANDARD_OUTPUT: Final = Path("-")
@@ -121,6 +122,20 @@ def forget_output() -> None:
     """Lead standard output nowhere, or Python writes what is left in its buffer when it ends, and fails again."""
     with suppress(OSError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def report_folder(out: Path | None, name: str, files: Sequence[str], writer: "Writer") -> Path:
+    """Return where a report goes, by default below `reports/`.
+
+    Raises:
+        OutputError: the folder cannot be written to, or what would be replaced there is not from an earlier run.
+    """
+    from vdnnsim.report.folder import refuse_foreign
+
+    folder = Path("reports") / name if out is None else out
+    check_folder(folder)
+    refuse_foreign(folder, files, writer)
+    return folder
 
 
 def check_folder(folder: Path) -> None:

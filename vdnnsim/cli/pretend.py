@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from vdnnsim.cli.options import FilePath, prints_table
-from vdnnsim.cli.output import Output, check_folder
+from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,18 +60,15 @@ def pretend(  # an argument for each option
     an optimizer's step by SystemExit. A program that runs out of memory is run again with enough of it, to say what it
     would take. The exit status is that of the program, 0 if it does not fit or was ended.
     """
-    from calibration.pretend.card import card_of
+    from calibration.pretend.card import card_of, operator_rates
     from calibration.pretend.findings import MEMORY_COLUMNS, findings, memory_rows, refusal
-    from calibration.pretend.rates import operator_rates
     from calibration.pretend.session import Task
     from vdnnsim.hardware.profile import find_profile, load_profile
-    from vdnnsim.report.folder import refuse_foreign, write_folder
+    from vdnnsim.report.folder import write_folder
     from vdnnsim.report.result_table import ResultTable
 
     _check(gpus, steady_steps, minutes)
-    folder = Path("reports") / "pretend" / _stem(command) if out is None else out
-    check_folder(folder)
-    refuse_foreign(folder, ("run.json", "steps.csv"), _writer())
+    folder = report_folder(out, f"pretend/{_stem(command)}", ("run.json", "steps.csv"), _writer())
     profile = load_profile(find_profile(hardware, Path()))
     task = Task(steady_steps, whole, operator_rates(profile.server))
     card = card_of(profile.server)
@@ -108,8 +105,7 @@ def _stem(command: Sequence[str]) -> str:
 def _variables(card: "Card", gpus: int, command: Sequence[str]) -> Mapping[str, str]:
     """Return what the environment of a command says of the card, whose runtime is compiled if it is not yet."""
     from calibration.pretend.build import build_runtime, find_torch
-    from calibration.pretend.environment import environment
-    from calibration.pretend.interpreter import package_folders
+    from calibration.pretend.environment import environment, package_folders
 
     runtime = build_runtime(find_torch(package_folders(command[0])))
     return environment(card, runtime, inherited=os.environ, gpus=gpus)

@@ -1,8 +1,7 @@
 """A bar of progress on standard error, drawn only where somebody watches it."""
 
-from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from rich.console import Console
 from rich.progress import (
@@ -16,8 +15,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
-
-Row = TypeVar("Row")
 
 
 class _Bar:
@@ -90,11 +87,9 @@ class LookingBar(_Bar):
         super().__init__(MofNCompleteColumn(), TimeRemainingColumn(), total=points, auto_refresh=True)
         self._progress.update(self._task, description="looking up what is kept")
 
-    def watched(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield rows, and learn that they come."""
-        for row in rows:
-            self._progress.update(self._task, advance=1)
-            yield row
+    def advance(self, points: int) -> None:
+        """Learn of points that were looked up."""
+        self._progress.update(self._task, advance=points)
 
 
 class StudyBar(_Bar):

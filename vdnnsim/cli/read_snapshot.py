@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from vdnnsim.cli.options import FilePath, prints_table
+from vdnnsim.cli.options import FilePath, prints_table, quantity
 from vdnnsim.cli.output import Output
 from vdnnsim.errors import InputError, RecordingError
 
@@ -87,15 +87,12 @@ def _models(allocators: Sequence[str], memory_models: Sequence[str]) -> "list[Me
 def _memory(hardware: str | None, memory: str | None) -> "Memory | None":
     """Return what there is for the allocator: of a card, what its context leaves."""
     from vdnnsim.recordings.snapshot_replay import Memory
-    from vdnnsim.units import Dimension, parse_quantity
+    from vdnnsim.units import Dimension
 
     if hardware is not None and memory is not None:
         raise InputError("--memory: found beside --hardware, expected one of the two")
     if memory is not None:
-        try:
-            nbytes = int(parse_quantity(memory, Dimension.BYTES))
-        except InputError as failure:
-            raise InputError(f"--memory: {failure}") from None
+        nbytes = int(quantity("--memory", memory, Dimension.BYTES))
         return Memory(nbytes, nbytes)
     if hardware is None:
         return None

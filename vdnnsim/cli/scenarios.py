@@ -20,7 +20,7 @@ from vdnnsim.cli.options import (
     policies_with,
     prints_table,
 )
-from vdnnsim.cli.output import Output, check_folder, write_result
+from vdnnsim.cli.output import Output, report_folder, write_result
 from vdnnsim.shipped import PROFILES, SCENARIOS, STUDIES
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ def run(  # one for each option
     from vdnnsim.analysis.columns import RUN, result_rows
     from vdnnsim.answer import answer
     from vdnnsim.cli.progress import SearchLine
-    from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.run.page import result_table
     from vdnnsim.report.run.write import ALWAYS, RUN_WRITER, write_report
@@ -66,9 +65,7 @@ def run(  # one for each option
 
     types = policies_with(policy_modules)
     asked = asked_for(scenario, words, types, policies)
-    folder = Path("reports") / asked.scenario.name if out is None else out
-    check_folder(folder)
-    refuse_foreign(folder, ALWAYS, RUN_WRITER)
+    folder = report_folder(out, asked.scenario.name, ALWAYS, RUN_WRITER)
     if scenario is not None:
         refuse_misfits(scenario, asked.scenario)
     with SearchLine() as line:

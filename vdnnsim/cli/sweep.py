@@ -93,10 +93,10 @@ def sweep(  # noqa: PLR0913  # one for each option
 
 def _progress(study: "Study", store: "Store") -> "Progress":
     from vdnnsim.cli.progress import LookingBar
-    from vdnnsim.study.results.rows import progress_of, study_rows
+    from vdnnsim.study.results.rows import progress_of
 
     with LookingBar(study.grid_size) as bar:
-        return progress_of(bar.watched(study_rows(study, store)))
+        return progress_of(study, store, bar.advance)
 
 
 def _compute(study: "Study", store: "Store", workers: "Workers") -> "Faults":

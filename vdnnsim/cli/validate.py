@@ -7,9 +7,7 @@ import click
 
 from vdnnsim.cli.devices import DEVICE, GPU, DeviceKind, opened
 from vdnnsim.cli.options import FilePath, prints_table
-from vdnnsim.cli.output import Output, check_folder
-
-_FOLDER = Path("reports") / "validation"
+from vdnnsim.cli.output import Output, report_folder
 
 
 @click.command()
@@ -28,7 +26,6 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     """
     from vdnnsim.api.validation import profile_of, validation_on
     from vdnnsim.cli.progress import ProgressBar
-    from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.validation.report.tables import validation_table
     from vdnnsim.validation.report.write import VALIDATION_WRITER, write_validation
     from vdnnsim.validation.validate import differences
@@ -36,19 +33,18 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
 
     with opened(kind, gpu) as device:
         machine = profile_of(device, kind, profile)
-        folder = _FOLDER / machine.server.name if out is None else out
-        check_folder(folder)
-        refuse_foreign(folder, ("README.md", "validation.csv", "run.json"), VALIDATION_WRITER)
+        files = ("README.md", "validation.csv", "run.json")
+        folder = report_folder(out, f"validation/{machine.server.name}", files, VALIDATION_WRITER)
         with ProgressBar() as bar:
             validation = validation_on(device, kind, machine, bar.done, bar.expect)
     warnings = differences(validation.server, validation.provenance)
-    files = write_validation(validation, warnings, folder)
+    written = write_validation(validation, warnings, folder)
     judged = requirements(validation.rows, validation.method.tolerance)
     output.show(
         validation_table(validation.rows, output.has_all),
         *(f"warning: {each}" for each in warnings),
         *(f"{'holds' if each.holds else 'FAILS'}: {each.name} {each.required}: {each.found}" for each in judged),
-        f"wrote {len(files)} files to {folder}/; read {folder / 'README.md'} first",
+        f"wrote {len(written)} files to {folder}/; read {folder / 'README.md'} first",
         piped_width=200,
     )
     if not all(each.holds for each in judged):

@@ -54,8 +54,8 @@ def what_if(
     from vdnnsim.report.findings import caption
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.scale import per_second
-    from vdnnsim.report.tables.change import change_table, sentence
     from vdnnsim.report.tables.summary import FOOTNOTE
+    from vdnnsim.study.changes import change_table, sentence
     from vdnnsim.study.points.outcome import OUTCOME
     from vdnnsim.study.what_if import what_if as ask
 

@@ -13,6 +13,7 @@ The total is the mean of the groups' mean absolute relative errors, weighted as 
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from statistics import fmean
 from typing import Final
 
 from vdnnsim.cost.fit_rows import ConvolutionKernel, FitRow
@@ -36,16 +37,19 @@ def left_out_errors(rows: Sequence[FitRow], fit: Callable[[Sequence[FitRow]], Ma
 
 def cross_validation_report(errors: Mapping[str, Sequence[float]], group_weights: Mapping[str, float]) -> str:
     """Return a table of the errors that `left_out_errors` gives, and their weighted total in its last line."""
-    lines = [f"{'left out':31}{'rows':>5}{'mean absolute error':>21}{'mean error':>12}"]
-    total = weights = 0.0
-    for group in sorted(errors):
-        found = errors[group]
-        absolute = sum(map(abs, found)) / len(found)
-        lines.append(f"{group:31}{len(found):5}{absolute:21.1%}{sum(found) / len(found):+12.1%}")
-        total += group_weights[group] * absolute
-        weights += group_weights[group]
-    lines.append(f"{'cross-validated error':36}{total / weights:21.2%}")
+    weights = [group_weights[group] for group in errors]
+    total = fmean([fmean(map(abs, found)) for found in errors.values()], weights)
+    lines = [*error_lines(f"{'left out':31}", errors), f"{'cross-validated error':36}{total:21.2%}"]
     return "\n".join(lines) + "\n"
+
+
+def error_lines(head: str, errors: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return a table of relative errors by group, under a head that is as wide as its first column."""
+    lines = [f"{head}{'rows':>5}{'mean absolute error':>21}{'mean error':>12}"]
+    for group, found in sorted(errors.items()):
+        absolute, mean = fmean(map(abs, found)), fmean(found)
+        lines.append(f"{group:{len(head)}}{len(found):5}{absolute:21.1%}{mean:+12.1%}")
+    return lines
 
 
 def _folds(rows: Sequence[FitRow]) -> list[Hashable]:

@@ -71,11 +71,7 @@ _TRANSPOSE_KERNELS: Final = 2
 _NORMALIZED_CHANNELS: Final = 4
 _TURNED_PASSES: Final = 4 / 3
 """Of a normalization that reads X twice and writes Y: to turn both around is to read and to write each."""
-_OF_PHASE: Final = {
-    Phase.FORWARD: "forward_",
-    Phase.BACKWARD_DATA: "data_",
-    Phase.BACKWARD_WEIGHTS: "weights_",
-}
+_OF_PHASE: Final = {Phase.FORWARD: "forward_", Phase.BACKWARD_DATA: "data_", Phase.BACKWARD_WEIGHTS: "weights_"}
 
 
 @dataclass(frozen=True)

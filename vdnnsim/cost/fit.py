@@ -37,14 +37,14 @@ gradient used none; its forward may have used a small one). Below 5 TFLOP/s sing
 import argparse
 import math
 import sys
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.cost.cross_validation import cross_validation_report, left_out_errors
-from vdnnsim.cost.efficiency_fit import efficiency_report, fit_efficiencies, left_out_report
+from vdnnsim.cost.cross_validation import cross_validation_report, error_lines, left_out_errors
+from vdnnsim.cost.efficiency_fit import START, efficiency_report, fit_efficiencies, fit_logarithms, left_out_report
 from vdnnsim.cost.efficiency_rows import read_efficiency_rows
 from vdnnsim.cost.fit_rows import FitRow, read_fit_rows
 from vdnnsim.cost.machine import Machine
@@ -54,44 +54,6 @@ from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Origin, Server
 
-START: Final[Mapping[str, float]] = {
-    "product_flop_fraction": 0.8,
-    "implicit_forward_flop_fraction": 0.6,
-    "implicit_backward_flop_fraction": 0.5,
-    "tile_load_flop": 10.0,
-    "tile_start_depth": 20.0,
-    "scatter_depth": 30.0,
-    "fft_dram_fraction": 0.5,
-    "winograd_flop_fraction": 0.8,
-    "winograd_dram_fraction": 0.5,
-}
-"""What the fit may determine, and where it starts."""
-
-GROUP_WEIGHTS: Final[Mapping[str, float]] = {
-    "network R4": 16,
-    "network R4 float16": 4,
-    "network R2": 8,
-    "layer R2": 6,
-    "layer im2col": 2,
-    "DeepBench forward": 5,
-    "DeepBench data": 3,
-    "DeepBench weights": 3,
-    "DeepBench weights 1x1": 1,
-    "DeepBench weights 3x3": 3,
-    "DeepBench FFT": 2,
-    "DeepBench 3x3 forward": 4,
-    "DeepBench 3x3 data": 4,
-    "DeepBench 3x3 weights": 4,
-    "DeepBench 1x1 forward": 2,
-    "DeepBench 1x1 data": 2,
-    "DeepBench 1x1 weights": 2,
-    "DeepBench others forward": 2,
-    "DeepBench others data": 2,
-    "DeepBench others weights": 2,
-}
-"""Weight of each group of rows, divided among its rows."""
-
-_LOSS_BEND: Final = 0.05
 _UNBOUNDED: Final = 1e3
 
 
@@ -100,35 +62,20 @@ def fit_parameters(server: Server, rows: Sequence[FitRow]) -> CostParameters:
 
     Rows of another role are left alone: `held_out` checks the model, `other_version` was measured with another library.
     """
-    # Not at the top: runs read parameters of this package, and no run fits them.
-    from scipy.optimize import least_squares
-
     used = [row for row in rows if row.role == "fit"]
     sizes = Counter(row.group for row in used)
-    weights = [math.sqrt(GROUP_WEIGHTS[row.group] / sizes[row.group]) for row in used]
+    weights = [math.sqrt(START.group_weights[row.group] / sizes[row.group]) for row in used]
     held = assumed(server)
-    fitted = [name for name in START if name in server.cost_model and name not in held]
-    start = [math.log(START[name]) for name in fitted]
+    start = {name: first for name, first in START.maxwell.items() if name in server.cost_model and name not in held}
 
-    def parameters_at(logs: Iterable[float]) -> CostParameters:
-        return CostParameters(**held, **{name: math.exp(log) for name, log in zip(fitted, logs, strict=True)})
-
-    def residuals(point: Iterable[float]) -> list[float]:
-        machine = machine_of(server, parameters_at(map(float, point)))
+    def residuals(found: Mapping[str, float]) -> list[float]:
+        machine = machine_of(server, CostParameters(**held, **found))
         return [
             weight * math.log(row.predicted_s(machine) / row.observed_s)
             for row, weight in zip(used, weights, strict=True)
         ]
 
-    lower = [log - math.log(_UNBOUNDED) for log in start]
-    upper = [
-        0.0 if name.endswith("_fraction") else log + math.log(_UNBOUNDED)
-        for name, log in zip(fitted, start, strict=True)
-    ]
-    solution = least_squares(
-        residuals, start, bounds=(lower, upper), loss="soft_l1", f_scale=_LOSS_BEND, diff_step=1e-3
-    )
-    return parameters_at(solution.x.tolist())
+    return CostParameters(**held, **fit_logarithms(start, residuals, _UNBOUNDED, ftol=1e-8))
 
 
 def assumed(server: Server) -> dict[str, float]:
@@ -158,11 +105,10 @@ def report(rows: Sequence[FitRow], machine: Machine, stated: Mapping[str, float]
         f"{row.observed_s * 1e3:8.3f} ms{row.predicted_s(machine) * 1e3:8.3f} ms{row.relative_error(machine):+8.1%}"
         for row in rows
     ]
-    lines += ["", f"{'role':14}{'group':22}{'rows':>5}{'mean absolute error':>21}{'mean error':>12}"]
-    for role, group in sorted({(row.role, row.group) for row in rows}):
-        errors = [row.relative_error(machine) for row in rows if (row.role, row.group) == (role, group)]
-        absolute = sum(map(abs, errors)) / len(errors)
-        lines.append(f"{role:14}{group:22}{len(errors):5}{absolute:21.1%}{sum(errors) / len(errors):+12.1%}")
+    errors: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        errors[f"{row.role:14}{row.group}"].append(row.relative_error(machine))
+    lines += ["", *error_lines(f"{'role':14}{'group':22}", errors)]
     lines += ["", f"{'parameter':42}{'fitted':>12}{'profile':>12}"]
     for name, value in asdict(machine.parameters).items():
         lines.append(f"{name:42}{value:12.4g}{stated[name]:12.4g}" if name in stated else f"{name:42}{value:12.4g}")
@@ -187,7 +133,7 @@ def _maxwell(server: Server, path: Path, *, cross_validate: bool) -> str:
     if not cross_validate:
         return text
     errors = left_out_errors(rows, lambda kept: machine_of(server, fit_parameters(server, kept)))
-    return f"{text}\n{cross_validation_report(errors, GROUP_WEIGHTS)}"
+    return f"{text}\n{cross_validation_report(errors, START.group_weights)}"
 
 
 def _efficiency(server: Server, path: Path, *, cross_validate: bool) -> str:

@@ -37,11 +37,7 @@ class FitQuality:
 
 
 def fit_quality(rows: Sequence[KernelRow], server: Server) -> tuple[FitQuality, ...]:
-    """Return the quality of predictions by kind and phase.
-
-    Args:
-        rows: of a kernel table, of any element types.
-        server: the machine of the table.
+    """Return the quality of predictions by kind and phase, from rows of a kernel table of any element types.
 
     Raises:
         ProfileError: the machine states no peak for an element type.

@@ -55,12 +55,7 @@ class Roofline:
 
 
 def fit_roofline(kernels: Sequence[TimedWork], peaks: Roofline) -> Roofline:
-    """Return the roofline of at least one measured kernel.
-
-    Args:
-        kernels: what was measured.
-        peaks: the rates of the GPU, for what the kernels do not tell.
-    """
+    """Return the roofline of at least one measured kernel; the GPU's peaks stand for what kernels do not tell."""
     chosen = _chosen(kernels)
     alone = [_fit_from(chosen, [in_memory] * len(chosen), peaks, may_change=False) for in_memory in (True, False)]
     starts = min(_STARTS, len(chosen))

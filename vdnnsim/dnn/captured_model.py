@@ -1,26 +1,111 @@
 """A captured model at any batch size: captured there, extended from where it was captured, or captured again.
 
-Where two captures differ in sizes alone, all of which grow with the batch on a line (`vdnnsim.dnn.captured_batches`),
-the others follow; a third capture, where there is one, must be what the first two say. Where they do not, and whoever
-asks can capture, every batch size is captured.
+Where two captures differ in sizes alone, all of which grow with the batch on a line, the others follow. Two points lie
+on a line whatever they are, so more is asked than that: same operations, storages and tensors in the same order,
+everything but sizes equal, no size that shrinks as the batch grows, none that would be below 0 at a batch of 0, as what
+grows with its square, and whole numbers at the batch that is asked for. A third capture, where there is one, is the
+proof: what is made of two equals it. Where they do not follow, and whoever asks can capture, every batch size is.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from enum import Enum
+from typing import Final, TypeAlias
 
-from vdnnsim.dnn.captured_batches import Difference, at_batch
+import msgspec
+
 from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.errors import ScenarioError
-from vdnnsim.messages import listed
+from vdnnsim.messages import describe, listed
 
+_SIZES: Final = frozenset(
+    {"batch_size", "nbytes", "shape", "offset_bytes", "flop", "bytes_moved", "temporary_bytes", "work"}
+)
+"""Keys whose numbers may grow, those within them included; all others refer to something, or are the model's own."""
+_IGNORED: Final = frozenset({"notes"})
 Capture: TypeAlias = Callable[[int], CapturedStep]
 """Captures the model at a batch size."""
 
 _LEAST = 2
 """PyTorch treats a batch of one apart here and there: its stride is of no consequence, and it is expanded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Why a step cannot be extended: the first place that differs, and how."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Place and reason on one line."""
+        return f"{self.place}: {self.reason}"
+
+
+class _DiffersError(Exception):
+    """What differs; turned into a `Difference`."""
+
+
+def at_batch(first: CapturedStep, second: CapturedStep, batch_size: int) -> CapturedStep | Difference:
+    """Return the step of a batch size by two of other sizes, or why there is none, and it must be captured.
+
+    Notes are those of the first.
+    """
+    batches = first.batch_size, second.batch_size
+    if batches[0] == batches[1]:
+        return Difference("batch_size", f"found {batches[0]} in both, expected two batch sizes")
+    try:
+        step = _Interpolation(*batches, batch_size).between(first, second, "", may_grow=False)
+    except _DiffersError as differs:
+        place, reason = differs.args
+        return Difference(place.lstrip("."), reason)
+    assert isinstance(step, CapturedStep), "a step becomes one"
+    return step
+
+
+@dataclass(frozen=True, slots=True)
+class _Interpolation:
+    low: int
+    high: int
+    wanted: int
+
+    def between(self, a: object, b: object, place: str, *, may_grow: bool) -> object:
+        """Return what lies on the line through `a` and `b`."""
+        if type(a) is type(b) and a == b:
+            return a
+        if isinstance(a, msgspec.Struct) and type(a) is type(b):
+            changed = {}
+            for key in a.__struct_fields__:
+                old, new = getattr(a, key), getattr(b, key)
+                if key not in _IGNORED and old != new:
+                    grows = may_grow or key in _SIZES
+                    changed[key] = self.between(old, new, f"{place}.{key}", may_grow=grows)
+            return msgspec.structs.replace(a, **changed)
+        if isinstance(a, tuple) and isinstance(b, tuple):
+            if len(a) != len(b):
+                raise _DiffersError(place, f"{len(a)} at a batch of {self.low}, {len(b)} at {self.high}")
+            pairs = enumerate(zip(a, b, strict=True))
+            return tuple(self.between(x, y, f"{place}[{at}]", may_grow=may_grow) for at, (x, y) in pairs)
+        if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+            return {key: self.between(a[key], b[key], f"{place}.{key.value}", may_grow=may_grow) for key in a}
+        if may_grow and type(a) is int and type(b) is int:
+            return self._size(a, b, place)
+        raise self._differ(a, b, place)
+
+    def _size(self, a: int, b: int, place: str) -> int:
+        """Return a + (b - a) (wanted - low) / (high - low)."""
+        run = self.high - self.low
+        value, rest = divmod(a * run + (b - a) * (self.wanted - self.low), run)
+        constant = (a * run - (b - a) * self.low) / run
+        if rest or constant < 0 or (b - a) * run < 0 or value < 0:
+            raise self._differ(a, b, place, ", which is no line through the batch")
+        return value
+
+    def _differ(self, a: object, b: object, place: str, why: str = "") -> _DiffersError:
+        x, y = (describe(each.value if isinstance(each, Enum) else each) for each in (a, b))
+        return _DiffersError(place, f"{x} at a batch of {self.low}, {y} at {self.high}{why}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""Operators that join, add, multiply or copy maps element by element, and have no weights."""
+"""Operators without weights that join, add, multiply, copy, drop or normalize maps element by element."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from vdnnsim.dnn.operator import Operator, SavingRule, Work
+from vdnnsim.dnn.operator import Autocast, Operator, SavingRule, Statistics, Work
 from vdnnsim.dnn.shapes import Shapes
 from vdnnsim.element_type import ElementType
 
@@ -79,3 +79,73 @@ class Cast(Operator):
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is computed or kept
         """Copies."""
         return Work(forward_flop=0, backward_flop=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropout(Operator):
+    """Clears elements at random and scales the others; backward multiplies dY with the mask that forward drew.
+
+    Attributes:
+        mask_bytes: of each element in the mask: 4 in Caffe, an unsigned int (dropout_layer.cpp, `rand_vec_`); 1 in
+            PyTorch, a bool (aten::native_dropout).
+        over_input: whether it works in place, as Caffe's networks have it (top and bottom are one blob).
+    """
+
+    mask_bytes: int
+    over_input: bool
+
+    name: ClassVar[str] = "dropout"
+    kind: ClassVar[str] = "DROPOUT"
+
+    @property
+    def in_place(self) -> bool:
+        """As the network says."""
+        return self.over_input
+
+    def under(self, rule: SavingRule) -> "Dropout":
+        """Autograd refuses one in place over what a rectifier has saved: Y is a map of its own, the mask of bools."""
+        return self if rule is SavingRule.PAPER else Dropout(mask_bytes=1, over_input=False)
+
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep the mask
+        """One an element."""
+        elements = inputs[0].elements
+        return Work(
+            forward_flop=elements,
+            backward_flop=elements,
+            statistics=Statistics(elements, element_bytes=self.mask_bytes),
+            random=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LocalResponseNormalization(Operator):
+    """Divides each element by a power of the sum of squares over `window` neighbouring channels.
+
+    Backward reads X, Y and dY, and nothing else is kept: cudnnLRNCrossChannelBackward takes these three, and Caffe with
+    cuDNN calls it for windows up to 16 (layer_factory.cpp). Caffe without cuDNN would keep the sums as well. PyTorch
+    composes it of others, of which autograd keeps X, the squares padded by the window, the scaled sums and their power
+    (torch.nn.functional.local_response_norm); backward holds three more maps for a while.
+    Source: Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, NIPS 2012.
+    """
+
+    window: int
+
+    name: ClassVar[str] = "lrn"
+    autocast: ClassVar[Autocast] = Autocast.FLOAT32
+    kind: ClassVar[str] = "LRN"
+
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:
+        """A multiply and an add for each neighbour, then scale, shift, power and product.
+
+        Backward as forward, with dY Y over the sum of squares for the squares, and the sum of two terms.
+        """
+        elements, channels = inputs[0].elements, inputs[0].channels
+        work = Work(
+            forward_flop=(2 * self.window + 4) * elements,
+            backward_flop=(2 * self.window + 8) * elements,
+            saved_inputs=(0,),
+        )
+        if rule is SavingRule.PAPER:
+            return replace(work, saved_outputs=(0,))
+        padded = elements // channels * (channels + self.window - 1)
+        return replace(work, statistics=Statistics(padded + 2 * elements), temporaries=3 * elements)

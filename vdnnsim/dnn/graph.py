@@ -16,10 +16,9 @@ from vdnnsim.dnn.convolutional import (
     Pooling,
     SoftmaxLoss,
 )
-from vdnnsim.dnn.elementwise import Cast, Concat, ElementwiseAdd
+from vdnnsim.dnn.elementwise import Cast, Concat, Dropout, ElementwiseAdd, LocalResponseNormalization
 from vdnnsim.dnn.layers import Layer, LayerKind, Stage
 from vdnnsim.dnn.operator import Operator, SavingRule
-from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
 from vdnnsim.dnn.shapes import MapShape, Size2
 from vdnnsim.element_type import ElementType
 

@@ -1,7 +1,7 @@
 """Layers: operators at their places in a graph, the kinds that they are of, and the phases in which they run.
 
 X, Y are the input and output feature maps of a layer, dX, dY their gradients, W its weights, dW their gradient. What
-the operators compute stands in `vdnnsim.dnn.convolutional`, `vdnnsim.dnn.regularization` and `vdnnsim.dnn.sequences`.
+the operators compute stands in `vdnnsim.dnn.convolutional`, `vdnnsim.dnn.elementwise` and `vdnnsim.dnn.sequences`.
 Layers are a view of an iteration (`vdnnsim.dnn.step`): the operations of one operator, on which the policies of the
 papers work.
 """

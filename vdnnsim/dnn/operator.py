@@ -161,11 +161,7 @@ class Operator:
                 return ElementType.FLOAT32
 
     def outputs(self, inputs: Shapes) -> Shapes:
-        """Return the shapes of what it writes; one like its inputs, which are alike, unless an operator says otherwise.
-
-        Args:
-            inputs: the shapes of what it reads, at least one.
-        """
+        """Return the shapes of what it writes: one like its inputs, which are alike, if an operator says no other."""
         assert len(set(inputs)) == 1, f"{self.name} of {' and '.join(map(str, inputs))}, expected equal shapes"
         return inputs[:1]
 

@@ -79,14 +79,7 @@ def check_execution(plan: TrainingPlan, execution: Execution, pinned: PinnedMemo
 def issue_seconds(
     plan: TrainingPlan, host: Host, execution: Execution, durations_s: Mapping[int, float]
 ) -> dict[int, float]:
-    """Return by position what the host spends on issuing each operation that goes on a stream.
-
-    Args:
-        plan: the operations.
-        host: of the machine.
-        execution: how they are run.
-        durations_s: of kernels, by position.
-    """
+    """Return by position what the host spends on issuing each operation that goes on a stream."""
     operations = enumerate(plan.operations)
     issued = [at for at, each in operations if not isinstance(each, _UNISSUED) and durations_s.get(at, 1)]
     called = issued[:1] if execution is Execution.CUDA_GRAPHS else issued

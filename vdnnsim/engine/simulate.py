@@ -8,8 +8,9 @@ Assumptions: a kernel takes the time that it costs alone for the plan's own work
 nor is slowed by them. Copies slow each other down where they share links of the server's topology.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import simpy
 
@@ -18,7 +19,7 @@ from vdnnsim.cost.transfer import pin_s
 from vdnnsim.engine.collectives import Collectives
 from vdnnsim.engine.host import Execution, issue_seconds
 from vdnnsim.engine.interconnect import Interconnect
-from vdnnsim.engine.streams import CopyEngines, EventBoard, Process, StreamProcess
+from vdnnsim.engine.streams import CopyEngines, Process, StreamProcess
 from vdnnsim.errors import SimulationDeadlock
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import PinnedMemory
@@ -102,96 +103,84 @@ def simulate_server(
     return ServerTrace(tuple(gpu.trace() for gpu in gpus), tuple(interconnect.loads) if interconnect else ())
 
 
+@dataclass(eq=False)
 class _Iteration:
     """One GPU and the part of the host that serves it."""
 
-    def __init__(
-        self,
-        env: simpy.Environment,
-        plan: TrainingPlan,
-        cost_model: CostModel,
-        server: Server,
-        placement: Placement,
-        pinned: PinnedMemory,
-        execution: Execution,
-        engines: CopyEngines,
-    ) -> None:
-        self._env = env
-        self._plan = plan
-        self._server = server
-        self._placement = placement
-        self._pinned = pinned
+    env: simpy.Environment
+    plan: TrainingPlan
+    cost_model: CostModel
+    server: Server
+    placement: Placement
+    pinned: PinnedMemory
+    execution: Execution
+    engines: CopyEngines
+
+    def __post_init__(self) -> None:
+        env, plan = self.env, self.plan
         self._recorder = Recorder(plan)
         self._issue_total_s = 0.0
         self._end_s = 0.0
         self._host_waits_for: int | None = None
-        costs = cost_model.table(plan.workload)
+        costs = self.cost_model.table(plan.workload)
         durations_s = {
             position: costs.find(each.layer, each.phase, each.algorithm, each.operation).seconds + each.barrier_s
             for position, each in enumerate(plan.operations)
             if isinstance(each, Compute)
         }
-        self._issue_s = issue_seconds(plan, server.host, execution, durations_s)
-        events = EventBoard(env)
-        self._streams = {
-            stream: StreamProcess(env, stream, plan, durations_s, placement, events, engines, self._recorder)
-            for stream in Stream
-        }
+        self._issue_s = issue_seconds(plan, self.server.host, self.execution, durations_s)
+        events = defaultdict[int, simpy.Event](env.event)
+        shared = durations_s, self.placement, events, self.engines, self._recorder
+        self._streams = {stream: StreamProcess(env, stream, plan, *shared) for stream in Stream}
 
     def run(self) -> Process:
         """Issue the plan and wait for its end."""
         for stream in self._streams.values():
-            self._env.process(stream.run())
+            self.env.process(stream.run())
         yield from self._issue()
-        self._end_s = self._env.now
+        self._end_s = self.env.now
 
     def trace(self) -> IterationTrace:
         """Return what happened on this GPU."""
         trace = self._recorder.trace(
             iteration_s=self._end_s,
-            pool_bytes=self._placement.pool_bytes,
-            host_bytes=self._placement.host_bytes,
+            pool_bytes=self.placement.pool_bytes,
+            host_bytes=self.placement.host_bytes,
             host_issue_s=self._issue_total_s,
         )
-        return replace(trace, peaks_in_search=self._placement.peaks_in_search)
+        return replace(trace, peaks_in_search=self.placement.peaks_in_search)
 
     def _issue(self) -> Process:
-        compute, memory = self._streams[Stream.COMPUTE], self._streams[Stream.MEMORY]
-        communication = self._streams[Stream.COMMUNICATION]
         clock_s = 0.0
-        for position, operation in enumerate(self._plan.operations):
+        for position, operation in enumerate(self.plan.operations):
             match operation:
-                case Allocate() | Release() | AllocateExtent() | ReleaseExtent():
-                    compute.put(position, clock_s, operation)
-                case Compute():
-                    clock_s = self._spend(clock_s, self._issue_s[position])
-                    compute.put(position, clock_s, operation)
                 case Alias():
-                    pass  # which bytes a buffer shares concerns the check of the plan, not its timing
-                case Offload(mechanism=mechanism):
-                    if self._pinned is PinnedMemory.PER_OFFLOAD and isinstance(mechanism, Pinned):
-                        clock_s = self._spend(clock_s, pin_s(self._server.host, self._plan.copied_bytes(operation)))
-                        self._recorder.host_pins(clock_s)
-                    clock_s = self._spend(clock_s, self._issue_s[position])
-                    memory.put(position, clock_s, operation)
-                case Prefetch():
-                    clock_s = self._spend(clock_s, self._issue_s[position])
-                    memory.put(position, clock_s, operation)
-                case AllReduce():
-                    clock_s = self._spend(clock_s, self._issue_s[position])
-                    communication.put(position, clock_s, operation)
-                case RecordEvent(stream=stream) | WaitEvent(stream=stream):
-                    clock_s = self._spend(clock_s, self._issue_s[position])
-                    self._streams[stream].put(position, clock_s, operation)
-                case HostSynchronize(streams=streams):  # pragma: no branch
+                    continue  # which bytes a buffer shares concerns the check of the plan, not its timing
+                case HostSynchronize(streams=streams):
                     self._host_waits_for = position
                     yield from self._drain(streams, clock_s)
                     self._host_waits_for = None
-                    clock_s = max(clock_s, self._env.now)
-        self._host_waits_for = len(self._plan.operations)
+                    clock_s = max(clock_s, self.env.now)
+                    continue
+                case Allocate() | Release() | AllocateExtent() | ReleaseExtent() | Compute():
+                    stream = Stream.COMPUTE
+                case Offload(mechanism=Pinned()) if self.pinned is PinnedMemory.PER_OFFLOAD:
+                    stream = Stream.MEMORY
+                    clock_s = self._spend(clock_s, pin_s(self.server.host, self.plan.copied_bytes(operation)))
+                    self._recorder.host_pins(clock_s)
+                case Offload() | Prefetch():
+                    stream = Stream.MEMORY
+                case AllReduce():
+                    stream = Stream.COMMUNICATION
+                case RecordEvent(stream=stream) | WaitEvent(stream=stream):  # pragma: no branch
+                    pass
+            # Allocations cost nothing.
+            clock_s = self._spend(clock_s, self._issue_s.get(position, 0.0))
+            self._streams[stream].put(position, clock_s, operation)
+        self._host_waits_for = len(self.plan.operations)
         yield from self._drain(tuple(Stream), clock_s)
-        if clock_s > self._env.now:
-            yield self._env.timeout(clock_s - self._env.now)
+        if clock_s > self.env.now:
+            yield self.env.timeout(clock_s - self.env.now)
 
     def _spend(self, clock_s: float, seconds: float) -> float:
         self._issue_total_s += seconds
@@ -200,14 +189,14 @@ class _Iteration:
     def _drain(self, streams: tuple[Stream, ...], clock_s: float) -> Process:
         """Wait until streams are done."""
         for stream in streams:
-            done = self._env.event()
+            done = self.env.event()
             self._streams[stream].put(-1, clock_s, done)
             yield done
-        self._recorder.host_synchronized(streams, self._env.now)
+        self._recorder.host_synchronized(streams, self.env.now)
 
     def deadlock(self) -> str:
         """Return what each stream and the host wait for."""
-        plan = self._plan
+        plan = self.plan
         waits = [
             f"the {stream.value} stream at operation {process.waiting_for} "
             f"({describe(plan.operations[process.waiting_for], plan.buffer_names, plan.layers)})"

@@ -53,13 +53,7 @@ def _is_same(server: Server, fitted: Server, paths: Collection[str]) -> bool:
 
 
 def carried_over(server: Server, paths: Collection[str], whose: Callable[[str], str]) -> Server:
-    """Return a server whose parameters at key paths nobody fitted on it.
-
-    Args:
-        server: as it was.
-        paths: of parameters of the cost model; others stay as they are.
-        whose: returns the profile that a parameter is of.
-    """
+    """Return a server whose cost parameters at key paths nobody fitted on it, but on the profile that `whose` says."""
 
     def changed(each: Figure) -> Figure:
         if each.path not in paths or not each.path.startswith(COST_MODEL) or each.origin not in _OF_KERNELS:

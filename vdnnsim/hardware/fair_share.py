@@ -14,12 +14,7 @@ Channel = TypeVar("Channel", bound=Hashable)
 
 
 def max_min_rates(paths: Sequence[Sequence[Channel]], capacities: Mapping[Channel, float]) -> list[float]:
-    """Return the rate of each copy, in the unit of the capacities.
-
-    Args:
-        paths: for each copy the channels that it passes, each once and at least one.
-        capacities: what each channel carries, above zero.
-    """
+    """Return the rate of each copy, which passes at least one channel and each once, in the unit of the capacities."""
     crossing: dict[Channel, set[int]] = {}
     for copy, path in enumerate(paths):
         assert path, "a copy passes at least one channel"

@@ -142,27 +142,14 @@ def _restated(server: Server, path: str, number: float) -> Server:
 
 
 def state(path: str, number: float, origin: Origin, source: str) -> Figure:
-    """Return a number in SI units as the figure that a profile states it with.
-
-    Args:
-        path: key path of the figure, as `link.h2d` or `gpu.peak.float32`.
-        number: it is read back as exactly this.
-        origin: where it comes from.
-        source: how it was measured, or where it was found.
-    """
+    """Return a number in SI units as the figure at a key path, which is read back as exactly this number."""
     limits = range_of(path)
     assert limits.low <= number <= limits.high, f"{path}: {number} is not from {limits.shown}"
     return Figure(path, quantity_text(number, limits.dimension), origin, source)
 
 
 def rounded_figure(path: str, number: float, digits: int) -> float:
-    """Return the nearest number that a figure states in so many digits, as `7.467 us`.
-
-    Args:
-        path: key path of the figure.
-        number: in SI units.
-        digits: at most, whatever the unit.
-    """
+    """Return the nearest number that the figure at a key path states in so many digits, as `7.467 us`; in SI units."""
     return rounded_quantity(number, range_of(path).dimension, digits)
 
 

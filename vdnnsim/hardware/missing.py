@@ -1,6 +1,10 @@
-"""All that a profile lacks, said at once: `gpu (line 6): memory, peak; gpu.granule (line 9): source; host`."""
+"""The profile of a machine that nobody has described yet, and what one lacks that somebody did.
+
+All that is lacking is said at once: `gpu (line 6): memory, peak; gpu.granule (line 9): source; host`.
+"""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import MISSING
 from typing import Final
 
 from vdnnsim.entry import YamlValue
@@ -9,17 +13,51 @@ from vdnnsim.hardware.server import Gpu, Host, Link
 
 PLACEHOLDER: Final = "..."
 """Stands in a template where a person has to write something."""
-_FIGURE: Final = ("value", "origin", "source")
+_FIGURE: Final = f"{{value: {PLACEHOLDER}, origin: datasheet, source: {PLACEHOLDER}}}"
+_NAMED: Final = {"gpu": f"  name: {PLACEHOLDER} # as its maker calls it", "link": "  name: PCIe gen4 x16"}
+_HEAD: Final = f"""\
+# Fill in every {PLACEHOLDER}, and take the # from what you know besides; `vdnnsim check` says what is missing.
+# An origin is datasheet, measured, paper or assumed; a source says where a number was found, or why it is assumed.
+schema_version: 1
+name: NAME
+description: {PLACEHOLDER}
+# Of a card like one that is here state only what differs: take the # away here, and what is the same below.
+# extends: rtx_4090
+"""
+_COST_MODEL: Final = """
+# What kernels take by the peaks above, which no real one reaches; `vdnnsim check` says by how much.
+cost_model:
+  kind: roofline
+  launch_overhead_s: {value: 4e-06, origin: assumed, source: "of the order of a launch on any GPU"}
+"""
+_MEMBERS: Final = ("value", "origin", "source")
 _SECTIONS: Final = {"gpu": Gpu, "link": Link, "host": Host}
 
 
-def missing(content: YamlValue, lines: Mapping[str, int]) -> str:
-    """Return what a profile lacks, with the lines where it belongs; empty where it lacks nothing that is known here.
+def template(name: str) -> str:
+    """Return a profile to be filled in, as YAML; `vdnnsim check` says what is still missing."""
+    lines = [line for section, part in _SECTIONS.items() for line in _section(section, part)]
+    return _HEAD.replace("NAME", name) + "\n".join(lines) + "\n" + _COST_MODEL
 
-    Args:
-        content: of the file, with what it extends.
-        lines: of the file, by key path.
-    """
+
+def _section(section: str, part: type) -> Iterator[str]:
+    yield from ("", f"{section}:")
+    if section in _NAMED:
+        yield _NAMED[section]
+    for each in definitions(part):
+        mark = "" if each.default is MISSING else "# "
+        example = f"{each.stated.words}, as {each.stated.range.example}"
+        if each.below is None:
+            yield f"  {mark}{each.stated.key}: {_FIGURE} # {example}"
+        else:
+            yield f"  {each.stated.key}: # {example}"
+            first, *others = each.names
+            yield f"    {first}: {_FIGURE}"
+            yield from (f"    # {other}: {_FIGURE}" for other in others)
+
+
+def missing(content: YamlValue, lines: Mapping[str, int]) -> str:
+    """Return what a profile lacks, with the lines where it belongs; empty where nothing known is missing."""
     if not isinstance(content, dict):
         return ""
     told = [*_unfilled(content, "", lines), *_lacking(content, lines)]
@@ -45,7 +83,7 @@ def _lacking(content: Mapping[str, YamlValue], lines: Mapping[str, int]) -> Iter
             if each.below is not None:
                 figures = {f"{path}.{key}": value for key, value in figure.items()} if isinstance(figure, dict) else {}
             for where, value in figures.items():
-                if isinstance(value, dict) and (members := [key for key in _FIGURE if key not in value]):
+                if isinstance(value, dict) and (members := [key for key in _MEMBERS if key not in value]):
                     yield f"{_place(where, lines)}: {', '.join(members)}"
 
 

@@ -14,6 +14,8 @@ what hardware and software it was measured:
     kernels: {table: h200.kernels.csv, tf32: false, layout: nchw}
     copies: {table: h200.copies.csv}
     provenance: {date: 2026-11-21, driver: "580.65"}
+
+A profile may extend another, and state below `extends: rtx_4090` what differs.
 """
 
 import re
@@ -26,7 +28,6 @@ from vdnnsim.entry import Entry, YamlValue
 from vdnnsim.errors import ProfileError
 from vdnnsim.file_kind import FileKind, check_kind
 from vdnnsim.hardware.carried_over import inherited, without_foreign_fits
-from vdnnsim.hardware.extending import EXTENDS, extended
 from vdnnsim.hardware.figures import Figures
 from vdnnsim.hardware.missing import missing
 from vdnnsim.hardware.sections import (
@@ -50,6 +51,9 @@ _OPTIONAL: tuple[str, ...] = ("cost_model", "kernels", "copies", "power", "prove
 _MAKER = re.compile(r"\b(nvidia|geforce|tesla)\b", re.IGNORECASE)
 """Words that a maker puts before the names of its cards."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+EXTENDS: Final = "extends"
+_OWN: Final = ("provenance", EXTENDS)
+_WHOLE: Final = ("topology", "kernels", "copies", "provenance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,3 +240,37 @@ def _profiles_in(folder: Path) -> list[Path]:
 def _beside(folder: Path) -> Path:
     """Return the parent of a folder, as short as it can be said: `scenarios` has `.`, and `.` has `..`."""
     return folder.parent if folder.name not in ("", "..") else folder / ".."
+
+
+def extended(base: YamlValue, own: YamlValue) -> YamlValue:
+    """Return the content of a profile that extends another, of which nothing is checked here.
+
+    What is not stated is as there, but for `provenance`; a figure is stated anew as a whole, and a key that the other
+    has goes with `null`. A topology, tables, and a cost model of another kind take the place of the other's as a whole.
+    """
+    if not isinstance(base, dict) or not isinstance(own, dict):
+        return own
+    kept = {key: value for key, value in base.items() if key not in _OWN}
+    if "h2d" in _mapping(own.get("link")) or "d2h" in _mapping(own.get("link")):
+        kept.pop("copies", None)
+    model = _mapping(own.get("cost_model"))
+    if "kind" in model and model["kind"] != _mapping(base.get("cost_model")).get("kind"):
+        kept.pop("cost_model", None)
+    return _merged(kept, own)
+
+
+def _merged(base: dict[str, YamlValue], own: dict[str, YamlValue]) -> dict[str, YamlValue]:
+    merged = dict(base)
+    for key, value in own.items():
+        below = merged.get(key)
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(below, dict) and isinstance(value, dict) and "value" not in below and key not in _WHOLE:
+            merged[key] = _merged(below, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _mapping(value: YamlValue) -> dict[str, YamlValue]:
+    return value if isinstance(value, dict) else {}

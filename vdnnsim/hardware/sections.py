@@ -11,7 +11,6 @@ from vdnnsim.entry import Entry
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.copies import MeasuredCopies, read_copies
 from vdnnsim.hardware.figures import Figures, keys_of
-from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, MeasuredKernels, Power
 from vdnnsim.hardware.stated import parameter_range
 from vdnnsim.messages import file_name, quote
@@ -22,6 +21,19 @@ _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}\.csv")
 
 Part = TypeVar("Part", bound=Gpu | Link | Host | Power)
+_NAMES: Final = (
+    (re.compile(r"(.*_)?(host|hostname|host_?name|node|nodename|computer|fqdn|domain)"), "the name of a machine"),
+    (re.compile(r"(.*_)?(user|username|user_?name|login|owner|author|account|home)"), "the name of a person"),
+    (re.compile(r"(.*_)?(serial|serial_?number|uuid|guid|mac|mac_address|ip|ip_address)"), "one specimen of a machine"),
+    (re.compile(r"(.*_)?(email|e_mail|mail|phone|address)"), "an address"),
+)
+_VALUES: Final = (
+    (re.compile(r"(/(home|Users|root)/|^/root$|~/|[A-Za-z]:\\Users\\)"), "a path into somebody's home"),
+    (re.compile(r"[^\s@]+@[^\s@]+\.[^\s@]+"), "an e-mail address"),
+    (re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"), "a UUID"),
+    (re.compile(r"\b([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}\b"), "the address of a network card"),
+    (re.compile(r"\b[0-9]{12,}\b|(?i:serial (no|number)|s/n\b)"), "a serial number"),
+)
 
 
 def read_part(part: type[Part], entry: Entry, figures: Figures, *texts: str) -> Part:
@@ -88,3 +100,18 @@ def telling_of_nobody(name: str, entry: Entry) -> str:
     if found := what_identifies(name, text):
         raise entry.wrong(f"looks like {found}, expected nothing that identifies anybody")
     return text
+
+
+def what_identifies(name: str, text: str) -> str | None:
+    """Return what a name and its text look like that should not be told to others; None where nothing is found.
+
+    That is whatever tells whose machine a profile describes: names and values are held against patterns of what
+    identifies a person or one specimen. Known limitation: a name of a person that stands alone is a word as any other.
+    """
+    for pattern, what in _NAMES:
+        if pattern.fullmatch(name):
+            return what
+    for pattern, what in _VALUES:
+        if pattern.search(text):
+            return what
+    return None

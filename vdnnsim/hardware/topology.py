@@ -206,11 +206,7 @@ class Topology:
 
 
 def _ring(joined: Mapping[int, AbstractSet[int]]) -> tuple[int, ...] | None:
-    """Return the first order in which each is joined to the next, and the last to the first; None where none is found.
-
-    Args:
-        joined: for each number from 0 on, to which others it is joined.
-    """
+    """Return the first order in which each is joined to the next, and the last to the first; None if none is found."""
     trials = 0
 
     def completed(order: tuple[int, ...], rest: frozenset[int]) -> tuple[int, ...] | None:

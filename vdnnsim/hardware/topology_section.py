@@ -67,12 +67,7 @@ def host_link(topology: Topology) -> Link:
 
 
 def topology_lines(topology: Topology, figures: Sequence[Figure]) -> Iterator[str]:
-    """Yield the section.
-
-    Args:
-        topology: of the server.
-        figures: all that its links are stated with, those of a type together.
-    """
+    """Yield the section; links of a type share what they are stated with."""
     sharing = {link.kind: link.sharing.value for link in topology.links.values()}
     yield from ("", "topology:", "  links:")
     written: set[str] = set()

@@ -12,9 +12,8 @@ from typing import Final
 from vdnnsim.errors import OutputError, ProfileError
 from vdnnsim.hardware.copies import MeasuredCopies, read_copies
 from vdnnsim.hardware.figures import figure_lines, numbers_of, quoted, stated_number
-from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.profile import SCHEMA_VERSION
-from vdnnsim.hardware.sections import LAYOUTS
+from vdnnsim.hardware.sections import LAYOUTS, what_identifies
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, MeasuredKernels, Server
 from vdnnsim.hardware.topology_section import FIGURES_AT, topology_lines
 from vdnnsim.messages import quote
@@ -59,14 +58,7 @@ def copies_beside(profile: Path, table: str) -> MeasuredCopies:
 
 
 def kernels_beside(profile: Path, table: str, *, tf32: bool, channels_last: bool) -> MeasuredKernels:
-    """Return what a profile at this path says of its kernels.
-
-    Args:
-        profile: where it will be written.
-        table: the content of the table that will be written beside it.
-        tf32: whether float32 products were computed in TF32.
-        channels_last: whether maps lay as N, H, W, C.
-    """
+    """Return what a profile at this path says of its kernels, whose table of this content will be written beside it."""
     sha256 = hashlib.sha256(table.encode()).hexdigest()
     return MeasuredKernels(_kernels(profile), sha256, tf32, channels_last)
 

@@ -26,7 +26,8 @@ _INTERVALS: Final = 16
 """Sizes from 1 MiB to 64 GiB by powers of two, each of which may be rounded in its own way."""
 _LEAST_SPLIT_MB: Final = 20
 _MOST_ROUNDING_BYTES: Final = 20 * MIB
-_GRANULE_BYTES: Final = 512
+GRANULE_BYTES: Final = 512
+"""To which PyTorch rounds a request (kMinBlockSize)."""
 _SETTING: Final = re.compile(r"\s*([^,:\[\]]+):\s*(\[[^\[\]]*\]|[^,:\[\]]+)(?:,\s*|$)")
 _ABOVE: Final = ">"
 
@@ -44,7 +45,7 @@ class AllocatorSettings:
             longest; 0 for never.
         per_process_memory_fraction: part of all memory of the GPU that may be reserved.
         cudnn_benchmark: whether the first iteration of what was captured searches for its convolutions
-            (`vdnnsim.plans.searches`).
+            (`vdnnsim.plans.device_requests`).
     """
 
     expandable_segments: bool = False
@@ -79,7 +80,7 @@ class AllocatorSettings:
     def rounded(self, nbytes: int) -> int:
         """Return the size of the block for a request of so many bytes, which are whole granules."""
         divisions = self._divisions[min(max(nbytes.bit_length() - MIB.bit_length(), 0), _INTERVALS - 1)]
-        if divisions <= 1 or nbytes <= _GRANULE_BYTES * divisions:
+        if divisions <= 1 or nbytes <= GRANULE_BYTES * divisions:
             return nbytes
         return round_up(nbytes, (1 << (nbytes.bit_length() - 1)) // divisions)
 

@@ -19,12 +19,10 @@ class IterationBuffers:
     """
 
     def __init__(self, workload: Workload, on_host: frozenset[int] = frozenset()) -> None:
-        """Take the storages of a workload.
+        """Take the storages of a workload, of which those on the host are not held.
 
-        Args:
-            workload: the workload.
-            on_host: what is not held, by number: states of the optimizer that are given on the host, and weight
-                gradients that are there between backward and update, behind which they are given up.
+        These are states of the optimizer that are given there, and weight gradients that are there between backward and
+        update, behind which they are given up.
         """
         self.on_host = on_host
         self._step = workload.step

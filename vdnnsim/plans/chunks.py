@@ -32,9 +32,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 def in_chunks(plan: TrainingPlan, chunk_bytes: int) -> TrainingPlan:
     """Return a plan with its copies in chunks; it needs a memory model that gives back extents of buffers.
 
-    Args:
-        plan: a plan that keeps the contract; of its copies those that move extents already stay as they are.
-        chunk_bytes: the most that a copy moves; best a multiple of the granule in which memory is given back.
+    A chunk is the most that a copy moves, best a multiple of the granule in which memory is given back.
     """
     assert chunk_bytes > 0, "a chunk holds something"
     writer = _ChunkWriter(plan, chunk_bytes)

@@ -16,9 +16,10 @@ from vdnnsim.plans.pieces import Pieces
 from vdnnsim.plans.training_plan import TrainingPlan
 
 
-class Budget(Enum):
-    """What of the host a copy can overflow."""
+class Pool(Enum):
+    """The memories that a plan can overflow; of the host's, what may be pinned is a part."""
 
+    DEVICE = "GPU memory"
     PINNED = "pinned host memory"
     HOST = "host memory"
 
@@ -49,7 +50,7 @@ class HostOverflow:
         held: bytes of the copies on the host by buffer, as they were asked for.
     """
 
-    budget: Budget
+    pool: Pool
     operation: int
     buffer: int
     requested_bytes: int
@@ -121,14 +122,14 @@ class _Host:
         coming = {(buffer, copy, each): len(ranges[each]) for each in self._pieces.covered(buffer, extent)}
         new = [nbytes for each, nbytes in coming.items() if each not in self._held]
         missing = pinned.missing_bytes(*new)
-        for budget, capacity, others in (
-            (Budget.PINNED, limits.pinned_bytes, 0),
-            (Budget.HOST, limits.host_bytes, limits.process_bytes),
+        for pool, capacity, others in (
+            (Pool.PINNED, limits.pinned_bytes, 0),
+            (Pool.HOST, limits.host_bytes, limits.process_bytes),
         ):
             free = max(0, capacity - others - pinned.taken_bytes)
             if missing > free:
                 held = tuple((each, size) for (each, _, _), size in self._held.items())
-                return HostOverflow(budget, operation, buffer, missing, free, capacity, held)
+                return HostOverflow(pool, operation, buffer, missing, free, capacity, held)
         for nbytes in new:
             pinned.take(nbytes)
         self._held |= coming

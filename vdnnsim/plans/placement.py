@@ -11,7 +11,6 @@ the first two left of the pool.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -20,25 +19,16 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, is_of_pytorch, settings_of
 from vdnnsim.memory.place import place
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Placed, round_up
-from vdnnsim.plans.device_requests import Asked, device_requests
-from vdnnsim.plans.host_memory import Budget, HostLimits, HostOverflow, walk_host
+from vdnnsim.plans.device_requests import Asked, device_requests, searches
+from vdnnsim.plans.host_memory import HostLimits, HostOverflow, Pool, walk_host
 from vdnnsim.plans.operations import Allocate, AllocateExtent, Offload
 from vdnnsim.plans.pieces import Pieces
 from vdnnsim.plans.repetition import repeated
-from vdnnsim.plans.searches import searches
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import format_bytes
 
 ITERATIONS: Final = 3
 """After so many PyTorch's pool rarely grows: on pretended GPUs most scripts' did not after the second."""
-
-
-class Pool(Enum):
-    """The memories that a plan can overflow; of the host's, what may be pinned is a part."""
-
-    DEVICE = "GPU memory"
-    PINNED = Budget.PINNED.value
-    HOST = Budget.HOST.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +209,7 @@ def _host_overflow(plan: TrainingPlan, overflow: HostOverflow) -> DoesNotFit:
     layer, phase = (operation.layer, operation.phase) if isinstance(operation, Offload) else (0, Phase.FORWARD)
     return DoesNotFit(
         plan=plan,
-        pool=Pool(overflow.budget.value),
+        pool=overflow.pool,
         operation=overflow.operation,
         buffer=overflow.buffer,
         layer=layer,

@@ -3,7 +3,7 @@
 `ByLifetime` is what others build on: a buffer is held from the step that first writes it to the last that uses what was
 written then. `NetworkWide` holds all but gradients throughout, `Pool` lets what leaves go only when memory is short,
 `AsScheduled` holds nothing that the schedule does not allocate. A scheme of a policy's own says what else is held and
-what lies in it, as regions that buffers share (`vdnnsim.plans.regions`).
+what lies in it, as regions that buffers share (`vdnnsim.policies.iterations.layrub_layout`).
 """
 
 from collections.abc import Callable
@@ -51,13 +51,7 @@ class ByLifetime:
     """
 
     def __init__(self, draft: Draft, *, shares_workspace: bool = False, holds_statistics: bool = False) -> None:
-        """Say what is held.
-
-        Args:
-            draft: the plan.
-            shares_workspace: whether all kernels share a workspace.
-            holds_statistics: whether what layers keep for backward beside maps is held throughout, too.
-        """
+        """Say what is held throughout: a workspace for all kernels, what layers keep beside maps, if told so."""
         self._draft = draft
         self._plan = draft.plan
         self._buffers = draft.buffers

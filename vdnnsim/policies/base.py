@@ -1,8 +1,9 @@
-"""`base`: the network-wide allocation that vDNN is compared with (MICRO 2016, II-C and IV-A).
+"""`base` and `none`, which offload nothing.
 
-Everything is allocated before the first kernel and held to the end: all feature maps, W and dW of all layers, one
-workspace as large as the largest that any kernel wants, and the minimal number of gradient-map buffers, reused in
-backward (`vdnnsim.plans.schemes`).
+`base` is the network-wide allocation that vDNN is compared with (MICRO 2016, II-C and IV-A). Everything is allocated
+before the first kernel and held to the end: all feature maps, W and dW of all layers, one workspace as large as the
+largest that any kernel wants, and the minimal number of gradient-map buffers, reused in backward
+(`vdnnsim.plans.schemes`).
 """
 
 from typing import ClassVar
@@ -14,6 +15,7 @@ from vdnnsim.plans.schedule import iteration
 from vdnnsim.plans.schemes import NetworkWide
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 
@@ -35,3 +37,29 @@ class Base(Policy, frozen=True, kw_only=True):
 def network_wide_plan(workload: Workload, kernels: KernelChoice, *, label: str, algorithms: str) -> TrainingPlan:
     """Write the plan of a network that stays on the GPU as a whole."""
     return lower(iteration(workload), workload, kernels, NetworkWide, label=label, algorithms=algorithms)
+
+
+class Resident(Policy, frozen=True, kw_only=True):
+    """Keep every map on the GPU until its last reader is done, allocated layer by layer, as frameworks do.
+
+    It is the pass without offload of vDNN_dyn (MICRO 2016, III-C), and what Kim et al. (2018) call training without
+    swap.
+    """
+
+    name: ClassVar[str] = "none"
+    summary: ClassVar[str] = "offloads nothing, allocates and releases layer by layer"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
+
+    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Plan with the kernels of one rule."""
+        kernels = choose_kernels(setting.workload, setting.costs, self.algorithms)
+        return layerwise_plan(
+            setting.workload,
+            kernels,
+            frozenset(),
+            PrefetchSearch.FIG10,
+            label=self.label,
+            algorithms=self.algorithms.value,
+        )

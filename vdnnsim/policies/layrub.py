@@ -21,15 +21,68 @@ at the end of each layer; the last three layers copy nothing; and a batch normal
 second hides what comes back for the first.
 """
 
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import ClassVar, Final
 
+from vdnnsim.cost.table import KernelChoice
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.schedule import (
+    Allocate,
+    Fetch,
+    Offload,
+    Release,
+    Run,
+    Schedule,
+    Step,
+    Synchronize,
+    backward_layers,
+    feature_maps,
+    forward,
+    update,
+)
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.iterations.layrub import layrub_plan
-from vdnnsim.policies.iterations.layrub_spaces import Reuse
+from vdnnsim.policies.algorithms import kernels_within
+from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES, cudnn_handles
+from vdnnsim.policies.iterations.layrub_layout import Layout, Reuse, Stay, lay_out
+from vdnnsim.policies.iterations.layrub_spaces import Buffers, Spaces
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
+BARRIER_FRACTION: Final = 0.0305
+"""Of the time of the weight and the data gradient of a layer with weights, what a barrier between them costs (4.3)."""
 
-class LayrubIntra(Policy, frozen=True, kw_only=True):
+
+class _Layrub(Policy, frozen=True, kw_only=True):
+    only_built: ClassVar[str] = "lays gradients and maps into the memory of Caffe's layers"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
+    reuse: ClassVar[Reuse]
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Plan with the kernels that Caffe's limit of workspace admits."""
+        workload, reuse = setting.workload, self.reuse
+        kernels = kernels_within(workload, setting.costs, WORKSPACE_LIMIT_BYTES)
+        layout = lay_out(workload, reuse)
+        buffers = Buffers(workload, reuse)
+        pools = _pools(workload, buffers, layout)
+        over = {buffers.gradients[index]: [buffers.maps[index]] for each in layout.over_maps.values() for index in each}
+        return lower(
+            _Walk(workload, kernels, layout, buffers, pools).steps(),
+            workload,
+            kernels,
+            partial(Spaces, reuse=reuse, pools=pools, kept=buffers.kept, over=over),
+            label=self.label,
+            algorithms="limited",
+            handles=cudnn_handles(workload),
+            buffers=buffers,
+        )
+
+
+class LayrubIntra(_Layrub, frozen=True, kw_only=True):
     """Lay dX over X.
 
     All maps stay on the GPU, network-wide as in Caffe; the records of rectifiers alone go to the host and come back.
@@ -37,15 +90,10 @@ class LayrubIntra(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "layrub_intra"
     summary: ClassVar[str] = "lays gradients over activations (Layrub paper, 3.2)"
-    only_built: ClassVar[str] = "lays gradients and maps into the memory of Caffe's layers"
-    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
-
-    def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels that Caffe's limit of workspace admits."""
-        return layrub_plan(setting, Reuse(within_layers=True, between_layers=False), label=self.label)
+    reuse: ClassVar[Reuse] = Reuse(within_layers=True, between_layers=False)
 
 
-class LayrubInter(Policy, frozen=True, kw_only=True):
+class LayrubInter(_Layrub, frozen=True, kw_only=True):
     """Let all layers share fixed regions; maps leave at reference count zero.
 
     A gradient takes a space of its own, as every blob of Caffe has one for its data and one for its diff.
@@ -53,22 +101,111 @@ class LayrubInter(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "layrub_inter"
     summary: ClassVar[str] = "offloads at reference count zero, all layers share a few regions (Layrub paper, 3.3)"
-    only_built: ClassVar[str] = "lays gradients and maps into the memory of Caffe's layers"
-    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
-
-    def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels that Caffe's limit of workspace admits."""
-        return layrub_plan(setting, Reuse(within_layers=False, between_layers=True), label=self.label)
+    reuse: ClassVar[Reuse] = Reuse(within_layers=False, between_layers=True)
 
 
-class LayrubHybrid(Policy, frozen=True, kw_only=True):
+class LayrubHybrid(_Layrub, frozen=True, kw_only=True):
     """Lay dX over X, in fixed regions (3.4); what the paper means where it says Layrub."""
 
     name: ClassVar[str] = "layrub_hybrid"
     summary: ClassVar[str] = "reuses memory within and between layers (Layrub paper, 3.4)"
-    only_built: ClassVar[str] = "lays gradients and maps into the memory of Caffe's layers"
-    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
+    reuse: ClassVar[Reuse] = Reuse(within_layers=True, between_layers=True)
 
-    def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels that Caffe's limit of workspace admits."""
-        return layrub_plan(setting, Reuse(within_layers=True, between_layers=True), label=self.label)
+
+def _pools(workload: Workload, buffers: IterationBuffers, layout: Layout) -> list[list[Stay]]:
+    """Return the stays that share regions: maps of several readers, their gradients, and all others."""
+    forked = {each.index for each in workload.graph.maps if len(each.consumers) > 1}
+    map_stays = layout.map_stays if layout.reuse.between_layers else []
+    maps = [(index in forked, stay.of_buffer(buffers.maps[index])) for index, stay in map_stays]
+    gradients = [(index in forked, stay.of_buffer(buffers.gradients[index])) for index, stay in layout.gradient_stays]
+    return [
+        [stay for is_forked, stay in maps if is_forked],
+        [stay for is_forked, stay in gradients if is_forked] + layout.split_stays,
+        [stay for is_forked, stay in maps + gradients if not is_forked],
+    ]
+
+
+@dataclass(eq=False)
+class _Walk:
+    """Writes the steps of an iteration."""
+
+    workload: Workload
+    kernels: KernelChoice
+    layout: Layout
+    buffers: Buffers
+    pools: Sequence[Sequence[Stay]]
+
+    def __post_init__(self) -> None:
+        layout = self.layout
+        self._backward = backward_layers(self.workload)
+        self._below = {above.index: below for above, below in pairwise(self._backward)}
+        self._steps: list[Step] = []
+        # By step of the layout, what is laid before it, and what is given back after it, a gradient over a map first.
+        number = len(self.workload.graph.layers) + len(self._backward)
+        over = layout.gradients_over_maps_ending
+        self._begins: list[list[int]] = [[] for _ in range(number)]
+        self._ends = [self._gradients(over.get(step, ())) for step in range(number)]
+        for stay in (stay for stays in self.pools for stay in stays):
+            if stay.buffer is not None:
+                self._begins[stay.first].append(stay.buffer)
+                self._ends[stay.last].append(stay.buffer)
+
+    def steps(self) -> Schedule:
+        """Return the whole iteration."""
+        for run in forward(self.workload):
+            self._forward(run)
+        for step, layer in enumerate(self._backward, start=len(self.workload.graph.layers)):
+            self._backward_of(layer, step)
+        return [*self._steps, *update(self.workload)]
+
+    def _forward(self, run: Run) -> None:
+        layer, kept = run.layer, self._kept_of(run.layer)
+        self._enter((*self._begins[layer.index], *kept), layer, Phase.FORWARD)
+        leaving = feature_maps(self.workload, *self.layout.offloads.get(layer.index, ())) + kept
+        self._steps.append(run)
+        if leaving:
+            self._steps += [Offload(leaving, layer, beside=not kept), Synchronize()]
+        self._leave((*kept, *self._ends[layer.index]))
+
+    def _backward_of(self, layer: Layer, step: int) -> None:
+        phases = self.layout.phases(layer)
+        below = self._below.get(layer.index)
+        kept, kept_below = self._kept_of(layer), self._kept_of(below)
+        shares_region = bool(kept_below) and self.buffers.kept_of(layer) is self.buffers.kept_of(below)
+        self._enter(self._begins[step], layer, phases[0])
+        arriving = feature_maps(self.workload, *self.layout.prefetches.get(step, ()))
+        if not shares_region:
+            self._enter(kept_below, layer, phases[0])
+            arriving += kept_below
+        self._fetch(arriving, layer, phases[0])
+        seconds = sum(self.kernels[layer.index, phase].seconds for phase in phases)
+        for phase in phases:
+            self._enter(self._gradients(self.layout.over_maps.get((layer.index, phase), ())), layer, phase)
+            waits_for_weights = self.layout.reuse.within_layers and phase in phases[1:]
+            self._steps.append(Run(layer, phase, barrier_s=BARRIER_FRACTION * seconds if waits_for_weights else 0.0))
+        self._leave(kept)
+        if shares_region:
+            self._enter(kept_below, layer, phases[0])
+            self._fetch(kept_below, layer, phases[0])
+        if self.layout.reuse.between_layers or kept_below:
+            self._steps.append(Synchronize())
+        self._leave(self._ends[step])
+
+    def _gradients(self, indices: Iterable[int]) -> list[int]:
+        return [self.buffers.gradients[index] for index in indices]
+
+    def _kept_of(self, layer: Layer | None) -> tuple[int, ...]:
+        kept = self.buffers.kept_of(layer)
+        return () if layer is None or kept is None else (kept.of_layers[layer.index],)
+
+    def _enter(self, what: Sequence[int], layer: Layer, phase: Phase) -> None:
+        if what:
+            self._steps.append(Allocate(tuple(what), layer, phase))
+
+    def _leave(self, what: Sequence[int]) -> None:
+        if what:
+            self._steps.append(Release(tuple(what)))
+
+    def _fetch(self, what: tuple[int, ...], layer: Layer, phase: Phase) -> None:
+        if what:
+            self._steps.append(Fetch(what, layer, phase, on_demand=False))

@@ -211,9 +211,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def misfit(self, workload: Workload, memory_model: MemoryChoice | None) -> str:  # noqa: ARG002 - for subclasses
         """Return why it has no plan for a workload, as far as no plan need be made to know; empty where it may have.
 
-        Args:
-            workload: what is trained.
-            memory_model: under which; None where that is kept from the policy.
+        The memory model is None where it is kept from the policy.
         """
         if self.only_built and isinstance(workload, CapturedWorkload):
             return (

@@ -21,7 +21,7 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.step import WeightGradients
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plans.kept_gradients import with_kept_gradients
+from vdnnsim.plans.buckets import with_kept_gradients
 from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.schedule import iteration
 from vdnnsim.plans.training_plan import TrainingPlan

@@ -3,7 +3,7 @@
 from typing import Final
 
 from vdnnsim.policies.accumulate import Accumulate
-from vdnnsim.policies.base import Base
+from vdnnsim.policies.base import Base, Resident
 from vdnnsim.policies.boundary_search import BoundarySearch
 from vdnnsim.policies.caffe import Caffe
 from vdnnsim.policies.checkpoint import Checkpoint
@@ -14,7 +14,6 @@ from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.policies.resident import Resident
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
 from vdnnsim.policies.superneurons import SuperNeurons
 from vdnnsim.policies.swap import StaggeredSwap, Swap

@@ -164,10 +164,7 @@ def swapped_maps(workload: Workload, interval: int, offset: int) -> list[int]:
 def find_triggers(setting: Setting, maps: Sequence[Sequence[int]], planner: Planner) -> tuple[TrainingPlan, ...]:
     """Return the plans at the triggers found; those of step 1 where even they do not fit.
 
-    Args:
-        setting: where the trials run.
-        maps: the maps that each GPU swaps; where two swap the same one its trigger is the same on both.
-        planner: makes the plans of all GPUs.
+    Where two GPUs swap the same map, its trigger is the same on both.
     """
     return _TriggerSearch(setting, maps, planner).decide()
 

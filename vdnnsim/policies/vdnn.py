@@ -30,7 +30,8 @@ from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError
 from vdnnsim.plans.chunks import in_chunks
-from vdnnsim.plans.placement import DoesNotFit, Pool
+from vdnnsim.plans.host_memory import Pool
+from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.training_plan import ProfilingPass, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels, downgraded_until_it_fits
 from vdnnsim.policies.base import network_wide_plan

@@ -26,10 +26,6 @@ _BINFLOAT: Final = struct.Struct(">d")
 def read_plain_pickle(data: bytes, name: str) -> object:
     """Return what a pickle holds.
 
-    Args:
-        data: the pickle.
-        name: of its file, as messages call it.
-
     Raises:
         RecordingError: it is cut off, or holds anything but plain data.
     """

@@ -136,11 +136,7 @@ class RecordedStep:
 
 
 def read_step(path: Path, batch_size: int | None = None) -> RecordedStep:
-    """Read a trace, and return the step of it that stands for all.
-
-    Args:
-        path: of the trace.
-        batch_size: samples of a step; None where the sizes of forward are to tell.
+    """Read a trace, and return the step that stands for all, of the batch that sizes of forward tell unless given.
 
     Raises:
         RecordingError: it is no trace of PyTorch's profiler, or nothing ran on a GPU.

@@ -53,10 +53,7 @@ def kind_of(path: Path) -> RecordingKind:
 def read_recording(path: Path, limit_bytes: int = LARGEST_BYTES, *, whole: bool = True) -> bytes:
     """Return the content of a file, unpacked where gzip packed it.
 
-    Args:
-        path: of a regular file.
-        limit_bytes: no more is read or unpacked.
-        whole: whether a file with more is refused, or one that ends early.
+    No more than the limit is read or unpacked; the whole of a file with more, or one that ends early, is refused.
 
     Raises:
         RecordingError: the file cannot be read, is cut off, or is too large.
@@ -82,12 +79,7 @@ def read_recording(path: Path, limit_bytes: int = LARGEST_BYTES, *, whole: bool 
 
 
 def read_json(path: Path, kind: type[Kind], expected: str) -> Kind:
-    """Return the content of a file of JSON.
-
-    Args:
-        path: of a regular file.
-        kind: a class of msgspec.
-        expected: what would be right, as messages say it.
+    """Return the content of a file of JSON, of a class of msgspec; messages say what was expected.
 
     Raises:
         RecordingError: the file cannot be read, is larger than 1 GiB unpacked, or is of another kind.

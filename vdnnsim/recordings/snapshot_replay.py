@@ -15,9 +15,9 @@ from vdnnsim.memory.online import Block
 from vdnnsim.memory.place import place
 from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Request, round_up
-from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.settings import GRANULE_BYTES, AllocatorSettings
 from vdnnsim.recordings.snapshot import Action, Event, Recording
-from vdnnsim.recordings.snapshot_start import GRANULE_BYTES, Start
+from vdnnsim.recordings.snapshot_start import Start
 from vdnnsim.units import MIB
 
 _SHORT_BY_BYTES: Final = 8 * MIB
@@ -98,14 +98,7 @@ def _block_bytes(nbytes: int, settings: AllocatorSettings) -> int:
 
 
 def replay(recording: Recording, start: Start, model: MemoryChoice, memory: Memory | None = None) -> Replay:
-    """Ask a memory model what was recorded.
-
-    Args:
-        recording: of one GPU.
-        start: what was in use when it begins.
-        model: the memory model.
-        memory: what there is for it; None for no limit.
-    """
+    """Ask a memory model what was recorded, beginning with what was in use then; without a memory there is no limit."""
     settings = settings_of(model)
 
     def peaks(memory: Memory) -> Peaks | None:

@@ -7,17 +7,13 @@ too little to be cut off a block belongs to it.
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from vdnnsim.errors import RecordingError
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.requests import round_up
-from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.settings import GRANULE_BYTES, AllocatorSettings
 from vdnnsim.memory.whole_segments import SMALL_SEGMENT_BYTES, least_rest_bytes
 from vdnnsim.recordings.snapshot import Action, Event, Recording
-
-GRANULE_BYTES: Final = 512
-"""To which PyTorch rounds requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +40,7 @@ class Start:
 
 
 def start_of(recording: Recording, settings: AllocatorSettings, name: str) -> Start:
-    """Return what the allocator held when a history begins.
-
-    Args:
-        recording: of one GPU.
-        settings: of its allocator.
-        name: of the file, as messages call it.
+    """Return what the allocator of one GPU held when a history begins.
 
     Raises:
         RecordingError: an event cannot have led to what was there afterwards, or a block lies in no segment.

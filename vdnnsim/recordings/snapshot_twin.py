@@ -15,11 +15,11 @@ from vdnnsim.memory.caching import CachingAllocator, StreamPool
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, round_up
-from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.settings import GRANULE_BYTES, AllocatorSettings
 from vdnnsim.memory.whole_segments import WholeSegments
 from vdnnsim.recordings.snapshot import Action, Event, Recording
 from vdnnsim.recordings.snapshot_replay import first_reserved_bytes
-from vdnnsim.recordings.snapshot_start import GRANULE_BYTES, Start, StartSegment
+from vdnnsim.recordings.snapshot_start import Start, StartSegment
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,12 +52,7 @@ class _Storage:
 
 
 def recorded_memory(recorded: RecordedStep, phases: Sequence[Phase], execution: ExecutionTrace) -> Memory:
-    """Return what lives when in a step.
-
-    Args:
-        recorded: the step.
-        phases: of its operations.
-        execution: of the same run.
+    """Return what lives when in a step, by the execution trace of the same run.
 
     Raises:
         RecordingError: it is of another run, or does not have the step.

@@ -28,31 +28,16 @@ _STEM: Final = re.compile(r"Backwards?\d*$")
 _UPDATE: Final = "Optimizer.step"
 _ZEROES: Final = "Optimizer.zero_grad"
 _COMPOSITES: Final = frozenset(
-    {
-        *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "batch_norm"),
-        *("_batch_norm_impl_index", "instance_norm", "layer_norm", "group_norm", "rms_norm", "linear", "matmul"),
-        *("einsum", "bilinear", "dropout", "feature_dropout", "alpha_dropout", "softmax", "log_softmax"),
-        *("cross_entropy_loss", "nll_loss", "nll_loss_nd", "binary_cross_entropy_with_logits", "max_pool1d"),
-        *("max_pool2d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool1d"),
-        *("scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu", "embedding_bag", "pad", "reshape"),
-        *("flatten", "contiguous", "to", "type_as", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like"),
-        *(
-            "new_zeros",
-            "new_ones",
-            "new_full",
-            "rand",
-            "randn",
-            "stack",
-            "hstack",
-            "vstack",
-            "concat",
-            "chunk",
-            "split",
-        ),
-        *("norm", "item", "value_selecting_reduction_backward", "_batch_norm_impl_index_backward", "relu6", "selu"),
-        *("celu", "_scaled_dot_product_attention_math", "nll_loss2d", "embedding_backward", "select_backward"),
-        *("unflatten", "slice_backward"),
-    }
+    """
+    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d linear matmul einsum bilinear
+    batch_norm _batch_norm_impl_index _batch_norm_impl_index_backward instance_norm layer_norm group_norm rms_norm norm
+    dropout feature_dropout alpha_dropout softmax log_softmax relu6 selu celu cross_entropy_loss nll_loss nll_loss_nd
+    nll_loss2d binary_cross_entropy_with_logits max_pool1d max_pool2d max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
+    adaptive_max_pool1d scaled_dot_product_attention _scaled_dot_product_attention_math lstm gru rnn_tanh rnn_relu
+    embedding_bag embedding_backward select_backward slice_backward value_selecting_reduction_backward
+    pad reshape flatten unflatten contiguous to type_as item zeros zeros_like ones ones_like full full_like
+    new_zeros new_ones new_full rand randn stack hstack vstack concat chunk split
+    """.split()
 )
 """What PyTorch breaks up, or calls another by, before anything runs. Source: PyTorch, `native_functions.yaml`."""
 _ONE_NAME: Final = {

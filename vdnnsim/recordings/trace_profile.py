@@ -17,6 +17,7 @@ from vdnnsim.errors import RecordingError
 from vdnnsim.hardware.figures import definition, rounded_figure, state
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Server
 from vdnnsim.hardware.write import kernels_beside, refuse_foreign_profile, write_profile
+from vdnnsim.memory.settings import GRANULE_BYTES
 from vdnnsim.recordings.kineto import GpuProperties
 from vdnnsim.recordings.recorded_step import RecordedStep
 from vdnnsim.recordings.trace_kernels import rows_of
@@ -33,12 +34,7 @@ _PINNING: Final = "as of titan_x_maxwell, measured on a machine of 2009"
 
 
 def write_recorded_profile(path: Path, recorded: RecordedStep, base: Server | None) -> tuple[Path, ...]:
-    """Write a profile and its table of kernels, and return their paths.
-
-    Args:
-        path: of the profile, whose stem is its name.
-        recorded: a step with the sizes of tensors.
-        base: of the same card: states what a trace does not.
+    """Write a profile, named by its path, and its table of kernels; a base of the same card states what no trace does.
 
     Raises:
         RecordingError: the trace does not tell its GPU, and there is no other profile; or what it tells cannot be.
@@ -119,7 +115,9 @@ class _Found:
             flop_per_s={each: self._peak(each) for each in dict.fromkeys(row.shape.element_type for row in self._rows)},
             dram_bytes_per_s=self._measured("gpu.dram_bandwidth", rate, "of the fastest operator that streams"),
             multiprocessors=self._units(gpu),
-            granule_bytes=self._assumed("gpu.granule", 512, "unit to which PyTorch's allocator rounds a request"),
+            granule_bytes=self._assumed(
+                "gpu.granule", GRANULE_BYTES, "unit to which PyTorch's allocator rounds a request"
+            ),
         )
 
     def _memory(self, gpu: GpuProperties) -> int:

@@ -78,12 +78,7 @@ class OperationWork:
 
 
 def work_of(operation: Operation, forward: Operation | None) -> OperationWork:
-    """Return the work of an operation.
-
-    Args:
-        operation: whose sizes were recorded, or nothing is known of it but that it moves bytes.
-        forward: what it is the backward of.
-    """
+    """Return the work of an operation, which may be the backward of another; without sizes it but moves bytes."""
     element_type, size = _element(operation)
     convolution = _convolution(operation, forward)
     if convolution is not None:

@@ -39,12 +39,7 @@ _NARROW: Final = ("float16", "bfloat16")
 
 
 def captured_step(recorded: RecordedStep, model: str, execution: ExecutionTrace | None = None) -> CapturedStep:
-    """Return a recorded step as a captured one.
-
-    Args:
-        recorded: with the sizes of tensors.
-        model: what to call it.
-        execution: of the same run; without one nothing tells what lives when.
+    """Return a recorded step as a captured one; without an execution trace nothing tells what lives when.
 
     Raises:
         RecordingError: the execution trace is of another run.

@@ -4,6 +4,7 @@ Bar charts, which `plots.bars` draws, and measured against simulated durations, 
 All values are SI; the scale of an axis turns them into its unit.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -86,12 +87,17 @@ class Slot:
 
     Attributes:
         label: written below the place; empty where the legend says it.
-        failed: for each group, whether to mark it with an asterisk.
+        failed: for each group, whether to mark it with an asterisk; empty where none is.
     """
 
-    label: str
     bars: tuple[tuple[Series, ...], ...]
-    failed: tuple[bool, ...]
+    label: str = ""
+    failed: tuple[bool, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, tint: Tint, values: Iterable[float], fits: Iterable[bool] = ()) -> "Slot":
+        """Return one bar of one colour; groups that do not fit are marked."""
+        return cls(((Series(name, tint, tuple(map(float, values))),),), failed=tuple(not each for each in fits))
 
 
 @dataclass(frozen=True, slots=True)

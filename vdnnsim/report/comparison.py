@@ -1,13 +1,165 @@
-"""The folder of a comparison: a table, a picture, a page for a browser, and what they came from."""
+"""Policies held against each other: the table, what it says, and the folder of files that shows both."""
 
+from collections.abc import Iterator
 from typing import Final
 
-from vdnnsim.analysis.comparison import Comparison
-from vdnnsim.report.caveats import known
+from vdnnsim.analysis.columns import Measured, Row, Value, cells
+from vdnnsim.analysis.comparison import Comparison, Standing
+from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.dnn.samples import sample_of
+from vdnnsim.report.caveats import by_peaks, glossary, known, remarks, without_plan
 from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.document import Column, Document, Fold, Table, text_column, titled_table
+from vdnnsim.report.findings import caption, refusals, workload_text
 from vdnnsim.report.folder import Writer
+from vdnnsim.report.labels import joined_labels
 from vdnnsim.report.provenance import manifest
-from vdnnsim.report.tables.comparison import COMPARED, FRONT_NOTE, comparison_rows, comparison_title, ranked
+from vdnnsim.report.tables.summary import quantity_column, rate_column, titles_of
+from vdnnsim.units import format_bytes, format_seconds
+
+COMPARED: Final = (
+    "network",
+    "batch_size",
+    "policy",
+    "algorithms",
+    "outcome",
+    "time_rank",
+    "memory_rank",
+    "on_front",
+    "iteration_s",
+    "images_per_s",
+    "max_memory_bytes",
+    "offloaded_bytes",
+    "host_memory_bytes",
+    "performance_ratio",
+    "runtime_bytes",
+    "server_images_per_s",
+    "reason",
+)
+"""Columns of `compare.csv`; of several GPUs the numbers are of the one that is done last."""
+
+FITS, DOES_NOT_FIT, NO_PLAN = "fits", "does not fit", "no plan"
+FRONT = "*"
+"""Marks a policy than which no other is better in time or memory and no worse in the other."""
+FRONT_NOTE = f"{FRONT} no other policy is better in time or memory and no worse in the other"
+
+
+_LEFT_OUT_FIRST: Final = (
+    "offloaded_bytes",
+    "images_per_s",
+    "runtime_bytes",
+    "rank by memory",
+    "performance_ratio",
+    "rank",
+)
+"""What a narrow terminal goes without, in this order."""
+
+
+def comparison_table(comparison: Comparison) -> Document:
+    """Return policies by rank: a caption, those that fit, what the mark means, and why the others do not."""
+    result, notes = comparison.result, [*remarks(comparison.result.workload)]
+    table = ranked(comparison) if comparison.standings else None
+    if table:
+        notes += *glossary(row.policy for row in result.slowest), FRONT_NOTE
+    findings = f"{comparison_title(comparison)}.", *known(result), *unranked(comparison)
+    return titled_table(caption(result), table, notes, findings)
+
+
+def ranked(comparison: Comparison) -> Table:
+    """Return the policies that fit by rank."""
+    left_out_first = titles_of(_LEFT_OUT_FIRST, comparison.result)
+    return Table(comparison_columns(comparison), left_out_first, "compare.csv has all")
+
+
+def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
+    """Return the rows of `compare.csv`: the policies that fit by rank, then those that do not, then those without."""
+    result = comparison.result
+
+    def row(
+        policy: str, outcome: str, reason: str, found: PolicyResult | None, standing: Standing | None = None
+    ) -> Row:
+        ranks: dict[str, Value] = {"time_rank": "", "memory_rank": "", "on_front": False}
+        if standing is not None:
+            ranks = {name: getattr(standing, name) for name in ranks}
+        stated = {
+            "network": result.workload.graph.name,
+            "batch_size": result.workload.batch_size,
+            "policy": policy,
+            "outcome": outcome,
+            "reason": reason,
+            **ranks,
+        }
+        return cells(COMPARED, stated, None if found is None else Measured.of(result, found))
+
+    return (
+        *(
+            row(policy, FITS, reason, each.row, each)
+            for each in comparison.standings
+            for policy, reason in (
+                (each.row.policy, ""),
+                *((name, f"same plan as {each.row.policy}") for name in each.same_plan),
+                *((name, f"same numbers as {each.row.policy}") for name in each.same_numbers),
+            )
+        ),
+        *(
+            row(each.policy, DOES_NOT_FIT, each.refusal.explain(), each)
+            for each in comparison.unfit
+            if each.refusal is not None
+        ),
+        *(row(each.policy, NO_PLAN, each.reason, None) for each in comparison.declined),
+    )
+
+
+def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
+    """Return the table of the policies that fit, the fastest first, with one unit for each column."""
+    standings = comparison.standings
+    rows = [Measured.of(comparison.result, each.row) for each in standings]
+    return (
+        Column("rank", tuple(str(each.time_rank) for each in standings)),
+        text_column("policy", map(_label, standings), Fold.LABEL),
+        text_column("front", (FRONT if each.on_front else "" for each in standings)),
+        quantity_column("iteration_s", rows),
+        rate_column(sample_of(comparison.result.workload.graph), rows),
+        quantity_column("max_memory_bytes", rows),
+        Column("rank by memory", tuple(str(each.memory_rank) for each in standings), header="rank by\nmemory"),
+        quantity_column("runtime_bytes", rows),
+        quantity_column("offloaded_bytes", rows),
+        quantity_column("performance_ratio", rows),
+    )
+
+
+def _label(standing: Standing) -> str:
+    """Return the policies of a row, and what they share."""
+    first = joined_labels((standing.row.policy, *standing.same_plan)) + " (one plan)" * bool(standing.same_plan)
+    others = joined_labels(standing.same_numbers) + " (same numbers)"
+    return f"{first}, {others}" if standing.same_numbers else first
+
+
+def comparison_title(comparison: Comparison) -> str:
+    """Return what the picture says: how many fit, and the two ends of the front."""
+    standings, capacity = comparison.standings, comparison.result.server.gpu.memory_bytes
+    fitting = sum(len(each.policies) for each in standings)
+    total = fitting + len(comparison.unfit) + len(comparison.declined)
+    what = f"{workload_text(comparison.result)} into {format_bytes(capacity)}"
+    if not standings:
+        return f"None of {total} {'policy' if total == 1 else 'policies'} fits {what}"
+    front = [each for each in standings if each.on_front]
+    fast, small = _point(front[0]), _point(min(front, key=lambda each: each.memory_rank))
+    ends = f": {fast}" if fast == small else f": from {fast} to {small}"
+    which = f"{by_peaks(comparison.result.kernels)}{fitting} of {total} {'policy' if total == 1 else 'policies'}"
+    return f"{which} {'fits' if fitting == 1 else 'fit'} {what}{ends}"
+
+
+def _point(standing: Standing) -> str:
+    metrics = standing.row.metrics
+    return f"{standing.row.policy} {format_seconds(metrics.iteration_s)} in {format_bytes(metrics.max_memory_bytes)}"
+
+
+def unranked(comparison: Comparison) -> Iterator[str]:
+    """Yield a line for each reason for which policies do not fit, and for each policy that has no plan."""
+    yield from (f"does not fit: {line}" for line in refusals(comparison.result))
+    yield from without_plan(comparison.result)
+
 
 _MANIFEST: Final = "compare.json"
 _TABLE: Final = "compare.csv"

@@ -2,15 +2,16 @@ r"""CSV, for results and for every table that is printed: comma, quotes where ne
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 from vdnnsim.analysis.columns import Value
 from vdnnsim.replace import replace_file
 
 
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
-    """Return a table as CSV text, without loss: reading a float back gives the same float.
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value | None]]) -> str:
+    """Return a table as CSV text, without loss: reading a float back gives the same float; None is an empty cell.
 
     Raises:
         ValueError: a row is longer or shorter than the header.
@@ -23,7 +24,12 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
     return text.getvalue()
 
 
-def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
+def attributes_csv(columns: Mapping[str, str], things: Iterable[object]) -> str:
+    """Return things as CSV text, a row each: by name of a column the attribute that it shows, `row.setup.network`."""
+    return csv_text(tuple(columns), map(attrgetter(*columns.values()), things))
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Value | None]]) -> None:
     """Write a table to a file, whole or not at all.
 
     Raises:
@@ -32,8 +38,10 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Value]]
     replace_file(path, csv_text(header, rows).encode())
 
 
-def _cell(value: Value) -> str:
+def _cell(value: Value | None) -> str:
     match value:
+        case None:
+            return ""
         case bool():
             return "true" if value else "false"
         case float():

@@ -156,12 +156,7 @@ def titled_table(title: str, table: Table | None, notes: Iterable[str], findings
     """Return a table with a line above it, and below it what its marks mean and what is to be known of it."""
     found = tuple(findings)
     return Document(
-        (
-            Heading(title),
-            *(() if table is None else (table,)),
-            *map(Note, notes),
-            *((Bullets(found),) if found else ()),
-        )
+        (Heading(title), *(() if table is None else (table,)), *map(Note, notes), *((Bullets(found),) if found else ()))
     )
 
 

@@ -4,50 +4,24 @@ The oracular baseline is base(p) on a GPU without a capacity; speed and memory a
 """
 
 from enum import Enum
-from typing import Protocol
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.engine.host import Execution
-from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryChoice
+from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.messages import listed
-from vdnnsim.plans.operations import Aggregation
-from vdnnsim.plans.placement import Pool
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.report.caveats import by_peaks
 from vdnnsim.report.scale import percent, rate_text
+from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import format_bytes, format_seconds
 
 _LONGEST_NAME = 40
 
 
-class Question(Protocol):
-    """What a scenario asks, and what its result still knows of that."""
-
-    @property
-    def workload(self) -> Workload:
-        """What is trained."""
-
-    @property
-    def server(self) -> Server:
-        """Where."""
-
-    @property
-    def memory_model(self) -> MemoryChoice:
-        """How memory is placed."""
-
-    @property
-    def gpus(self) -> int:
-        """How many GPUs train together."""
-
-    @property
-    def gradients(self) -> Aggregation | None:
-        """How they add up their gradients."""
-
-    @property
-    def execution(self) -> Execution:
-        """How the framework runs it."""
+Question = Scenario | ScenarioResult
+"""What is asked, and a result, which still knows it."""
 
 
 def workload_text(asked: Question) -> str:
@@ -278,3 +252,26 @@ def shortage(row: PolicyResult) -> Shortage | None:
     if row.refusal.pool is not Pool.DEVICE:
         return Shortage.HOST
     return Shortage.GAPS if row.metrics.max_memory_bytes <= row.refusal.capacity_bytes else Shortage.GPU
+
+
+def budgets(result: ScenarioResult) -> str:
+    """Return in one line, of the policy that pictures show, memory of the device, of the host, and what is pinned."""
+    row = subject(result)
+    of_each = ", ".join(f"{what} {format_bytes(need)} of {format_bytes(there)}" for what, need, there in needs(result))
+    searched = ", the most while cuDNN searches for convolutions in the first iteration" * row.trace.peaks_in_search
+    return f"Memory that {row.policy} needs{' for each GPU' * (result.gpus > 1)}: {of_each}{searched}."
+
+
+def needs(result: ScenarioResult) -> tuple[tuple[str, int, int], ...]:
+    """Return of each memory its name, what the policy that pictures show needs of it, and what there is.
+
+    Of several GPUs it is that of one, and its part of the host.
+    """
+    row, server = subject(result), result.server
+    host, pinned = server.host, row.trace.host_bytes
+    process = host.process_bytes if is_of_pytorch(result.memory_model) else 0
+    return (
+        ("device", row.held_bytes(server.gpu), server.gpu.memory_bytes),
+        ("host", process + pinned, host.memory_bytes // result.gpus),
+        ("pinned", pinned, (host.pinnable_bytes or host.memory_bytes) // result.gpus),
+    )

@@ -1,18 +1,143 @@
-"""The files of a frontier: its page, its table, its picture, and the manifest that says what they depend on."""
+"""The frontier in words, tables and files: what memory buys, how near that is to the best, and who else fits."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from vdnnsim.analysis.frontier import Frontier
+from vdnnsim.analysis.columns import Row
+from vdnnsim.analysis.frontier import Frontier, FrontierPoint
+from vdnnsim.dnn.samples import sample_of
+from vdnnsim.hardware.server import Origin
 from vdnnsim.report import markdown
 from vdnnsim.report.caveats import capture_lines, kernel_times
+from vdnnsim.report.certificates import gap_text
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.document import Bullets, Definitions, Heading, Note, Picture, Prose, plain_table, section
-from vdnnsim.report.findings import caption
+from vdnnsim.report.findings import Question, caption, workload_text
 from vdnnsim.report.folder import Writer, write_folder
 from vdnnsim.report.provenance import manifest
-from vdnnsim.report.tables.frontier import FRONTIER, SHOWN, findings, frontier_rows, headline, shown_rows
+from vdnnsim.report.scale import byte_scale, percent, rate_text, time_scale
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.units import format_bytes, format_seconds
+
+FRONTIER: Final = {
+    "policy": "the planner, or a policy beside it",
+    "capacity_bytes": "memory of the GPU, the framework's context included; of a policy that looks at no memory the "
+    "least that it fits into",
+    "iteration_s": "simulated time of an iteration, of several GPUs until the last is done",
+    "bound_s": "no schedule of the class `holds_for` takes less in this memory; empty where nothing is proven",
+    "gap_ratio": "iteration_s over bound_s, less 1",
+    "holds_for": "the schedules of which the bound speaks",
+    "planned_for_bytes": "the capacity for which the plan was made: a plan for less memory is one for more",
+    "offloaded_bytes": "bytes copied to the host in one iteration",
+    "recomputed_layers": "layers whose forward runs again",
+    "complete": "whether the search came to its end, and not only to its time limit",
+}
+"""Columns of `frontier.csv`, and what they mean."""
+
+_NOTICED: Final = 5e-4
+_LITTLE: Final = 0.1
+
+SHOWN: Final = ("memory", "time", "slower", "bound", "gap", "fastest other policy", "its time")
+"""Columns of the table that people read."""
+
+
+def frontier_rows(frontier: Frontier) -> Iterator[Row]:
+    """Yield the rows of `frontier.csv`: those of the planner by capacity, then those of each policy."""
+    for each in frontier.points:
+        plan, bound = each.plan, each.bound
+        proven: Row = ("", "", "") if bound is None else (bound.seconds, each.gap or 0.0, bound.holds_for.value)
+        done: Row = (plan.planned_for_bytes, plan.offloaded_bytes, plan.recomputed_layers, plan.complete)
+        yield (frontier.planner, each.capacity_bytes, plan.iteration_s, *proven, *done)
+    for policy in frontier.policies:
+        for nbytes, seconds in policy.times:
+            yield (policy.policy, nbytes, seconds, *("",) * (len(FRONTIER) - 3))
+
+
+def shown_rows(frontier: Frontier) -> list[tuple[str, ...]]:
+    """Return the table that people read, one unit for the capacities and one for the times."""
+    memory = byte_scale(each.capacity_bytes for each in frontier.points)
+    seconds = time_scale(each.plan.iteration_s for each in frontier.points)
+    seconds = seconds.telling((each.plan.iteration_s for each in frontier.points), digits=4)
+    rows: list[tuple[str, ...]] = []
+    for each in frontier.points:
+        best = frontier.best_policy(each.capacity_bytes)
+        rows.append(
+            (
+                memory.text(each.capacity_bytes),
+                seconds.text(each.plan.iteration_s),
+                percent(frontier.slower(each.plan.iteration_s)),
+                *(("", "") if each.bound is None else (seconds.text(each.bound.seconds), gap_text(each.gap or 0.0))),
+                *(("none", "") if best is None else (best[0], seconds.text(best[1]))),
+            )
+        )
+    return rows
+
+
+def headline(asked: Question, frontier: Frontier) -> str:
+    """Return what to see: how much slower less memory is, and in as much the best of the other policies.
+
+    Where kernel times are datasheet peaks it claims nothing, for no kernel reaches them.
+    """
+    what = workload_text(asked)
+    if set(frontier.kernels.counts) == {Origin.DATASHEET}:
+        return f"{what}: time of an iteration by memory"
+    point, roomy = shown_point(asked, frontier), frontier.points[-1]
+    if point is roomy:
+        return f"{what} needs no more than {format_bytes(roomy.capacity_bytes)}"
+    best = frontier.best_policy(point.capacity_bytes)
+    other = "" if best is None else f", {best[0]} {_slower(frontier.slower(best[1]))}"
+    return (
+        f"{what} in {format_bytes(point.capacity_bytes)} instead of {format_bytes(roomy.capacity_bytes)}: "
+        f"{frontier.planner} {_slower(frontier.slower(point.plan.iteration_s))}{other}"
+    )
+
+
+def _slower(fraction: float) -> str:
+    """Return how much slower something is: `4.2 % slower`; what no reader would notice as `no slower`."""
+    return f"{percent(fraction)} slower" if fraction >= _NOTICED else "no slower"
+
+
+def proven(asked: Question, frontier: Frontier) -> str:
+    """Return how near the plan of the headline is to its bound: `within 0.3 % of its bound`; nothing without one."""
+    gap = shown_point(asked, frontier).gap
+    return "" if gap is None else f"{frontier.planner} within {gap_text(gap)} of its bound"
+
+
+def shown_point(asked: Question, frontier: Frontier) -> FrontierPoint:
+    """Return the point of the machine's own memory if the frontier has it, else the least that costs little time."""
+    own = frontier.point_at(asked.server.gpu.memory_bytes)
+    if own is not None and own is not frontier.points[-1]:
+        return own
+    return next(each for each in frontier.points if frontier.slower(each.plan.iteration_s) <= _LITTLE)
+
+
+def findings(asked: Question, frontier: Frontier) -> tuple[str, ...]:
+    """Return what the frontier says at the machine's memory and at its ends, of the bound, and who is not on it."""
+    point, least, roomy = shown_point(asked, frontier), frontier.points[0], frontier.points[-1]
+    lines = [f"{headline(asked, frontier)}."]
+    if point is not least and point is not roomy:
+        lines.append(f"There {frontier.planner} takes {_taken(asked, point)}.")
+    lines.append(
+        f"{frontier.planner} fits into {format_bytes(least.capacity_bytes)} at the least, with {_taken(asked, least)}; "
+        f"from {format_bytes(roomy.capacity_bytes)} on nothing leaves, with {_taken(asked, roomy)}."
+    )
+    gaps = [each.gap for each in frontier.points if each.gap is not None]
+    if gaps:
+        classes = dict.fromkeys(each.bound.holds_for.value for each in frontier.points if each.bound is not None)
+        lines.append(
+            f"Every plan is within {gap_text(max(gaps))} of its bound, which holds for {' or '.join(classes)}."
+        )
+    if not all(each.plan.complete for each in frontier.points):
+        lines.append("The time limit ended the search for some of the plans.")
+    lines += [f"Not in the picture: {each.policy}: {each.reason}" for each in frontier.declined]
+    return tuple(lines)
+
+
+def _taken(asked: Question, point: FrontierPoint) -> str:
+    rate = rate_text(sample_of(asked.workload.graph), asked.workload.batch_size / point.plan.iteration_s)
+    return f"{format_seconds(point.plan.iteration_s)} per iteration, {rate}"
+
 
 FORMAT_VERSION: Final = 1
 """Of `frontier.json`; raised when a key is renamed or removed."""

@@ -29,7 +29,8 @@ def fragment(blocks: Iterable[Block]) -> Markup:
 @cache
 def environment() -> Environment:
     """Return the templates and what they may call."""
-    made = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
+    # Each is rendered once: to optimize it takes longer than it saves.
+    made = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, optimized=False)
     made.trim_blocks = made.lstrip_blocks = True
     made.filters["worded"] = worded
     made.filters["blocks"] = fragment

@@ -1,10 +1,16 @@
-"""The files of a ranking of machines: its page, its table, its picture, and what they depend on."""
+"""Machines held against each other: the table, what it says, and the folder of files that shows both."""
 
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.analysis.machines import Ranking
+from vdnnsim.analysis.columns import Row, Value
+from vdnnsim.analysis.machines import Ranking, Told
+from vdnnsim.cost.trust import Basis
 from vdnnsim.dnn.samples import sample_of
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.messages import listed
 from vdnnsim.report import markdown
 from vdnnsim.report.caveats import glossary, remarks
 from vdnnsim.report.document import Definitions, Document, Heading, Picture, Prose, plain_table, titled_table
@@ -12,8 +18,134 @@ from vdnnsim.report.findings import workload_text
 from vdnnsim.report.folder import Writer, Written, write_folder
 from vdnnsim.report.provenance import manifest
 from vdnnsim.report.result_table import ResultTable
-from vdnnsim.report.tables.machines import LEFT_OUT_FIRST, MACHINES, findings, machine_rows, marks, shown, title
+from vdnnsim.report.scale import per_second, rate_cells
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.units import format_bytes, format_seconds
+
+MACHINES: Final[Mapping[str, str]] = {
+    "rank": "place in the order; empty where it does not fit",
+    "told_apart": "whether the errors expected of this row and of the one above tell their order: yes, no or not known",
+    "machine": "the profile, several where all of it is the same for them",
+    "gpu": "its GPU",
+    "policy": "the fastest of the policies that fit",
+    "iteration_s": "seconds of a step; of several GPUs until the last is done",
+    "server_images_per_s": "of all GPUs together",
+    "max_memory_bytes": "most GPU memory in use at once",
+    "runtime_bytes": "what the driver counts: with the gaps of the allocator and the context of CUDA",
+    "memory_bytes": "of one GPU",
+    "cost": "of an epoch or of 1000 steps, as `cost_of` says; empty where no price is given",
+    "cost_of": "currency, and what the cost is of",
+    "basis": "what kernel times rest on: measured, fitted, carried over from another card, datasheet",
+    "expected_error_ratio": "mean absolute error of steps that nothing was fitted to; empty where nobody knows",
+    "checked_rows": "measured steps of this very card that it was found on; 0 where it is that of other cards",
+    "reason": "why it does not fit, or what is to be known of its kernel times",
+}
+"""Columns of `machines.csv` and what they mean."""
+
+LEFT_OUT_FIRST: Final = ("held, with context and gaps",)
+_TOLD: Final = {Told.APART: "yes", Told.NOT_APART: "no", Told.NOT_KNOWN: "not known"}
+_MARKS: Final = {
+    Told.NOT_APART: "~ the errors expected of it and of the row above do not tell which comes first",
+    Told.NOT_KNOWN: "? nobody has checked how far it or the row above is off, so that their order is not sure",
+}
+
+
+def machine_rows(ranking: Ranking) -> tuple[Row, ...]:
+    """Return the rows of `machines.csv`."""
+    rows: list[Row] = []
+    for rank, (offer, told) in enumerate(zip(ranking.offers, ranking.told, strict=True), start=1):
+        trust = offer.trust
+        named: dict[str, Value] = {
+            "rank": rank,
+            "told_apart": _TOLD[told],
+            "machine": offer.name,
+            "server_images_per_s": offer.samples_per_s,
+            "max_memory_bytes": offer.asked_bytes,
+            "runtime_bytes": offer.held_bytes,
+            "cost": "" if offer.cost is None else offer.cost,
+            "cost_of": "" if offer.cost is None else ranking.unit,
+            "basis": trust.basis.value,
+            "expected_error_ratio": "" if trust.error is None else trust.error,
+            "checked_rows": trust.rows,
+            "reason": "; ".join(offer.notes),
+        }
+        rows.append(tuple(named[name] if name in named else getattr(offer, name) for name in MACHINES))
+    for each in ranking.unfit:
+        told_of: dict[str, Value] = {"machine": each.name, "reason": each.reason}
+        rows.append(tuple(told_of.get(name, "") for name in MACHINES))
+    return tuple(rows)
+
+
+def shown(ranking: Ranking, workload: Workload, gpus: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the table for people: what stands above the columns, and the rows of the machines that fit."""
+    costs, rates = bool(ranking.currency), rate_cells([each.samples_per_s for each in ranking.offers])
+    unit = per_second(sample_of(workload.graph)) + (" of all GPUs" if gpus > 1 else "")
+    header = ("rank", "machine", "fits with", "held, with context and gaps", "time", unit)
+    rows = []
+    for rank, (offer, told, rate) in enumerate(zip(ranking.offers, ranking.told, rates, strict=True), start=1):
+        held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}"
+        cost = () if not costs else ("" if offer.cost is None else f"{offer.cost:.3g}",)
+        time = format_seconds(offer.iteration_s)
+        rows.append((f"{told.value}{rank}", offer.name, offer.policy, held, time, rate, *cost, offer.trust.words))
+    return (*header, *((ranking.unit,) if costs else ()), "kernel times"), rows
+
+
+def marks(ranking: Ranking) -> list[str]:
+    """Return what the marks before ranks mean, of those that occur."""
+    return [text for told, text in _MARKS.items() if told in ranking.told]
+
+
+def title(ranking: Ranking, what: str) -> str:
+    """Return what the picture says of machines that train something, as `vgg16 (64)`."""
+    total = sum(len(each.names) for each in ranking.offers) + len(ranking.unfit)
+    if not ranking.offers:
+        return f"None of {total} machines holds {what}"
+    held, first = total - len(ranking.unfit), ranking.offers[0]
+    best = format_seconds(first.iteration_s) if first.cost is None else f"{first.cost:.3g} {ranking.unit}"
+    rests = " by its datasheet's peaks" if first.trust.basis is Basis.DATASHEET else ""
+    together = len(_not_told_from_first(ranking))
+    and_more = f"; {together} more may be as good" if together else ""
+    return f"{held} of {total} machines hold {what}: {first.name} is first{rests}, {best}{and_more}"
+
+
+def findings(ranking: Ranking) -> list[str]:
+    """Return what is to be known of the ranking, in sentences."""
+    lines = []
+    if rivals := _not_told_from_first(ranking):
+        first = ranking.offers[0].name
+        lines.append(f"The errors expected do not tell {first} from {listed(rivals)}; which of them is first is open")
+    counts = Counter(each.trust.basis for each in ranking.offers)
+    if counts:
+        said = ", ".join(f"{counts[basis]} {basis.value}" for basis in Basis if counts[basis])
+        unequal = "; rows of unequal origin stand in one order, so look at what each is off by" if counts.keys() else ""
+        lines.append(f"Kernel times: {said}{unequal if len(counts) > 1 else ''}")
+    notes: dict[str, list[str]] = defaultdict(list)
+    for offer in ranking.offers:
+        for note in offer.notes:
+            notes[note].append(offer.name)
+    lines += [f"{note}: {', '.join(names)}" for note, names in notes.items()]
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for each in ranking.unfit:
+        reasons[each.reason].append(each.name)
+    lines += [f"does not fit: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return lines
+
+
+def _not_told_from_first(ranking: Ranking) -> list[str]:
+    """Return the machines whose expected time or cost reaches below the largest that is expected of the first."""
+    if not ranking.offers:
+        return []
+    first, *others = ranking.offers
+    found = []
+    for each in others:
+        ranges = [offer.trust.range_s(offer.iteration_s) for offer in (first, each)]
+        if ranges[0] is None or ranges[1] is None or (first.cost is None) is not (each.cost is None):
+            continue
+        weights = [1.0 if offer.cost is None else offer.cost / offer.iteration_s for offer in (first, each)]
+        if weights[1] * ranges[1][0] <= weights[0] * ranges[0][1]:
+            found.append(each.name)
+    return found
+
 
 _MANIFEST, _PAGE, _TABLE, _PICTURE = "machines.json", "machines.md", "machines.csv", "machines.png"
 MACHINE_FILES: Final = (_MANIFEST, _PAGE, _TABLE, _PICTURE)
@@ -45,13 +177,7 @@ def machines_table(scenario: Scenario, ranking: Ranking, has_all: str) -> Result
 
 
 def write_machines(scenario: Scenario, ranking: Ranking, sources: tuple[tuple[str, str], ...], folder: Path) -> Written:
-    """Write the files of a ranking in the place of those of an earlier one.
-
-    Args:
-        scenario: the question.
-        ranking: the answer.
-        sources: name and SHA-256 of every file that was read.
-        folder: where they go.
+    """Write the files of a ranking in the place of an earlier one; `sources` has name and SHA-256 of what was read.
 
     Raises:
         OutputError: they cannot be written, or something else has one of their names.

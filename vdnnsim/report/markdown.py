@@ -57,13 +57,7 @@ def section(title: str, lines: Sequence[str], level: int = 2) -> tuple[Ready, ..
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = None) -> Ready:
-    """Return a table.
-
-    Args:
-        header: what stands above the columns.
-        rows: their cells.
-        left: how many columns read from the left, before others that read from the right; all if not given.
-    """
+    """Return a table: `left` of its columns read from the left, others behind from the right; all if not given."""
     return _table(header, rows, [left is not None and number >= left for number in range(len(header))])
 
 

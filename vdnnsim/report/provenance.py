@@ -33,12 +33,7 @@ def versions() -> dict[str, str]:
 
 
 def origin(commit: Commit | None, sources: Iterable[tuple[str, str]]) -> dict[str, object]:
-    """Return what a manifest says of programs, source tree and input files.
-
-    Args:
-        commit: of the simulator's source tree; None where it is not known.
-        sources: name and SHA-256 of each file that was read.
-    """
+    """Return what a manifest says of programs, source tree, and input files by name and SHA-256."""
     return {
         "versions": versions(),
         "commit": None if commit is None else commit.hash,
@@ -50,14 +45,7 @@ def origin(commit: Commit | None, sources: Iterable[tuple[str, str]]) -> dict[st
 def manifest(
     version: int, sources: Iterable[tuple[str, str]], said: Mapping[str, object], files: Iterable[str]
 ) -> bytes:
-    """Return the manifest of a folder as JSON.
-
-    Args:
-        version: of its format.
-        sources: name and SHA-256 of each file that was read.
-        said: what else it says.
-        files: the names of all that are written.
-    """
+    """Return the manifest of a folder of files as JSON, in a version of its format, with what else is said."""
     content = {"format_version": version, **origin(source_commit(), sources), **said, "files": sorted(files)}
     return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 

@@ -65,6 +65,7 @@ NOT_COVERED: Final[Mapping[str, str]] = {
     "processes": "hands work over",
     "recordings": "reads what others recorded",
     "report": "shows results",
+    "study.changes": "shows results",
     "study.file": "reads what is asked",
     "study.results": "keeps and writes results",
     "study.study": "says what is asked",

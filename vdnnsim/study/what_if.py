@@ -37,12 +37,6 @@ class Change:
 def what_if(base: Scenario, folder: Path, settings: Sequence[str], policy_types: PolicyTypes) -> tuple[Change, ...]:
     """Run every policy of a scenario as it is, and with settings as `link.bandwidth=300 GB/s`.
 
-    Args:
-        base: the scenario as it is.
-        folder: beside which or in which profiles are looked up.
-        settings: what is changed.
-        policy_types: the policies that there are.
-
     Raises:
         StudyError: a setting names nothing, or has no value that it may have, or under no policy can the settings be.
     """

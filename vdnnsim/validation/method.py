@@ -1,10 +1,94 @@
-"""How a device is compared with the simulator, and what may come out: one method for a CPU, one for a GPU."""
+"""How a device is compared with the simulator, and what may come out: one method for a CPU, one for a GPU.
 
-from dataclasses import dataclass
+Kernels of a CPU take as long as the other programs on it let them, so their raw times prove nothing. A paced device
+does its real work and then waits until a given time has passed, and the simulator is told the same. Given that time,
+everything that remains is what is to be proven: the order of operations, what overlaps with what, what waits for what,
+and the memory in use.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
-from vdnnsim.validation.pacing import Pacing
+from vdnnsim.cost.table import AdjustedCosts, CostModel
+from vdnnsim.cost.transfer import copy_s
+from vdnnsim.hardware.copies import Direction
+from vdnnsim.hardware.server import Link, Server
+from vdnnsim.plans.operations import Compute, Offload, Prefetch
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.units import format_seconds
 from vdnnsim.validation.tasks import CPU_TASKS, GPU_TASKS, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """How calibrated durations are stretched, so that the real work fits in even on a busy machine.
+
+    Attributes:
+        kernel_factor, least_kernel_s: a kernel takes the factor times its calibrated time, and this much at least.
+        copy_factor, copy_latency_s: a copy takes the latency, and the factor times what its bytes take at the rate.
+        stretches: by what all of this is multiplied in the first run, and in those that follow a miss.
+    """
+
+    kernel_factor: float
+    least_kernel_s: float
+    copy_factor: float
+    copy_latency_s: float
+    stretches: tuple[float, ...]
+
+    def times(self, stretch: float) -> "Pacing":
+        """Return a slower pace."""
+        return replace(
+            self,
+            kernel_factor=self.kernel_factor * stretch,
+            least_kernel_s=self.least_kernel_s * stretch,
+            copy_factor=self.copy_factor * stretch,
+            copy_latency_s=self.copy_latency_s * stretch,
+        )
+
+    def costs(self, model: CostModel) -> CostModel:
+        """Return stretched costs; they rank the algorithms as the calibrated ones do, so plans stay the same."""
+        return AdjustedCosts(
+            model,
+            lambda _workload, _layer, _phase, options: tuple(
+                each.retimed(lambda s: max(self.kernel_factor * s, self.least_kernel_s)) for each in options
+            ),
+        )
+
+    def server(self, server: Server) -> Server:
+        """Return the machine with the stretched link: latency plus bytes over one rate, and nothing that disturbs."""
+        link = Link(
+            name=f"{server.link.name}, paced",
+            h2d_bytes_per_s=server.link.h2d_bytes_per_s / self.copy_factor,
+            d2h_bytes_per_s=server.link.d2h_bytes_per_s / self.copy_factor,
+            latency_s=self.copy_latency_s,
+        )
+        return replace(server, link=link)
+
+    def describe(self) -> str:
+        """Return in one line what was given."""
+        return (
+            f"a kernel takes {self.kernel_factor:g} times its calibrated time and at least "
+            f"{format_seconds(self.least_kernel_s)}, a copy {format_seconds(self.copy_latency_s)} and "
+            f"{self.copy_factor:g} times what its bytes take at the calibrated rate"
+        )
+
+
+def given_durations(plan: TrainingPlan, cost_model: CostModel, link: Link) -> Mapping[int, float]:
+    """Return seconds by position of each kernel and copy of a plan; what the engine replays with the same costs."""
+    costs = cost_model.table(plan.workload)
+    durations_s: dict[int, float] = {}
+    for position, operation in enumerate(plan.operations):
+        match operation:
+            case Compute(layer=layer, phase=phase, algorithm=algorithm, operation=number, barrier_s=barrier_s):
+                durations_s[position] = costs.find(layer, phase, algorithm, number).seconds + barrier_s
+            case Offload():
+                durations_s[position] = copy_s(link, Direction.D2H, plan.copied_bytes(operation))
+            case Prefetch():
+                durations_s[position] = copy_s(link, Direction.H2D, plan.copied_bytes(operation))
+            case _:
+                pass
+    return durations_s
 
 
 @dataclass(frozen=True, slots=True)

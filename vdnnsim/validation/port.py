@@ -56,10 +56,7 @@ class Executor(Protocol):
     def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int]:
         """Return by algorithm the bytes of workspace that it needs: what the device's library states or a run takes.
 
-        Args:
-            workload: the executor's, by whichever saving rule.
-            layer: one of it.
-            phase: of the layer.
+        The workload is the executor's, by whichever saving rule.
 
         Raises:
             ExecutionRefused: the library has no kernel for this.

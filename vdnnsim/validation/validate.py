@@ -44,16 +44,10 @@ def validation_rows(
     policies: Sequence[Policy],
     done: Callable[[str], None],
 ) -> tuple[Row, ...]:
-    """Execute and replay each task of a method under those of the policies that it is to run under.
+    """Execute and replay each task of a method under those of the policies that it is to run under, in their order.
 
-    A row whose memory runs out or whose plan is refused says so, and the others go on.
-
-    Args:
-        laboratory: the device.
-        server: the machine that its profile describes.
-        method: what to run and how.
-        policies: in the order of the rows.
-        done: is told of each task and policy that is finished.
+    A row whose memory runs out or whose plan is refused says so, and the others go on. `done` is told of each task and
+    policy that is finished.
 
     Raises:
         ProfileError: the machine's times do not cover a workload.
@@ -75,12 +69,7 @@ def validation_rows(
 
 
 def differences(server: Server, now: Provenance) -> tuple[str, ...]:
-    """Return a line for each thing in which a device differs: what the profile says of its machine, and what is here.
-
-    Args:
-        server: the machine as its profile describes it.
-        now: what the device and its software say of themselves, as (name, text).
-    """
+    """Return a line for each thing in which a device and its software differ from the machine of a profile."""
     if server.kernels is None:
         return (f"{server.name}: no kernel of this machine was measured, all of its times are predicted",)
     measured, found = ({name: text for name, text in each if name not in _PASSING} for each in (server.provenance, now))

@@ -28,11 +28,7 @@ Cast = Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def operators_of(text: str, kind: str) -> tuple[str, ...]:
-    """Return what a list of PyTorch's header names, as `softmax.int`.
-
-    Args:
-        text: of the header.
-        kind: the list, `FP32`.
+    """Return what the list of a kind, as `FP32`, in the text of PyTorch's header names, as `softmax.int`.
 
     Raises:
         ValueError: there is no such list.
@@ -202,7 +198,17 @@ def _entrances(casts: _Casts) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         casts.clear()
         clear()
 
+    def on_cpu(method: Callable[..., Any]) -> Callable[..., Any]:
+        # One that was made before, as that around the forward of Accelerate's models.
+        def run(autocast: torch.autocast, *args: Any) -> Any:
+            with _replaced(autocast, "device", "cpu" if autocast.device == "cuda" else autocast.device):
+                return method(autocast, *args)
+
+        return run
+
     yield torch.autocast, "__init__", enter
+    yield torch.autocast, "__enter__", on_cpu(torch.autocast.__enter__)
+    yield torch.autocast, "__exit__", on_cpu(torch.autocast.__exit__)
     yield torch, "clear_autocast_cache", clear_all
     is_enabled = torch.is_autocast_enabled
     yield (

@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from calibration.capture.cuda.rules import Composites, Gpu, Kernels, Tensor
+from vdnnsim.memory.requests import round_up
 
 aten = torch.ops.aten
 
@@ -28,26 +29,16 @@ _STATE_BYTES: Final = 24
 def reserve_bytes(
     mode: int, values: int, layers: int, directions: int, element_bytes: int, *, projected: int = 0, has_dropout: bool
 ) -> int:
-    """Return the size of cuDNN's reserve.
+    """Return the size of cuDNN's reserve for a stack of layers in one or two directions.
 
-    Args:
-        mode: of cuDNN.
-        values: of all units of one layer: steps x batch x directions x units.
-        layers: of the stack.
-        directions: of the stack, 2 where it is bidirectional.
-        element_bytes: of a value.
-        projected: values of the output of one layer where it is projected; 0 where it is not.
-        has_dropout: whether there is dropout between the layers, of which a mask is kept.
+    One layer has `values` of all its units, steps x batch x directions x units, and `projected` ones of its output
+    where that is projected. Of dropout between the layers a mask is kept.
     """
     counts = [count * values for count in _KEPT[mode]] + ([values, projected] if projected else [])
-    kept = sum(_aligned(count * layers * element_bytes) for count in counts)
-    between = _aligned((layers - 1) * values * element_bytes)
-    masks = (layers - 1) * directions * _aligned(-(-(projected or values) // 8)) if has_dropout else 0
+    kept = sum(round_up(count * layers * element_bytes, _ALIGNMENT) for count in counts)
+    between = round_up((layers - 1) * values * element_bytes, _ALIGNMENT)
+    masks = (layers - 1) * directions * round_up(-(-(projected or values) // 8), _ALIGNMENT) if has_dropout else 0
     return _HEADER_BYTES + kept + between + masks
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def _stack(name: str, *, packed: bool) -> Callable[..., Any]:

@@ -57,9 +57,7 @@ def label(number: int, phase: str = "", module: str = "", line: str = "") -> str
 def find_peak(history: Sequence[Mapping[str, Any]], allocated_bytes: int) -> Peak | None:
     """Replay a history; None if nothing was ever asked for in it.
 
-    Args:
-        history: the events of one GPU as PyTorch's snapshot has them, `device_traces`.
-        allocated_bytes: how much is allocated at its end.
+    Of one GPU: its events as PyTorch's snapshot has them, `device_traces`, and how much is allocated at their end.
     """
     held, levels = 0, []
     for event in history:

@@ -34,8 +34,7 @@ def own_line_of(frames: Iterable[Mapping[str, Any]]) -> str:
 def own_line(frames: Iterable[tuple[str, int]]) -> str:
     """Return the innermost line that is the user's own; where none is, the innermost of a package beyond PyTorch.
 
-    Args:
-        frames: file and line of each, innermost first.
+    Frames are a file and a line each, innermost first.
     """
     other = ""
     for file, line in frames:

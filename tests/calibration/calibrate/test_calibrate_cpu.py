@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from calibration.journal import Journal
-from calibration.measure.extent import Extent
-from calibration.measure.timing import TimeBox, WarmUp
+from calibration.measure.timing import Extent, TimeBox, WarmUp
 from vdnnsim.cli import main
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.networks import NETWORKS
@@ -69,7 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder, a very small network, and little patience."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(NETWORKS, "minimal", minimal)
-    monkeypatch.setattr("calibration.measure.extent.CPU_EXTENT", QUICK)
+    monkeypatch.setattr("calibration.measure.timing.CPU_EXTENT", QUICK)
     return tmp_path
 
 

@@ -11,8 +11,7 @@ import torch
 from calibration.devices.port import OutOfDeviceMemory
 from calibration.journal import Journal
 from calibration.kernels.port import Kernel, KernelTensors
-from calibration.measure.kernel_rows import KernelTable, smallest_kernel
-from calibration.measure.kernel_times import measure_kernel
+from calibration.measure.kernel_rows import KernelTable, measure_kernel, smallest_kernel
 from calibration.measure.operands import kernel_operands
 from calibration.measure.session import Session
 from calibration.measure.subjects import Subject, distinct_subjects

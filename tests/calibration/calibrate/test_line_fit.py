@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.measure.line_fit import fit_line
+from calibration.measure.machine import fit_line
 
 SIZES = [4 * 2**10 * 4**step for step in range(10)]
 

@@ -7,7 +7,7 @@ import torch
 
 from calibration.measure.device_rates import DeviceRates
 from calibration.measure.host_costs import HostCosts
-from calibration.measure.link_times import MATRIX_PRODUCT, MORE_STREAMS, OTHER_DIRECTION, Alone, Beside, LinkTimes
+from calibration.measure.link_times import MATRIX_PRODUCT, MORE_STREAMS, OTHER_DIRECTION, TimedCopy
 from calibration.measure.machine import MeasuredMachine, Measurements, machine_of
 from calibration.measure.statistics import Sample
 from tests.calibration.calibrate.fake_device import FakeDevice
@@ -31,25 +31,23 @@ def wild(seconds: float) -> Sample:
     return Sample(seconds, 0.4, 10)
 
 
-def alone(direction: Direction, memory: HostMemory, nbytes: int) -> Alone:
+def alone(direction: Direction, memory: HostMemory, nbytes: int) -> TimedCopy:
     rate = RATES.get((direction, memory), PAGEABLE_RATE)
-    return Alone(direction, memory, nbytes, steady(LATENCIES_S[direction] + nbytes / rate))
+    return TimedCopy(direction, memory, nbytes, steady(LATENCIES_S[direction] + nbytes / rate))
 
 
-def beside(direction: Direction, other: str, kept: float, other_kept: float = 1.0) -> Beside:
-    return Beside(direction, other, 64 * MIB, steady(1e-3), kept, other_kept)
+def beside(direction: Direction, other: str, kept: float, other_kept: float = 1.0) -> TimedCopy:
+    return TimedCopy(direction, HostMemory.PINNED, 64 * MIB, steady(1e-3), other, kept, other_kept)
 
 
 MEASURED = Measurements(
     rates=DeviceRates(ElementType.FLOAT32, steady(2.0), 10**12, "a product", steady(0.5), 10**12, "a stream"),
-    link=LinkTimes(
-        tuple(alone(direction, memory, nbytes) for direction in Direction for memory in HostMemory for nbytes in SIZES),
-        (
-            beside(Direction.H2D, OTHER_DIRECTION, 0.8),
-            beside(Direction.D2H, OTHER_DIRECTION, 0.6),
-            beside(Direction.H2D, MORE_STREAMS[1], 0.51),
-            beside(Direction.H2D, MATRIX_PRODUCT, 1.02, 0.9),
-        ),
+    link=(
+        *(alone(direction, memory, nbytes) for direction in Direction for memory in HostMemory for nbytes in SIZES),
+        beside(Direction.H2D, OTHER_DIRECTION, 0.8),
+        beside(Direction.D2H, OTHER_DIRECTION, 0.6),
+        beside(Direction.H2D, MORE_STREAMS[1], 0.51),
+        beside(Direction.H2D, MATRIX_PRODUCT, 1.02, 0.9),
     ),
     host=HostCosts(steady(6e-6), steady(9e-6), steady(3e-6), tuple((n, steady(1e-3 + n / 1e9)) for n in SIZES)),
 )
@@ -126,10 +124,9 @@ def test_microseconds_are_stated_as_such() -> None:
 
 def test_sizes_that_spread_too_much_are_left_out_of_the_line() -> None:
     """A wild sample of a hundred times its time does not move it."""
-    first, *rest = MEASURED.link.alone
-    link = replace(MEASURED.link, alone=(replace(first, sample=wild(100 * first.sample.median)), *rest))
+    first, *rest = MEASURED.link
 
-    found = machine(replace(MEASURED, link=link))
+    found = machine(replace(MEASURED, link=(replace(first, sample=wild(100 * first.sample.median)), *rest)))
 
     assert found.link.latency_s == pytest.approx(15e-6, rel=1e-3)
     assert "16.0 KiB to 1.00 GiB" in figure(found, "link.h2d").source
@@ -149,8 +146,8 @@ def test_what_no_profile_can_do_without_is_refused_on_a_gpu(monkeypatch: pytest.
 
 def test_the_table_of_copies_has_all_that_was_measured_and_says_what_is_too_wild() -> None:
     """Ten sizes of four kinds alone, of which the first is wild, and four beside other work."""
-    first, *rest = MEASURED.link.alone
-    rows = replace(MEASURED.link, alone=(replace(first, sample=wild(1.0)), *rest)).rows()
+    first, *rest = MEASURED.link
+    rows = [each.row for each in (replace(first, sample=wild(1.0)), *rest)]
 
     assert len(rows) == 4 * 10 + 4
     assert rows[0] == CopyRow(Direction.H2D, HostMemory.PINNED, "", 4096, 1.0, 0.4, 10, "spreads too much to be used")

@@ -8,8 +8,7 @@ import pytest
 from calibration.calibrate import Calibrator, Settings
 from calibration.devices.port import Device
 from calibration.kernels.port import Kernel
-from calibration.measure.extent import Extent
-from calibration.measure.timing import TimeBox, WarmUp
+from calibration.measure.timing import Extent, TimeBox, WarmUp
 from tests.calibration.calibrate.fake_device import FakeDevice, FakeLibrary
 from tests.calibration.calibrate.listeners import Killer
 from vdnnsim.dnn.graph import GraphBuilder

@@ -1,5 +1,4 @@
-from calibration.measure.subjects import distinct_subjects
-from calibration.selection import CPU_NETWORKS, GPU_NETWORKS, selected_workloads
+from calibration.measure.subjects import CPU_NETWORKS, GPU_NETWORKS, distinct_subjects, selected_workloads
 from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase

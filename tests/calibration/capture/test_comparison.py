@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from calibration.capture.capture import CaptureDevice, capture
-from calibration.capture.comparison import compare
 from calibration.capture.request import Request
+from calibration.capture.sources import compare
 from tests.calibration.capture.programs import program
 from vdnnsim.errors import CaptureError
 

@@ -1,6 +1,7 @@
 """A process of its own captures; its end by a signal is a sentence, and what it captured is kept."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -46,11 +47,17 @@ def test_what_was_captured_is_captured_again_only_when_a_file_of_it_changes(tmp_
             "ended by SIGABRT; PyTorch's C++ or a library of the model's failed: what(): no driver",
         ),
         ("os._exit(7)", "the process that captures it ended itself with exit status 7"),
-        ("raise SystemExit(3)", "its code ends Python (exit status 3)"),
+        ("raise SystemExit(3 + ('vdnnsim' in str(os.listdir(os.environ['TMPDIR']))))", "ends Python (exit status 3)"),
     ],
 )
-def test_an_end_of_the_process_is_a_sentence(tmp_path: Path, text: str, told: str) -> None:
-    path = tmp_path / "net.py"
+def test_an_end_of_the_process_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, told: str
+) -> None:
+    """No file that has a name tells it: one would stay where the whole command is killed."""
+    path, files = tmp_path / "net.py", tmp_path / "files"
+    files.mkdir()
+    monkeypatch.setenv("TMPDIR", str(files))
+    monkeypatch.setattr(tempfile, "tempdir", str(files))
     path.write_text(f"import os\ndef make():\n    {text}\n", encoding="utf-8")
     with pytest.raises(CaptureError) as caught:
         captured(request(path), tmp_path / "cache")

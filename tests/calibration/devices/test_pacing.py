@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from calibration.devices.cpu import CpuDevice
-from calibration.devices.pacing import wait_until
+from calibration.devices.worker import wait_until
 
 TOLERANCE = 0.05
 ATTEMPTS = 10

@@ -15,7 +15,7 @@ from calibration.devices import provenance as module
 from calibration.devices.cpu import CpuDevice
 from calibration.devices.port import Device
 from calibration.devices.provenance import provenance
-from vdnnsim.hardware.privacy import what_identifies
+from vdnnsim.hardware.sections import what_identifies
 
 Smi = Callable[[Mapping[str, str]], Path]
 UUID = "12345678-9abc-def0-1234-56789abcdef0"

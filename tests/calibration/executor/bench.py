@@ -9,8 +9,7 @@ import torch
 
 from calibration.devices.port import Device
 from calibration.dry_run import DryRunLibrary
-from calibration.execution import Execution
-from calibration.executor import Executor
+from calibration.executor import Execution, Executor
 from calibration.kernels.port import Kernel, KernelLibrary
 from tests.calibration.kernels.plain_network import run_plainly
 from tests.calibration.kernels.reference import run_reference

@@ -133,7 +133,7 @@ class _WatchedWalk(PlanWalk):
 
     def _compute(self, call: KernelCall, lasts_s: float | None) -> None:
         position, run = self.position, call.kernel.run
-        device = self._device.torch_device
+        device = self.device.torch_device
 
         def watched(tensors: KernelTensors) -> None:
             first = _allocations(device)

@@ -21,8 +21,9 @@ from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import DeviceError
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Allocate
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, Pool, place_plan
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
 

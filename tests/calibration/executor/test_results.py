@@ -6,8 +6,7 @@ from functools import partial
 
 import pytest
 
-from calibration.execution import Execution
-from calibration.executor import DeviceLaboratory, Executor
+from calibration.executor import DeviceLaboratory, Execution, Executor
 from calibration.kernels.convolution import PYTORCH
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.executor.bench import (

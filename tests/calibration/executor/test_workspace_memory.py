@@ -8,10 +8,9 @@ from typing import cast
 
 import pytest
 
-from calibration.buffers import DeviceBuffers
+from calibration.buffers import DeviceBuffers, Residents
 from calibration.compiled_plan import CompiledPlan, KernelCall
 from calibration.devices.cpu import CpuDevice
-from calibration.residents import Residents
 from calibration.workspace_memory import WorkspaceMemory
 
 WORKSPACE = 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.pretend.interpreter import package_folders
+from calibration.pretend.environment import package_folders
 from vdnnsim.errors import InputError
 
 

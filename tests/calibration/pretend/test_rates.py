@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from calibration.pretend.rates import operator_rates
+from calibration.pretend.card import operator_rates
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Origin, Server
 

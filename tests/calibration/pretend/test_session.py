@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.pretend.rates import OperatorRates
+from calibration.pretend.card import OperatorRates
 from calibration.pretend.session import Outcome, Task, run_command
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.server import Origin

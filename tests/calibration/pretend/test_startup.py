@@ -7,7 +7,7 @@ from pathlib import Path
 
 import calibration.pretend
 
-STARTUP = Path(calibration.pretend.__file__).parent / "startup"
+STARTUP = Path(calibration.pretend.__file__).parents[1] / "startup"
 
 
 def said(program: str, *folders: Path, **variables: str) -> str:

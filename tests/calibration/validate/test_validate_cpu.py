@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(path)
         patch.setitem(NETWORKS, "minimal", minimal)
-        patch.setattr("calibration.measure.extent.CPU_EXTENT", QUICK)
+        patch.setattr("calibration.measure.timing.CPU_EXTENT", QUICK)
         done = vdnnsim(*CALIBRATE)
         assert done.returncode == 0, done.stderr
         yield path

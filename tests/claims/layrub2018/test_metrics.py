@@ -22,7 +22,7 @@ from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.plans.training_plan import BufferKind
-from vdnnsim.policies.iterations.layrub import BARRIER_FRACTION
+from vdnnsim.policies.layrub import BARRIER_FRACTION
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.units import MIB
 

@@ -17,9 +17,15 @@ from vdnnsim.dnn.convolutional import (
     Pooling,
     SoftmaxLoss,
 )
-from vdnnsim.dnn.elementwise import Cast, Concat, ElementwiseAdd, ElementwiseProduct
+from vdnnsim.dnn.elementwise import (
+    Cast,
+    Concat,
+    Dropout,
+    ElementwiseAdd,
+    ElementwiseProduct,
+    LocalResponseNormalization,
+)
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.captured_steps import chain
-from vdnnsim.dnn.captured_batches import Difference, at_batch
+from vdnnsim.dnn.captured_model import Difference, at_batch
 from vdnnsim.dnn.captured_step import CapturedStep
 
 SIZES = st.integers(1, 1000)

@@ -9,9 +9,9 @@ from tests.unit.hardware.toy_profile import TOY, figure, refusal
 from vdnnsim.cost.machine import model_origin
 from vdnnsim.cost.trust import Basis, basis_of
 from vdnnsim.hardware.figures import with_number
+from vdnnsim.hardware.missing import template
 from vdnnsim.hardware.profile import find_profile, load_profile, read_profile
 from vdnnsim.hardware.server import Origin, Server
-from vdnnsim.hardware.template import template
 from vdnnsim.shipped import PROFILES, shipped_folder
 
 TITAN = shipped_folder(PROFILES) / "titan_x_maxwell.yaml"

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from tests.unit.hardware.toy_profile import TOY, figure, refusal, with_value
-from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.profile import read_profile
+from vdnnsim.hardware.sections import what_identifies
 from vdnnsim.hardware.server import MeasuredKernels
 
 MEASURED = TOY | {

@@ -15,7 +15,8 @@ from vdnnsim.planning.fitting import Best, Candidate, Fitting
 from vdnnsim.planning.fluid import Links, optimum_of
 from vdnnsim.planning.offload import Copies
 from vdnnsim.planning.timetable import Timetable
-from vdnnsim.plans.placement import DoesNotFit, Placement, Pool
+from vdnnsim.plans.host_memory import Pool
+from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 
 LINKS = Links(1, 1)

@@ -15,8 +15,9 @@ from vdnnsim.hardware.server import Link, Origin
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning import fitting
 from vdnnsim.plans.certificate import BoundClass, Certificate, SlowerKernel
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import AllocateExtent, Offload
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Pool, place_plan
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.port import Trial

@@ -34,8 +34,9 @@ from vdnnsim.planning.timetable import Movement
 from vdnnsim.plans.buffers import IterationBuffers, gradients_of_update, states_of_update
 from vdnnsim.plans.certificate import BoundClass, Certificate
 from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Compute, Offload, Operation, Prefetch
-from vdnnsim.plans.placement import DoesNotFit, Placement, Pool, needed_bytes, place_plan
+from vdnnsim.plans.placement import DoesNotFit, Placement, needed_bytes, place_plan
 from vdnnsim.plans.schedule import Fetch, in_rounds, iteration
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.optimal import Optimal

@@ -7,7 +7,8 @@ import pytest
 from tests.toy import TOY_LIMITS
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, Pool, place_plan
+from vdnnsim.plans.host_memory import Pool
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.plans.writer import PlanWriter
 from vdnnsim.units import GIB

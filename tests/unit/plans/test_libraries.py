@@ -10,10 +10,9 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.memory.process import CUBLAS_BYTES
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.device_requests import Asked, device_requests
-from vdnnsim.plans.libraries import cublas_bytes, first_products, with_cublas_workspaces
 from vdnnsim.plans.operations import Compute
 from vdnnsim.plans.pieces import Pieces
-from vdnnsim.plans.repetition import repeated, resident_buffers
+from vdnnsim.plans.repetition import cublas_bytes, first_products, repeated, resident_buffers, with_cublas_workspaces
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.simulator import Simulator

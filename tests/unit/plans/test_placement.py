@@ -6,8 +6,9 @@ from tests.toy import TOY_LIMITS, touching, toy_chain, toy_costs, toy_setting, t
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Stream
-from vdnnsim.plans.placement import DoesNotFit, PlacedChange, Placement, Pool, needed_bytes, place_plan
+from vdnnsim.plans.placement import DoesNotFit, PlacedChange, Placement, needed_bytes, place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.plans.writer import PlanWriter
 from vdnnsim.policies.vdnn import VdnnAll

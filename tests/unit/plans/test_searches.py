@@ -12,9 +12,9 @@ from tests.unit.cost.test_roofline import server_with
 from vdnnsim.dnn.captured_step import CapturedStep, ConvolutionWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.memory.choices import PinnedMemory, memory_choice
+from vdnnsim.plans.device_requests import searches
 from vdnnsim.plans.operations import Allocate, Compute
 from vdnnsim.plans.placement import asked_by_iteration
-from vdnnsim.plans.searches import searches
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.simulator import Simulator

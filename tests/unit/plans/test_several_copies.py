@@ -6,8 +6,9 @@ from tests.toy import TOY_LIMITS, toy_chain, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.errors import PlanError
 from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Stream
-from vdnnsim.plans.placement import DoesNotFit, Placement, Pool, place_plan
+from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.plans.writer import PlanWriter
 

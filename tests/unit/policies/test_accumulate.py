@@ -28,8 +28,8 @@ from vdnnsim.plans.operations import Compute, describe
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.accumulate import Accumulate
+from vdnnsim.policies.base import Resident
 from vdnnsim.policies.port import make_plan
-from vdnnsim.policies.resident import Resident
 
 CHAIN = replace(toy_workload(toy_chain(2)), batch_size=4)
 

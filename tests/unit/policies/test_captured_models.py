@@ -5,7 +5,6 @@ import pytest
 
 from tests.captured_steps import chain, residual
 from tests.unit.cost.test_roofline import server_with
-from vdnnsim.dnn.captured_blocks import blocks_of
 from vdnnsim.dnn.captured_step import CapturedModule, CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
@@ -13,6 +12,7 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.iterations.segments import blocks_of
 from vdnnsim.policies.port import make_plan
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.simulator import Simulator

@@ -12,8 +12,7 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.policies import registry
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import make_plan, make_plans
-from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.policies.registry.options import describe_options
+from vdnnsim.policies.registry import describe_options, known_policies, resolve_policy
 
 TYPES = known_policies()
 

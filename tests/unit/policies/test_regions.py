@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdnnsim.plans.regions import Regions, Stay, share_regions
+from vdnnsim.policies.iterations.layrub_layout import Regions, Stay, share_regions
 
 
 def test_stays_that_never_meet_share_one_region() -> None:

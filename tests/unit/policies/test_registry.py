@@ -7,8 +7,7 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch
-from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.policies.registry.options import describe_options
+from vdnnsim.policies.registry import describe_options, known_policies, resolve_policy
 from vdnnsim.policies.vdnn import VdnnAll, VdnnDyn
 
 TYPES = known_policies()

@@ -6,7 +6,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Compute, HostSynchronize, Offload, Prefetch
 from vdnnsim.policies.algorithms import Algorithms
-from vdnnsim.policies.resident import Resident
+from vdnnsim.policies.base import Resident
 from vdnnsim.policies.vdnn import NoOffloadPass, VdnnDyn
 
 WORKLOAD = toy_workload(toy_chain(3))

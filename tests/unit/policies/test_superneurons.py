@@ -23,8 +23,7 @@ from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.iterations.cheap_layers import backward_with_recomputation, largest_backward_bytes
-from vdnnsim.policies.superneurons import SuperNeurons
+from vdnnsim.policies.superneurons import SuperNeurons, backward_with_recomputation, largest_backward_bytes
 from vdnnsim.trace import IterationTrace
 
 

@@ -38,8 +38,9 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.hardware.server import Figure, Origin
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Aggregation, Allocate, Compute, Offload, Prefetch, Release, Stream
-from vdnnsim.plans.placement import DoesNotFit, Pool
+from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.training_plan import Buffer, BufferKind, ProfilingPass, TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Setting

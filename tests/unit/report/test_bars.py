@@ -19,7 +19,7 @@ STACK = (
     Series("lower", Tint.GPU_MEMORY, (1024.0, 2048.0)),
     Series("upper", Tint.HOST_MEMORY, (512.0, 0.0)),
 )
-PANEL = Panel(("net (1)", "net (2)"), (Slot("", (STACK,), (False, True)),), KIB_AXIS)
+PANEL = Panel(("net (1)", "net (2)"), (Slot((STACK,), failed=(False, True)),), KIB_AXIS)
 CHART = Chart("what to see", "what is shown", (PANEL,))
 
 
@@ -51,7 +51,7 @@ def test_a_stack_has_its_total_above_and_an_asterisk_where_it_does_not_fit() -> 
 
 
 def test_one_colour_needs_no_legend_and_no_height_is_zero_without_decimals() -> None:
-    empty = replace(PANEL, slots=(Slot("", ((Series("only", Tint.DYN, (0.0, 0.0)),),), (False, False)),))
+    empty = replace(PANEL, slots=(Slot.of("only", Tint.DYN, (0.0, 0.0)),))
     figure = bar_figure(replace(CHART, panels=(empty,)))
     assert not figure.legends
     assert written(figure.axes[0]) == ["0", "0"]
@@ -60,14 +60,14 @@ def test_one_colour_needs_no_legend_and_no_height_is_zero_without_decimals() -> 
 
 def test_without_numbers_only_the_failures_are_marked() -> None:
     pair = tuple((Series(name, Tint.MEAN, (1.0, 2.0)),) for name in ("a", "b"))
-    panel = replace(PANEL, slots=(Slot("", pair, (False, True)),), numbered=False)
+    panel = replace(PANEL, slots=(Slot(pair, failed=(False, True)),), numbered=False)
     assert written(bar_figure(replace(CHART, panels=(panel,))).axes[0]) == ["*"]
 
 
 def test_markers_stand_over_their_slots_on_an_axis_of_their_own() -> None:
     """Two slots share 0.82 of a group: their middles are 0.205 left and right of it. None has no marker."""
     bars = (Series("bar", Tint.BASE_P, (1.0, 1.0)),)
-    slots = tuple(Slot(label, (bars,), (False, False)) for label in ("a", "b"))
+    slots = tuple(Slot((bars,), label) for label in ("a", "b"))
     points = Points("share", Axis("fraction", Scale("%", 0.01, 0), 1.0), ((0.5, 0.25), (None, 1.0)), joined=False)
     figure = bar_figure(replace(CHART, panels=(replace(PANEL, slots=slots, right=points),)))
     left, right = figure.axes
@@ -99,7 +99,7 @@ def test_long_labels_are_turned() -> None:
     """Two panels of twenty groups leave no room to write across."""
     values = tuple(float(number) for number in range(20))
     bars = (Series("bar", Tint.CONV_P, values),)
-    slots = tuple(Slot(label, (bars,), (False,) * 20) for label in ("all(m)", "all(p)"))
+    slots = tuple(Slot((bars,), label) for label in ("all(m)", "all(p)"))
     panel = Panel(tuple(f"layer {number}" for number in range(20)), slots, KIB_AXIS)
     figure = bar_figure(replace(CHART, panels=(panel, panel)))
     assert len(figure.axes) == 2

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.report.budgets import budgets
+from vdnnsim.report.findings import budgets
 
 
 def test_a_process_of_pytorch_holds_more_of_the_host_than_it_pins(result: ScenarioResult) -> None:

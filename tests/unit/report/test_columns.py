@@ -4,7 +4,7 @@ from vdnnsim.analysis.columns import COLUMNS, RUN, Scope, result_rows
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.cli.max_batch import LARGEST
-from vdnnsim.report.tables.comparison import COMPARED
+from vdnnsim.report.comparison import COMPARED
 from vdnnsim.study.points.outcome import OUTCOME, computed
 
 PROMISED = """

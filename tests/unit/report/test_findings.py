@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.plans.placement import Pool
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.training_plan import ProfilingPass
 from vdnnsim.report.findings import (
     Shortage,
@@ -18,7 +18,7 @@ from vdnnsim.report.findings import (
     subject,
     verdict,
 )
-from vdnnsim.report.trials import profiling
+from vdnnsim.report.run.page import profiling
 
 
 def test_the_caption_says_what_was_run(result: ScenarioResult) -> None:

@@ -17,9 +17,9 @@ from vdnnsim.analysis.results import Declined, ScenarioResult
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.certificate import BoundClass
+from vdnnsim.report.frontier import findings, frontier_rows, headline, proven, shown_rows
 from vdnnsim.report.plots.frontier import frontier_figure
 from vdnnsim.report.plots.style import house_style
-from vdnnsim.report.tables.frontier import findings, frontier_rows, headline, proven, shown_rows
 
 OFFLOAD = BoundClass.OFFLOAD
 POINTS = (

@@ -12,8 +12,8 @@ from vdnnsim.analysis.memory import MemoryCurve, away_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Prefetch
-from vdnnsim.plans.placement import Pool
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.base import Base
 from vdnnsim.report.plots import draw_pictures

@@ -22,11 +22,10 @@ from vdnnsim.report.caveats import contention_lines
 from vdnnsim.report.findings import caption, refusals, verdict
 from vdnnsim.report.plots.iteration.gpus import gpus_figure
 from vdnnsim.report.run.manifest import manifest_text
-from vdnnsim.report.run.page import page_text
+from vdnnsim.report.run.page import page_text, profiling
 from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.report.run.write import report_files
 from vdnnsim.report.tables.summary import summary
-from vdnnsim.report.trials import profiling
 from vdnnsim.simulator import Simulator
 
 

@@ -34,6 +34,13 @@ POLICIES = ("base(p)", "none", "vdnn_all(m)", "vdnn_conv(p)", "vdnn_dyn", "super
 MIB = 2**20
 
 
+class Listed(Base, frozen=True, kw_only=True):
+    """A user's, of which there is no hash."""
+
+    name: ClassVar[str] = "listed"
+    what: list[int] = []  # noqa: RUF012  # each gets its own
+
+
 def scenario(folder: Path, hardware: str = "titan_x_maxwell", precision: str = "float32") -> Scenario:
     path = folder / "tiny.yaml"
     text = SCENARIO.replace("element_type: float32", f"precision: {precision}")
@@ -153,7 +160,9 @@ def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
     policies = [resolve_policy(label, known_policies()) for label in ("base(p)", "base(m)")]
 
     def key(**values: Value) -> str:
-        return resolver.resolve({"policy": policies[0], **values}).key
+        point = {"policy": policies[0], **values}
+        assert resolver.key(point) == resolver.resolve(point).key
+        return resolver.key(point)
 
     same = {key(), key(**{"gpu.memory": 12 * 2**30}), key(**{"link.bandwidth": 12.8e9}), key(gpus=1)}
     others = {
@@ -177,9 +186,10 @@ def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
         key(hardware="h200"),
         key(gpus=2),
         key(policy=policies[1]),
+        key(policy=Listed()),
     }
     assert len(same) == 1
-    assert len(others | same) == 21
+    assert len(others | same) == 22
 
 
 @pytest.mark.parametrize("stated", ["float32", "amp_float16"])

@@ -28,6 +28,7 @@ def test_what_was_added_is_found_by_the_next_process(tmp_path: Path) -> None:
     with Store.reading(tmp_path / "new") as store:
         assert store.outcomes(["b", "a", "c"]) == {"a": FINISHED, "b": failed("no such link")}
         assert store.outcomes(["a"])["a"][2] is True
+        assert store.errors() == {"a": "", "b": "no such link"}
 
 
 def test_more_keys_than_one_question_may_have(tmp_path: Path) -> None:
@@ -40,6 +41,7 @@ def test_more_keys_than_one_question_may_have(tmp_path: Path) -> None:
 def test_a_folder_without_a_database_has_nothing_and_stays_so(tmp_path: Path) -> None:
     with Store.reading(tmp_path) as store:
         assert store.outcomes(["a"]) == {}
+        assert store.errors() == {}
 
     assert list(tmp_path.iterdir()) == []
 

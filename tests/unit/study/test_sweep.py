@@ -88,6 +88,11 @@ def test_two_processes_write_the_bytes_of_one(folder: Path) -> None:
         ("link.bandwidth: [", "link.bandwidths: [", "did you mean 'link.bandwidth'?"),
         ("gpus == 1 or", "gpus == 3 and", "where: leaves none of 8 points, expected a grid that is not empty"),
         ("gpus: [1, 2]", "gpu.compute_speed: {from: 1, to: 2, count: 1000000}", "axes: found a grid of 4000000 points"),
+        (
+            "gpus: [1, 2]",
+            "gpu.compute_speed: {from: 1, to: 2, count: 1000000}\n  host.memory: {from: 1 B, to: 300 kB, step: 1 B}",
+            "axes: found a grid of 1200000000000 points, expected 1000000000000 at most",
+        ),
         ("network: tiny_linear", "network: tiny_linea", "did you mean 'tiny_linear'?"),
         ("schema_version: 1\nscenario", "schema_version: 2\nscenario", "found 2, expected 1"),
         ("scenario:", "scenario: base.yml\nother:", "'other' is not a key"),

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vdnnsim.entry import Entry
@@ -9,7 +10,7 @@ from vdnnsim.errors import StudyError
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.study.file.keys import study_keys
 from vdnnsim.study.file.where import read_condition
-from vdnnsim.study.points.resolve import Value
+from vdnnsim.study.points.resolve import Value, shown
 
 TYPES = known_policies()
 KEYS = {
@@ -25,7 +26,8 @@ POINT: dict[str, Value] = {
 
 
 def holds(text: str) -> bool:
-    return read_condition(Entry("s.yaml", "where", text, StudyError), KEYS)(POINT)
+    condition = read_condition(Entry("s.yaml", "where", text, StudyError), KEYS)
+    return bool(*condition({key: np.array([shown(value)], dtype=object) for key, value in POINT.items()}))
 
 
 @pytest.mark.parametrize(

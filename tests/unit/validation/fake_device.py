@@ -17,8 +17,7 @@ from vdnnsim.plans.operations import Offload, Paged, Prefetch
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace
-from vdnnsim.validation.method import Method
-from vdnnsim.validation.pacing import given_durations
+from vdnnsim.validation.method import Method, given_durations
 from vdnnsim.validation.run.side import Peaks, predicted_peaks
 
 MAXWELL = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")

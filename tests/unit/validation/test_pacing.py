@@ -6,7 +6,7 @@ from tests.toy import TOY_LIMITS, TOY_SERVER, ToyCosts, replay, toy_chain, toy_c
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Link
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.validation.pacing import Pacing, given_durations
+from vdnnsim.validation.method import Pacing, given_durations
 
 PACING = Pacing(kernel_factor=3.0, least_kernel_s=2.0, copy_factor=4.0, copy_latency_s=0.5, stretches=(1.0, 2.0))
 

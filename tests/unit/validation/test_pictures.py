@@ -14,7 +14,7 @@ from vdnnsim.report.plots.style import ALARM
 from vdnnsim.report.plots.validation.overlay import memories_figure, timelines_figure
 from vdnnsim.report.plots.validation.parity import parity_figure
 from vdnnsim.validation.method import FREE_GPU, PACED_CPU
-from vdnnsim.validation.report.pictures import draw_validation, instructive_row
+from vdnnsim.validation.report.write import draw_validation, instructive_row
 from vdnnsim.validation.validate import Validation
 
 PARITY = Parity(

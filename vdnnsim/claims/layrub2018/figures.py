@@ -1,16 +1,17 @@
 """Figures 9 to 14 of Jin et al. (2018) from simulation; what the paper's show beyond its text is not in numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
-from vdnnsim.analysis.columns import Row
+from vdnnsim.analysis.columns import Value
+from vdnnsim.claims.claim import stated
 from vdnnsim.claims.layrub2018.metrics import map_reduction, overhead
 from vdnnsim.claims.layrub2018.readings import WELL_KNOWN
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
-from vdnnsim.claims.layrub2018.tables import HYBRID
+from vdnnsim.claims.layrub2018.tables import HYBRID, Record
 from vdnnsim.claims.report import PERCENT, SimulatedFigure
-from vdnnsim.report.chart import Axis, Chart, Level, Panel, Series, Slot, Tint
+from vdnnsim.report.chart import Axis, Chart, Level, Panel, Slot, Tint
 from vdnnsim.report.scale import Scale, byte_scale
 from vdnnsim.units import MIB
 
@@ -38,11 +39,9 @@ _COMPARED: Final = (
 )
 """Seven networks, for Fig. 12 has as many; which, the text says of three."""
 _UPRIGHT_LABELS = 8
-_PAPER_BYTES: Final = 759.5 * MIB
-"""Of the hybrid, whatever the depth (5.2.1); its MB are MiB, as those of nvidia-smi are."""
 
 
-def paper_figures(runs: LayrubRuns, table_5: Sequence[Row]) -> tuple[SimulatedFigure, ...]:
+def paper_figures(runs: LayrubRuns, table_5: Sequence[Record]) -> tuple[SimulatedFigure, ...]:
     """Return all figures; the last is of the numbers of Table 5."""
     return (
         _deep(runs),
@@ -56,32 +55,23 @@ def paper_figures(runs: LayrubRuns, table_5: Sequence[Row]) -> tuple[SimulatedFi
 
 def _deep(runs: LayrubRuns) -> SimulatedFigure:
     cases = _cases(_DEEP)
+    (paper_mib,) = stated("layrub2018", "l-4.resnet1001")
     caffe = tuple(float(runs.blob_bytes(case)) for case in cases)
     taken = {policy: tuple(float(runs.maps_bytes(case, policy)) for case in cases) for policy in _STRATEGIES}
-    rows = [
-        (case.network, case.batch_size, policy, values[number])
-        for policy, values in {"caffe": caffe, **taken}.items()
-        for number, case in enumerate(cases)
-    ]
-    growing = [_slot("Caffe", Tint.BASE_P, caffe), _slot(*_STRATEGIES["layrub_intra"], taken["layrub_intra"])]
-    constant = [_slot(*_STRATEGIES[policy], taken[policy]) for policy in ("layrub_inter", HYBRID)]
+    growing = [Slot.of("Caffe", Tint.BASE_P, caffe), Slot.of(*_STRATEGIES["layrub_intra"], taken["layrub_intra"])]
+    constant = [Slot.of(*_STRATEGIES[policy], taken[policy]) for policy in ("layrub_inter", HYBRID)]
     names = tuple(case.network.replace("resnet", "") for case in cases)
+    level = Level(f"hybrid in the paper, {paper_mib:g} MiB, its MB", paper_mib * MIB)
     return SimulatedFigure(
         stem="figure09",
-        header=("network", "batch_size", "policy", "maps_and_gradients_bytes"),
-        rows=tuple(rows),
+        columns=_columns(cases, {"caffe": caffe, **taken}, "maps_and_gradients_bytes"),
         chart=Chart(
             f"From ResNet-50 to ResNet-1001 the hybrid takes the same {taken[HYBRID][1] / MIB:.0f} MiB; "
-            f"the paper: {_PAPER_BYTES / MIB:g}",
+            f"the paper: {paper_mib:g}",
             "Fig. 9: activations and gradients of ResNets (32), by depth; left what grows, right what does not",
             (
                 Panel(names, tuple(growing), Axis("activations and gradients", _bytes(growing))),
-                Panel(
-                    names,
-                    tuple(constant),
-                    Axis("activations and gradients", _bytes(constant)),
-                    level=Level(f"hybrid in the paper, {_PAPER_BYTES / MIB:g} MiB, its MB", _PAPER_BYTES),
-                ),
+                Panel(names, tuple(constant), Axis("activations and gradients", _bytes(constant)), level=level),
             ),
         ),
     )
@@ -93,17 +83,12 @@ def _shares(runs: LayrubRuns, stem: str, networks: Sequence[tuple[str, int]], su
     within, between, hybrid = (fmean(values) for values in shares.values())
     return SimulatedFigure(
         stem=stem,
-        header=("network", "batch_size", "policy", "share_of_caffe"),
-        rows=_rows(cases, shares),
+        columns=_columns(cases, shares, "share_of_caffe"),
         chart=Chart(
             f"Reuse within layers leaves {PERCENT.text(within)} on average, between layers {PERCENT.text(between)}, "
             f"both {PERCENT.text(hybrid)}",
             subtitle,
-            (
-                _panel(
-                    cases, [_slot(*_STRATEGIES[policy], values) for policy, values in shares.items()], "share of Caffe"
-                ),
-            ),
+            (_panel(cases, _slots(_STRATEGIES, shares), "share of Caffe"),),
         ),
     )
 
@@ -112,11 +97,10 @@ def _systems(runs: LayrubRuns) -> SimulatedFigure:
     cases = _cases(_COMPARED)
     taken = {policy: tuple(float(runs.memory(case, policy).runtime) for case in cases) for policy in _SYSTEMS}
     least = sum(taken[HYBRID][i] == min(values[i] for values in taken.values()) for i in range(len(cases)))
-    slots = tuple(_slot(*_SYSTEMS[policy], values) for policy, values in taken.items())
+    slots = _slots(_SYSTEMS, taken)
     return SimulatedFigure(
         stem="figure12",
-        header=("network", "batch_size", "policy", "runtime_bytes"),
-        rows=_rows(cases, taken),
+        columns=_columns(cases, taken, "runtime_bytes"),
         chart=Chart(
             f"Layrub takes least of four systems for {least} of {len(cases)} networks",
             "Fig. 12: runtime memory, with context and handles; kernels of one cost model, rules of each system",
@@ -133,40 +117,39 @@ def _performance(runs: LayrubRuns) -> SimulatedFigure:
         "vdnn_all(p)": ("vDNN(p)", Tint.CONV_P),
         HYBRID: ("Layrub", Tint.DYN),
     }
+    (paper,) = stated("layrub2018", "l-15.layrub")
     values = {policy: tuple(1 / (1 + overhead(runs, case, policy, "caffe")) for case in cases) for policy in drawn}
     return SimulatedFigure(
         stem="figure13",
-        header=("network", "batch_size", "policy", "performance_over_caffe"),
-        rows=_rows(cases, values),
+        columns=_columns(cases, values, "performance_over_caffe"),
         chart=Chart(
-            f"VGG-16 (64) keeps {PERCENT.text(values[HYBRID][-1])} of Caffe's speed under Layrub, 83 % in the paper, "
-            f"and {PERCENT.text(values['vdnn_all(m)'][-1])} under vDNN(m)",
+            f"VGG-16 (64) keeps {PERCENT.text(values[HYBRID][-1])} of Caffe's speed under Layrub, "
+            f"{PERCENT.text(paper)} in the paper, and {PERCENT.text(values['vdnn_all(m)'][-1])} under vDNN(m)",
             "Fig. 13: performance over Caffe; above 100 % where a system may take more workspace than Caffe",
-            (
-                _panel(
-                    cases, [_slot(*drawn[policy], each) for policy, each in values.items()], "performance over Caffe"
-                ),
-            ),
+            (_panel(cases, _slots(drawn, values), "performance over Caffe"),),
         ),
     )
 
 
-def _overheads(table_5: Sequence[Row]) -> SimulatedFigure:
+def _overheads(table_5: Sequence[Record]) -> SimulatedFigure:
     panels, means = [], []
+    papers = stated("layrub2018", "t-5.mean.layrub", "t-5.mean.memonger")
     for system, light, dark in (("Layrub", Tint.ALL_M, Tint.ALL_P), ("MXNet", Tint.CONV_M, Tint.CONV_P)):
-        rows = [row for row in table_5 if row[2] == system]
-        paper, replay = (tuple(float(row[column]) for row in rows) for column in (5, 8))
-        slots = [_slot(f"{system}, paper", light, paper), _slot(f"{system}, replay", dark, replay)]
-        names = tuple(_network(str(row[0])).replace(" ", "\n", 1) for row in rows)
+        rows = [row for row in table_5 if row["system"] == system]
+        paper, replay = ([row[name] for row in rows] for name in ("paper_overhead", "overhead"))
+        slots = [Slot.of(f"{system}, paper", light, paper), Slot.of(f"{system}, replay", dark, replay)]
+        names = tuple(_network(row["network"]).replace(" ", "\n", 1) for row in rows)
         panels.append(Panel(names, tuple(slots), Axis("extra time", PERCENT, 0.9)))
         means.append(fmean(replay))
     return SimulatedFigure(
         stem="figure14",
-        header=("network", "batch_size", "system", "paper_overhead", "overhead"),
-        rows=tuple((row[0], row[1], row[2], row[5], row[8]) for row in table_5),
+        columns={
+            name: [row[name] for row in table_5]
+            for name in ("network", "batch_size", "system", "paper_overhead", "overhead")
+        },
         chart=Chart(
-            f"Layrub costs {PERCENT.text(means[0])} of an iteration on average, 24 % in the paper; recomputation "
-            f"{PERCENT.text(means[1])} and 26 %",
+            f"Layrub costs {PERCENT.text(means[0])} of an iteration on average, {PERCENT.text(papers[0])} in the "
+            f"paper; recomputation {PERCENT.text(means[1])} and {PERCENT.text(papers[1])}",
             "Fig. 14: extra time at the pace of the paper's base, left Layrub over Caffe, right MXNet with memonger",
             tuple(panels),
         ),
@@ -185,16 +168,21 @@ def _network(name: str) -> str:
     return name.replace("vgg_d_13conv", "vgg16").removesuffix("_quick").replace("_", " ")
 
 
-def _rows(cases: Sequence[LayrubCase], values: dict[str, tuple[float, ...]]) -> tuple[Row, ...]:
-    return tuple(
-        (case.network, case.batch_size, policy, of_policy[number])
-        for policy, of_policy in values.items()
-        for number, case in enumerate(cases)
-    )
+def _columns(
+    cases: Sequence[LayrubCase], values: Mapping[str, Sequence[float]], name: str
+) -> dict[str, Sequence[Value]]:
+    """Return the columns of values by policy, the networks of one after those of the other."""
+    places = [(policy, number, case) for policy in values for number, case in enumerate(cases)]
+    return {
+        "network": [case.network for _, _, case in places],
+        "batch_size": [case.batch_size for _, _, case in places],
+        "policy": [policy for policy, _, _ in places],
+        name: [values[policy][number] for policy, number, _ in places],
+    }
 
 
-def _slot(name: str, tint: Tint, values: tuple[float, ...]) -> Slot:
-    return Slot("", ((Series(name, tint, values),),), (False,) * len(values))
+def _slots(looks: Mapping[str, tuple[str, Tint]], values: Mapping[str, tuple[float, ...]]) -> tuple[Slot, ...]:
+    return tuple(Slot.of(*looks[policy], of_policy) for policy, of_policy in values.items())
 
 
 def _panel(cases: Sequence[LayrubCase], slots: Sequence[Slot], label: str) -> Panel:

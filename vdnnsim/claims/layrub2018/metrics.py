@@ -136,8 +136,7 @@ _NAMED: Final[Mapping[str, Metric]] = {
         "time of recomputation over time of migration", lambda r, c, q: migration_speedup(r, c, q.policy)
     ),
     "two_nodes_speedup": _metric(
-        "speedup of two nodes",
-        lambda r, c, q: two_nodes_speedup(r, c, q.policy, paper_pace=q.reading == "paper_pace"),
+        "speedup of two nodes", lambda r, c, q: two_nodes_speedup(r, c, q.policy, paper_pace=q.reading == "paper_pace")
     ),
     "largest_batch": _metric("largest batch", lambda r, c, q: r.largest(c, q.policy).batch_size),
     "epoch_change": _metric(

@@ -7,21 +7,34 @@ are made to take as much longer as brings the replay of the base there; what a p
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
+import msgspec
+
+from vdnnsim.claims.claim import NetworkBatch, read_data, read_network
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
 
-TABLE_5: Final[Mapping[tuple[str, int], tuple[float | None, ...]]] = {
-    ("lenet", 64): (2.373, 2.783, 2.148, 2.342),
-    ("cifar10_quick", 100): (5.478, 7.565, 7.223, 8.178),
-    ("alexnet", 256): (27.343, 34.393, 20.808, 25.355),
-    ("vgg_d_13conv", 64): (44.209, 57.224, 91.815, 110.759),
-    ("googlenet", 32): (8.926, 11.233, 9.726, 12.392),
-    ("resnet34", 32): (13.897, 17.849, 37.387, 46.928),
-    ("resnet50", 32): (17.947, 22.492, 55.131, 86.425),
-    ("wrn_28_10", 128): (None, None, 79.397, 94.021),
-}
-"""Seconds of 20 iterations: MXNet, with memonger, Caffe, with Layrub. Batch sizes are read from Caffe's solvers."""
+Cells = TypeVar("Cells")
+
+
+class Stated(msgspec.Struct, frozen=True):
+    """What tables of the paper state, by network and batch size as `resnet34(32)`, in the units of `tables.yaml`."""
+
+    table_1: dict[str, tuple[int | float, float]]
+    table_5: dict[str, tuple[float | None, ...]]
+    table_6: dict[str, tuple[int | None, ...]]
+    table_7: dict[str, tuple[int, float]]
+    table_8: dict[str, float]
+
+
+STATED: Final = read_data("layrub2018", "tables.yaml", Stated)
+
+
+def by_case(table: Mapping[str, Cells]) -> list[tuple[NetworkBatch, Cells]]:
+    """Return the rows of a table with their networks."""
+    return [(read_network(name), cells) for name, cells in table.items()]
+
+
 ITERATIONS: Final = 20
 PASSES: Final[Mapping[tuple[str, str], int]] = {("resnet34", "caffe"): 2, ("resnet50", "caffe"): 2}
 """How often forward and backward run in an iteration, by network and base, where it is more than once: `iter_size` of
@@ -49,7 +62,7 @@ def at_paper_pace(
     runs: LayrubRuns, case: LayrubCase, base: str, passes: Mapping[tuple[str, str], int] = PASSES
 ) -> LayrubCase:
     """Return a network of Table 5 at the pace at which the replay of a base takes as long as the paper's."""
-    paper_s = TABLE_5[case.network, case.batch_size][_COLUMNS[base]]
+    paper_s = STATED.table_5[f"{case.network}({case.batch_size})"][_COLUMNS[base]]
     assert paper_s is not None, f"Table 5 has no time of {case.network} under {base}"
     pass_s = paper_s / ITERATIONS / passes.get((case.network, base), 1)
     return replace(case, slowdown=pass_s / runs.iteration_s(case, base))

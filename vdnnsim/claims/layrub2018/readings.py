@@ -1,8 +1,8 @@
 """What other readings of Jin et al. (2018) would give: for each open question the number taken and its alternatives."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
-from typing import Final
+from typing import Final, NamedTuple
 
 from vdnnsim.claims.layrub2018.metrics import (
     map_reduction,
@@ -11,9 +11,9 @@ from vdnnsim.claims.layrub2018.metrics import (
     two_nodes_speedup,
     weight_bytes,
 )
-from vdnnsim.claims.layrub2018.pace import TABLE_5, at_paper_pace
+from vdnnsim.claims.layrub2018.pace import STATED, at_paper_pace, by_case
 from vdnnsim.claims.layrub2018.runs import MXNET_CONTEXT_BYTES, LayrubCase, LayrubRuns
-from vdnnsim.claims.layrub2018.tables import HYBRID, SYSTEMS, TABLE_8
+from vdnnsim.claims.layrub2018.tables import HYBRID, SYSTEMS
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
@@ -22,7 +22,6 @@ from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES
 from vdnnsim.units import MIB
 
 _STREAMS: Final = 3
-COLUMNS: Final = ("id", "question", "paper", "taken", "alternative")
 WELL_KNOWN: Final = (
     ("lenet", 64),
     ("cifar10_quick", 100),
@@ -38,14 +37,11 @@ WELL_KNOWN: Final = (
 """The networks that 5.1 names, in the place of those of Fig. 11, with their batch sizes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """What another reading of a claim gives, beside what is taken.
+class Alternative(NamedTuple):
+    """What another reading of a claim gives, beside what is taken: a row of `readings.csv`.
 
     Attributes:
-        id: the claim.
         question: what is read otherwise.
-        paper, taken, alternative: the numbers as text.
     """
 
     id: str
@@ -53,11 +49,6 @@ class Alternative:
     paper: str
     taken: str
     alternative: str
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Its row of readings.csv."""
-        return self.id, self.question, self.paper, self.taken, self.alternative
 
 
 def compare_readings(runs: LayrubRuns) -> tuple[Alternative, ...]:
@@ -160,7 +151,7 @@ def _verdict(nbytes: float, paper_bytes: float) -> str:
 
 
 def _overheads(runs: LayrubRuns) -> tuple[Alternative, ...]:
-    cases = [LayrubCase("k40m", network, batch_size) for network, batch_size in TABLE_5]
+    cases = [LayrubCase("k40m", network, batch_size) for (network, batch_size), _ in by_case(STATED.table_5)]
     taken = fmean(overhead(runs, case, HYBRID, "caffe", paper_pace=True) for case in cases)
     one_pass = [at_paper_pace(runs, case, "caffe", passes={}) for case in cases]
     paced = [at_paper_pace(runs, case, "caffe") for case in cases]
@@ -208,7 +199,7 @@ def _speeds(runs: LayrubRuns) -> tuple[Alternative, ...]:
 def _two_nodes(runs: LayrubRuns) -> tuple[Alternative, ...]:
     question = "two nodes at the pace of the replay, whose kernels are faster than the paper's Caffe"
     alternatives = []
-    for claim, ((network, batch_size), speedup) in zip(("l-17", "l-18", "l-19"), TABLE_8.items(), strict=True):
+    for claim, ((network, batch_size), speedup) in zip(("l-17", "l-18", "l-19"), by_case(STATED.table_8), strict=True):
         case = LayrubCase("k40m_x2_ethernet", network, batch_size)
         taken, other = (two_nodes_speedup(runs, case, HYBRID, paper_pace=pace) for pace in (True, False))
         texts = f"{speedup:.2f}", f"{taken:.2f}", f"{other:.2f}"

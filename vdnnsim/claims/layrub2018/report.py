@@ -9,16 +9,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from vdnnsim.analysis.columns import Row
 from vdnnsim.claims.claim import ClaimsFile
 from vdnnsim.claims.layrub2018.figures import paper_figures
-from vdnnsim.claims.layrub2018.pace import ABSOLUTE_S, deeper_networks
-from vdnnsim.claims.layrub2018.readings import COLUMNS as READING_COLUMNS
-from vdnnsim.claims.layrub2018.readings import compare_readings, mxnet_without_memonger
-from vdnnsim.claims.layrub2018.runs import LayrubRuns
-from vdnnsim.claims.layrub2018.tables import HEADERS, NEAR, SHOWN, TABLES
-from vdnnsim.claims.report import figure_files, manifest, page
-from vdnnsim.claims.row import COLUMNS, ClaimCount, ClaimRow, cells, is_met
+from vdnnsim.claims.layrub2018.pace import ABSOLUTE_S, deeper_networks, one_node_iteration_s
+from vdnnsim.claims.layrub2018.readings import Alternative, compare_readings, mxnet_without_memonger
+from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
+from vdnnsim.claims.layrub2018.tables import NEAR, TABLES, Record
+from vdnnsim.claims.report import figure_files, page, report_files
+from vdnnsim.claims.row import ClaimCount, ClaimRow, is_met
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.units import MIB
 
@@ -34,18 +32,19 @@ def paper_report(
     tell: Callable[[str], object] = str,
 ) -> dict[str, bytes]:
     """Return the content of every file of the report by its name; `profiles` are the files of its machines."""
-    tables: dict[str, list[Row]] = {}
+    tables: dict[str, list[Record]] = {}
     for name, table in TABLES.items():
         tell(name)
-        tables[name] = table(runs)
+        tables[name] = list(table(runs))
     tell("other readings")
     readings = compare_readings(runs)
     tell("figures")
     figures = paper_figures(runs, tables["table5"])
-    texts = {f"{name}.csv": csv_text(HEADERS[name], table) for name, table in tables.items()} | {
-        "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
-        "readings.csv": csv_text(READING_COLUMNS, [each.cells for each in readings]),
-        "run.json": manifest(file, profiles),
+    texts = {
+        f"{name}.csv": csv_text(tuple(table[0]), [tuple(row.values()) for row in table])
+        for name, table in tables.items()
+    } | {
+        "readings.csv": csv_text(Alternative._fields, readings),
     }
     paced = next(each.alternative for each in readings if each.id == _AT_OWN_PACE)
     readme = page(
@@ -56,15 +55,18 @@ def paper_report(
         hang_on_a_reading=_HANG_ON_A_READING,
         paced=paced,
         figures=figures,
-        readings=[each.cells for each in readings],
+        readings=readings,
         mxnet_mib=mxnet_without_memonger(runs) / MIB,
         deeper=_deeper(deeper_networks(runs)),
         near=NEAR,
-        shown={name: list(map(shown, tables[name])) for name, shown in SHOWN.items()},
+        one_node_s=[
+            one_node_iteration_s(LayrubCase("k40m", row["network"], row["batch_size"])) for row in tables["table8"]
+        ],
+        **tables,
         **_counts(file, rows, paced),
         **_of_tables(tables),
     )
-    return {name: text.encode() for name, text in texts.items()} | figure_files(figures) | {"README.md": readme}
+    return report_files(file, profiles, rows, texts) | figure_files(figures) | {"README.md": readme}
 
 
 def _counts(file: ClaimsFile, rows: Sequence[ClaimRow], paced: str) -> Mapping[str, int]:
@@ -79,23 +81,23 @@ def _counts(file: ClaimsFile, rows: Sequence[ClaimRow], paced: str) -> Mapping[s
     }
 
 
-def _of_tables(tables: Mapping[str, list[Row]]) -> Mapping[str, object]:
+def _of_tables(tables: Mapping[str, list[Record]]) -> Mapping[str, object]:
     """Return how far off Table 6 is by system, and means and single cells of Table 5."""
     errors = {
-        system: [float(row[5]) for row in tables["table6"] if row[2] == system and row[5] != ""]
+        system: [row["error"] for row in tables["table6"] if row["system"] == system and row["error"] is not None]
         for system in ("Caffe", "MXNet", "Layrub")
     }
     below = [-error for error in errors["Layrub"]]
-    layrub, mxnet = ([row for row in tables["table5"] if row[2] == system] for system in ("Layrub", "MXNet"))
+    layrub, mxnet = ([row for row in tables["table5"] if row["system"] == system] for system in ("Layrub", "MXNet"))
     return {
         "ranges": ", ".join(f"{system} by {min(found):+.0%} to {max(found):+.0%}" for system, found in errors.items()),
         "below": f"{min(below):.0%} to {max(below):.0%}",
         "means": {
-            "layrub": fmean(float(row[8]) for row in layrub),
-            "mxnet": fmean(float(row[8]) for row in mxnet),
-            "own_layrub": fmean(float(row[11]) for row in layrub),
+            "layrub": fmean(row["overhead"] for row in layrub),
+            "mxnet": fmean(row["overhead"] for row in mxnet),
+            "own_layrub": fmean(row["own_overhead"] for row in layrub),
         },
-        "layrub": {row[0]: f"{float(row[8]):.0%} for {float(row[5]):.0%}" for row in layrub},
+        "layrub": {row["network"]: f"{row['overhead']:.0%} for {row['paper_overhead']:.0%}" for row in layrub},
     }
 
 

@@ -66,20 +66,19 @@ class FittedRows:
                 return fitted and row.batch_size in _CONTEXT_BATCHES and number_of(row.setup.network) % 2 == 0
 
 
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    """Yield the rows of a table; none where there is no such file."""
+    if path.exists():
+        with path.open(encoding="utf-8", newline="") as file:
+            yield from csv.DictReader(file)
+
+
 def _fit_rows(path: Path) -> Iterator[tuple[str, str]]:
-    if not path.exists():
-        return
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["role"] == "fit":
-                yield row.get("network", ""), row["origin"]
+    return ((row.get("network", ""), row["origin"]) for row in _rows(path) if row["role"] == "fit")
 
 
 def _host_rows(path: Path) -> Iterator[tuple[str, str, str, str]]:
-    if path.exists():
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                yield row["host"], row["network"], row["mode"], row["element_type"]
+    return ((row["host"], row["network"], row["mode"], row["element_type"]) for row in _rows(path))
 
 
 def _context(profile: Mapping[str, Any]) -> str:

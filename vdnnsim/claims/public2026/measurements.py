@@ -10,14 +10,14 @@ networks with even numbers. So no row is here, or not here, for what came out of
 """
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib import resources
 from itertools import chain
 from typing import Final
 
-from vdnnsim.cost.host_fit import PAGEABLE_BYTES_PER_S
+from vdnnsim.claims.claim import read_data
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
@@ -43,8 +43,7 @@ class Series:
         searches_batch: whether its batches are the largest of `BATCHES` that fitted.
         fused_attention: whether that version has it.
         set_to_none: whether its `zero_grad` drops gradients, as is the default from PyTorch 2.0 on.
-        images_bytes_per_s: at which images are copied from pageable memory within what was measured; 0 where they are
-            there.
+        copies_images: whether images are copied from pageable memory within what was measured, or are there.
         loads_all_kernels: whether CUDA loads them all into the context, as before 11.7.
         batches_ahead: what its loader holds of images, in batches of float32, beside the one that trains. While timm's
             copies a batch to the GPU, as bytes first, the one before it waits and the one before that is still held
@@ -60,81 +59,17 @@ class Series:
     searches_batch: bool = False
     fused_attention: bool = True
     set_to_none: bool = True
-    images_bytes_per_s: float = 0.0
+    copies_images: bool = False
     loads_all_kernels: bool = False
     batches_ahead: float = 0.0
     cudnn_benchmark: bool = False
 
 
-_TIMM: Final = "huggingface/pytorch-image-models at aa4b5850: results/benchmark"
 MEMORY: Final = "gpumemnet"
 """The series of `peak_memory.csv`."""
 MEMORY_HARDWARE: Final = "a100_40gb"
 """The source names no card; its largest peaks end where 40 GB do."""
-SERIES: Final[Mapping[str, Series]] = {
-    "timm-train-nhwc": Series(
-        "timm, training under AMP, channels last",
-        f"{_TIMM}-train-amp-nhwc-pt112-cu113-rtx3090.csv",
-        optimizer="momentum",
-        channels_last=True,
-        framework="PyTorch 1.12, CUDA 11.3",
-        searches_batch=True,
-        fused_attention=False,
-        set_to_none=False,
-        loads_all_kernels=True,
-    ),
-    "timm-train-nchw": Series(
-        "timm, training under AMP, channels first",
-        f"{_TIMM}-train-amp-nchw-pt112-cu113-rtx3090.csv",
-        optimizer="momentum",
-        framework="PyTorch 1.12, CUDA 11.3",
-        searches_batch=True,
-        fused_attention=False,
-        set_to_none=False,
-        loads_all_kernels=True,
-    ),
-    "timm-infer-pt24-nhwc": Series(
-        "timm, inference under AMP, channels last",
-        f"{_TIMM}-infer-amp-nhwc-pt240-cu124-rtx{{3090,4090}}.csv",
-        channels_last=True,
-        framework="PyTorch 2.4, CUDA 12.4",
-    ),
-    "timm-infer-pt24-nchw": Series(
-        "timm, inference under AMP, channels first",
-        f"{_TIMM}-infer-amp-nchw-pt240-cu124-rtx{{3090,4090}}.csv",
-        framework="PyTorch 2.4, CUDA 12.4",
-    ),
-    "timm-infer-pt29-nchw": Series(
-        "timm, inference under AMP, channels first, later PyTorch",
-        f"{_TIMM}-infer-amp-nchw-pt291-cu128-4090.csv",
-        framework="PyTorch 2.9, CUDA 12.8",
-    ),
-    "torchvision-12": Series(
-        "torchvision, twelve images, forward and backward without an update",
-        "ryujaehun/pytorch-gpu-benchmark at 3f47a9e2: results, medians; of one card in several machines the median",
-        framework="PyTorch of 2020 and 2021",
-        images_bytes_per_s=PAGEABLE_BYTES_PER_S,
-        set_to_none=False,
-    ),
-    "kineto-v100": Series(
-        "ResNet-50 of 32 images, a training step as PyTorch's profiler saw it",
-        "pytorch/kineto at 34d6ad53: tb_plugin/samples/resnet50_num_workers_4, medians of its steps",
-        optimizer="momentum",
-    ),
-    "triosim-h100": Series(
-        "ResNet-50 of 128 images in TF32, a training step as PyTorch's profiler saw it",
-        "sarchlab/triosim at 3fb3c060: sample_trace/trace2-h100-bs128",
-        optimizer="adam",
-    ),
-    MEMORY: Series(
-        "GPUMemNet, timm's training script for a minute, float32",
-        "itu-rad/GPUMemNet, head of 2026-11: Related_works/FakeTensor/fake_tensor.xlsx",
-        optimizer="momentum",
-        loads_all_kernels=True,
-        batches_ahead=2.25,
-        cudnn_benchmark=True,
-    ),
-}
+SERIES: Final = read_data("public2026", "series.yaml", dict[str, Series])
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +136,11 @@ class OperatorTime:
     seconds: float
 
     @property
+    def operators(self) -> str:
+        """What tables call them."""
+        return f"{self.kind.value} {'forward' if self.is_forward else 'backward'}"
+
+    @property
     def measured(self) -> float:
         """What a replay is held against."""
         return self.seconds
@@ -222,6 +162,11 @@ class PeakMemory:
     def measured(self) -> float:
         """What a replay is held against."""
         return self.nbytes
+
+    @property
+    def faketensor_error(self) -> float:
+        """What FakeTensor had estimated over what was measured, less one."""
+        return self.faketensor_bytes / self.nbytes - 1
 
 
 AnyRow = StepTime | OperatorTime | PeakMemory

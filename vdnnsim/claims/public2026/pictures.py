@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from vdnnsim.claims.public2026.measurements import OperatorTime
 from vdnnsim.claims.public2026.scoreboard import (
     UNDER,
     Errors,
@@ -14,7 +13,7 @@ from vdnnsim.claims.public2026.scoreboard import (
     faketensor_errors,
 )
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.report.chart import Axis, Chart, Cloud, Clouds, ErrorShares, Level, Panel, Picture, Series, Slot, Tint
+from vdnnsim.report.chart import Axis, Chart, Cloud, Clouds, ErrorShares, Level, Panel, Picture, Slot, Tint
 from vdnnsim.report.scale import Scale, percent
 
 _KINDS = ("training", "inference")
@@ -80,21 +79,11 @@ def operator_bars(rows: Sequence[OperatorRow]) -> Chart:
 def _panel(rows: Sequence[OperatorRow]) -> Panel:
     kinds = tuple(dict.fromkeys(each.row.kind.value for each in rows))
     errors = {(each.row.kind.value, each.row.is_forward): abs(each.error) for each in rows}
-    series = (
-        Series(name, tint, tuple(errors.get((kind, is_forward), 0.0) for kind in kinds))
+    slots = (
+        Slot.of(name, tint, [errors.get((kind, is_forward), 0.0) for kind in kinds])
         for name, tint, is_forward in (("forward", Tint.FORWARD, True), ("backward", Tint.BACKWARD, False))
     )
-    return Panel(
-        groups=kinds,
-        slots=tuple(Slot("", ((each,),), (False,) * len(kinds)) for each in series),
-        left=Axis("error", Scale("%", 0.01, 0)),
-        level=Level("aim", _AIM),
-    )
-
-
-def kind_of(row: OperatorTime) -> str:
-    """Return what an axis and a table call a kind of operators."""
-    return f"{row.kind.value} {'forward' if row.is_forward else 'backward'}"
+    return Panel(groups=kinds, slots=tuple(slots), left=Axis("error", Scale("%", 0.01, 0)), level=Level("aim", _AIM))
 
 
 def error_shares(rows: Sequence[MemoryRow]) -> ErrorShares:

@@ -1,7 +1,7 @@
 """The replays behind the rows: networks that vdnnsim builds as it builds them, all others as PyTorch dispatches them.
 
 A network is captured at the least and the greatest batch that its rows ask for; batches between follow from the two
-where all sizes grow on a line (`vdnnsim.dnn.captured_batches`), or are captured themselves.
+where all sizes grow on a line (`vdnnsim.dnn.captured_model`), or are captured themselves.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +20,10 @@ from vdnnsim.claims.public2026.measurements import (
     Setup,
     StepTime,
 )
-from vdnnsim.cost.host_fit import ZEROED
+from vdnnsim.cost.host_fit import PAGEABLE_BYTES_PER_S, ZEROED
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel
-from vdnnsim.dnn.captured_batches import at_batch
+from vdnnsim.dnn.captured_model import at_batch
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
@@ -244,7 +244,7 @@ def _script_s(row: StepTime, workload: Workload, host: Host) -> float:
     (`vdnnsim.cost.host_fit`).
     """
     script = SERIES[row.series]
-    copy_s = _images_bytes(workload) / script.images_bytes_per_s if script.images_bytes_per_s else 0.0
+    copy_s = _images_bytes(workload) / PAGEABLE_BYTES_PER_S if script.copies_images else 0.0
     if script.set_to_none or not workload.is_training:
         return copy_s
     return copy_s + _parameters(workload) * (host.dispatch_forward_s * ZEROED + 2 * host.issue_s)

@@ -4,44 +4,42 @@ Files: README.md, claims.csv, step_times.csv, operator_times.csv, largest_batche
 run.json. Equal input gives equal bytes.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
-from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.claims.claim import ClaimsFile
-from vdnnsim.claims.public2026.page import readme
-from vdnnsim.claims.public2026.pictures import draw_pictures, kind_of
-from vdnnsim.claims.public2026.scoreboard import AnyHeld, BatchRow, MemoryRow, OperatorRow, Scoreboard, TimeRow
-from vdnnsim.claims.report import manifest
-from vdnnsim.claims.row import COLUMNS, ClaimRow, cells
-from vdnnsim.report.csv_file import csv_text
+from vdnnsim.claims.public2026.measurements import ONE_PEAK_IN, ONE_TIME_IN, SERIES
+from vdnnsim.claims.public2026.pictures import draw_pictures
+from vdnnsim.claims.public2026.scoreboard import AnyHeld, Scoreboard, errors_of, faketensor_errors
+from vdnnsim.claims.report import page, report_files
+from vdnnsim.claims.row import ClaimRow
+from vdnnsim.report.chart import Picture
+from vdnnsim.report.csv_file import attributes_csv
 
-_TIMES = (
-    "series",
-    "hardware",
-    "network",
-    "batch_size",
-    "mode",
-    "precision",
-    "measured_s",
-    "simulated_s",
-    "error_ratio",
-    "fitted",
-    "left_out",
-)
-_OPERATORS = ("series", "hardware", "operators", "measured_s", "simulated_s", "error_ratio", "fitted", "left_out")
-_BATCHES = ("series", "hardware", "network", "measured_batch_size", "next_batch_size", "simulated", "left_out")
-_MEMORY = (
-    "network",
-    "batch_size",
-    "measured_bytes",
-    "simulated_bytes",
-    "error_ratio",
-    "faketensor_bytes",
-    "faketensor_error_ratio",
-    "fitted",
-    "left_out",
-)
+_PLACE: Final = {"series": "row.series", "hardware": "row.hardware"}
+_NETWORK: Final = {"network": "row.setup.network"}
+_BATCH: Final = {"batch_size": "row.batch_size"}
+_FOUND_S: Final = {"measured_s": "row.seconds", "simulated_s": "simulated", "error_ratio": "error_ratio"}
+_STANDING: Final = {"fitted": "fitted", "left_out": "left_out"}
+_TIMES: Final = {
+    **(_PLACE | _NETWORK | _BATCH | {"mode": "row.setup.mode.value", "precision": "row.setup.precision.value"}),
+    **(_FOUND_S | _STANDING),
+}
+_OPERATORS: Final = {**_PLACE, "operators": "row.operators", **_FOUND_S, **_STANDING}
+_BATCHES: Final = {
+    **(_PLACE | _NETWORK | {"measured_batch_size": "row.batch_size", "next_batch_size": "row.next_batch"}),
+    "simulated": "simulated",
+    "left_out": "left_out",
+}
+_MEMORY: Final = {
+    **(_NETWORK | _BATCH | {"measured_bytes": "row.nbytes", "simulated_bytes": "simulated"}),
+    "error_ratio": "error_ratio",
+    "faketensor_bytes": "row.faketensor_bytes",
+    **({"faketensor_error_ratio": "row.faketensor_error"} | _STANDING),
+}
+"""Columns of the tables, and what of a row they show."""
 
 
 def paper_report(
@@ -55,81 +53,42 @@ def paper_report(
     tell("replays of all rows")
     pictures = draw_pictures(board)
     texts = {
-        "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
-        "step_times.csv": csv_text(_TIMES, _times(board.step_times)),
-        "operator_times.csv": csv_text(_OPERATORS, _operators(board.operator_times)),
-        "largest_batches.csv": csv_text(_BATCHES, _batches(board.largest_batches)),
-        "peak_memory.csv": csv_text(_MEMORY, _peaks(board.peaks)),
-        "run.json": manifest(file, profiles),
+        "step_times.csv": attributes_csv(_TIMES, board.step_times),
+        "operator_times.csv": attributes_csv(_OPERATORS, board.operator_times),
+        "largest_batches.csv": attributes_csv(_BATCHES, board.largest_batches),
+        "peak_memory.csv": attributes_csv(_MEMORY, board.peaks),
     }
-    files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
-    return files | {"README.md": readme(rows, board, pictures)}
+    files = report_files(file, profiles, rows, texts) | {each.name: each.png for each in pictures}
+    return files | {"README.md": _readme(rows, board, pictures)}
 
 
-def _times(rows: Iterable[TimeRow]) -> list[Row]:
-    return [
-        (
-            each.row.series,
-            each.row.hardware,
-            each.row.setup.network,
-            each.row.batch_size,
-            each.row.setup.mode.value,
-            each.row.setup.precision.value,
-            each.row.seconds,
-            *_simulated(each),
-            each.fitted,
-            each.left_out,
-        )
-        for each in rows
-    ]
-
-
-def _operators(rows: Iterable[OperatorRow]) -> list[Row]:
-    return [
-        (
-            each.row.series,
-            each.row.hardware,
-            kind_of(each.row),
-            each.row.seconds,
-            *_simulated(each),
-            each.fitted,
-            each.left_out,
-        )
-        for each in rows
-    ]
-
-
-def _simulated(held: AnyHeld) -> tuple[Value, Value]:
-    """Return what the replay says and how far off it is; nothing where a row is left out."""
-    return ("", "") if held.simulated is None else (held.simulated, held.error)
-
-
-def _batches(rows: Iterable[BatchRow]) -> list[Row]:
-    return [
-        (
-            each.row.series,
-            each.row.hardware,
-            each.row.setup.network,
-            each.row.batch_size,
-            each.row.next_batch or "",
-            "" if each.simulated is None else str(each.simulated),
-            each.left_out,
-        )
-        for each in rows
-    ]
-
-
-def _peaks(rows: Iterable[MemoryRow]) -> list[Row]:
-    return [
-        (
-            each.row.setup.network,
-            each.row.batch_size,
-            each.row.nbytes,
-            *_simulated(each),
-            each.row.faketensor_bytes,
-            each.row.faketensor_bytes / each.row.nbytes - 1,
-            each.fitted,
-            each.left_out,
-        )
-        for each in rows
-    ]
+def _readme(rows: Sequence[ClaimRow], board: Scoreboard, pictures: Sequence[Picture]) -> bytes:
+    """Return the page in Markdown, of the checked aims and of all rows."""
+    everything: tuple[AnyHeld, ...] = (*board.step_times, *board.operator_times, *board.peaks)
+    left_out: dict[str, dict[str, None]] = defaultdict(dict)
+    for each in everything:
+        if each.left_out:
+            left_out[each.left_out][each.row.setup.network] = None
+    times: dict[tuple[str, ...], list[AnyHeld]] = defaultdict(list)
+    for held in board.step_times:
+        row, setup = held.row, held.row.setup
+        times[row.series, row.hardware, setup.mode.value, setup.precision.value].append(held)
+    batches: dict[str, Counter[str]] = defaultdict(Counter)
+    for found in board.largest_batches:
+        batches[found.row.series].update([str(found.simulated)] if found.counts else [])
+    return page(
+        "public2026/page.md.j2",
+        rows,
+        board=board,
+        pictures={each.name: each.description for each in pictures},
+        networks=len({each.setup.network for each in board.times} | {each.setup.network for each in board.memory}),
+        fitted=sum(each.fitted for each in everything),
+        one_time_in=ONE_TIME_IN,
+        one_peak_in=ONE_PEAK_IN,
+        times=times,
+        errors_of=errors_of,
+        batches=batches,
+        memory={"vdnnsim": errors_of(board.peaks), "FakeTensor, as published": faketensor_errors(board.peaks)},
+        series=SERIES.values(),
+        left_out=left_out,
+    )

@@ -55,6 +55,11 @@ class Held(Generic[Row, Simulated]):
         assert isinstance(self.simulated, float | int), "only numbers have an error"
         return self.simulated / self.row.measured - 1
 
+    @property
+    def error_ratio(self) -> float | None:
+        """The error; None where it is left out."""
+        return None if self.simulated is None else self.error
+
 
 AnyHeld = Held[Any, Any]
 TimeRow = Held[StepTime, float]
@@ -85,9 +90,9 @@ class Errors:
         return fmean(self.values)
 
     @property
-    def largest(self) -> float:
-        """How far off the worst is, whatever its sign."""
-        return max(abs(each) for each in self.values)
+    def worst(self) -> float:
+        """The one that is furthest off."""
+        return max(self.values, key=abs)
 
     @property
     def share_under(self) -> float:
@@ -102,7 +107,7 @@ def errors_of(rows: Iterable[TimeRow] | Iterable[OperatorRow] | Iterable[MemoryR
 
 def faketensor_errors(rows: Iterable[MemoryRow]) -> Errors:
     """Return the errors of FakeTensor's estimates on the rows that count."""
-    return Errors(tuple(each.row.faketensor_bytes / each.row.measured - 1 for each in rows if each.counts))
+    return Errors(tuple(each.row.faketensor_error for each in rows if each.counts))
 
 
 def _unfitted(_: object) -> bool:

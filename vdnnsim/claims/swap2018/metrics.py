@@ -19,8 +19,7 @@ _NAMED: Final[Mapping[str, Metric]] = {
         "throughput at the largest batch", lambda r, at, _, q: r.largest_images_per_s(*at, q.policy)
     ),
     "largest_batch_ratio": _metric(
-        "largest batch",
-        lambda r, at, _, q: r.largest(*at, q.policy).batch_size / r.largest(*at, q.baseline).batch_size,
+        "largest batch", lambda r, at, _, q: r.largest(*at, q.policy).batch_size / r.largest(*at, q.baseline).batch_size
     ),
     "throughput_ratio": _metric(
         "throughput", lambda r, at, n, q: r.iteration_s(*at, n, q.baseline) / r.iteration_s(*at, n, q.policy)

@@ -5,21 +5,20 @@ of the load of each link, and run.json. Equal input gives equal bytes.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.claims.claim import ClaimsFile
 from vdnnsim.claims.readings import ReadingRows, effects_csv
-from vdnnsim.claims.report import manifest, page
-from vdnnsim.claims.row import COLUMNS, ClaimCount, ClaimRow, cells
+from vdnnsim.claims.report import page, report_files
+from vdnnsim.claims.row import ClaimCount, ClaimRow
 from vdnnsim.claims.swap2018.readings import READINGS, compare_readings
 from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
 from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, VGG, Place, first_row, line_of_table_1
-from vdnnsim.claims.swap2018.tables import COLUMNS as TABLE_COLUMNS
 from vdnnsim.claims.swap2018.tables import Cell, table_1_cells, table_1_rows, throughput_cells, throughput_rows
 from vdnnsim.experiment import run_scenario
 from vdnnsim.report import markdown
+from vdnnsim.report.chart import Picture
 from vdnnsim.report.csv_file import csv_text
 
 _POLICIES = (NONE, SWAP, STAGGERED)
@@ -27,15 +26,6 @@ _MATRIX = ("s-5", "s-6", "s-7", "s-8", "s-9", "s-10.vgg16", "s-10.inception_v3",
 """The ratios of the text, of which a reading is judged first."""
 _DRAWN_BATCHES = {2: 120, 4: 110}
 """The first rows of Tables II and III, where nothing runs out of memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """A picture of the page: its file, what it says, its content."""
-
-    name: str
-    title: str
-    png: bytes
 
 
 def paper_report(
@@ -53,13 +43,11 @@ def paper_report(
     )
     pictures = draw_report(runs)
     texts = {
-        "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
         "readings.csv": effects_csv(compared, rows),
-        "tables.csv": csv_text(TABLE_COLUMNS, [each.cells for each in tables]),
-        "run.json": manifest(file, profiles),
+        "tables.csv": csv_text(Cell._fields, tables),
     }
-    files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
-    return files | {"README.md": readme(tables, rows, compared, [(each.title, each.name) for each in pictures])}
+    files = report_files(file, profiles, rows, texts) | {each.name: each.png for each in pictures}
+    return files | {"README.md": readme(tables, rows, compared, [(each.description, each.name) for each in pictures])}
 
 
 def readme(
@@ -77,8 +65,9 @@ def readme(
     return page(
         "swap2018/page.md.j2",
         rows,
-        swap_loss=1 - swap.images_per_s / none.images_per_s,
-        staggered_loss=1 - staggered.images_per_s / none.images_per_s,
+        unswapped=none,
+        swap=swap,
+        staggered=staggered,
         factors=[f"{each.batch_size / TABLE_I[each.network, each.policy][0]:.2f}" for each in vgg],
         per_image_ms=per_image_s * 1e3,
         rest_s=rest_s,
@@ -108,17 +97,17 @@ def _cell(row: ClaimRow | None) -> str:
     return markdown.bold(row.simulated) if row.is_met else row.simulated
 
 
-def draw_report(runs: ServerRuns) -> tuple[Drawing, ...]:
+def draw_report(runs: ServerRuns) -> tuple[Picture, ...]:
     """Draw throughput against the number of GPUs, and both servers: all GPUs' streams, the load of each link."""
     # Matplotlib takes longer to import than most scenarios to simulate.
     from vdnnsim.report.plots import draw_pictures
     from vdnnsim.report.plots.scaling import draw_scaling, scaling_title
 
     scaled = [_result(runs, Place("p100_x4", gpus), _DRAWN_BATCHES[4]) for gpus in (1, 2, 4)]
-    drawn = [Drawing("scaling.png", scaling_title(scaled), draw_scaling(scaled))]
+    drawn = [Picture("scaling.png", scaling_title(scaled), draw_scaling(scaled))]
     for result in (_result(runs, Place("p100_x2", 2), _DRAWN_BATCHES[2]), scaled[-1]):
         drawn += [
-            Drawing(f"{result.gpus}gpus_{each.name.replace('_tensorflow', '')}", each.description, each.png)
+            Picture(f"{result.gpus}gpus_{each.name.replace('_tensorflow', '')}", each.description, each.png)
             for each in draw_pictures(result)
             if each.name.startswith(("gpus_", "links_"))
         ]

@@ -35,21 +35,11 @@ TABLE_I: Mapping[tuple[str, str], tuple[int, float]] = {
 TABLES_OF_SPEED: Mapping[str, tuple[Place, Mapping[int, tuple[float | None, float, float]]]] = {
     "Table II": (
         Place("p100_x2", 2),
-        {
-            120: (83.56, 56.33, 81.14),
-            130: (None, 56.66, 84.14),
-            140: (None, 58.86, 86.65),
-            150: (None, 60.12, 88.15),
-        },
+        {120: (83.56, 56.33, 81.14), 130: (None, 56.66, 84.14), 140: (None, 58.86, 86.65), 150: (None, 60.12, 88.15)},
     ),
     "Table III": (
         Place("p100_x4", 4),
-        {
-            110: (66.53, 51.06, 68.31),
-            120: (None, 52.49, 70.11),
-            130: (None, 53.09, 70.24),
-            140: (None, 54.86, 70.36),
-        },
+        {110: (66.53, 51.06, 68.31), 120: (None, 52.49, 70.11), 130: (None, 53.09, 70.24), 140: (None, 54.86, 70.36)},
     ),
 }
 """By batch, images per second of each GPU without swap, with that of vDNN, staggered; None: out of memory."""
@@ -84,11 +74,3 @@ def line_of_table_1() -> tuple[float, float]:
     (small, slow), (large, fast) = (TABLE_I[key] for key in TABLE_I if key[0] == VGG)
     per_image_s = (large / fast - small / slow) / (large - small)
     return per_image_s, small / slow - per_image_s * small
-
-
-_VGG_BYTES = 4 * 138_357_544
-
-
-def framework_s_per_byte() -> float:
-    """Return what an iteration of VGG takes besides its images, by the two rows of Table I, for a byte of weights."""
-    return line_of_table_1()[1] / _VGG_BYTES

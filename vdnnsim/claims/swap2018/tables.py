@@ -1,20 +1,17 @@
 """Tables I to III beside the simulated ones: images per second of a GPU, and what fits."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from vdnnsim.claims.swap2018.runs import ServerRuns
 from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, TABLES_OF_SPEED, VGG, Place
 
-COLUMNS = ("table", "network", "gpus", "policy", "batch_size", "paper_images_per_s", "images_per_s", "fits")
-"""Columns of tables.csv; of Table I the batch is the largest, in the paper and beside it."""
 
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Images per second of a GPU under a policy, in the paper and simulated.
+class Cell(NamedTuple):
+    """Images per second of a GPU under a policy, in the paper and simulated: a row of `tables.csv`.
 
     Attributes:
+        batch_size: of Table I the largest that fits, in the paper another.
         paper_images_per_s: None where the paper ran out of memory.
         fits: whether the replay fits; where it does not its speed is that of GPUs without a capacity.
     """
@@ -27,13 +24,6 @@ class Cell:
     paper_images_per_s: float | None
     images_per_s: float
     fits: bool
-
-    @property
-    def cells(self) -> tuple[str | float, ...]:
-        """One row in the order of the columns."""
-        paper = "" if self.paper_images_per_s is None else self.paper_images_per_s
-        place = (self.table, self.network, self.gpus, self.policy, self.batch_size)
-        return *place, paper, self.images_per_s, self.fits
 
 
 def throughput_cells(runs: ServerRuns) -> tuple[Cell, ...]:

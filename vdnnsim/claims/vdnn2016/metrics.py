@@ -14,7 +14,7 @@ from vdnnsim.analysis.dram import copied_bytes, copy_slowdown_bound
 from vdnnsim.analysis.layers import largest_layer, layer_times, training_bytes
 from vdnnsim.analysis.memory import features_only, maximum_bytes
 from vdnnsim.analysis.power import maximum_watts
-from vdnnsim.claims.check import Metric, Metrics
+from vdnnsim.claims.check import Metric, Metrics, OfAll
 from vdnnsim.claims.claim import Claim, NetworkBatch
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, ORACLE, VERY_DEEP, VdnnRuns
 from vdnnsim.dnn.layers import LayerKind, Stage
@@ -32,22 +32,27 @@ PAPER_CAPACITY_BYTES = 12 * GIB
 """Memory of the paper's GPU, by which it counts the networks that need more."""
 
 
-def max_memory(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
-    """The most GPU memory in use at once, whole network."""
-    return runs.of_plan(*case, policy).metrics.max_memory_bytes
+def baseline_bytes(runs: VdnnRuns, case: NetworkBatch) -> float:
+    """The network-wide allocation of the baseline, whole network."""
+    return runs.of_plan(*case, ORACLE).metrics.max_memory_bytes
 
 
-def feature_max_memory(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
-    """The same of feature extraction."""
-    return runs.of_plan(*case, policy).metrics.feature_max_memory_bytes
+def mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """By how much the mean over layer steps of feature extraction lies below the whole baseline."""
+    return 1 - runs.of_plan(*case, policy).metrics.feature_step_mean_memory_bytes / baseline_bytes(runs, case)
 
 
-def unused_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+def whole_mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """By how much the mean over time of the whole network lies below the baseline."""
+    return 1 - runs.result(*case, policy).metrics.mean_memory_bytes / baseline_bytes(runs, case)
+
+
+def unused_share(runs: VdnnRuns, case: NetworkBatch) -> float:
     """Share of the network-wide allocation that no single layer uses (Fig. 1, right axis)."""
     simulator = runs.simulator(*case)
     kernels = choose_kernels(simulator.workload, simulator.costs, Algorithms.PERFORMANCE_OPTIMAL)
     _, need = largest_layer(simulator.workload, kernels)
-    return 1 - need.total / max_memory(runs, case, policy)
+    return 1 - need.total / baseline_bytes(runs, case)
 
 
 def feature_share(runs: VdnnRuns, case: NetworkBatch, reading: str) -> float:
@@ -68,51 +73,10 @@ def feature_share(runs: VdnnRuns, case: NetworkBatch, reading: str) -> float:
     return sum(b.nbytes for b in counted if features_only(b)) / sum(b.nbytes for b in counted)
 
 
-def fits(runs: VdnnRuns, case: NetworkBatch, policy: str) -> str:
-    """Whether a policy trains a network on this machine: yes or no."""
-    return "yes" if runs.of_plan(*case, policy).fits else "no"
-
-
-def offloaded(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
-    """Bytes offloaded in one iteration."""
-    return runs.of_plan(*case, policy).metrics.offloaded_bytes
-
-
-def max_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
-    """By how much the maximum of feature extraction lies below the whole baseline."""
-    return 1 - feature_max_memory(runs, case, policy) / max_memory(runs, case, "base(p)")
-
-
-def mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
-    """By how much the mean over layer steps of feature extraction lies below the whole baseline."""
-    mean_bytes = runs.of_plan(*case, policy).metrics.feature_step_mean_memory_bytes
-    return 1 - mean_bytes / max_memory(runs, case, "base(p)")
-
-
-def whole_max_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
-    """By how much the maximum of the whole network lies below the baseline."""
-    return 1 - max_memory(runs, case, policy) / max_memory(runs, case, "base(p)")
-
-
-def whole_mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
-    """By how much the mean over time of the whole network lies below the baseline."""
-    return 1 - runs.result(*case, policy).metrics.mean_memory_bytes / max_memory(runs, case, "base(p)")
-
-
-def best_whole_mean_reduction(runs: VdnnRuns, case: NetworkBatch, _: str = "") -> float:
-    """The largest such reduction by any vDNN policy."""
-    return max(whole_mean_reduction(runs, case, policy) for policy in VDNN_POLICIES)
-
-
-def best_mean_reduction(runs: VdnnRuns, case: NetworkBatch, _: str = "") -> float:
-    """The largest such reduction by any vDNN policy."""
-    return max(mean_reduction(runs, case, policy) for policy in VDNN_POLICIES)
-
-
 def gpu_memory(runs: VdnnRuns, case: NetworkBatch, policy: str, reading: str) -> float:
     """The most GPU memory in use at once: `whole`, or `features_weights_once`, without classifier and dW."""
     if reading == "whole":
-        return max_memory(runs, case, policy)
+        return runs.of_plan(*case, policy).metrics.max_memory_bytes
 
     def counted(buffer: Buffer) -> bool:
         return features_only(buffer) and buffer.kind is not BufferKind.WEIGHT_GRADIENT
@@ -124,21 +88,6 @@ def host_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """Share of pinned host memory in all memory that a policy uses, GPU memory at its maximum."""
     metrics = runs.of_plan(*case, policy).metrics
     return metrics.host_memory_bytes / (metrics.host_memory_bytes + metrics.max_memory_bytes)
-
-
-def feature_throughput(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
-    """Speed over that of the oracular baseline."""
-    return runs.result(*case, policy).feature_performance_ratio
-
-
-def speed_and_algorithms(runs: VdnnRuns, case: NetworkBatch, policy: str) -> tuple[float, str]:
-    """Speed over that of the oracular baseline, and the algorithms that the policy settled on."""
-    return feature_throughput(runs, case, policy), runs.result(*case, policy).algorithms
-
-
-def feature_loss(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
-    """By how much the speed lies below that of the oracular baseline."""
-    return 1 - feature_throughput(runs, case, policy)
 
 
 def reuse_distance(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
@@ -222,48 +171,72 @@ def _name(case: NetworkBatch) -> str:
     return f"{case[0]}({case[1]})"
 
 
-def _of_policy(words: str, compute: Callable[[VdnnRuns, NetworkBatch, str], Any]) -> Metric:
-    return Metric(words, lambda runs, claim, case: compute(runs, case, claim.policy))
+def _metric(words: str, compute: Callable[[VdnnRuns, NetworkBatch, Claim], Any], of_all: OfAll | None = None) -> Metric:
+    return Metric(words, lambda runs, claim, case: compute(runs, case, claim), of_all)
+
+
+def _max_memory(runs: VdnnRuns, case: NetworkBatch, claim: Claim) -> float:
+    return runs.of_plan(*case, claim.policy).metrics.max_memory_bytes
+
+
+def _best(
+    reduction: Callable[[VdnnRuns, NetworkBatch, str], float],
+) -> Callable[[VdnnRuns, NetworkBatch, Claim], float]:
+    """Return the largest of a kind of reductions by any vDNN policy."""
+    return lambda runs, case, _: max(reduction(runs, case, policy) for policy in VDNN_POLICIES)
 
 
 _NAMED: Final[Mapping[str, Metric]] = {
-    "page_bandwidth": _of_policy("rate of paged copies", copy_bandwidth),
-    "copy_bandwidth": _of_policy("rate of pinned copies", copy_bandwidth),
-    "max_memory": _of_policy("maximum memory", max_memory),
-    "unused_share": _of_policy("share that no single layer uses", unused_share),
-    "fits": _of_policy("fits", fits),
-    "feature_max_memory": _of_policy("maximum memory, feature extraction", feature_max_memory),
-    "offloaded": _of_policy("offloaded per iteration", offloaded),
-    "max_reduction": _of_policy("reduction of maximum memory", max_reduction),
-    "mean_reduction": _of_policy("reduction of mean memory", mean_reduction),
-    "best_mean_reduction": _of_policy("largest reduction of mean memory", best_mean_reduction),
-    "whole_max_reduction": _of_policy("reduction of maximum memory, whole network", whole_max_reduction),
-    "whole_mean_reduction": _of_policy("reduction of mean memory over time, whole network", whole_mean_reduction),
-    "best_whole_mean_reduction": _of_policy(
-        "largest reduction of mean memory over time, whole network", best_whole_mean_reduction
+    "page_bandwidth": _metric("rate of paged copies", lambda r, c, q: copy_bandwidth(r, c, q.policy)),
+    "copy_bandwidth": _metric("rate of pinned copies", lambda r, c, q: copy_bandwidth(r, c, q.policy)),
+    "max_memory": _metric("maximum memory", _max_memory),
+    "unused_share": _metric("share that no single layer uses", lambda r, c, _: unused_share(r, c)),
+    "fits": _metric("fits", lambda r, c, q: "yes" if r.of_plan(*c, q.policy).fits else "no"),
+    "feature_max_memory": _metric(
+        "maximum memory, feature extraction", lambda r, c, q: r.of_plan(*c, q.policy).metrics.feature_max_memory_bytes
     ),
-    "host_share": _of_policy("share of CPU memory", host_share),
-    "feature_loss": _of_policy("performance loss", feature_loss),
-    "feature_throughput": _of_policy("throughput over base(p)", feature_throughput),
-    "reuse_distance": _of_policy("reuse distance of the first X", reuse_distance),
-    "conv_share": _of_policy("share of CONV in kernel time", conv_share),
-    "passes": _of_policy("profiling passes", passes_of),
-    "power_overhead": _of_policy("overhead of maximum power", power_overhead),
-    "feature_share": Metric(
-        "share of feature extraction in memory", lambda runs, claim, case: feature_share(runs, case, claim.reading)
+    "offloaded": _metric("offloaded per iteration", lambda r, c, q: r.of_plan(*c, q.policy).metrics.offloaded_bytes),
+    "max_reduction": _metric(
+        "reduction of maximum memory",
+        lambda r, c, q: 1 - r.of_plan(*c, q.policy).metrics.feature_max_memory_bytes / baseline_bytes(r, c),
     ),
-    "gpu_memory": Metric(
-        "maximum memory", lambda runs, claim, case: gpu_memory(runs, case, claim.policy, claim.reading)
+    "mean_reduction": _metric("reduction of mean memory", lambda r, c, q: mean_reduction(r, c, q.policy)),
+    "best_mean_reduction": _metric("largest reduction of mean memory", _best(mean_reduction)),
+    "whole_max_reduction": _metric(
+        "reduction of maximum memory, whole network", lambda r, c, q: 1 - _max_memory(r, c, q) / baseline_bytes(r, c)
     ),
-    "dram_slowdown": Metric(
-        "most that copies cost a kernel bound by DRAM", lambda runs, _claim, _case: copy_slowdown_bound(runs.server)
+    "whole_mean_reduction": _metric(
+        "reduction of mean memory over time, whole network", lambda r, c, q: whole_mean_reduction(r, c, q.policy)
     ),
-    "growth": _of_policy("growth of memory", max_memory)._replace(of_all=lambda _, sizes: sizes[-1] / sizes[0]),
-    "grows": _of_policy("memory grows from network to network", max_memory)._replace(
-        of_all=lambda _, sizes: "yes" if all(a < b for a, b in pairwise(sizes)) else "no"
+    "best_whole_mean_reduction": _metric(
+        "largest reduction of mean memory over time, whole network", _best(whole_mean_reduction)
     ),
-    "exceeding": _of_policy("networks that need more than 12 GiB", max_memory)._replace(of_all=_exceeding),
-    "slowest": _of_policy("network that loses most", speed_and_algorithms)._replace(of_all=_slowest),
+    "host_share": _metric("share of CPU memory", lambda r, c, q: host_share(r, c, q.policy)),
+    "feature_loss": _metric("performance loss", lambda r, c, q: 1 - r.result(*c, q.policy).feature_performance_ratio),
+    "feature_throughput": _metric(
+        "throughput over base(p)", lambda r, c, q: r.result(*c, q.policy).feature_performance_ratio
+    ),
+    "reuse_distance": _metric("reuse distance of the first X", lambda r, c, q: reuse_distance(r, c, q.policy)),
+    "conv_share": _metric("share of CONV in kernel time", lambda r, c, q: conv_share(r, c, q.policy)),
+    "passes": _metric("profiling passes", lambda r, c, q: passes_of(r, c, q.policy)),
+    "power_overhead": _metric("overhead of maximum power", lambda r, c, q: power_overhead(r, c, q.policy)),
+    "feature_share": _metric("share of feature extraction in memory", lambda r, c, q: feature_share(r, c, q.reading)),
+    "gpu_memory": _metric("maximum memory", lambda r, c, q: gpu_memory(r, c, q.policy, q.reading)),
+    "dram_slowdown": _metric(
+        "most that copies cost a kernel bound by DRAM", lambda r, *_: copy_slowdown_bound(r.server)
+    ),
+    "growth": _metric("growth of memory", _max_memory, lambda _, sizes: sizes[-1] / sizes[0]),
+    "grows": _metric(
+        "memory grows from network to network",
+        _max_memory,
+        lambda _, sizes: "yes" if all(a < b for a, b in pairwise(sizes)) else "no",
+    ),
+    "exceeding": _metric("networks that need more than 12 GiB", _max_memory, _exceeding),
+    "slowest": _metric(
+        "network that loses most",
+        lambda r, c, q: (r.result(*c, q.policy).feature_performance_ratio, r.result(*c, q.policy).algorithms),
+        _slowest,
+    ),
 }
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
-from vdnnsim.claims.claim import Claim
+from vdnnsim.claims.claim import Claim, read_data
 from vdnnsim.claims.readings import PaperReading, ReadingRows
 from vdnnsim.claims.row import ClaimRow
 from vdnnsim.claims.vdnn2016.machines import values_on
@@ -13,8 +14,6 @@ from vdnnsim.claims.vdnn2016.metrics import METRICS
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-
-_VDNN = ("vdnn_all", "vdnn_conv", "vdnn_dyn")
 
 
 @dataclass(frozen=True)
@@ -45,59 +44,7 @@ class VdnnReading(PaperReading):
         return msgspec.structs.replace(claim, reading=reading, metric=self.metrics.get(claim.metric, claim.metric))
 
 
-READINGS = (
-    VdnnReading(
-        "prefetch_search: fig10_without_pool",
-        "Fig. 10 as printed lets backward of POOL launch a prefetch, and so does the default. The 4.8 GB of VGG-16 "
-        "(128) (V-A) come out if POOL launches none; what only POOL would have prefetched is then fetched on demand.",
-        options={policy: {"prefetch_search": "fig10_without_pool"} for policy in _VDNN},
-    ),
-    VdnnReading(
-        "no_offload_pass: layer_wise",
-        "vDNN_dyn's pass without offload runs layer by layer, and succeeds by default where base(p) fits. Judged by "
-        "its own iteration, VGG-16 (128) would fit without any offload, against V-C.",
-        options={"vdnn_dyn": {"no_offload_pass": "layer_wise"}},
-    ),
-    VdnnReading(
-        "memory_model: best_fit",
-        "The paper adds up sizes, as does the default, `ideal`. Online best fit, the rule of the pool that vDNN uses, "
-        "needs more room for the same plan because of gaps.",
-        memory_model=MemoryModel.BEST_FIT,
-    ),
-    VdnnReading(
-        "memory_model: planned",
-        "The same plan with addresses chosen ahead, which its static order allows.",
-        memory_model=MemoryModel.PLANNED,
-    ),
-    VdnnReading(
-        "pinned_memory: per_offload",
-        "III-B calls cudaMallocHost at every offload; the default pins one arena before the first iteration, for the "
-        "reported overheads leave no room for pinning.",
-        pinned_memory=PinnedMemory.PER_OFFLOAD,
-    ),
-    VdnnReading(
-        "feature_share: baseline for v-mem-8, sum_of_layers for v-mem-9",
-        "The share of feature-extraction layers (III) may be of the network-wide allocation or of the sum of what "
-        "layers need one by one. No single reading gives both of the paper's shares.",
-        metric_readings={"v-mem-8": "baseline", "v-mem-9": "sum_of_layers"},
-    ),
-    VdnnReading(
-        "gpu_memory: whole",
-        "4.2 GB at most for the very deep networks (V-E) holds of feature-extraction buffers without dW; with "
-        "classifier and dW it does not, and against the share of CPU memory in the same sentence it cannot.",
-        metric_readings={"v-vm-10": "whole"},
-    ),
-    VdnnReading(
-        "reductions: whole against whole, mean over time",
-        "The paper's reductions divide feature-extraction memory, averaged over layer steps, by the whole baseline. "
-        "This is what a user gains: all memory against all memory, weighted by time.",
-        metrics={
-            "max_reduction": "whole_max_reduction",
-            "mean_reduction": "whole_mean_reduction",
-            "best_mean_reduction": "best_whole_mean_reduction",
-        },
-    ),
-)
+READINGS: Final = read_data("vdnn2016", "readings.yaml", tuple[VdnnReading, ...])
 """The alternatives, in the order of the report."""
 
 

@@ -8,23 +8,32 @@ gives equal bytes.
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Final
 
 from vdnnsim.claims.claim import ClaimsFile
 from vdnnsim.claims.readings import effects_csv
-from vdnnsim.claims.report import figure_files, manifest, page
-from vdnnsim.claims.row import COLUMNS, ClaimRow, cells
+from vdnnsim.claims.report import figure_files, page, report_files
+from vdnnsim.claims.row import ClaimRow
 from vdnnsim.claims.vdnn2016.figures import paper_figures
-from vdnnsim.claims.vdnn2016.paging import COLUMNS as PAGING_COLUMNS
-from vdnnsim.claims.vdnn2016.paging import paging_costs
+from vdnnsim.claims.vdnn2016.paging import PagingCost, paging_costs
 from vdnnsim.claims.vdnn2016.readings import READINGS, VdnnReading, compare_readings
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
-from vdnnsim.claims.vdnn2016.sensitivity import DRAWS, SEED, Sensitivity, sensitivity
+from vdnnsim.claims.vdnn2016.sensitivity import DRAWS, SEED, sensitivity
 from vdnnsim.cost.fit_rows import FitRow, read_fit_rows
 from vdnnsim.cost.machine import Machine
 from vdnnsim.element_type import ElementType
-from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.csv_file import attributes_csv, csv_text
 
-_SENSITIVITY_COLUMNS = ("id", "draws_met_share", "least", "most", "unit", "driver", "rank_correlation")
+_SENSITIVITY: Final = {
+    "id": "claim.id",
+    "draws_met_share": "met",
+    "least": "least",
+    "most": "most",
+    "unit": "claim.unit",
+    "driver": "driver",
+    "rank_correlation": "rank_correlation",
+}
+"""Columns of `sensitivity.csv`, and what they show."""
 _KERNEL_COLUMNS = ("role", "group", "subject", "phase", "algorithms", "observed_s", "predicted_s", "error", "origin")
 
 
@@ -45,41 +54,30 @@ def paper_report(
     drawn = sensitivity(file.claims, runs.server, draws, lambda line: tell(f"draws: network {line}"))
     fit_rows = read_fit_rows(profile.with_suffix(".fit.csv"))
     machine = Machine.of_server(runs.server, ElementType.FLOAT32)
-    paging = paging_costs(runs)
+    paging = list(paging_costs(runs))
     texts = {
-        "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
         "readings.csv": effects_csv(compared, rows),
-        "sensitivity.csv": csv_text(_SENSITIVITY_COLUMNS, [_sensitivity_cells(each) for each in drawn]),
-        "page_migration.csv": csv_text(PAGING_COLUMNS, [each.cells for each in paging]),
-        "kernel_times.csv": csv_text(_KERNEL_COLUMNS, [_kernel_cells(row, machine) for row in fit_rows]),
-        "run.json": manifest(file, profiles, seed=SEED, draws=draws),
+        "sensitivity.csv": attributes_csv(_SENSITIVITY, drawn),
+        "page_migration.csv": csv_text(PagingCost._fields, paging),
+        "kernel_times.csv": csv_text(_KERNEL_COLUMNS, [_kernel(row, machine) for row in fit_rows]),
     }
     readme = page(
         "vdnn2016/page.md.j2",
         rows,
         figures={each.stem: each for each in figures},
-        paging=[each.shown for each in paging],
+        paging=paging,
         readings=compared,
         drawn=drawn,
         draws=draws,
         seed=SEED,
-        fragile=[_fragile(each) for each in sorted(drawn, key=lambda each: each.met) if each.met < 1],
         kernels=_kernel_errors(fit_rows, machine),
         held_out=fmean(abs(row.relative_error(machine)) for row in fit_rows if row.role == "held_out"),
     )
-    return figure_files(figures) | {name: text.encode() for name, text in texts.items()} | {"README.md": readme}
-
-
-def _fragile(each: Sensitivity) -> tuple[str, ...]:
-    least, most = ("" if value is None else f"{value:.3g}" for value in (each.least, each.most))
-    strength = "" if each.rank_correlation is None else f"{each.rank_correlation:+.2f}"
-    return each.claim.id, f"{each.met:.0%}", least, most, each.driver or "", strength
-
-
-def _sensitivity_cells(each: Sensitivity) -> tuple[str | float, ...]:
-    numbers = ("" if number is None else number for number in (each.least, each.most))
-    strength = "" if each.rank_correlation is None else each.rank_correlation
-    return each.claim.id, each.met, *numbers, each.claim.unit, each.driver or "", strength
+    return (
+        figure_files(figures)
+        | report_files(file, profiles, rows, texts, seed=SEED, draws=draws)
+        | {"README.md": readme}
+    )
 
 
 def _kernel_errors(rows: Sequence[FitRow], machine: Machine) -> list[tuple[str, ...]]:
@@ -91,15 +89,7 @@ def _kernel_errors(rows: Sequence[FitRow], machine: Machine) -> list[tuple[str, 
     return lines
 
 
-def _kernel_cells(row: FitRow, machine: Machine) -> tuple[str | float, ...]:
-    times = row.observed_s, row.predicted_s(machine)
-    return (
-        row.role,
-        row.group,
-        row.subject,
-        row.phase.value,
-        row.algorithms,
-        *times,
-        row.relative_error(machine),
-        row.origin,
-    )
+def _kernel(row: FitRow, machine: Machine) -> tuple[str | float, ...]:
+    """Return a row of `kernel_times.csv`."""
+    found = row.observed_s, row.predicted_s(machine), row.relative_error(machine)
+    return row.role, row.group, row.subject, row.phase.value, row.algorithms, *found, row.origin

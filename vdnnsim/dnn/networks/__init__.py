@@ -8,20 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from vdnnsim.dnn.graph import LayerGraph
-from vdnnsim.dnn.networks.alexnet import alexnet, alexnet_torchvision
-from vdnnsim.dnn.networks.caffenet import caffenet
-from vdnnsim.dnn.networks.cifar10_quick import cifar10_quick
+from vdnnsim.dnn.networks.alexnet import alexnet, alexnet_torchvision, caffenet, overfeat
 from vdnnsim.dnn.networks.densenet import densenet121
 from vdnnsim.dnn.networks.families import FAMILIES
 from vdnnsim.dnn.networks.googlenet import googlenet
 from vdnnsim.dnn.networks.gpt2 import gpt2_small
 from vdnnsim.dnn.networks.inception_v3 import inception_v3
-from vdnnsim.dnn.networks.lenet import lenet
+from vdnnsim.dnn.networks.lenet import cifar10_quick, lenet
 from vdnnsim.dnn.networks.llama import llama_1b
-from vdnnsim.dnn.networks.lstm_cnn import lstm_cnn
-from vdnnsim.dnn.networks.lstm_rnn import lstm_rnn
+from vdnnsim.dnn.networks.lstm import lstm_cnn, lstm_rnn
 from vdnnsim.dnn.networks.mobilenet_v2 import mobilenet_v2
-from vdnnsim.dnn.networks.overfeat import overfeat
 from vdnnsim.dnn.networks.p3d import p3d_resnet199
 from vdnnsim.dnn.networks.resnet import resnet
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual

@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from vdnnsim.dnn.graph import LayerGraph
-from vdnnsim.dnn.networks.resnet import RESNET_DEPTHS, resnet
-from vdnnsim.dnn.networks.resnet_cifar import CIFAR_DEPTHS, resnet_cifar
-from vdnnsim.dnn.networks.wide_resnet import LARGEST_WIDTH, WRN_DEPTHS, wide_resnet
+from vdnnsim.dnn.networks.resnet import (
+    CIFAR_DEPTHS,
+    LARGEST_WIDTH,
+    RESNET_DEPTHS,
+    WRN_DEPTHS,
+    resnet,
+    resnet_cifar,
+    wide_resnet,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,19 +17,11 @@ from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.buffers import IterationBuffers
-from vdnnsim.plans.regions import Stay, share_regions
 from vdnnsim.plans.schedule import Run, backward_layers
 from vdnnsim.plans.schemes import ByLifetime, Draft
 from vdnnsim.plans.training_plan import Buffer, BufferKind
 from vdnnsim.policies.caffe import TEMPORARY_MAPS, hold_what_layers_keep
-
-
-@dataclass(frozen=True, slots=True)
-class Reuse:
-    """Which memory is reused."""
-
-    within_layers: bool
-    between_layers: bool
+from vdnnsim.policies.iterations.layrub_layout import Reuse, Stay, share_regions
 
 
 @dataclass(frozen=True, slots=True)

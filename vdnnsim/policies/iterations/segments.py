@@ -7,13 +7,16 @@ more than twice.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
 
-from vdnnsim.dnn.captured_blocks import blocks_of
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.graph import FeatureMap
-from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plans.schedule import Run, backward_of, forward, update
+
+_LISTS: Final = tuple(f"torch.nn.modules.container.{name}" for name in ("Sequential", "ModuleList", "ModuleDict"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +30,12 @@ class Segment:
 def modules(workload: Workload) -> list[range]:
     """Return the parts of a network that are checkpointed one by one, in order, as indices of layers.
 
-    Of a captured model its blocks (`vdnnsim.dnn.captured_blocks`). Of others, and where there are none, the smallest
-    between which exactly one map passes: the links of a chain, the blocks of a residual network and the modules of an
-    Inception network. A layer in place belongs to the part whose map it rewrites. A network in which maps run along
-    from end to end is one part.
+    Of a captured model its blocks: modules that stand in a list or sequence of modules and are made of several
+    themselves, as a bottleneck of a residual network or a layer of a transformer; of nested ones the outermost. What
+    lies between two of them is a part of its own. Of other models, and where there are no blocks, the smallest between
+    which exactly one map passes: the links of a chain, the blocks of a residual network and the modules of an Inception
+    network. A layer in place belongs to the part whose map it rewrites. A network in which maps run along from end to
+    end is one part.
     """
     if isinstance(workload, CapturedWorkload) and (blocks := blocks_of(workload)):
         return blocks
@@ -81,3 +86,40 @@ def _recomputation(workload: Workload, segment: Segment) -> list[Run]:
             wanted.update(layer.inputs)
             again.append(Run(layer, Phase.FORWARD, repeat=1))
     return again[::-1]
+
+
+def blocks_of(workload: CapturedWorkload) -> list[range]:
+    """Return the layers of each block, and of what lies between two, in order; empty where a model has no blocks.
+
+    The layer of an optimizer, which has no forward, is of none.
+    """
+    paths = _block_paths(workload)
+    if not paths:
+        return []
+    layers = [layer for layer in workload.graph.layers if Phase.FORWARD in workload.phases(layer)]
+    parts = groupby(layers, key=lambda layer: _block(_path(workload, layer), paths))
+    members = [[layer.index for layer in part] for _, part in parts]
+    return [range(each[0], each[-1] + 1) for each in members]
+
+
+def _block_paths(workload: CapturedWorkload) -> frozenset[str]:
+    modules = workload.captured.modules
+    kinds = {each.path: each.kind for each in modules}
+    parents = {each.path.rpartition(".")[0] for each in modules if each.path}
+    return frozenset(
+        path
+        for path, kind in kinds.items()
+        if path in parents and kind not in _LISTS and path and kinds.get(path.rpartition(".")[0]) in _LISTS
+    )
+
+
+def _path(workload: CapturedWorkload, layer: Layer) -> str:
+    """Return the module of a layer; where it was joined with others, that of the last."""
+    return workload.step.operations_of(layer.index, Phase.FORWARD)[-1].module
+
+
+def _block(path: str, paths: frozenset[str]) -> str:
+    """Return the outermost block that a module is in; empty for none."""
+    parts = path.split(".")
+    ancestors = (".".join(parts[: count + 1]) for count in range(len(parts)))
+    return next((each for each in ancestors if each in paths), "")

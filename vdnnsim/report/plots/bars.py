@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -13,16 +13,17 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.report.chart import Axis, Chart, Level, Panel, Points, Slot, Tint
 from vdnnsim.report.plots.style import (
+    ABOVE,
     ALARM,
     INK,
     KIND_COLORS,
     MUTED,
     OFFLOAD,
     PHASE_COLORS,
-    house_style,
+    as_png,
     new_figure,
-    png,
     ruled,
+    write,
 )
 
 TINT_COLORS = {
@@ -47,6 +48,7 @@ TINT_COLORS = {
     Tint.BASE_P: "#4d4d4d",
 }
 _MARKER = "#a3195b"
+_DIAMOND: Final[Any] = {"color": _MARKER, "markersize": 8, "markeredgecolor": "white", "zorder": 5, "clip_on": False}
 _LEFT, _RIGHT, _BETWEEN, _TOP, _BOTTOM = 0.075, 0.925, 0.095, 0.795, 0.12
 _BOTTOM_WITH_LABELS, _BOTTOM_WITH_TURNED_LABELS = 0.155, 0.19
 _ROOM, _ROOM_UNDER_POINTS = 1.14, 1.32
@@ -61,12 +63,6 @@ _SLOTS_OF_A_GROUP: Final = 0.82
 _POINTS: Final = 12.5
 _PIXELS_PER_CHARACTER: Final = 13
 """Labels that need more than their room are turned."""
-
-
-def draw_bars(chart: Chart) -> bytes:
-    """Draw a chart as PNG, in the style of the house; equal charts give equal bytes."""
-    with house_style():
-        return png(bar_figure(chart))
 
 
 def bar_figure(chart: Chart) -> Figure:
@@ -85,17 +81,12 @@ def bar_figure(chart: Chart) -> Figure:
     for number, (axes, panel) in enumerate(zip(all_axes, chart.panels, strict=True)):
         entries |= _draw_panel(axes, panel, width * _SLIDE_PIXELS, outer=number == count - 1)
     if len(entries) > 1:
-        figure.legend(
-            entries.values(),
-            entries.keys(),
-            loc="upper left",
-            bbox_to_anchor=(0.022, 0.89),
-            ncols=len(entries),
-            frameon=False,
-            columnspacing=1.6,
-            handletextpad=0.5,
-        )
+        place: Any = {"loc": "upper left", "bbox_to_anchor": (0.022, 0.89), "ncols": len(entries), "frameon": False}
+        figure.legend(entries.values(), entries.keys(), columnspacing=1.6, handletextpad=0.5, **place)
     return figure
+
+
+draw_bars = as_png(bar_figure)
 
 
 def _draw_panel(axes: Axes, panel: Panel, pixels: float, *, outer: bool) -> dict[str, Artist]:
@@ -110,9 +101,8 @@ def _draw_panel(axes: Axes, panel: Panel, pixels: float, *, outer: bool) -> dict
     scale = panel.left.scale
     largest = max(chain(tops, [panel.level.value] if panel.level else []), default=0.0)
     room = _ROOM_UNDER_POINTS if panel.right and panel.right.axis.top else _ROOM
-    axes.set_ylim(0, (panel.left.top or room * largest or 1.0) / scale.factor)
-    axes.set_xlim(-0.55, len(panel.groups) - 0.45)
-    axes.set_ylabel(_label(panel.left))
+    top = (panel.left.top or room * largest or 1.0) / scale.factor
+    axes.set(xlim=(-0.55, len(panel.groups) - 0.45), ylim=(0, top), ylabel=_label(panel.left))
     ruled(axes, "y")
     _write_groups(axes, panel, pixels, centers)
     if panel.level:
@@ -141,7 +131,7 @@ def _draw_slot(
         turned = group_pixels * step / len(slot.bars) < _NARROW_PIXELS
         last = number == len(slot.bars) - 1
         for group in groups:
-            mark = "*" if slot.failed[group] and (last or panel.numbered) else ""
+            mark = "*" if slot.failed and slot.failed[group] and (last or panel.numbered) else ""
             height = sum(series.values[group] for series in bar)
             text = f"{panel.left.scale.number(height) if height else 0}{mark}" if panel.numbered else mark
             where = places[group] if panel.numbered else group + center
@@ -166,17 +156,8 @@ def _draw_points(axes: Axes, points: Points, step: float, *, label: bool) -> dic
     drawn: dict[str, Artist] = {}
     for values, center in zip(points.values, _beside(len(points.values), step), strict=True):
         shown = [(group, value) for group, value in enumerate(values) if value is not None]
-        (line,) = other.plot(
-            [group + center for group, _ in shown],
-            [value / factor for _, value in shown],
-            color=_MARKER,
-            linestyle="-" if points.joined else "none",
-            marker="D",
-            markersize=8,
-            markeredgecolor="white",
-            zorder=5,
-            clip_on=False,
-        )
+        across, up = [group + center for group, _ in shown], [value / factor for _, value in shown]
+        (line,) = other.plot(across, up, "D-" if points.joined else "D", **_DIAMOND)
         drawn.setdefault(points.name, line)
     largest = max((value for values in points.values for value in values if value is not None), default=0.0)
     other.set_ylim(0, (points.axis.top or _ROOM * largest or 1.0) / factor)
@@ -194,30 +175,13 @@ def _label(axis: Axis) -> str:
 
 def _write_above(axes: Axes, text: str, place: float, height: float, *, alarm: bool, turned: bool) -> None:
     """Write above the end of a bar, in the colour of an alarm or not, from below to above if `turned`."""
-    axes.annotate(
-        text,
-        (place, height),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="center",
-        va="bottom",
-        rotation=90 if turned else 0,
-        fontsize=_POINTS,
-        color=ALARM if alarm else INK,
-        fontweight="bold" if alarm else "normal",
-        zorder=6,
-    )
+    look: Any = {"ha": "center", "va": "bottom", "rotation": 90 if turned else 0, "fontsize": _POINTS, "zorder": 6}
+    look |= {"color": ALARM, "fontweight": "bold"} if alarm else {"color": INK}
+    write(axes, text, (place, height), (0, 3), **look)
 
 
 def _write_groups(axes: Axes, panel: Panel, pixels: float, slot_places: Sequence[float]) -> None:
-    """Write below the bars the names of the groups, and between both those of the slots, if they have names.
-
-    Args:
-        axes: those of the panel.
-        panel: what the axes show.
-        pixels: width of the axes.
-        slot_places: the middle of each slot, from that of its group.
-    """
+    """Write below the bars the names of the groups, and between both those of the slots, in the middle of each."""
     labels = [group.replace(" (", "\n(") for group in panel.groups]
     longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
     turned = longest * _PIXELS_PER_CHARACTER > pixels / len(labels)
@@ -232,21 +196,10 @@ def _write_groups(axes: Axes, panel: Panel, pixels: float, slot_places: Sequence
         return
     upright = not _turns_slots(panel, pixels)
     axes.tick_params(axis="x", pad=28 if upright else 74)
+    look = {"ha": "center", "va": "top", "rotation": 0 if upright else 90, "fontsize": 13, "color": MUTED}
     for group in range(len(labels)):
         for place, label in zip(slot_places, slots, strict=True):
-            axes.annotate(
-                label,
-                (group + place, 0),
-                xycoords=("data", "axes fraction"),
-                xytext=(0, -6),
-                textcoords="offset points",
-                ha="center",
-                va="top",
-                rotation=0 if upright else 90,
-                fontsize=13,
-                color=MUTED,
-                annotation_clip=False,
-            )
+            write(axes, label, (group + place, 0), (0, -6), ABOVE, annotation_clip=False, **look)
 
 
 def _turns_slots(panel: Panel, pixels: float) -> bool:

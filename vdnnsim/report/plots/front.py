@@ -8,18 +8,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.report.caveats import peaks_note
+from vdnnsim.report.comparison import comparison_title
 from vdnnsim.report.findings import caption
 from vdnnsim.report.labels import fold_label, joined_labels
 from vdnnsim.report.plots.names import LINE_PIXELS, MARKER_PIXELS, around, near_groups, write_names
-from vdnnsim.report.plots.style import INK, MUTED, house_style, mark_capacity, new_figure, png, ruled
+from vdnnsim.report.plots.style import INK, MUTED, as_png, mark_capacity, new_figure, plain_ticks, ruled, write
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
-from vdnnsim.report.tables.comparison import comparison_title
 
 _FRONT, _OTHER = "#0072b2", "#8fb8d4"
 _POINTS: Final = {True: 14, False: 11}
@@ -27,12 +26,6 @@ _POINTS: Final = {True: 14, False: 11}
 _LABEL_WIDTH = 26
 _LOGARITHMIC_FROM = 6.0
 """Ratio of largest to least from which an axis is logarithmic."""
-
-
-def draw_comparison(comparison: Comparison) -> bytes:
-    """Draw the slide as PNG, in the style of the house; equal data give equal bytes."""
-    with house_style():
-        return png(comparison_figure(comparison))
 
 
 def comparison_figure(comparison: Comparison) -> Figure:
@@ -54,6 +47,9 @@ def comparison_figure(comparison: Comparison) -> Figure:
     left_out = _write_names(figure, axes, marks, limit)
     _write_legend(figure, marks, left_out)
     return figure
+
+
+draw_comparison = as_png(comparison_figure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +105,7 @@ def _draw_axes(axes: Axes, marks: list[_Mark], limit: float, memory: Scale, seco
         set_scale("log")
         margin = (high / low) ** 0.08
         set_limits(low / margin, high * margin)
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_minor_formatter(NullFormatter())
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        plain_ticks(axis)
     axes.set_xlabel(f"{COLUMNS['max_memory_bytes'].label}, {memory.unit}")
     axes.set_ylabel(f"{COLUMNS['iteration_s'].label}, {seconds.unit}")
     ruled(axes, "both")
@@ -120,14 +114,7 @@ def _draw_axes(axes: Axes, marks: list[_Mark], limit: float, memory: Scale, seco
 def _draw_front(axes: Axes, front: list[_Mark]) -> None:
     """Draw the stairs below and left of which there is no policy."""
     places = sorted((mark.x, mark.y) for mark in front)
-    axes.step(
-        [x for x, _ in places],
-        [y for _, y in places],
-        where="post",
-        color=_FRONT,
-        linewidth=1.5,
-        zorder=2,
-    )
+    axes.step([x for x, _ in places], [y for _, y in places], where="post", color=_FRONT, linewidth=1.5, zorder=2)
 
 
 def _write_names(figure: Figure, axes: Axes, marks: list[_Mark], limit: float) -> int:
@@ -157,18 +144,10 @@ def _write_names(figure: Figure, axes: Axes, marks: list[_Mark], limit: float) -
 
 def _write_over(axes: Axes, mark: _Mark, *, left: bool) -> None:
     """Write the name of a point of the front over whatever is there: the text speaks of it."""
-    axes.annotate(
-        joined_labels(mark.names),
-        (mark.x, mark.y),
-        xytext=(-12 if left else 12, 12),
-        textcoords="offset points",
-        ha="right" if left else "left",
-        fontsize=_POINTS[True],
-        fontweight="bold",
-        color=INK,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1},
-        zorder=7,
-    )
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}
+    look = {"fontsize": _POINTS[True], "fontweight": "bold", "color": INK, "bbox": box, "zorder": 7}
+    side, shift = ("right", (-12, 12)) if left else ("left", (12, 12))
+    write(axes, joined_labels(mark.names), (mark.x, mark.y), shift, ha=side, **look)
 
 
 def _name(figure: Figure, marks: list[_Mark]) -> Text:

@@ -11,12 +11,12 @@ from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.frontier import Frontier, PolicyTimes
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import Question, caption
+from vdnnsim.report.frontier import headline, proven
 from vdnnsim.report.labels import fold_label
 from vdnnsim.report.plots.names import LINE_PIXELS, MARKER_PIXELS, along, around, near_groups, write_names
 from vdnnsim.report.plots.series import COLORS, MARKERS
-from vdnnsim.report.plots.style import INK, MUTED, house_style, mark_capacity, new_figure, png, ruled
+from vdnnsim.report.plots.style import INK, MUTED, as_png, mark_capacity, new_figure, ruled
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
-from vdnnsim.report.tables.frontier import headline, proven
 from vdnnsim.units import format_seconds
 
 _PLAN, _GAP, _IMPOSSIBLE = COLORS[0], "#a9cbe3", "#ececec"
@@ -40,12 +40,6 @@ _DASHED: Final[Any] = {"linewidth": 1.6, "linestyle": (0, (3, 2))}
 _Place = tuple[float, float]
 
 
-def draw_frontier(asked: Question, frontier: Frontier) -> bytes:
-    """Draw the slide as PNG, in the style of the house; equal data give equal bytes."""
-    with house_style():
-        return png(frontier_figure(asked, frontier))
-
-
 def frontier_figure(asked: Question, frontier: Frontier) -> Figure:
     """Draw the plan's curve, under it what no schedule reaches, and every policy where it fits."""
     notes = caption(asked), proven(asked, frontier)
@@ -65,6 +59,9 @@ def frontier_figure(asked: Question, frontier: Frontier) -> Figure:
     left_out = _write_names(figure, axes, named, curves, limits)
     _write_legend(figure, frontier, named, left_out)
     return figure
+
+
+draw_frontier = as_png(frontier_figure)
 
 
 def _heights(frontier: Frontier) -> tuple[float, float]:

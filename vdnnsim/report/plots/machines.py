@@ -2,15 +2,15 @@
 
 from typing import Final
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from vdnnsim.analysis.machines import Ranking
 from vdnnsim.cost.trust import Basis
-from vdnnsim.report.plots.style import INK, MUTED, house_style, new_figure, png, ruled
+from vdnnsim.report.machines import title
+from vdnnsim.report.plots.style import INK, MUTED, as_png, new_figure, plain_ticks, ruled, write
 from vdnnsim.report.scale import Scale, time_scale
-from vdnnsim.report.tables.machines import title
 from vdnnsim.units import format_bytes
 
 _LOOKS: Final = {
@@ -20,27 +20,17 @@ _LOOKS: Final = {
     Basis.DATASHEET: ("#8e2f6b", "D", "datasheet peaks, which no kernel reaches"),
 }
 _MOST_ROWS = 24
-
-
-def draw_machines(ranking: Ranking, what: str, subtitle: str) -> bytes:
-    """Draw the ranking as PNG, in the style of the house; equal data give equal bytes."""
-    with house_style():
-        return png(machines_figure(ranking, what, subtitle))
+_PLACE: Final = (0.21, 0.15, 0.5, 0.7)
+_RIGHT: Final = 0.99
 
 
 def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
-    """Draw a row for each machine that fits, the best on top, the bar as far as its mean error reaches.
-
-    Args:
-        ranking: the machines.
-        what: is trained, as `vgg16 (64)`.
-        subtitle: what all rows have in common.
-    """
+    """Draw a row for each machine that fits, the best on top, the bar as far as its mean error reaches."""
     offers = ranking.offers[:_MOST_ROWS]
     left_out = len(ranking.offers) - len(offers)
     rest = f"; {left_out} more in machines.csv" if left_out else ""
     figure = new_figure(title(ranking, what), f"{subtitle}; a bar reaches as far as steps are off on average{rest}")
-    axes = figure.add_axes((0.21, 0.15, 0.5, 0.7))
+    axes = figure.add_axes(_PLACE)
     if ranking.currency:
         offers = tuple(each for each in offers if each.cost is not None)
     values = [each.iteration_s if each.cost is None else each.cost for each in offers]
@@ -52,38 +42,32 @@ def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
             ends = [value / scale.factor * end_s / offer.iteration_s for end_s in span]
             axes.plot(ends, (row, row), color=color, linewidth=7, alpha=0.3, solid_capstyle="butt", zorder=2)
             reached += ends
-        hollow = span is None
-        axes.plot(
-            value / scale.factor,
-            row,
-            marker,
-            color=color,
-            markersize=9,
-            markerfacecolor="white" if hollow else color,
-            markeredgewidth=2,
-            zorder=3,
-        )
+        face = "white" if span is None else color
+        place = value / scale.factor, row
+        axes.plot(*place, marker, color=color, markersize=9, markerfacecolor=face, markeredgewidth=2, zorder=3)
         held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}, {offer.policy}"
-        axes.annotate(
-            f"{scale.telling([value]).text(value)}   {held}",
-            (1.02, row),
-            xycoords=axes.get_yaxis_transform(),
-            va="center",
-            fontsize=12,
-            color=INK,
-            annotation_clip=False,
-        )
+        told, beside = f"{scale.telling([value]).text(value)}   {held}", axes.get_yaxis_transform()
+        write(axes, told, (1.02, row), (0, 0), beside, va="center", fontsize=12, color=INK, annotation_clip=False)
     axes.set_xscale("log")
     axes.set_xlim(min(reached, default=1) / 1.15, max(reached, default=1) * 1.15)
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+    plain_ticks(axes.xaxis)
     axes.set_xlabel(f"cost, {scale.unit}" if ranking.currency else f"time of a step, {scale.unit}")
     axes.set_yticks(range(len(offers)), [each.name for each in offers], fontsize=12)
     axes.set_ylim(max(len(offers), 4) - 0.4, -0.6)
     ruled(axes, "x")
+    _make_room(axes)
     _write_legend(figure, ranking)
     return figure
+
+
+def _make_room(axes: Axes) -> None:
+    """Give what is said of the rows the room that it takes, for a policy's name may be long."""
+    left, bottom, width, height = _PLACE
+    widest = max((each.get_window_extent().width for each in axes.texts), default=0.0) / axes.figure.bbox.width
+    axes.set_position((left, bottom, min(width, (_RIGHT - left - widest) / 1.02), height))
+
+
+draw_machines = as_png(machines_figure)
 
 
 def _write_legend(figure: Figure, ranking: Ranking) -> None:

@@ -10,7 +10,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import Shortage, caption, comparison, fastest_fitting, shortage
 from vdnnsim.report.labels import fold_label
-from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED, keep_left_spine_only, new_figure
+from vdnnsim.report.plots.style import ABOVE, ALARM, GRID, INK, MUTED, keep_left_spine_only, new_figure, write
 from vdnnsim.report.scale import byte_scale, percent
 from vdnnsim.units import format_bytes
 
@@ -129,18 +129,9 @@ def _bars(axes: Axes, result: ScenarioResult, lengths: list[float]) -> None:
 def _numbers(axes: Axes, result: ScenarioResult, texts: list[str]) -> None:
     """Write the numbers in a column beside the bars, where no line crosses them."""
     for position, (each, text) in enumerate(zip(result.results, texts, strict=True)):
-        axes.annotate(
-            text,
-            (1.0, position),
-            xycoords=("axes fraction", "data"),
-            xytext=(100, 0),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            color=INK if each.fits else MUTED,
-            fontweight="bold" if each.fits else "normal",
-            annotation_clip=False,
-        )
+        look = {"color": INK, "fontweight": "bold"} if each.fits else {"color": MUTED}
+        right = ("axes fraction", "data")
+        write(axes, text, (1.0, position), (100, 0), right, ha="right", va="center", annotation_clip=False, **look)
 
 
 def _write_unfit(axes: Axes, row: PolicyResult, position: int, lines: tuple[float, ...]) -> None:
@@ -148,28 +139,14 @@ def _write_unfit(axes: Axes, row: PolicyResult, position: int, lines: tuple[floa
     what = shortage(row)
     text = "does not fit" if what in (None, Shortage.GPU) else f"does not fit: {what.value}"
     width = _FRACTION_PER_CHARACTER * (len(text) + 2)
-    axes.annotate(
-        text,
-        (free_place(width, lines) + _FRACTION_PER_CHARACTER, position),
-        xycoords=("axes fraction", "data"),
-        va="center",
-        color=ALARM,
-        fontweight="bold",
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 3},
-        zorder=5,
-    )
+    place = free_place(width, lines) + _FRACTION_PER_CHARACTER, position
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 3}
+    look = {"va": "center", "color": ALARM, "fontweight": "bold", "bbox": box, "zorder": 5}
+    write(axes, text, place, (0, 0), ("axes fraction", "data"), **look)
 
 
 def _above(axes: Axes, where: float, text: str, color: str, end: float) -> None:
     """Write above a line what it is, towards the middle of the axes, so that neighbours do not meet."""
     left = where < end / 2
-    axes.annotate(
-        text,
-        (where, 1.0),
-        xycoords=("data", "axes fraction"),
-        xytext=(-4 if left else 4, 6),
-        textcoords="offset points",
-        ha="left" if left else "right",
-        color=color,
-        fontweight="bold",
-    )
+    side, shift = ("left", -4) if left else ("right", 4)
+    write(axes, text, (where, 1.0), (shift, 6), ABOVE, ha=side, color=color, fontweight="bold")

@@ -12,7 +12,7 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import workload_text
 from vdnnsim.report.plots.series import DASHES, look
-from vdnnsim.report.plots.style import MUTED, house_style, new_figure, png, ruled
+from vdnnsim.report.plots.style import MUTED, as_png, new_figure, ruled
 from vdnnsim.report.scale import per_second, rate_text
 from vdnnsim.units import format_rate
 
@@ -21,16 +21,6 @@ _LEGEND_CHARACTERS = 115
 _KEY_CHARACTERS = 8
 _LARGEST, _SMALLER = 19, 4
 """Points of the first policy's markers, and by how many each next policy's are smaller, so that equal ones are seen."""
-
-
-def draw_scaling(runs: Sequence[ScenarioResult]) -> bytes:
-    """Draw runs of the same policies on more and more GPUs as PNG, in the style of the house.
-
-    Args:
-        runs: in the order of their numbers of GPUs.
-    """
-    with house_style():
-        return png(scaling_figure(runs))
 
 
 def scaling_title(runs: Sequence[ScenarioResult]) -> str:
@@ -67,6 +57,9 @@ def scaling_figure(runs: Sequence[ScenarioResult]) -> Figure:
         ruled(axes, "y")
     _write_legend(figure, policies, unfit=any(not row.fits for run in runs for row in run.slowest), first=first.gpus)
     return figure
+
+
+draw_scaling = as_png(scaling_figure)
 
 
 def _draw(axes: Axes, runs: Sequence[ScenarioResult], rows: list[PolicyResult], number: int, column: str) -> None:

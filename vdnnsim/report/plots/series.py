@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 from math import log
-from typing import Final
+from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from vdnnsim.report.plots.style import ALARM, INK, MUTED
+from vdnnsim.report.plots.style import ABOVE, ALARM, INK, MUTED, write
 
 COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#4d4d4d", "#8e2f6b")
 LIGHT: Final = frozenset({"#cc79a7", "#56b4e9", "#e69f00"})
@@ -98,18 +98,8 @@ def write_marks(axes: Axes, marks: list[tuple[str, float]]) -> None:
     for name, place in marks:
         if low <= place <= high:
             axes.axvline(place, color=MUTED, linestyle=(0, (1, 2)), linewidth=1.5, zorder=1)
-            axes.annotate(
-                name,
-                (place, 1.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(0, 4),
-                textcoords="offset points",
-                rotation=90,
-                ha="center",
-                va="bottom",
-                fontsize=11.5,
-                color=MUTED,
-            )
+            look = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": 11.5, "color": MUTED}
+            write(axes, name, (place, 1.0), (0, 4), ABOVE, **look)
 
 
 def series_handle(number: int, name: str, *, joined: bool = True) -> Line2D:
@@ -135,12 +125,5 @@ def boundary_handle(label: str) -> Line2D:
 def write_legend(figure: Figure, handles: list[Line2D]) -> None:
     """Write the legend below, in at most two rows where there are no more than ten entries."""
     columns = len(handles) if len(handles) <= 5 else -(-len(handles) // 2)
-    figure.legend(
-        handles=handles,
-        loc="lower center",
-        ncols=min(columns, 6),
-        frameon=False,
-        fontsize=13.5,
-        columnspacing=1.5,
-        handletextpad=0.5,
-    )
+    look: Any = {"frameon": False, "fontsize": 13.5, "columnspacing": 1.5, "handletextpad": 0.5}
+    figure.legend(handles=handles, loc="lower center", ncols=min(columns, 6), **look)

@@ -4,15 +4,17 @@ A copy and the stall that waits for it have the same colour.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, ParamSpec
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
 
 from vdnnsim.dnn.layers import Phase
@@ -44,6 +46,8 @@ STALL_COLORS: Final = {
     StallCause.PINNING: "#d55e00",
     StallCause.HOST: "#9a9a9a",
 }
+STRETCH_COLORS: Final = ("#fdd49e", "#fc8d59", "#d7301f", "#67000d")
+"""Of copies, the darker the longer they take than alone."""
 KIND_COLORS: Final = {
     BufferKind.WEIGHTS: "#4d4d4d",
     BufferKind.WEIGHT_GRADIENT: "#9a9a9a",
@@ -56,9 +60,15 @@ KIND_COLORS: Final = {
 }
 """In the order in which they are stacked: what stays at the bottom, what comes and goes above it."""
 
-LIGHT_COLORS: Final = frozenset({OFFLOAD, PREFETCH, PHASE_COLORS[Phase.BACKWARD_DATA], STALL_COLORS[StallCause.HOST]})
+LIGHT_COLORS: Final = frozenset(
+    (*STRETCH_COLORS[:2], OFFLOAD, PREFETCH, EXCHANGE, PHASE_COLORS[Phase.BACKWARD_DATA], STALL_COLORS[StallCause.HOST])
+)
 """On these one writes in ink, on the others in white."""
 
+ABOVE: Final = ("data", "axes fraction")
+"""Places over or under a value of the horizontal axis, the axes being 1 high."""
+
+Given = ParamSpec("Given")
 _PIXELS: Final = (1600, 900)
 _DOTS_PER_INCH: Final = 100
 _WIDEST: Final = 0.985
@@ -117,6 +127,13 @@ def ruled(axes: Axes, which: Literal["x", "y", "both"]) -> None:
     axes.set_axisbelow(True)
 
 
+def plain_ticks(axis: Axis) -> None:
+    """Write the ticks of a logarithmic axis as plain numbers, at 1, 2 and 5 times the powers of ten."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
 def keep_left_spine_only(axes: Axes) -> None:
     """Take the frame away where bars or rows speak for themselves."""
     for side in ("top", "right", "bottom"):
@@ -144,31 +161,14 @@ def mark_capacity(
         zorder: of the line.
     """
     axes.axvline(limit, color=ALARM, linewidth=2.5, zorder=zorder)
-    axes.annotate(
-        f"capacity {format_bytes(nbytes)}",
-        (limit, 1.0),
-        xycoords=("data", "axes fraction"),
-        xytext=(0, lift),
-        textcoords="offset points",
-        ha=side,
-        color=ALARM,
-        fontweight="bold",
-    )
+    said = f"capacity {format_bytes(nbytes)}"
+    write(axes, said, (limit, 1.0), (0, lift), ABOVE, ha=side, color=ALARM, fontweight="bold")
 
 
 def name_band(axes: Axes, name: str, height: float, points: float) -> None:
     """Write left of the names of rows what all rows of a band are, in the middle of the band."""
-    axes.annotate(
-        name,
-        (0, height),
-        xycoords=axes.get_yaxis_transform(),
-        xytext=(-88, 0),
-        textcoords="offset points",
-        ha="right",
-        va="center",
-        fontweight="bold",
-        fontsize=points,
-    )
+    place = axes.get_yaxis_transform()
+    write(axes, name, (0, height), (-88, 0), place, ha="right", va="center", fontweight="bold", fontsize=points)
 
 
 def write_legend(figure: Figure, handles: list[Patch]) -> None:
@@ -183,6 +183,37 @@ def write_legend(figure: Figure, handles: list[Patch]) -> None:
             return
         legend.remove()
         columns -= 1
+
+
+def write(
+    axes: Axes,
+    text: str,
+    at: tuple[float, float],
+    shift: tuple[float, float] = (0, 0),
+    coords: Any = "data",  # noqa: ANN401  # whatever matplotlib can place by
+    **look: Any,  # noqa: ANN401  # as matplotlib's
+) -> None:
+    """Write text beside a place.
+
+    Args:
+        axes: those of the place.
+        text: what to write.
+        at: the place.
+        shift: from there, in points.
+        coords: by what the place is told, as matplotlib's `xycoords`.
+        look: how it looks, as matplotlib's `Text` takes it.
+    """
+    axes.annotate(text, at, xycoords=coords, xytext=shift, textcoords="offset points", **look)
+
+
+def as_png(draw: Callable[Given, Figure]) -> Callable[Given, bytes]:
+    """Return a function that draws the same as PNG, in the style of the house; equal data give equal bytes."""
+
+    def drawn(*given: Given.args, **named: Given.kwargs) -> bytes:
+        with house_style():
+            return png(draw(*given, **named))
+
+    return drawn
 
 
 def png(figure: Figure) -> bytes:

@@ -1,29 +1,25 @@
 """`report.html`: a run to look into, in a browser, without a network; what needs no script is there without one."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.report.budgets import needs
 from vdnnsim.report.caveats import glossary, known, remarks
 from vdnnsim.report.document import Bullets, Table, plain_table, section
-from vdnnsim.report.findings import caption, comparison, conclusions, headline, subject
+from vdnnsim.report.findings import caption, comparison, conclusions, headline, needs, subject
 from vdnnsim.report.html import environment
 from vdnnsim.report.run.page import columns, footnotes, questions, sources
 from vdnnsim.report.run.perfetto import operation_text
-from vdnnsim.report.run.recording import recorded, recording
+from vdnnsim.report.run.recording import numbers, recorded, recording
 from vdnnsim.report.run.stills import RIGHT, areas, capacity_height, dots
 from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.report.tables.summary import summary
 from vdnnsim.trace import IterationTrace, StallCause
 from vdnnsim.units import format_bytes, format_seconds
-
-_MOST_STALLS = 40
-_MOST_BUFFERS = 16
-"""Rows that a page without scripts shows; with them it has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +40,7 @@ class Shown:
 
 
 def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
-    """Return the page.
-
-    Args:
-        result: what came of a scenario.
-        of_all: of a comparison; what a run has is shown if not given.
-    """
+    """Return the page of a run; of a comparison with what that shows of all policies."""
     from vdnnsim.report.plots.style import STALL_COLORS
 
     if of_all is None:
@@ -58,6 +49,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         of_all = Shown(conclusions(result), comparison(result), summary(result), notes, beside)
     shown, gpu = subject(result), result.server.gpu
     rows = recorded(sorted(result.slowest, key=lambda row: row is not shown))
+    rival = _rival(rows)
     verdict, *more = (sentence for text in of_all.said for sentence in _sentences(text))
     return environment().get_template("run.html.j2").render(
         title=result.name,
@@ -82,17 +74,18 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         layers=areas(result, shown),
         stalls=stalls_title(shown),
         causes=[(cause.value, seconds, STALL_COLORS[cause]) for cause, seconds in _by_cause(shown)],
-        stall_table=(_stall_table(shown),),
-        most_stalls=_MOST_STALLS,
+        waits=sorted(shown.trace.stalls, key=lambda stall: (stall.start_s - stall.end_s, stall.start_s)),
+        told=partial(operation_text, shown.trace.plan),
         peak=_peak_title(shown),
-        alive=(_alive(shown),),
+        alive=sorted(at_peak(shown.trace).items(), key=lambda each: (-each[1], each[0])),
+        rival=rival,
+        held=[numbers(row) for row in (shown, rival)],
         placed=any(change.offset is not None for row in rows for change in row.trace.memory),
         pool=_pool_title(shown),
         nearby=[
             {"policy": each.policy, "bandwidth": each.bandwidth, "times": each.iteration_s} for each in result.nearby
         ],
         nearby_title=_nearby_title(result),
-        nearby_table=(_nearby_table(result),),
         questions=questions(result),
         origins=(
             Bullets(sources(result)),
@@ -107,6 +100,12 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         beside=of_all.beside,
         left_out=len(result.slowest) - len(rows),
     )  # fmt: skip
+
+
+def _rival(rows: Sequence[PolicyResult]) -> PolicyResult:
+    """Return what the first of some results is held against: the fastest that is not as fast, else the last."""
+    others = [row for row in rows if row.metrics.iteration_s != rows[0].metrics.iteration_s]
+    return min(others, key=lambda row: row.metrics.iteration_s, default=rows[-1])
 
 
 def _sentences(text: str) -> Iterator[str]:
@@ -149,45 +148,11 @@ def _by_cause(shown: PolicyResult) -> list[tuple[StallCause, float]]:
     return sorted(causes, key=lambda each: -each[1])
 
 
-def _stall_table(shown: PolicyResult) -> Table:
-    def told(operation: int | None) -> str:
-        return "" if operation is None else operation_text(shown.trace.plan, operation)
-
-    longest = sorted(shown.trace.stalls, key=lambda stall: (stall.start_s - stall.end_s, stall.start_s))
-    return plain_table(
-        ("lost", "at", "cause", "what waits", "for what"),
-        [
-            (
-                format_seconds(stall.end_s - stall.start_s),
-                format_seconds(stall.start_s),
-                stall.cause.value,
-                told(stall.blocked),
-                told(stall.waited_for),
-            )
-            for stall in longest[:_MOST_STALLS]
-        ],
-        left=5,
-    )
-
-
 def _peak_title(shown: PolicyResult) -> str:
     from vdnnsim.report.plots.iteration.memory import peak_operation
 
     kinds = ", ".join(f"{kind.value} {format_bytes(nbytes)}" for kind, nbytes in shown.metrics.peak_by_kind[:3])
     return f"{format_bytes(shown.metrics.max_memory_bytes)} are alive in {peak_operation(shown.trace)[1]}: {kinds}"
-
-
-def _alive(shown: PolicyResult) -> Table:
-    """Return what is alive at the first moment of greatest use, the largest first."""
-    buffers = shown.trace.plan.buffers
-    largest = sorted(at_peak(shown.trace).items(), key=lambda each: (-each[1], each[0]))
-    rows = [
-        (buffers[number].name, buffers[number].kind.value, format_bytes(nbytes))
-        for number, nbytes in largest[:_MOST_BUFFERS]
-    ]
-    if rest := largest[_MOST_BUFFERS:]:
-        rows.append((f"{len(rest)} others", "", format_bytes(sum(nbytes for _, nbytes in rest))))
-    return plain_table(("buffer", "kind", "size"), rows, left=2)
 
 
 def at_peak(trace: IterationTrace) -> dict[int, int]:
@@ -218,20 +183,3 @@ def _nearby_title(result: ScenarioResult) -> str:
     if fitting and capacity not in fitting:
         return f"With {format_bytes(min(fitting))} of memory {fitting[min(fitting)]} would fit"
     return "No other link would make a policy faster that fits"
-
-
-def _nearby_table(result: ScenarioResult) -> Table:
-    """Return a row for each policy and link, a column for each capacity."""
-    capacities = [format_bytes(size) for size, _ in result.nearby[0].iteration_s] if result.nearby else []
-    return plain_table(
-        ("policy", "link", *capacities),
-        [
-            (
-                each.policy,
-                "as it is" if each.bandwidth == 1 else f"{each.bandwidth:g} times as fast",
-                *("-" if seconds is None else format_seconds(seconds) for _, seconds in each.iteration_s),
-            )
-            for each in result.nearby
-        ],
-        left=2,
-    )

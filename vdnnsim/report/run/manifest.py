@@ -29,13 +29,7 @@ _BESIDE_METRICS = ("performance_ratio", "feature_performance_ratio", "server_ima
 
 
 def manifest_text(result: ScenarioResult, commit: Commit | None, files: Iterable[str]) -> str:
-    """Return the manifest as JSON text.
-
-    Args:
-        result: what came of the scenario.
-        commit: of the simulator's source tree; None where it is not known.
-        files: the names of the files that are written beside the manifest.
-    """
+    """Return the manifest as JSON text, with the names of all files, its own among them."""
     workload, server = result.workload, result.server
     content = {
         "format_version": FORMAT_VERSION,

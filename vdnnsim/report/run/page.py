@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from vdnnsim.analysis.columns import COLUMNS, RUN
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.hardware.server import Origin
+from vdnnsim.plans.training_plan import ProfilingPass
 from vdnnsim.report import markdown
-from vdnnsim.report.budgets import budgets
 from vdnnsim.report.caveats import contention_lines, glossary, known, remarks, without_plan
 from vdnnsim.report.certificates import certificates
 from vdnnsim.report.document import Block, Bullets, Definitions, Document, Heading, Note, Picture, Prose, section
-from vdnnsim.report.findings import caption, conclusions, refusals
+from vdnnsim.report.findings import budgets, caption, conclusions, refusals
 from vdnnsim.report.tables.summary import FOOTNOTE, summary
-from vdnnsim.report.trials import profiling
+from vdnnsim.units import format_seconds
+
+_MOST_PASSES = 8  # that are told one by one; vdnn_dyn takes 7 at most
 
 
 def result_table(result: ScenarioResult) -> Document:
@@ -35,14 +37,7 @@ def result_table(result: ScenarioResult) -> Document:
 def page_text(
     result: ScenarioResult, pictures: Mapping[str, str], traces: Iterable[str], snapshots: Iterable[str] = ()
 ) -> str:
-    """Return the report as Markdown.
-
-    Args:
-        result: what came of the scenario.
-        pictures: file name and one-line description of each picture, in order.
-        traces: file names of the traces for Perfetto.
-        snapshots: file names of the memory snapshots.
-    """
+    """Return the report as Markdown: its pictures by file name with what each says, in their order."""
     notes = (f"{note}." for note in (*footnotes(result), *known(result)))
     return markdown.page(
         (
@@ -102,3 +97,42 @@ def sources(result: ScenarioResult) -> tuple[str, ...]:
 def footnotes(result: ScenarioResult) -> tuple[str, ...]:
     """Return what the star of the table means, where it stands."""
     return () if all(each.fits for each in result.results) else (FOOTNOTE,)
+
+
+def profiling(result: ScenarioResult) -> tuple[str, ...]:
+    """Return for each policy that decided by trials one line with its passes and their cost; then what they add to."""
+    lines = []
+    for each in result.slowest:
+        passes = each.trace.plan.passes
+        if passes:
+            tried = _tried(passes)
+            total_s = sum(one.cost_s for one in passes)
+            lines.append(
+                f"{each.policy} settled on {each.algorithms} after {len(passes)} "
+                f"{'pass' if len(passes) == 1 else 'passes'}: {tried}; {_spent(total_s, each.metrics.iteration_s)}"
+            )
+    if lines and result.algorithm_profiling_s:
+        lines.append(
+            "trying every algorithm of every convolution once takes "
+            f"{format_seconds(result.algorithm_profiling_s)}, as in any framework that picks the fastest"
+        )
+    return tuple(lines)
+
+
+def _tried(passes: tuple[ProfilingPass, ...]) -> str:
+    if len(passes) > _MOST_PASSES:
+        fitting = sum(one.fits for one in passes)
+        return f"{fitting} fit and {len(passes) - fitting} do not; run.json has each"
+    return ", ".join(f"{one.name} {'fits' if one.fits else 'does not fit'}{_cost(one.cost_s)}" for one in passes)
+
+
+def _cost(seconds: float) -> str:
+    return f" ({format_seconds(seconds)})" if seconds else " (at once)"
+
+
+def _spent(seconds: float, iteration_s: float) -> str:
+    if not seconds:
+        return "no time is spent"
+    iterations = seconds / iteration_s
+    amount = f"{iterations:.1f} iterations' time" if iterations >= 0.1 else "less than a tenth of an iteration's time"
+    return f"{format_seconds(seconds)} in all, {amount}, spent once"

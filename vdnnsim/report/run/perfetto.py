@@ -14,15 +14,7 @@ import msgspec
 from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.cost.table import ONLY
-from vdnnsim.plans.operations import (
-    AllReduce,
-    Compute,
-    Offload,
-    Operation,
-    Prefetch,
-    Stream,
-    describe,
-)
+from vdnnsim.plans.operations import AllReduce, Compute, Offload, Operation, Prefetch, Stream, describe
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.trace import ServerTrace
 

@@ -63,13 +63,27 @@ def recording(result: ScenarioResult, rows: Sequence[PolicyResult]) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
+def numbers(row: PolicyResult) -> dict[str, tuple[float, str]]:
+    """Return what two runs are compared by: numbers, each in seconds or in bytes."""
+    metrics, stalled_s = row.metrics, dict(row.metrics.stall_by_cause)
+    return {
+        "time per iteration": (metrics.iteration_s, "s"),
+        "stalled": (metrics.stall_s, "s"),
+        "max memory": (metrics.max_memory_bytes, "B"),
+        "mean memory": (metrics.mean_memory_bytes, "B"),
+        "pool with its gaps": (row.trace.pool_bytes, "B"),
+        "pinned host memory": (metrics.host_memory_bytes, "B"),
+        "offloaded": (metrics.offloaded_bytes, "B"),
+        **{cause.value: (stalled_s.get(cause, 0.0), "s") for cause in _CAUSES},
+    }
+
+
 def _run(row: PolicyResult, names: dict[str, int]) -> dict[str, Any]:
     trace = row.trace
     plan = trace.plan
     spans = sorted(trace.spans, key=lambda each: (each.start_s, each.operation))
     at = {span.operation: number for number, span in enumerate(spans)}
     operations = [plan.operations[span.operation] for span in spans]
-    metrics = row.metrics
 
     def name(text: str) -> int:
         return names.setdefault(text, len(names))
@@ -81,16 +95,7 @@ def _run(row: PolicyResult, names: dict[str, int]) -> dict[str, Any]:
         "policy": row.policy,
         "fits": row.fits,
         "end": _ns(trace.iteration_s),
-        "numbers": {
-            "time per iteration": [metrics.iteration_s, "s"],
-            "stalled": [metrics.stall_s, "s"],
-            "max memory": [metrics.max_memory_bytes, "B"],
-            "mean memory": [metrics.mean_memory_bytes, "B"],
-            "pool with its gaps": [trace.pool_bytes, "B"],
-            "pinned host memory": [metrics.host_memory_bytes, "B"],
-            "offloaded": [metrics.offloaded_bytes, "B"],
-            **{cause.value: [dict(metrics.stall_by_cause).get(cause, 0.0), "s"] for cause in _CAUSES},
-        },
+        "numbers": numbers(row),
         "spans": {
             "start": _steps([_ns(each.start_s) for each in spans]),
             "length": [_ns(each.end_s) - _ns(each.start_s) for each in spans],

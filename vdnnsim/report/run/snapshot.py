@@ -102,15 +102,8 @@ class _History:
                 continue
             _, asked, frames = held.get(block.start, (block, 0, []))
             state = "active_allocated" if block.start in held else "inactive"
-            inside.append(
-                {
-                    "address": _LOWEST + block.start,
-                    "size": block.nbytes,
-                    "requested_size": asked,
-                    "state": state,
-                    "frames": frames,
-                }
-            )
+            sizes: _Entry = {"address": _LOWEST + block.start, "size": block.nbytes, "requested_size": asked}
+            inside.append({**sizes, "state": state, "frames": frames})
         in_use = sum(block.nbytes for block in blocks if block.start in held and start <= block.start < start + size)
         return {
             "device": self._gpu,
@@ -156,16 +149,8 @@ class _History:
             self._note(taken, start, size, frames, time_s)
 
     def _note(self, action: str, start: int, nbytes: int, frames: list[_Entry], time_s: float) -> None:
-        self.events.append(
-            {
-                "action": action,
-                "addr": _LOWEST + start,
-                "size": nbytes,
-                "stream": 0,
-                "time_us": round(time_s * 1e6),
-                "frames": frames,
-            }
-        )
+        event: _Entry = {"action": action, "addr": _LOWEST + start, "size": nbytes, "stream": 0}
+        self.events.append({**event, "time_us": round(time_s * 1e6), "frames": frames})
 
 
 def _without(ranges: Iterable[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

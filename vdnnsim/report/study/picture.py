@@ -110,12 +110,7 @@ def factors(expression: str) -> tuple[Factor, ...]:
 
 
 def read_pictures(entry: Entry, columns: Sequence[str], words: Collection[str] = ()) -> tuple[StudyPicture, ...]:
-    """Return the pictures that a study file asks for.
-
-    Args:
-        entry: the value of `pictures`.
-        columns: what the rows of the study hold.
-        words: those of them that hold no numbers.
+    """Return the pictures that a study file asks for of its columns, some of which hold words and no numbers.
 
     Raises:
         InputError: of the kind of the entry, where something in it is wrong.

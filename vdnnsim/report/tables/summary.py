@@ -40,13 +40,7 @@ def titles_of(columns: Iterable[str], result: ScenarioResult) -> tuple[str, ...]
 
 
 def quantity_column(name: str, rows: Sequence[Measured], scale: Scale | None = None) -> Column:
-    """Return a column of results in one unit, which the title and the second line of the header name.
-
-    Args:
-        name: of the column.
-        rows: what stands in it.
-        scale: the unit; the one that suits the numbers if not given.
-    """
+    """Return a column of results in one unit, the one that suits the numbers if not given; title and header name it."""
     column = COLUMNS[name]
     numbers = [column.number(row) for row in rows]
     if name.endswith("_ratio"):

@@ -65,9 +65,7 @@ def _one_gpu(link: Link) -> Topology:
     wire = TopologyLink(
         "memory-gpu0", link.h2d_bytes_per_s, link.d2h_bytes_per_s, link.latency_s, Sharing.SPLIT_DUPLEX, kind=link.name
     )
-    return Topology(
-        (Node("memory", NodeKind.HOST_MEMORY, None, None), Node("gpu0", NodeKind.GPU, "memory", wire)),
-    )
+    return Topology((Node("memory", NodeKind.HOST_MEMORY, None, None), Node("gpu0", NodeKind.GPU, "memory", wire)))
 
 
 def _rate(bytes_per_s: float) -> str:

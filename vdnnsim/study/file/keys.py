@@ -57,12 +57,7 @@ class Key:
 
 
 def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
-    """Return all that can be varied, by key path.
-
-    Args:
-        policy_types: the policies that there are.
-        folder: beside which profiles are looked up.
-    """
+    """Return all that can be varied, by key path; profiles are looked up beside a folder."""
     keys = [
         Key("workload.network", "network", _network),
         Key(STEP_KEY, "step", _step(folder)),
@@ -91,13 +86,7 @@ def find_key(name: str, keys: Mapping[str, Key], entry: Entry) -> Key:
 
 
 def check_combination(names: Collection[str], entry: Entry, captured: CapturedModel | None) -> None:
-    """Refuse two names of one thing, and what a captured model says itself.
-
-    Args:
-        names: what is varied.
-        entry: where the names stand.
-        captured: that of the scenario; None of a network of ours.
-    """
+    """Refuse two names of one thing, and what a captured model says itself."""
     for name in sorted(OF_CAPTURE & set(names)):
         if STEP_KEY in names:
             raise entry.wrong(f"{name!r} stands beside {STEP_KEY!r}, whose files say it; expected one of the two")

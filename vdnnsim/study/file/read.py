@@ -38,16 +38,14 @@ from vdnnsim.study.study import MOST_POINTS, Axis, Condition, Study
 from vdnnsim.yaml_file import YamlFile, read_yaml
 
 SCHEMA_VERSION: Final = 1
+_LARGEST_GRID: Final = 10**12
+"""Points that nobody will live to see computed."""
 _MOST_COMPARISONS: Final = 50_000_000
 """Of conditions at all points: some seconds."""
 
 
 def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
-    """Read a study and the scenario and the profile that it names.
-
-    Args:
-        path: the study's file.
-        policy_types: the policies that it may name; all that `known_policies` finds if not given.
+    """Read a study, and the scenario and the profile that it names; its policies are those given, else all known.
 
     Raises:
         StudyError: the file cannot be read, or something in it is wrong.
@@ -67,13 +65,16 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
     axes = [read_axis(name, entry, members["axes"], keys) for name, entry in named.items()]
     if POLICY not in named:
         axes.append(Axis(POLICY, POLICY, base.policies))
+    points = prod(len(axis.values) for axis in axes)
+    if points > _LARGEST_GRID:
+        raise members["axes"].wrong(f"found a grid of {points} points, expected {_LARGEST_GRID} at most")
     varied = {axis.key: keys[axis.key] for axis in axes}
     where: tuple[Condition, ...] = ()
     if "where" in members:
         texts = members["where"]
         entries = texts.items("conditions") if isinstance(texts.value, list) else (texts,)
         where = tuple(read_condition(entry, varied) for entry in entries)
-        at_each, points = sum(map(comparisons, entries)), prod(len(axis.values) for axis in axes)
+        at_each = sum(map(comparisons, entries))
         if points <= MOST_POINTS and at_each * points > _MOST_COMPARISONS:
             most = f"expected {_MOST_COMPARISONS} in all at most"
             raise texts.wrong(f"found {at_each} comparisons at each of {points} points, {most}")

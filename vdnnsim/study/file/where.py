@@ -9,7 +9,8 @@ than letters, digits and any of _.-+/ stands in quotes. `not` binds closer than 
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from functools import reduce
+from typing import Any, Final
 
 from vdnnsim.entry import Entry, YamlValue
 from vdnnsim.messages import not_one_of, quote
@@ -19,7 +20,7 @@ from vdnnsim.study.study import Condition
 from vdnnsim.yaml_file import plain_value
 
 _TOKEN = re.compile(r"\s*(?:(==|!=|<=|>=|<|>|\(|\))|'([^']*)'|\"([^\"]*)\"|([A-Za-z0-9_.+/-]+))")
-_COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -33,11 +34,7 @@ _DEEPEST: Final = 50
 
 
 def read_condition(entry: Entry, keys: Mapping[str, Key]) -> Condition:
-    """Return the condition that stands in an entry.
-
-    Args:
-        entry: its text.
-        keys: those of the axes.
+    """Return the condition on the keys of axes that stands in an entry.
 
     Raises:
         StudyError: it is no condition, or compares what is no axis.
@@ -89,14 +86,13 @@ class _Reader:
         parts = [self._all()]
         while self._take("word", "or"):
             parts.append(self._all())
-        # Most have one part, and a grid may have a million points.
-        return parts[0] if len(parts) == 1 else lambda point: any(part(point) for part in parts)
+        return lambda points: reduce(operator.or_, (part(points) for part in parts))
 
     def _all(self) -> Condition:
         parts = [self._negation()]
         while self._take("word", "and"):
             parts.append(self._negation())
-        return parts[0] if len(parts) == 1 else lambda point: all(part(point) for part in parts)
+        return lambda points: reduce(operator.and_, (part(points) for part in parts))
 
     def _negation(self) -> Condition:
         self._depth += 1
@@ -105,7 +101,7 @@ class _Reader:
         try:
             if self._take("word", "not"):
                 negated = self._negation()
-                return lambda point: not negated(point)
+                return lambda points: ~negated(points)
             if self._take("sign", "("):
                 inner = self._any()
                 if not self._take("sign", ")"):
@@ -130,9 +126,7 @@ class _Reader:
             raise self._entry.wrong(f"found {sign!r} after {name}, which has no order; expected == or !=")
         self._next += 1
         compare, right = _COMPARISONS[sign], shown(self._value(key))
-        if key.is_number:
-            return lambda point: compare(point[name], right)  # type: ignore[arg-type]  # both are numbers
-        return lambda point: compare(shown(point[name]), right)  # type: ignore[arg-type]  # both are text
+        return lambda points: compare(points[name], right)
 
     def _value(self, key: Key) -> Value:
         kind, text = self._peek()

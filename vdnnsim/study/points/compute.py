@@ -49,11 +49,7 @@ class PointRunner:
     """Computes points; of equal intermediate results it keeps the last ones, so its memory stays what it is."""
 
     def __init__(self, watch: Callable[[Simulator, Sequence[TrainingPlan]], None] | None = None) -> None:
-        """Keep nothing yet.
-
-        Args:
-            watch: is told of the plans of each point.
-        """
+        """Keep nothing yet; `watch` is told of the plans of each point."""
         self._watch = watch
         self._models: Kept[CostModel] = Kept(_MODELS)
         self._plans: Kept[_Plans] = Kept(_PLANS)

@@ -37,15 +37,7 @@ def failed(error: str) -> Outcome:
 
 
 def computed(metrics: RunMetrics, oracle: RunMetrics, algorithms: str, refusal: str, gpus: int) -> Outcome:
-    """Return the outcome of a point.
-
-    Args:
-        metrics: of the GPU that is done last.
-        oracle: of the oracular baseline.
-        algorithms: which convolution algorithms the policy took.
-        refusal: why it does not fit; empty where it does.
-        gpus: how many there are.
-    """
+    """Return the outcome of a point, of several GPUs that of the one done last; it fits where the refusal is empty."""
     ratios = performance_ratios(oracle, metrics)
     measured = Measured(algorithms, refusal, metrics, *ratios, server_images_per_s=gpus * metrics.images_per_s)
     return ("", *cells(OUTCOME, {}, measured))

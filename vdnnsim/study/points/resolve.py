@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Final, Generic, TypeAlias, TypeVar, cast
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
@@ -17,7 +17,7 @@ from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.errors import StudyError, VdnnsimError, is_fault
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import PinnedMemory, memory_choice
+from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, memory_choice
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.port import Policy, is_shipped
 from vdnnsim.scenario.captured import captured_model
@@ -40,7 +40,10 @@ OF_CAPTURE: Final = frozenset(
     f"workload.{name}" for name in ("network", "precision", "element_type", "optimizer", "mode")
 )
 """What the file of a captured step says."""
+_OF_WORKLOAD: Final = (*sorted(OF_CAPTURE), _BATCH_SIZE, STEP_KEY)
+_OF_CHOICES: Final = ("gpus", "gradients", "memory_model", "pinned_memory")
 _FIGURES: Final = ("gpu.", "link.", "host.", "cost_model.")
+_OF_MACHINE: Final = (*_FIGURES, "hardware")
 _KEPT: Final = 4096
 _KEPT_GRAPHS: Final = 32
 
@@ -66,6 +69,35 @@ class Resolved:
     copies_key: str = ""
     error: str = ""
     is_fault: bool = False
+
+
+class _Machine(NamedTuple):
+    """A server, and in words what its costs and its copies depend on."""
+
+    key: str
+    server: Server
+    costs_text: str
+    copies_text: str
+
+
+class _Choices(NamedTuple):
+    """What of a point is neither workload nor machine nor policy."""
+
+    key: str
+    memory_model: MemoryChoice
+    pinned_memory: PinnedMemory
+    gpus: int
+    gradients: Aggregation | None
+
+
+class _Decided(NamedTuple):
+    """What a point decides, its policy aside."""
+
+    key: str
+    workload: Workload
+    of_workload: str
+    machine: _Machine
+    choices: _Choices
 
 
 class Kept(Generic[Made]):
@@ -94,51 +126,64 @@ class Resolver:
         self._base = base
         self._folder = folder
         self._profiles: Kept[Server] = Kept(_KEPT_GRAPHS)
-        self._servers: Kept[tuple[Server, str, str]] = Kept(_KEPT)
+        self._machines: Kept[_Machine] = Kept(_KEPT)
         self._graphs: Kept[LayerGraph] = Kept(_KEPT_GRAPHS)
         self._captures: Kept[CapturedModel] = Kept(_KEPT_GRAPHS)
         self._workloads: Kept[tuple[Workload, str]] = Kept(_KEPT)
+        self._choices: Kept[_Choices] = Kept(_KEPT)
+        self._execution = base.execution.value
+
+    def key(self, point: Point) -> str:
+        """Return the key of a point alone, which a grid of a million is looked up by."""
+        try:
+            return self._decided(point).key
+        except VdnnsimError as failure:
+            return _key_of_failure(point, failure)
 
     def resolve(self, point: Point) -> Resolved:
         """Return a point with its key; where its values do not go together, with the reason."""
         try:
-            return self._resolve(point)
+            decided = self._decided(point)
         except VdnnsimError as failure:
-            values = sorted((key, repr(value)) for key, value in point.items())
-            key = _digest(values, str(failure), model_version())
+            key = _key_of_failure(point, failure)
             return Resolved(key, None, error=str(failure), is_fault=is_fault(failure))
-
-    def _resolve(self, point: Point) -> Resolved:
-        base = self._base
-        workload, workload_text = self._workload(point)
-        server, costs_text, copies_text = self._server(point)
-        gpus = cast("int", point.get("gpus", base.gpus))
+        machine, choices = decided.machine, decided.choices
         scenario = replace(
-            base,
-            workload=workload,
-            server=server,
+            self._base,
+            workload=decided.workload,
+            server=machine.server,
             policies=(cast("Policy", point[POLICY]),),
-            memory_model=memory_choice(cast("str", point.get("memory_model", base.memory_model.value))),
-            pinned_memory=PinnedMemory(point.get("pinned_memory", base.pinned_memory)),
-            gpus=gpus,
-            gradients=_gradients(point, base, gpus, workload.mode),
+            memory_model=choices.memory_model,
+            pinned_memory=choices.pinned_memory,
+            gpus=choices.gpus,
+            gradients=choices.gradients,
             # Made, it varies no more, and whoever computes the point need not be sent its captures.
             captured=None,
         )
-        _check(scenario)
         speed = float(cast("float", point.get(COMPUTE_SPEED, 1.0)))
-        choices = (scenario.memory_model.value, scenario.pinned_memory.value, gpus, str(scenario.gradients))
-        costs_key = _digest(workload_text, scenario.execution.value, costs_text, speed)
-        copies_key = _digest(copies_text, scenario.pinned_memory.value)
-        whole = (
-            costs_key,
-            copies_key,
-            server.gpu,
-            server.host.memory_bytes,
-            choices,
-            _policy_text(scenario.policies[0]),
-        )
-        return Resolved(_digest(*whole, model_version()), scenario, speed, costs_key, copies_key)
+        costs_key = _digest(decided.of_workload, self._execution, machine.costs_text, speed)
+        return Resolved(decided.key, scenario, speed, costs_key, _digest(machine.copies_text, choices.pinned_memory))
+
+    def _decided(self, point: Point) -> "_Decided":
+        workload, of_workload = self._workloads.get(tuple(map(point.get, _OF_WORKLOAD)), lambda: self._workload(point))
+        on_machine = tuple([item for item in point.items() if item[0].startswith(_OF_MACHINE)])
+        machine = self._machines.get(on_machine, lambda: self._machine(point))
+        chosen = tuple(map(point.get, _OF_CHOICES))
+        choices = self._choices.get((of_workload, chosen), lambda: self._chosen(point, workload.mode))
+        _check(machine.server, workload, choices.gpus)
+        speed = point.get(COMPUTE_SPEED, 1.0)
+        policy = _policy_text(cast("Policy", point[POLICY]))
+        key = _digest(of_workload, self._execution, machine.key, speed, choices.key, policy, model_version())
+        return _Decided(key, workload, of_workload, machine, choices)
+
+    def _chosen(self, point: Point, mode: Mode) -> "_Choices":
+        base = self._base
+        memory_model = memory_choice(cast("str", point.get("memory_model", base.memory_model.value)))
+        pinned = PinnedMemory(point.get("pinned_memory", base.pinned_memory))
+        gpus = cast("int", point.get("gpus", base.gpus))
+        gradients = _gradients(point, base, gpus, mode)
+        key = _digest(memory_model.value, pinned.value, gpus, str(gradients))
+        return _Choices(key, memory_model, pinned, gpus, gradients)
 
     def _workload(self, point: Point) -> tuple[Workload, str]:
         base = self._base.workload
@@ -149,13 +194,9 @@ class Resolver:
         precision = Precision(point.get("workload.precision", point.get("workload.element_type", base.precision)))
         optimizer = Optimizer(point.get("workload.optimizer", base.optimizer))
         mode = Mode(point.get("workload.mode", base.mode))
-        named = (network, batch_size, precision.value, optimizer.value, mode.value)
-
-        def make() -> tuple[Workload, str]:
-            graph = self._graph(network, precision.autocast)
-            return Workload(graph, batch_size, precision.element_type, optimizer, mode), repr(named)
-
-        return self._workloads.get(named, make)
+        graph = self._graph(network, precision.autocast)
+        workload = Workload(graph, batch_size, precision.element_type, optimizer, mode)
+        return workload, _digest(network, batch_size, precision.value, optimizer.value, mode.value)
 
     def _captured(self, point: Point) -> CapturedModel | None:
         """Return the captured model of a point, or that of the base; None of a network of ours."""
@@ -170,8 +211,7 @@ class Resolver:
             raise StudyError(f"{key}: {told_by_capture(model)}")
         own = model.base if model is not self._base.captured else self._base.workload
         batch_size = cast("int", point.get(_BATCH_SIZE, own.batch_size))
-        named = (batch_size, *(sha256 for _, sha256 in model.sources))
-        return self._workloads.get(named, lambda: (model.workload(batch_size), repr(named)))
+        return model.workload(batch_size), _digest(batch_size, *(sha256 for _, sha256 in model.sources))
 
     def _graph(self, network: str, half: ElementType | None) -> LayerGraph:
         base = self._base.workload.graph
@@ -181,22 +221,18 @@ class Resolver:
             return self._graphs.get(network, lambda: build_network(network))
         return self._graphs.get((network, half), lambda: self._graph(network, None).under_autocast(half))
 
-    def _server(self, point: Point) -> tuple[Server, str, str]:
+    def _machine(self, point: Point) -> "_Machine":
         figures = {
             key: cast("float", value)
             for key, value in point.items()
             if key.startswith(_FIGURES) and key != COMPUTE_SPEED
         }
-        name = cast("str | None", point.get("hardware"))
-
-        def make() -> tuple[Server, str, str]:
-            machine = self._base.server
-            if name is not None:
-                machine = self._profiles.get(name, lambda: read_profile(find_profile(name, self._folder)))
-            server = with_figures(machine, figures)
-            return server, _costs_text(server), _copies_text(server)
-
-        return self._servers.get((name, *sorted(figures.items())), make)
+        server = self._base.server
+        if (name := cast("str | None", point.get("hardware"))) is not None:
+            server = self._profiles.get(name, lambda: read_profile(find_profile(name, self._folder)))
+        server = with_figures(server, figures)
+        costs, copies = _costs_text(server), _copies_text(server)
+        return _Machine(_digest(costs, copies, server.gpu, server.host.memory_bytes), server, costs, copies)
 
 
 def told_by_capture(model: CapturedModel) -> str:
@@ -216,16 +252,15 @@ def _gradients(point: Point, base: Scenario, gpus: int, mode: Mode) -> Aggregati
     return Aggregation(point.get("gradients", base.gradients or Aggregation.CPU))
 
 
-def _check(scenario: Scenario) -> None:
+def _check(server: Server, workload: Workload, gpus: int) -> None:
     """Refuse values that do not go together.
 
     Raises:
         StudyError: the machine lacks the GPUs or the element type, or inference has an optimizer.
     """
-    server, workload = scenario.server, scenario.workload
     there = 1 if server.topology is None else len(server.topology.gpus)
-    if scenario.gpus > there:
-        raise StudyError(f"{server.name}: found {scenario.gpus} GPUs, but it has {there}")
+    if gpus > there:
+        raise StudyError(f"{server.name}: found {gpus} GPUs, but it has {there}")
     if not server.computes_in(workload.element_type):
         raise StudyError(f"{server.name}: states no gpu.peak for {workload.element_type.value}")
     if workload.mode is Mode.INFERENCE and workload.optimizer is not Optimizer.NONE:
@@ -254,7 +289,13 @@ def _source(policy: type[Policy]) -> str:
 
 
 def _policy_text(policy: Policy) -> str:
+    # Not kept by the policy, of which a user's may hold what has no hash.
     return f"{type(policy).__module__} {policy!r} {_source(type(policy))}"
+
+
+def _key_of_failure(point: Point, failure: VdnnsimError) -> str:
+    values = sorted((key, repr(value)) for key, value in point.items())
+    return _digest(values, str(failure), model_version())
 
 
 def _digest(*parts: object) -> str:

@@ -57,7 +57,7 @@ def report_files(study: Study, store: Store) -> dict[str, Content]:
 
 
 def _manifest(study: Study, store: Store) -> bytes:
-    progress = progress_of(study_rows(study, store))
+    progress = progress_of(study, store)
     content = {
         "format_version": FORMAT_VERSION,
         "versions": versions(),

@@ -7,7 +7,7 @@ A point that is not finished has no outcome.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -84,18 +84,25 @@ def study_rows(study: Study, store: Store, points: Iterable[Point] | None = None
             yield StudyRow(point, each, outcomes.get(each.key))
 
 
-def progress_of(rows: Iterable[StudyRow]) -> Progress:
-    """Count what is done, what failed and what is missing."""
+def progress_of(study: Study, store: Store, looked_up: Callable[[int], object] = lambda _: None) -> Progress:
+    """Count what is done, what failed and what is missing.
+
+    Args:
+        study: what is asked.
+        store: what is kept of it.
+        looked_up: is told of so many points more.
+    """
+    resolver = Resolver(study.base, Path(study.folder))
+    errors = store.errors()
     done = failed = missing = 0
     first_error = ""
-    for row in rows:
-        if row.outcome is None:
-            missing += 1
-        elif row.error:
-            failed += 1
-            first_error = first_error or row.error
-        else:
-            done += 1
+    for some in batches(map(resolver.key, study.points()), _AT_ONCE):
+        told = [errors.get(key) for key in some]
+        done += told.count("")
+        missing += told.count(None)
+        failed += len(told) - told.count("") - told.count(None)
+        first_error = first_error or next(filter(None, told), "")
+        looked_up(len(some))
     return Progress(done, failed, missing, first_error)
 
 

@@ -14,8 +14,8 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from errno import ELOOP
 from pathlib import Path
-from types import NoneType, TracebackType
-from typing import Any, Final, Self
+from types import TracebackType
+from typing import Final, Self
 from urllib.parse import quote
 
 from vdnnsim.errors import InputError, OutputError, StudyError
@@ -32,10 +32,17 @@ _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS points (key TEXT PRIMARY KEY, model TEXT NOT NULL, point TEXT NOT NULL, "
     f"error TEXT NOT NULL, {', '.join(OUTCOME)}) WITHOUT ROWID"
 )
+_COLUMNS: Final = ("key", "model", "point", *_NAMES)
 _BOOLEAN: Final = 1 + OUTCOME.index("fits")
-_KINDS: Final = {"algorithms": (str,), "refusal": (str,), "fits": (int,)}
-_OF_COMPUTED: Final = tuple(_KINDS.get(name, (int, float)) for name in OUTCOME)
-_OF_FAILED: Final = tuple(NoneType for _ in OUTCOME)
+_KINDS: Final = {"algorithms": "('text')", "refusal": "('text')", "fits": "('integer')"}
+_NUMBER: Final = "('integer', 'real')"
+_COMPUTED: Final = " AND ".join(f"typeof({name}) IN {_KINDS.get(name, _NUMBER)}" for name in OUTCOME)
+_FAILED: Final = f"coalesce({', '.join(OUTCOME)}) IS NULL"
+_TORN: Final = (
+    "SELECT count(*) FROM points WHERE typeof(error) != 'text' "  # noqa: S608  # names of ours
+    f"OR NOT CASE error WHEN '' THEN {_COMPUTED} ELSE {_FAILED} END"
+)
+"""Rows that hold what no point has."""
 _PRIMARY: Final = 0xFF
 """Of SQLite's codes, the part that says the kind of failure."""
 _UNAVAILABLE: Final = (
@@ -81,18 +88,17 @@ class Store:
                 marks = ", ".join("?" * len(asked))
                 query = f"SELECT key, {', '.join(_NAMES)} FROM points WHERE key IN ({marks})"  # noqa: S608  # names of ours
                 for key, *cells in self._connection.execute(query, asked):
-                    found[key] = self._outcome(cells)
+                    if not cells[0]:
+                        cells[_BOOLEAN] = bool(cells[_BOOLEAN])
+                    found[key] = tuple(cells)
         return found
 
-    def _outcome(self, cells: list[Any]) -> Outcome:
-        """Return a row as it was added; what can be none was damaged."""
-        error, *values = cells
-        kinds = _OF_FAILED if error else _OF_COMPUTED
-        if not isinstance(error, str) or not all(map(isinstance, values, kinds)):
-            raise _damaged(self._path, "a row holds what no point has")
-        if not error:
-            cells[_BOOLEAN] = bool(cells[_BOOLEAN])
-        return tuple(cells)
+    def errors(self) -> Mapping[str, str]:
+        """Return by key why each point that is finished failed; of one that did not, empty text."""
+        if self._connection is None:
+            return {}
+        with self._speaking():
+            return dict(self._connection.execute("SELECT key, error FROM points"))
 
     def add(self, rows: Sequence[tuple[str, Mapping[str, object], Outcome]], model: str) -> None:
         """Keep the outcomes of points, given as (key, values, outcome), all or none.
@@ -210,18 +216,21 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
         verdict = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        columns = [row[1] for row in connection.execute("PRAGMA table_info(points)")]
+        columns = tuple(row[1] for row in connection.execute("PRAGMA table_info(points)"))
+        torn = columns == _COLUMNS and connection.execute(_TORN).fetchone()[0]
     except (sqlite3.Error, UnicodeDecodeError) as failure:
         raise _told(path, failure) from None
     if verdict != "ok":
         raise _damaged(path, verdict)
     if tables and application != _APPLICATION:
         raise StudyError(f"{path}: is no database of a study of vdnnsim, expected one or none; it was left as it is")
-    if tables and columns != ["key", "model", "point", *_NAMES]:
+    if tables and columns != _COLUMNS:
         raise StudyError(
             f"{path}: was written by another version of vdnnsim, whose results have other columns; it was left as it "
             "is, move it away to compute the study anew"
         )
+    if torn:
+        raise _damaged(path, f"{torn} rows hold what no point has")
 
 
 def _told(path: Path, failure: Exception) -> InputError:

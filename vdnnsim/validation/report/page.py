@@ -46,13 +46,7 @@ in these numbers: they are reported and never judged."""
 
 
 def page_text(validation: Validation, pictures: Mapping[str, str], warnings: Sequence[str]) -> str:
-    """Return the report.
-
-    Args:
-        validation: what was compared.
-        pictures: file name and one-line description of each picture, in order.
-        warnings: in what the device differs from the one that the profile was measured on.
-    """
+    """Return the report, with a description of each picture by its file, and warnings about the device."""
     judged = requirements(validation.rows, validation.method.tolerance)
     paced = validation.method.pacing is not None
     verdict = [(each.name, each.required, each.found, "yes" if each.holds else "NO") for each in judged]

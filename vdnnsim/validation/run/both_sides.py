@@ -1,27 +1,28 @@
 """One workload on a device and in the simulator: every policy planned once, executed and replayed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from vdnnsim.cost.table import AdjustedCosts, CostModel, KernelCost
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.errors import DeviceError, ExecutionRefused, PolicyError
 from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute
-from vdnnsim.plans.placement import DoesNotFit, needed_bytes, place_plan
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, needed_bytes, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.port import Policy, Setting, TrialPort, make_plan
+from vdnnsim.policies.port import Policy, Setting, Trial, TrialPort, make_plan
 from vdnnsim.policies.vdnn import VdnnDyn
 from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace
-from vdnnsim.validation.method import Method
-from vdnnsim.validation.pacing import Pacing, given_durations
+from vdnnsim.validation.method import Method, Pacing, given_durations
 from vdnnsim.validation.port import Executor
 from vdnnsim.validation.row import Outcome, Raw, Row
-from vdnnsim.validation.run.device import DeviceTrials, stated_workspaces
 from vdnnsim.validation.run.runs import Given, Runs, run_free, run_paced
 from vdnnsim.validation.run.side import Peaks, Side, predicted_peaks
 from vdnnsim.validation.tasks import Task
@@ -163,3 +164,45 @@ def _replay(plan: TrainingPlan, simulator: Simulator) -> IterationTrace | DoesNo
     if isinstance(placement, DoesNotFit):
         return placement
     return simulate(plan, simulator.cost_model, simulator.server, placement, simulator.pinned)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTrials:
+    """Runs each trial as one iteration on a device, as fast as it goes; one before it warms up."""
+
+    executor: Executor
+    limits: MemoryLimits
+
+    def run_trial(self, plan: TrainingPlan) -> Trial:
+        """Execute a plan; one that does not fit is not begun, and so costs nothing."""
+        check_plan(plan)
+        _, execution = (self.executor.execute(plan, self.limits) for _ in range(2))
+        if isinstance(execution, DoesNotFit):
+            return Trial(execution, 0.0)
+        return Trial(execution.trace, execution.trace.iteration_s)
+
+
+def stated_workspaces(model: CostModel, executor: Executor) -> CostModel:
+    """Return costs whose unmeasured kernels are those that the device has, with the workspaces that it states.
+
+    A predicted workspace that is a byte too small makes a plan that no device can execute.
+
+    Where it has none of them they stay as they are, for the executor to refuse; it also refuses, with
+    `ExecutionRefused` when a table is built, a phase of a layer for which it has no kernel.
+    """
+
+    def adjust(
+        workload: Workload, layer: Layer, phase: Phase, options: tuple[KernelCost, ...]
+    ) -> tuple[KernelCost, ...]:
+        if all(option.origin is Origin.MEASURED for option in options):
+            return options
+        stated = executor.workspaces(workload, layer, phase)
+        return tuple(_stated(option, stated) for option in options if option.algorithm in stated) or options
+
+    return AdjustedCosts(model, adjust)
+
+
+def _stated(option: KernelCost, stated: Mapping[str, int]) -> KernelCost:
+    if option.origin is Origin.MEASURED:
+        return option
+    return replace(option, workspace_bytes=stated[option.algorithm])

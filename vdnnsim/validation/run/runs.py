@@ -9,12 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
+from vdnnsim.plans.operations import (
+    Compute,
+    HostSynchronize,
+    Offload,
+    Prefetch,
+    RecordEvent,
+    Stream,
+    WaitEvent,
+    describe,
+)
+from vdnnsim.plans.order import NOTHING, StreamOrder
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace
 from vdnnsim.validation.method import Tolerance
 from vdnnsim.validation.port import Execution, Executor
-from vdnnsim.validation.run.order import order_fault
 from vdnnsim.validation.run.side import Peaks, Side
 
 
@@ -124,13 +134,7 @@ def run_paced(
 ) -> Runs | DoesNotFit:
     """Execute a plan with given durations until a run is within the tolerance.
 
-    Args:
-        executor: of the plan's workload.
-        plan: one that has passed its check.
-        limits: the memory that it may use.
-        given: the durations at a stretch, for both sides.
-        stretches: of the first run and of those that follow a miss.
-        tolerance: of the iteration time.
+    Stretches are of the durations in the first run and in those that follow a miss.
 
     Raises:
         ExecutionRefused: the executor cannot execute the plan.
@@ -146,3 +150,46 @@ def run_paced(
         if done[-1].error <= tolerance.calibrated:
             break
     return Runs.of(done, min(done, key=lambda run: run.error), tolerance)
+
+
+def order_fault(measured: IterationTrace, simulated: IterationTrace, resolution_s: float) -> str | None:
+    """Return in one line where a measured trace departs from the order of a simulated one; None where it does not.
+
+    Two moments of the device's clock may be wrong against each other by the resolution.
+    """
+    plan = measured.plan
+    for stream in Stream:
+        ran, expected = ([span.operation for span in trace.spans_on(stream)] for trace in (measured, simulated))
+        for place, (one, other) in enumerate(zip(ran, expected, strict=False)):
+            if one != other:
+                return f"{_name(plan, one)} ran as number {place + 1} of its stream, expected {_name(plan, other)}"
+        if len(ran) != len(expected):
+            return f"{len(ran)} spans on the {stream.value} stream, expected {len(expected)}"
+    return _broken_wait(measured, resolution_s)
+
+
+def _broken_wait(trace: IterationTrace, resolution_s: float) -> str | None:
+    plan = trace.plan
+    spans = {span.operation: span for span in trace.spans}
+    order = StreamOrder()
+    for position, operation in enumerate(plan.operations):
+        match operation:
+            case Compute() | Offload() | Prefetch():
+                stream = Stream.COMPUTE if isinstance(operation, Compute) else Stream.MEMORY
+                for before in order.reach(stream).values():
+                    if before != NOTHING and spans[before].end_s > spans[position].start_s + resolution_s:
+                        return f"{_name(plan, position)} started before {_name(plan, before)} had ended"
+                order.run(stream, position)
+            case RecordEvent(event=event, stream=stream):
+                order.record(event, stream)
+            case WaitEvent(event=event, stream=stream):
+                order.wait(event, stream)
+            case HostSynchronize(streams=streams):
+                order.synchronize(streams)
+            case _:
+                pass
+    return None
+
+
+def _name(plan: TrainingPlan, position: int) -> str:
+    return describe(plan.operations[position], plan.buffer_names, plan.layers)

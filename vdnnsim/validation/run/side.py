@@ -84,11 +84,8 @@ def _largest(counted: tuple[int | None, ...]) -> int | None:
 def predicted_peaks(plan: TrainingPlan, limits: MemoryLimits, *, caching_allocator: bool, times: int) -> Peaks:
     """Return what a plan will ask for, and what PyTorch's caching allocator will make of it where it is in use.
 
-    Args:
-        plan: what is executed.
-        limits: the memory that the allocator finds. Its numbers are None where even its model has no room there.
-        caching_allocator: whether it is in use.
-        times: how often the plan is executed in a row.
+    Of a plan that is executed so many times in a row; the allocator's numbers are None where even its model has no room
+    in the memory that it finds.
     """
     requested_bytes = needed_bytes(plan)
     if not caching_allocator:

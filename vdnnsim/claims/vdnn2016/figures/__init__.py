@@ -1,6 +1,7 @@
 """The figures of the vDNN paper from simulation, each in the paper's own form, with its numbers as CSV."""
 
-from vdnnsim.claims.vdnn2016.figures.figure import Builder, PaperFigure
+from vdnnsim.claims.report import SimulatedFigure
+from vdnnsim.claims.vdnn2016.figures.figure import Builder
 from vdnnsim.claims.vdnn2016.figures.layers import figure_05, figure_06
 from vdnnsim.claims.vdnn2016.figures.memory import figure_11
 from vdnnsim.claims.vdnn2016.figures.motivation import figure_01, figure_04
@@ -24,6 +25,6 @@ BUILDERS: tuple[Builder, ...] = (
 """In the order of the paper."""
 
 
-def paper_figures(runs: VdnnRuns) -> tuple[PaperFigure, ...]:
+def paper_figures(runs: VdnnRuns) -> tuple[SimulatedFigure, ...]:
     """Return all figures; replays that several need are run once."""
     return tuple(build(runs) for build in BUILDERS)

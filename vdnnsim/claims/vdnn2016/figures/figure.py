@@ -1,14 +1,13 @@
 """One figure of a paper, redrawn: its data, its chart, and what is to be said about it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
-from vdnnsim.analysis.columns import Measured, Row, Value, cells
+from vdnnsim.analysis.columns import COLUMNS, Measured, Value
 from vdnnsim.analysis.results import PolicyResult
-from vdnnsim.claims.claim import NetworkBatch, read_claims
+from vdnnsim.claims.claim import NetworkBatch
 from vdnnsim.claims.report import PERCENT, SimulatedFigure
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
-from vdnnsim.report.chart import Axis, Panel, Series, Slot, Tint
+from vdnnsim.report.chart import Axis, Panel, Slot, Tint
 from vdnnsim.report.scale import Scale, byte_scale, percent
 
 POLICY_LABELS: Mapping[str, str] = {
@@ -25,14 +24,7 @@ POLICY_TINTS: Mapping[str, Tint] = {policy: Tint(label) for policy, label in POL
 _NAMES = {"alexnet": "AlexNet", "overfeat": "OverFeat", "googlenet": "GoogLeNet"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PaperFigure(SimulatedFigure):
-    """A figure of the paper, and what the page says of its numbers, by the name that the template has for it."""
-
-    facts: Mapping[str, object]
-
-
-Builder = Callable[[VdnnRuns], PaperFigure]
+Builder = Callable[[VdnnRuns], SimulatedFigure]
 """Draws one figure from replays."""
 
 
@@ -47,16 +39,15 @@ def case_names(cases: Sequence[NetworkBatch]) -> tuple[str, ...]:
     return tuple(case_name(case) for case in cases)
 
 
+def case_columns(cases: Sequence[NetworkBatch]) -> dict[str, Sequence[Value]]:
+    """Columns of the networks and their batch sizes."""
+    return {"network": [network for network, _ in cases], "batch_size": [batch_size for _, batch_size in cases]}
+
+
 def beside_the_paper(groups: Sequence[str], stated: Sequence[float], replayed: Sequence[float], axis: Axis) -> Panel:
     """Bars of what the paper states beside those of the replay."""
     both = (("paper", Tint.BASE_M, stated), ("replay", Tint.GPU_MEMORY, replayed))
-    return Panel(tuple(groups), tuple(bars(groups, *each) for each in both), axis)
-
-
-def stated(*ids: str) -> tuple[float, ...]:
-    """What the paper states in the claims with these ids, shares between 0 and 1."""
-    expected = {claim.id: claim.expected for claim in read_claims("vdnn2016").claims}
-    return tuple(float(expected[each] or 0.0) for each in ids)
+    return Panel(tuple(groups), tuple(Slot.of(*each) for each in both), axis)
 
 
 def bytes_axis(label: str, values: Sequence[float], top: float = 0.0) -> Axis:
@@ -70,26 +61,22 @@ def percent_axis(label: str) -> Axis:
     return Axis(label, PERCENT, 1.0)
 
 
-def result_rows(
-    header: Sequence[str], results: Iterable[tuple[NetworkBatch, str, PolicyResult]], **more: Sequence[Value]
-) -> tuple[Row, ...]:
-    """Return a row for each result of a network under a policy; `more` has columns that no table of results has."""
-    rows = []
-    for number, ((network, batch_size), policy, result) in enumerate(results):
-        stated: dict[str, Value] = {"network": network, "batch_size": batch_size, "policy": policy, "fits": result.fits}
-        rows.append(cells(header, stated | {name: column[number] for name, column in more.items()}, _measured(result)))
-    return tuple(rows)
+def result_columns(
+    results: Sequence[tuple[NetworkBatch, str, PolicyResult]], *names: str
+) -> dict[str, Sequence[Value]]:
+    """Columns of results of networks under policies: what names each, whether it fits, and those of these names."""
+    measured = [_measured(each) for _, _, each in results]
+    return {
+        **case_columns([case for case, _, _ in results]),
+        "policy": [policy for _, policy, _ in results],
+        "fits": [each.fits for _, _, each in results],
+        **{name: [COLUMNS[name].of(each) for each in measured] for name in names},
+    }
 
 
 def _measured(result: PolicyResult) -> Measured:
     metrics, ratios = result.metrics, (result.performance_ratio, result.feature_performance_ratio)
     return Measured(result.algorithms, "", metrics, *ratios, metrics.images_per_s)
-
-
-def bars(groups: Sequence[str], name: str, tint: Tint, values: Iterable[float], fits: Sequence[bool] = ()) -> Slot:
-    """Return a bar for each group, of one colour of the legend; those that do not fit are marked."""
-    series = Series(name, tint, tuple(map(float, values)))
-    return Slot("", ((series,),), tuple(not each for each in fits) or (False,) * len(groups))
 
 
 def whole_percent(fraction: float) -> str:

@@ -2,17 +2,16 @@
 
 from statistics import fmean
 
-from vdnnsim.analysis.columns import Row
 from vdnnsim.analysis.results import PolicyResult
-from vdnnsim.claims.claim import NetworkBatch
+from vdnnsim.claims.claim import stated
+from vdnnsim.claims.report import SimulatedFigure
 from vdnnsim.claims.vdnn2016.figures.figure import (
     POLICY_LABELS,
-    PaperFigure,
     beside_the_paper,
     case_names,
     extremes,
     percent_axis,
-    stated,
+    result_columns,
     whole_percent,
 )
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
@@ -21,7 +20,7 @@ from vdnnsim.report.scale import percent
 from vdnnsim.units import format_bytes
 
 
-def figure_11(runs: VdnnRuns) -> PaperFigure:
+def figure_11(runs: VdnnRuns) -> SimulatedFigure:
     """Mean and maximum memory of each policy, and what the mean saves."""
     names = case_names(CONVENTIONAL)
     results = {(case, policy): runs.result(*case, policy) for case in CONVENTIONAL for policy in POLICY_LABELS}
@@ -37,27 +36,25 @@ def figure_11(runs: VdnnRuns) -> PaperFigure:
     spare = runs.server.gpu.memory_bytes - results[("vgg16", 128), "base(m)"].metrics.max_memory_bytes
     without_pool = runs.result("vgg16", 128, "vdnn_all(m)", prefetch_search="fig10_without_pool")
     dyn_fits = sum(results[case, "vdnn_dyn"].fits for case in CONVENTIONAL)
-    return PaperFigure(
+    return SimulatedFigure(
         stem="figure11",
-        header=(
-            "network",
-            "batch_size",
-            "policy",
-            "fits",
-            "feature_step_mean_memory_bytes",
-            "feature_max_memory_bytes",
-            "whole_mean_memory_bytes",
-            "whole_max_memory_bytes",
-            "mean_savings_of_baseline",
-            "max_savings_of_baseline",
-            "whole_mean_savings",
-            "whole_max_savings",
-        ),
-        rows=tuple(
-            _row_11(case, policy, results[case, policy], whole[case])
-            for case in CONVENTIONAL
-            for policy in POLICY_LABELS
-        ),
+        columns={
+            **result_columns(
+                [(*key, result) for key, result in results.items()],
+                "feature_step_mean_memory_bytes",
+                "feature_max_memory_bytes",
+            ),
+            "whole_mean_memory_bytes": [each.metrics.mean_memory_bytes for each in results.values()],
+            "whole_max_memory_bytes": [each.metrics.max_memory_bytes for each in results.values()],
+            "mean_savings_of_baseline": [1 - _drawn(each)[0] / whole[case] for (case, _), each in results.items()],
+            "max_savings_of_baseline": [1 - _drawn(each)[1] / whole[case] for (case, _), each in results.items()],
+            "whole_mean_savings": [
+                1 - each.metrics.mean_memory_bytes / whole[case] for (case, _), each in results.items()
+            ],
+            "whole_max_savings": [
+                1 - each.metrics.max_memory_bytes / whole[case] for (case, _), each in results.items()
+            ],
+        },
         chart=Chart(
             f"vDNN_all(m) cuts average memory by {whole_percent(fmean(savings('vdnn_all(m)', 0)))}; "
             f"vDNN_dyn fits {dyn_fits} of {len(names)} networks, base(p) {len(names) - len(failing)}",
@@ -66,7 +63,7 @@ def figure_11(runs: VdnnRuns) -> PaperFigure:
             tuple(
                 beside_the_paper(
                     [POLICY_LABELS[policy] for policy in offloading],
-                    stated(*(f"v-vm-{number}.{row}" for number in (3, 4, 5, 6))),
+                    stated("vdnn2016", *(f"v-vm-{number}.{row}" for number in (3, 4, 5, 6))),
                     [fmean(savings(policy, which)) for policy in offloading],
                     percent_axis(f"reduction of {name} memory"),
                 )
@@ -96,20 +93,3 @@ def _drawn(result: PolicyResult) -> tuple[float, float]:
     if result.policy.startswith("base"):
         return float(metrics.max_memory_bytes), float(metrics.max_memory_bytes)
     return metrics.feature_step_mean_memory_bytes, float(metrics.feature_max_memory_bytes)
-
-
-def _row_11(case: NetworkBatch, policy: str, result: PolicyResult, whole: int) -> Row:
-    metrics, (mean_bytes, max_bytes) = result.metrics, _drawn(result)
-    return (
-        *case,
-        policy,
-        result.fits,
-        metrics.feature_step_mean_memory_bytes,
-        metrics.feature_max_memory_bytes,
-        metrics.mean_memory_bytes,
-        metrics.max_memory_bytes,
-        1 - mean_bytes / whole,
-        1 - max_bytes / whole,
-        1 - metrics.mean_memory_bytes / whole,
-        1 - metrics.max_memory_bytes / whole,
-    )

@@ -5,11 +5,10 @@ from itertools import pairwise
 
 from vdnnsim.analysis.layers import largest_layer
 from vdnnsim.analysis.memory import everything, features_only
-from vdnnsim.claims.row import listing
+from vdnnsim.claims.report import SimulatedFigure
 from vdnnsim.claims.vdnn2016.figures.figure import (
-    PaperFigure,
-    bars,
     bytes_axis,
+    case_columns,
     case_names,
     extremes,
     percent_axis,
@@ -18,6 +17,7 @@ from vdnnsim.claims.vdnn2016.figures.figure import (
 from vdnnsim.claims.vdnn2016.metrics import feature_share
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, VdnnRuns
 from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.messages import listed
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.report.chart import Chart, Level, Panel, Points, Series, Slot, Tint
@@ -33,7 +33,7 @@ _KINDS = (
 )
 
 
-def figure_01(runs: VdnnRuns) -> PaperFigure:
+def figure_01(runs: VdnnRuns) -> SimulatedFigure:
     """Memory of the baseline, and the largest share of it that one layer uses."""
     names, capacity = case_names(ALL_TEN), runs.server.gpu.memory_bytes
     sizes = [runs.oracle(*case).metrics.max_memory_bytes for case in ALL_TEN]
@@ -45,44 +45,31 @@ def figure_01(runs: VdnnRuns) -> PaperFigure:
     shares = [need.total / size for (_, need), size in zip(needs, sizes, strict=True)]
     over = [name for name, size in zip(names, sizes, strict=True) if size > capacity]
     fits = [runs.oracle(*case).fits for case in ALL_TEN]
-    return PaperFigure(
+    used = Points(
+        "largest fraction that one layer uses", percent_axis("fraction used layer-wise"), (tuple(shares),), joined=True
+    )
+    base = Slot.of("base(p), whole network", Tint.GPU_MEMORY, sizes, fits)
+    level = Level(f"capacity {format_bytes(capacity)}", capacity)
+    return SimulatedFigure(
         stem="figure01",
-        header=(
-            "network",
-            "batch_size",
-            "base_p_max_memory_bytes",
-            "fits",
-            "largest_layer",
-            "largest_layer_bytes",
-            "largest_fraction_used",
-        ),
-        rows=tuple(
-            (*case, size, fit, layer.name, need.total, share)
-            for case, size, fit, (layer, need), share in zip(ALL_TEN, sizes, fits, needs, shares, strict=True)
-        ),
+        columns={
+            **case_columns(ALL_TEN),
+            "base_p_max_memory_bytes": sizes,
+            "fits": fits,
+            "largest_layer": [layer.name for layer, _ in needs],
+            "largest_layer_bytes": [need.total for _, need in needs],
+            "largest_fraction_used": shares,
+        },
         chart=Chart(
             f"{len(over)} of {len(names)} networks exceed {format_bytes(capacity)}; "
             f"one layer uses {whole_percent(max(shares))} of the memory at most",
             "Fig. 1: base(p), network-wide allocation; * does not fit; batch size in parentheses",
-            (
-                Panel(
-                    names,
-                    (bars(names, "base(p), whole network", Tint.GPU_MEMORY, sizes, fits),),
-                    bytes_axis("GPU memory", sizes),
-                    Points(
-                        "largest fraction that one layer uses",
-                        percent_axis("fraction used layer-wise"),
-                        (tuple(shares),),
-                        joined=True,
-                    ),
-                    Level(f"capacity {format_bytes(capacity)}", capacity),
-                ),
-            ),
+            (Panel(names, (base,), bytes_axis("GPU memory", sizes), used, level),),
         ),
         facts={
             "sizes": extremes(names, sizes, format_bytes),
             "capacity": format_bytes(capacity),
-            "over": f"{len(over)} of the {len(names)}: {listing(over)}",
+            "over": f"{len(over)} of the {len(names)}: {listed(over) or 'none'}",
             "unused": extremes(names, [1 - share for share in shares]),
             "largest_is_conv": sum(layer.kind is LayerKind.CONV for layer, _ in needs),
             "networks": len(names),
@@ -90,7 +77,7 @@ def figure_01(runs: VdnnRuns) -> PaperFigure:
     )
 
 
-def figure_04(runs: VdnnRuns) -> PaperFigure:
+def figure_04(runs: VdnnRuns) -> SimulatedFigure:
     """The baseline's memory by what it holds."""
     names = case_names(ALL_TEN)
     traces = [runs.oracle(*case).trace for case in ALL_TEN]
@@ -103,49 +90,26 @@ def figure_04(runs: VdnnRuns) -> PaperFigure:
         for kinds, total in zip(whole, totals, strict=True)
     ]
     stage_shares = [sum(part.values()) / total for part, total in zip(features, totals, strict=True)]
-    columns = [kind.name.lower() for kind, _ in _KINDS]
-    return PaperFigure(
+    stack = tuple(Series(kind.value, tint, tuple(float(kinds[kind]) for kinds in whole)) for kind, tint in _KINDS)
+    label = "fraction of feature maps"
+    of_maps = Points(label, percent_axis(label), (tuple(map_shares),), joined=True)
+    return SimulatedFigure(
         stem="figure04",
-        header=(
-            "network",
-            "batch_size",
-            *(f"{column}_bytes" for column in columns),
-            *(f"feature_extraction_{column}_bytes" for column in columns),
-            "feature_map_fraction",
-            "feature_extraction_fraction",
-        ),
-        rows=tuple(
-            (*case, *(all_of[kind] for kind, _ in _KINDS), *(part[kind] for kind, _ in _KINDS), share, stage)
-            for case, all_of, part, share, stage in zip(ALL_TEN, whole, features, map_shares, stage_shares, strict=True)
-        ),
+        columns={
+            **case_columns(ALL_TEN),
+            **{f"{kind.name.lower()}_bytes": [kinds[kind] for kinds in whole] for kind, _ in _KINDS},
+            **{
+                f"feature_extraction_{kind.name.lower()}_bytes": [kinds[kind] for kinds in features]
+                for kind, _ in _KINDS
+            },
+            "feature_map_fraction": map_shares,
+            "feature_extraction_fraction": stage_shares,
+        },
         chart=Chart(
             f"Feature maps take {whole_percent(map_shares[0])} of the memory of {names[0]}, "
             f"{whole_percent(map_shares[-1])} of {names[-1]}",
             "Fig. 4: base(p), network-wide allocation by what it holds; batch size in parentheses",
-            (
-                Panel(
-                    names,
-                    (
-                        Slot(
-                            "",
-                            (
-                                tuple(
-                                    Series(kind.value, tint, tuple(float(kinds[kind]) for kinds in whole))
-                                    for kind, tint in _KINDS
-                                ),
-                            ),
-                            tuple(False for _ in names),
-                        ),
-                    ),
-                    bytes_axis("GPU memory", totals),
-                    Points(
-                        "fraction of feature maps",
-                        percent_axis("fraction of feature maps"),
-                        (tuple(map_shares),),
-                        joined=True,
-                    ),
-                ),
-            ),
+            (Panel(names, (Slot((stack,)),), bytes_axis("GPU memory", totals), of_maps),),
         ),
         facts={
             "maps": extremes(names, map_shares),

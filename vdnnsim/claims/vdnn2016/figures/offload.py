@@ -1,25 +1,18 @@
 """Figures 12 and 15: what each policy offloads, and where the memory of very deep networks is."""
 
 from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.row import listing
-from vdnnsim.claims.vdnn2016.figures.figure import (
-    POLICY_TINTS,
-    PaperFigure,
-    bars,
-    bytes_axis,
-    case_names,
-    extremes,
-    result_rows,
-)
+from vdnnsim.claims.report import SimulatedFigure
+from vdnnsim.claims.vdnn2016.figures.figure import POLICY_TINTS, bytes_axis, case_names, extremes, result_columns
 from vdnnsim.claims.vdnn2016.metrics import host_share
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VERY_DEEP, VdnnRuns
-from vdnnsim.report.chart import Chart, Level, Panel, Tint
+from vdnnsim.messages import listed
+from vdnnsim.report.chart import Chart, Level, Panel, Slot, Tint
 from vdnnsim.units import format_bytes
 
 _DEEP: tuple[NetworkBatch, ...] = (("vgg16", 32), *VERY_DEEP)
 
 
-def figure_12(runs: VdnnRuns) -> PaperFigure:
+def figure_12(runs: VdnnRuns) -> SimulatedFigure:
     """What each policy offloads to pinned host memory."""
     names = case_names(CONVENTIONAL)
     policies = {"vdnn_all(p)": "all", "vdnn_conv(p)": "conv", "vdnn_dyn": "dyn"}
@@ -28,37 +21,32 @@ def figure_12(runs: VdnnRuns) -> PaperFigure:
     everything = sizes["vdnn_all(p)"]
     shares = [conv / both for conv, both in zip(sizes["vdnn_conv(p)"], everything, strict=True)]
     idle = [name for name, nbytes in zip(names, sizes["vdnn_dyn"], strict=True) if not nbytes]
-    header = ("network", "batch_size", "policy", "fits", "offloaded_bytes", "host_memory_bytes")
-    return PaperFigure(
+    slots = [
+        Slot.of(label, POLICY_TINTS[policy], sizes[policy], [each.fits for each in results[policy]])
+        for policy, label in policies.items()
+    ]
+    return SimulatedFigure(
         stem="figure12",
-        header=header,
-        rows=result_rows(
-            header, [(case, policy, results[policy][n]) for n, case in enumerate(CONVENTIONAL) for policy in policies]
+        columns=result_columns(
+            [(case, policy, results[policy][n]) for n, case in enumerate(CONVENTIONAL) for policy in policies],
+            "offloaded_bytes",
+            "host_memory_bytes",
         ),
         chart=Chart(
             f"vDNN_all offloads up to {format_bytes(max(everything))}; vDNN_dyn leaves {len(idle)} of {len(names)} "
             "networks on the GPU",
             "Fig. 12: bytes offloaded in one iteration; the same under (m) and (p); * does not fit with (p)",
-            (
-                Panel(
-                    names,
-                    tuple(
-                        bars(names, label, POLICY_TINTS[policy], sizes[policy], [each.fits for each in results[policy]])
-                        for policy, label in policies.items()
-                    ),
-                    bytes_axis("offloaded to the host", everything),
-                ),
-            ),
+            (Panel(names, tuple(slots), bytes_axis("offloaded to the host", everything)),),
         ),
         facts={
             "all": extremes(names, everything, format_bytes),
             "conv": extremes(names, shares),
-            "idle": listing(idle),
+            "idle": listed(idle) or "none",
         },
     )
 
 
-def figure_15(runs: VdnnRuns) -> PaperFigure:
+def figure_15(runs: VdnnRuns) -> SimulatedFigure:
     """GPU and host memory of very deep networks."""
     names = case_names(_DEEP)
     dyn = [runs.result(*case, "vdnn_dyn") for case in _DEEP]
@@ -69,48 +57,36 @@ def figure_15(runs: VdnnRuns) -> PaperFigure:
     of_dyn = [host_share(runs, case, "vdnn_dyn") for case in _DEEP]
     speeds = [each.feature_performance_ratio for each in dyn]
     feature = [each.metrics.feature_max_memory_bytes for each in dyn]
-    header = (
-        *("network", "batch_size", "policy", "settled_on", "fits", "gpu_max_memory_bytes"),
-        *("gpu_feature_max_memory_bytes", "host_memory_bytes", "host_fraction", "feature_performance_ratio"),
-    )
     pairs = [
         (case, policy, each)
         for number, case in enumerate(_DEEP)
         for policy, each in (("vdnn_dyn", dyn[number]), ("base(p)", base[number]))
     ]
-    return PaperFigure(
+    on_gpu = (
+        Slot.of("GPU memory, dyn", Tint.GPU_MEMORY, gpu, [each.fits for each in dyn]),
+        Slot.of("GPU memory, base", Tint.BASE_P, before, [each.fits for each in base]),
+    )
+    on_host = (Slot.of("CPU memory, dyn", Tint.HOST_MEMORY, host),)
+    capacity = runs.server.gpu.memory_bytes
+    level = Level(f"capacity {format_bytes(capacity)}", capacity)
+    return SimulatedFigure(
         stem="figure15",
-        header=header,
-        rows=result_rows(
-            header,
-            pairs,
-            settled_on=[each.algorithms for _, _, each in pairs],
-            gpu_max_memory_bytes=[each.metrics.max_memory_bytes for _, _, each in pairs],
-            gpu_feature_max_memory_bytes=[each.metrics.feature_max_memory_bytes for _, _, each in pairs],
-            host_fraction=[host_share(runs, case, policy) for case, policy, _ in pairs],
-        ),
+        columns={
+            **result_columns(pairs),
+            "settled_on": [each.algorithms for _, _, each in pairs],
+            "gpu_max_memory_bytes": [each.metrics.max_memory_bytes for _, _, each in pairs],
+            "gpu_feature_max_memory_bytes": [each.metrics.feature_max_memory_bytes for _, _, each in pairs],
+            "host_memory_bytes": [each.metrics.host_memory_bytes for _, _, each in pairs],
+            "host_fraction": [host_share(runs, case, policy) for case, policy, _ in pairs],
+            "feature_performance_ratio": [each.feature_performance_ratio for _, _, each in pairs],
+        },
         chart=Chart(
             f"vDNN_dyn holds {names[-1]} in {format_bytes(gpu[-1])} of GPU memory instead of "
             f"{format_bytes(before[-1])}",
             "Fig. 15: most GPU memory in use, and pinned CPU memory, whole network; * does not fit",
             (
-                Panel(
-                    names,
-                    tuple(
-                        bars(names, f"GPU memory, {label}", tint, sizes, [each.fits for each in found])
-                        for label, tint, sizes, found in (
-                            ("dyn", Tint.GPU_MEMORY, gpu, dyn),
-                            ("base", Tint.BASE_P, before, base),
-                        )
-                    ),
-                    bytes_axis("GPU memory", before),
-                    level=Level(f"capacity {format_bytes(runs.server.gpu.memory_bytes)}", runs.server.gpu.memory_bytes),
-                ),
-                Panel(
-                    names,
-                    (bars(names, "CPU memory, dyn", Tint.HOST_MEMORY, host),),
-                    bytes_axis("pinned CPU memory", before),
-                ),
+                Panel(names, on_gpu, bytes_axis("GPU memory", before), level=level),
+                Panel(names, on_host, bytes_axis("pinned CPU memory", before)),
             ),
         ),
         facts={

@@ -3,27 +3,25 @@
 from statistics import fmean
 
 from vdnnsim.analysis.dram import convolution_traffic, copy_slowdown_bound
-from vdnnsim.claims.report import PERCENT
-from vdnnsim.claims.row import listing
+from vdnnsim.claims.claim import stated
+from vdnnsim.claims.report import PERCENT, SimulatedFigure
 from vdnnsim.claims.vdnn2016.figures.figure import (
     POLICY_LABELS,
-    PaperFigure,
-    bars,
     beside_the_paper,
     case_names,
     extremes,
     percent_axis,
-    result_rows,
-    stated,
+    result_columns,
     whole_percent,
 )
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.report.chart import Axis, Chart, Level, Panel, Tint
+from vdnnsim.messages import listed
+from vdnnsim.report.chart import Axis, Chart, Level, Panel, Slot, Tint
 from vdnnsim.report.scale import percent
 
 
-def figure_13(runs: VdnnRuns) -> PaperFigure:
+def figure_13(runs: VdnnRuns) -> SimulatedFigure:
     """The most DRAM bandwidth that a kernel of each CONV layer of VGG-16 draws."""
     case = ("vgg16", 64)
     simulator = runs.simulator(*case)
@@ -46,57 +44,30 @@ def figure_13(runs: VdnnRuns) -> PaperFigure:
     forward, backward = most(backward=False), most(backward=True)
     slowdowns = [each.copy_slowdown for each in copied]
     labels = [f"{each.phase.value} of {simulator.workload.graph.layers[each.layer].name}" for each in copied]
-    return PaperFigure(
+    slots = Slot.of("forward", Tint.FORWARD, forward), Slot.of("backward", Tint.BACKWARD, backward)
+    left = 1 - copy_slowdown_bound(runs.server)
+    level = Level(f"what a copy at the link's peak leaves of it, {percent(left)}", left)
+    return SimulatedFigure(
         stem="figure13",
-        header=(
-            "layer",
-            "phase",
-            "algorithm",
-            "seconds",
-            "kernel_bytes",
-            "kernel_bytes_per_s",
-            "kernel_utilization",
-            "all_p_copy_bytes",
-            "all_p_bytes_per_s",
-            "all_p_utilization",
-            "all_p_copy_slowdown_at_most",
-        ),
-        rows=tuple(
-            (
-                simulator.workload.graph.layers[one.layer].name,
-                one.phase.value,
-                one.algorithm,
-                one.seconds,
-                one.kernel_bytes,
-                one.kernel_bytes_per_s,
-                one.kernel_utilization,
-                two.copy_bytes,
-                two.bytes_per_s,
-                two.utilization,
-                two.copy_slowdown,
-            )
-            for one, two in zip(alone, copied, strict=True)
-        ),
+        columns={
+            "layer": [simulator.workload.graph.layers[each.layer].name for each in alone],
+            "phase": [each.phase.value for each in alone],
+            "algorithm": [each.algorithm for each in alone],
+            "seconds": [each.seconds for each in alone],
+            "kernel_bytes": [each.kernel_bytes for each in alone],
+            "kernel_bytes_per_s": [each.kernel_bytes_per_s for each in alone],
+            "kernel_utilization": [each.kernel_utilization for each in alone],
+            "all_p_copy_bytes": [each.copy_bytes for each in copied],
+            "all_p_bytes_per_s": [each.bytes_per_s for each in copied],
+            "all_p_utilization": [each.utilization for each in copied],
+            "all_p_copy_slowdown_at_most": slowdowns,
+        },
         chart=Chart(
             f"Convolutions draw at most {whole_percent(max(*forward, *backward))} of the DRAM's peak, "
             f"copies add {percent(max(slowdowns))}",
             "Fig. 13: VGG-16 (64) under base(p); traffic of the cost model, a mean over the kernel; the greater of the "
             "two backward kernels",
-            (
-                Panel(
-                    names,
-                    (
-                        bars(names, "forward", Tint.FORWARD, forward),
-                        bars(names, "backward", Tint.BACKWARD, backward),
-                    ),
-                    percent_axis("maximum DRAM bandwidth utilization"),
-                    level=Level(
-                        f"what a copy at the link's peak leaves of it, {percent(1 - copy_slowdown_bound(runs.server))}",
-                        1 - copy_slowdown_bound(runs.server),
-                    ),
-                    numbered=False,
-                ),
-            ),
+            (Panel(names, slots, percent_axis("maximum DRAM bandwidth utilization"), level=level, numbered=False),),
         ),
         facts={
             "forward": extremes(names, forward),
@@ -108,7 +79,7 @@ def figure_13(runs: VdnnRuns) -> PaperFigure:
     )
 
 
-def figure_14(runs: VdnnRuns) -> PaperFigure:
+def figure_14(runs: VdnnRuns) -> SimulatedFigure:
     """Speed of each policy against the oracular baseline."""
     names = case_names(CONVENTIONAL)
     results = {policy: [runs.result(*case, policy) for case in CONVENTIONAL] for policy in POLICY_LABELS}
@@ -118,16 +89,11 @@ def figure_14(runs: VdnnRuns) -> PaperFigure:
     losses = {policy: [1 - speed for speed in speeds[policy]] for policy in ("vdnn_all(m)", "vdnn_conv(m)")}
     shown = ("vdnn_all(m)", "vdnn_conv(m)", "vdnn_dyn")
     settled = [f"{each.algorithms} for {name}" for name, each in zip(names, results["vdnn_dyn"], strict=True)]
-    header = (
-        *("network", "batch_size", "policy", "fits", "feature_iteration_s"),
-        *("feature_performance_ratio", "iteration_s", "performance_ratio"),
-    )
-    return PaperFigure(
+    return SimulatedFigure(
         stem="figure14",
-        header=header,
-        rows=result_rows(
-            header,
+        columns=result_columns(
             [(case, policy, results[policy][n]) for n, case in enumerate(CONVENTIONAL) for policy in POLICY_LABELS],
+            *("feature_iteration_s", "feature_performance_ratio", "iteration_s", "performance_ratio"),
         ),
         chart=Chart(
             f"vDNN_dyn reaches {whole_percent(fmean(dyn))} of the oracular speed on average, "
@@ -142,8 +108,8 @@ def figure_14(runs: VdnnRuns) -> PaperFigure:
                     Axis(f"performance over base(p), {name}", PERCENT, 1.12),
                 )
                 for name, together, (all_m, conv_m, dynamic) in (
-                    ("mean", fmean, stated("v-perf-1.mean", "v-perf-2.mean", "v-perf-3.mean")),
-                    ("worst", min, stated("v-perf-1.worst", "v-perf-2.worst", "v-perf-3.worst")),
+                    ("mean", fmean, stated("vdnn2016", "v-perf-1.mean", "v-perf-2.mean", "v-perf-3.mean")),
+                    ("worst", min, stated("vdnn2016", "v-perf-1.worst", "v-perf-2.worst", "v-perf-3.worst")),
                 )
             ),
         ),
@@ -153,7 +119,7 @@ def figure_14(runs: VdnnRuns) -> PaperFigure:
                 for policy, row in losses.items()
             ),
             "dyn": f"{percent(fmean(dyn))} on average, {extremes(names, dyn)}",
-            "settled": listing(settled),
-            "failing": listing(failing),
+            "settled": listed(settled),
+            "failing": listed(failing) or "none",
         },
     )

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from vdnnsim.analysis.power import SAMPLING_PERIOD_S, power_curve
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure, case_names, extremes
+from vdnnsim.claims.report import SimulatedFigure
+from vdnnsim.claims.vdnn2016.figures.figure import case_names, extremes, result_columns
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
 from vdnnsim.report.chart import Axis, Chart, Panel, Series, Slot, Tint
 from vdnnsim.report.scale import Scale
@@ -27,7 +28,7 @@ class _Drawn:
     peak_watts: float
 
 
-def power_section(runs: VdnnRuns) -> PaperFigure:
+def power_section(runs: VdnnRuns) -> SimulatedFigure:
     """Mean and maximum power of the baseline, of vDNN_dyn and of vDNN_all."""
     names = case_names(_CASES)
     drawn = {slot: [_measure(runs, case, _policy(case, slot)) for case in _CASES] for slot in _SLOTS}
@@ -35,56 +36,23 @@ def power_section(runs: VdnnRuns) -> PaperFigure:
     mean = {slot: _overheads([d.mean_watts for d in drawn[slot]], drawn["base"], mean=True) for slot in _SLOTS}
     peaks = [each.peak_watts / before.peak_watts - 1 for each, before in zip(drawn["all"], drawn["base"], strict=True)]
     idle = sum(not each.result.metrics.offloaded_bytes for each in drawn["dyn"])
-    return PaperFigure(
+    places = [(number, case, slot) for number, case in enumerate(_CASES) for slot in _SLOTS]
+    return SimulatedFigure(
         stem="power",
-        header=(
-            "network",
-            "batch_size",
-            "policy",
-            "fits",
-            "mean_watts",
-            "maximum_watts",
-            "peak_watts",
-            "energy_joules",
-            "mean_overhead",
-            "maximum_overhead",
-        ),
-        rows=tuple(
-            (
-                *case,
-                _policy(case, slot),
-                drawn[slot][number].result.fits,
-                drawn[slot][number].mean_watts,
-                drawn[slot][number].maximum_watts,
-                drawn[slot][number].peak_watts,
-                drawn[slot][number].energy_joules,
-                mean[slot][number],
-                maximum[slot][number],
-            )
-            for number, case in enumerate(_CASES)
-            for slot in _SLOTS
-        ),
+        columns={
+            **result_columns([(case, _policy(case, slot), drawn[slot][n].result) for n, case, slot in places]),
+            **{
+                name: [getattr(drawn[slot][n], name) for n, _, slot in places]
+                for name in ("mean_watts", "maximum_watts", "peak_watts", "energy_joules")
+            },
+            "mean_overhead": [mean[slot][n] for n, _, slot in places],
+            "maximum_overhead": [maximum[slot][n] for n, _, slot in places],
+        },
         chart=Chart(
             f"vDNN_dyn changes maximum power by {_signed(min(maximum['dyn']))} to {_signed(max(maximum['dyn']))}",
             f"Power section: mean over an iteration, and largest mean over {format_seconds(SAMPLING_PERIOD_S)}, which "
             "nvprof samples; VGG-16 (128) under (m); * does not fit",
-            (
-                Panel(
-                    names,
-                    tuple(
-                        Slot(
-                            slot,
-                            (
-                                (Series("mean power", Tint.MEAN, tuple(each.mean_watts for each in drawn[slot])),),
-                                (Series("maximum", Tint.MAXIMUM, tuple(each.maximum_watts for each in drawn[slot])),),
-                            ),
-                            tuple(not each.result.fits for each in drawn[slot]),
-                        )
-                        for slot in _SLOTS
-                    ),
-                    Axis("GPU power", Scale("W", 1.0, 0)),
-                ),
-            ),
+            (Panel(names, tuple(_slot(slot, drawn[slot]) for slot in _SLOTS), Axis("GPU power", Scale("W", 1.0, 0))),),
         ),
         facts={
             "maximum": {slot: extremes(names, maximum[slot], _signed) for slot in _SLOTS},
@@ -94,6 +62,14 @@ def power_section(runs: VdnnRuns) -> PaperFigure:
             "networks": len(names),
         },
     )
+
+
+def _slot(name: str, drawn: list[_Drawn]) -> Slot:
+    bars = (
+        (Series("mean power", Tint.MEAN, tuple(each.mean_watts for each in drawn)),),
+        (Series("maximum", Tint.MAXIMUM, tuple(each.maximum_watts for each in drawn)),),
+    )
+    return Slot(bars, name, tuple(not each.result.fits for each in drawn))
 
 
 def _policy(case: NetworkBatch, slot: str) -> str:

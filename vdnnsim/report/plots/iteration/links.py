@@ -18,6 +18,7 @@ from vdnnsim.report.plots.style import (
     PREFETCH,
     keep_left_spine_only,
     new_figure,
+    write,
     write_legend,
 )
 from vdnnsim.report.scale import Scale, percent, rate_of_bytes_scale, time_scale
@@ -95,9 +96,8 @@ def links_figure(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> Figu
     for row, use in enumerate(shown):
         _draw_link(axes, row, use, times)
     _name_links(axes, shown)
-    axes.set_xlim(0, iteration_s / times.factor)
-    axes.set_ylim(max(len(shown), 2) - 0.45, -0.55)
-    axes.set_xlabel(f"time, {times.unit}")
+    end, bottom = iteration_s / times.factor, max(len(shown), 2) - 0.45
+    axes.set(xlim=(0, end), ylim=(bottom, -0.55), xlabel=f"time, {times.unit}")
     handles = [Patch(facecolor=_COLORS[way], label=_NAMES[way]) for way in (Way.UP, Way.DOWN)]
     write_legend(figure, [*handles, Patch(facecolor=ALARM, label="capacity while the other direction is idle")])
     return figure
@@ -135,26 +135,13 @@ def _name_links(axes: Axes, shown: tuple[LinkUse, ...]) -> None:
             limit += " in all"
         labels.append(f"{use.link.name}\n{limit}")
     axes.set_yticks(range(len(shown)), labels, fontsize=points)
+    right, look = axes.get_yaxis_transform(), {"va": "center", "fontsize": points, "annotation_clip": False}
     for row, use in enumerate(shown):
         for way, shift in ((Way.UP, -_HALF / 2), (Way.DOWN, _HALF / 2)):
             color = INK if use.fraction(way) else MUTED
-            _write_right(axes, row + shift, f"{way.value} {percent(use.fraction(way))}", _USED, points, color)
-            _write_right(axes, row + shift, percent(use.full(way)), _FULLY_USED, points, color)
+            cells = ((f"{way.value} {percent(use.fraction(way))}", _USED), (percent(use.full(way)), _FULLY_USED))
+            for text, column in cells:
+                write(axes, text, (1.0, row + shift), (column, 0), right, color=color, **look)
     for text, column in (("of capacity", _USED), ("full in use", _FULLY_USED)):
-        _write_right(axes, -0.68, text, column, points, MUTED)
+        write(axes, text, (1.0, -0.68), (column, 0), right, color=MUTED, **look)
     keep_left_spine_only(axes)
-
-
-def _write_right(axes: Axes, height: float, text: str, column: int, points: int, color: str) -> None:
-    """Write a cell of the table right of the axes, so many points from them."""
-    axes.annotate(
-        text,
-        (1.0, height),
-        xycoords=axes.get_yaxis_transform(),
-        xytext=(column, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=points,
-        color=color,
-        annotation_clip=False,
-    )

@@ -13,7 +13,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.report.findings import headline, place
-from vdnnsim.report.plots.style import ALARM, INK, KIND_COLORS, MUTED, OFFLOAD, new_figure, ruled
+from vdnnsim.report.plots.style import ABOVE, ALARM, INK, KIND_COLORS, MUTED, OFFLOAD, new_figure, ruled, write
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_bytes, format_seconds
@@ -58,18 +58,10 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
         )
     _mark_turn(axes, trace, times)
     peak_s, kernel = peak_operation(trace)
-    axes.plot(
-        peak_s / times.factor,
-        1.015 * metrics.max_memory_bytes / memory.factor,
-        "v",
-        color=INK,
-        ms=11,
-        zorder=6,
-        clip_on=False,
-    )
+    peak = peak_s / times.factor, 1.015 * metrics.max_memory_bytes / memory.factor
+    axes.plot(*peak, "v", color=INK, ms=11, zorder=6, clip_on=False)
     _write_legend(axes, areas, metrics, kernel, memory, host)
-    axes.set_ylim(0, 1.12 * max(tops) / memory.factor)
-    axes.set_xlim(0, trace.iteration_s / times.factor)
+    axes.set(xlim=(0, trace.iteration_s / times.factor), ylim=(0, 1.12 * max(tops) / memory.factor))
     note = f" (each of {_COLUMNS} columns shows the greatest use within it)" if many else ""
     axes.set_xlabel(f"time, {times.unit}{note}")
     axes.set_ylabel(f"memory, {memory.unit}" if host else f"GPU memory in use, {memory.unit}")
@@ -129,33 +121,18 @@ def _draw_away(
     drawn_s = np.asarray((*curve.times_s, trace.iteration_s))
     below = np.asarray((*curve.totals, curve.totals[-1]), dtype=float)
     held = np.asarray((0, *away), dtype=float)[np.searchsorted(moments_s, drawn_s, side="right")]
-    area = axes.fill_between(
-        drawn_s / times.factor,
-        below / memory.factor,
-        (below + held) / memory.factor,
-        step="post",
-        color=OFFLOAD,
-        linewidth=0,
-        zorder=2,
-    )
+    ends = below / memory.factor, (below + held) / memory.factor
+    area = axes.fill_between(drawn_s / times.factor, *ends, step="post", color=OFFLOAD, linewidth=0, zorder=2)
     return {f"in CPU memory, up to  {memory.text(max(away))}": area}, float(max(below + held))
 
 
 def _draw_levels(axes: Axes, metrics: RunMetrics, capacity: int, memory: Scale) -> None:
     axes.axhline(metrics.mean_memory_bytes / memory.factor, color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
     axes.axhline(capacity / memory.factor, color=ALARM, linewidth=2.5)
-    axes.annotate(
-        f"capacity {format_bytes(capacity)}",
-        (1.0, capacity / memory.factor),
-        xycoords=("axes fraction", "data"),
-        xytext=(-4, 7),
-        textcoords="offset points",
-        ha="right",
-        color=ALARM,
-        fontweight="bold",
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 2, "alpha": 0.85},
-        zorder=5,
-    )
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 2, "alpha": 0.85}
+    look = {"ha": "right", "color": ALARM, "fontweight": "bold", "bbox": box, "zorder": 5}
+    said, right = f"capacity {format_bytes(capacity)}", ("axes fraction", "data")
+    write(axes, said, (1.0, capacity / memory.factor), (-4, 7), right, **look)
 
 
 def _draw_beside(axes: Axes, nbytes: int, capacity: int, memory: Scale) -> Artist:
@@ -215,16 +192,7 @@ def _mark_turn(axes: Axes, trace: IterationTrace, times: Scale) -> None:
     for start_s, words in marks:
         axes.axvline(start_s / times.factor, color=MUTED, linewidth=1.2)
         for text, side, shift in words:
-            axes.annotate(
-                text,
-                (start_s / times.factor, 1.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(shift, -4),
-                textcoords="offset points",
-                ha=side,
-                va="top",
-                color=MUTED,
-            )
+            write(axes, text, (start_s / times.factor, 1.0), (shift, -4), ABOVE, ha=side, va="top", color=MUTED)
 
 
 def _phase(trace: IterationTrace, operation: int) -> Phase:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -30,10 +30,31 @@ from vdnnsim.units import format_seconds
 _KERNELS_AROUND = 5
 
 
+HATCH: Final = "///"
 _SEEN: Final = 0.0005
 """Share of the width of an axis that a bar needs to be seen: more than half a pixel."""
 _FRACTION_PER_CHARACTER: Final = {13: 0.0088, 12: 0.0082}
 """A bar gets its name written on it if it has so much of the width for every character of that size in points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a bar is drawn, and what the legend calls it."""
+
+    color: str
+    meaning: str
+    hatched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What is drawn in a row for as long as it lasts; the text is written on it where there is room."""
+
+    row: float
+    start_s: float
+    end_s: float
+    look: Look
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +74,15 @@ class Window:
         """What its axis adds to `time`: ` since 1.2 s`; nothing where it begins with the iteration."""
         return f" since {format_seconds(self.start_s)}" if self.start_s else ""
 
-    def shows(self, thing: Span | Stall) -> bool:
+    def shows(self, thing: Bar | Span | Stall) -> bool:
         """Whether a part of it lies inside."""
         return thing.end_s > self.start_s and thing.start_s < self.end_s
 
-    def shown_fraction(self, thing: Span | Stall) -> float:
+    def shown_fraction(self, thing: Bar) -> float:
         """Return how much of the width of its axis a thing takes."""
         return self.bar(thing)[1] * self.times.factor / (self.end_s - self.start_s)
 
-    def bar(self, thing: Span | Stall) -> tuple[float, float]:
+    def bar(self, thing: Bar) -> tuple[float, float]:
         """Return where it begins after the start of the window, and how long it is, on the axis."""
         start_s, end_s = max(thing.start_s, self.start_s), min(thing.end_s, self.end_s)
         return (start_s - self.start_s) / self.times.factor, (end_s - start_s) / self.times.factor
@@ -124,55 +145,53 @@ def connect(figure: Figure, whole: Axes, part: Axes, window: Window, times: Scal
         figure.add_artist(line)
 
 
-def look(trace: IterationTrace, span: Span) -> tuple[str, str, str]:
-    """Return the colour of a span, what the colour means, and what to write on the span."""
+def span_bar(trace: IterationTrace, span: Span, row: float) -> Bar:
+    """Return the bar of a span, with the layer or the buffer that it is of."""
     plan = trace.plan
     operation = plan.operations[span.operation]
     if isinstance(operation, Compute):
-        return PHASE_COLORS[operation.phase], operation.phase.value, plan.layers[operation.layer]
-    if isinstance(operation, AllReduce):
-        return EXCHANGE, "exchange of gradients", plan.layers[operation.layer]
-    assert isinstance(operation, Offload | Prefetch)
-    name = plan.buffers[operation.buffer].name
-    if isinstance(operation, Offload):
-        return OFFLOAD, "offload", name
-    return (ON_DEMAND, "fetch on demand", name) if operation.on_demand else (PREFETCH, "prefetch", name)
+        look, text = Look(PHASE_COLORS[operation.phase], operation.phase.value), plan.layers[operation.layer]
+    elif isinstance(operation, AllReduce):
+        look, text = Look(EXCHANGE, "exchange of gradients"), plan.layers[operation.layer]
+    else:
+        assert isinstance(operation, Offload | Prefetch)
+        text = plan.buffers[operation.buffer].name
+        if isinstance(operation, Offload):
+            look = Look(OFFLOAD, "offload")
+        else:
+            look = Look(ON_DEMAND, "fetch on demand") if operation.on_demand else Look(PREFETCH, "prefetch")
+    return Bar(row, span.start_s, span.end_s, look, text)
 
 
-def draw_bars(
-    axes: Axes, bars: Iterable[tuple[float, str, Span | Stall]], window: Window, *, height: float, edge: float
-) -> None:
-    """Draw what a window shows of spans and stalls, and scale the horizontal axis.
+def stall_bar(stall: Stall, row: float) -> Bar:
+    """Return the bar of a stall, with how long it is; its colour is that of the copy that it waits for."""
+    look = Look(STALL_COLORS[stall.cause], f"stall: {stall.cause.value}")
+    return Bar(row, stall.start_s, stall.end_s, look, format_seconds(stall.end_s - stall.start_s))
 
-    Args:
-        axes: those of the window.
-        bars: the row, the colour and the thing.
-        window: what the axes show.
-        height: of a bar, in rows.
-        edge: width of the white line around a bar.
-    """
-    intervals: defaultdict[tuple[float, str], list[tuple[float, float]]] = defaultdict(list)
-    for row, color, thing in bars:
-        if window.shows(thing):
-            intervals[row, color].append(window.bar(thing))
-    for (row, color), places in intervals.items():
-        # One collection per colour, for thousands of separate patches would take seconds to draw.
-        band = row - height / 2, height
-        axes.broken_barh(places, band, facecolors=color, edgecolors="white", linewidth=edge, zorder=2)
+
+def draw_bars(axes: Axes, bars: Iterable[Bar], window: Window, *, height: float, edge: float) -> None:
+    """Draw what a window shows of bars, so many rows high and with white lines around them, and scale the axis."""
+    intervals: defaultdict[tuple[float, Look], list[tuple[float, float]]] = defaultdict(list)
+    for bar in filter(window.shows, bars):
+        intervals[bar.row, bar.look].append(window.bar(bar))
+    for (row, look), places in intervals.items():
+        # One collection per look, for thousands of separate patches would take seconds to draw.
+        band, hatch = (row - height / 2, height), HATCH if look.hatched else None
+        axes.broken_barh(places, band, facecolors=look.color, edgecolors="white", linewidth=edge, hatch=hatch, zorder=2)
     axes.set_xlim(0, (window.end_s - window.start_s) / window.times.factor)
     axes.set_xlabel(f"time{window.since}, {window.times.unit}")
     keep_left_spine_only(axes)
 
 
-def write_on(
-    axes: Axes, window: Window, thing: Span | Stall, row: float, text: str, color: str, *, points: int
-) -> bool:
-    """Write on a bar of a colour if it is wide enough, and return whether it is."""
-    fits = window.shown_fraction(thing) >= _FRACTION_PER_CHARACTER[points] * len(text)
-    if fits:
-        start, length = window.bar(thing)
-        ink = INK if color in LIGHT_COLORS else "white"
-        axes.text(start + length / 2, row, text, ha="center", va="center", fontsize=points, color=ink, zorder=4)
+def write_on(axes: Axes, window: Window, bar: Bar, points: int) -> bool:
+    """Write on a bar if it is wide enough, and return whether it is."""
+    fits = window.shown_fraction(bar) >= _FRACTION_PER_CHARACTER[points] * len(bar.text)
+    if fits and bar.text:
+        start, length = window.bar(bar)
+        color = bar.look.color
+        look: Any = {"ha": "center", "va": "center", "color": INK if color in LIGHT_COLORS else "white", "zorder": 4}
+        box = {"facecolor": color, "edgecolor": "none", "pad": 1} if bar.look.hatched else None
+        axes.text(start + length / 2, bar.row, bar.text, fontsize=points, bbox=box, **look)
     return fits
 
 
@@ -182,9 +201,11 @@ def color_patches(traces: Sequence[IterationTrace], windows: Sequence[Window]) -
     for trace in traces:
         for stream in Stream:
             for span in trace.spans_on(stream):
-                color, meaning, _ = look(trace, span)
-                names.setdefault(color, meaning if stream is Stream.COMPUTE else f"{meaning} (and its stalls)")
-        for stall in trace.stalls:
-            if any(window.shows(stall) and window.shown_fraction(stall) >= _SEEN for window in windows):
-                names.setdefault(STALL_COLORS[stall.cause], f"stall: {stall.cause.value}")
+                found = span_bar(trace, span, 0.0).look
+                names.setdefault(
+                    found.color, found.meaning if stream is Stream.COMPUTE else f"{found.meaning} (and its stalls)"
+                )
+        for bar in (stall_bar(stall, 0.0) for stall in trace.stalls):
+            if any(window.shows(bar) and window.shown_fraction(bar) >= _SEEN for window in windows):
+                names.setdefault(bar.look.color, bar.look.meaning)
     return [Patch(facecolor=color, label=name) for color, name in names.items()]

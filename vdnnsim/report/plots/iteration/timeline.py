@@ -5,8 +5,6 @@ shows whether copies hide behind kernels or kernels wait for copies. Where nothi
 forward to backward, or the first layers where there is none.
 """
 
-from itertools import chain
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -15,16 +13,18 @@ from vdnnsim.plans.operations import Stream
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import place, subject, workload_text
 from vdnnsim.report.plots.iteration.spans import (
+    Bar,
     Window,
     color_patches,
     connect,
     draw_bars,
-    look,
     magnified_window,
+    span_bar,
+    stall_bar,
     waits_for_copies,
     write_on,
 )
-from vdnnsim.report.plots.style import STALL_COLORS, new_figure, write_legend
+from vdnnsim.report.plots.style import new_figure, write, write_legend
 from vdnnsim.report.scale import percent
 from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_seconds
@@ -81,10 +81,13 @@ def _subtitle(result: ScenarioResult, shown: PolicyResult) -> str:
     return f"one iteration of {format_seconds(shown.metrics.iteration_s)}{unfit}; {causes or 'no stalls'}{rival}{note}"
 
 
+def _bars(trace: IterationTrace) -> list[Bar]:
+    spans = [span_bar(trace, span, _STREAM_ROWS[span.stream]) for span in trace.spans]
+    return spans + [stall_bar(stall, _STALL_ROW) for stall in trace.stalls]
+
+
 def _draw_streams(axes: Axes, trace: IterationTrace, window: Window, *, edge: float) -> None:
-    spans = ((_STREAM_ROWS[span.stream], look(trace, span)[0], span) for span in trace.spans)
-    stalls = ((_STALL_ROW, STALL_COLORS[stall.cause], stall) for stall in trace.stalls)
-    draw_bars(axes, chain(spans, stalls), window, height=_HEIGHT, edge=edge)
+    draw_bars(axes, _bars(trace), window, height=_HEIGHT, edge=edge)
     alone = not trace.spans_on(Stream.COMMUNICATION)
     rows = {stream: row for stream, row in _STREAM_ROWS.items() if not (alone and stream is Stream.COMMUNICATION)}
     axes.set_ylim(min(rows.values()) - 0.6, max(rows.values()) + 0.6)
@@ -92,22 +95,10 @@ def _draw_streams(axes: Axes, trace: IterationTrace, window: Window, *, edge: fl
 
 
 def _write_names(axes: Axes, trace: IterationTrace, window: Window) -> None:
-    """Write on each span that is wide enough which layer or buffer it is, on each stall how long it is."""
-    for span in filter(window.shows, trace.spans):
-        color, _, name = look(trace, span)
-        write_on(axes, window, span, _STREAM_ROWS[span.stream], name, color, points=_POINTS)
-    stalls = list(filter(window.shows, trace.stalls))
-    longest = max(stalls, key=lambda stall: stall.end_s - stall.start_s, default=None)
-    for stall in stalls:
-        length = format_seconds(stall.end_s - stall.start_s)
-        color = STALL_COLORS[stall.cause]
-        written = write_on(axes, window, stall, _STALL_ROW, length, color, points=_POINTS)
-        if not written and stall is longest:
-            axes.annotate(
-                length,
-                (sum(window.bar(stall)), _STALL_ROW),
-                xytext=(6, 0),
-                textcoords="offset points",
-                va="center",
-                fontweight="bold",
-            )
+    """Write on each bar that is wide enough what it is, and beside the longest stall in any case how long it is."""
+    shown = list(filter(window.shows, _bars(trace)))
+    stalls = [bar for bar in shown if bar.row == _STALL_ROW]
+    longest = max(stalls, key=lambda bar: bar.end_s - bar.start_s, default=None)
+    for bar in shown:
+        if not write_on(axes, window, bar, _POINTS) and bar is longest:
+            write(axes, bar.text, (sum(window.bar(bar)), _STALL_ROW), (6, 0), va="center", fontweight="bold")

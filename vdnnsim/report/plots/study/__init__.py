@@ -9,19 +9,11 @@ from vdnnsim.report.plots.style import house_style, png
 from vdnnsim.report.study.axis import StudyCells
 from vdnnsim.report.study.picture import PictureKind, StudyPicture
 
-_DRAW = {
-    PictureKind.LINES: lines_figure,
-    PictureKind.HEAT_MAP: heat_map_figure,
-    PictureKind.PARETO: pareto_figure,
-}
+_DRAW = {PictureKind.LINES: lines_figure, PictureKind.HEAT_MAP: heat_map_figure, PictureKind.PARETO: pareto_figure}
 
 
 def draw_study_picture(rows: Sequence[StudyCells], picture: StudyPicture) -> bytes:
-    """Draw one picture of a study as PNG; equal rows give equal bytes.
-
-    Args:
-        rows: of the whole study, those of failed points too.
-        picture: what to draw of them.
+    """Draw one picture of a study, of all of its rows, as PNG; equal rows give equal bytes.
 
     Raises:
         InputError: the rows have nothing that this picture could show.

@@ -1,13 +1,12 @@
 """Heat map of a study: a result over two axes, or which policy is best there, and the boundary of what fits."""
 
 from collections.abc import Sequence
-from math import log
 from typing import Final
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
+from matplotlib.colors import LogNorm, Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
@@ -121,21 +120,13 @@ def _colors(
         named = [COLORS[winners.index(cell_text(row[picture.by])) % len(COLORS)] for row in rows]
         return [(row, color, color not in LIGHT) for row, color in zip(rows, named, strict=True)]
     numbers = [_number(row, picture) for row in every if row["fits"]]
+    is_linear = picture.value.endswith("_ratio") or min(numbers, default=0) <= 0
+    scaled = (Normalize if is_linear else LogNorm)(min(numbers, default=0), max(numbers, default=1))
     shades, found = mpl.colormaps["Blues"], []
     for row in rows:
-        share = _share(_number(row, picture), numbers, linear=picture.value.endswith("_ratio"))
+        share = float(scaled(_number(row, picture)))
         found.append((row, to_hex(shades(_PALEST + share * (_DARKEST - _PALEST))), share >= _DARK_FROM))
     return found
-
-
-def _share(number: float, numbers: list[float], *, linear: bool) -> float:
-    """Return how dark a cell is, from 0 to 1: by its number, or by the logarithm of that."""
-    low, high = min(numbers), max(numbers)
-    if low == high:
-        return 0.0
-    if linear or low <= 0:
-        return (number - low) / (high - low)
-    return log(number / low) / log(high / low)
 
 
 def _draw_cells(

@@ -1,12 +1,13 @@
 """Pareto picture of a study: two results of each point against each other, and the front of those unbeaten."""
 
 from collections.abc import Sequence
+from typing import Any, Final
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from vdnnsim.analysis.columns import Value
+from vdnnsim.analysis.pareto import pareto_front
 from vdnnsim.report.plots.series import look, quantity_axis
 from vdnnsim.report.plots.study.slide import study_slide
 from vdnnsim.report.plots.style import ALARM, INK, ruled
@@ -15,6 +16,7 @@ from vdnnsim.report.study.picture import StudyPicture, cell_text
 
 _CAPACITY = "gpu.memory_bytes"
 _USED = "max_memory_bytes"
+_FRONT: Final[Any] = {"color": INK, "linewidth": 1.2, "linestyle": "--"}
 
 
 def pareto_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure:
@@ -33,7 +35,8 @@ def pareto_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure:
         quantity_axis(axes.xaxis, [x for x, _ in places], panels=len(slide.panels))
         quantity_axis(axes.yaxis, [y for _, y in places])
         fitting = [point for point, row in zip(points, inside, strict=True) if row["fits"]]
-        _draw_front(axes, front(fitting, picture.x, picture.y))
+        unbeaten = front(fitting, picture.x, picture.y)
+        axes.plot([x for x, _ in unbeaten], [y for _, y in unbeaten], zorder=3, **_FRONT)
         for (x, y), row in zip(points, inside, strict=True):
             color, marker = look(slide.names.index(cell_text(row[picture.by])) if picture.by else 0)
             fits = row["fits"]
@@ -46,8 +49,7 @@ def pareto_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure:
         slide.write_marks(axes)
         ruled(axes, "both")
     slide.panels[0][0].set_ylabel(slide.up.label)
-    unbeaten = Line2D([], [], color=INK, linewidth=1.2, linestyle="--", label="unbeaten")
-    slide.write_legend(unbeaten, bounded=limited, joined=False)
+    slide.write_legend(Line2D([], [], label="unbeaten", **_FRONT), bounded=limited, joined=False)
     return slide.figure
 
 
@@ -65,19 +67,6 @@ def _limit(rows: Sequence[StudyCells], picture: StudyPicture) -> Value | None:
 
 def front(points: Sequence[tuple[float, float]], x: str, y: str) -> list[tuple[float, float]]:
     """Return the points that no other beats in one column and equals in the other, from left to right."""
-
-    def as_good(column: str, one: float, other: float) -> bool:
-        return best(column, (one, other)) == one
-
-    kept = [
-        point
-        for point in points
-        if not any(
-            other != point and as_good(x, other[0], point[0]) and as_good(y, other[1], point[1]) for other in points
-        )
-    ]
-    return sorted(set(kept))
-
-
-def _draw_front(axes: Axes, places: list[tuple[float, float]]) -> None:
-    axes.plot([x for x, _ in places], [y for _, y in places], color=INK, linewidth=1.2, linestyle="--", zorder=3)
+    signs = [-1 if best(column, (0.0, 1.0)) else 1 for column in (x, y)]
+    costs = [(signs[0] * across, signs[1] * up) for across, up in points]
+    return sorted({point for point, kept in zip(points, pareto_front(costs), strict=True) if kept})

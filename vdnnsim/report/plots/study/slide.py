@@ -50,13 +50,7 @@ class StudySlide:
         write_marks(axes, [(mark.name, mark.value / self.across.scale.factor) for mark in self.picture.marks])
 
     def write_legend(self, *others: Line2D, bounded: bool, joined: bool = True) -> None:
-        """Write below what the horizontal axis measures and what colours and forms mean.
-
-        Args:
-            others: entries behind those of the series and of what does not fit.
-            bounded: whether a boundary of what fits is drawn.
-            joined: whether lines join the points of a series.
-        """
+        """Write below what the horizontal axis measures, and what colours and forms mean, with entries for others."""
         self.figure.supxlabel(self.across.label, y=0.105, fontsize=16)
         handles = [series_handle(number, name, joined=joined) for number, name in enumerate(self.names) if name]
         if any(not row["fits"] for row in self.rows):

@@ -7,18 +7,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from vdnnsim.report.chart import Cloud, Clouds
-from vdnnsim.report.plots.style import INK, MUTED, house_style, new_figure, png
-from vdnnsim.report.plots.validation.parity import COLORS, MARKERS, scale_durations
+from vdnnsim.report.plots.style import INK, MUTED, as_png, new_figure
+from vdnnsim.report.plots.validation.parity import COLORS, MARKERS, draw_pairs, scale_durations
 
 _IN_A_ROW = 4
 _ROOM = 1.5
 """Between the shortest and longest duration and the ends of an axis."""
-
-
-def draw_clouds(slide: Clouds) -> bytes:
-    """Draw the slide as PNG, in the style of the house; equal data give equal bytes."""
-    with house_style():
-        return png(clouds_figure(slide))
 
 
 def clouds_figure(slide: Clouds) -> Figure:
@@ -45,21 +39,12 @@ def clouds_figure(slide: Clouds) -> Figure:
     return figure
 
 
+draw_clouds = as_png(clouds_figure)
+
+
 def _draw_cloud(axes: Axes, cloud: Cloud, ends: tuple[float, float]) -> None:
     axes.plot(ends, ends, color=MUTED, linewidth=1.2, zorder=2)
-    for kind, (marker, color) in enumerate(zip(MARKERS, COLORS, strict=True)):
-        chosen = [pair for pair in cloud.pairs if pair[0] == kind]
-        axes.plot(
-            [measured for _, measured, _ in chosen],
-            [simulated for _, _, simulated in chosen],
-            linestyle="",
-            marker=marker,
-            color=color,
-            markeredgecolor="white",
-            markeredgewidth=0.6,
-            ms=7,
-            zorder=3,
-        )
+    draw_pairs(axes, cloud.pairs, markeredgewidth=0.6, ms=7)
     scale_durations(axes, *ends)
     axes.set_title(cloud.name, fontsize=15, fontweight="bold", loc="left", pad=7)
     axes.text(0.04, 0.95, cloud.found, transform=axes.transAxes, va="top", fontsize=13, color=INK)

@@ -4,6 +4,7 @@ Of the timelines each stream is measured, and right below it simulated, with the
 half is the whole iteration, the lower half magnifies the surroundings of the longest wait for a copy.
 """
 
+from collections.abc import Iterator
 from itertools import accumulate
 
 from matplotlib.axes import Axes
@@ -11,17 +12,19 @@ from matplotlib.figure import Figure
 
 from vdnnsim.plans.operations import Stream
 from vdnnsim.report.plots.iteration.spans import (
+    Bar,
     Window,
     color_patches,
     connect,
     draw_bars,
-    look,
     magnified_window,
+    span_bar,
+    stall_bar,
     write_on,
 )
-from vdnnsim.report.plots.style import INK, STALL_COLORS, house_style, name_band, new_figure, png, ruled, write_legend
+from vdnnsim.report.plots.style import INK, as_png, name_band, new_figure, ruled, write_legend
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
-from vdnnsim.trace import IterationTrace, Span, Stall
+from vdnnsim.trace import IterationTrace
 
 _SIDES = ("measured", "simulated")
 _ROWS = {Stream.COMPUTE: (5.2, 4.4), None: (3.1, 2.3), Stream.MEMORY: (1.0, 0.2)}
@@ -35,12 +38,6 @@ _BEGINNING = 0.01
 
 
 _MEASURED, _SIMULATED = "#56b4e9", INK
-
-
-def draw_timelines(title: str, subtitle: str, measured: IterationTrace, simulated: IterationTrace) -> bytes:
-    """Draw two traces of one plan as PNG, in the style of the house; equal traces give equal bytes."""
-    with house_style():
-        return png(timelines_figure(title, subtitle, measured, simulated))
 
 
 def timelines_figure(title: str, subtitle: str, measured: IterationTrace, simulated: IterationTrace) -> Figure:
@@ -58,6 +55,9 @@ def timelines_figure(title: str, subtitle: str, measured: IterationTrace, simula
     return figure
 
 
+draw_timelines = as_png(timelines_figure)
+
+
 def _shared_window(traces: tuple[IterationTrace, IterationTrace]) -> Window:
     """Return the interval that holds on both sides what is magnified of the simulated one."""
     measured, simulated = traces
@@ -69,12 +69,14 @@ def _shared_window(traces: tuple[IterationTrace, IterationTrace]) -> Window:
     return Window(0.0 if begins else start_s, max(window.end_s, *(span.end_s for span in same)))
 
 
-def _draw(axes: Axes, traces: tuple[IterationTrace, IterationTrace], window: Window, *, edge: float) -> None:
-    bars: list[tuple[float, str, Span | Stall]] = []
+def _bars(traces: tuple[IterationTrace, IterationTrace]) -> Iterator[Bar]:
     for side, trace in enumerate(traces):
-        bars += [(_ROWS[span.stream][side], look(trace, span)[0], span) for span in trace.spans]
-        bars += [(_ROWS[None][side], STALL_COLORS[stall.cause], stall) for stall in trace.stalls]
-    draw_bars(axes, bars, window, height=_HEIGHT, edge=edge)
+        yield from (span_bar(trace, span, _ROWS[span.stream][side]) for span in trace.spans)
+        yield from (stall_bar(stall, _ROWS[None][side]) for stall in trace.stalls)
+
+
+def _draw(axes: Axes, traces: tuple[IterationTrace, IterationTrace], window: Window, *, edge: float) -> None:
+    draw_bars(axes, _bars(traces), window, height=_HEIGHT, edge=edge)
     axes.set_ylim(min(_ROWS[Stream.MEMORY]) - 0.5, max(_ROWS[Stream.COMPUTE]) + 0.5)
     axes.set_yticks([row for rows in _ROWS.values() for row in rows], _SIDES * len(_ROWS), fontsize=13)
     for key, rows in _ROWS.items():
@@ -83,16 +85,9 @@ def _draw(axes: Axes, traces: tuple[IterationTrace, IterationTrace], window: Win
 
 def _write_names(axes: Axes, traces: tuple[IterationTrace, IterationTrace], window: Window) -> None:
     """Write on each span that is wide enough which layer or buffer it is."""
-    for side, trace in enumerate(traces):
-        for span in filter(window.shows, trace.spans):
-            color, _, name = look(trace, span)
-            write_on(axes, window, span, _ROWS[span.stream][side], name, color, points=_POINTS)
-
-
-def draw_memories(title: str, subtitle: str, measured: IterationTrace, simulated: IterationTrace) -> bytes:
-    """Draw two traces of one plan as PNG, in the style of the house; equal traces give equal bytes."""
-    with house_style():
-        return png(memories_figure(title, subtitle, measured, simulated))
+    for bar in filter(window.shows, _bars(traces)):
+        if bar.row not in _ROWS[None]:
+            write_on(axes, window, bar, _POINTS)
 
 
 def memories_figure(title: str, subtitle: str, measured: IterationTrace, simulated: IterationTrace) -> Figure:
@@ -130,6 +125,9 @@ def memories_figure(title: str, subtitle: str, measured: IterationTrace, simulat
     ruled(axes, "y")
     figure.legend(loc="lower center", ncols=2, frameon=False, bbox_to_anchor=(0.5, 0.01))
     return figure
+
+
+draw_memories = as_png(memories_figure)
 
 
 def _levels(trace: IterationTrace) -> list[int]:

@@ -1,6 +1,8 @@
 """Measured against simulated durations: equality as a diagonal, and beside it how far off each row is."""
 
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,17 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from vdnnsim.report.chart import Parity
-from vdnnsim.report.plots.style import (
-    ALARM,
-    GRID,
-    INK,
-    MUTED,
-    house_style,
-    keep_left_spine_only,
-    new_figure,
-    png,
-    ruled,
-)
+from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED, as_png, keep_left_spine_only, new_figure, ruled
 from vdnnsim.units import format_seconds
 
 _BAND = "#dcebf5"
@@ -33,12 +25,6 @@ _WIDE = 80
 
 _LEAST_HALF_WIDTH = 1.6
 """The axis of errors reaches so many tolerances to either side at least."""
-
-
-def draw_parity(parity: Parity) -> bytes:
-    """Draw the slide as PNG, in the style of the house; equal data give equal bytes."""
-    with house_style():
-        return png(parity_figure(parity))
 
 
 def parity_figure(parity: Parity) -> Figure:
@@ -59,6 +45,9 @@ def parity_figure(parity: Parity) -> Figure:
     return figure
 
 
+draw_parity = as_png(parity_figure)
+
+
 def _draw_diagonal(axes: Axes, parity: Parity) -> None:
     seconds = [value for pair in parity.pairs for value in (pair.measured_s, pair.simulated_s)]
     low, high = min(seconds) / 1.3, max(seconds) * 1.3
@@ -66,22 +55,19 @@ def _draw_diagonal(axes: Axes, parity: Parity) -> None:
     below, above = ([end * (1 + sign * parity.tolerance) for end in ends] for sign in (-1, 1))
     axes.fill_between(ends, below, above, color=_BAND, zorder=1)
     axes.plot(ends, ends, color=MUTED, linewidth=1.2, zorder=2)
-    for kind, (marker, color) in enumerate(zip(MARKERS, COLORS, strict=True)):
-        chosen = [pair for pair in parity.pairs if pair.kind == kind]
-        axes.plot(
-            [pair.measured_s for pair in chosen],
-            [pair.simulated_s for pair in chosen],
-            linestyle="",
-            marker=marker,
-            color=color,
-            markeredgecolor="white",
-            ms=9,
-            zorder=3,
-        )
+    draw_pairs(axes, [(pair.kind, pair.measured_s, pair.simulated_s) for pair in parity.pairs], ms=9)
     scale_durations(axes, low, high, subs=(1.0, 2.0, 5.0) if high < _WIDE * low else (1.0,))
     axes.set_aspect("equal", adjustable="box")
     axes.set_xlabel("measured iteration time")
     axes.set_ylabel("simulated iteration time")
+
+
+def draw_pairs(axes: Axes, pairs: Sequence[tuple[int, float, float]], **look: Any) -> None:  # noqa: ANN401  # as matplotlib's
+    """Draw measured against simulated durations, each with the number of its kind."""
+    for kind, (marker, color) in enumerate(zip(MARKERS, COLORS, strict=True)):
+        places = [pair[1:] for pair in pairs if pair[0] == kind]
+        across, up = zip(*places, strict=True) if places else ((), ())
+        axes.plot(across, up, marker, color=color, markeredgecolor="white", zorder=3, **look)
 
 
 def scale_durations(axes: Axes, low: float, high: float, subs: tuple[float, ...] = (1.0,)) -> None:

@@ -1,12 +1,14 @@
 # ruff: noqa: INP001  # Python imports it by this name from a folder on its path, never as part of a package
 """Runs when the Python of a user's command starts, whose PYTHONPATH names this folder first.
 
-It gives way to the `sitecustomize` that would have run without it, and waits for PyTorch to be imported. The recorder
-lies beside this folder and is loaded under a name of its own, so that nothing of a user's is hidden by it; it needs the
-standard library and PyTorch alone, for this Python may be another environment's than that of vdnnsim.
+It gives way to the `sitecustomize` that would have run without it, and waits for PyTorch to be imported: for `vdnnsim
+pretend`, which records, or for `vdnnsim apply`, which plans. The recorder is loaded under a name of its own, so that
+nothing of a user's is hidden by it; it needs the standard library and PyTorch alone, for this Python may be another
+environment's than that of vdnnsim.
 """
 
 import importlib.util
+import json
 import os
 import sys
 from importlib.machinery import PathFinder
@@ -27,7 +29,7 @@ def _run_the_other() -> None:
 
 
 def _load_from_inside(module: str) -> ModuleType:
-    folder = _HERE.parent / "inside"
+    folder = _HERE.parent / "pretend" / "inside"
     name = "vdnnsim_pretend_inside"
     if name in sys.modules:
         return importlib.import_module(f"{name}.{module}")
@@ -42,8 +44,19 @@ def _load_from_inside(module: str) -> ModuleType:
     return importlib.import_module(f"{name}.{module}")
 
 
+def _follow_script() -> None:
+    if importlib.util.find_spec("vdnnsim") is None:
+        sys.stderr.write(f"vdnnsim: {sys.executable} finds no vdnnsim, expected it in the environment of the script\n")
+        return
+    from vdnnsim.api.script import follow_script
+
+    follow_script(**json.loads(os.environ["VDNNSIM_APPLY"]))
+
+
 if os.environ.get("VDNNSIM_PRETEND_CLOCK") == "virtual":
     _load_from_inside("clock").follow_virtual_clock()
 if "VDNNSIM_PRETEND_SESSION" in os.environ:
     _load_from_inside("begin").wait_for_pytorch(Path(os.environ["VDNNSIM_PRETEND_SESSION"]))
+if "VDNNSIM_APPLY" in os.environ:
+    _load_from_inside("begin").when_pytorch_is_imported(_follow_script)
 _run_the_other()

@@ -1,56 +1,20 @@
 """A scenario before and after a change: three rows for each policy, the last the difference, and one sentence."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
-from vdnnsim.analysis.columns import COLUMNS, Value
+from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.report.document import Table, plain_table
 from vdnnsim.report.scale import percents, rate_cells
 from vdnnsim.report.tables.summary import NOT_FITTING
+from vdnnsim.study.results.rows import StudyRow
+from vdnnsim.study.what_if import Change
 from vdnnsim.units import format_bytes, format_seconds
-
-
-class Point(Protocol):
-    """What came of a policy."""
-
-    @property
-    def error(self) -> str:
-        """Why it could not be computed; empty where it could."""
-
-    def cell(self, name: str) -> Value | None:
-        """Return what stands in a column."""
-
-    def number(self, name: str) -> float:
-        """Return a number."""
-
-
-class Change(Protocol):
-    """What came of a policy before and after."""
-
-    @property
-    def label(self) -> str:
-        """Of the policy."""
-
-    @property
-    def before(self) -> Point:
-        """As it was."""
-
-    @property
-    def after(self) -> Point:
-        """As it would be."""
-
 
 _DIFFERENCES = ("iteration_s", "server_images_per_s", "max_memory_bytes", "stall_s", "performance_ratio")
 
 
 def change_table(changes: Sequence[Change], unit: str, everything: str) -> Table:
-    """Return the table.
-
-    Args:
-        changes: of each policy.
-        unit: of the throughput.
-        everything: where all columns are, in words.
-    """
+    """Return the table; throughputs have a unit, and `everything` says where all columns are."""
     points = [point for change in changes for point in (change.before, change.after) if not point.error]
     rates = rate_cells([point.number("server_images_per_s") for point in points])
     shares = percents(point.number("performance_ratio") for point in points)
@@ -100,10 +64,10 @@ def _difference(change: Change, name: str) -> str:
 def sentence(changes: Sequence[Change], settings: Sequence[str]) -> str:
     """Return what a change does to the fastest policy that fits, and to how many fit."""
     what = ", ".join(settings)
-    was, becomes = ([_fitting(change.label, point) for change, point in each] for each in _sides(changes))
-    fit_before, fit_after = ([each for each in side if each is not None] for side in (was, becomes))
+    fit_before = [found for each in changes for found in _fitting(each.label, each.before)]
+    fit_after = [found for each in changes for found in _fitting(each.label, each.after)]
     total = len(changes)
-    fits = f"{len(fit_after)} of {total} {'policy' if total == 1 else 'policies'} fit, {len(fit_before)} before"
+    fits = f"{len(fit_after)} of {total} {'policy fits' if total == 1 else 'policies fit'}, {len(fit_before)} before"
     if len(fit_before) == len(fit_after):
         fits = f"{len(fit_after)} of {total} fit, as before"
     if not fit_before or not fit_after:
@@ -117,9 +81,6 @@ def sentence(changes: Sequence[Change], settings: Sequence[str]) -> str:
     return f"With {what} the fastest that fits {takes}; {fits}"
 
 
-def _sides(changes: Sequence[Change]) -> tuple[list[tuple[Change, Point]], list[tuple[Change, Point]]]:
-    return [(each, each.before) for each in changes], [(each, each.after) for each in changes]
-
-
-def _fitting(label: str, point: Point) -> tuple[float, str] | None:
-    return (point.number("iteration_s"), label) if not point.error and point.cell("fits") else None
+def _fitting(label: str, point: StudyRow) -> list[tuple[float, str]]:
+    """Return how long a policy takes and which it is; nothing where it does not fit, or failed."""
+    return [(point.number("iteration_s"), label)] if not point.error and point.cell("fits") else []

@@ -10,7 +10,7 @@ import torch
 
 from calibration.kernels.cudnn_plans import ConvolutionProblem
 from calibration.kernels.site import given
-from calibration.pretend.host_work import HostWork, host_view
+from tests.host_arithmetic.host_work import HostWork, host_view
 from vdnnsim.dnn.layers import Phase
 
 _aten = torch.ops.aten

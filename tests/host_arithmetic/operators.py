@@ -26,8 +26,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 from calibration.kernels.cudnn_graphs import Offer
 from calibration.kernels.cudnn_library import CudnnLibrary
 from calibration.kernels.cudnn_plans import ConvolutionPlan, ConvolutionProblem
-from calibration.pretend.convolutions import CONVOLUTIONS, put_plan
-from calibration.pretend.host_work import HostWork, host_view
+from tests.host_arithmetic.convolutions import CONVOLUTIONS, put_plan
+from tests.host_arithmetic.host_work import HostWork, host_view
+from tests.pretended_gpu import is_pretended
 from vdnnsim.errors import DeviceError, ExecutionRefused
 
 _NARROW = (torch.float16, torch.bfloat16)
@@ -44,11 +45,6 @@ _DENSE = (torch.contiguous_format, torch.channels_last)
 
 _COPY = torch.ops.aten.copy_.default
 _TO_COPY = torch.ops.aten._to_copy.default  # noqa: SLF001  # its public form is decomposed into it
-
-
-def is_pretended() -> bool:
-    """Whether the GPUs of this process are pretended."""
-    return "VDNNSIM_PRETEND_NAME" in os.environ
 
 
 @contextmanager

@@ -3,20 +3,23 @@
 Those shipped stand in `vdnnsim.policies.shipped`. A policy of one's own is a subclass of
 `vdnnsim.policies.port.Policy`, either in a module given with `--policy-module NAME`, or behind an entry point of the
 group `vdnnsim.policies`. A scenario file only ever names policies: YAML never imports code.
+
+In one line a policy stands as results print it: `vdnn_all(m)`, `swap(p, interval=2, stagger=True)`.
 """
 
 import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from functools import partial
 from importlib.metadata import entry_points
 
 import msgspec
+from msgspec.structs import FieldInfo
 
 from vdnnsim.errors import PolicyError
 from vdnnsim.messages import describe, describe_exception, not_one_of, one_line, quote
 from vdnnsim.policies.port import DecidedBy, Policy
-from vdnnsim.policies.registry.options import check_option, option_value, parse_short_form
 from vdnnsim.policies.shipped import SHIPPED
 
 PolicyTypes = Mapping[str, type[Policy]]
@@ -25,6 +28,17 @@ PolicyTypes = Mapping[str, type[Policy]]
 _ENTRY_POINT_GROUP = "vdnnsim.policies"
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _NAME = re.compile(r"\w{1,100}")
+_PLAIN_TYPES: dict[object, tuple[tuple[type, ...], str]] = {
+    str: ((str,), "text"),
+    bool: ((bool,), "true or false"),
+    int: ((int,), "an integer"),
+    float: ((int, float), "a number"),
+}
+"""Of the types of options that are plain values: the types of right values, and what messages call them."""
+
+_SHORT_FORM = re.compile(r"(\w+)\s*(?:\(([^()]*)\))?")
+_OPENING, _CLOSING = "({[", ")}]"
+_TRUTH = {"true": True, "false": False}
 
 
 def known_policies(modules: Iterable[str] = ()) -> PolicyTypes:
@@ -56,10 +70,10 @@ def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
         PolicyError: the form, the name, or an option is wrong.
     """
     match spec:
-        case str() if short := parse_short_form(spec):
+        case str() if short := _parse_short_form(spec):
             name, texts = short
             kinds = {field.name: field.type for field in msgspec.structs.fields(types[name])} if name in types else {}
-            options = {key: option_value(text, kinds.get(key)) for key, text in texts.items()}
+            options = {key: _option_value(text, kinds.get(key)) for key, text in texts.items()}
         case {"policy": str(name), **rest}:
             options = {str(key): value for key, value in rest.items()}
         case _:
@@ -74,7 +88,7 @@ def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
     for key, value in options.items():
         if key not in fields:
             raise PolicyError(f"{name}: {not_one_of(key, tuple(fields), 'an option')}")
-        check_option(f"{name}: {key}", value, fields[key])
+        _check_option(f"{name}: {key}", value, fields[key])
     try:
         return msgspec.convert(options, types[name])
     except msgspec.ValidationError as error:
@@ -115,3 +129,89 @@ def _check_class(policy: type[Policy], where: str) -> None:
         raise PolicyError(f"{where}: expected `decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS`, MEMORY or TRIALS")
     if not callable(plan) or getattr(plan, "__isabstractmethod__", False):
         raise PolicyError(f"{where}: has no method plan(self, setting) that returns a TrainingPlan")
+
+
+def describe_options(policy: type[Policy]) -> str:
+    """Return the options of a policy with their values, the default first: `algorithms: p | m | tensorflow`."""
+    return ", ".join(f"{field.name}: {_values(field)}" for field in msgspec.structs.fields(policy))
+
+
+def _parse_short_form(text: str) -> tuple[str, dict[str, str]] | None:
+    """Return the name of a policy and the texts of its options; None of what has another form.
+
+    What stands first in the brackets, without a name, are the algorithms.
+    """
+    match = _SHORT_FORM.fullmatch(text.strip())
+    if match is None:
+        return None
+    options: dict[str, str] = {}
+    for number, option in enumerate([] if match[2] is None else match[2].split(",")):
+        key, equals, value = (part.strip() for part in option.partition("="))
+        if not equals:
+            key, value = "algorithms", key
+        if key in options or (not equals and number):
+            return None
+        options[key] = value
+    return match[1], options
+
+
+def split_policies(text: str) -> list[str]:
+    """Return what commas part that stand outside of brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in _OPENING) - (character in _CLOSING)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _option_value(text: str, kind: object) -> object:
+    """Return the value that a text states of an option of this type; where it states none, the text."""
+    if kind is str or _is_enum(kind):
+        return text
+    if kind is bool:
+        return _TRUTH.get(text.lower(), text)
+    for number in (int,) if kind is int else (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _check_option(where: str, value: object, field: FieldInfo) -> None:
+    """Refuse what an option cannot be with a message that says what would be right, which msgspec's does not.
+
+    Raises:
+        PolicyError: `value` is none that the option may have; the message begins with `where`.
+    """
+    if _is_enum(field.type):
+        names = tuple(str(choice.value) for choice in field.type)
+        if not isinstance(value, str):
+            raise PolicyError(f"{where}: found {describe(value)}, expected one of {', '.join(names)}")
+        if value not in names:
+            raise PolicyError(f"{where}: {not_one_of(value, names, 'one of its choices')}")
+    elif field.type in _PLAIN_TYPES:
+        right, what = _PLAIN_TYPES[field.type]
+        if not isinstance(value, right) or (isinstance(value, bool) and field.type is not bool):
+            example = "" if field.default is msgspec.NODEFAULT else f", as {describe(field.default)}"
+            raise PolicyError(f"{where}: found {describe(value)}, expected {what}{example}")
+
+
+def _values(field: FieldInfo) -> str:
+    if not _is_enum(field.type):
+        return "..." if field.default is msgspec.NODEFAULT else _shown(field.default)
+    values = [str(choice.value) for choice in field.type]
+    if isinstance(field.default, Enum):
+        values.sort(key=lambda value: value != str(field.default.value))
+    return " | ".join(values)
+
+
+def _is_enum(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
+
+
+def _shown(default: object) -> str:
+    return one_line(default) if isinstance(default, str) else describe(default)
