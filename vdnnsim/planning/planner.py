@@ -128,7 +128,7 @@ class Planner:
         return ways
 
     def _as_it_is(self, ways: Sequence["_Way"], best: Best, deadline: Deadline) -> "_Way":
-        """Find a fast plan that computes nothing again; return what is on the host in it, or else may be."""
+        """Find a fast plan that computes nothing again; return its way, without end where it finds no room at once."""
         chosen = ways[0]
         # Of those that are equally fast by what is known, with as little on the host as can be.
         for way in sorted(ways, key=lambda each: (each.seconds, len(each.on_host))):
@@ -141,7 +141,8 @@ class Planner:
             else:
                 best.offer(fitting.first(way.order, deadline))
             chosen = chosen if best.found is before else way
-        return chosen
+        is_placed = best.found and best.found.timetable.seconds <= best.bound_s * (1 + NEAR)
+        return chosen._replace(seconds=inf) if self._has_addresses and not is_placed else chosen
 
     def _recomputing(self, ways: Collection["_Way"], best: Best, deadline: Deadline) -> bool:
         """Find faster plans that compute something again; return whether the search came to its end before its time."""
@@ -238,8 +239,7 @@ class Planner:
     @property
     def _chunk_bytes(self) -> int | None:
         """The size that was asked for; whole buffers where the memory model gives no parts of them back."""
-        gives_parts = self.limits.model in MODELS_WITH_EXTENTS
-        return WHOLE if self.chunk_bytes is None and not gives_parts else self.chunk_bytes
+        return WHOLE if self.chunk_bytes is None and self._has_addresses else self.chunk_bytes
 
     @property
     def _has_addresses(self) -> bool:
@@ -248,8 +248,8 @@ class Planner:
 
     @property
     def _granule_bytes(self) -> int:
-        model, granule = self.limits.model, self.limits.granule_bytes
-        return extent_granule_bytes(model, granule) if model in MODELS_WITH_EXTENTS else granule
+        granule = self.limits.granule_bytes
+        return granule if self._has_addresses else extent_granule_bytes(self.limits.model, granule)
 
     def _least(self) -> Timetable:
         """Return the timetable in which all is away that can be, and every kernel has the least workspace."""
