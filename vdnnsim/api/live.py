@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from vdnnsim.dnn.workload import Workload
     from vdnnsim.hardware.server import Server
     from vdnnsim.live_step import LiveStep
+    from vdnnsim.plans.placement import MemoryLimits
+    from vdnnsim.plans.training_plan import TrainingPlan
+    from calibration.apply.room import Room
     from vdnnsim.memory.choices import MemoryChoice
     from vdnnsim.policies.port import Policy
 
@@ -185,6 +188,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     from vdnnsim.dnn.captured_check import check_captured_step
     from vdnnsim.dnn.workload import Mode
     from vdnnsim.element_type import Precision
+    from vdnnsim.memory.choices import settings_of
     from vdnnsim.policies.registry import known_policies, resolve_policy
 
     device = next((each.device for each in model.parameters()), None)
@@ -208,7 +212,11 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     chosen = resolve_policy(policy, known_policies())
     server = with_memory(profile, memory)
     kernels = chosen_here(captured, tape.calls, device)
-    return Asked(captured, tape, device, server, chosen, chosen_memory_model(memory_model), kernels)
+    model = chosen_memory_model(memory_model)
+    settings = settings_of(model)
+    if memory is not None and settings is not None and settings.max_split_size_mb is None:
+        model = replace(settings, preallocated=True)
+    return Asked(captured, tape, device, server, chosen, model, kernels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +260,9 @@ class Asked:
         predicted = simulator.run(self.policy, oracle)[0]
         if predicted.refusal is not None:
             raise PolicyError(f"{self.policy.label}: {predicted.refusal.explain()}")
-        agenda = agenda_of(predicted.trace.plan, self.tape, frozenset(movable(workload, self.tape)))
-        loop = Loop(self.captured, agenda, self.device)
+        plan = predicted.trace.plan
+        agenda = agenda_of(plan, self.tape, frozenset(movable(workload, self.tape)))
+        loop = Loop(self.captured, agenda, self.device, self._room(plan, simulator.limits))
         name, model = self.captured.model, self.memory_model
         scenario = ScenarioResult(name, held, self.server, model, pinned, (), oracle, 0.0, (predicted,))
         telling = Telling(loop, scenario, self.beside_bytes, is_measured=bool(self.seconds))
@@ -274,6 +283,19 @@ class Asked:
         gpu = self.server.gpu
         gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - nbytes))
         return replace(self, server=replace(self.server, gpu=gpu), beside_bytes=self.beside_bytes + nbytes)
+
+    def _room(self, plan: "TrainingPlan", limits: "MemoryLimits") -> "Room":
+        from calibration.apply.room import Room
+        from vdnnsim.memory.choices import settings_of
+        from vdnnsim.plans.placement import asked_by_iteration
+        from vdnnsim.plans.repetition import reserved_bytes
+
+        settings = settings_of(self.memory_model)
+        if settings is None or not settings.preallocated:
+            return Room(self.device, None, 0)
+        requests = (each.request for asked in asked_by_iteration(plan, limits) for each in asked)
+        small_bytes = reserved_bytes(requests, limits.granule_bytes, small=True)
+        return Room(self.device, limits.pool_bytes(plan) + self.beside_bytes, small_bytes)
 
     def _price(
         self, workload: "Workload", layer: "Layer", phase: "Phase", offered: "tuple[KernelCost, ...]"

@@ -4,10 +4,15 @@ A pool that places online and keeps what it once took needs more for several ite
 found it empty; and weights that stay where they are lie between what comes and goes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain, takewhile
 from operator import itemgetter
 
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.memory.caching import LARGEST_SMALL_BYTES
+from vdnnsim.memory.pytorch import place_pytorch
+from vdnnsim.memory.requests import UNLIMITED_BYTES, Placed, Request, round_up
+from vdnnsim.memory.whole_segments import SEGMENT_GRANULE_BYTES
 from vdnnsim.plans.device_requests import Asked
 from vdnnsim.plans.libraries import first_products
 from vdnnsim.plans.operations import Alias, Allocate, Compute, Release
@@ -68,6 +73,36 @@ def repeated(
     iterations = [[each for _, each in first], *([again] * (times - 1))]
     iterations[-1] = iterations[-1] + [each for each in kept if each.request.nbytes is None]
     return iterations
+
+
+def preallocated(
+    plan: TrainingPlan, iterations: Sequence[Sequence[Asked]], capacity_bytes: int, granule_bytes: int
+) -> list[Asked]:
+    """Return the first of several iterations with the piece of memory that is taken ahead, and given back at once.
+
+    It is what segments leave of the memory that hold what an iteration begins with, or small blocks at any time: these
+    have segments of their own.
+    """
+    begin, first = leading_operations(plan), iterations[0]
+    head = [*takewhile(lambda each: each.operation < begin, first)]
+    small = reserved_bytes((each.request for each in chain.from_iterable(iterations)), granule_bytes, small=True)
+    held = reserved_bytes((each.request for each in head), granule_bytes, small=False)
+    room_bytes = max(0, capacity_bytes - small - held) // SEGMENT_GRANULE_BYTES * SEGMENT_GRANULE_BYTES
+    piece = (Asked(max(0, begin - 1), Request(len(plan.buffers), nbytes)) for nbytes in (room_bytes, None))
+    return [*head, *piece, *first[len(head) :]]
+
+
+def reserved_bytes(requests: Iterable[Request], granule_bytes: int, *, small: bool) -> int:
+    """Return what PyTorch reserves for those of some requests that it serves from one of its two kinds of segments."""
+    sizes, own = dict[int, int](), list[Request]()
+    for each in requests:
+        nbytes = sizes[each.key] if each.nbytes is None else round_up(each.nbytes, granule_bytes)
+        sizes[each.key] = nbytes
+        if (nbytes <= LARGEST_SMALL_BYTES) is small:
+            own.append(each)
+    placed = place_pytorch(own, UNLIMITED_BYTES, granule_bytes)
+    assert isinstance(placed, Placed), "there is enough"
+    return placed.pool_bytes
 
 
 def _made(plan: TrainingPlan) -> dict[int, int]:

@@ -1,0 +1,50 @@
+"""The memory of a planned loop, which PyTorch is had to take in one piece: what it took bit by bit would leave gaps.
+
+PyTorch's allocator cuts blocks from the pieces that it once took of the GPU and merges them there again. Steps that ask
+for less than they have then find room in it, and it takes no more (`preallocated` of `vdnnsim.memory.settings`).
+"""
+
+import warnings
+
+import torch
+
+from vdnnsim.memory.whole_segments import SEGMENT_GRANULE_BYTES
+from vdnnsim.units import format_bytes
+
+
+class Room:
+    """What PyTorch may reserve on a GPU for a loop.
+
+    Args:
+        device: nothing is done but on a GPU.
+        most_bytes: that it may reserve, all else that it holds there included; None for as much as there is.
+        small_bytes: of these, for blocks that PyTorch keeps in segments of their own because they are small.
+    """
+
+    def __init__(self, device: torch.device, most_bytes: int | None, small_bytes: int) -> None:
+        self._device, self._most_bytes, self._small_bytes = device, most_bytes, small_bytes
+        self._reserved_bytes = 0
+
+    def take(self) -> None:
+        """Have it taken before a step, unless it was, and is still there."""
+        if self._most_bytes is None or self._device.type != "cuda":
+            return
+        if 0 < self._reserved_bytes <= torch.cuda.memory_reserved(self._device):
+            return
+        with torch.cuda.device(self._device):
+            torch.cuda.empty_cache()
+        stats = torch.cuda.memory_stats(self._device)
+        small_bytes = max(0, self._small_bytes - stats["reserved_bytes.small_pool.current"])
+        free_bytes = self._most_bytes - stats["reserved_bytes.all.current"] - small_bytes
+        try:
+            torch.empty(
+                max(0, free_bytes) // SEGMENT_GRANULE_BYTES * SEGMENT_GRANULE_BYTES,
+                dtype=torch.uint8,
+                device=self._device,
+            )
+        except torch.OutOfMemoryError:
+            warnings.warn(
+                f"{format_bytes(free_bytes)} of the GPU are not free, with which the plan was made; it may run out",
+                stacklevel=2,
+            )
+        self._reserved_bytes = torch.cuda.memory_reserved(self._device)
