@@ -5,11 +5,17 @@ for less than they have then find room in it, and it takes no more (`preallocate
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 import torch
 
 from vdnnsim.memory.whole_segments import SEGMENT_GRANULE_BYTES
 from vdnnsim.units import format_bytes
+
+
+_ENTRIES: Final = 1_000_000
 
 
 class Room:
@@ -47,4 +53,20 @@ class Room:
                 f"{format_bytes(free_bytes)} of the GPU are not free, with which the plan was made; it may run out",
                 stacklevel=2,
             )
+        # It was asked for by none of the loop.
+        torch.cuda.reset_peak_memory_stats(self._device)
         self._reserved_bytes = torch.cuda.memory_reserved(self._device)
+
+
+@contextmanager
+def remembering(device: torch.device) -> Iterator[None]:
+    """Have PyTorch's allocator remember what is asked of it."""
+    # A user may have it remember as well.
+    is_recorded = torch._C._cuda_isHistoryEnabled()  # noqa: SLF001 - PyTorch has no public one
+    if not is_recorded:
+        torch.cuda.memory._record_memory_history(context=None, max_entries=_ENTRIES, device=device)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        if not is_recorded:
+            torch.cuda.memory._record_memory_history(enabled=None, device=device)  # noqa: SLF001

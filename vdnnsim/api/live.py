@@ -1,20 +1,20 @@
 """`vdnnsim.plan`: what a model's training step should keep, move and compute again on a machine, to be applied live."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vdnnsim.api.told import Telling
-from vdnnsim.errors import CaptureError, PolicyError
+from vdnnsim.errors import CaptureError, ExecutionRefused, PolicyError
 
 if TYPE_CHECKING:
     from calibration.apply.following import StepLog
     from calibration.apply.loop import Loop
     from calibration.capture.tape import Tape
     from vdnnsim.analysis.results import PolicyResult
-    from vdnnsim.cost.table import AdjustKernels, KernelCost
+    from vdnnsim.cost.table import AdjustKernels, CostModel, KernelCost
     from vdnnsim.dnn.captured_step import CapturedStep
     from vdnnsim.dnn.layers import Layer, Phase
     from vdnnsim.dnn.workload import Workload
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vdnnsim.plans.training_plan import TrainingPlan
     from calibration.apply.room import Room
     from vdnnsim.memory.choices import MemoryChoice
+    from vdnnsim.memory.requests import Request
     from vdnnsim.policies.port import Policy
 
 
@@ -211,12 +212,12 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     check_captured_step(captured, captured.model)
     chosen = resolve_policy(policy, known_policies())
     server = with_memory(profile, memory)
-    kernels = chosen_here(captured, tape.calls, device)
+    kernels, requests = chosen_here(captured, tape.calls, device)
     model = chosen_memory_model(memory_model)
     settings = settings_of(model)
     if memory is not None and settings is not None and settings.max_split_size_mb is None:
         model = replace(settings, preallocated=True)
-    return Asked(captured, tape, device, server, chosen, model, kernels)
+    return Asked(captured, tape, device, server, chosen, model, kernels, requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +227,7 @@ class Asked:
     Attributes:
         device: of torch, where the model is.
         kernels: those that PyTorch chooses of what is on offer.
+        requests: by identity of a captured operation what it asks of memory on this GPU, in order.
         seconds: by operation of the program what it was measured to take.
         beside_bytes: on the GPU, that the loop holds beside what is planned.
     """
@@ -237,6 +239,7 @@ class Asked:
     policy: "Policy"
     memory_model: "MemoryChoice"
     kernels: "AdjustKernels"
+    requests: "Mapping[int, Sequence[Request]]"
     seconds: Mapping[int, float] = field(default_factory=dict)
     beside_bytes: int = 0
 
@@ -256,12 +259,14 @@ class Asked:
         costs = AdjustedCosts(ServerCosts(self.server), self._price)
         held, pinned = as_held(workload, self.tape), PinnedMemory.ARENA
         simulator = Simulator.of(held, self.server, self.memory_model, pinned, cost_model=costs)
+        free = frozenset(movable(workload, self.tape))
+        simulator = replace(simulator, as_run=lambda each: self._lived(each, free, costs))
         oracle = simulator.oracle()
         predicted = simulator.run(self.policy, oracle)[0]
         if predicted.refusal is not None:
             raise PolicyError(f"{self.policy.label}: {predicted.refusal.explain()}")
         plan = predicted.trace.plan
-        agenda = agenda_of(plan, self.tape, frozenset(movable(workload, self.tape)))
+        agenda = agenda_of(plan, self.tape, free)
         loop = Loop(self.captured, agenda, self.device, self._room(plan, simulator.limits))
         name, model = self.captured.model, self.memory_model
         scenario = ScenarioResult(name, held, self.server, model, pinned, (), oracle, 0.0, (predicted,))
@@ -283,6 +288,16 @@ class Asked:
         gpu = self.server.gpu
         gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - nbytes))
         return replace(self, server=replace(self.server, gpu=gpu), beside_bytes=self.beside_bytes + nbytes)
+
+    def _lived(self, plan: "TrainingPlan", free: frozenset[int], costs: "CostModel") -> "TrainingPlan":
+        from calibration.apply.agenda import agenda_of
+        from calibration.apply.lived import lived
+
+        try:
+            return lived(plan, agenda_of(plan, self.tape, free), costs, self.requests)
+        except ExecutionRefused:
+            # Of another policy, whose kernels run in another order: said of the plan that is taken in the end.
+            return plan
 
     def _room(self, plan: "TrainingPlan", limits: "MemoryLimits") -> "Room":
         from calibration.apply.room import Room
