@@ -84,11 +84,12 @@ def preallocated(
     have segments of their own.
     """
     begin, first = leading_operations(plan), iterations[0]
-    head = [*takewhile(lambda each: each.operation < begin, first)]
+    head = [*takewhile(lambda each: each.operation < begin and plan.buffers[each.request.key].given, first)]
     small = reserved_bytes((each.request for each in chain.from_iterable(iterations)), granule_bytes, small=True)
     held = reserved_bytes((each.request for each in head), granule_bytes, small=False)
     room_bytes = max(0, capacity_bytes - small - held) // SEGMENT_GRANULE_BYTES * SEGMENT_GRANULE_BYTES
-    piece = (Asked(max(0, begin - 1), Request(len(plan.buffers), nbytes)) for nbytes in (room_bytes, None))
+    before = max(0, len(head) - 1)
+    piece = (Asked(first[before].operation, Request(len(plan.buffers), nbytes)) for nbytes in (room_bytes, None))
     return [*head, *piece, *first[len(head) :]]
 
 
