@@ -57,10 +57,11 @@ class _Steps:
         # By storage the last operation that touches or holds it, and the last before backward takes it.
         self._last, self._let_go = dict[int, int](), dict[int, int]()
         for number, operation in enumerate(self._step.operations):
-            for each in (*operation.holds, *(self._step.tensors[one.memory].storage for one in operation.operands)):
-                self._last[each] = number
-                if number < takes.get(each, -1):
-                    self._let_go[each] = number
+            touched = (self._step.tensors[operand.memory].storage for operand in operation.operands)
+            for storage in (*operation.holds, *touched):
+                self._last[storage] = number
+                if number < takes.get(storage, -1):
+                    self._let_go[storage] = number
         self._behind = defaultdict[int, list[Step]](list)
         self._saved = {each.storage for each in agenda.tape.saves}
         # Storages that are on the GPU, of those that are given up or saved.
@@ -159,9 +160,13 @@ class _Asking:
         """Take back what was to be allocated for a kernel; return what of it are results, in their order."""
         taken, others = list[Allocate](), list[Operation]()
         while isinstance(before := self._operations[-1], WaitEvent | Allocate):
-            if isinstance(before, Allocate) and before.buffer not in kernel.writes:
+            if isinstance(before, WaitEvent):
+                others.append(before)
+            elif before.buffer in kernel.writes:
+                taken.append(before)
+            else:
                 break
-            (taken if isinstance(before, Allocate) else others).append(self._operations.pop())
+            self._operations.pop()
         self._operations += reversed(others)
         return [each for each in reversed(taken) if self._buffers[each.buffer].storage is not None]
 

@@ -14,7 +14,6 @@ import torch
 from vdnnsim.memory.whole_segments import SEGMENT_GRANULE_BYTES
 from vdnnsim.units import format_bytes
 
-
 _ENTRIES: Final = 1_000_000
 
 

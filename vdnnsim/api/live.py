@@ -12,6 +12,7 @@ from vdnnsim.errors import CaptureError, ExecutionRefused, PolicyError
 if TYPE_CHECKING:
     from calibration.apply.following import StepLog
     from calibration.apply.loop import Loop
+    from calibration.apply.room import Room
     from calibration.capture.tape import Tape
     from vdnnsim.analysis.results import PolicyResult
     from vdnnsim.cost.table import AdjustKernels, CostModel, KernelCost
@@ -20,11 +21,10 @@ if TYPE_CHECKING:
     from vdnnsim.dnn.workload import Workload
     from vdnnsim.hardware.server import Server
     from vdnnsim.live_step import LiveStep
-    from vdnnsim.plans.placement import MemoryLimits
-    from vdnnsim.plans.training_plan import TrainingPlan
-    from calibration.apply.room import Room
     from vdnnsim.memory.choices import MemoryChoice
     from vdnnsim.memory.requests import Request
+    from vdnnsim.plans.placement import MemoryLimits
+    from vdnnsim.plans.training_plan import TrainingPlan
     from vdnnsim.policies.port import Policy
 
 
@@ -253,6 +253,7 @@ class Asked:
         from vdnnsim.cost.table import AdjustedCosts
         from vdnnsim.dnn.captured_workload import CapturedWorkload
         from vdnnsim.memory.choices import PinnedMemory
+        from vdnnsim.policies.port import make_plans
         from vdnnsim.simulator import Simulator
 
         workload = CapturedWorkload.of(self.captured)
@@ -262,12 +263,13 @@ class Asked:
         free = frozenset(movable(workload, self.tape))
         simulator = replace(simulator, as_run=lambda each: self._lived(each, free, costs))
         oracle = simulator.oracle()
-        predicted = simulator.run(self.policy, oracle)[0]
+        plans = make_plans(self.policy, simulator.setting())
+        planned = simulator.placed(simulator.ready(plans, self.policy.label))
+        (predicted,) = simulator.outcome(planned, oracle)
         if predicted.refusal is not None:
             raise PolicyError(f"{self.policy.label}: {predicted.refusal.explain()}")
-        plan = predicted.trace.plan
-        agenda = agenda_of(plan, self.tape, free)
-        loop = Loop(self.captured, agenda, self.device, self._room(plan, simulator.limits))
+        agenda = agenda_of(plans[0], self.tape, free)
+        loop = Loop(self.captured, agenda, self.device, self._room(predicted.trace.plan, simulator.limits))
         name, model = self.captured.model, self.memory_model
         scenario = ScenarioResult(name, held, self.server, model, pinned, (), oracle, 0.0, (predicted,))
         telling = Telling(loop, scenario, self.beside_bytes, is_measured=bool(self.seconds))

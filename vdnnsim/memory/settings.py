@@ -46,8 +46,8 @@ class AllocatorSettings:
         per_process_memory_fraction: part of all memory of the GPU that may be reserved.
         cudnn_benchmark: whether the first iteration of what was captured searches for its convolutions
             (`vdnnsim.plans.searches`).
-        preallocated: whether the pool begins with all memory that there is, in one piece behind what the first iteration
-            begins with. The GPU may have more, so that nothing is given back to it for want of memory.
+        preallocated: whether the pool begins with all memory there is, in one piece behind what an iteration finds;
+            the GPU may have more, so that nothing is given back to it for want of memory.
     """
 
     expandable_segments: bool = False
