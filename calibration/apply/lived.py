@@ -8,10 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from calibration.apply.agenda import Action, Again, Agenda, Come, Forget, Give, Leave
+from calibration.apply.agenda import Action, Again, Agenda, Come, Forget, Give, Leave, agenda_of
+from calibration.capture.tape import Tape
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role
+from vdnnsim.errors import ExecutionRefused
 from vdnnsim.memory.requests import Request
 from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.operations import Allocate, Compute, Operation, Release, WaitEvent
@@ -23,15 +25,20 @@ Asked = Mapping[int, Sequence[Request]]
 """By identity of a captured operation what it asks for, in order; what it does not give back are its results."""
 
 
-def lived(plan: TrainingPlan, agenda: Agenda, costs: CostModel, asked: Asked) -> TrainingPlan:
-    """Return the plan of a loop that follows an agenda.
+def lived(plan: TrainingPlan, tape: Tape, free: frozenset[int], costs: CostModel, asked: Asked) -> TrainingPlan:
+    """Return a plan as a loop follows it; as it is where it cannot be followed, or has states on the host.
 
     Args:
-        plan: from which the agenda was read; that of one whose optimizer's states are on the host stays as it is.
-        agenda: what the loop does.
+        plan: of any policy.
+        tape: what was saved and taken.
+        free: as of `agenda_of`.
         costs: of its kernels, each of which has no alternative.
         asked: what operations ask of memory while they run.
     """
+    try:
+        agenda = agenda_of(plan, tape, free)
+    except ExecutionRefused:
+        return plan
     if agenda.states:
         return plan
     table = costs.table(plan.workload)
@@ -64,8 +71,10 @@ class _Steps:
                     self._let_go[storage] = number
         self._behind = defaultdict[int, list[Step]](list)
         self._saved = {each.storage for each in agenda.tape.saves}
-        # Storages that are on the GPU, of those that are given up or saved.
-        self._there = set[int]()
+        # Storages that are on the GPU, of those that are given up or saved; those that are not; and what of them left.
+        self._there, self._gone = set[int](), set[int]()
+        self._left = defaultdict[int, list[range]](list)
+        self._made = {storage: number for number in self._again for storage in self._written(number)}
 
     def steps(self) -> Iterator[Step]:
         moments = zip(self._agenda.issued, self._agenda.actions, strict=True)
@@ -76,6 +85,7 @@ class _Steps:
                 for action in due:
                     yield from self._done(action, last, number)
                 issued, due = next(moments, (None, ()))
+            yield from self._brought(number, last)
             self._there |= self._written(number) & self._saved
             last = run
             yield run
@@ -84,13 +94,13 @@ class _Steps:
     def _done(self, action: Action, last: Run, following: int) -> Iterator[Step]:
         match action:
             case Leave(storage=storage, extent=extent):
+                self._left[storage].append(extent)
                 yield Offload((storage,), last.layer, last.phase, extent=self._part(storage, extent))
-            case Come(storage=storage, extent=extent):
-                self._there.add(storage)
-                part = self._part(storage, extent)
-                yield Fetch((storage,), last.layer, Phase.BACKWARD, on_demand=False, extent=part)
+            case Come(storage=storage, extent=extent) if extent in self._left[storage]:
+                yield self._come(storage, extent, last, on_demand=False)
             case Give(storage=storage) if storage in self._there:
                 self._there.remove(storage)
+                self._gone.add(storage)
                 step = Wait((storage,)) if storage in self._agenda.moved else GiveUp((storage,))
                 # What the operation to come still reads goes when that has run.
                 if (let_go := self._let_go.get(storage, -1)) < following:
@@ -101,10 +111,34 @@ class _Steps:
                 self._there.remove(storage)
                 yield GiveUp((storage,))
             case Again(operation=number) if not self._written(number) <= self._there:
-                self._there |= self._written(number)
-                yield self._again[number]
+                yield from self._rerun(number, last)
             case _:
                 pass
+
+    def _brought(self, number: int, last: Run) -> Iterator[Step]:
+        """Bring back what an operation reads and is still away, as it is done where nobody has begun to."""
+        operands = self._step.operations[number].operands
+        for storage in {self._step.tensors[each.memory].storage for each in operands if each.access.reads} & self._gone:
+            if storage in self._agenda.moved:
+                for extent in tuple(self._left[storage]):
+                    yield self._come(storage, extent, last, on_demand=True)
+            else:
+                yield from self._rerun(self._made[storage], last)
+
+    def _come(self, storage: int, extent: range, last: Run, *, on_demand: bool) -> Step:
+        self._left[storage].remove(extent)
+        self._back({storage})
+        part = self._part(storage, extent)
+        return Fetch((storage,), last.layer, Phase.BACKWARD, on_demand=on_demand, extent=part)
+
+    def _rerun(self, number: int, last: Run) -> Iterator[Step]:
+        yield from self._brought(number, last)
+        self._back(self._written(number))
+        yield self._again[number]
+
+    def _back(self, storages: set[int]) -> None:
+        self._there |= storages
+        self._gone -= storages
 
     def _part(self, storage: int, extent: range) -> range | None:
         return None if len(extent) == self._step.storages[storage].nbytes else extent

@@ -11,7 +11,11 @@ from typing import Final
 
 import torch
 
-from vdnnsim.memory.whole_segments import SEGMENT_GRANULE_BYTES
+from vdnnsim.memory.choices import settings_of
+from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
+from vdnnsim.plans.placement import MemoryLimits, asked_by_iteration
+from vdnnsim.plans.repetition import reserved_bytes, whole_pages
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.units import format_bytes
 
 _ENTRIES: Final = 1_000_000
@@ -24,10 +28,14 @@ class Room:
         device: nothing is done but on a GPU.
         most_bytes: that it may reserve, all else that it holds there included; None for as much as there is.
         small_bytes: of these, for blocks that PyTorch keeps in segments of their own because they are small.
+        settings: of its allocator.
     """
 
-    def __init__(self, device: torch.device, most_bytes: int | None, small_bytes: int) -> None:
+    def __init__(
+        self, device: torch.device, most_bytes: int | None, small_bytes: int, settings: AllocatorSettings
+    ) -> None:
         self._device, self._most_bytes, self._small_bytes = device, most_bytes, small_bytes
+        self._settings = settings
         self._reserved_bytes = 0
 
     def take(self) -> None:
@@ -40,13 +48,10 @@ class Room:
             torch.cuda.empty_cache()
         stats = torch.cuda.memory_stats(self._device)
         small_bytes = max(0, self._small_bytes - stats["reserved_bytes.small_pool.current"])
-        free_bytes = self._most_bytes - stats["reserved_bytes.all.current"] - small_bytes
+        left_bytes = self._most_bytes - stats["reserved_bytes.all.current"] - small_bytes
+        free_bytes = whole_pages(left_bytes, self._settings)
         try:
-            torch.empty(
-                max(0, free_bytes) // SEGMENT_GRANULE_BYTES * SEGMENT_GRANULE_BYTES,
-                dtype=torch.uint8,
-                device=self._device,
-            )
+            torch.empty(free_bytes, dtype=torch.uint8, device=self._device)
         except torch.OutOfMemoryError:
             warnings.warn(
                 f"{format_bytes(free_bytes)} of the GPU are not free, with which the plan was made; it may run out",
@@ -55,6 +60,23 @@ class Room:
         # It was asked for by none of the loop.
         torch.cuda.reset_peak_memory_stats(self._device)
         self._reserved_bytes = torch.cuda.memory_reserved(self._device)
+
+
+def room_of(plan: TrainingPlan, limits: MemoryLimits, beside_bytes: int, device: torch.device) -> Room:
+    """Return the room of a loop.
+
+    Args:
+        plan: that it follows.
+        limits: within which the plan was made.
+        beside_bytes: that PyTorch holds beside what was planned.
+        device: of the loop.
+    """
+    settings = settings_of(limits.model)
+    if settings is None or not settings.preallocated:
+        return Room(device, None, 0, DEFAULTS)
+    requests = (each.request for asked in asked_by_iteration(plan, limits) for each in asked)
+    small_bytes = reserved_bytes(requests, limits.granule_bytes, settings, small=True)
+    return Room(device, limits.pool_bytes(plan) + beside_bytes, small_bytes, settings)
 
 
 @contextmanager

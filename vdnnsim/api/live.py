@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vdnnsim.api.told import Telling
-from vdnnsim.errors import CaptureError, ExecutionRefused, PolicyError
+from vdnnsim.errors import CaptureError, PolicyError
 
 if TYPE_CHECKING:
     from calibration.apply.following import StepLog
     from calibration.apply.loop import Loop
-    from calibration.apply.room import Room
     from calibration.capture.tape import Tape
     from vdnnsim.analysis.results import PolicyResult
-    from vdnnsim.cost.table import AdjustKernels, CostModel, KernelCost
+    from vdnnsim.cost.table import AdjustKernels, KernelCost
     from vdnnsim.dnn.captured_step import CapturedStep
     from vdnnsim.dnn.layers import Layer, Phase
     from vdnnsim.dnn.workload import Workload
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from vdnnsim.live_step import LiveStep
     from vdnnsim.memory.choices import MemoryChoice
     from vdnnsim.memory.requests import Request
-    from vdnnsim.plans.placement import MemoryLimits
-    from vdnnsim.plans.training_plan import TrainingPlan
     from vdnnsim.policies.port import Policy
 
 
@@ -215,6 +212,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     kernels, requests = chosen_here(captured, tape.calls, device)
     model = chosen_memory_model(memory_model)
     settings = settings_of(model)
+    # Of a piece that is never cut nobody is served.
     if memory is not None and settings is not None and settings.max_split_size_mb is None:
         model = replace(settings, preallocated=True)
     return Asked(captured, tape, device, server, chosen, model, kernels, requests)
@@ -247,7 +245,9 @@ class Asked:
         """Plan, and make ready what applies the plan."""
         from calibration.apply.agenda import agenda_of
         from calibration.apply.holding import as_held, movable
+        from calibration.apply.lived import lived
         from calibration.apply.loop import Loop
+        from calibration.apply.room import room_of
         from vdnnsim.analysis.results import ScenarioResult
         from vdnnsim.cost.model import ServerCosts
         from vdnnsim.cost.table import AdjustedCosts
@@ -261,7 +261,7 @@ class Asked:
         held, pinned = as_held(workload, self.tape), PinnedMemory.ARENA
         simulator = Simulator.of(held, self.server, self.memory_model, pinned, cost_model=costs)
         free = frozenset(movable(workload, self.tape))
-        simulator = replace(simulator, as_run=lambda each: self._lived(each, free, costs))
+        simulator = replace(simulator, as_run=lambda each: lived(each, self.tape, free, costs, self.requests))
         oracle = simulator.oracle()
         plans = make_plans(self.policy, simulator.setting())
         planned = simulator.placed(simulator.ready(plans, self.policy.label))
@@ -269,7 +269,8 @@ class Asked:
         if predicted.refusal is not None:
             raise PolicyError(f"{self.policy.label}: {predicted.refusal.explain()}")
         agenda = agenda_of(plans[0], self.tape, free)
-        loop = Loop(self.captured, agenda, self.device, self._room(predicted.trace.plan, simulator.limits))
+        room = room_of(predicted.trace.plan, simulator.limits, self.beside_bytes, self.device)
+        loop = Loop(self.captured, agenda, self.device, room)
         name, model = self.captured.model, self.memory_model
         scenario = ScenarioResult(name, held, self.server, model, pinned, (), oracle, 0.0, (predicted,))
         telling = Telling(loop, scenario, self.beside_bytes, is_measured=bool(self.seconds))
@@ -290,29 +291,6 @@ class Asked:
         gpu = self.server.gpu
         gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - nbytes))
         return replace(self, server=replace(self.server, gpu=gpu), beside_bytes=self.beside_bytes + nbytes)
-
-    def _lived(self, plan: "TrainingPlan", free: frozenset[int], costs: "CostModel") -> "TrainingPlan":
-        from calibration.apply.agenda import agenda_of
-        from calibration.apply.lived import lived
-
-        try:
-            return lived(plan, agenda_of(plan, self.tape, free), costs, self.requests)
-        except ExecutionRefused:
-            # Of another policy, whose kernels run in another order: said of the plan that is taken in the end.
-            return plan
-
-    def _room(self, plan: "TrainingPlan", limits: "MemoryLimits") -> "Room":
-        from calibration.apply.room import Room
-        from vdnnsim.memory.choices import settings_of
-        from vdnnsim.plans.placement import asked_by_iteration
-        from vdnnsim.plans.repetition import reserved_bytes
-
-        settings = settings_of(self.memory_model)
-        if settings is None or not settings.preallocated:
-            return Room(self.device, None, 0)
-        requests = (each.request for asked in asked_by_iteration(plan, limits) for each in asked)
-        small_bytes = reserved_bytes(requests, limits.granule_bytes, small=True)
-        return Room(self.device, limits.pool_bytes(plan) + self.beside_bytes, small_bytes)
 
     def _price(
         self, workload: "Workload", layer: "Layer", phase: "Phase", offered: "tuple[KernelCost, ...]"

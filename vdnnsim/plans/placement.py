@@ -204,7 +204,7 @@ def _asked(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -> list[lis
         searched = searches(plan, workload) if settings.cudnn_benchmark else ()
         iterations = repeated(plan, asked, ITERATIONS, searched)
     if settings.preallocated and limits.device_bytes < UNLIMITED_BYTES:
-        iterations[0] = preallocated(plan, iterations, limits.pool_bytes(plan), limits.granule_bytes)
+        iterations[0] = preallocated(plan, iterations, limits.pool_bytes(plan), limits.granule_bytes, settings)
     return iterations
 
 

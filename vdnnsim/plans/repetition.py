@@ -12,7 +12,8 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.memory.caching import LARGEST_SMALL_BYTES
 from vdnnsim.memory.pytorch import place_pytorch
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Placed, Request, round_up
-from vdnnsim.memory.whole_segments import SEGMENT_GRANULE_BYTES
+from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.whole_segments import LARGE_SEGMENT_BYTES, SEGMENT_GRANULE_BYTES
 from vdnnsim.plans.device_requests import Asked
 from vdnnsim.plans.libraries import first_products
 from vdnnsim.plans.operations import Alias, Allocate, Compute, Release
@@ -76,7 +77,11 @@ def repeated(
 
 
 def preallocated(
-    plan: TrainingPlan, iterations: Sequence[Sequence[Asked]], capacity_bytes: int, granule_bytes: int
+    plan: TrainingPlan,
+    iterations: Sequence[Sequence[Asked]],
+    capacity_bytes: int,
+    granule_bytes: int,
+    settings: AllocatorSettings,
 ) -> list[Asked]:
     """Return the first of several iterations with the piece of memory that is taken ahead, and given back at once.
 
@@ -85,15 +90,23 @@ def preallocated(
     """
     begin, first = leading_operations(plan), iterations[0]
     head = [*takewhile(lambda each: each.operation < begin and plan.buffers[each.request.key].given, first)]
-    small = reserved_bytes((each.request for each in chain.from_iterable(iterations)), granule_bytes, small=True)
-    held = reserved_bytes((each.request for each in head), granule_bytes, small=False)
-    room_bytes = max(0, capacity_bytes - small - held) // SEGMENT_GRANULE_BYTES * SEGMENT_GRANULE_BYTES
+    small = reserved_bytes(
+        (each.request for each in chain.from_iterable(iterations)), granule_bytes, settings, small=True
+    )
+    held = reserved_bytes((each.request for each in head), granule_bytes, settings, small=False)
+    room_bytes = whole_pages(capacity_bytes - small - held, settings)
     before = max(0, len(head) - 1)
     piece = (Asked(first[before].operation, Request(len(plan.buffers), nbytes)) for nbytes in (room_bytes, None))
     return [*head, *piece, *first[len(head) :]]
 
 
-def reserved_bytes(requests: Iterable[Request], granule_bytes: int, *, small: bool) -> int:
+def whole_pages(nbytes: int, settings: AllocatorSettings) -> int:
+    """Return how much of so many bytes PyTorch can take in one piece."""
+    page_bytes = LARGE_SEGMENT_BYTES if settings.expandable_segments else SEGMENT_GRANULE_BYTES
+    return max(0, nbytes) // page_bytes * page_bytes
+
+
+def reserved_bytes(requests: Iterable[Request], granule_bytes: int, settings: AllocatorSettings, *, small: bool) -> int:
     """Return what PyTorch reserves for those of some requests that it serves from one of its two kinds of segments."""
     sizes, own = dict[int, int](), list[Request]()
     for each in requests:
@@ -101,7 +114,7 @@ def reserved_bytes(requests: Iterable[Request], granule_bytes: int, *, small: bo
         sizes[each.key] = nbytes
         if (nbytes <= LARGEST_SMALL_BYTES) is small:
             own.append(each)
-    placed = place_pytorch(own, UNLIMITED_BYTES, granule_bytes)
+    placed = place_pytorch(own, UNLIMITED_BYTES, granule_bytes, settings)
     assert isinstance(placed, Placed), "there is enough"
     return placed.pool_bytes
 

@@ -190,10 +190,7 @@ def _frames(trace: IterationTrace, operation: int, buffer: int) -> list[_Entry]:
     plan = trace.plan
     made = plan.operations[operation]
     assert isinstance(made, Allocate | Compute)
-    what = (
-        plan.buffers[buffer].name
-        if buffer < len(plan.buffers)
-        else "taken ahead, or in search of the fastest convolution"
-    )
+    beyond = "memory ahead, or search for the fastest convolution"
+    what = plan.buffers[buffer].name if buffer < len(plan.buffers) else beyond
     name = f"{made.phase.value}, {what}"
     return [{"filename": plan.layers[made.layer], "line": operation, "name": name}]
