@@ -5,7 +5,7 @@ where the plan has it in parts. Each operation asks for memory in its own order,
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from calibration.apply.agenda import Action, Again, Agenda, Come, Forget, Give, Leave, agenda_of
@@ -69,7 +69,7 @@ class _Steps:
                 self._last[storage] = number
                 if number < takes.get(storage, -1):
                     self._let_go[storage] = number
-        self._behind = defaultdict[int, list[Step]](list)
+        self._behind = defaultdict[int, list[int]](list)
         self._saved = {each.storage for each in agenda.tape.saves}
         # Storages that are on the GPU, of those that are given up or saved; those that are not; and what of them left.
         self._there, self._gone = set[int](), set[int]()
@@ -85,11 +85,12 @@ class _Steps:
                 for action in due:
                     yield from self._done(action, last, number)
                 issued, due = next(moments, (None, ()))
-            yield from self._brought(number, last)
+            yield from self._brought(number, last, self._step.operations[number].holds)
             self._there |= self._written(number) & self._saved
             last = run
             yield run
-            yield from self._behind[number]
+            for storage in self._behind[number]:
+                yield self._give(storage)
 
     def _done(self, action: Action, last: Run, following: int) -> Iterator[Step]:
         match action:
@@ -99,14 +100,11 @@ class _Steps:
             case Come(storage=storage, extent=extent) if extent in self._left[storage]:
                 yield self._come(storage, extent, last, on_demand=False)
             case Give(storage=storage) if storage in self._there:
-                self._there.remove(storage)
-                self._gone.add(storage)
-                step = Wait((storage,)) if storage in self._agenda.moved else GiveUp((storage,))
                 # What the operation to come still reads goes when that has run.
-                if (let_go := self._let_go.get(storage, -1)) < following:
-                    yield step
+                if (let_go := self._let_go.get(storage, -1)) >= following:
+                    self._behind[let_go].append(storage)
                 else:
-                    self._behind[let_go].append(step)
+                    yield self._give(storage)
             case Forget(storage=storage) if storage in self._there and self._last.get(storage, -1) < following:
                 self._there.remove(storage)
                 yield GiveUp((storage,))
@@ -115,10 +113,18 @@ class _Steps:
             case _:
                 pass
 
-    def _brought(self, number: int, last: Run) -> Iterator[Step]:
-        """Bring back what an operation reads and is still away, as it is done where nobody has begun to."""
+    def _give(self, storage: int) -> Step:
+        self._there.remove(storage)
+        self._gone.add(storage)
+        return Wait((storage,)) if storage in self._agenda.moved else GiveUp((storage,))
+
+    def _brought(self, number: int, last: Run, holds: Iterable[int] = ()) -> Iterator[Step]:
+        """Bring back what an operation reads, or backward takes, and is still away: nobody has begun to."""
         operands = self._step.operations[number].operands
-        for storage in {self._step.tensors[each.memory].storage for each in operands if each.access.reads} & self._gone:
+        reads = (self._step.tensors[each.memory].storage for each in operands if each.access.reads)
+        for storage in dict.fromkeys((*reads, *holds)):
+            if storage not in self._gone:
+                continue
             if storage in self._agenda.moved:
                 for extent in tuple(self._left[storage]):
                     yield self._come(storage, extent, last, on_demand=True)
