@@ -45,6 +45,9 @@ def as_held(workload: CapturedWorkload, tape: Tape) -> CapturedWorkload:
         begin = 0 if storage.given else made.get(number)
         if begin is None or number in streamed or storage.birth < 0:
             continue
+        if storage.given and storage.kind is BufferKind.WEIGHTS:
+            # Every plan holds them throughout.
+            continue
         if phases[begin] is not Phase.FORWARD and storage.kind is not BufferKind.WEIGHT_GRADIENT:
             continue
         span = free.get(number, range(storage.death + 1, storage.death + 1))

@@ -66,6 +66,10 @@ class Segments(Protocol):
     most_reserved_bytes: int
     changes: int
 
+    @property
+    def left_bytes(self) -> int:
+        """Return how much may still be taken from the GPU."""
+
     def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
         """Return bytes and start of the free block that a request takes, if there is one."""
 
@@ -198,8 +202,10 @@ class CachingAllocator:
         return sorted(Block(start, size) for pool in self._pools.values() for size, start in pool.free.by_size)
 
     def largest_free(self, nbytes: int) -> int:
-        """Return the size of the largest block that a request of nbytes could have been given."""
-        return self._pool(nbytes, 0).free.largest_bytes
+        """Return the size of the largest block that a request of nbytes met: free, or all that the GPU has left."""
+        left_bytes = self._segments.left_bytes
+        # Of a GPU that has as much, a segment would have taken more.
+        return max(self._pool(nbytes, 0).free.largest_bytes, left_bytes if left_bytes < nbytes else 0)
 
     def _pool(self, nbytes: int, stream: int) -> StreamPool:
         small = nbytes <= LARGEST_SMALL_BYTES

@@ -61,6 +61,11 @@ class ExpandableSegments:
         self.most_reserved_bytes = 0
         self.changes = 0
 
+    @property
+    def left_bytes(self) -> int:
+        """Return how much may still be taken from the GPU."""
+        return self._capacity_bytes - self.reserved_bytes
+
     def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
         """Return bytes and start of the free block that a request takes: of those that can grow, one that can less."""
         pieces, at = pool.free.by_size, pool.free.place_of(nbytes)

@@ -79,6 +79,11 @@ class WholeSegments:
         self.most_reserved_bytes = 0
         self.changes = 0
 
+    @property
+    def left_bytes(self) -> int:
+        """Return how much may still be taken from the GPU."""
+        return self._capacity_bytes - self.reserved_bytes
+
     def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
         """Return bytes and start of the smallest free block that is large enough, the lowest among equals."""
         self._requests += not pool.small
@@ -134,7 +139,7 @@ class WholeSegments:
         self.changes += 1
 
     def _lacks(self, nbytes: int) -> bool:
-        return self.reserved_bytes + nbytes > self._capacity_bytes
+        return nbytes > self.left_bytes
 
     def _give_back_uncut(self, pool: StreamPool, nbytes: int) -> bool:
         """Give back one free segment that is never cut and as large as a request; else several, the largest first.

@@ -40,3 +40,4 @@ class Deadline:
 
 
 NEVER: Final = Deadline(inf)
+PAST: Final = Deadline(-inf)

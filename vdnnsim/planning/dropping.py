@@ -12,11 +12,11 @@ the rest dropped; at last ranges of buffers are dropped or kept instead, large r
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
@@ -28,6 +28,8 @@ SHARES: Final = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 """Of the bytes that could be dropped, in the first two rounds."""
 INTERVALS: Final = (2, 3, 4, 6, 8, 12, 16, 24)
 """One in so many is kept in the second round."""
+SEGMENTS: Final = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Into so many forward is cut, of which all but the last run again."""
 THRESHOLDS: Final = (0.99, 0.5, 0.2, 0.01)
 """From which fraction on what the relaxed problem computes again in part is dropped."""
 STEPS: Final = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
@@ -44,17 +46,31 @@ class Order:
         problem: in which only what waits over one kernel may be away.
         optimum: of what leaves and comes back beside.
         states_s: how much longer it takes for states and weight gradients that are on the host.
+        lost_s: how much longer than its optimum its plan takes, where addresses count.
     """
 
     dropped: frozenset[int]
     problem: Problem
     optimum: Optimum
     states_s: float
+    lost_s: float = 0.0
 
     @property
     def seconds(self) -> float:
         """Return what it is worth."""
-        return self.optimum.seconds + self.states_s
+        return self.optimum.seconds + self.states_s + self.lost_s
+
+
+class Verdict(NamedTuple):
+    """What the addresses of a plan make of an order.
+
+    Attributes:
+        lost_s: how much longer than its optimum its plan takes.
+        lacking_bytes: that the first request lacks which finds no room; 0 where all do.
+    """
+
+    lost_s: float = 0.0
+    lacking_bytes: int = 0
 
 
 @dataclass
@@ -71,6 +87,7 @@ class DropSearch:
         tell: is told the seconds of every better order.
         begin: the order that drops nothing; None where it does not fit.
         states_s: how much longer than its optimum an order takes for what is on the host.
+        judged: looks at the plan of an order, where not its bytes alone count.
     """
 
     recomputation: Recomputation
@@ -82,6 +99,7 @@ class DropSearch:
     tell: Callable[[float], None]
     begin: Order | None
     states_s: Callable[[Problem, float], float] = lambda _problem, _seconds: 0.0
+    judged: Callable[[Order], Verdict] = lambda _order: Verdict()
 
     def __post_init__(self) -> None:
         """Begin with the order that drops nothing."""
@@ -89,7 +107,9 @@ class DropSearch:
         self._tried = {each.dropped for each in self._found}
         # From where to go on: the best order, or while none fits the set that lacks least, and how much that is.
         self._base: frozenset[int] = frozenset()
-        self._lacking = 0.0 if self.begin else inf
+        self._lacking = (0.0, 0.0) if self.begin else (inf, inf)
+        # Those whose bytes fit and whose addresses do not, the best last.
+        self.displaced = list[Order]()
 
     def orders(self, again: Mapping[int, float]) -> list[Order]:
         """Return the orders found, each better than those before it, from `begin` on; none where none fits.
@@ -105,6 +125,10 @@ class DropSearch:
             if self._all_tried(self._proposals(again)) and self._adjust() and self._all_tried(self._intervals()):
                 self._refine()
         return self._found
+
+    def begin_with_segments(self) -> None:
+        """Try what users of PyTorch do: to compute all again but the last of equal segments."""
+        self._all_tried(((), *map(self.recomputation.segmented, SEGMENTS)))
 
     @property
     def is_complete(self) -> bool:
@@ -194,17 +218,28 @@ class DropSearch:
             if not stage.needs
         )
         if lacking:
-            nearer = lacking < self._lacking
-            if nearer:
-                self._base, self._lacking = buffers, lacking
-            return nearer
+            return self._is_nearer(buffers, (1, lacking))
         optimum = fluid_optimum(stages, self.links, MARGIN, self.deadline, best_s * (1 - MARGIN))
         found = Order(buffers, problem, optimum, self.states_s(whole, optimum.seconds))
         if found.seconds >= best_s * (1 - MARGIN):
             return False
-        self._base, self._lacking = buffers, 0
+        lost_s, lacking = self.judged(found)
+        if lacking:
+            self.displaced.append(found)
+            return self._is_nearer(buffers, (0, lacking))
+        found = replace(found, lost_s=lost_s)
+        if found.seconds >= best_s * (1 - MARGIN):
+            return False
+        self._base, self._lacking = buffers, (0, 0)
         self._found.append(found)
         self.tell(found.seconds)
+        return True
+
+    def _is_nearer(self, buffers: frozenset[int], lacking: tuple[int, int]) -> bool:
+        """Go on from a set if it lacks less than any before it, while none fits."""
+        if lacking >= self._lacking:
+            return False
+        self._base, self._lacking = buffers, lacking
         return True
 
     def _refine(self) -> None:

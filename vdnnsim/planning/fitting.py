@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import Final
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.planning.deadline import Deadline
-from vdnnsim.planning.dropping import Order
+from vdnnsim.planning.deadline import PAST, Deadline
+from vdnnsim.planning.dropping import Order, Verdict
 from vdnnsim.planning.fluid import Optimum, optimum_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
 from vdnnsim.planning.problem import Kernel, Option, Problem
@@ -21,6 +22,8 @@ MOST_REPAIRS: Final = 64
 """So often a plan is made again for kernels that find no room."""
 LESS: Final = tuple(1 - at / 64 for step in (8, 4, 2, 1) for at in range(step, 33, 2 * step if step < 8 else step))
 """Of the memory, where addresses do not fit into all of it: plans are made for these shares, from coarse to fine."""
+MOST_JUDGED: Final = 5
+"""So often a plan is made when an order is looked at, each time with less memory."""
 MOST_LATE: Final = 4
 """So many shares are tried after the time is up, while nothing fits."""
 NEAR: Final = 1e-3
@@ -95,6 +98,29 @@ class Fitting:
         """Return a plan in all of the memory, where kernels that find no room get it."""
         return self._repaired(order.problem, order.optimum, deadline)
 
+    def judged(self, order: Order) -> Verdict:
+        """Offer a plan that is made at once; where a request finds no room, some with so much less memory in all."""
+        problem, optimum, lacking = order.problem, order.optimum, list[int]()
+        for _ in range(MOST_JUDGED):
+            search = OffloadSearch(problem, optimum, self.copies, self.granule_bytes, PAST)
+            timetable = search.best(self.chunk_bytes)
+            if timetable is None:
+                break
+            candidate = Candidate(timetable, self.lowered(timetable), self.replay)
+            placed = self.place(candidate.plan)
+            if isinstance(placed, Placement):
+                self.best.offer(candidate)
+                return Verdict(timetable.seconds - order.optimum.seconds)
+            lacking.append(max(1, placed.requested_bytes - placed.largest_free_bytes))
+            less = problem.capacity_bytes - order.problem.capacity_bytes
+            problem = replace(order.problem, capacity_bytes=problem.capacity_bytes + less - lacking[-1])
+            found = optimum_of(problem, self.copies.best, self.host_bytes, PAST)
+            enough_s = self.best.found.timetable.seconds if self.best.found else inf
+            if found is None or found.seconds >= enough_s * (1 - NEAR):
+                break
+            optimum = found
+        return Verdict(lacking_bytes=lacking[0] if lacking else 1)
+
     def search(self, order: Order, deadline: Deadline) -> None:
         """Look for the fastest plan of an order whose addresses fit as well as its bytes.
 
@@ -103,7 +129,8 @@ class Fitting:
         knows ahead, so that from coarse to fine several amounts are planned for; not those in which even the fluid is
         slower than what has been found.
         """
-        found = self.first(order, deadline)
+        known = self.best.found
+        found = known if known and known.timetable.movement.problem is order.problem else self.first(order, deadline)
         self.best.offer(found)
         for number, share in enumerate((1.0, *LESS)):
             if deadline.is_over and (found or number > MOST_LATE):

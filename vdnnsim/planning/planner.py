@@ -21,7 +21,7 @@ from vdnnsim.planning.offload import WHOLE, Copies
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.reasons import floor_bytes, kept_on_host, levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
-from vdnnsim.planning.recomputation_bound import Relaxed, recomputation_bound
+from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.states import amounts, states_bound
 from vdnnsim.planning.steps import kernels_of, steps_of
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
@@ -94,23 +94,17 @@ class Planner:
         best = Best(lambda line: self.tell(f"{self.label}: {line}"), self.problem.fastest_s)
         with suppress(KeyboardInterrupt):
             ways = self._ways(deadline)
-            begin = self._as_it_is(ways, best, deadline.part(SHARE) if self.recompute else deadline)
-            reserve_s = RESERVE * self.time_limit_s
-            fitting_s = min(reserve_s, self.time_limit_s - deadline.remaining_s) if begin.order else reserve_s
+            begin = self._as_it_is(ways, best, deadline.part(SHARE))
             if self.recompute and begin.seconds > self._of_all_rounds(best.bound_s) * (1 + NEAR):
-                part = deadline.part(SHARE)
-                relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), part)
-                best.bound_s = max(best.bound_s, relaxed.seconds)
                 # Beside what serves best where nothing is computed again, as little on the host as can be.
                 least = next((way for way in reversed(ways) if way.room_bytes >= 0), begin)
-                searched = {way.on_host: way for way in (least, begin)}
-                for number, way in enumerate(searched.values()):
-                    until = deadline.part(1 / (len(searched) - number))
-                    complete = self._searched(way, relaxed, until.earlier(fitting_s), until, best)
+                complete = self._recomputing({way.on_host: way for way in (least, begin)}.values(), best, deadline)
             else:
                 optimum = None if self.recompute else self._optimum(self.problem, (), deadline)
                 if optimum:
                     best.bound_s = optimum.seconds
+                if begin.order:
+                    self._fitting(begin.on_host, best).search(begin.order, deadline)
                 complete = not deadline.is_over
         found = best.found
         timetable = found.timetable if found else self._least()
@@ -134,39 +128,49 @@ class Planner:
         return ways
 
     def _as_it_is(self, ways: Sequence["_Way"], best: Best, deadline: Deadline) -> "_Way":
-        """Find the fastest plan that computes nothing again; return what is on the host in it, or else may be."""
+        """Find a fast plan that computes nothing again; return what is on the host in it, or else may be."""
         chosen = ways[0]
         # Of those that are equally fast by what is known, with as little on the host as can be.
-        for way in sorted(ways, key=lambda each: (each.seconds, len(each.on_host))) if len(ways) > 1 else ():
+        for way in sorted(ways, key=lambda each: (each.seconds, len(each.on_host))):
             done = best.found and (deadline.is_over or way.seconds >= best.found.seconds * (1 - NEAR))
             if way.order is None or done:
                 break
-            if best.offer(self._fitting(way.on_host, best).first(way.order, deadline)):
-                chosen = way
-        if chosen.order:
-            self._fitting(chosen.on_host, best).search(chosen.order, deadline)
+            fitting, before = self._fitting(way.on_host, best), best.found
+            if self.recompute and self._has_addresses:
+                fitting.judged(way.order)
+            else:
+                best.offer(fitting.first(way.order, deadline))
+            chosen = chosen if best.found is before else way
         return chosen
 
-    def _searched(self, way: "_Way", relaxed: Relaxed, until: Deadline, deadline: Deadline, best: Best) -> bool:
-        """Find faster plans that compute something again; return whether the search came to its end before its time.
+    def _recomputing(self, ways: Collection["_Way"], best: Best, deadline: Deadline) -> bool:
+        """Find faster plans that compute something again; return whether the search came to its end before its time."""
+        reserve_s = RESERVE * self.time_limit_s
+        fitting_s = min(reserve_s, self.time_limit_s - deadline.remaining_s) if best.found else reserve_s
+        searches = [self._search(way, best, deadline.part(SHARE)) for way in ways]
+        for search in searches:
+            search.begin_with_segments()
+        relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), deadline.part(SHARE))
+        best.bound_s = max(best.bound_s, relaxed.seconds)
+        if self._has_addresses and best.found:
+            # The plans of the orders that are found are made on the way.
+            fitting_s = 0.0
+        for number, (way, search) in enumerate(zip(ways, searches, strict=True)):
+            until = deadline.part(1 / (len(searches) - number))
+            search.goal_s, search.deadline = best.bound_s, until.earlier(fitting_s)
+            orders = search.orders(relaxed.again) or search.displaced
+            self._planned([*orders, *([way.order] if way.order else [])], way, until, fitting_s, best)
+        return search.is_complete
 
-        Args:
-            way: what is on the host.
-            relaxed: of the bound.
-            until: when to search no more for orders.
-            deadline: when to make no more plans of them.
-            best: is offered them.
-        """
-        search, fitting = self._search(way, until, best), self._fitting(way.on_host, best)
-        orders = search.orders(relaxed.again)
-        fitting_s = deadline.at_s - until.at_s
-        for number, order in enumerate(reversed(orders)):
-            is_late = number > 0 and deadline.remaining_s < fitting_s
+    def _planned(self, orders: Sequence[Order], way: "_Way", deadline: Deadline, fitting_s: float, best: Best) -> None:
+        """Make plans of orders, those that promise most first; once less than some seconds are left, of one alone."""
+        fitting = self._fitting(way.on_host, best)
+        for number, order in enumerate(sorted(orders, key=lambda each: each.optimum.seconds + each.states_s)):
+            is_late = (number > 0 or not fitting_s) and deadline.remaining_s <= fitting_s
             seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s
-            is_faster = best.found is None or (order is not way.order and seconds < best.found.seconds)
+            is_faster = best.found is None or seconds < best.found.seconds * (1 - NEAR)
             if is_faster and not (best.found and is_late):
                 fitting.search(order, deadline)
-        return search.is_complete
 
     def _fitting(self, on_host: frozenset[int], best: Best) -> Fitting:
         return Fitting(
@@ -180,13 +184,22 @@ class Planner:
             self._chunk_bytes,
         )
 
-    def _search(self, begin: "_Way", deadline: Deadline, best: Best) -> DropSearch:
-        recomputation = Recomputation(iteration(self.workload), self.workload, self.costs)
-        links, host_bytes = self._copies.best, self._host_bytes(begin.on_host)
-        problem_of = partial(self._problem, on_host=begin.on_host)
-        return DropSearch(
-            recomputation, problem_of, links, host_bytes, deadline, best.bound_s, best.told, begin.order, self._states_s
+    def _search(self, way: "_Way", best: Best, deadline: Deadline) -> DropSearch:
+        search = DropSearch(
+            Recomputation(iteration(self.workload), self.workload, self.costs),
+            partial(self._problem, on_host=way.on_host),
+            self._copies.best,
+            self._host_bytes(way.on_host),
+            deadline,
+            best.bound_s,
+            best.told,
+            way.order,
+            self._states_s,
         )
+        if not self._has_addresses:
+            return search
+        # Who offers a plan has told of it.
+        return replace(search, begin=None, tell=lambda _: None, judged=self._fitting(way.on_host, best).judged)
 
     @cached_property
     def problem(self) -> Problem:
@@ -234,6 +247,11 @@ class Planner:
         """The size that was asked for; whole buffers where the memory model gives no parts of them back."""
         gives_parts = self.limits.model in MODELS_WITH_EXTENTS
         return WHOLE if self.chunk_bytes is None and not gives_parts else self.chunk_bytes
+
+    @property
+    def _has_addresses(self) -> bool:
+        """Whether what fits by its bytes may find no room."""
+        return self.limits.model not in MODELS_WITH_EXTENTS
 
     @property
     def _granule_bytes(self) -> int:

@@ -6,14 +6,17 @@ segment, once, from what was kept or came back. An order with recomputations is 
 leaves and comes back in it is found as in any other (`vdnnsim.planning.offload`).
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from itertools import groupby
 
 from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.planning.survey import sums_of
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.schedule import Run, Schedule, by_operation
 
@@ -38,11 +41,12 @@ class Recomputation:
             for each in dict.fromkeys(self._touched[at][1]):
                 self._writers[each].append(at)
         wanted = {each for at, run in enumerate(self.runs) if run.phase.is_backward for each in self._touched[at][0]}
-        kinds = (BufferKind.FEATURE_MAP, BufferKind.STATISTICS)
-        written = (each for each in self._writers if buffers.buffers[each].kind in kinds)
-        restorable = [each for each in written if self._can_run_again(each)]
-        self.droppable = sorted((each for each in restorable if each in wanted), key=self._made)
-        self._unwanted = set(restorable) - wanted
+        kinds = (BufferKind.FEATURE_MAP, BufferKind.STATISTICS, BufferKind.WORKSPACE)
+        # Of what an iteration begins with nobody can make the content again.
+        made = (each for each in self._writers if not buffers.buffers[each].given)
+        self._restorable = [each for each in made if buffers.buffers[each].kind in kinds and self._can_run_again(each)]
+        self.droppable = sorted(wanted.intersection(self._restorable), key=lambda each: (self._made(each), each))
+        self._unwanted = set(self._restorable) - wanted
 
     def nbytes(self, buffer: int) -> int:
         """Return the size of a buffer."""
@@ -53,6 +57,20 @@ class Recomputation:
         runs = [self.runs[at] for at in self._writers[buffer]]
         kernels = (self._costs.fastest(run.layer.index, run.phase).of(run.operation or 0) for run in runs)
         return sum(each.seconds for each in kernels) / max(1, self.nbytes(buffer))
+
+    def segmented(self, count: int) -> list[int]:
+        """Return what goes where of segments of forward only stays what passes from one to the next.
+
+        Each of so many makes equally much, and ends where least passes; of the last all stays.
+        """
+        last, end = {each: at for at in self._forward for each in self._touched[at][0]}, len(self.runs)
+        passing = sums_of(((self._made(each), last.get(each, -1), self.nbytes(each)) for each in self._restorable), end)
+        made = sums_of(((self._made(each), end, self.nbytes(each)) for each in self.droppable), end)
+        parts = groupby(self._forward, key=lambda at: made[at] * count // (made[-1] + 1))
+        *cuts, _ = (min(part, key=passing.__getitem__) for _, part in parts)
+        # Of each the end of the segment that makes it.
+        ends = {each: cuts[bisect_left(cuts, self._made(each)) :][:1] for each in self.droppable}
+        return [each for each, found in ends.items() if found and found[0] >= last.get(each, -1)]
 
     def order(self, dropped: Collection[int]) -> list[Run]:
         """Return the kernels of an iteration that drops some buffers and restores them."""

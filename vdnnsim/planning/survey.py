@@ -66,14 +66,21 @@ class Survey:
         self._parked: list[Span] = []
         self.waits: list[Wait] = []
         self.stays: list[Stay] = []
-        self._read: dict[int, list[int]] = defaultdict(list)
+        # Where each is written, where it is touched in a row, from first to last, and the firsts that read it.
         self._written: dict[int, list[int]] = defaultdict(list)
+        self._touched: dict[int, list[list[int]]] = defaultdict(list)
+        self._read = set[tuple[int, int]]()
         for position, run in enumerate(runs):
             reads, writes = buffers.touched(run)
-            for each in dict.fromkeys(reads):
-                self._read[each].append(position)
             for each in dict.fromkeys(writes):
                 self._written[each].append(position)
+            for each in dict.fromkeys((*reads, *writes)):
+                rows = self._touched[each]
+                if rows and rows[-1][1] == position - 1:
+                    rows[-1][1] = position
+                else:
+                    rows.append([position, position])
+            self._read.update((each, position) for each in reads if self._touched[each][-1][0] == position)
         for life in self._lives(runs):
             if life[0] not in buffers.on_host:
                 self._enter(*life)
@@ -109,23 +116,23 @@ class Survey:
         if not self._moves_resident and (last == self._count or found.kind in RESIDENT):
             self._held.append((max(0, first), last + 1, size))
             return
-        read = [each for each in self._read[buffer] if first <= each <= last]
-        written = [each for each in self._written[buffer] if first <= each <= last]
-        touched = sorted({*read, *written})
-        self._held += ((each, each + 1, size) for each in touched)
-        ends = [*([-1] if first < 0 else []), *touched, *([last] if last == self._count and found.given else [])]
-        for before, after in pairwise(ends):
+        touched = [(max(first, begin), min(last, end)) for begin, end in self._touched[buffer]]
+        rows = [(begin, end) for begin, end in touched if begin <= end]
+        self._held += ((begin, end + 1, size) for begin, end in rows)
+        given, kept = first < 0, last == self._count and found.given
+        ends = [*([(-1, -1)] if given else []), *rows, *([(last, last)] if kept else [])]
+        for (_, before), (after, _) in pairwise(ends):
             # What is written anew after a wait, as a weight gradient that has memory throughout, holds nothing in it.
-            if after - before > 1 and (after == self._count or after in read):
+            if after - before > 1 and (after == self._count or (buffer, after) in self._read):
                 self._waiting.append((before + 1, after, size))
-                made = max((each for each in written if each <= before), default=-1)
+                made = max((each for each in self._written[buffer] if first <= each <= before), default=-1)
                 self.waits.append(Wait(buffer, found.nbytes, made, before, after))
 
     def _enter_stays(self, buffer: int) -> None:
         """Enter when a buffer is on the GPU that is on the host between backward and update, or but for the update."""
         found = self._buffers.buffers[buffer]
         size = round_up(found.nbytes, self._granule_bytes)
-        touched = sorted({*self._read[buffer], *self._written[buffer]})
+        touched = [at for begin, end in self._touched[buffer] for at in range(begin, end + 1)]
         before, behind = ([each for each in touched if (each < self._update) is early] for early in (True, False))
         if before and before[-1] + 1 == behind[0]:
             self.stays.append(Stay(buffer, found.nbytes, before[0], behind[-1], comes=False, leaves=False))

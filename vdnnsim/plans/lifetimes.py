@@ -113,14 +113,19 @@ class _Survey:
         return Lifetimes(self._given, self._begins, ends, frozenset(self._awaited), frozenset(departing))
 
     def _touch(self, position: int, reads: list[int], writes: list[int]) -> None:
+        is_run, read = isinstance(self._schedule[position], Run), frozenset(reads)
         for buffer in dict.fromkeys(reads + writes):
             life = self._living.get(buffer)
-            if life is None or (buffer not in reads and self._begins_anew(life, position)):
+            if life is None or (buffer not in read and self._begins_anew(life, position)):
                 if life is not None:
                     self._ended.append(life)
                 life = self._living[buffer] = _Life(buffer, [])
                 if buffer not in self._throughout:
                     (self._begins[position] if buffer in writes else self._given).append(buffer)
+            elif is_run and isinstance(self._schedule[life.touched_by[-1]], Run):
+                # Of kernels in a row the last says all.
+                life.touched_by[-1] = position
+                continue
             life.touched_by.append(position)
 
     def _begins_anew(self, life: _Life, position: int) -> bool:
@@ -163,7 +168,7 @@ class _Survey:
 
     def _await_arrivals(self, buffers: list[int]) -> None:
         """Let a kernel wait for what it touches and comes; of the extents of a buffer the last is waited for."""
-        for buffer in buffers:
+        for buffer in buffers if self._under_way else ():
             copies = self._under_way.get(buffer, {})
             starts = [start for start, _ in copies.values() if self._is_fetch(start)]
             if starts:
