@@ -7,11 +7,12 @@ for less than they have then find room in it, and it takes no more (`preallocate
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import torch
 
-from vdnnsim.memory.choices import settings_of
+from vdnnsim.memory.choices import MemoryChoice, settings_of
 from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 from vdnnsim.plans.placement import MemoryLimits, asked_by_iteration
 from vdnnsim.plans.repetition import reserved_bytes, whole_pages
@@ -60,6 +61,12 @@ class Room:
         # It was asked for by none of the loop.
         torch.cuda.reset_peak_memory_stats(self._device)
         self._reserved_bytes = torch.cuda.memory_reserved(self._device)
+
+
+def in_one_piece(model: MemoryChoice) -> MemoryChoice:
+    """Return a memory model with memory taken ahead, where it is PyTorch's; a piece that is never cut serves nobody."""
+    settings = settings_of(model)
+    return replace(settings, preallocated=True) if settings and settings.max_split_size_mb is None else model
 
 
 def room_of(plan: TrainingPlan, limits: MemoryLimits, beside_bytes: int, device: torch.device) -> Room:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vdnnsim.api.told import Telling
+from vdnnsim.api.told import Telling, described
 from vdnnsim.errors import CaptureError, PolicyError
 
 if TYPE_CHECKING:
@@ -90,28 +90,7 @@ class Planned:
         self.loop.stream(optimizer, model)
 
     def __str__(self) -> str:
-        from vdnnsim.report.certificates import certified
-        from vdnnsim.units import format_bytes, format_seconds
-
-        metrics, plan, agenda = self.predicted.metrics, self.predicted.trace.plan, self.loop.agenda
-        storages = plan.workload.step.storages
-        again = dict.fromkeys(storages[each].name for each in sorted(agenda.remade))
-        peak, step = format_bytes(metrics.max_memory_bytes), format_seconds(metrics.iteration_s)
-        beside = self._asked.beside_bytes
-        others = f"; {format_bytes(beside)} of the GPU's are of others" if beside else ""
-        moved, pinned = format_bytes(agenda.offloaded_bytes), format_bytes(agenda.pinned_bytes)
-        ratio = self.predicted.performance_ratio
-        lines = [
-            f"{plan.policy}: {peak} at most, {step} a step, {ratio:.1%} of the speed with unlimited memory (predicted)",
-            f"to the host {moved} of {len(agenda.moved)} storages; pinned memory {pinned}{others}",
-            f"computes again: {', '.join(again) if again else 'nothing'}",
-        ]
-        if agenda.states:
-            states = format_bytes(sum(map(len, agenda.states.values())))
-            lines.append(f"the optimizer's states on the host: {states}, by plan.stream(optimizer, model)")
-        if plan.certificate is not None:
-            lines.append(certified(plan.certificate, metrics.iteration_s))
-        return "\n".join(lines)
+        return described(self.predicted, self.loop.agenda, self._asked.beside_bytes)
 
 
 def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
@@ -178,6 +157,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
 
     require_torch()
     from calibration.apply.lane import card_of
+    from calibration.apply.room import in_one_piece
     from calibration.apply.workspaces import chosen_here
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
@@ -186,7 +166,6 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     from vdnnsim.dnn.captured_check import check_captured_step
     from vdnnsim.dnn.workload import Mode
     from vdnnsim.element_type import Precision
-    from vdnnsim.memory.choices import settings_of
     from vdnnsim.policies.registry import known_policies, resolve_policy
 
     device = next((each.device for each in model.parameters()), None)
@@ -211,10 +190,8 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     server = with_memory(profile, memory)
     kernels, requests = chosen_here(captured, tape.calls, device)
     model = chosen_memory_model(memory_model)
-    settings = settings_of(model)
-    # Of a piece that is never cut nobody is served.
-    if memory is not None and settings is not None and settings.max_split_size_mb is None:
-        model = replace(settings, preallocated=True)
+    if memory is not None:
+        model = in_one_piece(model)
     return Asked(captured, tape, device, server, chosen, model, kernels, requests)
 
 
@@ -256,12 +233,12 @@ class Asked:
         from vdnnsim.policies.port import make_plans
         from vdnnsim.simulator import Simulator
 
-        workload = CapturedWorkload.of(self.captured)
         costs = AdjustedCosts(ServerCosts(self.server), self._price)
-        held, pinned = as_held(workload, self.tape), PinnedMemory.ARENA
-        simulator = Simulator.of(held, self.server, self.memory_model, pinned, cost_model=costs)
+        workload = CapturedWorkload.of(self.captured)
         free = frozenset(movable(workload, self.tape))
-        simulator = replace(simulator, as_run=lambda each: lived(each, self.tape, free, costs, self.requests))
+        held, model, pinned = as_held(workload, self.tape), self.memory_model, PinnedMemory.ARENA
+        simulator = Simulator.of(held, self.server, model, pinned, cost_model=costs)
+        simulator = replace(simulator, as_run=lambda plan: lived(plan, self.tape, free, costs, self.requests))
         oracle = simulator.oracle()
         plans = make_plans(self.policy, simulator.setting())
         planned = simulator.placed(simulator.ready(plans, self.policy.label))
@@ -271,8 +248,7 @@ class Asked:
         agenda = agenda_of(plans[0], self.tape, free)
         room = room_of(predicted.trace.plan, simulator.limits, self.beside_bytes, self.device)
         loop = Loop(self.captured, agenda, self.device, room)
-        name, model = self.captured.model, self.memory_model
-        scenario = ScenarioResult(name, held, self.server, model, pinned, (), oracle, 0.0, (predicted,))
+        scenario = ScenarioResult(self.captured.model, held, self.server, model, pinned, (), oracle, 0.0, (predicted,))
         telling = Telling(loop, scenario, self.beside_bytes, is_measured=bool(self.seconds))
         return Planned(predicted, loop, self, telling)
 
