@@ -13,7 +13,7 @@ from calibration.capture.tape import Tape
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role
-from vdnnsim.errors import ExecutionRefused
+from vdnnsim.errors import ExecutionRefused, PlanError
 from vdnnsim.memory.requests import Request
 from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.operations import Allocate, Compute, Operation, Release, WaitEvent
@@ -44,7 +44,13 @@ def lived(plan: TrainingPlan, tape: Tape, free: frozenset[int], costs: CostModel
     table = costs.table(plan.workload)
     kernels = {where: options[0] for where, options in table.kernels.items()}
     steps = [*_Steps(plan, agenda).steps()]
-    followed = lower(steps, plan.workload, kernels, label=plan.policy, algorithms=plan.algorithms, handles=plan.handles)
+    try:
+        followed = lower(
+            steps, plan.workload, kernels, label=plan.policy, algorithms=plan.algorithms, handles=plan.handles
+        )
+    except PlanError:
+        # Of what a loop would do otherwise than this says, the plan still promises as before.
+        return plan
     return replace(_Asking(followed, asked).plan(), passes=plan.passes, certificate=plan.certificate)
 
 
@@ -89,7 +95,7 @@ class _Steps:
             self._there |= self._written(number) & self._saved
             last = run
             yield run
-            for storage in self._behind[number]:
+            for storage in dict.fromkeys(self._behind[number]):
                 yield self._give(storage)
 
     def _done(self, action: Action, last: Run, following: int) -> Iterator[Step]:
@@ -99,7 +105,7 @@ class _Steps:
                 yield Offload((storage,), last.layer, last.phase, extent=self._part(storage, extent))
             case Come(storage=storage, extent=extent) if extent in self._left[storage]:
                 yield self._come(storage, extent, last, on_demand=False)
-            case Give(storage=storage) if storage in self._there:
+            case Give(storage=storage) if storage in self._there and self._is_safe(storage):
                 # What the operation to come still reads goes when that has run.
                 if (let_go := self._let_go.get(storage, -1)) >= following:
                     self._behind[let_go].append(storage)
@@ -112,6 +118,11 @@ class _Steps:
                 yield from self._rerun(number, last)
             case _:
                 pass
+
+    def _is_safe(self, storage: int) -> bool:
+        """Whether all of it is on the host, or can be computed again."""
+        nbytes = self._step.storages[storage].nbytes
+        return storage not in self._agenda.moved or sum(map(len, self._left[storage])) >= nbytes
 
     def _give(self, storage: int) -> Step:
         self._there.remove(storage)
