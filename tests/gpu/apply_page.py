@@ -25,8 +25,8 @@ _SETTING = (
     "Bytes are those of PyTorch's own allocator."
 )
 _WAYS = (
-    "`plan: optimal` and `plan: checkpoint` are `vdnnsim.plan(..., policy=...)`, beside what the plan promised. Before the "
-    "first step they have PyTorch take the memory of the limit in one piece, so that is what is reserved.",
+    "`plan: optimal` and `plan: checkpoint` are `vdnnsim.plan(..., policy=...)`, beside what the plan promised. PyTorch is "
+    "not told of the limit: before the first step the plan has it take so much in one piece, and it takes no more.",
     "`save_on_cpu` is PyTorch's, with pinned memory.",
     "`offload of all` copies saved tensors over 1 KiB on a stream of its own, and back when taken, as torchtune does.",
     "`checkpoint` is `torch.utils.checkpoint` around each block: `set_grad_checkpointing` of timm's networks.",
