@@ -25,8 +25,8 @@ _SETTING = (
     "Bytes are those of PyTorch's own allocator."
 )
 _WAYS = (
-    "`plan: optimal` and `plan: checkpoint` are `vdnnsim.plan(..., policy=...)`, beside what the plan promised. PyTorch is "
-    "not told of the limit: before the first step the plan has it take so much in one piece, and it takes no more.",
+    "`plan: optimal` and `plan: checkpoint` are `vdnnsim.plan(..., policy=...)`, beside what the plan promised.",
+    "They keep to the limit without PyTorch being told of it: it takes so much in one piece before the first step.",
     "`save_on_cpu` is PyTorch's, with pinned memory.",
     "`offload of all` copies saved tensors over 1 KiB on a stream of its own, and back when taken, as torchtune does.",
     "`checkpoint` is `torch.utils.checkpoint` around each block: `set_grad_checkpointing` of timm's networks.",

@@ -207,7 +207,7 @@ def test_a_plan_beside_what_is_done_today(
 def by_plan(
     model: nn.Module, batch: Tensor, limit: int, policy: str, reserve: Callable[[int], None]
 ) -> tuple[object, ...]:
-    """Return what was found of a plan, which keeps to the limit itself, and what it promised; nothing where none fits."""
+    """Return what was found of a plan, which keeps to the limit itself, and its promise; nothing where none fits."""
     clean(model)
     reserve(torch.cuda.get_device_properties(0).total_memory)
     hardware = "rtx_4090" if is_pretended() else "auto"
