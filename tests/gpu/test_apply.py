@@ -224,6 +224,7 @@ def by_plan(
 
 def add(path: Path, rows: list[tuple[object, ...]]) -> None:
     """Add rows to a table, below its header."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     begins = not path.exists()
     with path.open("a", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows] if begins else rows)
