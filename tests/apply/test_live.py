@@ -71,9 +71,9 @@ def test_what_is_promised_is_of_the_loop(name: str) -> None:
     train(case, model, [case.make_inputs()], made.apply)
     (step,) = made.loop.steps
     plan = made.predicted.trace.plan
-    words = {Offload: "leave", Prefetch: "come"}
-    copies = [(words[type(each)], plan.buffers[each.buffer].storage) for each in plan.operations if type(each) in words]
-    assert [each for each in step.order if each[0] in words.values()] == copies
+    moves = [each for each in plan.operations if isinstance(each, Offload | Prefetch)]
+    copies = [("leave" if isinstance(each, Offload) else "come", plan.buffers[each.buffer].storage) for each in moves]
+    assert [each for each in step.order if each[0] in ("leave", "come")] == copies
     again = {
         each for kernel in plan.operations if isinstance(kernel, Compute) and kernel.repeat for each in kernel.writes
     }
