@@ -80,7 +80,10 @@ class _Steps:
         # Storages that are on the GPU, of those that are given up or saved; those that are not; and what of them left.
         self._there, self._gone = set[int](), set[int]()
         self._left = defaultdict[int, list[range]](list)
-        self._made = {storage: number for number in self._again for storage in self._written(number)}
+        self._makers = defaultdict[int, list[int]](list)
+        for number in sorted(self._again):
+            for storage in self._written(number):
+                self._makers[storage].append(number)
 
     def steps(self) -> Iterator[Step]:
         moments = zip(self._agenda.issued, self._agenda.actions, strict=True)
@@ -140,7 +143,9 @@ class _Steps:
                 for extent in tuple(self._left[storage]):
                     yield self._come(storage, extent, last, on_demand=True)
             else:
-                yield from self._rerun(self._made[storage], last)
+                self._gone.remove(storage)
+                for maker in self._makers[storage]:
+                    yield from self._rerun(maker, last)
 
     def _come(self, storage: int, extent: range, last: Run, *, on_demand: bool) -> Step:
         self._left[storage].remove(extent)
