@@ -40,6 +40,7 @@ class Simulator:
         gradients: how they add up their gradients; None where there is nothing to add up.
         execution: how the framework runs the workload.
         tell: says in a line how far a policy's search is, to whoever watches.
+        as_run: what becomes of a plan where it is run, if that is not as it is.
     """
 
     workload: Workload
@@ -51,6 +52,7 @@ class Simulator:
     gradients: Aggregation | None = None
     execution: Execution = Execution.EAGER
     tell: Callable[[str], object] = str
+    as_run: Callable[[TrainingPlan], TrainingPlan] | None = None
 
     @classmethod
     def of(
@@ -219,6 +221,8 @@ class Simulator:
     def completed(self, plans: Sequence[TrainingPlan]) -> tuple[TrainingPlan, ...]:
         """Add to plans what no policy knows of: what PyTorch's libraries hold, and the exchange of gradients."""
         gradients = self.gradients
+        if self.as_run is not None:
+            plans = once(self.as_run, plans)
         held = once(with_cublas_workspaces, plans) if is_of_pytorch(self.limits.model) else tuple(plans)
         return held if gradients is None else once(lambda plan: aggregate_gradients(plan, gradients), held)
 

@@ -65,6 +65,7 @@ class Agenda:
 
     Attributes:
         actions: by moment, saves first, then takes.
+        issued: by moment, how many operations of the program were issued before it.
         moved: storages that leave; `remade`: those that are given up and computed again.
         again: operations that may have to run again.
         pinned_bytes: of the host.
@@ -75,6 +76,7 @@ class Agenda:
 
     tape: Tape
     actions: tuple[tuple[Action, ...], ...]
+    issued: tuple[int, ...]
     moved: frozenset[int]
     remade: frozenset[int]
     again: frozenset[int]
@@ -157,6 +159,7 @@ class _Reader:
         return Agenda(
             self._tape,
             actions,
+            tuple(self._moments),
             frozenset(self._left.keys() & given),
             frozenset(self._remade),
             frozenset(self._again),

@@ -16,6 +16,7 @@ from calibration.apply.agenda import Agenda
 from calibration.apply.following import Following, StepLog
 from calibration.apply.found import is_sharded
 from calibration.apply.lane import Lane, lane_for
+from calibration.apply.room import Room
 from calibration.apply.states import States
 from calibration.arena import PinnedArena
 from calibration.capture.program import OPTIMIZERS
@@ -35,8 +36,9 @@ class Loop:
 
     KEPT_STEPS = 16
 
-    def __init__(self, captured: CapturedStep, agenda: Agenda, device: torch.device) -> None:
+    def __init__(self, captured: CapturedStep, agenda: Agenda, device: torch.device, room: Room) -> None:
         self.captured, self.agenda, self.device = captured, agenda, device
+        self._room = room
         self.lane: Lane = lane_for(device)
         self.arena = PinnedArena(self.lane)
         self.arena.reserve(agenda.pinned_bytes)
@@ -75,6 +77,7 @@ class Loop:
             self._running.depart("a context of the plan opened within another")
             yield self._running.log
             return
+        self._room.take()
         following = self.follow(self, model)
         if self._latest is not None and self._latest.needs_host:
             following.depart("the step before still has what it needs in pinned memory: its backward did not run")

@@ -4,7 +4,7 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, Self
 
 import torch
@@ -15,11 +15,10 @@ from calibration.apply.following import Following, StepLog
 from calibration.apply.held import Packed
 from calibration.apply.lane import Lane, card_of
 from calibration.apply.loop import Loop
+from calibration.apply.room import remembering
 from calibration.apply.stopwatch import Stopwatch, stopwatch
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.live_step import Level, LiveCopy, LiveStep, Pause, Stretch, Way
-
-_HISTORY_ENTRIES = 1_000_000
 
 
 @dataclass
@@ -185,11 +184,7 @@ class _Timing:
 
     def _moments(self, following: TimedFollowing) -> list[tuple[int, float, float]]:
         """Return before which operation each moment was, and when the loop came to it and went on."""
-        tape, seconds = self._loop.agenda.tape, self._watch.seconds
-        places = [each.issued for each in tape.saves] + [each.issued for each in tape.takes]
-        # Operations that were issued before a moment never become fewer.
-        issued = list(accumulate(places, max))
-        end = self._updates_from
+        issued, seconds, end = self._loop.agenda.issued, self._watch.seconds, self._updates_from
         return [
             (min(issued[moment], end), seconds(reached), seconds(left)) for moment, reached, left in following.moments
         ]
@@ -235,12 +230,5 @@ def _history(device: torch.device, *, wanted: bool) -> Iterator[Any]:
     if not wanted or device.type != "cuda":
         yield lambda: None
         return
-    # A user may record one as well.
-    is_recorded = torch._C._cuda_isHistoryEnabled()  # noqa: SLF001 - PyTorch has no public one
-    if not is_recorded:
-        torch.cuda.memory._record_memory_history(max_entries=_HISTORY_ENTRIES)  # noqa: SLF001 - its only form
-    try:
+    with remembering(device):
         yield lambda: pickle.dumps(torch.cuda.memory._snapshot(device), protocol=4)  # noqa: SLF001
-    finally:
-        if not is_recorded:
-            torch.cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001

@@ -7,17 +7,19 @@ convolutions, sums of a reduction, copies within a fused attention. Rules that s
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, Final
 
 import torch
-from torch._ops import OpOverload
 from torch.utils._pytree import tree_unflatten
 
+from calibration.apply.room import remembering
 from calibration.capture.tape import Call, Lying
 from vdnnsim.cost.table import AdjustKernels, KernelCost
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.memory.requests import Request
 
 _ATTEMPTS: Final = 3
 """The first run of a kind of kernels may take memory that stays, as cuBLAS does."""
@@ -26,27 +28,31 @@ _NEEDS_CONTENT: Final = frozenset({torch.ops.aten.multinomial.default})
 _RECURRENT: Final = frozenset({torch.ops.aten._cudnn_rnn.default, torch.ops.aten._cudnn_rnn_backward.default})  # noqa: SLF001 - operators' names
 
 
-def chosen_here(captured: CapturedStep, calls: Sequence[Call], device: torch.device) -> AdjustKernels:
+def chosen_here(
+    captured: CapturedStep, calls: Sequence[Call], device: torch.device
+) -> tuple[AdjustKernels, Mapping[int, Sequence[Request]]]:
     """Return what lets each operation of a step run as PyTorch runs it, which takes the fastest kernel on offer.
 
-    On a GPU it takes the workspaces that are found there.
+    On a GPU it takes the workspaces that are found there; and by identity of an operation what it asked for there, in
+    order, of which results are what it did not give back.
 
     Args:
         captured: the step.
         calls: how each of its operations was dispatched.
         device: where it will run.
     """
-    found: dict[int, tuple[int, ...]] = {}
+    found: dict[int, Sequence[Request]] = {}
     if device.type == "cuda":
-        asked: dict[Call, tuple[int, ...]] = {}
-        with torch.random.fork_rng([device]), torch.cuda.device(device), torch.no_grad():
-            for operation, call in zip(captured.operations, calls, strict=True):
-                if operation.phase is Phase.UPDATE:
-                    continue
+        with remembering(device), torch.random.fork_rng([device]), torch.cuda.device(device), torch.no_grad():
+            begin, asked = _changes(device), dict[Call, range]()
+            operations = zip(captured.operations, calls, strict=True)
+            ran = [(id(each), call) for each, call in operations if each.phase is not Phase.UPDATE]
+            for _, call in ran:
                 if call not in asked:
-                    asked[call] = _workspaces(call, device)
-                if asked[call]:
-                    found[id(operation)] = asked[call]
+                    asked[call] = _ran(call, device)
+            entries = _entries(device, _changes(device) - begin)
+        requests = {call: _requests(entries[span.start - begin : span.stop - begin]) for call, span in asked.items()}
+        found = {identity: requests[call] for identity, call in ran if requests[call]}
         torch.cuda.empty_cache()
 
     def adjust(
@@ -54,39 +60,64 @@ def chosen_here(captured: CapturedStep, calls: Sequence[Call], device: torch.dev
     ) -> tuple[KernelCost, ...]:
         fastest, operations = offered[0], workload.step.operations_of(layer.index, phase)
         kernels = zip(fastest.parts or (fastest,), operations, strict=True)
-        return (KernelCost.joined([_with_workspaces(one, found.get(id(each.captured), ())) for one, each in kernels]),)
+        return (KernelCost.joined([_with_workspace(one, found.get(id(each.captured), ())) for one, each in kernels]),)
 
-    return adjust
-
-
-def _with_workspaces(kernel: KernelCost, found: tuple[int, ...]) -> KernelCost:
-    return replace(kernel, workspace_bytes=max(found), workspaces=found) if found else kernel
+    return adjust, found
 
 
-def _workspaces(call: Call, device: torch.device) -> tuple[int, ...]:
-    """Return what an operation takes beside its results, one after the other; nothing where it does not run alone."""
+def _with_workspace(kernel: KernelCost, requests: Sequence[Request]) -> KernelCost:
+    """Return a kernel with what it takes at most beside its results."""
+    if not requests:
+        return kernel
+    sizes = {each.key: each.nbytes for each in requests if each.nbytes is not None}
+    *before, left = accumulate(-sizes[each.key] if each.nbytes is None else each.nbytes for each in requests)
+    return replace(kernel, workspace_bytes=max(*before, left) - left if before else 0, workspaces=())
+
+
+def _ran(call: Call, device: torch.device) -> range:
+    """Run an operation; return which changes of memory were its own, none where it does not run alone."""
     if call.func in _NEEDS_CONTENT:
-        return ()
+        return range(0)
     try:
         args, kwargs = tree_unflatten([_zeros(each, device) for each in call.leaves], call.arguments)
+        if call.func in _RECURRENT:
+            args = _with_one_buffer(args)
+        for _ in range(_ATTEMPTS):
+            before, first = torch.cuda.memory_allocated(device), _changes(device)
+            results = call.func(*args, **kwargs)
+            last = _changes(device)
+            del results
+            if torch.cuda.memory_allocated(device) == before:
+                return range(first, last)
     except (RuntimeError, ValueError, TypeError):
-        return ()
-    if call.func in _RECURRENT:
-        args = _with_one_buffer(args)
-    found = [_workspace_bytes(call.func, each, kwargs, device) for each in _in_turn(call.func, args)]
-    return tuple(each for each in found if each is not None) if None not in found else ()
+        pass
+    return range(0)
 
 
-def _in_turn(func: OpOverload, args: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
-    """Return the calls that an operation does one after the other: one for each gradient of a convolution.
+def _changes(device: torch.device) -> int:
+    """Return how often memory was taken or given back."""
+    stats = torch.cuda.memory_stats(device)
+    count: int = stats["allocation.all.allocated"] + stats["allocation.all.freed"]
+    return count
 
-    Source: aten/src/ATen/native/cudnn/ConvShared.cpp.
-    """
-    if func is not torch.ops.aten.convolution_backward.default:
-        return [args]
-    *others, wanted = args
-    data, weight, bias = wanted
-    return [(*others, mask) for mask in ([data, False, False], [False, weight, bias]) if any(mask)]
+
+def _entries(device: torch.device, count: int) -> Sequence[Mapping[str, Any]]:
+    """Return the last so many changes of memory that PyTorch remembers."""
+    traces = torch.cuda.memory._snapshot(device)["device_traces"]  # noqa: SLF001 - its only form
+    entries = [each for each in traces[device.index or 0] if each["action"] in ("alloc", "free_requested")]
+    return entries[len(entries) - count :]
+
+
+def _requests(entries: Sequence[Mapping[str, Any]]) -> Sequence[Request]:
+    """Return what an operation asked for, by address as PyTorch remembers it."""
+    requests, held = list[Request](), dict[int, int]()
+    for each in entries:
+        if each["action"] == "alloc":
+            held[each["addr"]] = len(requests)
+            requests.append(Request(len(requests), each["size"]))
+        elif each["addr"] in held:
+            requests.append(Request(held.pop(each["addr"]), None))
+    return requests
 
 
 def _with_one_buffer(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -95,30 +126,6 @@ def _with_one_buffer(args: tuple[Any, ...]) -> tuple[Any, ...]:
     if buffer is None or buffer.numel() == 0:
         buffer = weights[0].new_zeros(sum(each.numel() for each in weights))
     return (batch, weights, count, buffer, *others)
-
-
-def _workspace_bytes(
-    func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], device: torch.device
-) -> int | None:
-    """Return the most that an operation takes beside its results; None where it does not run alone."""
-    try:
-        for _ in range(_ATTEMPTS):
-            torch.cuda.reset_peak_memory_stats(device)
-            before, _ = _requested_bytes(device)
-            results = func(*args, **kwargs)
-            held, most = _requested_bytes(device)
-            del results
-            if _requested_bytes(device)[0] == before:
-                return most - held
-    except (RuntimeError, ValueError, TypeError):
-        pass
-    return None
-
-
-def _requested_bytes(device: torch.device) -> tuple[int, int]:
-    """Return what is asked for now and was at most; blocks are larger, as the pool happens to have them."""
-    stats = torch.cuda.memory_stats(device)
-    return stats["requested_bytes.all.current"], stats["requested_bytes.all.peak"]
 
 
 def _zeros(leaf: object, device: torch.device) -> object:

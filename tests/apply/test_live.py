@@ -5,7 +5,8 @@ import pytest
 from tests.apply.__main__ import FROM, cases_of
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS
-from tests.apply.training import Outcome, compare
+from tests.apply.training import Outcome, compare, planned, train
+from vdnnsim.plans.operations import Compute, Offload, Prefetch
 
 
 def held(outcome: Outcome) -> Outcome:
@@ -64,3 +65,22 @@ def test_models_of_libraries(family: str) -> None:
     with known_as_mixed():
         for case in cases_of(family):
             held(compare(case, "mixed"))
+
+
+@pytest.mark.parametrize("name", ["convolutional", "attention"])
+def test_what_is_promised_is_of_the_loop(name: str) -> None:
+    """The plan whose time and memory are promised has the copies of the loop in their order, and what it runs again."""
+    case = MODELS[name]
+    model = case.make_model()
+    with known_as_mixed():
+        made = planned(case, model, "mixed")
+    train(case, model, [case.make_inputs()], made.apply)
+    (step,) = made.loop.steps
+    plan = made.predicted.trace.plan
+    moves = [each for each in plan.operations if isinstance(each, Offload | Prefetch)]
+    copies = [("leave" if isinstance(each, Offload) else "come", plan.buffers[each.buffer].storage) for each in moves]
+    assert [each for each in step.order if each[0] in ("leave", "come")] == copies
+    again = {
+        each for kernel in plan.operations if isinstance(kernel, Compute) and kernel.repeat for each in kernel.writes
+    }
+    assert made.loop.agenda.remade <= {plan.buffers[each].storage for each in again}

@@ -26,6 +26,7 @@ _SETTING = (
 )
 _WAYS = (
     "`plan: optimal` and `plan: checkpoint` are `vdnnsim.plan(..., policy=...)`, beside what the plan promised.",
+    "They keep to the limit without PyTorch being told of it: it takes so much in one piece before the first step.",
     "`save_on_cpu` is PyTorch's, with pinned memory.",
     "`offload of all` copies saved tensors over 1 KiB on a stream of its own, and back when taken, as torchtune does.",
     "`checkpoint` is `torch.utils.checkpoint` around each block: `set_grad_checkpointing` of timm's networks.",
@@ -134,10 +135,15 @@ def _findings(rows: list[Row]) -> list[str]:
         rows_of = [row for row in rows if row["way"] == f"plan: {policy}" and row["step_s"]]
         return f"{max(abs(float(row[found]) / float(row[promised]) - 1) for row in rows_of):.1%}"
 
+    def reserved(policy: str) -> float:
+        rows_of = [row for row in rows if row["way"] == f"plan: {policy}" and row["reserved_bytes"]]
+        return max(int(row["reserved_bytes"]) / int(row["limit_bytes"]) for row in rows_of)
+
     optimal = [row for row in rows if row["way"] == "plan: optimal"]
     said = [
         f"`plan: {policy}` allocates what it promised within {off(policy, 'allocated_bytes', 'promised_bytes')}, and "
-        f"takes the promised time within {off(policy, 'step_s', 'promised_step_s')}."
+        f"takes the promised time within {off(policy, 'step_s', 'promised_step_s')}; it reserves at most "
+        f"{reserved(policy):.1%} of the limit."
         for policy in ("optimal", "checkpoint")
     ]
     both = [(float(each["step_s"]), other) for each in optimal if (other := step_s(each, "plan: checkpoint"))]

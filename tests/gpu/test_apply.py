@@ -202,12 +202,15 @@ def test_a_plan_beside_what_is_done_today(
     folder = request.config.getoption("--tables")
     if folder is not None:
         add(Path(folder) / "comparison.csv", rows)
+    for _, _, _, step_s, allocated_bytes, _, _, promised_bytes in rows:
+        if step_s and promised_bytes:
+            assert allocated_bytes == pytest.approx(promised_bytes, rel=0.01)
 
 
 def by_plan(
     model: nn.Module, batch: Tensor, limit: int, policy: str, reserve: Callable[[int], None]
 ) -> tuple[object, ...]:
-    """Return what was found of a plan and what it promised; nothing of a policy without a plan that fits."""
+    """Return what was found of a plan, which keeps to the limit itself, and its promise; nothing where none fits."""
     clean(model)
     reserve(torch.cuda.get_device_properties(0).total_memory)
     hardware = "rtx_4090" if is_pretended() else "auto"
@@ -215,15 +218,13 @@ def by_plan(
         made = plan(model, batch, hardware=hardware, memory=f"{limit} B", policy=policy, loss=loss, optimizer="sgd")
     except PolicyError:
         return "", "", "", "", ""
-    reserve(limit)
     found, promised = timed(model, batch, made.apply), made.predicted.metrics
-    if found.step_s is not None:
-        assert found.allocated_bytes == pytest.approx(promised.max_memory_bytes, rel=0.01)
     return *found.cells, promised.iteration_s, promised.max_memory_bytes
 
 
 def add(path: Path, rows: list[tuple[object, ...]]) -> None:
     """Add rows to a table, below its header."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     begins = not path.exists()
     with path.open("a", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows] if begins else rows)

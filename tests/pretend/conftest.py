@@ -33,6 +33,7 @@ def add_rows(request: pytest.FixtureRequest) -> AddRows:
         if folder is None:
             return
         path = Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         begun = path.exists()
         with path.open("a", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

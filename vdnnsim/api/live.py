@@ -1,12 +1,12 @@
 """`vdnnsim.plan`: what a model's training step should keep, move and compute again on a machine, to be applied live."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vdnnsim.api.told import Telling
+from vdnnsim.api.told import Telling, described
 from vdnnsim.errors import CaptureError, PolicyError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vdnnsim.hardware.server import Server
     from vdnnsim.live_step import LiveStep
     from vdnnsim.memory.choices import MemoryChoice
+    from vdnnsim.memory.requests import Request
     from vdnnsim.policies.port import Policy
 
 
@@ -94,28 +95,7 @@ class Planned:
         self.loop.stream(optimizer, model)
 
     def __str__(self) -> str:
-        from vdnnsim.report.certificates import certified
-        from vdnnsim.units import format_bytes, format_seconds
-
-        metrics, plan, agenda = self.predicted.metrics, self.predicted.trace.plan, self.loop.agenda
-        storages = plan.workload.step.storages
-        again = dict.fromkeys(storages[each].name for each in sorted(agenda.remade))
-        peak, step = format_bytes(metrics.max_memory_bytes), format_seconds(metrics.iteration_s)
-        beside = self._asked.beside_bytes
-        others = f"; {format_bytes(beside)} of the GPU's are of others" if beside else ""
-        moved, pinned = format_bytes(agenda.offloaded_bytes), format_bytes(agenda.pinned_bytes)
-        ratio = self.predicted.performance_ratio
-        lines = [
-            f"{plan.policy}: {peak} at most, {step} a step, {ratio:.1%} of the speed with unlimited memory (predicted)",
-            f"to the host {moved} of {len(agenda.moved)} storages; pinned memory {pinned}{others}",
-            f"computes again: {', '.join(again) if again else 'nothing'}",
-        ]
-        if agenda.states:
-            states = format_bytes(sum(map(len, agenda.states.values())))
-            lines.append(f"the optimizer's states on the host: {states}, by plan.stream(optimizer, model)")
-        if plan.certificate is not None:
-            lines.append(certified(plan.certificate, metrics.iteration_s))
-        return "\n".join(lines)
+        return described(self.predicted, self.loop.agenda, self._asked.beside_bytes)
 
 
 def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
@@ -182,6 +162,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
 
     require_torch()
     from calibration.apply.lane import card_of
+    from calibration.apply.room import in_one_piece
     from calibration.apply.workspaces import chosen_here
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
@@ -212,8 +193,11 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     check_captured_step(captured, captured.model)
     chosen = resolve_policy(policy, known_policies())
     server = with_memory(profile, memory)
-    kernels = chosen_here(captured, tape.calls, device)
-    return Asked(captured, tape, device, server, chosen, chosen_memory_model(memory_model), kernels)
+    kernels, requests = chosen_here(captured, tape.calls, device)
+    model = chosen_memory_model(memory_model)
+    if memory is not None:
+        model = in_one_piece(model)
+    return Asked(captured, tape, device, server, chosen, model, kernels, requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +207,7 @@ class Asked:
     Attributes:
         device: of torch, where the model is.
         kernels: those that PyTorch chooses of what is on offer.
+        requests: by identity of a captured operation what it asks of memory on this GPU, in order.
         seconds: by operation of the program what it was measured to take.
         beside_bytes: on the GPU, that the loop holds beside what is planned.
         offer: what is said where a step was not as planned.
@@ -235,6 +220,7 @@ class Asked:
     policy: "Policy"
     memory_model: "MemoryChoice"
     kernels: "AdjustKernels"
+    requests: "Mapping[int, Sequence[Request]]"
     seconds: Mapping[int, float] = field(default_factory=dict)
     beside_bytes: int = 0
     offer: str = "plan.refit() plans again with what this loop measured"
@@ -243,26 +229,33 @@ class Asked:
         """Plan, and make ready what applies the plan."""
         from calibration.apply.agenda import agenda_of
         from calibration.apply.holding import as_held, movable
+        from calibration.apply.lived import lived
         from calibration.apply.loop import Loop
+        from calibration.apply.room import room_of
         from vdnnsim.analysis.results import ScenarioResult
         from vdnnsim.cost.model import ServerCosts
         from vdnnsim.cost.table import AdjustedCosts
         from vdnnsim.dnn.captured_workload import CapturedWorkload
         from vdnnsim.memory.choices import PinnedMemory
+        from vdnnsim.policies.port import make_plans
         from vdnnsim.simulator import Simulator
 
-        workload = CapturedWorkload.of(self.captured)
         costs = AdjustedCosts(ServerCosts(self.server), self._price)
-        held, pinned = as_held(workload, self.tape), PinnedMemory.ARENA
-        simulator = Simulator.of(held, self.server, self.memory_model, pinned, cost_model=costs)
+        workload = CapturedWorkload.of(self.captured)
+        free = frozenset(movable(workload, self.tape))
+        held, model, pinned = as_held(workload, self.tape), self.memory_model, PinnedMemory.ARENA
+        simulator = Simulator.of(held, self.server, model, pinned, cost_model=costs)
+        simulator = replace(simulator, as_run=lambda plan: lived(plan, self.tape, free, costs, self.requests))
         oracle = simulator.oracle()
-        predicted = simulator.run(self.policy, oracle)[0]
+        plans = make_plans(self.policy, simulator.setting())
+        planned = simulator.placed(simulator.ready(plans, self.policy.label))
+        (predicted,) = simulator.outcome(planned, oracle)
         if predicted.refusal is not None:
             raise PolicyError(f"{self.policy.label}: {predicted.refusal.explain()}")
-        agenda = agenda_of(predicted.trace.plan, self.tape, frozenset(movable(workload, self.tape)))
-        loop = Loop(self.captured, agenda, self.device)
-        name, model = self.captured.model, self.memory_model
-        scenario = ScenarioResult(name, held, self.server, model, pinned, (), oracle, 0.0, (predicted,))
+        agenda = agenda_of(plans[0], self.tape, free)
+        room = room_of(predicted.trace.plan, simulator.limits, self.beside_bytes, self.device)
+        loop = Loop(self.captured, agenda, self.device, room)
+        scenario = ScenarioResult(self.captured.model, held, self.server, model, pinned, (), oracle, 0.0, (predicted,))
         telling = Telling(loop, scenario, self.beside_bytes, self.offer, is_measured=bool(self.seconds))
         return Planned(predicted, loop, self, telling)
 

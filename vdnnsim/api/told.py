@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vdnnsim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from calibration.apply.agenda import Agenda
     from calibration.apply.following import StepLog
     from calibration.apply.loop import Loop
     from vdnnsim.analysis.live import Difference
@@ -183,6 +184,36 @@ class Telling:
         manifest = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
         write_folder(folder, {**files, _MANIFEST: manifest.encode()}, _writer())
         return f"wrote {', '.join(sorted(files))} to {folder}/; https://ui.perfetto.dev opens the trace"
+
+
+def described(predicted: "PolicyResult", agenda: "Agenda", beside_bytes: int) -> str:
+    """Return in a few lines what a plan costs and does.
+
+    Args:
+        predicted: what came of it in the simulator.
+        agenda: of the loop that follows it.
+        beside_bytes: on the GPU, that the loop holds beside what is planned.
+    """
+    from vdnnsim.report.certificates import certified
+
+    metrics, plan = predicted.metrics, predicted.trace.plan
+    storages = plan.workload.step.storages
+    again = dict.fromkeys(storages[each].name for each in sorted(agenda.remade))
+    peak, step = format_bytes(metrics.max_memory_bytes), format_seconds(metrics.iteration_s)
+    others = f"; {format_bytes(beside_bytes)} of the GPU's are of others" if beside_bytes else ""
+    moved, pinned = format_bytes(agenda.offloaded_bytes), format_bytes(agenda.pinned_bytes)
+    speed = f"{predicted.performance_ratio:.1%} of the speed with unlimited memory (predicted)"
+    lines = [
+        f"{plan.policy}: {peak} at most, {step} a step, {speed}",
+        f"to the host {moved} of {len(agenda.moved)} storages; pinned memory {pinned}{others}",
+        f"computes again: {', '.join(again) if again else 'nothing'}",
+    ]
+    if agenda.states:
+        states = format_bytes(sum(map(len, agenda.states.values())))
+        lines.append(f"the optimizer's states on the host: {states}, by plan.stream(optimizer, model)")
+    if plan.certificate is not None:
+        lines.append(certified(plan.certificate, metrics.iteration_s))
+    return "\n".join(lines)
 
 
 def _beside(difference: "Difference", text: Callable[[float], str]) -> str:

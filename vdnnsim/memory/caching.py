@@ -4,7 +4,8 @@ A request is rounded up to the granule (512 B in PyTorch) and served from one of
 made: up to 1 MiB from the small one, else from the large one. The smallest free block that is large enough is taken,
 among equals the lowest of the oldest segment; only if there is none is memory taken from the GPU. A block given back
 merges at once with its free neighbours in its segment, and serves requests of its stream and pool alone. When the GPU
-has no room, all that is free as a whole is given back to it, and the GPU is asked once more.
+has no room, all that is free as a whole is given back to it, and the GPU is asked once more; where memory was taken
+ahead (`preallocated`) it is not, for what has no room there is not the GPU.
 
 How segments are taken from the GPU and blocks cut from them is the business of `Segments`: PyTorch's default stands in
 `vdnnsim.memory.whole_segments`, what `expandable_segments:True` makes of it in `vdnnsim.memory.expandable`.
@@ -132,7 +133,7 @@ class CachingAllocator:
             nbytes = self._settings.rounded(nbytes)
         pool, segments, pools = self._pool(nbytes, stream), self._segments, self._pools.values()
         found = segments.best_fit(pool, nbytes) or segments.grow(pool, nbytes, pools)
-        if found is None:
+        if found is None and not self._settings.preallocated:
             self._return_reached(everything=True)
             segments.give_back_free(pools)
             found = segments.grow(pool, nbytes, pools)

@@ -4,7 +4,8 @@ Its older name is PYTORCH_CUDA_ALLOC_CONF, which PyTorch still reads. Those sett
 memory lies and how much is reserved; a setting that is not, is refused by name. `garbage_collection_threshold` does
 nothing unless `per_process_memory_fraction` is below 1: PyTorch looks at it under that limit alone.
 
-`cudnn_benchmark` is no word of that variable: it is `torch.backends.cudnn.benchmark`, whose search empties the pool.
+Two are no words of that variable, but what a script does: `cudnn_benchmark` is `torch.backends.cudnn.benchmark`, whose
+search empties the pool; `preallocated` is a script that takes memory in one piece and gives it back, as live plans do.
 
 Source: github.com/pytorch/pytorch, versions 2.11 to 2.14, c10/core/AllocatorConfig.cpp (parseRoundUpPower2Divisions,
 parseMaxSplitSize, parseGarbageCollectionThreshold) and c10/cuda/CUDACachingAllocator.cpp (round_size,
@@ -46,6 +47,8 @@ class AllocatorSettings:
         per_process_memory_fraction: part of all memory of the GPU that may be reserved.
         cudnn_benchmark: whether the first iteration of what was captured searches for its convolutions
             (`vdnnsim.plans.device_requests`).
+        preallocated: whether the pool begins with all memory there is, in one piece behind what an iteration finds;
+            the GPU may have more, so that nothing is given back to it for want of memory.
     """
 
     expandable_segments: bool = False
@@ -54,6 +57,7 @@ class AllocatorSettings:
     garbage_collection_threshold: float = 0.0
     per_process_memory_fraction: float = 1.0
     cudnn_benchmark: bool = False
+    preallocated: bool = False
 
     @property
     def words(self) -> str:
@@ -191,5 +195,6 @@ _READERS: Final[Mapping[str, Callable[[str, str], object]]] = {
     "garbage_collection_threshold": _threshold,
     "per_process_memory_fraction": _fraction,
     "cudnn_benchmark": _truth,
+    "preallocated": _truth,
 }
 """What reads each setting."""

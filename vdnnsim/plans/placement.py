@@ -23,7 +23,7 @@ from vdnnsim.plans.device_requests import Asked, device_requests, searches
 from vdnnsim.plans.host_memory import HostLimits, HostOverflow, Pool, walk_host
 from vdnnsim.plans.operations import Allocate, AllocateExtent, Offload
 from vdnnsim.plans.pieces import Pieces
-from vdnnsim.plans.repetition import repeated
+from vdnnsim.plans.repetition import preallocated, repeated
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import format_bytes
 
@@ -147,7 +147,7 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
     changes = {
         operation: PlacedChange(operation, request.key, delta, offset)
         for (operation, request), delta, offset in zip(asked, answer.deltas, answer.offsets, strict=True)
-        if not request.searches
+        if request.key < len(plan.buffers)
     }
     return Placement(changes, answer.pool_bytes, host, answer.peaks_in_search)
 
@@ -187,9 +187,15 @@ def needed_bytes(plan: TrainingPlan, granule_bytes: int = 1) -> int:
 def _asked(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -> list[list[Asked]]:
     asked = device_requests(plan, limits.model, limits.granule_bytes, pieces)
     settings, workload = settings_of(limits.model), plan.workload
-    if settings is None or not isinstance(workload, CapturedWorkload):
+    if settings is None:
         return [asked]
-    return repeated(plan, asked, ITERATIONS, searches(plan, workload) if settings.cudnn_benchmark else ())
+    iterations = [asked]
+    if isinstance(workload, CapturedWorkload):
+        searched = searches(plan, workload) if settings.cudnn_benchmark else ()
+        iterations = repeated(plan, asked, ITERATIONS, searched)
+    if settings.preallocated and limits.device_bytes < UNLIMITED_BYTES:
+        iterations[0] = preallocated(plan, iterations, limits.pool_bytes(plan), limits.granule_bytes, settings)
+    return iterations
 
 
 def _serve(plan: TrainingPlan, limits: MemoryLimits, asked: Sequence[Asked]) -> Placed | Overflow:

@@ -4,16 +4,21 @@ A pool that places online and keeps what it once took needs more for several ite
 found it empty; and weights that stay where they are lie between what comes and goes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain, takewhile
 from operator import itemgetter
 from typing import Final
 
 from vdnnsim.dnn.captured_step import ProductWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.memory.caching import LARGEST_SMALL_BYTES
 from vdnnsim.memory.process import cublas_workspace_bytes
-from vdnnsim.memory.requests import round_up
+from vdnnsim.memory.pytorch import place_pytorch
+from vdnnsim.memory.requests import UNLIMITED_BYTES, Placed, Request, round_up
+from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.whole_segments import LARGE_SEGMENT_BYTES, SEGMENT_GRANULE_BYTES
 from vdnnsim.plans.device_requests import Asked
 from vdnnsim.plans.operations import Alias, Allocate, Compute, Release
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
@@ -75,6 +80,49 @@ def repeated(
     iterations = [[each for _, each in first], *([again] * (times - 1))]
     iterations[-1] = iterations[-1] + [each for each in kept if each.request.nbytes is None]
     return iterations
+
+
+def preallocated(
+    plan: TrainingPlan,
+    iterations: Sequence[Sequence[Asked]],
+    capacity_bytes: int,
+    granule_bytes: int,
+    settings: AllocatorSettings,
+) -> list[Asked]:
+    """Return the first of several iterations with the piece of memory that is taken ahead, and given back at once.
+
+    It is what segments leave of the memory that hold what an iteration begins with, or small blocks at any time: these
+    have segments of their own.
+    """
+    begin, first = leading_operations(plan), iterations[0]
+    head = [*takewhile(lambda each: each.operation < begin and plan.buffers[each.request.key].given, first)]
+    small = reserved_bytes(
+        (each.request for each in chain.from_iterable(iterations)), granule_bytes, settings, small=True
+    )
+    held = reserved_bytes((each.request for each in head), granule_bytes, settings, small=False)
+    room_bytes = whole_pages(capacity_bytes - small - held, settings)
+    before = max(0, len(head) - 1)
+    piece = (Asked(first[before].operation, Request(len(plan.buffers), nbytes)) for nbytes in (room_bytes, None))
+    return [*head, *piece, *first[len(head) :]]
+
+
+def whole_pages(nbytes: int, settings: AllocatorSettings) -> int:
+    """Return how much of so many bytes PyTorch can take in one piece."""
+    page_bytes = LARGE_SEGMENT_BYTES if settings.expandable_segments else SEGMENT_GRANULE_BYTES
+    return max(0, nbytes) // page_bytes * page_bytes
+
+
+def reserved_bytes(requests: Iterable[Request], granule_bytes: int, settings: AllocatorSettings, *, small: bool) -> int:
+    """Return what PyTorch reserves for those of some requests that it serves from one of its two kinds of segments."""
+    sizes, own = dict[int, int](), list[Request]()
+    for each in requests:
+        nbytes = sizes[each.key] if each.nbytes is None else round_up(each.nbytes, granule_bytes)
+        sizes[each.key] = nbytes
+        if (nbytes <= LARGEST_SMALL_BYTES) is small:
+            own.append(each)
+    placed = place_pytorch(own, UNLIMITED_BYTES, granule_bytes, settings)
+    assert isinstance(placed, Placed), "there is enough"
+    return placed.pool_bytes
 
 
 def _made(plan: TrainingPlan) -> dict[int, int]:

@@ -155,3 +155,12 @@ def test_blocks_in_use_never_overlap_and_nothing_is_lost(
     assert not live
     assert sum(answer.deltas) == 0
     assert answer.pool_bytes <= capacity_bytes
+
+
+def test_of_memory_taken_ahead_nothing_is_given_back() -> None:
+    """A segment of 12 MiB is free, which 14 MiB do not fit into, and 20 MiB are all that may be taken."""
+    requests = [take(0, 12), Request(0, None), take(1, 14)]
+    assert isinstance(place_pytorch(requests, 20 * MIB, 512), Placed)
+    kept = place_pytorch(requests, 20 * MIB, 512, AllocatorSettings(preallocated=True))
+    assert isinstance(kept, Overflow)
+    assert kept.position == 2

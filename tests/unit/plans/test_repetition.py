@@ -9,8 +9,9 @@ from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow, Placed
+from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.operations import Alias, Allocate, MemoryOperation, Offload, Operation, Prefetch, Release
-from vdnnsim.plans.placement import MemoryLimits, needed_bytes, place_repeatedly
+from vdnnsim.plans.placement import MemoryLimits, Placement, needed_bytes, place_plan, place_repeatedly
 from vdnnsim.plans.repetition import end_of_work, leading_operations, resident_buffers
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
@@ -105,3 +106,17 @@ def test_a_repetition_that_finds_no_room_is_told() -> None:
     """W needs a segment of 20 MiB."""
     work = plan(*take(W8), *COPIES, *take(C), *give(C, W8), buffers=TWO_HOLES)
     assert isinstance(place_repeatedly(work, replace(PYTORCH, device_bytes=19 * MIB), 2), Overflow)
+
+
+@pytest.mark.parametrize(("grows", "device_mib", "reserved_mib"), [(False, 31, 30), (True, 45, 40), (False, 21, 20)])
+def test_what_is_taken_ahead_is_what_segments_leave(*, grows: bool, device_mib: int, reserved_mib: int) -> None:
+    """G, X and W, with which an iteration begins, have a segment of 20 MiB; the rest is taken by 2 MiB, or by 20.
+
+    B finds the 4 MiB behind W, and C the 8 of G and X, so that nothing is taken beyond.
+    """
+    copies = Offload(X4, 0), Prefetch(X4, 0, on_demand=False)
+    work = plan(*take(G, X4, W8), *copies, *take(B), *give(G, X4), *take(C), *give(C, B, W8), buffers=TWO_HOLES)
+    settings = AllocatorSettings(expandable_segments=grows, preallocated=True)
+    placed = place_plan(work, replace(PYTORCH, model=settings, device_bytes=device_mib * MIB))
+    assert isinstance(placed, Placement)
+    assert placed.pool_bytes == reserved_mib * MIB

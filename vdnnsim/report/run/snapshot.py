@@ -44,7 +44,9 @@ def snapshot_pickle(result: ScenarioResult, rows: Sequence[PolicyResult]) -> byt
     content = {
         "segments": [segment for each in histories for segment in each.segments()],
         "device_traces": [each.events for each in histories],
-        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": replace(settings, cudnn_benchmark=False).words},
+        "allocator_settings": {
+            "PYTORCH_CUDA_ALLOC_CONF": replace(settings, cudnn_benchmark=False, preallocated=False).words
+        },
     }
     return pickle.dumps(content, protocol=_PROTOCOL)
 
@@ -173,6 +175,7 @@ def _frames(trace: IterationTrace, operation: int, buffer: int) -> list[_Entry]:
     plan = trace.plan
     made = plan.operations[operation]
     assert isinstance(made, Allocate | Compute)
-    what = plan.buffers[buffer].name if buffer < len(plan.buffers) else "search for the fastest convolution"
+    beyond = "memory ahead, or search for the fastest convolution"
+    what = plan.buffers[buffer].name if buffer < len(plan.buffers) else beyond
     name = f"{made.phase.value}, {what}"
     return [{"filename": plan.layers[made.layer], "line": operation, "name": name}]
