@@ -112,7 +112,7 @@ class Planner:
         certificate = self._certificate(timetable, best.bound_s, is_short=is_short, complete=complete)
         return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
 
-    def _ways(self, deadline: Deadline) -> list["_Way"]:
+    def _ways(self, deadline: Deadline) -> list[_Way]:
         """Return what may be on the host: all that can first, and what else there is time to look at."""
         ways: list[_Way] = []
         for on_host in reversed(amounts(self.problem)):
@@ -127,7 +127,7 @@ class Planner:
                 break
         return ways
 
-    def _as_it_is(self, ways: Sequence["_Way"], best: Best, deadline: Deadline) -> "_Way":
+    def _as_it_is(self, ways: Sequence[_Way], best: Best, deadline: Deadline) -> _Way:
         """Find a fast plan that computes nothing again; return its way, without end where it finds no room at once."""
         chosen = ways[0]
         # Of those that are equally fast by what is known, with as little on the host as can be.
@@ -144,7 +144,7 @@ class Planner:
         is_placed = best.found and best.found.timetable.seconds <= best.bound_s * (1 + NEAR)
         return chosen._replace(seconds=inf) if self._has_addresses and not is_placed else chosen
 
-    def _recomputing(self, ways: Collection["_Way"], best: Best, deadline: Deadline) -> bool:
+    def _recomputing(self, ways: Collection[_Way], best: Best, deadline: Deadline) -> bool:
         """Find faster plans that compute something again; return whether the search came to its end before its time."""
         took_s = self.time_limit_s - deadline.remaining_s if best.found else inf
         searches = [self._search(way, best, deadline.part(SHARE)) for way in ways]
@@ -178,7 +178,7 @@ class Planner:
             self._chunk_bytes,
         )
 
-    def _search(self, way: "_Way", best: Best, deadline: Deadline) -> DropSearch:
+    def _search(self, way: _Way, best: Best, deadline: Deadline) -> DropSearch:
         search = DropSearch(
             Recomputation(iteration(self.workload), self.workload, self.costs),
             partial(self._problem, on_host=way.on_host),
@@ -226,15 +226,8 @@ class Planner:
     def _problem(self, runs: Sequence[Run], on_host: frozenset[int]) -> Problem:
         if on_host not in self._buffers:
             self._buffers[on_host] = IterationBuffers(self.workload, on_host)
-        limits = self.limits
-        return problem_of(
-            runs,
-            self.workload,
-            self.costs,
-            limits.device_bytes,
-            limits.granule_bytes,
-            buffers=self._buffers[on_host],
-        )
+        limits, buffers = self.limits, self._buffers[on_host]
+        return problem_of(runs, self.workload, self.costs, limits.device_bytes, limits.granule_bytes, buffers=buffers)
 
     @property
     def _chunk_bytes(self) -> int | None:
