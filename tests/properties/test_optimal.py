@@ -89,7 +89,7 @@ def hold(machine: Machine, *, recompute: bool) -> None:
 
 
 @given(machine=machines(), model=st.sampled_from((MemoryModel.BEST_FIT, MemoryModel.PYTORCH)))
-@settings(max_examples=5)
+@settings(max_examples=2)
 def test_no_other_policy_is_faster_where_buffers_have_addresses(machine: Machine, model: MemoryModel) -> None:
     hold(replace(machine, limits=replace(machine.limits, model=model)), recompute=True)
 
