@@ -26,7 +26,7 @@ _SETTING = (
 )
 _WAYS = (
     "`plan: optimal` and `plan: checkpoint` are `vdnnsim.plan(..., policy=...)`, beside what the plan promised.",
-    "They keep to the limit without PyTorch being told of it: it takes so much in one piece before the first step.",
+    "They keep to the limit by themselves: PyTorch takes so much in one piece before the first step, and is not told.",
     "`save_on_cpu` is PyTorch's, with pinned memory.",
     "`offload of all` copies saved tensors over 1 KiB on a stream of its own, and back when taken, as torchtune does.",
     "`checkpoint` is `torch.utils.checkpoint` around each block: `set_grad_checkpointing` of timm's networks.",
