@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from calibration.apply.held import Held, Layout, refuse_written
-from calibration.capture.schemas import arguments_of, is_random, operands_of, tensors_in
+from calibration.capture.schemas import OperatorMode, arguments_of, is_random, operands_of, tensors_in
 from vdnnsim.dnn.captured_step import CapturedOperation
 
 _UNSAFE_VIEW: Final = torch.ops.aten._unsafe_view.default  # noqa: SLF001 - an operator's name
@@ -86,7 +85,7 @@ class Recipe:
         return all(held.live is not None for _, held in self.made)
 
 
-class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class ForwardWatch(OperatorMode):
     """Follows the operations of forward, and keeps recipes of those that may run again.
 
     Args:
@@ -126,15 +125,8 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             self._is_aside = before
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - whatever the operator returns
+    def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run an operation and note it."""
-        kwargs = kwargs or {}
         if self._is_aside or not self.is_following or func.is_view or torch.Tag.inplace_view in func.tags:
             return func(*args, **kwargs)
         if func in _MAKES_NOTHING and self._expected != str(func):

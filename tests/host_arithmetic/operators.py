@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from calibration.capture.schemas import OperatorMode
 from calibration.kernels.cudnn_graphs import Offer
 from calibration.kernels.cudnn_library import CudnnLibrary
 from calibration.kernels.cudnn_plans import ConvolutionPlan, ConvolutionProblem
@@ -81,23 +81,16 @@ def arithmetic_of_the_host() -> Iterator[None]:
         CudnnLibrary._execute = execute  # type: ignore[method-assign]  # noqa: SLF001
 
 
-class _Arithmetic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of PyTorch's class
+class _Arithmetic(OperatorMode):
     """Sends each operator of a thread, and of its backward passes, to the GPU and then to the host."""
 
     def __init__(self, work: HostWork) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._work = work
 
-    def __torch_dispatch__(
-        self,
-        operator: OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401  # whatever the operator returns
-        del types
+    def dispatch(self, operator: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         self._work.raise_failure()
-        named = dict(kwargs or {})
+        named = dict(kwargs)
         _refuse(operator, [*args, *named.values()])
         result = operator(*args, **named)
         returned = tree_leaves(result)

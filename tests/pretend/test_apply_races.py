@@ -1,16 +1,15 @@
 """Planned loops on a pretended GPU, watched operation by operation: nothing touches what a copy is still about."""
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from calibration.apply.lane import CudaLane
-from calibration.capture.schemas import operands_of, tensors_in
+from calibration.capture.schemas import OperatorMode, operands_of, tensors_in
 from tests.calibration.executor.races import Touch, find_races
 from tests.pretend.test_apply import MODELS, planned, train
 from tests.pytorch_allocator.history import recorded
@@ -20,7 +19,7 @@ from vdnnsim.plans.operations import Compute, Offload, Operation, RecordEvent, S
 pytestmark = pytest.mark.pretend
 
 
-class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Watch(OperatorMode):
     """Notes what PyTorch dispatches while it is entered: on which stream, what it touches, and what streams wait for.
 
     What an operation allocates for itself is found in the allocator's record, by how many allocations there were.
@@ -36,14 +35,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Kept, so that no other event has the identity of one of them.
         self._events: list[torch.cuda.Event] = []
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401  # whatever the operator returns
-        kwargs = kwargs or {}
+    def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         if func.is_view or torch.Tag.inplace_view in func.tags:
             return func(*args, **kwargs)
         touched = list(operands_of(func, args, kwargs))

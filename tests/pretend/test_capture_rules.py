@@ -1,6 +1,6 @@
 """What is captured as a GPU would do it, beside what PyTorch's own dispatcher does on a pretended GPU."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,10 +11,10 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from calibration.capture.as_cuda import as_cuda
+from calibration.capture.schemas import OperatorMode
 
 pytestmark = pytest.mark.pretend
 
@@ -29,7 +29,7 @@ def identity(tensor: Tensor) -> int:
 
 
 @dataclass
-class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Seen(OperatorMode):
     """What was dispatched, and what autograd kept."""
 
     operators: list[tuple[str, tuple[tuple[tuple[int, ...], torch.dtype], ...]]] = field(default_factory=list)
@@ -40,14 +40,8 @@ class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
-        out = func(*args, **(kwargs or {}))
+    def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        out = func(*args, **kwargs)
         made = [each for each in tree_leaves(out) if isinstance(each, Tensor)]
         given = {identity(each) for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
         new = [each for each in made if identity(each) not in given and each.untyped_storage().nbytes()]

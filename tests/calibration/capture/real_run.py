@@ -9,28 +9,22 @@ from weakref import ref
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from calibration.capture.program import Program, prepare
+from calibration.capture.schemas import OperatorMode
 from vdnnsim.dnn.layers import Phase
 
 
-class _AliveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _AliveStorages(OperatorMode):
     def __init__(self, given: Sequence[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.given = {each.untyped_storage()._cdata for each in given}  # noqa: SLF001 - its identity
         self.known = [ref(each.untyped_storage()) for each in given]
         self.peak_bytes = 0
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
-        result = func(*args, **(kwargs or {}))
+    def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        result = func(*args, **kwargs)
         self.known += [ref(each.untyped_storage()) for each in _tensors((args, kwargs, result))]
         alive = {each._cdata: each for known in self.known if (each := known()) is not None}  # noqa: SLF001
         self.known = [ref(each) for each in alive.values()]
