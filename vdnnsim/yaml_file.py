@@ -91,15 +91,13 @@ def _decode(data: bytes) -> str:
 def _parse(text: str, lines: dict[str, int]) -> YamlValue:
     import yaml  # not at the top: half of the time in which `vdnnsim --help` must answer
 
-    events = _counted(yaml.parse(text, Loader=yaml.SafeLoader))
+    quick = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
     try:
-        next(events)
-        if isinstance(next(events), yaml.StreamEndEvent):
-            raise _RefusedError("the file is empty")
-        value = _value(events, next(events), (), lines)
-        next(events)
-        if not isinstance(extra := next(events), yaml.StreamEndEvent):
-            raise _refused(extra, "found a second document (after ---), expected one")
+        return _document(yaml.parse(text, Loader=quick), lines)
+    except (yaml.YAMLError, ValueError, OverflowError):
+        lines.clear()  # and read again for PyYAML's own message: LibYAML, which is five times as fast, says other words
+    try:
+        return _document(yaml.parse(text, Loader=yaml.SafeLoader), lines)
     except yaml.MarkedYAMLError as failure:
         problem = one_line(f"{failure.context or ''} {failure.problem or ''}")[: 2 * LONGEST_SHOWN]
         mark = failure.problem_mark or failure.context_mark
@@ -108,6 +106,20 @@ def _parse(text: str, lines: dict[str, int]) -> YamlValue:
     except (ValueError, OverflowError):
         # PyYAML lets the errors of chr() and int() through: "\UFFFFFFFF", %YAML with 5000 digits.
         raise _RefusedError("is not YAML: found a character code or a version that is out of range") from None
+
+
+def _document(parsed: "Iterator[yaml.Event]", lines: dict[str, int]) -> YamlValue:
+    """Build the value of the one document that `parsed` is of."""
+    import yaml
+
+    events = _counted(parsed)
+    next(events)
+    if isinstance(next(events), yaml.StreamEndEvent):
+        raise _RefusedError("the file is empty")
+    value = _value(events, next(events), (), lines)
+    next(events)
+    if not isinstance(extra := next(events), yaml.StreamEndEvent):
+        raise _refused(extra, "found a second document (after ---), expected one")
     return value
 
 
