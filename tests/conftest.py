@@ -1,6 +1,7 @@
-"""What every test shares: the same examples on every run, Ctrl-C as on a terminal, a switch to rewrite golden files."""
+"""What every test shares: equal examples on every run, one thread, Ctrl-C as on a terminal, golden files rewritten."""
 
 import gc
+import os
 import signal
 
 import pytest
@@ -11,6 +12,10 @@ from vdnnsim.processes import collect_rarely
 # Derandomized, so that a red run stays red; no deadline and no complaint about slowness, for workers may share a core.
 settings.register_profile("gate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gate")
+
+# Read by PyTorch where it is imported, here and in what tests start: models of tests are small, and one thread computes
+# them sooner than two that wait for each other, by spinning on a core that another test could have.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 # Who starts tests in the background has them ignore signals, and so would every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
