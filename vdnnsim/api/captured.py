@@ -10,8 +10,8 @@ from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
+from vdnnsim.entry import Entry
 from vdnnsim.errors import CaptureError
-from vdnnsim.messages import not_one_of
 from vdnnsim.report.result_table import ResultTable
 
 if TYPE_CHECKING:
@@ -110,9 +110,9 @@ def capture(  # noqa: PLR0913  # the words of the command
     Raises:
         CaptureError: the model cannot be captured; the message says why and what would be right.
     """
-    chosen = {
-        "mode": member_of(Mode, "mode", mode),
-        "precision": member_of(Precision, "precision", precision),
+    chosen: dict[str, Any] = {
+        "mode": Entry("", "mode", mode, CaptureError).choice(Mode, "a mode"),
+        "precision": Entry("", "precision", precision, CaptureError).choice(Precision, "a precision"),
         "optimizer": optimizer,
         "accumulate": accumulate,
         "channels_last": channels_last,
@@ -155,11 +155,3 @@ def policies_named(names: str | Sequence[str]) -> "tuple[Policy, ...]":
 
     known = known_policies()
     return tuple(resolve_policy(each, known) for each in ([names] if isinstance(names, str) else names))
-
-
-def member_of(choices: type[Any], name: str, text: str) -> Any:  # noqa: ANN401  # a member of the enum
-    """Return the member of an enum that an argument names."""
-    names = [str(each.value) for each in choices]
-    if text not in names:
-        raise CaptureError(f"{name}: {not_one_of(text, names, f'a {name}')}")
-    return choices(text)

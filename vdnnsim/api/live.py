@@ -166,11 +166,11 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     from calibration.apply.workspaces import chosen_here
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
-    from vdnnsim.api.captured import member_of
     from vdnnsim.api.question import chosen_memory_model, profile_of, with_memory
     from vdnnsim.dnn.captured_check import check_captured_step
     from vdnnsim.dnn.workload import Mode
     from vdnnsim.element_type import Precision
+    from vdnnsim.entry import Entry
     from vdnnsim.policies.registry import known_policies, resolve_policy
 
     device = next((each.device for each in model.parameters()), None)
@@ -184,7 +184,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
         loss=loss,
         batch_size=batch,
         mode=Mode.TRAINING,
-        precision=member_of(Precision, "precision", precision),
+        precision=Entry("", "precision", precision, CaptureError).choice(Precision, "a precision"),
         optimizer=optimizer,
         accumulate=1,
         channels_last=False,

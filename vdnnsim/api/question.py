@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vdnnsim.api.captured import machines_named, member_of, policies_named
+from vdnnsim.api.captured import machines_named, policies_named
 from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.entry import Entry
 from vdnnsim.errors import CaptureError, DeviceError, InputError
 from vdnnsim.report.result_table import ResultTable
 
@@ -165,7 +166,7 @@ def simulate(
     from vdnnsim.hardware.profile import find_profile, load_profile
     from vdnnsim.scenario.captured import as_executed, scenario_of
 
-    way = member_of(Execution, "execution", execution)
+    way = Entry("", "execution", execution, CaptureError).choice(Execution, "a way of execution")
     captured = as_executed(step if isinstance(step, CapturedStep) else read_captured_step(Path(step))[0], way)
     profile = load_profile(find_profile(hardware, Path()))
     scenario = scenario_of(CapturedModel(captured), captured.model, profile, policies_named(policy), way)

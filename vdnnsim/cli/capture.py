@@ -1,8 +1,7 @@
 """The command `capture`."""
 
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,8 +11,6 @@ from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
     from calibration.capture.request import Request
-
-Choice = TypeVar("Choice", bound=Enum)
 
 
 @click.command()
@@ -68,6 +65,7 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
     from vdnnsim.dnn.captured_file import write_captured_step
     from vdnnsim.dnn.workload import Mode
     from vdnnsim.element_type import Precision
+    from vdnnsim.entry import Entry
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.captured import COLUMNS, captured_rows, captured_table
 
@@ -79,8 +77,8 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
         image=None if image is None else parse_image(image),
         tokens=tokens,
         inputs=inputs,
-        mode=member_of(Mode, "--mode", mode, "a mode"),
-        precision=member_of(Precision, "--precision", precision, "a precision"),
+        mode=Entry("", "--mode", mode, InputError).choice(Mode, "a mode"),
+        precision=Entry("", "--precision", precision, InputError).choice(Precision, "a precision"),
         optimizer=optimizer,
         accumulate=accumulate,
         channels_last=channels_last,
@@ -113,13 +111,3 @@ def _compute_capability(hardware: str) -> tuple[int, int]:
 
 def _as_before(request: "Request", kept: Path | None) -> list[str]:
     return [] if kept is None else [f"{request.model} is as it was captured before; {kept} keeps that"]
-
-
-def member_of(choices: type[Choice], option: str, text: str, what: str) -> Choice:
-    """Return the member of an enum that an option names."""
-    from vdnnsim.messages import not_one_of
-
-    names = [str(each.value) for each in choices]
-    if text not in names:
-        raise InputError(f"{option}: {not_one_of(text, names, what)}")
-    return choices(text)

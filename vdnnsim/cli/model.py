@@ -128,13 +128,15 @@ def asked_model(words: Mapping[str, Any], profiles: "Sequence[Profile]", policie
     """
     import msgspec
 
-    from vdnnsim.cli.capture import member_of
     from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.engine.host import Execution
+    from vdnnsim.entry import Entry
     from vdnnsim.machines import scenario_on_any
     from vdnnsim.scenario.captured import as_executed
 
-    execution = member_of(Execution, "--execution", words["execution"] or _EXECUTION, "a way of execution")
+    execution = Entry("", "--execution", words["execution"] or _EXECUTION, InputError).choice(
+        Execution, "a way of execution"
+    )
     memory_model = allocator_of(words["allocator"] or "")
     request = _request(words, profiles[0].server)
 
@@ -166,9 +168,9 @@ def _request(words: Mapping[str, Any], server: "Server") -> "Request":
     import msgspec
 
     from calibration.capture.request import Request, parse_image
-    from vdnnsim.cli.capture import member_of
     from vdnnsim.dnn.workload import Mode
     from vdnnsim.element_type import Precision
+    from vdnnsim.entry import Entry
 
     said = {name: default if words[name] is None else words[name] for name, default in _DEFAULTS.items()}
     request = Request(
@@ -177,8 +179,8 @@ def _request(words: Mapping[str, Any], server: "Server") -> "Request":
         image=None if words["image"] is None else parse_image(words["image"]),
         tokens=words["tokens"],
         inputs=words["inputs"],
-        mode=member_of(Mode, "--mode", said["mode"], "a mode"),
-        precision=member_of(Precision, "--precision", said["precision"], "a precision"),
+        mode=Entry("", "--mode", said["mode"], InputError).choice(Mode, "a mode"),
+        precision=Entry("", "--precision", said["precision"], InputError).choice(Precision, "a precision"),
         optimizer=said["optimizer"],
         channels_last=bool(words["channels_last"]),
     )
