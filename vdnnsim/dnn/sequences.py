@@ -164,6 +164,8 @@ class Attention(Operator):
 
     def outputs(self, inputs: Shapes) -> Shapes:
         """As wide as Q."""
+        channels, parts = inputs[0].channels, self.heads + 2 * self.key_value_heads
+        assert channels % parts == 0, f"{channels} features cannot be shared among {parts} heads"
         return (MapShape(self.heads * self._width(inputs[0]), steps=inputs[0].steps),)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep Q, K, V and Y
