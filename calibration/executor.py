@@ -21,13 +21,13 @@ import torch
 
 from calibration.arena import PinnedArena
 from calibration.buffers import Residents
-from calibration.capabilities import EXECUTOR_CAPABILITIES, Capability, refuse_more_than
 from calibration.compiled_plan import CompiledPlan, overflow_at, placement_of
 from calibration.devices.port import Device, GivesBackExtents, MemoryCount, OutOfDeviceMemory
 from calibration.dry_run import DryRunLibrary
 from calibration.kernels.initial import fill_input, fill_state, fill_weights, labels
 from calibration.kernels.port import KernelLibrary
 from calibration.kernels.tensors import Part, shaped_view
+from calibration.refusals import refuse_impossible
 from calibration.timeline import trace_of
 from calibration.walk import PlanWalk
 from vdnnsim.dnn.layers import Layer, Phase
@@ -145,8 +145,7 @@ class Executor:
         # What another plan left would be in the way of dry runs.
         self._residents.leave()
         check_plan(plan)
-        if not isinstance(self._device, GivesBackExtents):
-            refuse_more_than(EXECUTOR_CAPABILITIES - {Capability.EXTENTS_OF_MEMORY}, plan)
+        refuse_impossible(plan, gives_back_extents=isinstance(self._device, GivesBackExtents))
         self._compiled = CompiledPlan.of(plan, self._workload, self._library)
         return self._compiled
 

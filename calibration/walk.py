@@ -6,7 +6,7 @@ the CPU by the queued work itself.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -176,20 +176,9 @@ class PlanWalk:
         return self.arena.slice(self.compiled.copies.offsets[self.position], self._plan.copied_bytes(copy))
 
     def _tensors(self, call: KernelCall) -> KernelTensors:
-        def tensor(buffer: int | None) -> torch.Tensor | None:
-            return None if buffer is None else self._buffers[buffer]
-
         is_loss = call.layer.kind is LayerKind.LOSS
-        return KernelTensors(
-            inputs=tuple(self._buffers[buffer] for buffer in call.inputs),
-            output=tensor(call.output),
-            input_gradients=tuple(tensor(buffer) for buffer in call.input_gradients),
-            accumulates=call.accumulates,
-            output_gradient=tensor(call.output_gradient),
-            weights=tensor(call.weights),
-            weight_gradient=tensor(call.weight_gradient),
-            states=tuple(self._buffers[buffer] for buffer in call.states),
-            statistics=tensor(call.statistics),
+        return replace(
+            KernelTensors.of(call.layer, call.phase, call.operands, self._buffers.__getitem__),
             labels=self.labels if is_loss else None,
             loss=self.loss if is_loss else None,
             workspace=self._workspaces.lend(call),
