@@ -112,7 +112,7 @@ def searches(plan: TrainingPlan, workload: CapturedWorkload) -> list[Asked]:
         captured = workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation].captured
         if captured is None or not isinstance(work := captured.work, ConvolutionWork):
             continue
-        if work.groups == work.input_channels > 1 and not work.channels_last:
+        if work.is_depthwise and not work.channels_last:
             continue
         element_type = workload.computed_in(captured, ElementType.FLOAT32)
         for what, place in _places(plan, kernel, position, work):
@@ -128,10 +128,9 @@ def _places(plan: TrainingPlan, kernel: Compute, position: int, work: Convolutio
     own = {each.memory for each in kernel.operands if each.role is Role.WORKSPACE}
     before = plan.operations[position - 1]
     last = position - 1 if isinstance(before, Allocate) and before.buffer in own else position
-    gradients = [each for each in ("input", "weight") if each in work.computes]
-    if not work.computes or len(gradients) < 2:
-        yield "".join(gradients), last
+    if len(work.gradients) < 2:
+        yield "".join(work.gradients), last
         return
     passing, earlier = plan.operations[last - 1], plan.operations[last - 2]
     is_passing = isinstance(passing, Release) and isinstance(earlier, Allocate) and passing.buffer == earlier.buffer
-    yield from zip(gradients, (last - 2 if is_passing else last, last), strict=True)
+    yield from zip(work.gradients, (last - 2 if is_passing else last, last), strict=True)

@@ -58,7 +58,7 @@ class ByRule(Policy, frozen=True, kw_only=True):
         workload: Workload | None = None,
         buffers: IterationBuffers | None = None,
     ) -> TrainingPlan:
-        """Return the plan of a schedule with the kernels of the rule; of the setting's workload unless given another."""
+        """Return the plan of a schedule with the kernels of the rule; of the setting's workload unless given one."""
         run = workload or setting.workload
         label, algorithms = self.label, self.algorithms.value
         kernels = self.kernels(setting, run)
