@@ -22,7 +22,7 @@ import torch
 from calibration.arena import PinnedArena
 from calibration.buffers import Residents
 from calibration.compiled_plan import CompiledPlan, overflow_at, placement_of
-from calibration.devices.port import Device, GivesBackExtents, MemoryCount, OutOfDeviceMemory
+from calibration.devices.port import Device, GivesBackExtents, OutOfDeviceMemory
 from calibration.dry_run import DryRunLibrary
 from calibration.kernels.initial import fill_input, fill_state, fill_weights, labels
 from calibration.kernels.port import KernelLibrary
@@ -37,7 +37,7 @@ from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
 from vdnnsim.plans.repetition import end_of_work, leading_operations
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
-from vdnnsim.trace import IterationTrace
+from vdnnsim.trace import IterationTrace, MemoryCount
 
 
 @dataclass(frozen=True, slots=True)

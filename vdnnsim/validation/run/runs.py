@@ -7,6 +7,7 @@ after each second miss the durations are doubled, on both sides: what disturbs w
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from statistics import median_low
 
 from vdnnsim.plans.operations import (
@@ -22,10 +23,10 @@ from vdnnsim.plans.operations import (
 from vdnnsim.plans.order import NOTHING, StreamOrder
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.trace import IterationTrace
+from vdnnsim.trace import IterationTrace, MemoryCount
 from vdnnsim.validation.method import Tolerance
 from vdnnsim.validation.port import Execution, Executor
-from vdnnsim.validation.run.side import Peaks, Side
+from vdnnsim.validation.run.side import Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Runs:
         executions = [*warm_up, *(run.execution for run in runs)]
         faults = (order_fault(run.execution.trace, run.replay, tolerance.clock_s) for run in runs)
         return cls(
-            measured=Side.of(counts.execution.trace, Peaks.counted(each.peaks for each in executions)),
+            measured=Side.of(counts.execution.trace, reduce(MemoryCount.largest, (each.peaks for each in executions))),
             executions=executions[-1].ordinal,
             replay=counts.replay,
             seconds=tuple(run.seconds for run in runs),
