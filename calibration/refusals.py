@@ -9,23 +9,8 @@ from itertools import chain
 
 from vdnnsim.element_type import Precision
 from vdnnsim.errors import ExecutionRefused
-from vdnnsim.plans.operations import (
-    Alias,
-    Allocate,
-    AllocateExtent,
-    AllReduce,
-    Compute,
-    HostSynchronize,
-    Offload,
-    Operation,
-    Paged,
-    Prefetch,
-    RecordEvent,
-    ReleaseExtent,
-    Stream,
-    WaitEvent,
-    describe,
-)
+from vdnnsim.plans import operations
+from vdnnsim.plans.operations import Operation, Stream, describe
 from vdnnsim.plans.repetition import leading_operations
 from vdnnsim.plans.training_plan import TrainingPlan
 
@@ -56,7 +41,7 @@ def _late(plan: TrainingPlan) -> Iterator[int]:
     """Yield where what is given is first allocated behind the head of a plan, after which the clock starts."""
     leading, begun = leading_operations(plan), set[int]()
     for position, operation in enumerate(plan.operations):
-        if isinstance(operation, Allocate | Alias):
+        if isinstance(operation, operations.Allocate | operations.Alias):
             buffer = operation.buffer
             if plan.buffers[buffer].given_on_gpu and buffer not in begun and position >= leading:
                 yield position
@@ -66,15 +51,19 @@ def _late(plan: TrainingPlan) -> Iterator[int]:
 def _impossible(operation: Operation, gives_back_extents: bool) -> str:  # noqa: FBT001  # of the device
     """Return what of an operation cannot be done, wherever it stands; empty where it can."""
     match operation:
-        case Compute(part=part) if part:
+        case operations.Compute(part=part) if part:
             return "kernels over a part of the batch"
-        case AllocateExtent() | ReleaseExtent() if not gives_back_extents:
+        case operations.AllocateExtent() | operations.ReleaseExtent() if not gives_back_extents:
             return "memory of an extent of a buffer, given back and taken again"
-        case Offload(mechanism=Paged()) | Prefetch(mechanism=Paged()):
+        case operations.Offload(mechanism=operations.Paged()) | operations.Prefetch(mechanism=operations.Paged()):
             return "copies page by page at page faults"
-        case AllReduce() | RecordEvent(stream=Stream.COMMUNICATION) | WaitEvent(stream=Stream.COMMUNICATION):
+        case (
+            operations.AllReduce()
+            | operations.RecordEvent(stream=Stream.COMMUNICATION)
+            | operations.WaitEvent(stream=Stream.COMMUNICATION)
+        ):
             return "what several GPUs exchange"
-        case HostSynchronize(streams=streams) if Stream.COMMUNICATION in streams:
+        case operations.HostSynchronize(streams=streams) if Stream.COMMUNICATION in streams:
             return "what several GPUs exchange"
         case _:
             return ""

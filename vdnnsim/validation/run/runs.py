@@ -10,16 +10,8 @@ from dataclasses import dataclass
 from functools import reduce
 from statistics import median_low
 
-from vdnnsim.plans.operations import (
-    Compute,
-    HostSynchronize,
-    Offload,
-    Prefetch,
-    RecordEvent,
-    Stream,
-    WaitEvent,
-    describe,
-)
+from vdnnsim.plans import operations
+from vdnnsim.plans.operations import Stream, describe
 from vdnnsim.plans.order import NOTHING, StreamOrder
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -175,17 +167,17 @@ def _broken_wait(trace: IterationTrace, resolution_s: float) -> str | None:
     order = StreamOrder()
     for position, operation in enumerate(plan.operations):
         match operation:
-            case Compute() | Offload() | Prefetch():
-                stream = Stream.COMPUTE if isinstance(operation, Compute) else Stream.MEMORY
+            case operations.Compute() | operations.Offload() | operations.Prefetch():
+                stream = Stream.COMPUTE if isinstance(operation, operations.Compute) else Stream.MEMORY
                 for before in order.reach(stream).values():
                     if before != NOTHING and spans[before].end_s > spans[position].start_s + resolution_s:
                         return f"{_name(plan, position)} started before {_name(plan, before)} had ended"
                 order.run(stream, position)
-            case RecordEvent(event=event, stream=stream):
+            case operations.RecordEvent(event=event, stream=stream):
                 order.record(event, stream)
-            case WaitEvent(event=event, stream=stream):
+            case operations.WaitEvent(event=event, stream=stream):
                 order.wait(event, stream)
-            case HostSynchronize(streams=streams):
+            case operations.HostSynchronize(streams=streams):
                 order.synchronize(streams)
             case _:
                 pass
