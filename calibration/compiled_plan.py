@@ -4,18 +4,17 @@ And what it really took of the device once it ran: counted as the simulator coun
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from calibration.arena import ArenaLayout, lay_copies
 from calibration.buffers import form_of, record_form
-from calibration.capabilities import EXECUTOR_CAPABILITIES, refuse_more_than
 from calibration.dry_run import DryRunLibrary
 from calibration.kernels.port import Kernel
 from calibration.kernels.tensors import Part
 from vdnnsim.dnn.convolutional import Activation
-from vdnnsim.dnn.layers import Layer
-from vdnnsim.dnn.step import Access, Operand, Role
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.step import Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.memory.choices import MemoryModel
@@ -28,24 +27,18 @@ from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """One kernel and the buffers it works on, by the names of `KernelTensors`.
+    """One kernel and the buffers it works on.
 
     Attributes:
+        operands: the buffers by their roles.
         workspace: the plan's buffer for it; None where the plan has none.
         workspace_bytes: what the kernel needs.
     """
 
     layer: Layer
+    phase: Phase
     kernel: Kernel
-    inputs: tuple[int, ...]
-    output: int | None
-    input_gradients: tuple[int | None, ...]
-    accumulates: tuple[bool, ...]
-    output_gradient: int | None
-    weights: int | None
-    weight_gradient: int | None
-    states: tuple[int, ...]
-    statistics: int | None
+    operands: tuple[Operand, ...]
     workspace: int | None
     workspace_bytes: int
 
@@ -81,7 +74,6 @@ class CompiledPlan:
         Raises:
             ExecutionRefused: the plan asks for what cannot be done; the message names it.
         """
-        refuse_more_than(EXECUTOR_CAPABILITIES, plan)
         forms = _forms(plan, workload, channels_last=library.channels_last)
         calls = {
             position: _Binder(plan, position, operation).bind(library)
@@ -158,20 +150,11 @@ class _Binder:
         assert kernel.workspace_bytes is not None, "a dry run says what a kernel does not"
         if planned_bytes < kernel.passed_bytes:
             raise self._refusal(f"it has {planned_bytes} bytes of workspace, expected {kernel.passed_bytes}")
-        gradients = {each.position: each for each in self._all(Role.INPUT_GRADIENT)}
-        positions = range(len(self._layer.inputs)) if self._operation.phase.is_backward else ()
         return KernelCall(
             layer=self._layer,
+            phase=self._operation.phase,
             kernel=kernel,
-            inputs=tuple(each.memory for each in self._all(Role.INPUT)),
-            output=self._first(Role.OUTPUT),
-            input_gradients=tuple(gradients[at].memory if at in gradients else None for at in positions),
-            accumulates=tuple(at in gradients and gradients[at].access is Access.UPDATE for at in positions),
-            output_gradient=self._first(Role.OUTPUT_GRADIENT),
-            weights=self._first(Role.WEIGHTS),
-            weight_gradient=self._first(Role.WEIGHT_GRADIENT),
-            states=tuple(each.memory for each in self._all(Role.STATE)),
-            statistics=self._first(Role.STATISTICS),
+            operands=self._operation.operands,
             workspace=workspace,
             workspace_bytes=kernel.workspace_bytes + temporary_bytes,
         )
@@ -200,10 +183,7 @@ class _Binder:
                 raise self._refusal(f"it does not name its operand {operand.role.value}: {storage.name}")
 
     def _first(self, role: Role) -> int | None:
-        return next((each.memory for each in self._all(role)), None)
-
-    def _all(self, role: Role) -> Iterable[Operand]:
-        return (each for each in self._operation.operands if each.role is role)
+        return next((each.memory for each in self._operation.operands if each.role is role), None)
 
     def _refusal(self, message: str) -> ExecutionRefused:
         plan = self._plan

@@ -21,13 +21,13 @@ import torch
 
 from calibration.arena import PinnedArena
 from calibration.buffers import Residents
-from calibration.capabilities import EXECUTOR_CAPABILITIES, Capability, refuse_more_than
 from calibration.compiled_plan import CompiledPlan, overflow_at, placement_of
-from calibration.devices.port import Device, GivesBackExtents, MemoryCount, OutOfDeviceMemory
+from calibration.devices.port import Device, GivesBackExtents, OutOfDeviceMemory
 from calibration.dry_run import DryRunLibrary
 from calibration.kernels.initial import fill_input, fill_state, fill_weights, labels
 from calibration.kernels.port import KernelLibrary
 from calibration.kernels.tensors import Part, shaped_view
+from calibration.refusals import refuse_impossible
 from calibration.timeline import trace_of
 from calibration.walk import PlanWalk
 from vdnnsim.dnn.layers import Layer, Phase
@@ -37,7 +37,7 @@ from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
 from vdnnsim.plans.repetition import end_of_work, leading_operations
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
-from vdnnsim.trace import IterationTrace
+from vdnnsim.trace import IterationTrace, MemoryCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,7 @@ class Executor:
         # What another plan left would be in the way of dry runs.
         self._residents.leave()
         check_plan(plan)
-        if not isinstance(self._device, GivesBackExtents):
-            refuse_more_than(EXECUTOR_CAPABILITIES - {Capability.EXTENTS_OF_MEMORY}, plan)
+        refuse_impossible(plan, gives_back_extents=isinstance(self._device, GivesBackExtents))
         self._compiled = CompiledPlan.of(plan, self._workload, self._library)
         return self._compiled
 

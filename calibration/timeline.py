@@ -11,22 +11,8 @@ from typing import Final
 
 from calibration.devices.port import Interval, Mark
 from vdnnsim.errors import DeviceError
-from vdnnsim.plans.operations import (
-    Alias,
-    Allocate,
-    AllocateExtent,
-    AllReduce,
-    Compute,
-    HostSynchronize,
-    Offload,
-    Prefetch,
-    RecordEvent,
-    Release,
-    ReleaseExtent,
-    Stream,
-    WaitEvent,
-    describe,
-)
+from vdnnsim.plans import operations
+from vdnnsim.plans.operations import Stream, describe
 from vdnnsim.plans.order import NOTHING, StreamOrder
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -134,18 +120,20 @@ def _happenings(plan: TrainingPlan, log: IssueLog, placement: Placement, recorde
     streams = _Streams(plan)
     for position, operation in enumerate(plan.operations):
         match operation:
-            case Compute():
+            case operations.Compute():
                 issue_s, start_s, end_s = _span(streams, Stream.COMPUTE, log, position)
                 yield _Happening(
                     start_s, position, partial(recorder.kernel, position, operation, issue_s, start_s, end_s)
                 )
-            case Offload() | Prefetch():
+            case operations.Offload() | operations.Prefetch():
                 issue_s, start_s, end_s = _span(streams, Stream.MEMORY, log, position)
                 yield _Happening(start_s, position, partial(recorder.copy_starts, operation, start_s))
                 yield _Happening(
                     end_s, position, partial(recorder.copy_ends, position, operation, issue_s, start_s, end_s)
                 )
-            case Allocate() | AllocateExtent() | Release() | ReleaseExtent():
+            case (
+                operations.Allocate() | operations.AllocateExtent() | operations.Release() | operations.ReleaseExtent()
+            ):
                 mark = log.marks.get(position)
                 if mark is not None:
                     streams.at(Stream.COMPUTE, mark.time_s, position)
@@ -154,21 +142,21 @@ def _happenings(plan: TrainingPlan, log: IssueLog, placement: Placement, recorde
                     now_s = streams.reached_s(Stream.COMPUTE)
                     change = placement.changes[position]
                     yield _Happening(now_s, position, partial(recorder.memory_change, change, now_s))
-            case RecordEvent(event=event, stream=stream):
+            case operations.RecordEvent(event=event, stream=stream):
                 now_s = streams.at(stream, log.marks[position].time_s, position)
                 streams.order.record(event, stream)
                 yield _Happening(now_s, position, partial(recorder.event_recorded, event, stream))
-            case WaitEvent(event=event, stream=stream):
+            case operations.WaitEvent(event=event, stream=stream):
                 streams.order.wait(event, stream)
                 now_s = streams.reached_s(stream)
                 yield _Happening(now_s, position, partial(recorder.event_waited, event, stream, now_s))
-            case HostSynchronize(streams=waited):
+            case operations.HostSynchronize(streams=waited):
                 now_s = max(streams.reached_s(stream) for stream in waited)
                 streams.order.synchronize(waited)
                 yield _Happening(now_s, position, partial(recorder.host_synchronized, waited, now_s))
-            case Alias():
+            case operations.Alias():
                 pass
-            case AllReduce():  # pragma: no cover
+            case operations.AllReduce():  # pragma: no cover
                 raise AssertionError(f"operation {position} concerns several GPUs, and was refused")
 
 

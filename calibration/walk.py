@@ -6,7 +6,7 @@ the CPU by the queued work itself.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -19,22 +19,8 @@ from calibration.kernels.port import KernelTensors
 from calibration.timeline import IssueLog
 from calibration.workspace_memory import WorkspaceMemory
 from vdnnsim.dnn.layers import LayerKind
-from vdnnsim.plans.operations import (
-    Alias,
-    Allocate,
-    AllocateExtent,
-    Compute,
-    HostSynchronize,
-    MemoryOperation,
-    Offload,
-    Operation,
-    Prefetch,
-    RecordEvent,
-    Release,
-    ReleaseExtent,
-    Stream,
-    WaitEvent,
-)
+from vdnnsim.plans import operations
+from vdnnsim.plans.operations import MemoryOperation, Operation, Stream
 from vdnnsim.plans.training_plan import BufferKind
 
 
@@ -91,7 +77,7 @@ class PlanWalk:
         """
         for self.position in range(stop):
             operation = self._plan.operations[self.position]
-            assert isinstance(operation, Allocate | Alias), "the head of a plan only takes memory"
+            assert isinstance(operation, operations.Allocate | operations.Alias), "the head of a plan only takes memory"
             self._change_memory(operation)
 
     def fill(self, buffer: int, content: torch.Tensor) -> None:
@@ -112,13 +98,18 @@ class PlanWalk:
             begun_s = self.device.now_s()
             operation = self._plan.operations[self.position]
             match operation:
-                case HostSynchronize(streams=streams):
+                case operations.HostSynchronize(streams=streams):
                     self.device.synchronize([self._streams[each] for each in streams])
                     self._here = None
                     continue
-                case Alias():
+                case operations.Alias():
                     self._change_memory(operation)
-                case Allocate() | AllocateExtent() | Release() | ReleaseExtent():
+                case (
+                    operations.Allocate()
+                    | operations.AllocateExtent()
+                    | operations.Release()
+                    | operations.ReleaseExtent()
+                ):
                     self._here = self.log.marks[self.position] = self._here or self.device.compute.mark()
                     self._change_memory(operation)
                 case _:
@@ -131,7 +122,7 @@ class PlanWalk:
         tail = range(self.position + 1, len(self._plan.operations))
         for self.position in tail:
             operation = self._plan.operations[self.position]
-            assert isinstance(operation, Release), "the tail of a plan only gives memory back"
+            assert isinstance(operation, operations.Release), "the tail of a plan only gives memory back"
             self._change_memory(operation)
 
     def abandon(self) -> None:
@@ -144,15 +135,15 @@ class PlanWalk:
     def _launch(self, operation: Operation, lasts_s: float | None) -> None:
         position = self.position
         match operation:
-            case Compute():
+            case operations.Compute():
                 self._compute(self.compiled.calls[position], lasts_s)
-            case Offload(buffer=buffer, extent=extent):
+            case operations.Offload(buffer=buffer, extent=extent):
                 self._copy(self._slice(operation), self._buffers.flat(buffer, extent), lasts_s)
-            case Prefetch(buffer=buffer, extent=extent):
+            case operations.Prefetch(buffer=buffer, extent=extent):
                 self._copy(self._buffers.flat(buffer, extent), self._slice(operation), lasts_s)
-            case RecordEvent(event=event, stream=stream):
+            case operations.RecordEvent(event=event, stream=stream):
                 self._events[event] = self.log.marks[position] = self._streams[stream].mark()
-            case WaitEvent(event=event, stream=stream):
+            case operations.WaitEvent(event=event, stream=stream):
                 self._streams[stream].wait(self._events[event])
             case _:  # pragma: no cover
                 raise AssertionError(f"operation {position} was refused")
@@ -172,24 +163,13 @@ class PlanWalk:
         self.log.issue_s[self.position] = self.device.now_s()
         self.log.intervals[self.position] = interval
 
-    def _slice(self, copy: Offload | Prefetch) -> torch.Tensor:
+    def _slice(self, copy: operations.Offload | operations.Prefetch) -> torch.Tensor:
         return self.arena.slice(self.compiled.copies.offsets[self.position], self._plan.copied_bytes(copy))
 
     def _tensors(self, call: KernelCall) -> KernelTensors:
-        def tensor(buffer: int | None) -> torch.Tensor | None:
-            return None if buffer is None else self._buffers[buffer]
-
         is_loss = call.layer.kind is LayerKind.LOSS
-        return KernelTensors(
-            inputs=tuple(self._buffers[buffer] for buffer in call.inputs),
-            output=tensor(call.output),
-            input_gradients=tuple(tensor(buffer) for buffer in call.input_gradients),
-            accumulates=call.accumulates,
-            output_gradient=tensor(call.output_gradient),
-            weights=tensor(call.weights),
-            weight_gradient=tensor(call.weight_gradient),
-            states=tuple(self._buffers[buffer] for buffer in call.states),
-            statistics=tensor(call.statistics),
+        return replace(
+            KernelTensors.of(call.layer, call.phase, call.operands, self._buffers.__getitem__),
             labels=self.labels if is_loss else None,
             loss=self.loss if is_loss else None,
             workspace=self._workspaces.lend(call),
@@ -198,20 +178,20 @@ class PlanWalk:
     def _change_memory(self, operation: MemoryOperation) -> None:
         buffer = self._plan.buffers[operation.buffer]
         match operation:
-            case Allocate() if buffer.kind is BufferKind.WORKSPACE:
+            case operations.Allocate() if buffer.kind is BufferKind.WORKSPACE:
                 self._workspaces.allocate(operation.buffer)
-            case Allocate():
+            case operations.Allocate():
                 self._buffers.allocate(operation.buffer, buffer.nbytes)
-            case Alias(storage=storage):
+            case operations.Alias(storage=storage):
                 self._buffers.lay(operation.buffer, storage, buffer.nbytes)
-            case Release() if buffer.kind is BufferKind.WORKSPACE:
+            case operations.Release() if buffer.kind is BufferKind.WORKSPACE:
                 self._workspaces.release(operation.buffer)
-            case AllocateExtent(extent=extent):
+            case operations.AllocateExtent(extent=extent):
                 self._buffers.allocate_extent(operation.buffer, extent)
-            case ReleaseExtent(extent=extent):
+            case operations.ReleaseExtent(extent=extent):
                 self._keep(operation.buffer)
                 self._buffers.release_extent(operation.buffer, extent)
-            case Release():  # pragma: no branch
+            case operations.Release():  # pragma: no branch
                 self._keep(operation.buffer)
                 self._buffers.release(operation.buffer)
 

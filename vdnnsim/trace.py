@@ -4,8 +4,10 @@ A trace refers to its plan by position: `Span.operation` indexes `plan.operation
 `plan.buffers`. All times are seconds since the host began to issue the plan.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from operator import add, sub
 
 from vdnnsim.hardware.topology import Hop
 from vdnnsim.plans.operations import Stream
@@ -53,6 +55,41 @@ class Stall:
     cause: StallCause
     blocked: int
     waited_for: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCount:
+    """Device memory in bytes, as it is counted at each of three levels.
+
+    Attributes:
+        requested_bytes: what was asked for.
+        allocated_bytes: what PyTorch's allocator gives for it, in blocks; None where there is no such allocator.
+        reserved_bytes: what PyTorch's allocator holds of the GPU, in segments; None likewise.
+    """
+
+    requested_bytes: int
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+
+    def __add__(self, other: "MemoryCount") -> "MemoryCount":
+        return self._with(other, add)
+
+    def __sub__(self, other: "MemoryCount") -> "MemoryCount":
+        return self._with(other, sub)
+
+    def largest(self, other: "MemoryCount") -> "MemoryCount":
+        """Return the larger of two counts at each level."""
+        return self._with(other, max)
+
+    def _with(self, other: "MemoryCount", combine: Callable[[int, int], int]) -> "MemoryCount":
+        def known(one: int | None, another: int | None) -> int | None:
+            return None if one is None or another is None else combine(one, another)
+
+        return MemoryCount(
+            combine(self.requested_bytes, other.requested_bytes),
+            known(self.allocated_bytes, other.allocated_bytes),
+            known(self.reserved_bytes, other.reserved_bytes),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from calibration.capture.cuda import attention, normalization, pointwise, recurrent
 from calibration.capture.cuda.autocast import autocast_as_cuda
 from calibration.capture.cuda.rules import Composite, Gpu
-from calibration.capture.schemas import OperatorMode
+from calibration.capture.schemas import OperatorMode, arguments_of
 
 _COMPOSITES: Final = {
     **attention.COMPOSITES,
@@ -82,7 +82,7 @@ class _CudaResults(OperatorMode):  # type: ignore[no-untyped-call]
             return rule(self._gpu, *args, **kwargs)
         kernel = _KERNELS.get(func)
         if kernel is not None and any(isinstance(each, FakeTensor) for each in tree_leaves((args, kwargs))):
-            results = kernel(*args, **kwargs)
+            results = kernel(arguments_of(func, args, kwargs))
             if results is not None:
                 return results
         return func(*args, **kwargs)

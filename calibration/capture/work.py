@@ -51,10 +51,10 @@ def effort_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     if name in _FACTORS:
         left, right = (given[each] for each in _FACTORS[name])
         work = _product_work(left, right)
-        return Effort({Arithmetic.PRODUCT: 2 * work.batch * work.m * work.n * work.k}, work)
+        return Effort({Arithmetic.PRODUCT: work.flop}, work)
     if name in ("convolution", "convolution_backward"):
-        flop, shape = _convolution_work(given)
-        return Effort({Arithmetic.PRODUCT: flop}, shape)
+        shape = _convolution_work(given)
+        return Effort({Arithmetic.PRODUCT: shape.flop}, shape)
     product = _other_product(name, given)
     if product is not None:
         return Effort({Arithmetic.PRODUCT: product})
@@ -178,24 +178,17 @@ def _product_work(left: torch.Tensor, right: torch.Tensor) -> ProductWork:
     return ProductWork(batch=math.prod(batch), m=m, n=right.shape[-1], k=k)
 
 
-def _convolution_work(given: _Given) -> tuple[int, ConvolutionWork]:
-    """Return the FLOPs and the shape of a convolution, or of its backward, which has an `output_mask`."""
+def _convolution_work(given: _Given) -> ConvolutionWork:
+    """Return the shape of a convolution, or of its backward, which has an `output_mask`."""
     images, weight = given["input"], given["weight"]
     batch_size, _, *input_size = images.shape
     dimensions = len(input_size)
     kernel = tuple(weight.shape[2:])
     transposed, groups = bool(given["transposed"]), int(given["groups"])
     stride, padding, dilation = (_by_dimension(given[key], dimensions) for key in ("stride", "padding", "dilation"))
-    sizes = zip(input_size, kernel, stride, padding, dilation, strict=True)
-    # Of the places where the kernel is laid down, in the smaller map of the two.
-    places = (
-        input_size
-        if transposed
-        else [(size + 2 * pad - gap * (width - 1) - 1) // step + 1 for size, width, step, pad, gap in sizes]
-    )
     mask = given.get("output_mask")
     computes = tuple(name for name, wanted in zip(("input", "weight", "bias"), mask or (), strict=False) if wanted)
-    work = ConvolutionWork(
+    return ConvolutionWork(
         batch_size=batch_size,
         input_channels=images.shape[1],
         output_channels=weight.shape[1] * groups if transposed else weight.shape[0],
@@ -210,9 +203,6 @@ def _convolution_work(given: _Given) -> tuple[int, ConvolutionWork]:
         channels_last=_is_channels_last(images) or _is_channels_last(weight),
         computes=computes,
     )
-    # At each place each weight is a factor once for each image; backward has a product for dX and one for dW.
-    products = len({"input", "weight"} & set(computes)) if mask else 1
-    return 2 * products * batch_size * math.prod(places) * weight.numel(), work
 
 
 def _attention_flop(given: _Given, *, is_backward: bool) -> int:

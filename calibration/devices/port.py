@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from vdnnsim.errors import DeviceError
+from vdnnsim.trace import MemoryCount
 
 
 class Mark(Protocol):
@@ -47,37 +48,6 @@ class DeviceStream(Protocol):
 
     def wait(self, mark: Mark) -> None:
         """Hold the stream until a mark of another one has been reached."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryCount:
-    """Device memory in bytes, as it is counted at each of three levels.
-
-    Attributes:
-        requested_bytes: what was asked for.
-        allocated_bytes: what PyTorch's allocator gave for it, in blocks; None where there is no such allocator.
-        reserved_bytes: what PyTorch's allocator holds of the GPU, in segments; None likewise.
-    """
-
-    requested_bytes: int
-    allocated_bytes: int | None
-    reserved_bytes: int | None
-
-    def __add__(self, other: "MemoryCount") -> "MemoryCount":
-        return self._with(other, 1)
-
-    def __sub__(self, other: "MemoryCount") -> "MemoryCount":
-        return self._with(other, -1)
-
-    def _with(self, other: "MemoryCount", sign: int) -> "MemoryCount":
-        def combined(one: int | None, another: int | None) -> int | None:
-            return None if one is None or another is None else one + sign * another
-
-        return MemoryCount(
-            self.requested_bytes + sign * other.requested_bytes,
-            combined(self.allocated_bytes, other.allocated_bytes),
-            combined(self.reserved_bytes, other.reserved_bytes),
-        )
 
 
 class OutOfDeviceMemory(DeviceError):  # noqa: N818  # says what it is, as torch.cuda.OutOfMemoryError

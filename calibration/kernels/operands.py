@@ -1,6 +1,7 @@
 """Operands of one phase of one layer alone, in fresh memory: to run a kernel outside of any network."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -9,7 +10,7 @@ from calibration.kernels.port import KernelTensors
 from calibration.kernels.tensors import dtype_of, shaped_view
 from vdnnsim.dnn.convolutional import Pooling
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.step import Access, BufferKind, Role, Storage
+from vdnnsim.dnn.step import BufferKind, Operand, Role, Storage
 from vdnnsim.dnn.workload import Workload
 
 _SEED = 0
@@ -32,45 +33,32 @@ def phase_operands(
     negative, and labels and indices, which have no other role, are 0.
     """
     step, operation = workload.step, workload.step.operation(layer.index, phase)
-    dtype = dtype_of(workload.element_type)
+    dtype, batch = dtype_of(workload.element_type), workload.batch_size
 
     def filled(role: Role, count: int, kind: torch.dtype = dtype, number: int = 0) -> torch.Tensor:
         flat = take(kind, count)
         fill(flat, role, number)
         return flat
 
-    def held_map(storage: Storage) -> torch.Tensor:
-        shape, batch = workload.graph.maps[storage.owner].shape, workload.batch_size
-        elements = filled(_MAPS[storage.kind], shape.elements * batch, number=storage.owner)
-        return shaped_view(elements, (batch, shape.channels, shape.height, shape.width), channels_last=channels_last)
+    def held(operand: Operand, storage: Storage) -> torch.Tensor:
+        if role := _MAPS.get(storage.kind):
+            shape = workload.graph.maps[storage.owner].shape
+            elements = filled(role, shape.elements * batch, number=storage.owner)
+            whole = (batch, shape.channels, shape.height, shape.width)
+            return shaped_view(elements, whole, channels_last=channels_last)
+        if storage.kind is BufferKind.STATISTICS:
+            role = Role.LABELS if isinstance(layer.operator, Pooling) else Role.STATISTICS
+            return filled(role, workload.statistics_bytes(layer) // torch.float32.itemsize, torch.float32)
+        return filled(operand.role, layer.parameters, number=operand.position)
 
-    def weights(role: Role) -> torch.Tensor | None:
-        return filled(role, layer.parameters) if operation.of_role(role) else None
-
-    def statistics() -> torch.Tensor:
-        count = workload.statistics_bytes(layer) // torch.float32.itemsize
-        return filled(Role.LABELS if isinstance(layer.operator, Pooling) else Role.STATISTICS, count, torch.float32)
-
-    storages = step.storages_of(operation.operands)
-    held = {each: held_map(each) for each in dict.fromkeys(storages) if each.kind in _MAPS}
-    touched = zip(operation.operands, storages, strict=True)
-    maps = {(operand.role, operand.position): held[each] for operand, each in touched if each in held}
-    gradients = {each.position: each for each in operation.of_role(Role.INPUT_GRADIENT)}
-    positions = range(len(layer.inputs)) if phase.is_backward else ()
+    tensors: dict[int, torch.Tensor] = {}
+    for operand, storage in zip(operation.operands, step.storages_of(operation.operands), strict=True):
+        if operand.memory not in tensors and storage.kind is not BufferKind.LABELS:
+            tensors[operand.memory] = held(operand, storage)
     is_loss = layer.operator.is_loss
-    return KernelTensors(
-        inputs=tuple(maps[Role.INPUT, each.position] for each in operation.of_role(Role.INPUT)),
-        output=maps.get((Role.OUTPUT, 0)),
-        input_gradients=tuple(maps.get((Role.INPUT_GRADIENT, at)) for at in positions),
-        accumulates=tuple(at in gradients and gradients[at].access is Access.UPDATE for at in positions),
-        output_gradient=maps.get((Role.OUTPUT_GRADIENT, 0)),
-        weights=weights(Role.WEIGHTS),
-        weight_gradient=weights(Role.WEIGHT_GRADIENT),
-        states=tuple(
-            filled(Role.STATE, layer.parameters, number=each.position) for each in operation.of_role(Role.STATE)
-        ),
-        statistics=statistics() if operation.of_role(Role.STATISTICS) else None,
-        labels=filled(Role.LABELS, workload.batch_size, torch.int64) if is_loss else None,
+    return replace(
+        KernelTensors.of(layer, phase, operation.operands, tensors.__getitem__),
+        labels=filled(Role.LABELS, batch, torch.int64) if is_loss else None,
         loss=take(torch.float32, 1) if is_loss and phase is Phase.FORWARD else None,
     )
 

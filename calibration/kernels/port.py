@@ -1,12 +1,14 @@
 """What a kernel is to the executor and to the calibrator: an algorithm, the workspace it wants, a function to call."""
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Workload
 
 
@@ -40,6 +42,38 @@ class KernelTensors:
     labels: torch.Tensor | None = None
     loss: torch.Tensor | None = None
     workspace: torch.Tensor | None = None
+
+    @classmethod
+    def of(
+        cls, layer: Layer, phase: Phase, operands: Iterable[Operand], tensor: Callable[[int], torch.Tensor]
+    ) -> "KernelTensors":
+        """Return what a phase of a layer works on by the roles of operands, whose memory `tensor` has.
+
+        Labels, loss and workspace are left to the caller.
+        """
+        roles: defaultdict[Role, dict[int, Operand]] = defaultdict(dict)
+        for each in operands:
+            roles[each.role][each.position] = each
+
+        def every(role: Role) -> tuple[torch.Tensor, ...]:
+            return tuple(tensor(each.memory) for each in roles[role].values())
+
+        def first(role: Role) -> torch.Tensor | None:
+            return next((tensor(each.memory) for each in roles[role].values()), None)
+
+        gradients = roles[Role.INPUT_GRADIENT]
+        positions = range(len(layer.inputs)) if phase.is_backward else ()
+        return cls(
+            inputs=every(Role.INPUT),
+            output=first(Role.OUTPUT),
+            input_gradients=tuple(tensor(gradients[at].memory) if at in gradients else None for at in positions),
+            accumulates=tuple(at in gradients and gradients[at].access is Access.UPDATE for at in positions),
+            output_gradient=first(Role.OUTPUT_GRADIENT),
+            weights=first(Role.WEIGHTS),
+            weight_gradient=first(Role.WEIGHT_GRADIENT),
+            states=every(Role.STATE),
+            statistics=first(Role.STATISTICS),
+        )
 
 
 @dataclass(frozen=True, slots=True)

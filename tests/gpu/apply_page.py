@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from calibration.pretend.report import WHAT_IT_PROVES
+from tests.pretend.rates_page import WHAT_IT_PROVES
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.report.markdown import Ready, bullets, heading, page, table
 from vdnnsim.report.plots.style import ALARM, INK, KIND_COLORS, MUTED, house_style, new_figure, png, ruled

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 
 from calibration.pretend.card import ASSUMED_CONTEXT_BYTES
-from calibration.pretend.report import WHAT_IT_PROVES
+from tests.pretend.rates_page import WHAT_IT_PROVES
 from tests.pretend.trials import off
 from vdnnsim.report.markdown import Ready, bullets, escape, heading, page, table
 from vdnnsim.units import MIB

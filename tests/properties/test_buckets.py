@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.plan_writer import PlanWriter
 from tests.toy import touching, toy_chain, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.plans.aggregate import aggregate_gradients
@@ -12,7 +13,6 @@ from vdnnsim.plans.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Aggregation, Allocate, AllReduce, Compute, Operation, Release
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 
 MIB = 2**20
 WORKLOAD = toy_workload(toy_chain(1))

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from tests.operands import operands
 from tests.toy import TOY_LIMITS, replay, toy_costs, toy_setting
-from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.elementwise import ElementwiseProduct, LocalResponseNormalization
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.sequence_builder import SequenceBuilder
-from vdnnsim.dnn.sequences import Smoothness
+from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.plans.check import check_plan
@@ -34,38 +34,40 @@ NETWORKS = (
 @st.composite
 def graphs(draw: st.DrawFn) -> LayerGraph:
     """Texts of two tokens: layers of every kind in a row, now and then added to or multiplied with what they read."""
-    net = SequenceBuilder("random", MapShape(1, steps=2))
-    y = net.embedding("table", 0, 5, 4, positions=draw(st.sampled_from((0, 2))))
+    net = GraphBuilder("random", MapShape(1, steps=2))
+    y = net.layer("table", Embedding(5, 4, positions=draw(st.sampled_from((0, 2)))), 0)
     kinds = ("norm", "attention", "smooth", "dropout", "lstm", "residual", "gated", "relu", "lrn")
     for number, kind in enumerate(draw(st.lists(st.sampled_from(kinds), max_size=7))):
         match kind:
             case "norm":
-                y = net.layer_norm(f"norm{number}", y, centered=draw(st.booleans()))
+                y = net.layer(f"norm{number}", LayerNormalization(centered=draw(st.booleans())), y)
             case "attention":
-                y = net.attention(
-                    f"attention{number}", net.linear(f"qkv{number}", y, 12, bias=False), 2, key_value_heads=2
+                y = net.layer(
+                    f"attention{number}",
+                    Attention(2, key_value_heads=2),
+                    net.layer(f"qkv{number}", Linear(12, bias=False), y),
                 )
             case "smooth":
-                y = net.smooth(f"smooth{number}", y, draw(st.sampled_from(Smoothness)))
+                y = net.layer(f"smooth{number}", SmoothActivation(draw(st.sampled_from(Smoothness))), y)
             case "dropout":
                 # Over its input only behind a product, whose Y no backward reads.
                 over = draw(st.booleans())
-                y = net.linear(f"under{number}", y, 4) if over else y
+                y = net.layer(f"under{number}", Linear(4), y) if over else y
                 y = net.dropout(f"dropout{number}", y, mask_bytes=draw(st.sampled_from((1, 4))), in_place=over)
             case "lstm":
-                y = net.lstm(f"lstm{number}", y, 4)
+                y = net.layer(f"lstm{number}", Lstm(4), y)
             case "residual":
-                y = net.add(f"sum{number}", net.linear(f"branch{number}", y, 4), y, relu=draw(st.booleans()))
+                y = net.add(f"sum{number}", net.layer(f"branch{number}", Linear(4), y), y, relu=draw(st.booleans()))
             case "gated":
-                y = net.multiply(f"product{number}", net.linear(f"gate{number}", y, 4), y)
+                y = net.layer(f"product{number}", ElementwiseProduct(), net.layer(f"gate{number}", Linear(4), y), y)
             case "relu":
-                y = net.linear(f"rectified{number}", y, 4, relu=True)
+                y = net.layer(f"rectified{number}", Linear(4), y, relu=True)
             case _:
-                y = net.local_response_norm(f"lrn{number}", y, 3)
+                y = net.layer(f"lrn{number}", LocalResponseNormalization(3), y)
     net.begin_classifier()
     if draw(st.booleans()):
-        return net.build(net.tied_linear("head", y, "table"))
-    return net.build(net.linear("head", y, 5))
+        return net.build(net.layer("head", Linear(5, bias=False), y, weights_of=0))
+    return net.build(net.layer("head", Linear(5), y))
 
 
 @st.composite

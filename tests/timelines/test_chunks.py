@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.toy import TOY_LIMITS, replay, touching, toy_chain, toy_costs, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
@@ -16,7 +17,6 @@ from vdnnsim.plans.chunks import in_chunks
 from vdnnsim.plans.operations import Compute, Offload, ReleaseExtent, Stream, describe
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 from vdnnsim.trace import IterationTrace, Stall, StallCause
 
 F, W = Phase.FORWARD, Phase.BACKWARD_WEIGHTS

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.toy import TOY_LIMITS, touching, toy_setting
 from tests.two_gpus import COSTS, SERVER, WORKLOAD
 from vdnnsim.dnn.layers import Phase, Stage
@@ -17,7 +18,6 @@ from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.operations import Aggregation, Allocate, AllReduce, Compute, Release
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy, Setting

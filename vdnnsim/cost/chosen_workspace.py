@@ -98,7 +98,7 @@ def chosen_workspaces(
         taken = _usually(work, copies, element_bytes)
     if not work.computes:
         return (taken["forward"],)
-    return tuple(taken[each] for each in ("input", "weight") if each in work.computes) or (0,)
+    return tuple(taken[each] for each in work.gradients) or (0,)
 
 
 def searched_bytes(work: ConvolutionWork, element_bytes: int) -> int:
@@ -113,9 +113,9 @@ def searched_bytes(work: ConvolutionWork, element_bytes: int) -> int:
 
 def _copies(work: ConvolutionWork, element_bytes: int) -> _Copies:
     word, channels = WORD_BYTES // element_bytes, (work.input_channels, work.output_channels)
-    pixels = [work.batch_size * prod(each) for each in (work.input_size, _output_size(work))]
+    pixels = [work.batch_size * prod(each) for each in (work.input_size, work.output_size)]
     x, y = (element_bytes * -(-each // word) * word * number for each, number in zip(channels, pixels, strict=True))
-    return _Copies(x, y, element_bytes * prod(channels) // work.groups * prod(work.kernel), pixels[1])
+    return _Copies(x, y, element_bytes * work.weights, pixels[1])
 
 
 def _knows_more(work: ConvolutionWork, compute_capability: tuple[int, int] | None) -> bool:
@@ -128,7 +128,7 @@ def _usually(work: ConvolutionWork, copies: _Copies, element_bytes: int) -> Coun
     is_narrow = element_bytes < _SUM_BYTES
     sums = PARTS * w * (not is_narrow)
     is_few = not is_narrow and max(work.input_channels, work.output_channels) <= FEW_CHANNELS
-    if work.groups == work.input_channels > 1 or is_few:
+    if work.is_depthwise or is_few:
         return Counter()
     if work.channels_last:
         return Counter(weight=sums)
@@ -141,7 +141,7 @@ def _for_float32_of_servers(
     work: ConvolutionWork, copies: _Copies, multiprocessors: int, *, is_a100: bool
 ) -> Counter[str]:
     x, y, w, pixels = copies
-    if work.groups == work.input_channels > 1:
+    if work.is_depthwise:
         return Counter(weight=_COPIES_OF_WIDE * x * (is_a100 and _is_wide(work)))
     if work.input_channels * _SUM_BYTES < WORD_BYTES:
         return Counter()
@@ -188,16 +188,3 @@ def _parts(work: ConvolutionWork, pixels: int, multiprocessors: int) -> int:
     columns = -(-work.input_channels // work.groups * prod(work.kernel) // _TILE)
     tiles = work.groups * columns * -(-work.output_channels // work.groups // _TILE)
     return min(multiprocessors // tiles, pixels // _PIXELS_OF_A_PART)
-
-
-def _output_size(work: ConvolutionWork) -> tuple[int, ...]:
-    dimensions = zip(work.input_size, work.kernel, work.stride, work.padding, work.dilation, strict=True)
-    if work.transposed:
-        return tuple(
-            (size - 1) * stride - 2 * pad + dilation * (kernel - 1) + 1
-            for size, kernel, stride, pad, dilation in dimensions
-        )
-    return tuple(
-        (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
-        for size, kernel, stride, pad, dilation in dimensions
-    )

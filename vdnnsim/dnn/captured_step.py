@@ -11,6 +11,7 @@ ended.
 
 import re
 from itertools import accumulate
+from math import prod
 from typing import Final
 
 import msgspec
@@ -107,6 +108,36 @@ class ConvolutionWork(_Data, frozen=True, tag="convolution", tag_field="kind"):
     channels_last: bool = False
     computes: tuple[str, ...] = ()
 
+    @property
+    def output_size(self) -> tuple[int, ...]:
+        """Sizes of the output, by spatial dimension."""
+        sizes = zip(self.input_size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        if self.transposed:
+            return tuple((x - 1) * s - 2 * p + d * (k - 1) + 1 for x, k, s, p, d in sizes)
+        return tuple((x + 2 * p - d * (k - 1) - 1) // s + 1 for x, k, s, p, d in sizes)
+
+    @property
+    def weights(self) -> int:
+        """Elements of the filters, bias aside."""
+        return self.input_channels * self.output_channels // self.groups * prod(self.kernel)
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each filter sees one channel."""
+        return self.groups == self.input_channels > 1
+
+    @property
+    def gradients(self) -> tuple[str, ...]:
+        """Of what a backward computes gradients that are products, `input` first."""
+        return tuple(each for each in ("input", "weight") if each in self.computes)
+
+    @property
+    def flop(self) -> int:
+        """FLOPs: each weight is a factor at each place of the smaller map, for every image and every gradient."""
+        places = prod(self.input_size if self.transposed else self.output_size)
+        products = len(self.gradients) if self.computes else 1
+        return 2 * products * self.batch_size * places * self.weights
+
 
 class ProductWork(_Data, frozen=True, tag="product", tag_field="kind"):
     """`batch` products of matrices, m x k by k x n."""
@@ -115,6 +146,11 @@ class ProductWork(_Data, frozen=True, tag="product", tag_field="kind"):
     m: int
     n: int
     k: int
+
+    @property
+    def flop(self) -> int:
+        """FLOPs of all of them."""
+        return 2 * self.batch * self.m * self.n * self.k
 
 
 class CapturedOperation(_Data, frozen=True):

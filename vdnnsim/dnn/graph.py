@@ -16,7 +16,7 @@ from vdnnsim.dnn.convolutional import (
     Pooling,
     SoftmaxLoss,
 )
-from vdnnsim.dnn.elementwise import Cast, Concat, Dropout, ElementwiseAdd, LocalResponseNormalization
+from vdnnsim.dnn.elementwise import Cast, Concat, Dropout, ElementwiseAdd
 from vdnnsim.dnn.layers import Layer, LayerKind, Stage
 from vdnnsim.dnn.operator import Operator, SavingRule
 from vdnnsim.dnn.shapes import MapShape, Size2
@@ -113,7 +113,7 @@ class LayerGraph:
 
 @dataclass
 class GraphBuilder:
-    """Adds layers one after the other; each method returns the index of the map that the layer writes.
+    """Adds layers one after the other; but for `append`, each method returns the index of the map that a layer writes.
 
     Layers run in the order in which they were added, so the order of branches is the order of execution.
     """
@@ -135,6 +135,13 @@ class GraphBuilder:
         """Start from the input batch, which is map 0."""
         self._shapes.append(self.input_shape)
 
+    def layer(
+        self, name: str, operator: Operator, *inputs: int, weights_of: int | None = None, relu: bool = False
+    ) -> int:
+        """Add a layer of any operator, as `append` does, and its in-place rectifier if told so."""
+        y = self.append(name, operator, inputs, weights_of).output
+        return self.layer(f"{name}/relu", Activation(), y) if relu else y
+
     def conv(  # noqa: PLR0913 - one for each property of a convolution
         self,
         name: str,
@@ -146,46 +153,48 @@ class GraphBuilder:
         padding: int | Size2 = 0,
         bias: bool = True,
         groups: int = 1,
+        norm: str = "",
         relu: bool = True,
     ) -> int:
-        """Add a convolution, square unless its size is a pair, and, unless told otherwise, its in-place rectifier."""
-        operator = Convolution(out_channels, _pair(kernel), (stride, stride), _pair(padding), bias, groups)
-        return self._add_with_activation(name, operator, (x,), relu=relu)
+        """Add a convolution, square unless its size is a pair, and, unless told otherwise, an in-place rectifier.
+
+        Between them stands a batch normalization if it has a name, `norm`; its beta stands for the bias.
+        """
+        has_bias = bias and not norm
+        operator = Convolution(out_channels, _pair(kernel), (stride, stride), _pair(padding), has_bias, groups)
+        y = self.layer(name, operator, x, relu=relu and not norm)
+        return self.batch_norm(norm, y, relu=relu) if norm else y
 
     def batch_norm(self, name: str, x: int, *, relu: bool = True) -> int:
         """Add a batch normalization and, unless told otherwise, its in-place rectifier."""
-        return self._add_with_activation(name, BatchNormalization(), (x,), relu=relu)
+        return self.layer(name, BatchNormalization(), x, relu=relu)
 
     def add(self, name: str, a: int, b: int, *, relu: bool = True) -> int:
         """Add the element-wise sum of two maps of equal shape and, unless told otherwise, its in-place rectifier."""
-        return self._add_with_activation(name, ElementwiseAdd(), (a, b), relu=relu)
+        return self.layer(name, ElementwiseAdd(), a, b, relu=relu)
 
     def pool(self, name: str, x: int, kernel: int, *, stride: int, padding: int = 0) -> int:
         """Add a square maximum pooling."""
-        return self._add(name, Pooling((kernel, kernel), (stride, stride), (padding, padding)), (x,))
+        return self.layer(name, Pooling((kernel, kernel), (stride, stride), (padding, padding)), x)
 
     def average_pool(self, name: str, x: int, kernel: int, *, stride: int, padding: int = 0) -> int:
         """Add a square average pooling."""
-        return self._add(name, Pooling((kernel, kernel), (stride, stride), (padding, padding), average=True), (x,))
+        return self.layer(name, Pooling((kernel, kernel), (stride, stride), (padding, padding), average=True), x)
 
     def adaptive_average_pool(self, name: str, x: int, size: int) -> int:
         """Add an average pooling to a map of `size` squared, which divides that of X."""
         shape = self._shapes[x]
         assert shape.height % size == shape.width % size == 0, f"{name}: {shape} to {size} x {size}"
         window = (shape.height // size, shape.width // size)
-        return self._add(name, Pooling(window, window, average=True), (x,))
+        return self.layer(name, Pooling(window, window, average=True), x)
 
     def concat(self, name: str, inputs: tuple[int, ...]) -> int:
         """Add a join along the channels."""
-        return self._add(name, Concat(), inputs)
-
-    def local_response_norm(self, name: str, x: int, window: int) -> int:
-        """Add a local response normalization over neighbouring channels."""
-        return self._add(name, LocalResponseNormalization(window), (x,))
+        return self.layer(name, Concat(), *inputs)
 
     def dropout(self, name: str, x: int, *, mask_bytes: int, in_place: bool) -> int:
         """Add a dropout; `mask_bytes` for each element."""
-        return self._add(name, Dropout(mask_bytes, in_place), (x,))
+        return self.layer(name, Dropout(mask_bytes, in_place), x)
 
     def begin_classifier(self) -> None:
         """Count all layers from here on as classification."""
@@ -193,23 +202,16 @@ class GraphBuilder:
 
     def fc(self, name: str, x: int, out_features: int, *, relu: bool) -> int:
         """Add a fully connected layer, with an in-place activation behind it if `relu`."""
-        return self._add_with_activation(name, FullyConnected(out_features), (x,), relu=relu)
+        return self.layer(name, FullyConnected(out_features), x, relu=relu)
 
     def build(self, output: int, loss: Operator | None = None) -> LayerGraph:
         """Close the network with its loss, softmax and cross entropy unless told otherwise, and return the graph."""
-        self._add("loss", loss or SoftmaxLoss(), (output,))
+        self.layer("loss", loss or SoftmaxLoss(), output)
         return self.graph()
 
     def graph(self) -> LayerGraph:
         """Return the graph of what was added."""
         return LayerGraph(self.name, tuple(self._layers), self._feature_maps(), self.saving, self.autocast)
-
-    def _add_with_activation(self, name: str, operator: Operator, inputs: tuple[int, ...], *, relu: bool) -> int:
-        y = self._add(name, operator, inputs)
-        return self._add(f"{name}/relu", Activation(), (y,)) if relu else y
-
-    def _add(self, name: str, operator: Operator, inputs: tuple[int, ...], weights_of: int | None = None) -> int:
-        return self.append(name, operator, inputs, weights_of).output
 
     def append(self, name: str, operator: Operator, inputs: tuple[int, ...], weights_of: int | None = None) -> Layer:
         """Add a layer of any operator, which works with its own W unless told whose, and return it."""

@@ -169,6 +169,8 @@ class Attention(Operator):
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep Q, K, V and Y
         """Two products for each pair of steps, Q K and P V; in backward five: Q K again, dV, dP, dQ, dK."""
         (x,) = inputs
+        parts = self.heads + 2 * self.key_value_heads
+        assert x.channels % parts == 0, f"{x.channels} features cannot be shared among {parts} heads"
         pairs = x.steps**2 if self.bidirectional else x.steps * (x.steps + 1) // 2
         product_flop = 2 * self.heads * pairs * self._width(x)
         return Work(

@@ -131,8 +131,7 @@ def _calls_of_captured(operation: CapturedOperation) -> int:
     """Return how often an operation calls cuDNN."""
     match operation.work:
         case ConvolutionWork() as work:
-            is_depthwise = work.groups == work.input_channels > 1
-            return 0 if is_depthwise else max(1, len({"input", "weight"}.intersection(work.computes)))
+            return 0 if work.is_depthwise else max(1, len(work.gradients))
         case _:
             return int("cudnn" in operation.name)
 

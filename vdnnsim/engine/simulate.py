@@ -23,23 +23,8 @@ from vdnnsim.engine.streams import CopyEngines, Process, StreamProcess
 from vdnnsim.errors import SimulationDeadlock
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plans.operations import (
-    Alias,
-    Allocate,
-    AllocateExtent,
-    AllReduce,
-    Compute,
-    HostSynchronize,
-    Offload,
-    Pinned,
-    Prefetch,
-    RecordEvent,
-    Release,
-    ReleaseExtent,
-    Stream,
-    WaitEvent,
-    describe,
-)
+from vdnnsim.plans import operations
+from vdnnsim.plans.operations import Stream, describe
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.recorder import Recorder
@@ -126,7 +111,7 @@ class _Iteration:
         durations_s = {
             position: costs.find(each.layer, each.phase, each.algorithm, each.operation).seconds + each.barrier_s
             for position, each in enumerate(plan.operations)
-            if isinstance(each, Compute)
+            if isinstance(each, operations.Compute)
         }
         self._issue_s = issue_seconds(plan, self.server.host, self.execution, durations_s)
         events = defaultdict[int, simpy.Event](env.event)
@@ -154,25 +139,31 @@ class _Iteration:
         clock_s = 0.0
         for position, operation in enumerate(self.plan.operations):
             match operation:
-                case Alias():
+                case operations.Alias():
                     continue  # which bytes a buffer shares concerns the check of the plan, not its timing
-                case HostSynchronize(streams=streams):
+                case operations.HostSynchronize(streams=streams):
                     self._host_waits_for = position
                     yield from self._drain(streams, clock_s)
                     self._host_waits_for = None
                     clock_s = max(clock_s, self.env.now)
                     continue
-                case Allocate() | Release() | AllocateExtent() | ReleaseExtent() | Compute():
+                case (
+                    operations.Allocate()
+                    | operations.Release()
+                    | operations.AllocateExtent()
+                    | operations.ReleaseExtent()
+                    | operations.Compute()
+                ):
                     stream = Stream.COMPUTE
-                case Offload(mechanism=Pinned()) if self.pinned is PinnedMemory.PER_OFFLOAD:
+                case operations.Offload(mechanism=operations.Pinned()) if self.pinned is PinnedMemory.PER_OFFLOAD:
                     stream = Stream.MEMORY
                     clock_s = self._spend(clock_s, pin_s(self.server.host, self.plan.copied_bytes(operation)))
                     self._recorder.host_pins(clock_s)
-                case Offload() | Prefetch():
+                case operations.Offload() | operations.Prefetch():
                     stream = Stream.MEMORY
-                case AllReduce():
+                case operations.AllReduce():
                     stream = Stream.COMMUNICATION
-                case RecordEvent(stream=stream) | WaitEvent(stream=stream):  # pragma: no branch
+                case operations.RecordEvent(stream=stream) | operations.WaitEvent(stream=stream):  # pragma: no branch
                     pass
             # Allocations cost nothing.
             clock_s = self._spend(clock_s, self._issue_s.get(position, 0.0))

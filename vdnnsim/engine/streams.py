@@ -17,20 +17,8 @@ from vdnnsim.engine.collectives import Collectives
 from vdnnsim.engine.interconnect import Interconnect
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Server
-from vdnnsim.plans.operations import (
-    Allocate,
-    AllocateExtent,
-    AllReduce,
-    Compute,
-    Offload,
-    Paged,
-    Prefetch,
-    RecordEvent,
-    Release,
-    ReleaseExtent,
-    Stream,
-    WaitEvent,
-)
+from vdnnsim.plans import operations
+from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.recorder import Recorder
@@ -39,16 +27,16 @@ Process = Generator[simpy.Event, Any, None]
 """A SimPy process."""
 
 Queued = (
-    Compute
-    | Allocate
-    | AllocateExtent
-    | Release
-    | ReleaseExtent
-    | Offload
-    | Prefetch
-    | AllReduce
-    | RecordEvent
-    | WaitEvent
+    operations.Compute
+    | operations.Allocate
+    | operations.AllocateExtent
+    | operations.Release
+    | operations.ReleaseExtent
+    | operations.Offload
+    | operations.Prefetch
+    | operations.AllReduce
+    | operations.RecordEvent
+    | operations.WaitEvent
     | simpy.Event
 )
 """What may stand in a stream's queue; a SimPy event is the host's, and succeeds when all before it is done."""
@@ -71,14 +59,17 @@ class CopyEngines:
         """Have both engines free."""
         self._d2h, self._h2d = (simpy.Resource(self.env, capacity=1) for _ in Direction)
 
-    def of(self, copy: Offload | Prefetch) -> simpy.Resource:
+    def of(self, copy: operations.Offload | operations.Prefetch) -> simpy.Resource:
         """The engine that serves a copy."""
-        return self._d2h if isinstance(copy, Offload) else self._h2d
+        return self._d2h if isinstance(copy, operations.Offload) else self._h2d
 
-    def move(self, copy: Offload | Prefetch, nbytes: int) -> Process:
+    def move(self, copy: operations.Offload | operations.Prefetch, nbytes: int) -> Process:
         """Move the bytes of a copy."""
-        topology, direction = self.server.topology, Direction.D2H if isinstance(copy, Offload) else Direction.H2D
-        if isinstance(copy.mechanism, Paged):
+        topology, direction = (
+            self.server.topology,
+            Direction.D2H if isinstance(copy, operations.Offload) else Direction.H2D,
+        )
+        if isinstance(copy.mechanism, operations.Paged):
             yield self.env.timeout(paged_copy_s(nbytes, copy.mechanism.page_bytes, copy.mechanism.page_latency_s))
         elif topology is None or self.interconnect is None:
             yield self.env.timeout(copy_s(self.server.link, direction, nbytes))
@@ -87,7 +78,7 @@ class CopyEngines:
             yield self.env.timeout(before_flow_s(self.server, direction, path, nbytes))
             yield self.interconnect.start(path, nbytes).done
 
-    def exchange(self, all_reduce: AllReduce, nbytes: int) -> simpy.Event:
+    def exchange(self, all_reduce: operations.AllReduce, nbytes: int) -> simpy.Event:
         """Join the other GPUs in an exchange; return the event of its end."""
         assert self.collectives is not None, "a GPU alone exchanges nothing"
         return self.collectives.join(all_reduce, nbytes)
@@ -133,22 +124,27 @@ class StreamProcess:
             position, issue_s, operation = queue.popleft()
             start_s = max(env.now, issue_s)
             match operation:
-                case Release() | Allocate() | AllocateExtent() | ReleaseExtent():
+                case (
+                    operations.Release()
+                    | operations.Allocate()
+                    | operations.AllocateExtent()
+                    | operations.ReleaseExtent()
+                ):
                     # The Release of an alias frees nothing and so is no change.
                     if position in self.placement.changes:
                         self.recorder.memory_change(self.placement.changes[position], start_s)
-                case Compute():
+                case operations.Compute():
                     # SimPy adds the delay to its clock; the same sum here, so that both agree to the last bit.
                     delay_s = start_s + self.durations_s[position] - env.now
                     self.recorder.kernel(position, operation, issue_s, start_s, env.now + delay_s)
                     yield env.timeout(delay_s)
-                case Offload() | Prefetch():
+                case operations.Offload() | operations.Prefetch():
                     yield from self._copy(position, issue_s, start_s, operation)
-                case AllReduce():
+                case operations.AllReduce():
                     yield from self._all_reduce(position, issue_s, start_s, operation)
-                case RecordEvent():
+                case operations.RecordEvent():
                     yield from self._record(start_s, operation.event)
-                case WaitEvent():
+                case operations.WaitEvent():
                     yield from self._wait(position, operation.event)
                 case simpy.Event():  # pragma: no branch
                     operation.succeed()
@@ -159,7 +155,9 @@ class StreamProcess:
         self.recorder.event_recorded(event, self.stream)
         self.events[event].succeed()
 
-    def _copy(self, position: int, issue_s: float, start_s: float, copy: Offload | Prefetch) -> Process:
+    def _copy(
+        self, position: int, issue_s: float, start_s: float, copy: operations.Offload | operations.Prefetch
+    ) -> Process:
         if start_s > self.env.now:
             yield self.env.timeout(start_s - self.env.now)
         with self.engines.of(copy).request() as grant:
@@ -169,7 +167,7 @@ class StreamProcess:
             yield from self.engines.move(copy, self.plan.copied_bytes(copy))
         self.recorder.copy_ends(position, copy, issue_s, begin_s, self.env.now)
 
-    def _all_reduce(self, position: int, issue_s: float, start_s: float, all_reduce: AllReduce) -> Process:
+    def _all_reduce(self, position: int, issue_s: float, start_s: float, all_reduce: operations.AllReduce) -> Process:
         if start_s > self.env.now:
             yield self.env.timeout(start_s - self.env.now)
         self.recorder.all_reduce_starts(position, all_reduce)

@@ -18,23 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from vdnnsim.errors import PlanError
-from vdnnsim.plans.operations import (
-    Alias,
-    Allocate,
-    AllocateExtent,
-    AllReduce,
-    Compute,
-    HostSynchronize,
-    Offload,
-    Operation,
-    Prefetch,
-    RecordEvent,
-    Release,
-    ReleaseExtent,
-    Stream,
-    WaitEvent,
-    describe,
-)
+from vdnnsim.plans import operations
+from vdnnsim.plans.operations import Operation, Stream, describe
 from vdnnsim.plans.order import NOTHING, StreamOrder
 from vdnnsim.plans.pieces import Pieces
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -96,27 +81,27 @@ class _Checker:
 
     def _visit(self, operation: Operation) -> None:
         match operation:
-            case Compute(reads=reads, writes=writes):
+            case operations.Compute(reads=reads, writes=writes):
                 self._compute(reads, writes)
-            case Allocate(buffer=buffer):
+            case operations.Allocate(buffer=buffer):
                 self._allocate(buffer)
-            case AllocateExtent(buffer=buffer, extent=extent):
+            case operations.AllocateExtent(buffer=buffer, extent=extent):
                 self._allocate_extent(buffer, extent)
-            case Alias(buffer=buffer, storage=storage):
+            case operations.Alias(buffer=buffer, storage=storage):
                 self._alias(buffer, storage)
-            case Release(buffer=buffer):
+            case operations.Release(buffer=buffer):
                 self._release(buffer)
-            case ReleaseExtent(buffer=buffer, extent=extent):
+            case operations.ReleaseExtent(buffer=buffer, extent=extent):
                 self._release_extent(buffer, extent)
-            case Offload() | Prefetch():
+            case operations.Offload() | operations.Prefetch():
                 self._copy(operation)
-            case AllReduce(buffers=buffers):
+            case operations.AllReduce(buffers=buffers):
                 self._all_reduce(buffers)
-            case RecordEvent(event=event, stream=stream):
+            case operations.RecordEvent(event=event, stream=stream):
                 self._record(event, stream)
-            case WaitEvent(event=event, stream=stream):
+            case operations.WaitEvent(event=event, stream=stream):
                 self._wait(event, stream)
-            case HostSynchronize(streams=streams):  # pragma: no branch
+            case operations.HostSynchronize(streams=streams):  # pragma: no branch
                 self._order.synchronize(streams)
 
     def _alias(self, buffer: int, storage: int) -> None:
@@ -215,11 +200,11 @@ class _Checker:
         for piece in self._states[storage].pieces:
             piece.written = False
 
-    def _copy(self, operation: Offload | Prefetch) -> None:
+    def _copy(self, operation: operations.Offload | operations.Prefetch) -> None:
         self._use_extent(operation.buffer, operation.extent)
         self._order.reach(Stream.MEMORY)
         for piece in self._held(operation.buffer, operation.extent):
-            if isinstance(operation, Offload):
+            if isinstance(operation, operations.Offload):
                 self._offload(piece, operation.copy)
             else:
                 self._prefetch(piece, operation.copy, keeps_copy=operation.keeps_copy)

@@ -10,21 +10,8 @@ which kernels each of its chunks could come is for a policy to say (`vdnnsim.pla
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vdnnsim.plans.operations import (
-    Alias,
-    AllReduce,
-    Compute,
-    HostSynchronize,
-    Offload,
-    Operation,
-    Pinned,
-    Prefetch,
-    RecordEvent,
-    Release,
-    ReleaseExtent,
-    Stream,
-    WaitEvent,
-)
+from vdnnsim.plans import operations
+from vdnnsim.plans.operations import Operation, Stream
 from vdnnsim.plans.order import StreamOrder
 from vdnnsim.plans.training_plan import TrainingPlan
 
@@ -47,7 +34,9 @@ class _ChunkWriter:
         self._plan = plan
         self._chunk_bytes = chunk_bytes
         self._order = StreamOrder()
-        self._event = max((each.event for each in plan.operations if isinstance(each, RecordEvent)), default=-1)
+        self._event = max(
+            (each.event for each in plan.operations if isinstance(each, operations.RecordEvent)), default=-1
+        )
         self._aliased: set[int] = set()
         # By position of an offload, the waits and releases of its chunks; the last goes with the rest of the buffer.
         self._leaving: dict[int, list[Operation]] = {}
@@ -56,19 +45,22 @@ class _ChunkWriter:
         """Write what becomes of the operation at a position."""
         operation = self._plan.operations[position]
         match operation:
-            case Offload(extent=None, mechanism=Pinned()) | Prefetch(extent=None, mechanism=Pinned()):
+            case (
+                operations.Offload(extent=None, mechanism=operations.Pinned())
+                | operations.Prefetch(extent=None, mechanism=operations.Pinned())
+            ):
                 self._order.run(Stream.MEMORY, position)
                 self._write_copy(position, operation)
                 return
-            case RecordEvent(event=event, stream=stream):
+            case operations.RecordEvent(event=event, stream=stream):
                 self._order.record(event, stream)
-            case WaitEvent(event=event, stream=stream):
+            case operations.WaitEvent(event=event, stream=stream):
                 self._order.wait(event, stream)
-            case HostSynchronize(streams=streams):
+            case operations.HostSynchronize(streams=streams):
                 self._order.synchronize(streams)
-            case Alias(buffer=buffer):
+            case operations.Alias(buffer=buffer):
                 self._aliased.add(buffer)
-            case Release(buffer=buffer):
+            case operations.Release(buffer=buffer):
                 self._aliased.discard(buffer)
             case _:
                 pass
@@ -77,38 +69,41 @@ class _ChunkWriter:
             self.operations += self._leaving.pop(offload)
         self.operations.append(operation)
 
-    def _write_copy(self, position: int, copy: Offload | Prefetch) -> None:
+    def _write_copy(self, position: int, copy: operations.Offload | operations.Prefetch) -> None:
         nbytes = self._plan.copied_bytes(copy)
         firsts = range(0, nbytes, self._chunk_bytes)
         if len(firsts) < 2:  # one chunk is the whole
             self.operations.append(copy)
             return
         chunks = [range(first, min(first + self._chunk_bytes, nbytes)) for first in firsts]
-        goes = isinstance(copy, Offload) and self._is_released_next(copy.buffer, position)
+        goes = isinstance(copy, operations.Offload) and self._is_released_next(copy.buffer, position)
         for chunk in chunks:
             self.operations.append(replace(copy, extent=chunk))
             if goes and chunk is not chunks[-1]:
                 self._event += 1
-                self.operations.append(RecordEvent(self._event, Stream.MEMORY))
+                self.operations.append(operations.RecordEvent(self._event, Stream.MEMORY))
                 going = self._leaving.setdefault(position, [])
-                going += [WaitEvent(self._event, Stream.COMPUTE), ReleaseExtent(copy.buffer, chunk)]
+                going += [
+                    operations.WaitEvent(self._event, Stream.COMPUTE),
+                    operations.ReleaseExtent(copy.buffer, chunk),
+                ]
 
     def _is_released_next(self, buffer: int, position: int) -> bool:
         """Return whether a buffer with memory of its own is given back before anything else happens to it."""
         later = self._plan.operations[position + 1 :]
         touching = (each for each in later if buffer in _touched(each))
-        return buffer not in self._aliased and isinstance(next(touching, None), Release)
+        return buffer not in self._aliased and isinstance(next(touching, None), operations.Release)
 
 
 def _touched(operation: Operation) -> Sequence[int]:
     match operation:
-        case Compute(reads=reads, writes=writes):
+        case operations.Compute(reads=reads, writes=writes):
             return reads + writes
-        case AllReduce(buffers=buffers):
+        case operations.AllReduce(buffers=buffers):
             return buffers
-        case Alias(buffer=buffer, storage=storage):
+        case operations.Alias(buffer=buffer, storage=storage):
             return buffer, storage
-        case RecordEvent() | WaitEvent() | HostSynchronize():
+        case operations.RecordEvent() | operations.WaitEvent() | operations.HostSynchronize():
             return ()
         case _:
             return (operation.buffer,)

@@ -12,16 +12,8 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.memory.requests import Request, round_up
-from vdnnsim.plans.operations import (
-    Alias,
-    Allocate,
-    AllocateExtent,
-    Compute,
-    Operation,
-    Release,
-    ReleaseExtent,
-    describe,
-)
+from vdnnsim.plans import operations
+from vdnnsim.plans.operations import Operation, describe
 from vdnnsim.plans.pieces import Pieces
 from vdnnsim.plans.training_plan import TrainingPlan
 
@@ -33,7 +25,9 @@ class Asked(NamedTuple):
     request: Request
 
 
-_OF_MEMORY: Final = frozenset({Allocate, Alias, Release, AllocateExtent, ReleaseExtent})
+_OF_MEMORY: Final = frozenset(
+    {operations.Allocate, operations.Alias, operations.Release, operations.AllocateExtent, operations.ReleaseExtent}
+)
 """The operations that change memory; to ask for the type is quicker than to match each of the others."""
 
 
@@ -51,23 +45,23 @@ def device_requests(plan: TrainingPlan, model: MemoryChoice, granule_bytes: int,
         if type(operation) not in _OF_MEMORY:
             continue
         match operation:
-            case Allocate(buffer=buffer):
+            case operations.Allocate(buffer=buffer):
                 asked.append(Asked(position, Request(buffer, plan.buffers[buffer].nbytes)))
-            case Alias(buffer=buffer):
+            case operations.Alias(buffer=buffer):
                 aliases.add(buffer)
-            case Release(buffer=buffer) if buffer in aliases:
+            case operations.Release(buffer=buffer) if buffer in aliases:
                 aliases.remove(buffer)
-            case Release(buffer=buffer):
+            case operations.Release(buffer=buffer):
                 asked.append(Asked(position, Request(buffer, None)))
                 held.pop(buffer, None)
             case _:
-                assert isinstance(operation, AllocateExtent | ReleaseExtent)
+                assert isinstance(operation, operations.AllocateExtent | operations.ReleaseExtent)
                 buffer, extent = operation.buffer, operation.extent
                 if model not in MODELS_WITH_EXTENTS:
                     raise _without_extents(plan, operation, model)
                 left = held.setdefault(buffer, set(pieces.covered(buffer)))
                 changed = pieces.covered(buffer, extent)
-                (left.update if isinstance(operation, AllocateExtent) else left.difference_update)(changed)
+                (left.update if isinstance(operation, operations.AllocateExtent) else left.difference_update)(changed)
                 nbytes = _held_bytes(pieces.ranges(buffer), left, extent_granule_bytes(model, granule_bytes))
                 asked.append(Asked(position, Request(buffer, nbytes, resizes=True)))
     return asked
@@ -107,12 +101,12 @@ def searches(plan: TrainingPlan, workload: CapturedWorkload) -> list[Asked]:
     """
     found, known = list[Asked](), set[tuple[ConvolutionWork, ElementType, str]]()
     for position, kernel in enumerate(plan.operations):
-        if not isinstance(kernel, Compute):
+        if not isinstance(kernel, operations.Compute):
             continue
         captured = workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation].captured
         if captured is None or not isinstance(work := captured.work, ConvolutionWork):
             continue
-        if work.groups == work.input_channels > 1 and not work.channels_last:
+        if work.is_depthwise and not work.channels_last:
             continue
         element_type = workload.computed_in(captured, ElementType.FLOAT32)
         for what, place in _places(plan, kernel, position, work):
@@ -123,15 +117,20 @@ def searches(plan: TrainingPlan, workload: CapturedWorkload) -> list[Asked]:
     return found
 
 
-def _places(plan: TrainingPlan, kernel: Compute, position: int, work: ConvolutionWork) -> Iterator[tuple[str, int]]:
+def _places(
+    plan: TrainingPlan, kernel: operations.Compute, position: int, work: ConvolutionWork
+) -> Iterator[tuple[str, int]]:
     """Yield what a kernel searches for, and before which operation: that which takes its workspace, or itself."""
     own = {each.memory for each in kernel.operands if each.role is Role.WORKSPACE}
     before = plan.operations[position - 1]
-    last = position - 1 if isinstance(before, Allocate) and before.buffer in own else position
-    gradients = [each for each in ("input", "weight") if each in work.computes]
-    if not work.computes or len(gradients) < 2:
-        yield "".join(gradients), last
+    last = position - 1 if isinstance(before, operations.Allocate) and before.buffer in own else position
+    if len(work.gradients) < 2:
+        yield "".join(work.gradients), last
         return
     passing, earlier = plan.operations[last - 1], plan.operations[last - 2]
-    is_passing = isinstance(passing, Release) and isinstance(earlier, Allocate) and passing.buffer == earlier.buffer
-    yield from zip(gradients, (last - 2 if is_passing else last, last), strict=True)
+    is_passing = (
+        isinstance(passing, operations.Release)
+        and isinstance(earlier, operations.Allocate)
+        and passing.buffer == earlier.buffer
+    )
+    yield from zip(work.gradients, (last - 2 if is_passing else last, last), strict=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.plans import operations
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lifetimes import Copied, Lifetimes, lifetimes, touched
 from vdnnsim.plans.operations import Stream
@@ -119,7 +120,7 @@ class _Lowering:
                 )
                 self._give_back([(buffer, extent) for buffer in what if (buffer, extent) in self._leaving])
             case Synchronize():
-                self._plan.synchronize()
+                self._plan.add(operations.HostSynchronize((Stream.COMPUTE, Stream.MEMORY)))
                 self._under_way.clear()
                 self._coming.clear()
             case _:
@@ -138,12 +139,12 @@ class _Lowering:
         if not step.beside:
             self._follow_compute()
         elif self._ready is not None:
-            self._plan.wait(self._ready, Stream.MEMORY)
+            self._plan.add(operations.WaitEvent(self._ready, Stream.MEMORY))
             self._ready = None
+        mechanism = step.mechanism or operations.Pinned()
         for buffer in step.what:
-            self._plan.offload(
-                buffer, step.layer.index, step.phase, mechanism=step.mechanism, copy=step.copy, extent=step.extent
-            )
+            copy = operations.Offload(buffer, step.layer.index, step.phase, mechanism, step.copy, step.extent)
+            self._plan.add(copy)
             self._mark(position, (buffer, step.extent))
             if step.extent is not None:
                 self._leaving.add((buffer, step.extent))
@@ -155,18 +156,20 @@ class _Lowering:
         for buffer, extent in copied:
             if (buffer, extent) in self._away and extent is not None:
                 self._away.remove((buffer, extent))
-                self._plan.allocate_extent(buffer, extent, step.layer.index, step.phase)
+                self._plan.add(operations.AllocateExtent(buffer, extent, step.layer.index, step.phase))
         self._follow_compute()
         for buffer, extent in copied:
-            self._plan.prefetch(
-                buffer,
-                step.layer.index,
-                step.phase,
-                on_demand=step.on_demand,
-                keeps_copy=step.keeps_copy,
-                mechanism=step.mechanism,
-                copy=step.copy,
-                extent=extent,
+            self._plan.add(
+                operations.Prefetch(
+                    buffer=buffer,
+                    layer=step.layer.index,
+                    on_demand=step.on_demand,
+                    keeps_copy=step.keeps_copy,
+                    mechanism=step.mechanism or operations.Pinned(),
+                    copy=step.copy,
+                    extent=extent,
+                    phase=step.phase,
+                )
             )
             self._mark(position, (buffer, extent))
             self._coming.setdefault(buffer, []).append(extent)
@@ -174,13 +177,13 @@ class _Lowering:
     def _give_back(self, extents: Iterable[Copied]) -> None:
         for buffer, extent in extents:
             assert extent is not None, "what leaves as a whole ends with its life"
-            self._plan.release_extent(buffer, extent)
+            self._plan.add(operations.ReleaseExtent(buffer, extent))
             self._leaving.remove((buffer, extent))
             self._away.add((buffer, extent))
 
     def _follow_compute(self) -> None:
         """Let the next copy begin after the kernels so far."""
-        self._plan.wait(self._plan.record(Stream.COMPUTE), Stream.MEMORY)
+        self._plan.add(operations.WaitEvent(self._plan.record(Stream.COMPUTE), Stream.MEMORY))
 
     def _mark(self, position: int, copied: Copied) -> None:
         """Mark the end of a copy for which somebody waits."""
@@ -196,4 +199,4 @@ class _Lowering:
             event for buffer, extent in copies if (event := self._under_way[buffer].pop(extent, None)) is not None
         ]
         if events:
-            self._plan.wait(max(events), Stream.COMPUTE)
+            self._plan.add(operations.WaitEvent(max(events), Stream.COMPUTE))

@@ -14,6 +14,7 @@ from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
+from vdnnsim.plans import operations
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lifetimes import Lifetimes
 from vdnnsim.plans.operations import Stream
@@ -70,14 +71,14 @@ class ByLifetime:
     def take(self, buffer: int, layer: int, phase: Phase) -> None:
         """Allocate a buffer, or lay it into another."""
         if buffer not in self.lies_in:
-            self._plan.allocate(buffer, layer, phase)
+            self._plan.add(operations.Allocate(buffer, layer, phase))
             return
         places = self.lies_in[buffer]
-        self._plan.alias(buffer, places.pop(0) if len(places) > 1 else places[0])
+        self._plan.add(operations.Alias(buffer, places.pop(0) if len(places) > 1 else places[0]))
 
     def give(self, buffer: int) -> None:
         """Release a buffer."""
-        self._plan.release(buffer)
+        self._plan.add(operations.Release(buffer))
 
     def leaves(self, buffer: int) -> None:
         """Note that a buffer is on its way to the host, and nobody uses it until it is there and released."""
@@ -102,15 +103,20 @@ class ByLifetime:
         if own_bytes:
             workspaces.append(self._new_workspace(f"workspace of {layer.name}", own_bytes, layer))
             self.take(workspaces[-1], layer.index, phase)
-        self._plan.compute(
-            layer.index,
-            phase,
-            choice.algorithm,
-            (*operands, *(Operand(Role.WORKSPACE, each, Access.WRITE, at) for at, each in enumerate(workspaces))),
-            repeat=run.repeat,
-            barrier_s=run.barrier_s,
-            part=run.part,
-            operation=number,
+        self._plan.add(
+            operations.Compute(
+                layer=layer.index,
+                phase=phase,
+                algorithm=choice.algorithm,
+                operands=(
+                    *operands,
+                    *(Operand(Role.WORKSPACE, each, Access.WRITE, at) for at, each in enumerate(workspaces)),
+                ),
+                repeat=run.repeat,
+                barrier_s=run.barrier_s,
+                part=run.part,
+                operation=number,
+            )
         )
         if own_bytes:
             self.give(workspaces[-1])
@@ -172,7 +178,7 @@ class Pool(ByLifetime):
             oldest = next(iter(self._leaving))
             event = self._draft.under_way[oldest].pop(None)
             assert event is not None, "the schedule waits for it"
-            self._plan.wait(event, Stream.COMPUTE)
+            self._plan.add(operations.WaitEvent(event, Stream.COMPUTE))
             self.give(oldest)
             self._gone.add(oldest)
         self._in_use_bytes += size_bytes

@@ -24,19 +24,18 @@ from typing import ClassVar, Final
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryChoice
-from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.schedule import Run, backward, forward, update
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
+from vdnnsim.policies.algorithms import ByRule
+from vdnnsim.policies.port import DecidedBy, Setting
 
 MOST_PARTS: Final = 512
 _UNLIKE = 2
 """Parts of which none needs the memory that another needs; the others need what the last of these does."""
 
 
-class Accumulate(Policy, frozen=True, kw_only=True):
+class Accumulate(ByRule, frozen=True, kw_only=True):
     """Train a batch in parts.
 
     Attributes:
@@ -48,7 +47,6 @@ class Accumulate(Policy, frozen=True, kw_only=True):
         "runs smaller batches and accumulates their gradients; changes what batch normalization computes"
     )
 
-    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
     steps: int = 0
 
     def __post_init__(self) -> None:
@@ -110,9 +108,7 @@ class Accumulate(Policy, frozen=True, kw_only=True):
     def _plan_in(self, steps: int, setting: Setting, planned: int = MOST_PARTS) -> TrainingPlan:
         """Plan so many parts, or of more of them the first `planned`."""
         workload = replace(setting.workload, parts=steps)
-        kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
-        program = _program(workload, min(steps, planned))
-        return lower(program, workload, kernels, label=self.label, algorithms=self.algorithms.value)
+        return self.lowered(setting, _program(workload, min(steps, planned)), workload=workload)
 
 
 def _divisors(batch_size: int) -> list[int]:

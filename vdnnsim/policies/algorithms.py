@@ -14,8 +14,13 @@ from vdnnsim.cost.table import CostTable, KernelChoice, KernelCost, fastest_of
 from vdnnsim.cost.workspace import WINOGRAD_NONFUSED
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
+from vdnnsim.plans.schedule import Schedule
+from vdnnsim.plans.schemes import ByLifetime, Scheme
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.units import GIB
 
 
@@ -29,6 +34,35 @@ class Algorithms(Enum):
 
 TENSORFLOW_WORKSPACE_BYTES: Final = 4 * GIB
 """The default of TF_CUDNN_WORKSPACE_LIMIT_IN_MB."""
+
+
+class ByRule(Policy, frozen=True, kw_only=True):
+    """A policy whose kernels are chosen by one rule.
+
+    Attributes:
+        algorithms: the rule.
+    """
+
+    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
+
+    def kernels(self, setting: Setting, workload: Workload) -> KernelChoice:
+        """Choose the kernels of a workload, which may be another than the setting's."""
+        return choose_kernels(workload, setting.costs_of(workload), self.algorithms)
+
+    def lowered(
+        self,
+        setting: Setting,
+        schedule: Schedule,
+        scheme: Scheme = ByLifetime,
+        *,
+        workload: Workload | None = None,
+        buffers: IterationBuffers | None = None,
+    ) -> TrainingPlan:
+        """Return the plan of a schedule with the kernels of the rule; of the setting's workload unless given one."""
+        run = workload or setting.workload
+        label, algorithms = self.label, self.algorithms.value
+        kernels = self.kernels(setting, run)
+        return lower(schedule, run, kernels, scheme, label=label, algorithms=algorithms, buffers=buffers)
 
 
 def choose_kernels(workload: Workload, costs: CostTable, algorithms: Algorithms) -> KernelChoice:

@@ -8,38 +8,27 @@ largest that any kernel wants, and the minimal number of gradient-map buffers, r
 
 from typing import ClassVar
 
-from vdnnsim.cost.table import KernelChoice
-from vdnnsim.dnn.workload import Workload
-from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.schedule import iteration
 from vdnnsim.plans.schemes import NetworkWide
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
+from vdnnsim.policies.algorithms import ByRule
+from vdnnsim.policies.iterations.layerwise import LAYERWISE, layerwise_schedule
+from vdnnsim.policies.port import DecidedBy, Setting
 
 
-class Base(Policy, frozen=True, kw_only=True):
+class Base(ByRule, frozen=True, kw_only=True):
     """Keep everything on the GPU."""
 
     name: ClassVar[str] = "base"
     summary: ClassVar[str] = "network-wide allocation, nothing is offloaded (vDNN paper, IV-A)"
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
-    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
-
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
-        kernels = choose_kernels(setting.workload, setting.costs, self.algorithms)
-        return network_wide_plan(setting.workload, kernels, label=self.label, algorithms=self.algorithms.value)
+        return self.lowered(setting, iteration(setting.workload), NetworkWide)
 
 
-def network_wide_plan(workload: Workload, kernels: KernelChoice, *, label: str, algorithms: str) -> TrainingPlan:
-    """Write the plan of a network that stays on the GPU as a whole."""
-    return lower(iteration(workload), workload, kernels, NetworkWide, label=label, algorithms=algorithms)
-
-
-class Resident(Policy, frozen=True, kw_only=True):
+class Resident(ByRule, frozen=True, kw_only=True):
     """Keep every map on the GPU until its last reader is done, allocated layer by layer, as frameworks do.
 
     It is the pass without offload of vDNN_dyn (MICRO 2016, III-C), and what Kim et al. (2018) call training without
@@ -50,16 +39,6 @@ class Resident(Policy, frozen=True, kw_only=True):
     summary: ClassVar[str] = "offloads nothing, allocates and releases layer by layer"
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
-    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
-
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
-        kernels = choose_kernels(setting.workload, setting.costs, self.algorithms)
-        return layerwise_plan(
-            setting.workload,
-            kernels,
-            frozenset(),
-            PrefetchSearch.FIG10,
-            label=self.label,
-            algorithms=self.algorithms.value,
-        )
+        return self.lowered(setting, layerwise_schedule(setting.workload, ()), LAYERWISE)

@@ -24,9 +24,10 @@ from vdnnsim.cost.table import ONLY, CostTable, KernelChoice, KernelCost
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.liveness import needed_in_backward
+from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.training_plan import ProfilingPass, TrainingPlan
-from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
+from vdnnsim.policies.iterations.layerwise import LAYERWISE, PrefetchSearch, layerwise_schedule
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.vdnn import maps_of_all
 
@@ -117,11 +118,7 @@ class _Search:
         return self._plan(algorithm, len(self._maps))
 
     def _plan(self, algorithm: str, count: int) -> TrainingPlan:
-        return layerwise_plan(
-            self._setting.workload,
-            self._ladder[algorithm],
-            frozenset(self._maps[:count]),
-            self._options.prefetch_search,
-            label=self._options.label,
-            algorithms=f"{algorithm}, first {count} of {len(self._maps)}",
-        )
+        workload, label = self._setting.workload, self._options.label
+        schedule = layerwise_schedule(workload, self._maps[:count], self._options.prefetch_search)
+        algorithms = f"{algorithm}, first {count} of {len(self._maps)}"
+        return lower(schedule, workload, self._ladder[algorithm], LAYERWISE, label=label, algorithms=algorithms)

@@ -20,19 +20,16 @@ from typing import ClassVar
 
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.choices import MemoryChoice
-from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.iterations.segments import Segment, joined, modules, segmented_steps
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
-from vdnnsim.policies.pytorch import pytorch_loop
+from vdnnsim.policies.port import DecidedBy, Setting
+from vdnnsim.policies.pytorch import PyTorchLoop
 
 
-class Checkpoint(Policy, frozen=True, kw_only=True):
+class Checkpoint(PyTorchLoop, frozen=True, kw_only=True):
     """Recompute all segments but the last.
 
     Attributes:
-        set_to_none: as of `pytorch`.
         segments: how many; 0 for the square root of the number of modules.
     """
 
@@ -40,8 +37,6 @@ class Checkpoint(Policy, frozen=True, kw_only=True):
     summary: ClassVar[str] = "recomputes segments, the last one aside (PyTorch's checkpoint_sequential)"
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
-    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
-    set_to_none: bool = True
     segments: int = 0
 
     def __post_init__(self) -> None:
@@ -53,7 +48,7 @@ class Checkpoint(Policy, frozen=True, kw_only=True):
     def misfit(self, workload: Workload, memory_model: MemoryChoice | None) -> str:
         """Say that there are more segments than modules."""
         if self.segments:
-            count = len(modules(pytorch_loop(workload, set_to_none=self.set_to_none)))
+            count = len(modules(self.loop(workload)))
             if self.segments > count:
                 return (
                     f"segments: found {self.segments}, expected at most {count}, the modules of {workload.graph.name}"
@@ -62,11 +57,10 @@ class Checkpoint(Policy, frozen=True, kw_only=True):
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
-        workload = pytorch_loop(setting.workload, set_to_none=self.set_to_none)
+        workload = self.loop(setting.workload)
         parts = modules(workload)
         steps = segmented_steps(workload, equal_segments(parts, self.segments or isqrt(len(parts))))
-        kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
-        return lower(steps, workload, kernels, label=self.label, algorithms=self.algorithms.value)
+        return self.lowered(setting, steps, workload=workload)
 
 
 def equal_segments(parts: list[range], count: int) -> list[Segment]:

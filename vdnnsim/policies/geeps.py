@@ -24,7 +24,6 @@ from typing import ClassVar
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
 from vdnnsim.plans.buffers import IterationBuffers
-from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.schedule import (
     Allocate,
     Fetch,
@@ -39,11 +38,11 @@ from vdnnsim.plans.schedule import (
     update,
 )
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
+from vdnnsim.policies.algorithms import ByRule
+from vdnnsim.policies.port import DecidedBy, Setting
 
 
-class GeePS(Policy, frozen=True, kw_only=True):
+class GeePS(ByRule, frozen=True, kw_only=True):
     """Copy what each access needs into a pool of two halves."""
 
     name: ClassVar[str] = "geeps"
@@ -51,15 +50,11 @@ class GeePS(Policy, frozen=True, kw_only=True):
     only_built: ClassVar[str] = "manages the local data of Caffe's layers"
     decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
-    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
-
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
-        kernels = choose_kernels(setting.workload, setting.costs, self.algorithms)
         walk = _Walk(setting.workload, setting.limits.granule_bytes)
         walk.walk()
-        label, algorithms = self.label, self.algorithms.value
-        return lower(walk.steps, setting.workload, kernels, label=label, algorithms=algorithms, buffers=walk.buffers)
+        return self.lowered(setting, walk.steps, buffers=walk.buffers)
 
 
 @dataclass(frozen=True, slots=True)

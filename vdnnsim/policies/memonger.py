@@ -30,13 +30,12 @@ from math import isqrt, sqrt
 from typing import ClassVar
 
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.placement import needed_bytes
 from vdnnsim.plans.schemes import ByLifetime
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms, choose_kernels
+from vdnnsim.policies.algorithms import ByRule
 from vdnnsim.policies.iterations.segments import Segment, joined, modules, segmented_steps
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Setting
 
 _GUESSES, _TRIALS = 3, 6
 
@@ -48,13 +47,12 @@ class Segmentation(Enum):
     BUDGET = "budget"
 
 
-class Memonger(Policy, frozen=True, kw_only=True):
+class Memonger(ByRule, frozen=True, kw_only=True):
     """Recompute every segment."""
 
     name: ClassVar[str] = "memonger"
     summary: ClassVar[str] = "square-root recomputation of segments, as MXNet's memonger (Chen et al. 2016)"
 
-    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
     segmentation: Segmentation = Segmentation.SQRT
 
     @property
@@ -92,12 +90,9 @@ class Memonger(Policy, frozen=True, kw_only=True):
         return min(found, key=lambda each: each[0])[1]
 
     def _plan_with(self, setting: Setting, groups: list[list[range]]) -> TrainingPlan:
-        kernels = choose_kernels(setting.workload, setting.costs, self.algorithms)
         segments = [Segment(joined(group), recomputed=True) for group in groups]
         steps = segmented_steps(setting.workload, segments)
-        scheme = partial(ByLifetime, shares_workspace=True)
-        label, algorithms = self.label, self.algorithms.value
-        return lower(steps, setting.workload, kernels, scheme, label=label, algorithms=algorithms)
+        return self.lowered(setting, steps, partial(ByLifetime, shares_workspace=True))
 
 
 def segments_within(workload: Workload, budget_bytes: int) -> tuple[list[list[range]], int, int]:

@@ -26,14 +26,13 @@ from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.requests import round_up
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lifetimes import lifetimes
-from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.operations import Paged
 from vdnnsim.plans.placement import MemoryLimits
 from vdnnsim.plans.schedule import Allocate, Fetch, Offload, Release, Run, Step, Wait, iteration
 from vdnnsim.plans.schemes import AsScheduled
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
+from vdnnsim.policies.algorithms import ByRule
+from vdnnsim.policies.port import DecidedBy, Setting
 from vdnnsim.units import KIB, Dimension, parse_quantity
 
 PAGE_BYTES = 4 * KIB
@@ -42,7 +41,7 @@ PAGE_BYTES = 4 * KIB
 _LEAST, _MOST = "20 us", "50 us"
 
 
-class PageMigration(Policy, frozen=True, kw_only=True):
+class PageMigration(ByRule, frozen=True, kw_only=True):
     """Page on demand.
 
     Attributes:
@@ -53,7 +52,6 @@ class PageMigration(Policy, frozen=True, kw_only=True):
     summary: ClassVar[str] = "pages of 4 KB on demand, least recently used out first (vDNN paper, II-C)"
     decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
-    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
     page_latency: str = "35 us"
 
     def __post_init__(self) -> None:
@@ -85,11 +83,10 @@ class PageMigration(Policy, frozen=True, kw_only=True):
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule, within the memory of the setting."""
-        kernels = choose_kernels(setting.workload, setting.costs, self.algorithms)
+        kernels = self.kernels(setting, setting.workload)
         pager = _Pager(setting.workload, kernels, setting.limits, Paged(PAGE_BYTES, self.page_latency_s))
         pager.walk()
-        label, algorithms = self.label, self.algorithms.value
-        return lower(pager.steps, setting.workload, kernels, AsScheduled, label=label, algorithms=algorithms)
+        return self.lowered(setting, pager.steps, AsScheduled)
 
 
 class _Pager:

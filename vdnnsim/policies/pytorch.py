@@ -22,11 +22,10 @@ from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.step import WeightGradients
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.buckets import with_kept_gradients
-from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.schedule import iteration
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
+from vdnnsim.policies.algorithms import ByRule
+from vdnnsim.policies.port import DecidedBy, Setting
 
 
 def pytorch_loop(workload: Workload, *, set_to_none: bool) -> Workload:
@@ -35,25 +34,31 @@ def pytorch_loop(workload: Workload, *, set_to_none: bool) -> Workload:
     return replace(workload.saved_by(SavingRule.AUTOGRAD), weight_gradients=gradients)
 
 
-class PyTorch(Policy, frozen=True, kw_only=True):
-    """Keep what autograd saves, free all else at once.
+class PyTorchLoop(ByRule, frozen=True, kw_only=True):
+    """A policy of a training loop in PyTorch.
 
     Attributes:
         set_to_none: whether `zero_grad` drops the weight gradients before each iteration, as is its default.
     """
 
+    set_to_none: bool = True
+
+    def loop(self, workload: Workload) -> Workload:
+        """Return a workload as the loop runs it."""
+        return pytorch_loop(workload, set_to_none=self.set_to_none)
+
+
+class PyTorch(PyTorchLoop, frozen=True, kw_only=True):
+    """Keep what autograd saves, free all else at once."""
+
     name: ClassVar[str] = "pytorch"
     summary: ClassVar[str] = "keeps what PyTorch's autograd saves, frees all else at once"
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
-
-    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
-    set_to_none: bool = True
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
         # What was captured dropped them.
         keeps = isinstance(setting.workload, CapturedWorkload) and not self.set_to_none
         workload = pytorch_loop(setting.workload, set_to_none=self.set_to_none or keeps)
-        kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
-        plan = lower(iteration(workload), workload, kernels, label=self.label, algorithms=self.algorithms.value)
+        plan = self.lowered(setting, iteration(workload), workload=workload)
         return with_kept_gradients(plan) if keeps else plan

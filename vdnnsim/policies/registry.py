@@ -28,17 +28,11 @@ PolicyTypes = Mapping[str, type[Policy]]
 _ENTRY_POINT_GROUP = "vdnnsim.policies"
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _NAME = re.compile(r"\w{1,100}")
-_PLAIN_TYPES: dict[object, tuple[tuple[type, ...], str]] = {
-    str: ((str,), "text"),
-    bool: ((bool,), "true or false"),
-    int: ((int,), "an integer"),
-    float: ((int, float), "a number"),
-}
-"""Of the types of options that are plain values: the types of right values, and what messages call them."""
+_PLAIN_TYPES: dict[object, str] = {str: "text", bool: "true or false", int: "an integer", float: "a number"}
+"""What messages call the types of options that are plain values."""
 
 _SHORT_FORM = re.compile(r"(\w+)\s*(?:\(([^()]*)\))?")
 _OPENING, _CLOSING = "({[", ")}]"
-_TRUTH = {"true": True, "false": False}
 
 
 def known_policies(modules: Iterable[str] = ()) -> PolicyTypes:
@@ -71,9 +65,7 @@ def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
     """
     match spec:
         case str() if short := _parse_short_form(spec):
-            name, texts = short
-            kinds = {field.name: field.type for field in msgspec.structs.fields(types[name])} if name in types else {}
-            options = {key: _option_value(text, kinds.get(key)) for key, text in texts.items()}
+            name, options = short
         case {"policy": str(name), **rest}:
             options = {str(key): value for key, value in rest.items()}
         case _:
@@ -88,9 +80,9 @@ def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
     for key, value in options.items():
         if key not in fields:
             raise PolicyError(f"{name}: {not_one_of(key, tuple(fields), 'an option')}")
-        _check_option(f"{name}: {key}", value, fields[key])
+        _check_option(f"{name}: {key}", value, fields[key], is_text=isinstance(spec, str))
     try:
-        return msgspec.convert(options, types[name])
+        return msgspec.convert(options, types[name], strict=not isinstance(spec, str))
     except msgspec.ValidationError as error:
         raise PolicyError(f"{name}: {error}") from None
     except Exception as error:  # of the __post_init__ of a user's policy
@@ -136,7 +128,7 @@ def describe_options(policy: type[Policy]) -> str:
     return ", ".join(f"{field.name}: {_values(field)}" for field in msgspec.structs.fields(policy))
 
 
-def _parse_short_form(text: str) -> tuple[str, dict[str, str]] | None:
+def _parse_short_form(text: str) -> tuple[str, dict[str, object]] | None:
     """Return the name of a policy and the texts of its options; None of what has another form.
 
     What stands first in the brackets, without a name, are the algorithms.
@@ -144,7 +136,7 @@ def _parse_short_form(text: str) -> tuple[str, dict[str, str]] | None:
     match = _SHORT_FORM.fullmatch(text.strip())
     if match is None:
         return None
-    options: dict[str, str] = {}
+    options: dict[str, object] = {}
     for number, option in enumerate([] if match[2] is None else match[2].split(",")):
         key, equals, value = (part.strip() for part in option.partition("="))
         if not equals:
@@ -167,25 +159,11 @@ def split_policies(text: str) -> list[str]:
     return parts
 
 
-def _option_value(text: str, kind: object) -> object:
-    """Return the value that a text states of an option of this type; where it states none, the text."""
-    if kind is str or _is_enum(kind):
-        return text
-    if kind is bool:
-        return _TRUTH.get(text.lower(), text)
-    for number in (int,) if kind is int else (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _check_option(where: str, value: object, field: FieldInfo) -> None:
+def _check_option(where: str, value: object, field: FieldInfo, *, is_text: bool) -> None:
     """Refuse what an option cannot be with a message that says what would be right, which msgspec's does not.
 
     Raises:
-        PolicyError: `value` is none that the option may have; the message begins with `where`.
+        PolicyError: `value` is none that the option may have, or a text that states none; it begins with `where`.
     """
     if _is_enum(field.type):
         names = tuple(str(choice.value) for choice in field.type)
@@ -193,11 +171,12 @@ def _check_option(where: str, value: object, field: FieldInfo) -> None:
             raise PolicyError(f"{where}: found {describe(value)}, expected one of {', '.join(names)}")
         if value not in names:
             raise PolicyError(f"{where}: {not_one_of(value, names, 'one of its choices')}")
-    elif field.type in _PLAIN_TYPES:
-        right, what = _PLAIN_TYPES[field.type]
-        if not isinstance(value, right) or (isinstance(value, bool) and field.type is not bool):
+    elif what := _PLAIN_TYPES.get(field.type):
+        try:
+            msgspec.convert(value, field.type, strict=not is_text)
+        except msgspec.ValidationError:
             example = "" if field.default is msgspec.NODEFAULT else f", as {describe(field.default)}"
-            raise PolicyError(f"{where}: found {describe(value)}, expected {what}{example}")
+            raise PolicyError(f"{where}: found {describe(value)}, expected {what}{example}") from None
 
 
 def _values(field: FieldInfo) -> str:

@@ -27,7 +27,6 @@ from typing import ClassVar
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plans.liveness import last_forward_use
-from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.schedule import (
     Fetch,
     Offload,
@@ -40,16 +39,14 @@ from vdnnsim.plans.schedule import (
     update,
 )
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
-from vdnnsim.policies.pytorch import pytorch_loop
+from vdnnsim.policies.port import DecidedBy, Setting
+from vdnnsim.policies.pytorch import PyTorchLoop
 
 
-class SaveOnCpu(Policy, frozen=True, kw_only=True):
+class SaveOnCpu(PyTorchLoop, frozen=True, kw_only=True):
     """Copy all that autograd saves.
 
     Attributes:
-        set_to_none: as of `pytorch`.
         overlap: whether copies run beside kernels.
     """
 
@@ -57,13 +54,11 @@ class SaveOnCpu(Policy, frozen=True, kw_only=True):
     summary: ClassVar[str] = "copies all that autograd saves to the host and back (PyTorch's save_on_cpu)"
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
-    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
-    set_to_none: bool = True
     overlap: bool = False
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
-        workload = pytorch_loop(setting.workload, set_to_none=self.set_to_none)
+        workload = self.loop(setting.workload)
         steps: list[Step] = []
         if workload.mode is Mode.INFERENCE:
             steps += forward(workload)
@@ -71,8 +66,7 @@ class SaveOnCpu(Policy, frozen=True, kw_only=True):
             steps += _overlapped(workload)
         else:
             steps += _synchronous(workload)
-        kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
-        return lower(steps, workload, kernels, label=self.label, algorithms=self.algorithms.value)
+        return self.lowered(setting, steps, workload=workload)
 
 
 def saved_by(workload: Workload, layer: Layer) -> list[int]:

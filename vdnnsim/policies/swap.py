@@ -28,16 +28,18 @@ just in time by more than the tolerance.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import ClassVar
 
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.liveness import needed_in_backward
+from vdnnsim.plans.schemes import Pool
 from vdnnsim.plans.training_plan import ProfilingPass, TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.iterations.asynchronous import asynchronous_plan, steps_before_backward_use
-from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
+from vdnnsim.policies.algorithms import ByRule
+from vdnnsim.policies.iterations.asynchronous import asynchronous_schedule, steps_before_backward_use
+from vdnnsim.policies.iterations.layerwise import LAYERWISE, layerwise_schedule
+from vdnnsim.policies.port import DecidedBy, Setting
 
 Triggers = Mapping[int, int | None]
 """By feature map, its trigger: steps of backward before the first that reads it; None for none."""
@@ -74,7 +76,7 @@ LARGEST_INTERVAL = 1000
 """No network has more CONV layers."""
 
 
-class Swap(Policy, frozen=True, kw_only=True):
+class Swap(ByRule, frozen=True, kw_only=True):
     """Swap every x-th CONV output.
 
     Attributes:
@@ -85,7 +87,6 @@ class Swap(Policy, frozen=True, kw_only=True):
     name: ClassVar[str] = "swap"
     summary: ClassVar[str] = "swaps the same CONV outputs on all GPUs, as vDNN would (Kim et al. 2018, III-A)"
 
-    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
     interval: int = 3
     stagger: bool = False
     synchronization: Synchronization = Synchronization.LAYER
@@ -127,19 +128,16 @@ class Swap(Policy, frozen=True, kw_only=True):
 
     def plans_with(self, setting: Setting, triggers: Sequence[Triggers]) -> tuple[TrainingPlan, ...]:
         """Plan every GPU with its triggers; GPUs with equal ones share a plan."""
-        workload, label, algorithms = setting.workload, self.label, self.algorithms.value
-        kernels = choose_kernels(workload, setting.costs, self.algorithms)
         made: dict[tuple[tuple[int, int | None], ...], TrainingPlan] = {}
         for its in triggers:
             key = tuple(its.items())
             if key in made:
                 continue
             if self.synchronization is Synchronization.LAYER:
-                search = PrefetchSearch.FIG10
-                plan = layerwise_plan(workload, kernels, frozenset(its), search, label=label, algorithms=algorithms)
+                made[key] = self.lowered(setting, layerwise_schedule(setting.workload, its), LAYERWISE)
             else:
-                plan = asynchronous_plan(workload, kernels, its, setting.limits, label=label, algorithms=algorithms)
-            made[key] = plan
+                scheme = partial(Pool, limits=setting.limits)
+                made[key] = self.lowered(setting, asynchronous_schedule(setting.workload, its), scheme)
         return tuple(made[tuple(its.items())] for its in triggers)
 
 

@@ -31,11 +31,12 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError
 from vdnnsim.plans.chunks import in_chunks
 from vdnnsim.plans.host_memory import Pool
+from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.training_plan import ProfilingPass, TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms, choose_kernels, downgraded_until_it_fits
-from vdnnsim.policies.base import network_wide_plan
-from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
+from vdnnsim.policies.algorithms import Algorithms, ByRule, choose_kernels, downgraded_until_it_fits
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.iterations.layerwise import LAYERWISE, PrefetchSearch, layerwise_schedule
 from vdnnsim.policies.port import DecidedBy, Policy, Setting, Trial
 from vdnnsim.units import Dimension, parse_quantity
 
@@ -58,7 +59,7 @@ def maps_of_conv(workload: Workload) -> frozenset[int]:
 WHOLE: Final = "whole"
 
 
-class _Static(Policy, frozen=True, kw_only=True):
+class _Static(ByRule, frozen=True, kw_only=True):
     """Offload a fixed set of maps.
 
     Attributes:
@@ -66,7 +67,6 @@ class _Static(Policy, frozen=True, kw_only=True):
             (`vdnnsim.plans.chunks`). Under `whole`, as in the paper, a copy moves a map.
     """
 
-    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
     prefetch_search: PrefetchSearch = PrefetchSearch.FIG10
     chunk: str = WHOLE
 
@@ -89,9 +89,8 @@ class _Static(Policy, frozen=True, kw_only=True):
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
         workload = setting.workload
-        kernels = choose_kernels(workload, setting.costs, self.algorithms)
-        maps, label, algorithms = self.maps(workload), self.label, self.algorithms.value
-        plan = layerwise_plan(workload, kernels, maps, self.prefetch_search, label=label, algorithms=algorithms)
+        schedule = layerwise_schedule(workload, self.maps(workload), self.prefetch_search)
+        plan = self.lowered(setting, schedule, LAYERWISE)
         return plan if self.chunk == WHOLE else in_chunks(plan, int(parse_quantity(self.chunk, Dimension.BYTES)))
 
 
@@ -182,15 +181,13 @@ class _Profiler:
         if self._options.no_offload_pass is NoOffloadPass.LAYER_WISE:
             resident = self._layerwise(fastest, frozenset(), "none(p)")
             return resident if self._passes_with(resident, "none(p)") else None
-        workload, label = self._setting.workload, self._options.label
-        base = network_wide_plan(workload, fastest, label=label, algorithms="base(p)")
+        base = replace(Base().plan(self._setting), policy=self._options.label, algorithms="base(p)")
         return self._layerwise(fastest, frozenset(), "none(p)") if self._passes_with(base, "base(p)") else None
 
     def _layerwise(self, kernels: KernelChoice, maps: frozenset[int], algorithms: str) -> TrainingPlan:
         workload, options = self._setting.workload, self._options
-        return layerwise_plan(
-            workload, kernels, maps, options.prefetch_search, label=options.label, algorithms=algorithms
-        )
+        schedule = layerwise_schedule(workload, maps, options.prefetch_search)
+        return lower(schedule, workload, kernels, LAYERWISE, label=options.label, algorithms=algorithms)
 
     def _greedy(self, fastest: KernelChoice, maps: frozenset[int], algorithms: str) -> TrainingPlan:
         """Downgrade, layer by layer, the algorithm that overflows to the fastest one with a smaller workspace."""

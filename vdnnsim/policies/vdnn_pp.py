@@ -17,16 +17,18 @@ What is read into it:
 
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import ClassVar
 
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.liveness import needed_in_backward
 from vdnnsim.plans.placement import needed_bytes
+from vdnnsim.plans.schemes import Pool
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.iterations.asynchronous import asynchronous_plan
-from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
+from vdnnsim.policies.algorithms import ByRule
+from vdnnsim.policies.iterations.asynchronous import asynchronous_schedule
+from vdnnsim.policies.iterations.layerwise import LAYERWISE, layerwise_schedule
+from vdnnsim.policies.port import DecidedBy, Setting
 from vdnnsim.policies.swap import JUST_IN_TIME
 from vdnnsim.policies.vdnn import maps_of_all, maps_of_conv
 
@@ -38,27 +40,24 @@ class Offloaded(Enum):
     CONV = "conv"
 
 
-class VdnnPlusPlus(Policy, frozen=True, kw_only=True):
+class VdnnPlusPlus(ByRule, frozen=True, kw_only=True):
     """Offload as vDNN does, and wait only for what is needed."""
 
     name: ClassVar[str] = "vdnn_pp"
     summary: ClassVar[str] = "vDNN without synchronization at layer ends (vDNN++, Shriram et al. 2019)"
     decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
-    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
     maps: Offloaded = Offloaded.ALL
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
-        workload, label, algorithms = setting.workload, self.label, self.algorithms.value
-        kernels = choose_kernels(workload, setting.costs, self.algorithms)
+        workload, limits = setting.workload, setting.limits
         maps = self._maps(workload)
-        vdnn = layerwise_plan(workload, kernels, maps, PrefetchSearch.FIG10, label=label, algorithms=algorithms)
-        limits = setting.limits
+        vdnn = self.lowered(setting, layerwise_schedule(workload, maps), LAYERWISE)
         of_vdnn_bytes = needed_bytes(vdnn, limits.granule_bytes)
         as_much = replace(limits, device_bytes=min(of_vdnn_bytes, limits.device_bytes))
-        triggers = dict.fromkeys(sorted(maps), JUST_IN_TIME)
-        return asynchronous_plan(workload, kernels, triggers, as_much, label=label, algorithms=algorithms)
+        schedule = asynchronous_schedule(workload, dict.fromkeys(sorted(maps), JUST_IN_TIME))
+        return self.lowered(setting, schedule, partial(Pool, limits=as_much))
 
     def _maps(self, workload: Workload) -> frozenset[int]:
         chosen = maps_of_conv(workload) if self.maps is Offloaded.CONV else maps_of_all(workload)

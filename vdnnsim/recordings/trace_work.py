@@ -87,8 +87,8 @@ def work_of(operation: Operation, forward: Operation | None) -> OperationWork:
     if product is not None:
         outer = (product.m, product.n) if product.batch == 1 else (product.batch, product.m, product.n)
         elements = product.batch * (product.m * product.k + product.k * product.n + product.m * product.n)
-        flop = {Arithmetic.PRODUCT: 2 * product.batch * product.m * product.n * product.k}
-        return OperationWork(element_type, flop, elements * size, outer, product, _role(operation, forward, product))
+        role = _role(operation, forward, product)
+        return OperationWork(element_type, {Arithmetic.PRODUCT: product.flop}, elements * size, outer, product, role)
     if _ATTENTION.search(operation.name):
         return _of_attention(operation, element_type, size)
     return _of_stream(operation, element_type)
@@ -96,15 +96,10 @@ def work_of(operation: Operation, forward: Operation | None) -> OperationWork:
 
 def _of_convolution(operation: Operation, work: ConvolutionWork, element_type: str, size: int) -> OperationWork:
     x = (work.batch_size, work.input_channels, *work.input_size)
-    outputs = output_size(work)
-    y = (work.batch_size, work.output_channels, *outputs)
-    weights = work.output_channels * (work.input_channels // work.groups) * math.prod(work.kernel)
-    flop = 2 * work.batch_size * math.prod(outputs) * weights
-    made = [each for each in work.computes if each != "bias"]
-    elements = math.prod(x) + math.prod(y) + weights
-    total = elements * size * max(1, len(made))
+    y = (work.batch_size, work.output_channels, *work.output_size)
+    total = (math.prod(x) + math.prod(y) + work.weights) * size * max(1, len(work.gradients))
     returned = y if operation.name == CONVOLUTION else x
-    return OperationWork(element_type, {Arithmetic.PRODUCT: flop * max(1, len(made))}, total, returned, work)
+    return OperationWork(element_type, {Arithmetic.PRODUCT: work.flop}, total, returned, work)
 
 
 def _of_attention(operation: Operation, element_type: str, size: int) -> OperationWork:
@@ -198,7 +193,7 @@ def _is_possible(work: ConvolutionWork, weights: Sequence[int]) -> bool:
         return False
     of_weights = work.output_channels if work.transposed else work.input_channels
     divides = work.input_channels % work.groups == 0 == work.output_channels % work.groups
-    return divides and of_weights == weights[1] * work.groups and min(output_size(work)) >= 1
+    return divides and of_weights == weights[1] * work.groups and min(work.output_size) >= 1
 
 
 def _computes(operation: Operation) -> tuple[str, ...]:
@@ -211,14 +206,6 @@ def _computes(operation: Operation) -> tuple[str, ...]:
     called = {each.operator.event.name for each in operation.launches if each.operator is not None}
     ends = {name for name in ("input", "weight") if any(each.endswith(f"_backward_{name}") for each in called)}
     return tuple(each for each in ("input", "weight") if each in ends) or ("input", "weight")
-
-
-def output_size(work: ConvolutionWork) -> tuple[int, ...]:
-    """Return the sizes of a convolution's output, by spatial dimension."""
-    sizes = zip(work.input_size, work.kernel, work.stride, work.padding, work.dilation, strict=True)
-    if work.transposed:
-        return tuple((x - 1) * s - 2 * p + d * (k - 1) + 1 for x, k, s, p, d in sizes)
-    return tuple((x + 2 * p - d * (k - 1) - 1) // s + 1 for x, k, s, p, d in sizes)
 
 
 def _stride(before: int, kernel: int, padding: int, after: int) -> int:

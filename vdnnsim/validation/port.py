@@ -11,23 +11,7 @@ from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.trace import IterationTrace
-
-
-class MemoryPeaks(Protocol):
-    """Maxima of device memory as the device counted them; None where the device has no such number."""
-
-    @property
-    def requested_bytes(self) -> int:
-        """What was asked for."""
-
-    @property
-    def allocated_bytes(self) -> int | None:
-        """What PyTorch's allocator gave for it, in blocks."""
-
-    @property
-    def reserved_bytes(self) -> int | None:
-        """What PyTorch's allocator holds of the GPU, in segments."""
+from vdnnsim.trace import IterationTrace, MemoryCount
 
 
 class Execution(Protocol):
@@ -38,8 +22,8 @@ class Execution(Protocol):
         """What happened."""
 
     @property
-    def peaks(self) -> MemoryPeaks:
-        """Maxima of memory."""
+    def peaks(self) -> MemoryCount:
+        """Maxima of memory as the device counted them."""
 
     @property
     def ordinal(self) -> int:

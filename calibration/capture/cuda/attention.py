@@ -51,21 +51,18 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """Dispatch as `at::native::scaled_dot_product_attention` does on a GPU; arguments are those of PyTorch's."""
-    if _is_unbatched(query, key, value):
-        mask = attn_mask
+    tensors, mask = (query, key, value), attn_mask
+    # No batch is what fused attention is given since PyTorch 2.14.
+    is_unbatched = torch_version() >= (2, 14) and all(each.dim() == 3 for each in tensors)
+    if is_unbatched:
+        tensors = query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)
         while mask is not None and mask.dim() < 4:
             mask = mask.unsqueeze(0)
-        call = _Attention(
-            query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0), mask, dropout_p, is_causal, enable_gqa
-        )
-        attend = _choose(gpu, call)
-        if attend is not None:
-            return attend(call, scale).squeeze(0)
-    else:
-        call = _Attention(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
-        attend = _choose(gpu, call)
-        if attend is not None:
-            return attend(call, scale)
+    call = _Attention(*tensors, mask, dropout_p, is_causal, enable_gqa)
+    attend = _choose(gpu, call)
+    if attend is not None:
+        found = attend(call, scale)
+        return found.squeeze(0) if is_unbatched else found
     out: Tensor = aten._scaled_dot_product_attention_math(
         query,
         key,
@@ -78,11 +75,6 @@ def scaled_dot_product_attention(
         enable_gqa=enable_gqa,
     )[0]
     return out
-
-
-def _is_unbatched(*tensors: Tensor) -> bool:
-    """Return whether there is no batch, which fused attention is given since PyTorch 2.14."""
-    return torch_version() >= (2, 14) and all(each.dim() == 3 for each in tensors)
 
 
 def _choose(gpu: Gpu, call: _Attention) -> "_Attend | None":

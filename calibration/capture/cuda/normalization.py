@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 import torch
 
-from calibration.capture.cuda.rules import HALVES, Composites, Gpu, Kernels, Tensor, composite
+from calibration.capture.cuda.rules import HALVES, Composites, Given, Gpu, Kernels, Tensor, composite
 
 aten = torch.ops.aten
 
@@ -88,63 +88,44 @@ def rms_norm(
     return cast("Tensor", composite(aten.rms_norm.default, input, normalized_shape, weight, eps))
 
 
-def _widened(dtype: torch.dtype) -> torch.dtype:
-    """Return the type of statistics."""
-    return torch.float32 if dtype in HALVES else dtype
-
-
-def _cudnn_batch_norm(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Tensor, ...]:
-    del bias, running_mean, running_var, momentum, eps
-    count = weight.shape[0] if training else 0
+def _cudnn_batch_norm(given: Given) -> tuple[Tensor, ...]:
+    input, weight = given["input"], given["weight"]
+    count = weight.shape[0] if given["training"] else 0
     mean, deviation = (input.new_empty(count, dtype=weight.dtype) for _ in range(2))
     # cuDNN 9 keeps nothing beside the statistics unless an activation is fused to it, which PyTorch does not ask for.
     return torch.empty_like(input), mean, deviation, input.new_empty(0, dtype=torch.uint8)
 
 
-def _cudnn_batch_norm_backward(input: Tensor, grad_output: Tensor, weight: Tensor, *_: object) -> tuple[Tensor, ...]:
-    del grad_output
-    return torch.empty_like(input), torch.empty_like(weight), torch.empty_like(weight)
+def _cudnn_batch_norm_backward(given: Given) -> tuple[Tensor, ...]:
+    return tuple(torch.empty_like(given[name]) for name in ("input", "weight", "weight"))
 
 
-def _native_batch_norm(input: Tensor, *_: object) -> tuple[Tensor, ...]:
-    channels, kind = input.shape[1], _widened(input.dtype)
-    return torch.empty_like(input), input.new_empty(channels, dtype=kind), input.new_empty(channels, dtype=kind)
+def _native_batch_norm(given: Given) -> tuple[Tensor, ...]:
+    input = given["input"]
+    return torch.empty_like(input), *(_statistics(input, [input.shape[1]]) for _ in range(2))
 
 
-def _native_layer_norm(input: Tensor, normalized_shape: list[int], *_: object) -> tuple[Tensor, ...]:
-    of = [*input.shape[: -len(normalized_shape)], *(1 for _ in normalized_shape)]
-    kind = _widened(input.dtype)
-    out = torch.empty_like(input, memory_format=torch.contiguous_format)
-    return out, input.new_empty(of, dtype=kind), input.new_empty(of, dtype=kind)
+def _native_layer_norm(given: Given) -> tuple[Tensor, ...]:
+    out, mean = _fused_rms_norm(given)
+    return out, mean, torch.empty_like(mean)
 
 
-def _fused_rms_norm(input: Tensor, normalized_shape: list[int], *_: object) -> tuple[Tensor, Tensor]:
-    of = [*input.shape[: -len(normalized_shape)], *(1 for _ in normalized_shape)]
-    return torch.empty_like(input, memory_format=torch.contiguous_format), input.new_empty(
-        of, dtype=_widened(input.dtype)
+def _fused_rms_norm(given: Given) -> tuple[Tensor, Tensor]:
+    input, normalized = given["input"], len(given["normalized_shape"])
+    of = [*input.shape[:-normalized], *[1] * normalized]
+    return torch.empty_like(input, memory_format=torch.contiguous_format), _statistics(input, of)
+
+
+def _fused_rms_norm_backward(given: Given) -> tuple[Tensor | None, ...]:
+    wanted = zip(("input", "weight"), given["output_mask"], strict=True)
+    return tuple(
+        torch.empty_like(given[name]) if is_wanted and given[name] is not None else None for name, is_wanted in wanted
     )
 
 
-def _fused_rms_norm_backward(
-    gradient: Tensor,
-    input: Tensor,
-    normalized_shape: list[int],
-    deviation: Tensor,
-    weight: Tensor | None,
-    mask: list[bool],
-) -> tuple[Tensor | None, Tensor | None]:
-    del gradient, normalized_shape, deviation
-    of_weight = torch.empty_like(weight) if mask[1] and weight is not None else None
-    return torch.empty_like(input) if mask[0] else None, of_weight
+def _statistics(input: Tensor, shape: list[int]) -> Tensor:
+    """Return room for statistics of an input, of 32 bits at least."""
+    return input.new_empty(shape, dtype=torch.float32 if input.dtype in HALVES else input.dtype)
 
 
 COMPOSITES: Composites = {aten.batch_norm.default: batch_norm, aten.rms_norm.default: rms_norm}

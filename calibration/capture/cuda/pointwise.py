@@ -7,8 +7,9 @@ Source: `aten/src/ATen/native/Dropout.cpp` (`is_fused_kernel_acceptable`), `nati
 from typing import Final, cast
 
 import torch
+from torch._ops import OpOverload
 
-from calibration.capture.cuda.rules import Composites, Gpu, Kernels, Tensor, composite
+from calibration.capture.cuda.rules import Composite, Composites, Given, Gpu, Kernels, Tensor, composite
 
 aten = torch.ops.aten
 
@@ -24,62 +25,43 @@ def dropout(gpu: Gpu, input: Tensor, p: float, train: bool) -> Tensor:
     return cast("Tensor", composite(aten.dropout.default, input, p, train))
 
 
-def softmax(gpu: Gpu, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Widen float16 within the kernel."""
-    del gpu
-    if input.dtype == torch.float16 and dtype == torch.float32:
-        return cast("Tensor", aten._softmax(input, dim, True))
-    return cast("Tensor", composite(aten.softmax.int, input, dim, dtype))
+def _softmax(whole: OpOverload, kernel: OpOverload) -> Composite:
+    """Return the rule of a softmax, which widens float16 within its kernel."""
+
+    def rule(gpu: Gpu, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+        del gpu
+        if input.dtype == torch.float16 and dtype == torch.float32:
+            return cast("Tensor", kernel(input, dim, True))
+        return cast("Tensor", composite(whole, input, dim, dtype))
+
+    return rule
 
 
-def log_softmax(gpu: Gpu, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Widen float16 within the kernel."""
-    del gpu
-    if input.dtype == torch.float16 and dtype == torch.float32:
-        return cast("Tensor", aten._log_softmax(input, dim, True))
-    return cast("Tensor", composite(aten.log_softmax.int, input, dim, dtype))
+def _widening_softmax(given: Given) -> Tensor | None:
+    return torch.empty_like(given["self"], dtype=torch.float32) if given["half_to_float"] else None
 
 
-def _widening_softmax(input: Tensor, dim: int, half_to_float: bool) -> Tensor | None:
-    del dim
-    return torch.empty_like(input, dtype=torch.float32) if half_to_float else None
+def _softmax_backward(given: Given) -> Tensor | None:
+    gradient, dtype = given["grad_output"], given["input_dtype"]
+    return torch.empty_like(gradient, dtype=dtype) if gradient.dtype != dtype else None
 
 
-def _softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor | None:
-    del output, dim
-    return torch.empty_like(grad_output, dtype=input_dtype) if grad_output.dtype != input_dtype else None
+def _log_sigmoid_forward(given: Given) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(given["self"]), given["self"].new_empty(0)
 
 
-def _log_sigmoid_forward(input: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(input), input.new_empty(0)
-
-
-def _embedding_bag(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> tuple[Tensor, ...]:
-    del scale_grad_by_freq, sparse, per_sample_weights, padding_idx
-    bags, width = offsets.shape[0] - include_last_offset, weight.shape[1]
-    found = (bags, width) if mode == _MAXIMUM else (0,)
-    return (
-        weight.new_empty(bags, width),
-        weight.new_empty(indices.shape[0], dtype=indices.dtype),
-        weight.new_empty(bags, dtype=indices.dtype),
-        weight.new_empty(found, dtype=indices.dtype),
-    )
+def _embedding_bag(given: Given) -> tuple[Tensor, ...]:
+    weight, indices = given["weight"], given["indices"]
+    bags, width = given["offsets"].shape[0] - given["include_last_offset"], weight.shape[1]
+    found = (bags, width) if given["mode"] == _MAXIMUM else (0,)
+    numbers = (weight.new_empty(size, dtype=indices.dtype) for size in (indices.shape[0], bags, found))
+    return weight.new_empty(bags, width), *numbers
 
 
 COMPOSITES: Composites = {
     aten.dropout.default: dropout,
-    aten.softmax.int: softmax,
-    aten.log_softmax.int: log_softmax,
+    aten.softmax.int: _softmax(aten.softmax.int, aten._softmax.default),
+    aten.log_softmax.int: _softmax(aten.log_softmax.int, aten._log_softmax.default),
 }
 KERNELS: Kernels = {
     aten._softmax.default: _widening_softmax,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from calibration.capture.cuda.rules import Composites, Gpu, Kernels, Tensor
+from calibration.capture.cuda.rules import Composites, Given, Gpu, Kernels, Tensor
 from vdnnsim.memory.requests import round_up
 
 aten = torch.ops.aten
@@ -82,28 +82,12 @@ def _stack(name: str, *, packed: bool) -> Callable[..., Any]:
     return run
 
 
-def _cudnn_rnn(
-    input: Tensor,
-    weight: Sequence[Tensor],
-    weight_stride0: int,
-    weight_buf: Tensor | None,
-    hx: Tensor,
-    cx: Tensor | None,
-    mode: int,
-    hidden_size: int,
-    proj_size: int,
-    num_layers: int,
-    batch_first: bool,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_sizes: Sequence[int],
-    dropout_state: Tensor | None,
-) -> tuple[Tensor, ...]:
-    del weight, weight_stride0, dropout_state
-    directions = 2 if bidirectional else 1
-    width = directions * (proj_size or hidden_size)
-    if batch_sizes:
+def _cudnn_rnn(given: Given) -> tuple[Tensor, ...]:
+    input, hx, cx, buffer = (given[name] for name in ("input", "hx", "cx", "weight_buf"))
+    units, projected, batch_first = given["hidden_size"], given["proj_size"], given["batch_first"]
+    directions = 2 if given["bidirectional"] else 1
+    width = directions * (projected or units)
+    if given["batch_sizes"]:
         steps = input.shape[0]
         out = input.new_empty(steps, width)
     else:
@@ -112,16 +96,15 @@ def _cudnn_rnn(
         out = input.new_empty(first, second, width)
         out = out.transpose(0, 1) if batch_first else out
     reserve = 0
-    if train:
-        size = input.element_size()
+    if given["train"]:
         reserve = reserve_bytes(
-            mode,
-            steps * directions * hidden_size,
-            num_layers,
+            given["mode"],
+            steps * directions * units,
+            given["num_layers"],
             directions,
-            size,
-            projected=steps * directions * proj_size,
-            has_dropout=dropout > 0,
+            input.element_size(),
+            projected=steps * directions * projected,
+            has_dropout=given["dropout"] > 0,
         )
     return (
         out,
@@ -129,20 +112,20 @@ def _cudnn_rnn(
         input.new_empty(0) if cx is None else torch.empty_like(cx, memory_format=torch.contiguous_format),
         input.new_empty(reserve, dtype=torch.uint8),
         # The buffer of all weights is the memory of the parameters themselves.
-        input.new_empty(0) if weight_buf is None else weight_buf,
+        input.new_empty(0) if buffer is None else buffer,
     )
 
 
-def _cudnn_rnn_backward(input: Tensor, weight: Sequence[Tensor], *args: Any) -> tuple[Any, ...]:
-    hx, cx = args[2], args[3]
-    *_, mask = args
+def _cudnn_rnn_backward(given: Given) -> tuple[Any, ...]:
+    input, weight, cx = given["input"], given["weight"], given["cx"]
     gradients = []
-    if mask[3]:
+    if given["output_mask"][3]:
         # cuDNN adds to one buffer of all weights.
         buffer = input.new_zeros(sum(each.numel() for each in weight))
         parts = torch.split(buffer, [each.numel() for each in weight])
         gradients = [part.view(each.shape) for part, each in zip(parts, weight, strict=True)]
-    return torch.empty_like(input), torch.empty_like(hx), None if cx is None else torch.empty_like(cx), gradients
+    of_cells = None if cx is None else torch.empty_like(cx)
+    return torch.empty_like(input), torch.empty_like(given["hx"]), of_cells, gradients
 
 
 COMPOSITES: Composites = {

@@ -18,8 +18,11 @@ Tensor = torch.Tensor
 Composite = Callable[..., Any]
 """Is called with a `Gpu` and the arguments of the operator, and returns its results."""
 
-Kernel = Callable[..., Any]
-"""Is called with the arguments of the operator, and returns its results as new tensors; None if these are the CPU's."""
+Given = Mapping[str, Any]
+"""Arguments of an operator by the names that its schema has for them."""
+
+Kernel = Callable[[Given], Any]
+"""Returns the results of an operator as new tensors; None if these are the CPU's."""
 
 HALVES: Final = (torch.float16, torch.bfloat16)
 

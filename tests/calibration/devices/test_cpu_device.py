@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from calibration.devices.cpu import CpuDevice
-from calibration.devices.port import MemoryCount, OutOfDeviceMemory
+from calibration.devices.port import OutOfDeviceMemory
+from vdnnsim.trace import MemoryCount
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from calibration.capabilities import EXECUTOR_CAPABILITIES, Capability, refuse_more_than
 from calibration.devices.port import OutOfDeviceMemory
 from calibration.executor import Executor
+from calibration.refusals import refuse_impossible
 from tests.calibration.executor.bench import (
     NETWORKS,
     UNLIMITED,
@@ -113,13 +113,13 @@ def test_a_device_that_has_no_room_for_a_part(bench: Bench, plan: TrainingPlan) 
 
 def test_a_device_that_gives_back_no_parts_refuses_them(bench: Bench, plan: TrainingPlan) -> None:
     """PyTorch's allocator on a GPU is one."""
-    refuse_more_than(EXECUTOR_CAPABILITIES, plan)
+    refuse_impossible(plan, gives_back_extents=True)
 
     with pytest.raises(ExecutionRefused) as refusal:
         Executor(_Whole(bench.device), bench.workload(tiny_linear), bench.library).execute(plan, UNLIMITED)
 
     assert "release bytes 0 to 4999 of map" in str(refusal.value)
-    assert str(refusal.value).endswith(f"this executor cannot do {Capability.EXTENTS_OF_MEMORY.value}")
+    assert str(refusal.value).endswith("cannot do memory of an extent of a buffer, given back and taken again")
 
 
 class _Whole(PoisonedDevice):

@@ -6,6 +6,7 @@ import pytest
 
 from tests.calibration.executor.bench import UNLIMITED, Bench, every_policy, every_second_explicit
 from tests.calibration.executor.races import Race, Touch, Touches, WatchedExecutor, find_races
+from tests.plan_writer import PlanWriter
 from tests.unit.plans.hand_written import (
     COMPUTE,
     MEMORY,
@@ -24,7 +25,6 @@ from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute, HostSynchronize, Operation, WaitEvent
 from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll
 

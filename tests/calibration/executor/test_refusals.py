@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from calibration.capabilities import Capability, refuse_more_than
 from calibration.executor import Executor
+from calibration.refusals import refuse_impossible
 from tests.calibration.executor.bench import REFUSED, UNLIMITED, Bench, every_second_explicit
 from tests.toy import toy_costs, toy_setting
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
@@ -172,7 +172,6 @@ def test_a_precision_that_is_not_that_of_all_maps(bench: Bench, precision: Preci
 
     cannot = "this executor cannot do other precisions than float32, bfloat16 and float16"
     assert str(refusal.value) == f"pytorch(p): tiny_linear computes in {precision.value}: {cannot}"
-    refuse_more_than(frozenset(Capability), plan)
 
 
 def test_what_is_given_and_nobody_knows(bench: Bench) -> None:
@@ -196,30 +195,7 @@ def test_what_several_gpus_exchange(bench: Bench, operation: Operation) -> None:
     plan = bench.plan(bench.workload(tiny_linear), Base())
 
     with pytest.raises(ExecutionRefused, match="cannot do what several GPUs exchange"):
-        refuse_more_than(
-            frozenset(Capability) - {Capability.SEVERAL_GPUS},
-            replace(plan, operations=(*plan.operations, operation)),
-        )
-
-
-@pytest.mark.parametrize(
-    ("missing", "asked_by"),
-    [
-        (Capability.SPLIT_BACKWARD, "backward data of loss"),
-        (Capability.NAMED_ALGORITHMS, "forward of conv1_1 (pytorch)"),
-        (Capability.WORKSPACES, "allocate workspace"),
-        (Capability.ALIASES, "into gradient slot"),
-    ],
-)
-def test_an_executor_that_could_do_less_would_refuse_more(bench: Bench, missing: Capability, asked_by: str) -> None:
-    plan = bench.plan(bench.workload(tiny_linear), Base())
-    refuse_more_than(frozenset(Capability), plan)
-
-    with pytest.raises(ExecutionRefused) as refusal:
-        refuse_more_than(frozenset(Capability) - {missing}, plan)
-
-    assert asked_by in str(refusal.value)
-    assert str(refusal.value).endswith(missing.value)
+        refuse_impossible(replace(plan, operations=(*plan.operations, operation)), gives_back_extents=True)
 
 
 def test_a_kernel_over_a_part_of_the_batch(bench: Bench) -> None:

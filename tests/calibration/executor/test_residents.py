@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from calibration.devices.cpu import CpuDevice
-from calibration.devices.port import MemoryCount
 from calibration.executor import DeviceLaboratory, Execution, Executor
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.executor.bench import UNLIMITED, Bench, assert_results_are_the_references
@@ -16,6 +15,7 @@ from vdnnsim.dnn.workload import Optimizer
 from vdnnsim.plans.placement import needed_bytes
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
+from vdnnsim.trace import MemoryCount
 from vdnnsim.units import KIB
 
 SEGMENT_BYTES = 64 * KIB

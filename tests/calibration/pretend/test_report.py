@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from calibration.pretend.card import card_of
-from calibration.pretend.report import rate_rows, report_text
+from tests.pretend.rates_page import rate_rows, report_text
 from tests.toy import ROOT
 from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.profile import read_profile

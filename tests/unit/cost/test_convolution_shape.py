@@ -1,18 +1,22 @@
 """Convolutions of groups, of frames and in time as the cost model sees them."""
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.dnn.convolutional import Convolution
+from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.sequence_builder import SequenceBuilder
+from vdnnsim.dnn.sequences import Linear
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 
 
 def clips() -> Workload:
     """Two clips of 4 frames of 6x9x8: each frame, then its channels in two groups, then over three frames."""
-    net = SequenceBuilder("clips", MapShape(6, 9, 8, steps=4))
+    net = GraphBuilder("clips", MapShape(6, 9, 8, steps=4))
     y = net.conv("frames", 0, 10, 3, stride=2, padding=1, relu=False)
     y = net.conv("grouped", y, 4, 5, padding=2, groups=2)
-    return Workload(net.build(net.linear("fc", net.conv_in_time("in_time", y, 7, 3), 2)), 2)
+    return Workload(
+        net.build(net.layer("fc", Linear(2), net.layer("in_time", Convolution(7, (1, 1), bias=False, steps=3), y))), 2
+    )
 
 
 CLIPS = clips()

@@ -1,9 +1,10 @@
 from vdnnsim.cost.kernel_table import KINDS, KernelShape
+from vdnnsim.dnn.convolutional import Convolution, Pooling
+from vdnnsim.dnn.elementwise import ElementwiseProduct, LocalResponseNormalization
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import NETWORKS, build_network
-from vdnnsim.dnn.sequence_builder import SequenceBuilder
-from vdnnsim.dnn.sequences import Linear, Smoothness
+from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution
 from vdnnsim.dnn.workload import Optimizer, Workload
@@ -28,32 +29,38 @@ def every_operator() -> Workload:
 
 def every_operator_of_sequences() -> Workload:
     """A network with one of each of the others: two frames, their features as a sequence of two steps."""
-    net = SequenceBuilder(ALL, MapShape(4, 3, 3, steps=4))
+    net = GraphBuilder(ALL, MapShape(4, 3, 3, steps=4))
     y = net.conv("grouped", 0, 6, 3, padding=1, groups=2)
-    y = net.pool_in_time("pool", net.conv_in_time("in_time", y, 6, 3), 3, stride=1, steps=2)
-    y = net.dropout("dropout", net.local_response_norm("lrn", y, 5), mask_bytes=4, in_place=True)
+    y = net.layer(
+        "pool", Pooling((3, 3), (1, 1), steps=2), net.layer("in_time", Convolution(6, (1, 1), bias=False, steps=3), y)
+    )
+    y = net.dropout("dropout", net.layer("lrn", LocalResponseNormalization(5), y), mask_bytes=4, in_place=True)
     y = net.dropout("copied", y, mask_bytes=1, in_place=False)
-    y = net.layer_norm("norm", net.linear("linear", y, 12))
-    y = net.attention("attention", net.layer_norm("rms", y, centered=False), 2, key_value_heads=2)
-    y = net.lstm("lstm", net.multiply("product", net.smooth("gelu", y, Smoothness.GELU), y), 3)
-    y = net.linear("no_bias", net.smooth("silu", y, Smoothness.SILU), 2, bias=False)
+    y = net.layer("norm", LayerNormalization(), net.layer("linear", Linear(12), y))
+    y = net.layer("attention", Attention(2, key_value_heads=2), net.layer("rms", LayerNormalization(centered=False), y))
+    y = net.layer(
+        "lstm",
+        Lstm(3),
+        net.layer("product", ElementwiseProduct(), net.layer("gelu", SmoothActivation(Smoothness.GELU), y), y),
+    )
+    y = net.layer("no_bias", Linear(2, bias=False), net.layer("silu", SmoothActivation(Smoothness.SILU), y))
     return Workload(net.build(y), 6)
 
 
 def every_operator_of_texts() -> Workload:
     """A table, with positions and without."""
-    net = SequenceBuilder(ALL, MapShape(1, steps=5))
-    return Workload(net.build(net.embedding("table", 0, 11, 4, positions=8)), 6)
+    net = GraphBuilder(ALL, MapShape(1, steps=5))
+    return Workload(net.build(net.layer("table", Embedding(11, 4, positions=8), 0)), 6)
 
 
 def every_operator_of_pictures_as_sequences() -> Workload:
     """Patches of 2 x 2 behind a token, and a picture that is made larger on the way."""
-    net = SequenceBuilder(ALL, MapShape(3, 4, 4))
-    y = net.append("larger", TransposedConvolution(5, (3, 3), (2, 2)), (0,)).output
-    y = net.conv("patches", net.append("relu6", Relu6(), (y,)).output, 6, 2, stride=2, relu=False)
-    y = net.append("positions", LearnedPositions(), (net.append("token", ClassToken(), (y,)).output,)).output
-    y = net.attention("both_ways", y, 1, key_value_heads=1, bidirectional=True)
-    return Workload(net.build(net.append("head", Linear(2, first_step=True), (y,)).output), 6)
+    net = GraphBuilder(ALL, MapShape(3, 4, 4))
+    y = net.layer("larger", TransposedConvolution(5, (3, 3), (2, 2)), 0)
+    y = net.conv("patches", net.layer("relu6", Relu6(), y), 6, 2, stride=2, relu=False)
+    y = net.layer("positions", LearnedPositions(), net.layer("token", ClassToken(), y))
+    y = net.layer("both_ways", Attention(1, key_value_heads=1, bidirectional=True), y)
+    return Workload(net.build(net.layer("head", Linear(2, first_step=True), y)), 6)
 
 
 def test_an_operator_of_sequences_is_one_line_with_its_parameters() -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pytest
 
+from vdnnsim.dnn.elementwise import LocalResponseNormalization
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.operator import SavingRule
@@ -29,7 +30,7 @@ def plain() -> LayerGraph:
     """The network without its casts."""
     net = GraphBuilder("mixed", MapShape(4))
     y = net.conv("conv", 0, 2, 1, relu=False)
-    y = net.add("add", y, net.local_response_norm("lrn", y, 1), relu=False)
+    y = net.add("add", y, net.layer("lrn", LocalResponseNormalization(1), y), relu=False)
     net.begin_classifier()
     return net.build(net.fc("fc", y, 1, relu=False))
 

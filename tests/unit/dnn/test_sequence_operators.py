@@ -3,9 +3,11 @@
 import pytest
 
 from tests.operands import Operands, operands
+from vdnnsim.dnn.convolutional import Activation, Convolution, Pooling
+from vdnnsim.dnn.elementwise import ElementwiseProduct, LocalResponseNormalization
+from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
-from vdnnsim.dnn.sequence_builder import SequenceBuilder
-from vdnnsim.dnn.sequences import Smoothness
+from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
@@ -24,15 +26,19 @@ def text(
     (7), gate 7 (8), silu 8 (9), product 9 = map 9 + map 7 (10), lstm 10 (11: 5 features), narrow 11 (12: 4 features),
     head 12 (13: 7 features), loss 13 (14).
     """
-    net = SequenceBuilder("text", MapShape(1, steps=3))
-    x = net.embedding("table", 0, 7, 4, positions=8)
-    y = net.attention("attention", net.linear("qkv", net.layer_norm("norm", x), 12), 2, key_value_heads=2)
+    net = GraphBuilder("text", MapShape(1, steps=3))
+    x = net.layer("table", Embedding(7, 4, positions=8), 0)
+    y = net.layer(
+        "attention",
+        Attention(2, key_value_heads=2),
+        net.layer("qkv", Linear(12), net.layer("norm", LayerNormalization(), x)),
+    )
     x = net.add("sum", net.dropout("dropped", y, mask_bytes=1, in_place=False), x, relu=False)
-    y = net.layer_norm("rms", x, centered=False)
-    gate = net.smooth("silu", net.linear("gate", y, 4, bias=False), Smoothness.SILU)
-    y = net.lstm("lstm", net.multiply("product", gate, y), 5)
+    y = net.layer("rms", LayerNormalization(centered=False), x)
+    gate = net.layer("silu", SmoothActivation(Smoothness.SILU), net.layer("gate", Linear(4, bias=False), y))
+    y = net.layer("lstm", Lstm(5), net.layer("product", ElementwiseProduct(), gate, y))
     net.begin_classifier()
-    y = net.tied_linear("head", net.linear("narrow", y, 4), "table")
+    y = net.layer("head", Linear(7, bias=False), net.layer("narrow", Linear(4), y), weights_of=0)
     return Workload(net.build(y), 2, element_type, optimizer, mode)
 
 
@@ -42,11 +48,13 @@ TABLE, NORM, QKV, ATTENTION, DROPPED, _, RMS, GATE, SILU, PRODUCT, LSTM, NARROW,
 
 def image(mode: Mode = Mode.TRAINING) -> Workload:
     """Three images of 2x4x4 under a grouped convolution, in place dropped, locally normalized."""
-    net = SequenceBuilder("image", MapShape(2, 4, 4))
+    net = GraphBuilder("image", MapShape(2, 4, 4))
     y = net.conv("conv", 0, 6, 3, padding=1, groups=2)
     y = net.dropout("dropped", y, mask_bytes=4, in_place=True)
     net.begin_classifier()
-    return Workload(net.build(net.fc("fc", net.local_response_norm("lrn", y, 5), 1, relu=False)), 3, mode=mode)
+    return Workload(
+        net.build(net.fc("fc", net.layer("lrn", LocalResponseNormalization(5), y), 1, relu=False)), 3, mode=mode
+    )
 
 
 IMAGE = image()
@@ -55,12 +63,12 @@ CONV, RELU, MASKED, LRN, _, _ = IMAGE.graph.layers
 
 def video() -> Workload:
     """One video of 4 frames of 2x6x6: a convolution of each frame, one in time, pooling of both."""
-    net = SequenceBuilder("video", MapShape(2, 6, 6, steps=4))
+    net = GraphBuilder("video", MapShape(2, 6, 6, steps=4))
     y = net.conv("frames", 0, 3, 3, padding=1, bias=False, relu=False)
-    y = net.relu("relu", net.conv_in_time("time", y, 5, 3))
-    y = net.pool_in_time("pool", y, 3, stride=3, steps=2)
+    y = net.layer("relu", Activation(), net.layer("time", Convolution(5, (1, 1), bias=False, steps=3), y))
+    y = net.layer("pool", Pooling((3, 3), (3, 3), steps=2), y)
     net.begin_classifier()
-    return Workload(net.build(net.linear("fc", y, 1)), 1)
+    return Workload(net.build(net.layer("fc", Linear(1), y)), 1)
 
 
 VIDEO = video()
@@ -253,16 +261,16 @@ def test_work_on_videos() -> None:
 
 def test_what_a_layer_has_read_is_not_overwritten() -> None:
     """A rectifier over a map that a product has read would change what its backward reads."""
-    net = SequenceBuilder("read", MapShape(4, steps=2))
-    x = net.linear("first", 0, 4)
-    net.linear("second", x, 4)
+    net = GraphBuilder("read", MapShape(4, steps=2))
+    x = net.layer("first", Linear(4), 0)
+    net.layer("second", Linear(4), x)
 
     with pytest.raises(AssertionError, match="late would overwrite what a layer before it reads"):
-        net.relu("late", x)
+        net.layer("late", Activation(), x)
 
 
 def test_features_are_shared_evenly_among_heads() -> None:
-    net = SequenceBuilder("odd", MapShape(10, steps=2))
+    net = GraphBuilder("odd", MapShape(10, steps=2))
 
-    with pytest.raises(AssertionError, match="attention: 10 features cannot be shared among 4 heads"):
-        net.attention("attention", 0, 2, key_value_heads=1)
+    with pytest.raises(AssertionError, match="10 features cannot be shared among 4 heads"):
+        net.layer("attention", Attention(2, key_value_heads=1), 0)

@@ -9,7 +9,6 @@ from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.operator import SavingRule, Work
-from vdnnsim.dnn.sequence_builder import SequenceBuilder
 from vdnnsim.dnn.sequences import Attention, Linear
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Role
@@ -26,11 +25,11 @@ both_rules = pytest.mark.parametrize("rule", SavingRule)
 
 def picture(rule: SavingRule = SavingRule.AUTOGRAD) -> Workload:
     """Two pictures of 3x4x4: 4 patches of 6 features (1), in front of them a token (2), positions (3), the head (4)."""
-    net = SequenceBuilder("picture", MapShape(3, 4, 4))
+    net = GraphBuilder("picture", MapShape(3, 4, 4))
     y = net.append("token", ClassToken(), (net.conv("patches", 0, 6, 2, stride=2, relu=False),)).output
-    y = net.append("positions", LearnedPositions(), (y,)).output
+    y = net.layer("positions", LearnedPositions(), y)
     net.begin_classifier()
-    return Workload(net.build(net.append("head", Linear(7, first_step=True), (y,)).output), 2).saved_by(rule)
+    return Workload(net.build(net.layer("head", Linear(7, first_step=True), y)), 2).saved_by(rule)
 
 
 @both_rules

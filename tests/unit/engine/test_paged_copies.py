@@ -1,12 +1,12 @@
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.toy import replay, touching, toy_chain, toy_costs, toy_workload
 from vdnnsim.cost.transfer import paged_copy_s
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.operations import Paged, Stream
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 
 WORKLOAD = toy_workload(toy_chain(1))
 F = Phase.FORWARD

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.toy import TOY_LIMITS, TOY_SERVER, replay, touching, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
@@ -13,7 +14,6 @@ from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.training_plan import BufferKind
-from vdnnsim.plans.writer import PlanWriter
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch
 from vdnnsim.policies.vdnn import VdnnAll

@@ -1,7 +1,7 @@
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.unit.plans.hand_written import WORKLOAD
-from vdnnsim.plans.writer import PlanWriter
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.toy import touching, toy_chain, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.errors import PlanError
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Operation, Stream
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 
 F, W = Phase.FORWARD, Phase.BACKWARD_WEIGHTS
 COMPUTE, MEMORY = Stream.COMPUTE, Stream.MEMORY

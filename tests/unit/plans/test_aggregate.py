@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.toy import touching, toy_chain, toy_costs, toy_setting, toy_workload
 from tests.unit.plans.hand_written import WORKLOAD
 from vdnnsim.dnn.layers import Phase, Stage
@@ -12,7 +13,6 @@ from vdnnsim.plans.aggregate import aggregate_gradients
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Aggregation, AllReduce, Compute, Offload, RecordEvent, Release, Stream, WaitEvent
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy

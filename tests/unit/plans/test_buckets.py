@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.toy import touching, toy_chain, toy_costs, toy_setting, toy_workload
 from tests.unit.plans.hand_written import WORKLOAD, refusal
 from vdnnsim.dnn.graph import GraphBuilder
@@ -34,7 +35,6 @@ from vdnnsim.plans.operations import (
 )
 from vdnnsim.plans.placement import MemoryLimits, Placement, needed_bytes, place_plan
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 from vdnnsim.policies.base import Base
 
 MIB = 2**20

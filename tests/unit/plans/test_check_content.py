@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.unit.plans.hand_written import COMPUTE, MEMORY, W, finished, read, refusal, take, with_operations, write
 from vdnnsim.errors import PlanError
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import HostSynchronize, Offload
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 
 
 def test_content_that_was_given_may_be_read_at_once_and_other_content_may_not(writer: PlanWriter) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.toy import touching
 from tests.unit.plans.hand_written import COMPUTE, MEMORY, F, W, refusal, take, with_operations
 from vdnnsim.plans.check import check_plan
@@ -22,7 +23,6 @@ from vdnnsim.plans.operations import (
     WaitEvent,
 )
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 
 COMMUNICATION = Stream.COMMUNICATION
 EXCHANGE = AllReduce(0, (0,), 0, Aggregation.CPU)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.unit.plans.hand_written import COMPUTE, MEMORY, F, W, finished, name, order, read, refusal, take, write
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.writer import PlanWriter
 
 LEFT, RIGHT = range(4), range(4, 10)
 Step = Callable[[PlanWriter, int], None]

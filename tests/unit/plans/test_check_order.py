@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.toy import touching
 from tests.unit.plans.hand_written import (
     COMPUTE,
@@ -19,7 +20,6 @@ from tests.unit.plans.hand_written import (
 )
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute, HostSynchronize, Stream
-from vdnnsim.plans.writer import PlanWriter
 
 
 def test_a_kernel_must_not_write_what_is_being_copied(writer: PlanWriter) -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.unit.plans.hand_written import finished, refusal, round_trip, with_operations
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Allocate, Compute, Offload, Operation, Prefetch, RecordEvent, Release, WaitEvent
-from vdnnsim.plans.writer import PlanWriter
 
 
 def test_a_plan_without_operations_keeps_the_contract(writer: PlanWriter) -> None:

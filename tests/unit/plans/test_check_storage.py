@@ -1,11 +1,11 @@
 """Buffers that lie in the bytes of others."""
 
+from tests.plan_writer import PlanWriter
 from tests.toy import touching
 from tests.unit.plans.hand_written import W, finished, name, read, refusal, take, write
 from vdnnsim.dnn.layers import Stage
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.training_plan import BufferKind
-from vdnnsim.plans.writer import PlanWriter
 
 
 def test_a_buffer_may_be_laid_into_another_and_taken_out_again(writer: PlanWriter) -> None:

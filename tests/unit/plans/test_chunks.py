@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.unit.plans.hand_written import COMPUTE, MEMORY, W, finished, name, order, read, take, with_operations, write
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.chunks import in_chunks
@@ -20,7 +21,6 @@ from vdnnsim.plans.operations import (
     ReleaseExtent,
     WaitEvent,
 )
-from vdnnsim.plans.writer import PlanWriter
 
 CHUNKS = [range(4), range(4, 8), range(8, 10)]
 Between = Callable[[PlanWriter, int], None]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.toy import TOY_LIMITS, touching, toy_chain, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.errors import PlanError
@@ -9,7 +10,6 @@ from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Paged, Stream, describe
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 
 F = Phase.FORWARD
 

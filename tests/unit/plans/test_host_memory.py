@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.toy import TOY_LIMITS
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 from vdnnsim.units import GIB
 
 PYTORCH = replace(TOY_LIMITS, model=MemoryModel.PYTORCH, device_bytes=2**40, host_bytes=128 * GIB, granule_bytes=512)

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.toy import TOY_LIMITS, touching, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.errors import PolicyError
@@ -10,7 +11,6 @@ from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.placement import DoesNotFit, PlacedChange, Placement, needed_bytes, place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 from vdnnsim.policies.vdnn import VdnnAll
 
 F, W = Phase.FORWARD, Phase.BACKWARD_WEIGHTS

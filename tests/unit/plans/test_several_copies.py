@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.plan_writer import PlanWriter
 from tests.toy import TOY_LIMITS, toy_chain, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.errors import PlanError
@@ -10,7 +11,6 @@ from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 
 
 def plan_of(out: list[int], back: list[int]) -> TrainingPlan:

@@ -1,3 +1,4 @@
+from tests.plan_writer import PlanWriter
 from tests.toy import touching, toy_chain, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.plans.operations import (
@@ -13,7 +14,6 @@ from vdnnsim.plans.operations import (
     WaitEvent,
 )
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
-from vdnnsim.plans.writer import PlanWriter
 
 WORKLOAD = toy_workload(toy_chain(1))
 

@@ -9,6 +9,7 @@ it again.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -19,11 +20,13 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.operations import Allocate, Compute, Offload, Prefetch, Release, Stream
 from vdnnsim.plans.placement import DoesNotFit, place_plan
+from vdnnsim.plans.schemes import Pool
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.iterations.asynchronous import asynchronous_plan, backward_steps, steps_before_backward_use
+from vdnnsim.policies.iterations.asynchronous import asynchronous_schedule, backward_steps, steps_before_backward_use
 from vdnnsim.trace import IterationTrace
 
 SERVER = replace(TOY_SERVER, link=replace(TOY_SERVER.link, h2d_bytes_per_s=2.0, d2h_bytes_per_s=2.0))
@@ -42,7 +45,8 @@ def plan_of(
     """A checked plan with these triggers."""
     kernels = choose_kernels(workload, costs.table(workload), Algorithms.PERFORMANCE_OPTIMAL)
     limits = replace(TOY_LIMITS, device_bytes=capacity_bytes)
-    plan = asynchronous_plan(workload, kernels, triggers, limits, label="hand", algorithms="p")
+    schedule, scheme = asynchronous_schedule(workload, triggers), partial(Pool, limits=limits)
+    plan = lower(schedule, workload, kernels, scheme, label="hand", algorithms="p")
     check_plan(plan)
     return plan
 

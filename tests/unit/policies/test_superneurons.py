@@ -12,10 +12,10 @@ import pytest
 from tests.toy import TOY_LIMITS, ToyCosts, replay, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.cost.table import KernelCost
+from vdnnsim.dnn.elementwise import ElementwiseProduct
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.sequence_builder import SequenceBuilder
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.hardware.server import Origin
@@ -180,11 +180,11 @@ def test_a_pool_with_an_activation_in_place_is_computed_again_for_its_own_backwa
 
 def test_maps_of_cheap_layers_that_meet_hang_together() -> None:
     """A pool over conv1, one over conv2, and their product: one segment of 30 B, computed once, without conv2."""
-    net = SequenceBuilder("meeting", MapShape(5))
+    net = GraphBuilder("meeting", MapShape(5))
     x = net.conv("conv1", 0, 5, 1, relu=False)
     a = net.pool("a", x, 1, stride=1)
     b = net.pool("b", net.conv("conv2", x, 5, 1, relu=False), 1, stride=1)
-    y = net.multiply("product", a, b)
+    y = net.layer("product", ElementwiseProduct(), a, b)
     net.begin_classifier()
     workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
 

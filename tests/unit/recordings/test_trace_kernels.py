@@ -136,7 +136,10 @@ def test_stride_and_padding_follow_from_the_sizes() -> None:
 
 
 def test_groups_and_transposition_are_told() -> None:
-    """Each of 6 groups has one channel; a transposed 2x2 at stride 2 makes 4x4 of 2x2, of 8 channels 3 x 1."""
+    """Each of 6 groups has one channel; a transposed 2x2 at stride 2 makes 4x4 of 2x2, of 8 channels 3 x 1.
+
+    Each of its 2 x 2 pixels is multiplied with 8 x 3 x 2 x 2 weights: 2 x 4 x 96 FLOPs.
+    """
     depthwise = work_of(operation("convolution", ((1, 6, 5, 5), (6, 1, 3, 3))), None)
     assert isinstance(depthwise.work, ConvolutionWork)
     assert depthwise.work.groups == 6
@@ -144,6 +147,7 @@ def test_groups_and_transposition_are_told() -> None:
     back = work_of(operation("convolution", ((1, 8, 2, 2), (8, 3, 2, 2)), values=values), None)
     assert isinstance(back.work, ConvolutionWork)
     assert (back.work.output_channels, back.output) == (3, (1, 3, 4, 4))
+    assert back.flop == {Arithmetic.PRODUCT: 768}
 
 
 @pytest.mark.parametrize(

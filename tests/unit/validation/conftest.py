@@ -7,8 +7,9 @@ import pytest
 
 from tests.unit.report.conftest import move_trace
 from tests.unit.validation.fake_device import slowed
+from vdnnsim.trace import MemoryCount
 from vdnnsim.validation.row import Outcome, Row
-from vdnnsim.validation.run.side import Peaks, Side
+from vdnnsim.validation.run.side import Side
 from vdnnsim.validation.tasks import Task
 
 RowMaker = Callable[..., Row]
@@ -16,7 +17,7 @@ RowMaker = Callable[..., Row]
 
 def one_side(factor: float = 1.0, requested_bytes: int = 60) -> Side:
     """An iteration of 8 s times a factor, of which 4 s are stalls, with 10 B offloaded."""
-    return Side.of(slowed(move_trace(), factor), Peaks(requested_bytes, None, None))
+    return Side.of(slowed(move_trace(), factor), MemoryCount(requested_bytes, None, None))
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.operations import Offload, Paged, Prefetch
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.trace import IterationTrace
+from vdnnsim.trace import IterationTrace, MemoryCount
 from vdnnsim.validation.method import Method, given_durations
-from vdnnsim.validation.run.side import Peaks, predicted_peaks
+from vdnnsim.validation.run.side import predicted_peaks
 
 MAXWELL = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
 
@@ -26,7 +26,7 @@ MAXWELL = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
 @dataclass(frozen=True)
 class FakeExecution:
     trace: IterationTrace
-    peaks: Peaks
+    peaks: MemoryCount
     ordinal: int
     loss: float = 0.0
 

@@ -10,8 +10,8 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.operations import Alias, Allocate, HostSynchronize, Release, Stream
 from vdnnsim.plans.placement import MemoryLimits, needed_bytes
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
-from vdnnsim.trace import StallCause
-from vdnnsim.validation.run.side import Peaks, predicted_peaks
+from vdnnsim.trace import MemoryCount, StallCause
+from vdnnsim.validation.run.side import predicted_peaks
 
 
 def plan(sizes: tuple[int, ...], *operations: object) -> TrainingPlan:
@@ -50,14 +50,14 @@ def test_the_caching_allocator_gives_blocks_from_segments() -> None:
     The rest of that segment, 2 MiB less a block of 512 B, is more than 1 MiB and so is cut off: 20 MiB + 512 B.
     """
     peaks = predicted_peaks(plan((600, 20 * 2**20 + 1), take(0), take(1)), limits(), caching_allocator=True, times=1)
-    assert peaks == Peaks(600 + 20 * 2**20 + 1, 1024 + 20 * 2**20 + 512, 24 * 2**20)
+    assert peaks == MemoryCount(600 + 20 * 2**20 + 1, 1024 + 20 * 2**20 + 512, 24 * 2**20)
 
 
 @pytest.mark.parametrize(("caching", "device_bytes"), [(False, 2**30), (True, 2**20)])
 def test_there_are_no_blocks_without_the_allocator_or_without_room(caching: bool, device_bytes: int) -> None:  # noqa: FBT001
     """A megabyte has no room for a segment of two."""
     peaks = predicted_peaks(plan((600,), take(0)), limits(device_bytes), caching_allocator=caching, times=1)
-    assert peaks == Peaks(600, None, None)
+    assert peaks == MemoryCount(600, None, None)
 
 
 def test_a_plan_is_predicted_as_often_as_it_is_executed() -> None:
@@ -70,10 +70,10 @@ def test_a_plan_is_predicted_as_often_as_it_is_executed() -> None:
     twice = replace(plan(()), buffers=buffers, operations=(take(0), synchronized, take(1), Release(1), Release(0)))
     for times in (1, 3):
         peaks = predicted_peaks(twice, limits(), caching_allocator=True, times=times)
-        assert peaks == Peaks(1200, 2048, 2 * 2**20)
+        assert peaks == MemoryCount(1200, 2048, 2 * 2**20)
 
 
 def test_the_largest_counts_of_runs_may_be_of_several() -> None:
-    counts = [Peaks(100, None, 3000), Peaks(100, 512, 5000), Peaks(90, 1024, 4000)]
-    assert Peaks.counted(counts) == Peaks(100, 1024, 5000)
-    assert Peaks.counted([Peaks(7, None, None)]) == Peaks(7, None, None)
+    first, second = MemoryCount(100, 512, 5000), MemoryCount(90, 1024, 4000)
+    assert first.largest(second) == MemoryCount(100, 1024, 5000)
+    assert MemoryCount(7, None, None).largest(MemoryCount(9, None, None)) == MemoryCount(9, None, None)

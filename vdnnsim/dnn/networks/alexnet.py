@@ -6,6 +6,7 @@ trick" form: no grouped convolutions, no local response normalization, no dropou
 byte an element.
 """
 
+from vdnnsim.dnn.elementwise import LocalResponseNormalization
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.shapes import MapShape
 
@@ -69,9 +70,9 @@ def caffenet() -> LayerGraph:
     """
     net = GraphBuilder("caffenet", MapShape(3, 227, 227))
     y = net.conv("conv1", 0, 96, 11, stride=4)
-    y = net.local_response_norm("norm1", net.pool("pool1", y, 3, stride=2), 5)
+    y = net.layer("norm1", LocalResponseNormalization(5), net.pool("pool1", y, 3, stride=2))
     y = net.conv("conv2", y, 256, 5, padding=2, groups=2)
-    y = net.local_response_norm("norm2", net.pool("pool2", y, 3, stride=2), 5)
+    y = net.layer("norm2", LocalResponseNormalization(5), net.pool("pool2", y, 3, stride=2))
     y = net.conv("conv3", y, 384, 3, padding=1)
     y = net.conv("conv4", y, 384, 3, padding=1, groups=2)
     y = net.conv("conv5", y, 256, 3, padding=1, groups=2)

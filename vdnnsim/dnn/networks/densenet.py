@@ -14,8 +14,8 @@ _LAYERS, _GROWTH, _BOTTLENECK = (6, 12, 24, 16), 32, 128
 def densenet121() -> LayerGraph:
     """Build DenseNet-121: 120 CONV layers, 121 BN layers, 1 FC layer, 7,978,856 parameters."""
     net = GraphBuilder("densenet121", MapShape(3, 224, 224))
-    y = net.conv("features.conv0", 0, 64, 7, stride=2, padding=3, bias=False, relu=False)
-    y = net.pool("features.pool0", net.batch_norm("features.norm0", y), 3, stride=2, padding=1)
+    y = net.conv("features.conv0", 0, 64, 7, stride=2, padding=3, norm="features.norm0")
+    y = net.pool("features.pool0", y, 3, stride=2, padding=1)
     channels = 64
     for block, layers in enumerate(_LAYERS, start=1):
         name = f"features.denseblock{block}"
@@ -33,8 +33,7 @@ def densenet121() -> LayerGraph:
 
 def _dense_layer(net: GraphBuilder, name: str, maps: tuple[int, ...]) -> int:
     y = net.batch_norm(f"{name}.norm1", net.concat(f"{name}.cat", maps))
-    y = net.conv(f"{name}.conv1", y, _BOTTLENECK, 1, bias=False, relu=False)
-    y = net.batch_norm(f"{name}.norm2", y)
+    y = net.conv(f"{name}.conv1", y, _BOTTLENECK, 1, norm=f"{name}.norm2")
     return net.conv(f"{name}.conv2", y, _GROWTH, 3, padding=1, bias=False, relu=False)
 
 

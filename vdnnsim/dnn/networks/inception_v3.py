@@ -116,5 +116,4 @@ def _conv(
     """Add CONV, BN and ACTV; padded so that a window lies around each pixel, unless told otherwise."""
     rows, columns = (kernel, kernel) if isinstance(kernel, int) else kernel
     around = (rows // 2, columns // 2) if padding is None else padding
-    y = net.conv(f"{name}.conv", x, channels, kernel, stride=stride, padding=around, bias=False, relu=False)
-    return net.batch_norm(f"{name}.bn", y)
+    return net.conv(f"{name}.conv", x, channels, kernel, stride=stride, padding=around, norm=f"{name}.bn")

@@ -42,15 +42,13 @@ def mobilenet_v2() -> LayerGraph:
 def _block(net: GraphBuilder, name: str, x: int, channels: int, *, inside: int, stride: int, widens: bool) -> int:
     y = _conv(net, f"{name}.expand", x, inside, 1) if widens else x
     y = _conv(net, f"{name}.depthwise", y, inside, 3, stride=stride, groups=inside)
-    y = net.conv(f"{name}.project.conv", y, channels, 1, bias=False, relu=False)
-    return net.batch_norm(f"{name}.project.bn", y, relu=False)
+    return net.conv(f"{name}.project.conv", y, channels, 1, norm=f"{name}.project.bn", relu=False)
 
 
 def _conv(net: GraphBuilder, name: str, x: int, channels: int, kernel: int, *, stride: int = 1, groups: int = 1) -> int:
     """Add CONV, BN and ReLU6, padded so that a window lies around each pixel."""
-    padding = kernel // 2
+    around, norm = kernel // 2, f"{name}.bn"
     y = net.conv(
-        f"{name}.conv", x, channels, kernel, stride=stride, padding=padding, bias=False, groups=groups, relu=False
+        f"{name}.conv", x, channels, kernel, stride=stride, padding=around, groups=groups, norm=norm, relu=False
     )
-    y = net.batch_norm(f"{name}.bn", y, relu=False)
-    return net.append(f"{name}.relu6", Relu6(), (y,)).output
+    return net.layer(f"{name}.relu6", Relu6(), y)

@@ -48,8 +48,7 @@ LARGEST_WIDTH = 256
 def resnet(depth: int) -> LayerGraph:
     """Build the ResNet of a depth; ResNet-50 has 53 CONV layers in 16 blocks and a stem, 1 FC layer."""
     net = GraphBuilder(f"resnet{depth}", MapShape(3, 224, 224))
-    y = net.conv("conv1", 0, 64, 7, stride=2, padding=3, bias=False, relu=False)
-    y = net.batch_norm("bn1", y)
+    y = net.conv("conv1", 0, 64, 7, stride=2, padding=3, norm="bn1")
     y = net.pool("maxpool", y, 3, stride=2, padding=1)
     for group, (blocks, (width, stride)) in enumerate(zip(_BLOCKS[depth], _GROUPS, strict=True), start=1):
         for block in range(blocks):
@@ -65,28 +64,22 @@ def resnet(depth: int) -> LayerGraph:
 
 
 def _two_convolutions(net: GraphBuilder, name: str, x: int, width: int, *, stride: int, project: bool) -> int:
-    y = net.conv(f"{name}.conv1", x, width, 3, stride=stride, padding=1, bias=False, relu=False)
-    y = net.batch_norm(f"{name}.bn1", y)
-    y = net.conv(f"{name}.conv2", y, width, 3, padding=1, bias=False, relu=False)
-    y = net.batch_norm(f"{name}.bn2", y, relu=False)
+    y = net.conv(f"{name}.conv1", x, width, 3, stride=stride, padding=1, norm=f"{name}.bn1")
+    y = net.conv(f"{name}.conv2", y, width, 3, padding=1, norm=f"{name}.bn2", relu=False)
     shortcut = _projection(net, name, x, width, stride) if project else x
     return net.add(f"{name}.add", y, shortcut)
 
 
 def _bottleneck(net: GraphBuilder, name: str, x: int, width: int, *, stride: int, project: bool) -> int:
-    y = net.conv(f"{name}.conv1", x, width, 1, bias=False, relu=False)
-    y = net.batch_norm(f"{name}.bn1", y)
-    y = net.conv(f"{name}.conv2", y, width, 3, stride=stride, padding=1, bias=False, relu=False)
-    y = net.batch_norm(f"{name}.bn2", y)
-    y = net.conv(f"{name}.conv3", y, _EXPANSION * width, 1, bias=False, relu=False)
-    y = net.batch_norm(f"{name}.bn3", y, relu=False)
+    y = net.conv(f"{name}.conv1", x, width, 1, norm=f"{name}.bn1")
+    y = net.conv(f"{name}.conv2", y, width, 3, stride=stride, padding=1, norm=f"{name}.bn2")
+    y = net.conv(f"{name}.conv3", y, _EXPANSION * width, 1, norm=f"{name}.bn3", relu=False)
     shortcut = _projection(net, name, x, _EXPANSION * width, stride) if project else x
     return net.add(f"{name}.add", y, shortcut)
 
 
 def _projection(net: GraphBuilder, name: str, x: int, channels: int, stride: int) -> int:
-    y = net.conv(f"{name}.downsample.0", x, channels, 1, stride=stride, bias=False, relu=False)
-    return net.batch_norm(f"{name}.downsample.1", y, relu=False)
+    return net.conv(f"{name}.downsample.0", x, channels, 1, stride=stride, norm=f"{name}.downsample.1", relu=False)
 
 
 def resnet_cifar(depth: int) -> LayerGraph:
@@ -97,7 +90,7 @@ def resnet_cifar(depth: int) -> LayerGraph:
     channels have it; theirs pads with zeros (option A) and has 2,752 weights less.
     """
     net = GraphBuilder(f"resnet{depth}", MapShape(3, 32, 32))
-    y = net.batch_norm("bn1", net.conv("conv1", 0, _CIFAR_WIDTHS[0], 3, padding=1, bias=False, relu=False))
+    y = net.conv("conv1", 0, _CIFAR_WIDTHS[0], 3, padding=1, norm="bn1")
     for group, width in enumerate(_CIFAR_WIDTHS, start=1):
         for block in range((depth - 2) // 6):
             changes = group > 1 and block == 0
@@ -134,8 +127,7 @@ def wide_resnet(depth: int, width: int) -> LayerGraph:
 
 def _wide_block(net: GraphBuilder, name: str, x: int, channels: int, *, stride: int, project: bool) -> int:
     before = net.batch_norm(f"{name}.bn1", x)
-    y = net.conv(f"{name}.conv1", before, channels, 3, stride=stride, padding=1, bias=False, relu=False)
-    y = net.batch_norm(f"{name}.bn2", y)
+    y = net.conv(f"{name}.conv1", before, channels, 3, stride=stride, padding=1, norm=f"{name}.bn2")
     y = net.conv(f"{name}.conv2", y, channels, 3, padding=1, bias=False, relu=False)
     if project:
         x = net.conv(f"{name}.shortcut", before, channels, 1, stride=stride, bias=False, relu=False)

@@ -49,13 +49,11 @@ def tiny_forked() -> LayerGraph:
 def tiny_residual() -> LayerGraph:
     """Build two blocks in the manner of ResNet: 6 CONV layers, 6 BN layers, 1 FC layer, 79,402 parameters."""
     net = GraphBuilder("tiny_residual", _IMAGE)
-    y = net.conv("conv", 0, 32, 5, padding=2, bias=False, relu=False)
-    y = net.batch_norm("bn", y)
+    y = net.conv("conv", 0, 32, 5, padding=2, norm="bn")
     y = net.pool("pool", y, 2, stride=2)
     y = net.add("a/add", _two_convolutions(net, "a", y, 32, stride=1), y)
     left = _two_convolutions(net, "b", y, 64, stride=2)
-    right = net.conv("b/projection", y, 64, 1, stride=2, bias=False, relu=False)
-    right = net.batch_norm("b/projection_bn", right, relu=False)
+    right = net.conv("b/projection", y, 64, 1, stride=2, norm="b/projection_bn", relu=False)
     y = net.add("b/add", left, right)
     y = net.average_pool("average_pool", y, 8, stride=1)
     net.begin_classifier()
@@ -63,7 +61,5 @@ def tiny_residual() -> LayerGraph:
 
 
 def _two_convolutions(net: GraphBuilder, name: str, x: int, channels: int, *, stride: int) -> int:
-    y = net.conv(f"{name}/conv1", x, channels, 3, stride=stride, padding=1, bias=False, relu=False)
-    y = net.batch_norm(f"{name}/bn1", y)
-    y = net.conv(f"{name}/conv2", y, channels, 3, padding=1, bias=False, relu=False)
-    return net.batch_norm(f"{name}/bn2", y, relu=False)
+    y = net.conv(f"{name}/conv1", x, channels, 3, stride=stride, padding=1, norm=f"{name}/bn1")
+    return net.conv(f"{name}/conv2", y, channels, 3, padding=1, norm=f"{name}/bn2", relu=False)

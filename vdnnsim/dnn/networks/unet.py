@@ -22,7 +22,7 @@ def unet() -> LayerGraph:
         maps.append(y)
         y = _two_convolutions(net, f"down{step}", net.pool(f"down{step}.pool", y, 2, stride=2), width)
     for step, width in enumerate(reversed(_WIDTHS[:-1]), start=1):
-        y = net.append(f"up{step}.up", TransposedConvolution(width, (2, 2), (2, 2)), (y,)).output
+        y = net.layer(f"up{step}.up", TransposedConvolution(width, (2, 2), (2, 2)), y)
         y = _two_convolutions(net, f"up{step}", net.concat(f"up{step}.cat", (maps.pop(), y)), width)
     net.begin_classifier()
     return net.build(net.conv("outc", y, _CLASSES, 1, relu=False))
@@ -30,6 +30,5 @@ def unet() -> LayerGraph:
 
 def _two_convolutions(net: GraphBuilder, name: str, x: int, width: int) -> int:
     for number in (1, 2):
-        x = net.conv(f"{name}.conv{number}", x, width, 3, padding=1, bias=False, relu=False)
-        x = net.batch_norm(f"{name}.bn{number}", x)
+        x = net.conv(f"{name}.conv{number}", x, width, 3, padding=1, norm=f"{name}.bn{number}")
     return x

@@ -15,16 +15,12 @@ III-C. How TensorFlow frees memory under a copy is not in the paper; the rule ab
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from functools import partial
 from operator import neg
 
-from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.liveness import needed_in_backward
-from vdnnsim.plans.lowering import lower
-from vdnnsim.plans.placement import MemoryLimits
 from vdnnsim.plans.schedule import (
     Fetch,
     Offload,
@@ -37,27 +33,7 @@ from vdnnsim.plans.schedule import (
     forward,
     update,
 )
-from vdnnsim.plans.schemes import Pool
-from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.iterations.layerwise import offloads_by_layer
-
-
-def asynchronous_plan(
-    workload: Workload,
-    kernels: KernelChoice,
-    triggers: Mapping[int, int | None],
-    limits: MemoryLimits,
-    *,
-    label: str,
-    algorithms: str,
-) -> TrainingPlan:
-    """Return the plan that offloads the maps in `triggers`.
-
-    A trigger says how many steps before its first backward reader a map comes back, 1 or more; None for no trigger. One
-    that would lie before backward lies at its beginning.
-    """
-    schedule = _asynchronous_schedule(workload, triggers)
-    return lower(schedule, workload, kernels, partial(Pool, limits=limits), label=label, algorithms=algorithms)
 
 
 def backward_steps(workload: Workload) -> tuple[int, ...]:
@@ -77,7 +53,12 @@ def _steps_before(steps: tuple[int, ...], feature_map: FeatureMap) -> int:
     return bisect_left(steps, -first_reader, key=neg)  # backward goes down
 
 
-def _asynchronous_schedule(workload: Workload, triggers: Mapping[int, int | None]) -> Schedule:
+def asynchronous_schedule(workload: Workload, triggers: Mapping[int, int | None]) -> Schedule:
+    """Return the schedule that offloads the maps in `triggers`; memory is a `vdnnsim.plans.schemes.Pool`.
+
+    A trigger says how many steps before its first backward reader a map comes back, 1 or more; None for no trigger. One
+    that would lie before backward lies at its beginning.
+    """
     offloads = offloads_by_layer(workload, triggers)
     fetches = _fetches_by_layer(workload, triggers)
     steps: list[Step] = []

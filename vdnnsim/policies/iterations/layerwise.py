@@ -10,12 +10,11 @@ released as soon as no kernel to come reads it.
 from collections.abc import Collection, Sequence
 from enum import Enum
 from functools import partial
+from typing import Final
 
-from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Layer, LayerKind
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.liveness import last_forward_use, needed_in_backward
-from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.schedule import (
     Fetch,
     Offload,
@@ -29,7 +28,6 @@ from vdnnsim.plans.schedule import (
     update,
 )
 from vdnnsim.plans.schemes import ByLifetime
-from vdnnsim.plans.training_plan import TrainingPlan
 
 
 class PrefetchSearch(Enum):
@@ -53,19 +51,8 @@ _LAUNCHERS = {
 }
 
 
-def layerwise_plan(
-    workload: Workload,
-    kernels: KernelChoice,
-    offloaded: frozenset[int],
-    search: PrefetchSearch,
-    *,
-    label: str,
-    algorithms: str,
-) -> TrainingPlan:
-    """Return the plan that offloads the feature maps with these indices, as far as backward needs them."""
-    schedule = _layerwise_schedule(workload, offloaded, search)
-    scheme = partial(ByLifetime, holds_statistics=True)
-    return lower(schedule, workload, kernels, scheme, label=label, algorithms=algorithms)
+LAYERWISE: Final = partial(ByLifetime, holds_statistics=True)
+"""The scheme of allocation that goes with it."""
 
 
 def offloads_by_layer(workload: Workload, offloaded: Collection[int]) -> list[list[int]]:
@@ -77,7 +64,10 @@ def offloads_by_layer(workload: Workload, offloaded: Collection[int]) -> list[li
     return offloads
 
 
-def _layerwise_schedule(workload: Workload, offloaded: frozenset[int], search: PrefetchSearch) -> Schedule:
+def layerwise_schedule(
+    workload: Workload, offloaded: Collection[int], search: PrefetchSearch = PrefetchSearch.FIG10
+) -> Schedule:
+    """Return the schedule that offloads the feature maps with these indices, as far as backward needs them."""
     offloads = offloads_by_layer(workload, offloaded)
     away = {index for leaving in offloads for index in leaving}
     steps: list[Step] = []

@@ -24,7 +24,7 @@ from vdnnsim.validation.method import Method, Pacing, given_durations
 from vdnnsim.validation.port import Executor
 from vdnnsim.validation.row import Outcome, Raw, Row
 from vdnnsim.validation.run.runs import Given, Runs, run_free, run_paced
-from vdnnsim.validation.run.side import Peaks, Side, predicted_peaks
+from vdnnsim.validation.run.side import Side, predicted_peaks
 from vdnnsim.validation.tasks import Task
 
 
@@ -121,7 +121,7 @@ class BothSides:
             answer = self.executor.execute(plan, self.simulator.limits)
             if isinstance(answer, DoesNotFit):
                 return replace(row, outcome=Outcome.DOES_NOT_FIT, note=answer.explain())
-            side = Side.of(answer.trace, Peaks.counted([answer.peaks]))
+            side = Side.of(answer.trace, answer.peaks)
             return replace(row, measured=side, note=f"fits on the device alone; simulated: {replayed.explain()}")
         method, limits = self.method, self.simulator.limits
         runs = run_free(self.executor, plan, limits, replayed, method.free_runs, method.tolerance)

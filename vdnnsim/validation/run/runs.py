@@ -7,25 +7,18 @@ after each second miss the durations are doubled, on both sides: what disturbs w
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from statistics import median_low
 
-from vdnnsim.plans.operations import (
-    Compute,
-    HostSynchronize,
-    Offload,
-    Prefetch,
-    RecordEvent,
-    Stream,
-    WaitEvent,
-    describe,
-)
+from vdnnsim.plans import operations
+from vdnnsim.plans.operations import Stream, describe
 from vdnnsim.plans.order import NOTHING, StreamOrder
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.trace import IterationTrace
+from vdnnsim.trace import IterationTrace, MemoryCount
 from vdnnsim.validation.method import Tolerance
 from vdnnsim.validation.port import Execution, Executor
-from vdnnsim.validation.run.side import Peaks, Side
+from vdnnsim.validation.run.side import Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +83,7 @@ class Runs:
         executions = [*warm_up, *(run.execution for run in runs)]
         faults = (order_fault(run.execution.trace, run.replay, tolerance.clock_s) for run in runs)
         return cls(
-            measured=Side.of(counts.execution.trace, Peaks.counted(each.peaks for each in executions)),
+            measured=Side.of(counts.execution.trace, reduce(MemoryCount.largest, (each.peaks for each in executions))),
             executions=executions[-1].ordinal,
             replay=counts.replay,
             seconds=tuple(run.seconds for run in runs),
@@ -174,17 +167,17 @@ def _broken_wait(trace: IterationTrace, resolution_s: float) -> str | None:
     order = StreamOrder()
     for position, operation in enumerate(plan.operations):
         match operation:
-            case Compute() | Offload() | Prefetch():
-                stream = Stream.COMPUTE if isinstance(operation, Compute) else Stream.MEMORY
+            case operations.Compute() | operations.Offload() | operations.Prefetch():
+                stream = Stream.COMPUTE if isinstance(operation, operations.Compute) else Stream.MEMORY
                 for before in order.reach(stream).values():
                     if before != NOTHING and spans[before].end_s > spans[position].start_s + resolution_s:
                         return f"{_name(plan, position)} started before {_name(plan, before)} had ended"
                 order.run(stream, position)
-            case RecordEvent(event=event, stream=stream):
+            case operations.RecordEvent(event=event, stream=stream):
                 order.record(event, stream)
-            case WaitEvent(event=event, stream=stream):
+            case operations.WaitEvent(event=event, stream=stream):
                 order.wait(event, stream)
-            case HostSynchronize(streams=streams):
+            case operations.HostSynchronize(streams=streams):
                 order.synchronize(streams)
             case _:
                 pass

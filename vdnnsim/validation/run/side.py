@@ -1,6 +1,5 @@
 """One side of a row: the numbers of an iteration, read in the same way from a measured and from a simulated trace."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -10,30 +9,7 @@ from vdnnsim.memory.requests import Overflow
 from vdnnsim.plans.operations import Offload, Stream
 from vdnnsim.plans.placement import MemoryLimits, needed_bytes, place_repeatedly
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.trace import IterationTrace, StallCause
-from vdnnsim.validation.port import MemoryPeaks
-
-
-@dataclass(frozen=True, slots=True)
-class Peaks:
-    """Maxima of device memory.
-
-    Attributes:
-        requested_bytes: what was asked for.
-        allocated_bytes: what PyTorch's caching allocator gives for it, in blocks; None where that is not in use.
-        reserved_bytes: what it holds of the GPU, in segments; None likewise.
-    """
-
-    requested_bytes: int
-    allocated_bytes: int | None
-    reserved_bytes: int | None
-
-    @classmethod
-    def counted(cls, runs: Iterable[MemoryPeaks]) -> "Peaks":
-        """Return the largest that a device counted in some runs, at each of the three levels."""
-        counts = ((each.requested_bytes, each.allocated_bytes, each.reserved_bytes) for each in runs)
-        requested, allocated, reserved = zip(*counts, strict=True)
-        return cls(max(requested), _largest(allocated), _largest(reserved))
+from vdnnsim.trace import IterationTrace, MemoryCount, StallCause
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +22,7 @@ class Side:
     """
 
     trace: IterationTrace
-    peaks: Peaks
+    peaks: MemoryCount
     iteration_s: float
     stall_by_cause: tuple[tuple[StallCause, float], ...]
     offloaded_bytes: int
@@ -63,7 +39,7 @@ class Side:
         return sum((seconds for cause, seconds in self.stall_by_cause if cause in copies), 0.0)
 
     @classmethod
-    def of(cls, trace: IterationTrace, peaks: Peaks) -> "Side":
+    def of(cls, trace: IterationTrace, peaks: MemoryCount) -> "Side":
         """Read a trace."""
         plan = trace.plan
         copies = [plan.operations[span.operation] for span in trace.spans_on(Stream.MEMORY)]
@@ -76,12 +52,7 @@ class Side:
         )
 
 
-def _largest(counted: tuple[int | None, ...]) -> int | None:
-    known = [each for each in counted if each is not None]
-    return max(known) if known else None
-
-
-def predicted_peaks(plan: TrainingPlan, limits: MemoryLimits, *, caching_allocator: bool, times: int) -> Peaks:
+def predicted_peaks(plan: TrainingPlan, limits: MemoryLimits, *, caching_allocator: bool, times: int) -> MemoryCount:
     """Return what a plan will ask for, and what PyTorch's caching allocator will make of it where it is in use.
 
     Of a plan that is executed so many times in a row; the allocator's numbers are None where even its model has no room
@@ -89,8 +60,8 @@ def predicted_peaks(plan: TrainingPlan, limits: MemoryLimits, *, caching_allocat
     """
     requested_bytes = needed_bytes(plan)
     if not caching_allocator:
-        return Peaks(requested_bytes, None, None)
+        return MemoryCount(requested_bytes, None, None)
     placed = place_repeatedly(plan, replace(limits, model=MemoryModel.PYTORCH), times)
     if isinstance(placed, Overflow):
-        return Peaks(requested_bytes, None, None)
-    return Peaks(requested_bytes, max(accumulate(placed.deltas), default=0), placed.pool_bytes)
+        return MemoryCount(requested_bytes, None, None)
+    return MemoryCount(requested_bytes, max(accumulate(placed.deltas), default=0), placed.pool_bytes)

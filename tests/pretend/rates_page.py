@@ -1,6 +1,6 @@
 """The report of a pretended GPU: what was set beside what a calibration found, and what a validation compared.
 
-    python -m calibration.pretend.report --hardware h100_sxm --profile card.yaml --out reports/validation/pretended
+    python -m tests.pretend.rates_page --hardware h100_sxm --profile card.yaml --out reports/validation/pretended
 
 `--profile` is what `vdnnsim calibrate --gpu 0` wrote on the pretended card, `--validation` the `validation.csv` of
 `vdnnsim validate --gpu 0` there.
