@@ -88,10 +88,10 @@ def hold(machine: Machine, *, recompute: bool) -> None:
         assert found.cost_s <= trial.cost_s * (1 + 1e-9), policy
 
 
-@given(machine=machines(), model=st.sampled_from((MemoryModel.BEST_FIT, MemoryModel.PYTORCH)))
-@settings(max_examples=2)
-def test_no_other_policy_is_faster_where_buffers_have_addresses(machine: Machine, model: MemoryModel) -> None:
-    hold(replace(machine, limits=replace(machine.limits, model=model)), recompute=True)
+@given(machine=machines())
+@settings(max_examples=3)
+def test_no_other_policy_is_faster_where_buffers_have_addresses(machine: Machine) -> None:
+    hold(replace(machine, limits=replace(machine.limits, model=MemoryModel.BEST_FIT)), recompute=True)
 
 
 @given(machine=machines())

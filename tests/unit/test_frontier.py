@@ -156,7 +156,9 @@ def test_the_command_prints_a_table_and_writes_four_files(folder: Path) -> None:
     assert manifest["frontier"][-1]["bound_s"] is None
     assert manifest["files"] == ["frontier.csv", "frontier.json", "frontier.md", "frontier.png"]
     assert (written / "frontier.png").read_bytes().startswith(b"\x89PNG")
-    assert "](frontier.png)" in (written / "frontier.md").read_text()
+    page = (written / "frontier.md").read_text()
+    assert "](frontier.png)" in page
+    assert "gap: how far a time is above its bound" in page
 
     assert vdnnsim("frontier", *arguments, folder=folder).returncode == 0, "what it wrote itself it replaces"
 

@@ -90,7 +90,7 @@ class DropSearch:
         tell: is told the seconds of every better order.
         begin: the order that drops nothing; None where it does not fit.
         states_s: how much longer than its optimum an order takes for what is on the host.
-        judged: looks at the plan of an order, where not its bytes alone count.
+        judged: looks at the plan of an order, where not its bytes alone count, until the search ends.
     """
 
     recomputation: Recomputation
@@ -102,7 +102,7 @@ class DropSearch:
     tell: Callable[[float], None]
     begin: Order | None
     states_s: Callable[[Problem, float], float] = lambda _problem, _seconds: 0.0
-    judged: Callable[[Order], Verdict] = lambda _order: Verdict()
+    judged: Callable[[Order, Deadline], Verdict] = lambda _order, _deadline: Verdict()
 
     def __post_init__(self) -> None:
         """Begin with the order that drops nothing."""
@@ -226,7 +226,7 @@ class DropSearch:
         found = Order(buffers, problem, optimum, self.states_s(whole, optimum.seconds))
         if found.seconds >= best_s * (1 - MARGIN):
             return False
-        lost_s, lacking = self.judged(found)
+        lost_s, lacking = self.judged(found, self.deadline)
         if lacking:
             self.displaced.append(found)
             return self._is_nearer(buffers, (0, lacking))

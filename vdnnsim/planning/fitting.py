@@ -1,10 +1,10 @@
 """From an order of kernels to a plan that fits: by its bytes, which a timetable counts, and by its addresses."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
@@ -71,9 +71,23 @@ class Best:
         self.tell(f"{format_seconds(seconds)}, {100 * above:.1f} % above the bound")
 
 
+class NoRoom(NamedTuple):
+    """The first request of a plan that finds no room.
+
+    Attributes:
+        where: the layer and the phase that ask.
+        lacking_bytes: by which the largest free piece is too small; at least a byte.
+    """
+
+    where: tuple[int, Phase]
+    requested_bytes: int
+    lacking_bytes: int
+    is_workspace: bool
+
+
 @dataclass(frozen=True)
 class Fitting:
-    """Makes plans of orders.
+    """Makes plans of an order.
 
     Attributes:
         best: is offered every plan that fits.
@@ -85,6 +99,7 @@ class Fitting:
         chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
     """
 
+    order: Order
     best: Best
     lowered: Callable[[Timetable], TrainingPlan]
     place: Callable[[TrainingPlan], Placement | DoesNotFit]
@@ -93,27 +108,26 @@ class Fitting:
     host_bytes: int
     granule_bytes: int
     chunk_bytes: int | None
+    _refused: dict[Hashable, NoRoom] = field(default_factory=dict, init=False)
 
-    def first(self, order: Order, deadline: Deadline) -> Candidate | None:
+    def first(self, deadline: Deadline) -> Candidate | None:
         """Return a plan in all of the memory, where kernels that find no room get it."""
-        return self._repaired(order.problem, order.optimum, deadline)
+        return self._repaired(self.order.problem, self.order.optimum, deadline)
 
-    def judged(self, order: Order) -> Verdict:
+    def judged(self, deadline: Deadline) -> Verdict:
         """Offer a plan that is made at once; where a request finds no room, some with so much less memory in all."""
-        problem, optimum, lacking = order.problem, order.optimum, list[int]()
-        for _ in range(MOST_JUDGED):
-            search = OffloadSearch(problem, optimum, self.copies, self.granule_bytes, PAST)
-            timetable = search.best(self.chunk_bytes)
+        problem, optimum, lacking = self.order.problem, self.order.optimum, list[int]()
+        while len(lacking) < MOST_JUDGED and not (lacking and deadline.is_over):
+            timetable = self._search(problem, optimum, PAST).best(self.chunk_bytes)
             if timetable is None:
                 break
-            candidate = Candidate(timetable, self.lowered(timetable), self.replay)
-            placed = self.place(candidate.plan)
-            if isinstance(placed, Placement):
-                self.best.offer(candidate)
-                return Verdict(timetable.seconds - order.optimum.seconds)
-            lacking.append(max(1, placed.requested_bytes - placed.largest_free_bytes))
-            less = problem.capacity_bytes - order.problem.capacity_bytes
-            problem = replace(order.problem, capacity_bytes=problem.capacity_bytes + less - lacking[-1])
+            made = self._made(timetable)
+            if isinstance(made, Candidate):
+                self.best.offer(made)
+                return Verdict(timetable.seconds - self.order.optimum.seconds)
+            lacking.append(made.lacking_bytes)
+            less = problem.capacity_bytes - self.order.problem.capacity_bytes
+            problem = replace(self.order.problem, capacity_bytes=problem.capacity_bytes + less - lacking[-1])
             found = optimum_of(problem, self.copies.best, self.host_bytes, PAST)
             enough_s = self.best.found.timetable.seconds if self.best.found else inf
             if found is None or found.seconds >= enough_s * (1 - NEAR):
@@ -121,16 +135,16 @@ class Fitting:
             optimum = found
         return Verdict(lacking_bytes=lacking[0] if lacking else 1)
 
-    def search(self, order: Order, deadline: Deadline) -> None:
-        """Look for the fastest plan of an order whose addresses fit as well as its bytes.
+    def search(self, deadline: Deadline) -> None:
+        """Look for the fastest plan of the order whose addresses fit as well as its bytes.
 
         Where they do not, there are three ways: kernels that find no room get it, all have less memory, or what waits
         leaves and comes back as if there were less, and kernels run as in all of it. How much less serves best nobody
         knows ahead, so that from coarse to fine several amounts are planned for; not those in which even the fluid is
         slower than what has been found.
         """
-        known = self.best.found
-        found = known if known and known.timetable.movement.problem is order.problem else self.first(order, deadline)
+        known, order = self.best.found, self.order
+        found = known if known and known.timetable.movement.problem is order.problem else self.first(deadline)
         self.best.offer(found)
         for number, share in enumerate((1.0, *LESS)):
             if deadline.is_over and (found or number > MOST_LATE):
@@ -138,12 +152,32 @@ class Fitting:
             if found and found.timetable.seconds <= order.optimum.seconds * (1 + NEAR):
                 break
             problem = replace(order.problem, capacity_bytes=int(order.problem.capacity_bytes * share))
-            search = OffloadSearch(problem, order.optimum, self.copies, self.granule_bytes, deadline)
+            search = self._search(problem, order.optimum, deadline)
             for movement in search.movements(order.optimum.options, self.chunk_bytes or WHOLE):
                 found = self._faster(found, self._downgraded(movement, order.optimum.options, found, deadline))
             optimum = optimum_of(problem, self.copies.best, self.host_bytes, deadline) if share < 1 else None
             if optimum and (found is None or optimum.seconds < found.seconds * (1 - NEAR)):
                 found = self._faster(found, self._repaired(problem, optimum, deadline))
+
+    def _search(self, problem: Problem, optimum: Optimum, deadline: Deadline) -> OffloadSearch:
+        return OffloadSearch(problem, optimum, self.copies, self.granule_bytes, deadline)
+
+    def _made(self, timetable: Timetable) -> Candidate | NoRoom:
+        """Return a plan that fits, or who finds no room in it; what was refused once is not made again."""
+        refused = self._refused.get(timetable.decisions)
+        if refused:
+            return refused
+        candidate = Candidate(timetable, self.lowered(timetable), self.replay)
+        placed = self.place(candidate.plan)
+        if isinstance(placed, Placement):
+            return candidate
+        self._refused[timetable.decisions] = no_room = NoRoom(
+            where=(placed.layer, placed.phase),
+            requested_bytes=placed.requested_bytes,
+            lacking_bytes=max(1, placed.requested_bytes - placed.largest_free_bytes),
+            is_workspace=placed.plan.buffers[placed.buffer].kind is BufferKind.WORKSPACE,
+        )
+        return no_room
 
     def _faster(self, found: Candidate | None, other: Candidate | None) -> Candidate | None:
         self.best.offer(other)
@@ -158,17 +192,16 @@ class Fitting:
             timetable = movement.timetable(options)
             if best and timetable.seconds >= best.timetable.seconds:
                 return None
-            candidate = Candidate(timetable, self.lowered(timetable), self.replay)
-            placed = self.place(candidate.plan)
-            if isinstance(placed, Placement):
-                return candidate
+            made = self._made(timetable)
+            if isinstance(made, Candidate):
+                return made
             smaller = [
-                next((each for each in kernel.options if each.workspace_bytes < placed.requested_bytes), option)
-                if (kernel.run.layer.index, kernel.run.phase) == (placed.layer, placed.phase)
+                next((each for each in kernel.options if each.workspace_bytes < made.requested_bytes), option)
+                if (kernel.run.layer.index, kernel.run.phase) == made.where
                 else option
                 for kernel, option in zip(kernels, options, strict=True)
             ]
-            if placed.plan.buffers[placed.buffer].kind is not BufferKind.WORKSPACE or smaller == list(options):
+            if not made.is_workspace or smaller == list(options):
                 return None
             options = smaller
         return None
@@ -177,21 +210,18 @@ class Fitting:
         """Give a smaller workspace to a kernel whose workspace finds no room, and more room to one that lacks it."""
         lacked: dict[tuple[int, Phase], int] = {}
         for _ in range(MOST_REPAIRS):
-            search = OffloadSearch(problem, optimum, self.copies, self.granule_bytes, deadline) if optimum else None
-            timetable = search.best(self.chunk_bytes) if search else None
+            timetable = self._search(problem, optimum, deadline).best(self.chunk_bytes) if optimum else None
             if timetable is None:
                 break
-            candidate = Candidate(timetable, self.lowered(timetable), self.replay)
-            placed = self.place(candidate.plan)
-            if isinstance(placed, Placement):
-                return candidate
-            where = placed.layer, placed.phase
-            if placed.plan.buffers[placed.buffer].kind is BufferKind.WORKSPACE:
-                problem = _with_smaller_workspaces(problem, where, placed.requested_bytes)
+            made = self._made(timetable)
+            if isinstance(made, Candidate):
+                return made
+            if made.is_workspace:
+                problem = _with_smaller_workspaces(problem, made.where, made.requested_bytes)
             else:
-                lacking = max(lacked.get(where, 0), placed.requested_bytes - placed.largest_free_bytes, 1)
-                lacked[where] = 2 * lacking
-                problem = _with_less_room(problem, where, lacking)
+                lacking = max(lacked.get(made.where, 0), made.lacking_bytes)
+                lacked[made.where] = 2 * lacking
+                problem = _with_less_room(problem, made.where, lacking)
             optimum = None if deadline.is_over else optimum_of(problem, self.copies.best, self.host_bytes, deadline)
         return None
 

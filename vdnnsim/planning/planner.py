@@ -14,7 +14,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.planning.deadline import Deadline
-from vdnnsim.planning.dropping import DropSearch, Order
+from vdnnsim.planning.dropping import DropSearch, Order, Verdict
 from vdnnsim.planning.fitting import NEAR, Best, Fitting
 from vdnnsim.planning.fluid import Links, Optimum, optimum_of
 from vdnnsim.planning.offload import WHOLE, Copies
@@ -93,24 +93,30 @@ class Planner:
         deadline, complete = Deadline.after(self.time_limit_s), False
         best = Best(lambda line: self.tell(f"{self.label}: {line}"), self.problem.fastest_s)
         with suppress(KeyboardInterrupt):
-            ways = self._ways(deadline)
-            begin = self._as_it_is(ways, best, deadline.part(SHARE))
-            if self.recompute and begin.seconds > self._of_all_rounds(best.bound_s) * (1 + NEAR):
-                # Beside what serves best where nothing is computed again, as little on the host as can be.
-                least = next((way for way in reversed(ways) if way.room_bytes >= 0), begin)
-                complete = self._recomputing({way.on_host: way for way in (least, begin)}.values(), best, deadline)
-            else:
-                optimum = None if self.recompute else self._optimum(self.problem, (), deadline)
-                if optimum:
-                    best.bound_s = optimum.seconds
-                if begin.order:
-                    self._fitting(begin.on_host, best).search(begin.order, deadline)
-                complete = not deadline.is_over
+            complete = self._search_all(best, deadline)
         found = best.found
         timetable = found.timetable if found else self._least()
         is_short = found is None or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
         certificate = self._certificate(timetable, best.bound_s, is_short=is_short, complete=complete)
         return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
+
+    def _search_all(self, best: Best, deadline: Deadline) -> bool:
+        """Find the best plan; return whether the search came to its end before its time."""
+        problem = self.problem
+        if max(map(floor_bytes, problem.kernels)) > problem.capacity_bytes:
+            best.bound_s = inf
+            return True
+        ways = self._ways(deadline)
+        begin = self._as_it_is(ways, best, deadline.part(SHARE))
+        if self.recompute and begin.seconds > self._of_all_rounds(best.bound_s) * (1 + NEAR):
+            # Beside what serves best where nothing is computed again, as little on the host as can be.
+            least = next((way for way in reversed(ways) if way.room_bytes >= 0), begin)
+            return self._recomputing({way.on_host: way for way in (least, begin)}.values(), best, deadline)
+        if not self.recompute and (optimum := self._optimum(problem, (), deadline)):
+            best.bound_s = optimum.seconds
+        if begin.order:
+            self._fitting(begin.order, begin.on_host, best).search(deadline)
+        return not deadline.is_over
 
     def _ways(self, deadline: Deadline) -> list[_Way]:
         """Return what may be on the host: all that can first, and what else there is time to look at."""
@@ -135,11 +141,11 @@ class Planner:
             done = best.found and (deadline.is_over or way.seconds >= best.found.seconds * (1 - NEAR))
             if way.order is None or done:
                 break
-            fitting, before = self._fitting(way.on_host, best), best.found
+            fitting, before = self._fitting(way.order, way.on_host, best), best.found
             if self.recompute and self._has_addresses:
-                fitting.judged(way.order)
+                fitting.judged(deadline)
             else:
-                best.offer(fitting.first(way.order, deadline))
+                best.offer(fitting.first(deadline))
             chosen = chosen if best.found is before else way
         is_placed = best.found and best.found.timetable.seconds <= best.bound_s * (1 + NEAR)
         return chosen._replace(seconds=inf) if self._has_addresses and not is_placed else chosen
@@ -155,19 +161,20 @@ class Planner:
         # Where buffers have addresses, plans of the orders that are found are made on the way.
         fitting_s = 0.0 if self._has_addresses and best.found else min(took_s, RESERVE * self.time_limit_s)
         for number, (way, search) in enumerate(zip(ways, searches, strict=True)):
-            until, fitting = deadline.part(1 / (len(searches) - number)), self._fitting(way.on_host, best)
+            until = deadline.part(1 / (len(searches) - number))
             search.goal_s, search.deadline = best.bound_s, until.earlier(fitting_s)
             orders = [*(search.orders(relaxed.again) or search.displaced), *([way.order] if way.order else [])]
             # Those that promise most first; once no time is left, of what has no plan yet of one alone.
             for at, order in enumerate(sorted(orders, key=lambda each: each.optimum.seconds + each.states_s)):
-                is_late = (at > 0 or not fitting_s) and until.remaining_s <= fitting_s
+                is_late = (at > 0 or not fitting_s) and until.remaining_s <= (fitting_s if best.found else 0)
                 seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s
-                if best.found is None or (seconds < best.found.seconds * (1 - NEAR) and not is_late):
-                    fitting.search(order, until)
+                if not is_late and (best.found is None or seconds < best.found.seconds * (1 - NEAR)):
+                    self._fitting(order, way.on_host, best).search(until)
         return search.is_complete
 
-    def _fitting(self, on_host: frozenset[int], best: Best) -> Fitting:
+    def _fitting(self, order: Order, on_host: frozenset[int], best: Best) -> Fitting:
         return Fitting(
+            order,
             best,
             self._lowered,
             self.place,
@@ -192,8 +199,12 @@ class Planner:
         )
         if not self._has_addresses:
             return search
+
+        def judged(order: Order, until: Deadline) -> Verdict:
+            return self._fitting(order, way.on_host, best).judged(until)
+
         # Who offers a plan has told of it.
-        return replace(search, begin=None, tell=lambda _: None, judged=self._fitting(way.on_host, best).judged)
+        return replace(search, begin=None, tell=lambda _: None, judged=judged)
 
     @cached_property
     def problem(self) -> Problem:

@@ -101,7 +101,10 @@ def _held_up(problem: Problem, lost_s: float) -> Iterator[tuple[float, str]]:
 
 
 def what_stays(problem: Problem) -> tuple[str, ...]:
-    """Return below which memory no schedule of the order gets, and for whom; and whether states are in the way."""
+    """Return below which memory no schedule of the order gets, and for whom; below which none that is sought does.
+
+    And whether states are in the way.
+    """
     tightest = max(problem.kernels, key=floor_bytes)
     floor = floor_bytes(tightest)
     storages = [each for number, each in enumerate(problem.workload.step.storages) if number not in problem.on_host]
@@ -113,6 +116,12 @@ def what_stays(problem: Problem) -> tuple[str, ...]:
         f"{_name(tightest)} needs {format_bytes(floor)} whatever is away{of_them}: no schedule of this order fits less "
         "memory"
     )
+    sought = max(problem.around(problem.fullest).kernels, key=floor_bytes)
+    if floor <= problem.capacity_bytes < floor_bytes(sought):
+        sentence += (
+            f"; {_name(sought)} needs {format_bytes(floor_bytes(sought))} unless what waits between two kernels of "
+            "backward leaves, which is not tried"
+        )
     states = sum(each.nbytes for each in storages if each.kind is BufferKind.OPTIMIZER_STATE)
     if states < OF_NOTE * floor:
         return (sentence,)

@@ -6,7 +6,7 @@ from the kernel before which the compute stream waits for its copy to the one be
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -212,6 +212,14 @@ class Timetable:
             away = move.away_bytes(self.released[number], count - self.fetched[number])
             free.append(away - kernel.away_bytes(option, move.problem.capacity_bytes))
         return free
+
+    @property
+    def decisions(self) -> Hashable:
+        """What of kernels in an order makes a plan: plans are equal where this is."""
+        move = self.movement
+        # Only states that are on the host look at what memory is free.
+        free = tuple(self.free_bytes) if move.problem.stays else ()
+        return tuple(move.chunks), self.options, self.released, self.fetched, free
 
     @property
     def stalls(self) -> list[float]:

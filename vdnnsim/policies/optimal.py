@@ -25,6 +25,7 @@ from vdnnsim.planning.survey import RESIDENT
 from vdnnsim.plans.buffers import gradients_of_update, states_of_update
 from vdnnsim.plans.certificate import Certificate
 from vdnnsim.plans.operations import Compute, Offload
+from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting, make_plan
 from vdnnsim.units import Dimension, parse_quantity
@@ -81,7 +82,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
         limit_s, counts_bytes = parse_quantity(self.time_limit, Dimension.SECONDS), self._counts_bytes(setting)
         deadline = Deadline.after(limit_s)
         plan = self._searched(setting, limit_s if counts_bytes else limit_s * SHARE)
-        return plan if counts_bytes else self._or_faster(plan, setting, deadline)
+        is_enough = counts_bytes and isinstance(setting.place(plan), Placement)
+        return plan if is_enough else self._or_faster(plan, setting, deadline)
 
     @staticmethod
     def _counts_bytes(setting: Setting) -> bool:
@@ -105,15 +107,20 @@ class Optimal(Policy, frozen=True, kw_only=True):
         ).plan()
 
     def _or_faster(self, plan: TrainingPlan, setting: Setting, deadline: Deadline) -> TrainingPlan:
-        """Return a plan, or the fastest of those of other policies that the bound holds for, if that is faster."""
+        """Return a plan, or the fastest of those of other policies that the bound holds for, if that is faster.
+
+        While nothing fits, all of them are looked at, whatever the time.
+        """
         from vdnnsim.policies.shipped import SHIPPED
 
         certificate, trial = plan.certificate, setting.trials.run_trial(plan)
         assert certificate is not None, "a planner proves what it plans"
         best, best_s = plan, trial.cost_s if trial.fits else inf
+        if not certificate.bound_s:
+            return best
         # From those of today to those of the papers.
         for policy in (each() for each in reversed(SHIPPED) if each.name not in OUTSIDE):
-            if deadline.is_over or best_s <= certificate.bound_s * (1 + NEAR):
+            if best_s <= certificate.bound_s * (1 + NEAR) or (deadline.is_over and best_s < inf):
                 break
             # One that has no plan for this workload says so, or makes one that lacks what a live loop holds all along.
             with suppress(PolicyError, PlanError):

@@ -9,7 +9,7 @@ from vdnnsim.analysis.frontier import Frontier, FrontierPoint
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.hardware.server import Origin
 from vdnnsim.report import markdown
-from vdnnsim.report.caveats import capture_lines, kernel_times
+from vdnnsim.report.caveats import capture_lines, glossary, kernel_times
 from vdnnsim.report.certificates import gap_text
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.document import Bullets, Definitions, Heading, Note, Picture, Prose, plain_table, section
@@ -40,6 +40,7 @@ _LITTLE: Final = 0.1
 
 SHOWN: Final = ("memory", "time", "slower", "bound", "gap", "fastest other policy", "its time")
 """Columns of the table that people read."""
+_MEANT: Final = "slower: than where nothing leaves; gap: how far a time is above its bound"
 
 
 def frontier_rows(frontier: Frontier) -> Iterator[Row]:
@@ -165,7 +166,13 @@ def write_frontier(scenario: Scenario, frontier: Frontier, folder: Path) -> tupl
 
 
 def _page_text(scenario: Scenario, frontier: Frontier) -> str:
-    notes = (*kernel_times(frontier.kernels), *capture_lines(scenario.captured))
+    labels = [each.policy for each in frontier.policies]
+    notes = (
+        _MEANT,
+        *glossary(labels, of_speed=False),
+        *kernel_times(frontier.kernels),
+        *capture_lines(scenario.captured),
+    )
     return markdown.page(
         (
             Heading(f"{scenario.name}: time of an iteration by memory", 1),

@@ -186,7 +186,7 @@ def test_from_the_best_set_its_shares_are_adjusted() -> None:
 def test_what_finds_no_room_is_kept_aside_and_what_loses_time_counts_with_it() -> None:
     """At 556 B orders that drop one map alone find no room; others lose 1 s, so that two, in 18 s, take 19 s."""
 
-    def judged(order: Order) -> Verdict:
+    def judged(order: Order, _until: Deadline) -> Verdict:
         return Verdict(lacking_bytes=3) if len(order.dropped) == 1 else Verdict(lost_s=1.0)
 
     found = DropSearch(
@@ -203,7 +203,7 @@ def test_while_nothing_finds_room_the_search_goes_on_from_what_lacks_least() -> 
     """Each order lacks as many bytes as it keeps maps."""
     tried = list[frozenset[int]]()
 
-    def judged(order: Order) -> Verdict:
+    def judged(order: Order, _until: Deadline) -> Verdict:
         tried.append(order.dropped)
         return Verdict(lacking_bytes=9 - len(order.dropped))
 

@@ -3,13 +3,15 @@
 A request that finds no room lacks 1 B each time: plans are made for 306, 305, 303 and 299 B, and in 291 B none runs.
 """
 
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from tests.unit.planning.chain_of_ten_kernels import chain_problem
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.planning.deadline import NEVER
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.planning.deadline import NEVER, PAST
 from vdnnsim.planning.dropping import Order, Verdict
 from vdnnsim.planning.fitting import Best, Candidate, Fitting
 from vdnnsim.planning.fluid import Links, optimum_of
@@ -33,14 +35,15 @@ class Places:
         self.asked.append(capacity)
         if capacity <= self.nbytes:
             return Placement({}, 0, 0)
-        return DoesNotFit(plan, Pool.DEVICE, 0, 0, 0, Phase.FORWARD, 18, 20, 17, capacity, ())
+        of_maps = cast("TrainingPlan", SimpleNamespace(buffers=[SimpleNamespace(kind=BufferKind.FEATURE_MAP)]))
+        return DoesNotFit(of_maps, Pool.DEVICE, 0, 0, 0, Phase.FORWARD, 18, 20, 17, capacity, ())
 
 
-def fitting(places: Places, found: Candidate | None = None) -> Fitting:
+def fitting(places: Places, found: Candidate | None = None, capacity_bytes: int = 306) -> Fitting:
     """Of plans that are their timetables."""
     best = Best(lambda _: None, 0.0, found)
     plan_of, seconds_of = (lambda each: cast("TrainingPlan", each)), (lambda plan: cast("Timetable", plan).seconds)
-    return Fitting(best, plan_of, places, seconds_of, Copies(float, float, LINKS), 1000, 1, None)
+    return Fitting(order(capacity_bytes), best, plan_of, places, seconds_of, Copies(float, float, LINKS), 1000, 1, None)
 
 
 def order(capacity_bytes: int = 306) -> Order:
@@ -54,7 +57,7 @@ def test_an_order_that_finds_room_loses_nothing() -> None:
     """All stays, and the kernels take 10 s."""
     made = fitting(places := Places(306))
 
-    assert made.judged(order()) == Verdict()
+    assert made.judged(NEVER) == Verdict()
     assert places.asked == [306]
     assert made.best.found is not None
     assert made.best.found.seconds == 10
@@ -64,7 +67,7 @@ def test_an_order_that_finds_none_is_planned_as_in_less_memory() -> None:
     """At 299 B it takes 17 s (test_planner.py): 7 s more than its own."""
     made = fitting(places := Places(299))
 
-    verdict = made.judged(order())
+    verdict = made.judged(NEVER)
 
     assert verdict.lost_s == pytest.approx(7, rel=1e-3)
     assert verdict.lacking_bytes == 0
@@ -74,24 +77,40 @@ def test_an_order_that_finds_none_is_planned_as_in_less_memory() -> None:
 def test_an_order_that_finds_none_at_all_says_what_it_lacked_first() -> None:
     made = fitting(places := Places(0))
 
-    assert made.judged(order()) == Verdict(lacking_bytes=1)
+    assert made.judged(NEVER) == Verdict(lacking_bytes=1)
     assert places.asked == [306, 305, 303, 299]
     assert made.best.found is None
 
 
-def test_five_plans_are_made_of_an_order_that_is_looked_at() -> None:
-    made = fitting(places := Places(0))
+def test_five_plans_are_looked_at_of_an_order() -> None:
+    """Those for 320, 319, 317, 313 and 305 B, of which in the first four nothing leaves: they are one."""
+    made = fitting(places := Places(0), capacity_bytes=320)
 
-    assert made.judged(order(320)) == Verdict(lacking_bytes=1)
-    assert places.asked == [320, 319, 317, 313, 305]
+    assert made.judged(NEVER) == Verdict(lacking_bytes=1)
+    assert places.asked == [320, 305]
 
 
 def test_no_plan_is_made_that_is_slower_than_one_that_is_there() -> None:
     """One of 10 s is there; at 305 B 1 B must leave and come back, which hides beside kernels, and at 303 B not."""
     first = fitting(Places(306))
-    first.judged(order())
+    first.judged(NEVER)
 
     made = fitting(places := Places(0), first.best.found)
 
-    assert made.judged(order()) == Verdict(lacking_bytes=1)
+    assert made.judged(NEVER) == Verdict(lacking_bytes=1)
+    assert places.asked == [306]
+
+
+def test_a_plan_that_was_refused_is_not_made_again() -> None:
+    made = fitting(places := Places(0))
+    made.judged(NEVER)
+    made.judged(NEVER)
+
+    assert places.asked == [306, 305, 303, 299]
+
+
+def test_who_has_no_time_looks_once() -> None:
+    made = fitting(places := Places(0))
+
+    assert made.judged(PAST) == Verdict(lacking_bytes=1)
     assert places.asked == [306]
