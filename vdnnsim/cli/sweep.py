@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from vdnnsim.study.results.rows import Progress
     from vdnnsim.study.results.store import Store
     from vdnnsim.study.study import Study
-    from vdnnsim.study.sweep import Faults
     from vdnnsim.study.workers.chunk import Workers
 
 _COLUMNS = ("done", "failed", "missing")
@@ -74,7 +73,7 @@ def sweep(  # noqa: PLR0913  # one for each option
     with writing(folder) as kept:
         if retry_failed:
             kept.forget([row.resolved.key for row in study_rows(asked, kept) if row.error])
-        faults = _compute(asked, kept, _workers(workers, cluster))
+        fault = _compute(asked, kept, _workers(workers, cluster))
         try:
             _write(asked, kept, folder, None if output.is_for_programs else output.csv_file, parquet)
         except OutputError:
@@ -84,7 +83,7 @@ def sweep(  # noqa: PLR0913  # one for each option
         progress = _progress(asked, kept)
         _show(asked, kept, progress, output, f"wrote {folder / _RESULTS}")
     if progress.missing:
-        why = faults.reason or f"{folder} no longer has them"
+        why = fault or f"{folder} no longer has them"
         raise StudyError(f"{study}: {progress.missing} points are missing: {why}; the same command tries them again")
     if progress.failed:
         why = f"{progress.failed} points failed, the first: {progress.first_error}"
@@ -99,17 +98,17 @@ def _progress(study: "Study", store: "Store") -> "Progress":
         return progress_of(study, store, bar.advance)
 
 
-def _compute(study: "Study", store: "Store", workers: "Workers") -> "Faults":
+def _compute(study: "Study", store: "Store", workers: "Workers") -> str:
+    """Return why a point is still missing; empty where none is."""
     from vdnnsim.cli.progress import StudyBar
-    from vdnnsim.study.sweep import Faults
     from vdnnsim.study.sweep import sweep as compute
 
     before = _progress(study, store)
     if not before.missing:
-        return Faults()
+        return ""
     try:
         with StudyBar(before.missing) as bar:
-            return compute(study, store, workers, bar)
+            return compute(study, store, workers, bar.advance)
     except KeyboardInterrupt:
         raise _interrupted(before, bar.finished) from None
 
