@@ -56,7 +56,7 @@ def sweep(  # noqa: PLR0913  # one for each option
     from vdnnsim.study.file.read import read_study
     from vdnnsim.study.results.report import SWEEP_WRITER, file_names
     from vdnnsim.study.results.rows import study_rows
-    from vdnnsim.study.results.store import Store, writing
+    from vdnnsim.study.results.store import reading, writing
     from vdnnsim.study.study import MOST_POINTS
 
     asked = read_study(study, policies_with(policy_modules))
@@ -64,7 +64,7 @@ def sweep(  # noqa: PLR0913  # one for each option
         raise StudyError(f"{study}: axes: found a grid of {asked.grid_size} points; --yes computes more than a million")
     folder = Path("reports") / asked.name if out is None else out
     if status:
-        with Store.reading(folder) as store:
+        with reading(folder) as store:
             output.show_list(_COLUMNS, [_counts(_progress(asked, store))])
         return
     if parquet is not None:

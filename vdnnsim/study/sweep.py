@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 
+from vdnnsim.errors import StudyError
 from vdnnsim.study.points.resolve import Point, Resolved, shown
 from vdnnsim.study.results.rows import StudyRow, batches, study_rows
 from vdnnsim.study.results.store import Store
 from vdnnsim.study.study import Study
 from vdnnsim.study.version import model_version
-from vdnnsim.study.workers.chunk import POINTS, Chunk, Fault, Workers
+from vdnnsim.study.workers.chunk import POINTS, Chunk, Workers
 
 
 def sweep(study: Study, store: Store, workers: Workers, tell: Callable[[int, int], object] = lambda _, __: None) -> str:
@@ -30,9 +31,8 @@ def sweep(study: Study, store: Store, workers: Workers, tell: Callable[[int, int
     asked: dict[int, list[tuple[Point, Resolved]]] = {}
 
     def chunks() -> Iterator[Chunk]:
-        known = set[str]()
         missing = (row for row in study_rows(study, store, study.points_by_plan()) if row.outcome is None)
-        for number, rows in enumerate(batches(_once(missing, known), POINTS)):
+        for number, rows in enumerate(batches(_once(missing), POINTS)):
             asked[number] = [(row.point, row.resolved) for row in rows]
             yield Chunk(number, model, tuple(row.resolved for row in rows))
 
@@ -40,8 +40,8 @@ def sweep(study: Study, store: Store, workers: Workers, tell: Callable[[int, int
     for number, outcomes in workers(chunks()):
         rows = []
         for (point, resolved), outcome in zip(asked.pop(number), outcomes, strict=True):
-            if isinstance(outcome, Fault):
-                fault = fault or outcome.reason
+            if isinstance(outcome, StudyError):
+                fault = fault or str(outcome)
             else:
                 rows.append((resolved.key, {key: shown(value) for key, value in point.items()}, outcome))
         store.add(rows, model)
@@ -49,8 +49,9 @@ def sweep(study: Study, store: Store, workers: Workers, tell: Callable[[int, int
     return fault
 
 
-def _once(rows: Iterator[StudyRow], known: set[str]) -> Iterator[StudyRow]:
+def _once(rows: Iterator[StudyRow]) -> Iterator[StudyRow]:
     """Leave out points that are the same as one before, as 16 GiB is of a machine that has them."""
+    known = set[str]()
     for row in rows:
         if row.resolved.key not in known:
             known.add(row.resolved.key)

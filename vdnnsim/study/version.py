@@ -6,9 +6,9 @@ Whoever changes the model without a new number of its version would otherwise mi
 of a study states it as `model`, and as `model_covers` the digest of each part; so of two studies it shows which parts
 of the model differ.
 
-Covered is whatever computing a point may import; a module is, until it is named as one that decides nothing. A digest is
-of the contents of a part's files, whatever these are called. What a point reads (its scenario, profile, kernel table, a
-policy of the user's own) is no part of the model; it is in the key of the point.
+Covered is all that is not named as no part of it. A digest is of the contents of a part's files, whatever these are
+called. What a point reads (its scenario, profile, kernel table, a policy of the user's own) is no part of the model; it
+is in the key of the point.
 """
 
 import hashlib
