@@ -33,7 +33,7 @@ from vdnnsim.policies.registry import known_policies
 from vdnnsim.report.folder import write_folder
 from vdnnsim.report.run.write import RUN_WRITER
 from vdnnsim.study.points.outcome import OUTCOME, Outcome
-from vdnnsim.study.results.store import DATABASE, Store, writing
+from vdnnsim.study.results.store import DATABASE, reading, writing
 
 PROFILES: Final = Path(__file__).parents[2] / "hw_profiles"
 SCENARIO: Final = {
@@ -225,7 +225,7 @@ def store(folder: Path, draw: Random) -> tuple[str, Command]:
     mutated_database(out / DATABASE, draw)
 
     def read() -> None:
-        with Store.reading(out) as found:
+        with reading(out) as found:
             rows = found.outcomes(keys)
         assert all(row[0] or None not in row for row in rows.values()), "a row is torn"
 

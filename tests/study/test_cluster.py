@@ -54,7 +54,7 @@ def test_the_bytes_are_those_of_one_process_though_a_worker_dies(tmp_path: Path,
     watcher = KillsOne(next(iter(cluster.workers.values())).pid)
 
     with writing(tmp_path / "cluster") as store:
-        sweep(study, store, cluster_workers(cluster.scheduler_address), watcher)
+        sweep(study, store, cluster_workers(cluster.scheduler_address), watcher.advance)
         assert progress_of(study, store).done == 200
         replace_file(tmp_path / "cluster" / "results.csv", results_csv(study, store))
 

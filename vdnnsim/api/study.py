@@ -49,7 +49,7 @@ class LoadedStudy:
 
         place = Path("reports") / self.study.name if folder is None else Path(folder)
         with writing(place) as store:
-            sweep(self.study, store, local_workers(workers), _Silent())
+            sweep(self.study, store, local_workers(workers))
             write_folder(place, report_files(self.study, store), SWEEP_WRITER)
             progress = progress_of(self.study, store)
             counts = [str(each) for each in (progress.done, progress.failed, progress.missing)]
@@ -58,8 +58,3 @@ class LoadedStudy:
         drawn = ((each, (place / f"{each.name}.png").read_bytes()) for each in self.study.pictures)
         pictures = tuple(Picture(f"{each.name}.png", each.title, content) for each, content in drawn)
         return StudyResults(table.columns, table.cells, table.shown, pictures)
-
-
-class _Silent:
-    def advance(self, points: int, failed: int) -> None:
-        """Say nothing of points that are finished."""

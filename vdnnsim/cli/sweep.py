@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from vdnnsim.study.results.rows import Progress
     from vdnnsim.study.results.store import Store
     from vdnnsim.study.study import Study
-    from vdnnsim.study.sweep import Faults
     from vdnnsim.study.workers.chunk import Workers
 
 _COLUMNS = ("done", "failed", "missing")
@@ -57,7 +56,7 @@ def sweep(  # noqa: PLR0913  # one for each option
     from vdnnsim.study.file.read import read_study
     from vdnnsim.study.results.report import SWEEP_WRITER, file_names
     from vdnnsim.study.results.rows import study_rows
-    from vdnnsim.study.results.store import Store, writing
+    from vdnnsim.study.results.store import reading, writing
     from vdnnsim.study.study import MOST_POINTS
 
     asked = read_study(study, policies_with(policy_modules))
@@ -65,7 +64,7 @@ def sweep(  # noqa: PLR0913  # one for each option
         raise StudyError(f"{study}: axes: found a grid of {asked.grid_size} points; --yes computes more than a million")
     folder = Path("reports") / asked.name if out is None else out
     if status:
-        with Store.reading(folder) as store:
+        with reading(folder) as store:
             output.show_list(_COLUMNS, [_counts(_progress(asked, store))])
         return
     if parquet is not None:
@@ -74,7 +73,7 @@ def sweep(  # noqa: PLR0913  # one for each option
     with writing(folder) as kept:
         if retry_failed:
             kept.forget([row.resolved.key for row in study_rows(asked, kept) if row.error])
-        faults = _compute(asked, kept, _workers(workers, cluster))
+        fault = _compute(asked, kept, _workers(workers, cluster))
         try:
             _write(asked, kept, folder, None if output.is_for_programs else output.csv_file, parquet)
         except OutputError:
@@ -84,7 +83,7 @@ def sweep(  # noqa: PLR0913  # one for each option
         progress = _progress(asked, kept)
         _show(asked, kept, progress, output, f"wrote {folder / _RESULTS}")
     if progress.missing:
-        why = faults.reason or f"{folder} no longer has them"
+        why = fault or f"{folder} no longer has them"
         raise StudyError(f"{study}: {progress.missing} points are missing: {why}; the same command tries them again")
     if progress.failed:
         why = f"{progress.failed} points failed, the first: {progress.first_error}"
@@ -99,17 +98,17 @@ def _progress(study: "Study", store: "Store") -> "Progress":
         return progress_of(study, store, bar.advance)
 
 
-def _compute(study: "Study", store: "Store", workers: "Workers") -> "Faults":
+def _compute(study: "Study", store: "Store", workers: "Workers") -> str:
+    """Return why a point is still missing; empty where none is."""
     from vdnnsim.cli.progress import StudyBar
-    from vdnnsim.study.sweep import Faults
     from vdnnsim.study.sweep import sweep as compute
 
     before = _progress(study, store)
     if not before.missing:
-        return Faults()
+        return ""
     try:
         with StudyBar(before.missing) as bar:
-            return compute(study, store, workers, bar)
+            return compute(study, store, workers, bar.advance)
     except KeyboardInterrupt:
         raise _interrupted(before, bar.finished) from None
 

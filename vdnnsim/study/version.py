@@ -6,48 +6,19 @@ Whoever changes the model without a new number of its version would otherwise mi
 of a study states it as `model`, and as `model_covers` the digest of each part; so of two studies it shows which parts
 of the model differ.
 
-Covered is whatever computing a point imports, and the policies that it may name. A digest is of the contents of a
-part's files, whatever these are called. What a point reads (its scenario, profile, kernel table, a policy of the user's
-own) is no part of the model; it is in the key of the point.
+Covered is all that is not named as no part of it. A digest is of the contents of a part's files, whatever these are
+called. What a point reads (its scenario, profile, kernel table, a policy of the user's own) is no part of the model; it
+is in the key of the point.
 """
 
 import hashlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Final
 
 from vdnnsim import __version__
-
-COVERED: Final = (
-    "analysis",
-    "cost",
-    "csv_table",
-    "dnn",
-    "element_type",
-    "engine",
-    "entry",
-    "errors",
-    "experiment",
-    "file_kind",
-    "hardware",
-    "memory",
-    "messages",
-    "planning",
-    "plans",
-    "policies",
-    "recorder",
-    "regular_file",
-    "replace",
-    "scenario",
-    "shipped",
-    "simulator",
-    "study.points",
-    "trace",
-    "units",
-    "yaml_file",
-)
-"""Packages and modules of vdnnsim that decide a result, or how its error reads."""
 
 NOT_COVERED: Final[Mapping[str, str]] = {
     "__main__": "asks, and shows results",
@@ -75,7 +46,7 @@ NOT_COVERED: Final[Mapping[str, str]] = {
     "study.workers": "hands points over and outcomes back",
     "validation": "holds results against a device",
 }
-"""All others, and what they do instead."""
+"""Packages and modules of vdnnsim that decide no result, nor how its error reads, and what they do instead."""
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _DIGITS: Final = 16
@@ -94,7 +65,12 @@ def version_of(digests: Mapping[str, str]) -> str:
 
 def covered_digests(package: Path = _PACKAGE) -> Mapping[str, str]:
     """Return the digest of each part that is covered, of vdnnsim as it stands in a folder."""
-    return {part: _digest(sorted(map(_content, _files(package.joinpath(*part.split(".")))))) for part in COVERED}
+    study = {f"study.{each.name}" for each in iter_modules([str(package / "study")])}
+    parts = study | {each.name for each in iter_modules([str(package)])} - {"study"}
+    return {
+        part: _digest(sorted(map(_content, _files(package.joinpath(*part.split("."))))))
+        for part in sorted(parts - NOT_COVERED.keys())
+    }
 
 
 def _files(part: Path) -> list[Path]:

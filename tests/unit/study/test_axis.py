@@ -58,7 +58,7 @@ def test_ranges(name: str, value: YamlValue, values: tuple[float, ...]) -> None:
         ("policy", {"from": 1, "to": 2, "step": 1}, "expected a list of values"),
         ("hardware", ["h20"], "did you mean 'h200'?"),
         ("workload.network", ["vgg17x"], "is not a network"),
-        ("workload.network", [16], "found 16, expected a network"),
+        ("workload.network", [16], "found 16, expected text"),
         ("gpus", {"from": 1, "to": 4, "step": 1, "count": 4}, "found step and count of step, factor and count"),
         ("gpus", {"from": 1, "to": 4}, "found none of step, factor and count"),
         ("gpus", {"from": 4, "to": 1, "step": 1}, "found 1, expected no less than 4"),

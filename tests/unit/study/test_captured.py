@@ -31,13 +31,6 @@ axes:
 TWO = "{step: [chain2.step.json, chain4.step.json]}"
 
 
-class Nobody:
-    """Is told how a sweep goes, and says nothing."""
-
-    def advance(self, points: int, failed: int) -> None:
-        pass
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -52,7 +45,7 @@ def rows(folder: Path, workload: str, axes: str, workers: int = 1) -> list[dict[
     (folder / "s.yaml").write_text(STUDY.format(workload=workload, axes=axes))
     study = read_study(Path("s.yaml"))
     with writing(folder / "out") as store:
-        sweep(study, store, local_workers(workers), Nobody())
+        sweep(study, store, local_workers(workers))
         replace_file(folder / "results.csv", results_csv(study, store))
     with (folder / "results.csv").open(newline="") as file:
         return list(csv.DictReader(file))

@@ -9,7 +9,7 @@ import pytest
 
 from vdnnsim.errors import OutputError, StudyError
 from vdnnsim.study.points.outcome import OUTCOME, Outcome, failed
-from vdnnsim.study.results.store import DATABASE, Store, writing
+from vdnnsim.study.results.store import DATABASE, reading, writing
 
 FINISHED: Outcome = ("", "p", True, 0.1, *(7 for _ in OUTCOME[4:]), "")
 MODEL = "1"
@@ -25,7 +25,7 @@ def test_what_was_added_is_found_by_the_next_process(tmp_path: Path) -> None:
     with writing(tmp_path / "new") as store:
         store.add([("a", {}, FINISHED), ("b", {}, failed("no such link"))], MODEL)
 
-    with Store.reading(tmp_path / "new") as store:
+    with reading(tmp_path / "new") as store:
         assert store.outcomes(["b", "a", "c"]) == {"a": FINISHED, "b": failed("no such link")}
         assert store.outcomes(["a"])["a"][2] is True
         assert store.errors() == {"a": "", "b": "no such link"}
@@ -34,12 +34,12 @@ def test_what_was_added_is_found_by_the_next_process(tmp_path: Path) -> None:
 def test_more_keys_than_one_question_may_have(tmp_path: Path) -> None:
     fill(tmp_path, 1200)
 
-    with Store.reading(tmp_path) as store:
+    with reading(tmp_path) as store:
         assert len(store.outcomes([f"key{row}" for row in range(2000)])) == 1200
 
 
 def test_a_folder_without_a_database_has_nothing_and_stays_so(tmp_path: Path) -> None:
-    with Store.reading(tmp_path) as store:
+    with reading(tmp_path) as store:
         assert store.outcomes(["a"]) == {}
         assert store.errors() == {}
 
@@ -70,8 +70,8 @@ def test_a_damaged_database_is_refused_and_kept(tmp_path: Path, where: int) -> N
 
     with pytest.raises(StudyError, match="is damaged") as refused, writing(tmp_path):
         pass
-    with pytest.raises(StudyError, match="is damaged"):
-        Store.reading(tmp_path)
+    with pytest.raises(StudyError, match="is damaged"), reading(tmp_path):
+        pass
     assert "\n" not in str(refused.value)
     assert path.read_bytes() == bytes(data)
 
@@ -135,8 +135,8 @@ def test_a_database_that_is_locked_is_not_called_damaged(tmp_path: Path, monkeyp
     holder.execute("PRAGMA journal_mode=DELETE")
     holder.execute("BEGIN EXCLUSIVE")
 
-    with pytest.raises(OutputError, match="cannot be read or written: database is locked"):
-        Store.reading(tmp_path)
+    with pytest.raises(OutputError, match="cannot be read or written: database is locked"), reading(tmp_path):
+        pass
 
     holder.close()
 
@@ -145,7 +145,7 @@ def test_a_folder_where_nothing_can_be_written_is_read(tmp_path: Path, monkeypat
     """Said by a stand-in, for whoever runs the tests as root may write anywhere."""
     fill(tmp_path, 3)
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with Store.reading(tmp_path) as store:
+    with reading(tmp_path) as store:
         assert len(store.outcomes(["key1", "key2"])) == 2
     assert {path.name for path in tmp_path.iterdir()} == {DATABASE, "study.lock"}
 
@@ -162,8 +162,8 @@ def test_pages_that_changed_places_are_damage(tmp_path: Path) -> None:
         data[first : first + 4096],
     )
     path.write_bytes(data)
-    with pytest.raises(StudyError, match="is damaged"):
-        Store.reading(tmp_path)
+    with pytest.raises(StudyError, match="is damaged"), reading(tmp_path):
+        pass
 
 
 @pytest.mark.parametrize("cell", ["'text'", "x'ff'", "NULL", "CAST(x'ff' AS TEXT)"])
@@ -178,7 +178,7 @@ def test_a_row_that_holds_what_no_point_has_is_damage(tmp_path: Path, column: st
         connection.execute(f"UPDATE points SET {column} = {cell}")  # noqa: S608  # of this file
         connection.commit()
         connection.close()
-        with pytest.raises(StudyError, match="is damaged"), Store.reading(tmp_path) as store:
+        with pytest.raises(StudyError, match="is damaged"), reading(tmp_path) as store:
             store.outcomes(["key0"])
 
 

@@ -59,6 +59,7 @@ def paper_report(
         mxnet_mib=mxnet_without_memonger(runs) / MIB,
         deeper=_deeper(deeper_networks(runs)),
         near=NEAR,
+        tightest=next(each for each in tables["table6"] if (each["hardware"], each["network"]) == ("k40m", "resnet50")),
         one_node_s=[
             one_node_iteration_s(LayrubCase("k40m", row["network"], row["batch_size"])) for row in tables["table8"]
         ],

@@ -14,8 +14,19 @@ from vdnnsim.claims.report import page, report_files
 from vdnnsim.claims.row import ClaimCount, ClaimRow
 from vdnnsim.claims.swap2018.readings import READINGS, compare_readings
 from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
-from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, VGG, Place, first_row, line_of_table_1
+from vdnnsim.claims.swap2018.stated import (
+    INCEPTION,
+    NONE,
+    STAGGERED,
+    SWAP,
+    TABLE_I,
+    VGG,
+    Place,
+    first_row,
+    line_of_table_1,
+)
 from vdnnsim.claims.swap2018.tables import Cell, table_1_cells, table_1_rows, throughput_cells, throughput_rows
+from vdnnsim.dnn.networks import build_network
 from vdnnsim.experiment import run_scenario
 from vdnnsim.report import markdown
 from vdnnsim.report.chart import Picture
@@ -60,6 +71,7 @@ def readme(
     none, swap, staggered = (each for each in tables if (each.table, each.batch_size) == ("Table II", 120))
     vgg = [each for each in tables if each.table == "Table I" and each.network == VGG]
     per_image_s, rest_s = line_of_table_1()
+    vgg_weights, inception_weights = (build_network(name).parameters for name in (VGG, INCEPTION))
     shown = [row for row in rows if row.id in _MATRIX]
     lines = [("default", rows), *((markdown.code(each.reading.name), each.rows) for each in compared)]
     return page(
@@ -71,6 +83,8 @@ def readme(
         factors=[f"{each.batch_size / TABLE_I[each.network, each.policy][0]:.2f}" for each in vgg],
         per_image_ms=per_image_s * 1e3,
         rest_s=rest_s,
+        inception_rest_s=line_of_table_1(INCEPTION)[1],
+        inception_weights=inception_weights / vgg_weights,
         two_s=first_row("p100_x2"),
         four_s=first_row("p100_x4"),
         table_1=table_1_rows([each for each in tables if each.table == "Table I"]),

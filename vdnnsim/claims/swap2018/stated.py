@@ -20,6 +20,7 @@ class Place:
 
 
 VGG = "vgg_d_13conv"
+INCEPTION = "inception_v3"
 NONE = "none(tensorflow)"
 SWAP = "swap(tensorflow, interval=3)"
 STAGGERED = "staggered_swap(tensorflow, interval=3)"
@@ -27,8 +28,8 @@ STAGGERED = "staggered_swap(tensorflow, interval=3)"
 TABLE_I: Mapping[tuple[str, str], tuple[int, float]] = {
     (VGG, NONE): (80, 62.95),
     (VGG, "swap(tensorflow, interval=1)"): (128, 73.93),
-    ("inception_v3", NONE): (114, 62.67),
-    ("inception_v3", "swap(tensorflow, interval=2)"): (150, 63.34),
+    (INCEPTION, NONE): (114, 62.67),
+    (INCEPTION, "swap(tensorflow, interval=2)"): (150, 63.34),
 }
 """By network and policy, the largest batch on one Titan Xp and images per second there."""
 
@@ -69,8 +70,8 @@ def first_row(hardware: str) -> FirstRow | None:
     return None
 
 
-def line_of_table_1() -> tuple[float, float]:
-    """Return the seconds an image and the seconds besides of an iteration, through the two rows of VGG in Table I."""
-    (small, slow), (large, fast) = (TABLE_I[key] for key in TABLE_I if key[0] == VGG)
+def line_of_table_1(network: str = VGG) -> tuple[float, float]:
+    """Return seconds an image, and seconds besides, of an iteration: through the two rows of a network in Table I."""
+    (small, slow), (large, fast) = (TABLE_I[key] for key in TABLE_I if key[0] == network)
     per_image_s = (large / fast - small / slow) / (large - small)
     return per_image_s, small / slow - per_image_s * small

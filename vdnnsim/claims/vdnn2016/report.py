@@ -64,6 +64,7 @@ def paper_report(
     readme = page(
         "vdnn2016/page.md.j2",
         rows,
+        stated={claim.id: claim.expected or claim.at_most for claim in file.claims},
         figures={each.stem: each for each in figures},
         paging=paging,
         readings=compared,

@@ -9,6 +9,7 @@ A range ends at the last value that is not above `to`. A count of values has bot
 far apart.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -89,11 +90,7 @@ def _multiplied(_key: Key, entry: Entry, low: float, high: float) -> list[float]
         raise entry.wrong("found a factor of a range from zero, expected a step or a count")
     if high / low > _FARTHEST:
         raise entry.wrong(f"found a range whose end is {high / low:.0e} times its start, expected {_FARTHEST:.0e}")
-    numbers = [low]
-    while len(numbers) <= MOST_VALUES and (following := low * factor ** len(numbers)) <= high * (1 + _SLACK):
-        numbers.append(following)
-    _steps(entry, len(numbers) - 1)
-    return numbers
+    return [low * factor**index for index in range(_steps(entry, math.log(high / low) / math.log(factor)))]
 
 
 def _counted(_key: Key, entry: Entry, low: float, high: float) -> list[float]:

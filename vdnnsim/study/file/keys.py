@@ -12,14 +12,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.dnn.captured_model import CapturedModel
-from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
+from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.element_type import ElementType, Precision
-from vdnnsim.entry import Entry
-from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
+from vdnnsim.entry import Entry, YamlValue
+from vdnnsim.errors import InputError
 from vdnnsim.hardware.figures import FIGURES, Definition, Figures, definition
 from vdnnsim.hardware.profile import find_profile
 from vdnnsim.hardware.server import Origin
@@ -58,17 +59,26 @@ class Key:
 
 def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
     """Return all that can be varied, by key path; profiles are looked up beside a folder."""
+
+    def step(name: str) -> str:
+        captured_model(folder / name)
+        return name
+
+    def machine(name: str) -> str:
+        find_profile(name, folder)
+        return name
+
     keys = [
-        Key("workload.network", "network", _network),
-        Key(STEP_KEY, "step", _step(folder)),
+        Key("workload.network", "network", _named(lambda name: build_network(name).name)),
+        Key(STEP_KEY, "step", _named(step)),
         Key("workload.batch_size", "batch_size", _integer(LARGEST_BATCH), is_number=True, is_whole=True),
         Key(_PRECISION, "precision", _choice(Precision, "a precision")),
         Key(_ELEMENT_TYPE, "element_type", _choice(ElementType, "an element type")),
         Key("workload.optimizer", "optimizer", _choice(Optimizer, "an optimizer")),
         Key("workload.mode", "mode", _choice(Mode, "a mode")),
-        Key("hardware", "hardware", _hardware(folder)),
+        Key("hardware", "hardware", _named(machine)),
         Key("gpus", "gpus", _integer(MOST_GPUS), is_number=True, is_whole=True),
-        Key(POLICY, "policy", _policy(policy_types)),
+        Key(POLICY, "policy", _named(lambda stated: resolve_policy(stated, policy_types), _stated_policy)),
         Key("memory_model", "memory_model", _memory_model),
         Key("pinned_memory", "pinned_memory", _choice(PinnedMemory, "a way to pin memory")),
         Key("gradients", "gradients", _choice(Aggregation, "a way to add up gradients")),
@@ -122,49 +132,23 @@ def _figure(name: str, figure: Definition) -> Key:
     return Key(name, f"{name}_{unit}" if unit else name, read, is_number=True, is_whole=figure.is_whole)
 
 
-def _network(entry: Entry) -> Value:
-    if not isinstance(entry.value, str):
-        raise entry.expected(f"a network: {', '.join(NETWORK_NAMES)}")
-    try:
-        return build_network(entry.value).name
-    except InputError as failure:
-        raise entry.wrong(str(failure)) from None
+def _named(find: Callable[[Any], Value], read: Callable[[Entry], Any] = Entry.text) -> Callable[[Entry], Value]:
+    """Return a reader of what `find` knows by what stands there, or refuses."""
 
-
-def _step(folder: Path) -> Callable[[Entry], Value]:
-    def read(entry: Entry) -> Value:
-        name = entry.text()
+    def named(entry: Entry) -> Value:
+        stated = read(entry)
         try:
-            captured_model(folder / name)
-        except ScenarioError as failure:
-            raise entry.wrong(str(failure)) from None
-        return name
-
-    return read
-
-
-def _policy(types: PolicyTypes) -> Callable[[Entry], Value]:
-    def read(entry: Entry) -> Value:
-        if not isinstance(entry.value, str | dict) or len(repr(entry.value)) > LONGEST_POLICY:
-            raise entry.expected("a policy as vdnn_all(m), or a short mapping with the key policy and its options")
-        try:
-            return resolve_policy(entry.value, types)
-        except PolicyError as failure:
+            return find(stated)
+        except InputError as failure:
             raise entry.wrong(one_line(str(failure))) from None
 
-    return read
+    return named
 
 
-def _hardware(folder: Path) -> Callable[[Entry], Value]:
-    def read(entry: Entry) -> Value:
-        name = entry.text()
-        try:
-            find_profile(name, folder)
-        except ProfileError as failure:
-            raise entry.wrong(str(failure)) from None
-        return name
-
-    return read
+def _stated_policy(entry: Entry) -> str | dict[str, YamlValue]:
+    if not isinstance(entry.value, str | dict) or len(repr(entry.value)) > LONGEST_POLICY:
+        raise entry.expected("a policy as vdnn_all(m), or a short mapping with the key policy and its options")
+    return entry.value
 
 
 def _memory_model(entry: Entry) -> Value:

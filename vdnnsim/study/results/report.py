@@ -16,7 +16,6 @@ from vdnnsim.replace import Content
 from vdnnsim.report.folder import Writer
 from vdnnsim.report.provenance import versions
 from vdnnsim.report.study.axis import KERNEL_TIMES, StudyCells, shows
-from vdnnsim.report.study.picture import StudyPicture
 from vdnnsim.study.points.resolve import shown
 from vdnnsim.study.results.export import results_csv
 from vdnnsim.study.results.rows import StudyRow, progress_of, study_rows, table_header, table_row
@@ -100,7 +99,10 @@ def _pictures(study: Study, store: Store) -> dict[str, bytes]:
         row = dict(zip(header, table_row(study, finished), strict=True)) | {KERNEL_TIMES: _basis(finished)}
         for picture in study.pictures:
             if shows(picture, row):
-                _add(row, drawn[picture.name], picture)
+                drawn[picture.name].append(row)
+            if len(drawn[picture.name]) > MOST_DRAWN:
+                expected = f"found more than {MOST_DRAWN} points to draw, expected fewer; choose with where"
+                raise StudyError(f"picture {picture.name!r}: {expected}")
     return {f"{picture.name}.png": draw_study_picture(drawn[picture.name], picture) for picture in study.pictures}
 
 
@@ -111,11 +113,3 @@ def _basis(row: StudyRow) -> str:
         return ""
     basis = basis_of(scenario.server)
     return (Basis.CARRIED_OVER if row.resolved.compute_speed != 1 and basis is not Basis.DATASHEET else basis).value
-
-
-def _add(row: StudyCells, rows: list[StudyCells], picture: StudyPicture) -> None:
-    rows.append(row)
-    if len(rows) > MOST_DRAWN:
-        raise StudyError(
-            f"picture {picture.name!r}: found more than {MOST_DRAWN} points to draw, expected fewer; choose with where"
-        )

@@ -14,8 +14,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from errno import ELOOP
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from urllib.parse import quote
 
 from vdnnsim.errors import InputError, OutputError, StudyError
@@ -25,7 +24,6 @@ DATABASE: Final = "study.sqlite"
 _LOCK: Final = "study.lock"
 _APPLICATION: Final = 0x76444E4E
 """What marks the database as one of a study."""
-_AT_ONCE: Final = 500
 _NAMES: Final = ("error", *OUTCOME)
 # Columns without a type keep integers, floats and text as they are; a truth value comes back as an integer.
 _SCHEMA: Final = (
@@ -52,51 +50,26 @@ _UNAVAILABLE: Final = (
 
 
 class Store:
-    """The results of one study, to read; `writing` opens it to add some."""
+    """The results of one study: `reading` opens them, `writing` to add some."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection | None) -> None:
-        """Read from a connection; None where nothing was kept yet."""
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        """Speak over a connection of the file that messages name."""
         self._path = path
         self._connection = connection
-
-    @classmethod
-    def reading(cls, folder: Path) -> "Store":
-        """Open what a folder has; nothing in it is changed.
-
-        Raises:
-            StudyError: the database is damaged, or is none of a study.
-        """
-        path = folder / DATABASE
-        if not path.exists():
-            return cls(path, None)
-        connection = _connect(path, writes=False)
-        try:
-            _check(path, connection)
-        except BaseException:
-            connection.close()
-            raise
-        return cls(path, connection)
 
     def outcomes(self, keys: Sequence[str]) -> Mapping[str, Outcome]:
         """Return the outcomes of the points that are finished, by key."""
         found: dict[str, Outcome] = {}
-        if self._connection is None:
-            return found
+        query = f"SELECT key, {', '.join(_NAMES)} FROM points WHERE key IN (SELECT value FROM json_each(?))"  # noqa: S608  # names of ours
         with self._speaking():
-            for start in range(0, len(keys), _AT_ONCE):
-                asked = keys[start : start + _AT_ONCE]
-                marks = ", ".join("?" * len(asked))
-                query = f"SELECT key, {', '.join(_NAMES)} FROM points WHERE key IN ({marks})"  # noqa: S608  # names of ours
-                for key, *cells in self._connection.execute(query, asked):
-                    if not cells[0]:
-                        cells[_BOOLEAN] = bool(cells[_BOOLEAN])
-                    found[key] = tuple(cells)
+            for key, *cells in self._connection.execute(query, [json.dumps(keys)]):
+                if not cells[0]:
+                    cells[_BOOLEAN] = bool(cells[_BOOLEAN])
+                found[key] = tuple(cells)
         return found
 
     def errors(self) -> Mapping[str, str]:
         """Return by key why each point that is finished failed; of one that did not, empty text."""
-        if self._connection is None:
-            return {}
         with self._speaking():
             return dict(self._connection.execute("SELECT key, error FROM points"))
 
@@ -106,7 +79,6 @@ class Store:
         Raises:
             OutputError: the disk is full, or cannot be written.
         """
-        assert self._connection is not None, "a store that is read is not written"
         marks = ", ".join("?" * (3 + len(_NAMES)))
         with self._speaking(), self._connection:
             self._connection.executemany(
@@ -120,15 +92,8 @@ class Store:
         Raises:
             OutputError: the disk is full, or cannot be written.
         """
-        assert self._connection is not None, "a store that is read is not written"
         with self._speaking(), self._connection:
             self._connection.executemany("DELETE FROM points WHERE key = ?", [(key,) for key in keys])
-
-    def close(self) -> None:
-        """End the connection; what was added is kept."""
-        if self._connection is not None:
-            with self._speaking():
-                self._connection.close()
 
     @contextmanager
     def _speaking(self) -> Iterator[None]:
@@ -137,13 +102,22 @@ class Store:
         except (sqlite3.Error, UnicodeDecodeError, OverflowError) as failure:
             raise _told(self._path, failure) from None
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+@contextmanager
+def reading(folder: Path) -> Iterator[Store]:
+    """Open what a folder has, which may be nothing yet; nothing in it is changed.
+
+    Raises:
+        StudyError: the database is damaged, or is none of a study.
+    """
+    path = folder / DATABASE
+    is_there = path.exists()
+    with closing(_connect(path, writes=False) if is_there else sqlite3.connect(":memory:")) as connection:
+        if is_there:
+            _check(path, connection)
+        else:
+            _begin(connection)
+        yield Store(path, connection)
 
 
 @contextmanager
@@ -163,7 +137,7 @@ def writing(folder: Path) -> Iterator[Store]:
         raise OutputError(f"{at_fault}: cannot be written: {failure.strerror or failure}") from None
     try:
         _hold(folder, lock)
-        with Store.reading(folder):
+        with reading(folder):
             pass  # a damaged database is refused before anything is written
         with closing(_connect(path, writes=True)) as connection:
             store = Store(path, connection)

@@ -29,15 +29,8 @@ class Chunk:
     points: tuple[Resolved, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Why a point has no outcome yet: input, output or memory failed."""
-
-    reason: str
-
-
-Finished: TypeAlias = tuple[int, Sequence[Outcome | Fault]]
-"""The number of a chunk and the outcomes of its points, in their order."""
+Finished: TypeAlias = tuple[int, Sequence[Outcome | StudyError]]
+"""The number of a chunk and the outcomes of its points, in their order; or why one has none yet."""
 
 Workers: TypeAlias = Callable[[Iterator[Chunk]], Iterator[Finished]]
 """Whoever computes chunks, in any order."""
@@ -54,19 +47,14 @@ def compute_chunk(chunk: Chunk) -> Finished:
     return chunk.number, [_outcome(point) for point in chunk.points]
 
 
-def _outcome(point: Resolved) -> Outcome | Fault:
+def _outcome(point: Resolved) -> Outcome | StudyError:
     try:
         return _runner().run(point)
     except StudyError as failure:
-        return Fault(str(failure))
+        return failure
 
 
 @cache
 def _runner() -> PointRunner:
     """Return the runner of this process, which keeps what its next points may share."""
     return PointRunner()
-
-
-def in_this_process(chunks: Iterator[Chunk]) -> Iterator[Finished]:
-    """Compute chunks one after the other."""
-    return map(compute_chunk, chunks)

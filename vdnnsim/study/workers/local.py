@@ -17,7 +17,7 @@ from threading import Thread
 
 from vdnnsim.errors import StudyError
 from vdnnsim.processes import collect_rarely
-from vdnnsim.study.workers.chunk import Chunk, Finished, Workers, compute_chunk, in_this_process
+from vdnnsim.study.workers.chunk import Chunk, Finished, Workers, compute_chunk
 
 _AHEAD = 2
 """Chunks that wait for each process, so that none waits for a chunk."""
@@ -25,7 +25,7 @@ _AHEAD = 2
 
 def local_workers(count: int) -> Workers:
     """Return so many processes; one is this process itself."""
-    return in_this_process if count == 1 else lambda chunks: _compute(chunks, count)
+    return lambda chunks: map(compute_chunk, chunks) if count == 1 else _compute(chunks, count)
 
 
 def _compute(chunks: Iterator[Chunk], count: int) -> Iterator[Finished]:
