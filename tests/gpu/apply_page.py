@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from calibration.pretend.report import WHAT_IT_PROVES
 from vdnnsim.dnn.step import BufferKind
+from vdnnsim.report.looks import ALARM, INK, KIND_COLORS, MUTED
 from vdnnsim.report.markdown import Ready, bullets, heading, page, table
-from vdnnsim.report.plots.style import ALARM, INK, KIND_COLORS, MUTED, house_style, new_figure, png, ruled
+from vdnnsim.report.plots.style import house_style, new_figure, png, ruled
 from vdnnsim.units import MIB
 
 Row = dict[str, str]

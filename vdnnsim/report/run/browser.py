@@ -12,6 +12,7 @@ from vdnnsim.report.caveats import glossary, known, remarks
 from vdnnsim.report.document import Bullets, Table, plain_table, section
 from vdnnsim.report.findings import caption, comparison, conclusions, headline, needs, subject
 from vdnnsim.report.html import environment
+from vdnnsim.report.looks import STALL_COLORS
 from vdnnsim.report.run.page import columns, footnotes, questions, sources
 from vdnnsim.report.run.perfetto import operation_text
 from vdnnsim.report.run.recording import numbers, recorded, recording
@@ -41,8 +42,6 @@ class Shown:
 
 def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
     """Return the page of a run; of a comparison with what that shows of all policies."""
-    from vdnnsim.report.plots.style import STALL_COLORS
-
     if of_all is None:
         notes = *footnotes(result), *known(result)
         beside = "report.md, results.csv and run.json lie"

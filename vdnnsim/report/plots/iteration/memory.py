@@ -13,7 +13,8 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.report.findings import headline, place
-from vdnnsim.report.plots.style import ABOVE, ALARM, INK, KIND_COLORS, MUTED, OFFLOAD, new_figure, ruled, write
+from vdnnsim.report.looks import ALARM, INK, KIND_COLORS, MUTED, OFFLOAD
+from vdnnsim.report.plots.style import ABOVE, new_figure, ruled, write
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_bytes, format_seconds
@@ -71,21 +72,13 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
 
 def envelope(curve: MemoryCurve, end_s: float, columns: int) -> MemoryCurve:
     """Return a curve of equal columns, each of which shows its moment of greatest use, so that no maximum is lost."""
-    totals = curve.totals
-    width_s = end_s / columns
-    kept: list[int] = []
-    current = following = 0
-    for column in range(columns):
-        greatest = current
-        while following < len(totals) and curve.times_s[following] < (column + 1) * width_s:
-            # What was in use when the column began counts as well, unless it ended at that very moment.
-            if totals[following] > totals[greatest] or curve.times_s[following] <= column * width_s:
-                greatest = following
-            current = following
-            following += 1
-        kept.append(greatest)
+    totals, starts_s = np.asarray(curve.totals), np.arange(columns + 1) * (end_s / columns)
+    # What was in use when the column began counts as well, unless it ended at that very moment.
+    first = np.maximum(np.searchsorted(curve.times_s, starts_s[:-1], side="right") - 1, 0)
+    behind = np.maximum(np.searchsorted(curve.times_s, starts_s[1:]), first + 1)
+    kept = [start + int(totals[start:end].argmax()) for start, end in zip(first.tolist(), behind.tolist(), strict=True)]
     return MemoryCurve(
-        tuple(column * width_s for column in range(columns)),
+        tuple(starts_s[:-1].tolist()),
         {kind: tuple(values[position] for position in kept) for kind, values in curve.kinds.items()},
     )
 

@@ -3,21 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from vdnnsim.report.plots.series import (
-    boundary_handle,
-    panel_axes,
-    series_handle,
-    unfit_handle,
-    write_legend,
-    write_marks,
-)
-from vdnnsim.report.plots.style import new_figure
+from vdnnsim.report.looks import ALARM, MUTED
+from vdnnsim.report.plots.series import panel_axes, series_handle, write_marks
+from vdnnsim.report.plots.style import new_figure, point_handle, write_legend
 from vdnnsim.report.study.axis import KERNEL_TIMES, StudyAxis, StudyCells, cell, shown_rows, study_axis
 from vdnnsim.report.study.picture import StudyPicture, cell_text
+
+_IN_A_ROW = 5
+"""Entries of the legend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +50,24 @@ class StudySlide:
     def write_legend(self, *others: Line2D, bounded: bool, joined: bool = True) -> None:
         """Write below what the horizontal axis measures, and what colours and forms mean, with entries for others."""
         self.figure.supxlabel(self.across.label, y=0.105, fontsize=16)
-        handles = [series_handle(number, name, joined=joined) for number, name in enumerate(self.names) if name]
+        handles = [series_handle(number, name) for number, name in enumerate(self.names) if name]
         if any(not row["fits"] for row in self.rows):
-            handles.append(unfit_handle(joined=joined))
-        if bounded:
-            handles.append(boundary_handle("boundary of what fits"))
-        write_legend(self.figure, [*handles, *others])
+            handles.append(point_handle("does not fit", MUTED, size=9, markerfacecolor="white"))
+            handles[-1].set_linestyle(":")
+        for handle in () if joined else handles:
+            handle.set_linestyle("none")
+        write_study_legend(self.figure, [*handles, *([bounds_handle()] if bounded else []), *others])
+
+
+def bounds_handle() -> Line2D:
+    """Return the entry of the legend of the boundary of what fits."""
+    return Line2D([], [], color=ALARM, linewidth=4, label="boundary of what fits")
+
+
+def write_study_legend(figure: Figure, handles: Sequence[Artist]) -> None:
+    """Write the legend below, in two rows from six entries on."""
+    rows = 2 if len(handles) > _IN_A_ROW else 1
+    write_legend(figure, handles, rows=rows, fontsize=13.5, columnspacing=1.5, handletextpad=0.5)
 
 
 def study_slide(rows: Sequence[StudyCells], picture: StudyPicture) -> StudySlide:
