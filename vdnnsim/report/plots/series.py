@@ -15,7 +15,7 @@ from vdnnsim.report.plots.style import ABOVE, plain_ticks, spread, write
 
 MARKERS: Final = "osD^vPX*"
 DASHES: Final = (0, (4, 3))
-_LEFT, _RIGHT, _TOP, _BOTTOM, _BETWEEN, _ABOVE = 0.075, 0.975, 0.83, 0.2, 0.03, 0.14
+_RIGHT, _TOP, _BOTTOM, _BETWEEN, _ABOVE = 0.975, 0.83, 0.2, 0.03, 0.14
 _ROOM = 0.05
 """At both ends of an axis, of what it shows."""
 _TOP_WITHOUT_NAMES, _MARKED = 0.855, 0.11
@@ -31,7 +31,7 @@ def look(number: int) -> tuple[str, str]:
     return SERIES_COLORS[number % len(SERIES_COLORS)], MARKERS[number % len(MARKERS)]
 
 
-def panel_axes(figure: Figure, names: tuple[str, ...], *, marked: bool = False, left: float = _LEFT) -> list[Axes]:
+def panel_axes(figure: Figure, names: tuple[str, ...], *, marked: bool, left: float) -> list[Axes]:
     """Return axes for each panel with its name above: one row of up to four, else as many rows as it takes.
 
     Args:

@@ -14,9 +14,9 @@ from vdnnsim.analysis.columns import Value
 from vdnnsim.errors import InputError
 from vdnnsim.report.labels import fold_label
 from vdnnsim.report.looks import ALARM, MUTED, written_on
-from vdnnsim.report.plots.series import look, panel_axes
-from vdnnsim.report.plots.study.slide import bounds_handle, common, distinct, panel_names, rows_of, write_study_legend
-from vdnnsim.report.plots.style import keep_left_spine_only, new_figure
+from vdnnsim.report.plots.series import look
+from vdnnsim.report.plots.study.slide import StudySlide, bounds_handle, study_slide, write_study_legend
+from vdnnsim.report.plots.style import keep_left_spine_only
 from vdnnsim.report.study.axis import StudyAxis, StudyCells, best, cell, known, shown_rows, study_axis
 from vdnnsim.report.study.picture import StudyPicture, cell_text
 
@@ -38,43 +38,38 @@ def heat_map_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure
         InputError: no row is left to draw, or several share a cell although there is no `by` to choose among them.
     """
     shown = shown_rows(rows, picture)
-    figure = new_figure(picture.title, _subtitle(shown, picture))
-    columns = _ordered([cell(row, picture.x) for row in shown])
-    lines = _ordered([cell(row, picture.y) for row in shown])
-    across, up = study_axis(picture.x, columns, picture.x_label), study_axis(picture.y, lines, picture.y_label)
     values = study_axis(picture.value, (known(row, picture.value) for row in shown))
-    panels, winners = distinct(shown, picture.panels), distinct(shown, picture.by)
-    longest = max(len(up.text(line)) for line in lines)
-    every = panel_axes(figure, panel_names(picture.panels, panels), left=min(0.2, 0.055 + 0.0072 * longest))
-    pixels = _WIDTH / len(columns) / min(len(panels), 4)
-    coloring = _coloring(shown, picture, winners)
+    slide = study_slide(shown, picture, _note(picture, values))
+    columns, lines = (_ordered([cell(row, axis) for row in shown]) for axis in (picture.x, picture.y))
+    pixels = _WIDTH / len(columns) / min(len(slide.panels), 4)
+    coloring = _coloring(shown, picture, slide.names)
     seen: list[str] = []
     unfit = False
-    for axes, panel in zip(every, panels, strict=True):
-        grid = _grid(rows_of(shown, picture.panels, panel), picture, columns, lines)
+    for axes, inside in slide.panels:
+        grid = _grid(inside, picture, columns, lines)
         unfit |= None in grid.values()
         seen += [cell_text(row[picture.by]) for row in grid.values() if row and picture.by]
         _draw_cells(axes, grid, picture, values, coloring, pixels)
         _draw_boundary(axes, grid)
         axes.set_xlim(-0.5, len(columns) - 0.5)
         axes.set_ylim(-0.5, len(lines) - 0.5)
-        turned = max(len(across.text(each)) for each in columns) * 14 > pixels
-        axes.set_xticks(range(len(columns)), [across.text(each) for each in columns], rotation=45 if turned else 0)
-        axes.set_yticks(range(len(lines)), [up.text(each) for each in lines])
+        names = list(map(slide.across.text, columns))
+        axes.set_xticks(range(len(columns)), names, rotation=45 if max(map(len, names)) * 14 > pixels else 0)
+        axes.set_yticks(range(len(lines)), list(map(slide.up.text, lines)))
         axes.tick_params(length=0)
         keep_left_spine_only(axes)
         axes.spines["left"].set_visible(False)
-    every[0].set_ylabel(up.label)
-    figure.supxlabel(across.label, y=0.105, fontsize=16)
-    _write_legend(figure, picture, winners, set(seen), unfit=unfit)
-    return figure
+    slide.panels[0][0].set_ylabel(slide.up.label)
+    slide.figure.supxlabel(slide.across.label, y=0.105, fontsize=16)
+    _write_legend(slide, set(seen), unfit=unfit)
+    return slide.figure
 
 
-def _subtitle(rows: list[StudyCells], picture: StudyPicture) -> str:
-    axis = study_axis(picture.value, (known(row, picture.value) for row in rows))
+def _note(picture: StudyPicture, values: StudyAxis) -> str:
+    """Return what the subtitle says of the cells."""
     of = f", of the best {picture.by} that fits" if picture.by else ""
-    unless = f", unless it is {_ALL}" if _is_plain(picture, axis, _ALL) else ""
-    return f"{common(rows, picture)}; in each cell {axis.label}{of}{unless}"
+    unless = f", unless it is {_ALL}" if _is_plain(picture, values, _ALL) else ""
+    return f"; in each cell {values.label}{of}{unless}"
 
 
 def _is_plain(picture: StudyPicture, values: StudyAxis, text: str) -> bool:
@@ -160,16 +155,12 @@ def _draw_boundary(axes: Axes, grid: Grid) -> None:
                 axes.plot(*ends, color=ALARM, linewidth=5, solid_capstyle="projecting", zorder=5)
 
 
-def _write_legend(
-    figure: Figure, picture: StudyPicture, winners: tuple[str, ...], seen: set[str], *, unfit: bool
-) -> None:
+def _write_legend(slide: StudySlide, seen: set[str], *, unfit: bool) -> None:
     handles: list[Artist] = [
-        Patch(facecolor=look(number)[0], label=name)
-        for number, name in enumerate(winners)
-        if picture.by and name in seen
+        Patch(facecolor=look(number)[0], label=name) for number, name in enumerate(slide.names) if name in seen
     ]
     if unfit:
-        label = "nothing fits" if picture.by else "does not fit"
+        label = "nothing fits" if slide.picture.by else "does not fit"
         handles += [Patch(facecolor="white", edgecolor=MUTED, hatch="//", label=label), bounds_handle()]
     if handles:
-        write_study_legend(figure, handles)
+        write_study_legend(slide.figure, handles)

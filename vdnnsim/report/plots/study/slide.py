@@ -70,26 +70,30 @@ def write_study_legend(figure: Figure, handles: Sequence[Artist]) -> None:
     write_legend(figure, handles, rows=rows, fontsize=13.5, columnspacing=1.5, handletextpad=0.5)
 
 
-def study_slide(rows: Sequence[StudyCells], picture: StudyPicture) -> StudySlide:
+def study_slide(rows: Sequence[StudyCells], picture: StudyPicture, note: str = "") -> StudySlide:
     """Return the slide for a picture of `y` over `x`.
+
+    Args:
+        rows: of the study.
+        picture: what to draw.
+        note: what the subtitle says at its end; what hollow points are if not given.
 
     Raises:
         InputError: no row is left to draw.
     """
     shown = shown_rows(rows, picture)
-    figure = new_figure(picture.title, _subtitle(shown, picture))
+    if not note and any(not row["fits"] for row in shown):
+        note = "; hollow where it does not fit, replayed without a capacity"
+    figure = new_figure(picture.title, common(shown, picture) + note)
     across = study_axis(picture.x, (cell(row, picture.x) for row in shown), picture.x_label)
     up = study_axis(picture.y, (cell(row, picture.y) for row in shown), picture.y_label)
     panels = distinct(shown, picture.panels)
-    every = panel_axes(figure, panel_names(picture.panels, panels), marked=bool(picture.marks))
+    # Lines of cells have their names beside them.
+    longest = max(len(up.text(cell(row, picture.y))) for row in shown) if picture.value else 0
+    left = min(0.2, 0.055 + 0.0072 * longest) if picture.value else 0.075
+    every = panel_axes(figure, panel_names(picture.panels, panels), marked=bool(picture.marks), left=left)
     inside = [(axes, rows_of(shown, picture.panels, panel)) for axes, panel in zip(every, panels, strict=True)]
     return StudySlide(picture, figure, shown, across, up, distinct(shown, picture.by), inside)
-
-
-def _subtitle(rows: Sequence[StudyCells], picture: StudyPicture) -> str:
-    """Return what is the same for all rows of a picture, and what hollow points are."""
-    fit = "; hollow where it does not fit, replayed without a capacity" if any(not row["fits"] for row in rows) else ""
-    return common(rows, picture) + fit
 
 
 def common(rows: Sequence[StudyCells], picture: StudyPicture) -> str:
