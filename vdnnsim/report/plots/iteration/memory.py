@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from vdnnsim.analysis.memory import MemoryCurve, away_curve, memory_curve, runtime_bytes
+from vdnnsim.analysis.memory import MemoryCurve, away_curve, memory_curve, peak_operation, runtime_bytes
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
@@ -42,7 +42,7 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     times, memory = time_scale((trace.iteration_s,)), byte_scale((capacity, metrics.max_memory_bytes))
     curve = memory_curve(trace)
     many = len(curve.times_s) > _MANY_MOMENTS
-    curve = envelope(curve, trace.iteration_s, _COLUMNS) if many else curve
+    curve = curve.envelope(trace.iteration_s, _COLUMNS) if many else curve
     areas = _draw_areas(axes, curve, trace, times, memory)
     tops, host = [float(capacity), float(metrics.max_memory_bytes)], dict[str, Artist]()
     if metrics.offloaded_bytes:
@@ -68,30 +68,6 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     axes.set_ylabel(f"memory, {memory.unit}" if host else f"GPU memory in use, {memory.unit}")
     ruled(axes, "y")
     return figure
-
-
-def envelope(curve: MemoryCurve, end_s: float, columns: int) -> MemoryCurve:
-    """Return a curve of equal columns, each of which shows its moment of greatest use, so that no maximum is lost."""
-    totals, starts_s = np.asarray(curve.totals), np.arange(columns + 1) * (end_s / columns)
-    # What was in use when the column began counts as well, unless it ended at that very moment.
-    first = np.maximum(np.searchsorted(curve.times_s, starts_s[:-1], side="right") - 1, 0)
-    behind = np.maximum(np.searchsorted(curve.times_s, starts_s[1:]), first + 1)
-    kept = [start + int(totals[start:end].argmax()) for start, end in zip(first.tolist(), behind.tolist(), strict=True)]
-    return MemoryCurve(
-        tuple(starts_s[:-1].tolist()),
-        {kind: tuple(values[position] for position in kept) for kind, values in curve.kinds.items()},
-    )
-
-
-def peak_operation(trace: IterationTrace) -> tuple[float, str]:
-    """Return when memory in use is first at its maximum, and which kernel then runs: `forward of conv1_2`."""
-    curve = memory_curve(trace)
-    totals = curve.totals
-    peak_s = curve.times_s[totals.index(max(totals))]
-    running = next(span for span in trace.spans_on(Stream.COMPUTE) if span.end_s > peak_s)
-    kernel = trace.plan.operations[running.operation]
-    assert isinstance(kernel, Compute)
-    return peak_s, f"{kernel.phase.value} of {trace.plan.layers[kernel.layer]}"
 
 
 def _draw_areas(
