@@ -19,7 +19,8 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.profile import find_profile, load_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.optimal import Optimal
-from vdnnsim.report.markdown import Ready, heading, page, table
+from vdnnsim.report.document import Heading
+from vdnnsim.report.markdown import Ready, page, table
 from vdnnsim.simulator import Simulator
 
 MACHINE: Final = "p100"
@@ -71,7 +72,7 @@ def budget_page() -> str:
     """The table, as Markdown."""
     return page(
         (
-            heading("MONeT's budgets", 1),
+            Heading("MONeT's budgets", 1),
             Ready(
                 "Written by `python -m tests.monet_table`. MONeT (ICLR 2021) decides recomputation and algorithms of "
                 "convolutions together under a budget, and offloads nothing; its overheads are measured on a P100 with "

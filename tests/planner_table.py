@@ -28,7 +28,8 @@ from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.port import Policy, make_plan
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.report.csv_file import write_csv
-from vdnnsim.report.markdown import Ready, bullets, code, heading, page, section, table
+from vdnnsim.report.document import Bullets, Heading, section
+from vdnnsim.report.markdown import Ready, code, page, table
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.simulator import Simulator
@@ -189,13 +190,13 @@ def planner_page(rows: Sequence[Row]) -> str:
     ]
     return page(
         (
-            heading("How near the planner comes to the best possible", 1),
+            Heading("How near the planner comes to the best possible", 1),
             Ready(_ABOUT),
             Ready(_MEANINGS),
-            heading("What was asked for"),
-            bullets(asked),
+            Heading("What was asked for"),
+            Bullets(tuple(asked)),
             *section("Misses", [_missed(row) for row in rows if row not in met]),
-            heading("All of them"),
+            Heading("All of them"),
             table(_HEADER, [_cells(row) for row in rows], 1),
             Ready("`planner.csv` has more digits, what the kernels take alone, and what costs each plan most."),
         )

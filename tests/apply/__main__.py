@@ -21,7 +21,8 @@ from tests.apply.models import MODELS
 from tests.apply.training import Outcome, compare
 from tests.capture_zoo.case import Case
 from vdnnsim.report.csv_file import write_csv
-from vdnnsim.report.markdown import escape, heading, page, table
+from vdnnsim.report.document import Heading
+from vdnnsim.report.markdown import escape, page, table
 
 POLICIES = {"save_on_cpu": "leaves", "checkpoint": "computed again", "mixed": "both"}
 FROM = {
@@ -76,7 +77,7 @@ def models_page(rows: list[dict[str, str]]) -> str:
     right = sum(all(_is_right(each) for each in found.values()) for found in by_model.values())
     return page(
         (
-            heading("Models trained by a plan", 1),
+            Heading("Models trained by a plan", 1),
             escape(f"PyTorch {torch.__version__.partition('+')[0]}, on the CPU; `python -m tests.apply`."),
             escape(_TRAINED),
             escape(_PLANS),

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from vdnnsim.report.markdown import Ready, bullets, escape, heading, page, table
+from vdnnsim.report.document import Block, Heading, section
+from vdnnsim.report.markdown import Ready, escape, page, table
 
 PEAK_TOLERANCE = 0.005
 """By how much a captured peak may be off that of the allocator."""
@@ -45,11 +46,11 @@ def zoo_page(folder: Path) -> str:
     versions = {part: None for row in rows for part in row["versions"].split(", ")}
     return page(
         (
-            heading("The zoo: captured without memory, held against real runs", 1),
+            Heading("The zoo: captured without memory, held against real runs", 1),
             escape(f"{datetime.now(UTC):%Y-%m-%d}; {', '.join(sorted(versions))}; `python -m tests.capture_zoo`."),
             *map(escape, (_BUILT, _SAVED, _PEAK, _RECURRENT)),
             _shares(ran),
-            heading("By family"),
+            Heading("By family"),
             table(
                 ("family", "models", "captured", "saved bytes exact", "peaks within 0.5 %"),
                 [
@@ -62,7 +63,7 @@ def zoo_page(folder: Path) -> str:
             *_listed("Saved bytes that are off", [row for row in captured if not is_exact(row)], _saved),
             *_listed("Peaks that are off by more than 0.5 %", [row for row in captured if not is_near(row)], _peak),
             *_listed("Not counted, for the real run failed", [row for row in rows if row not in ran], _reason),
-            heading("All that were captured"),
+            Heading("All that were captured"),
             escape("In KiB; peaks beside that of the allocator."),
             table(
                 ("model", "operations", "saved", "peak", "off", "with scratch of kernels", "capture, s"),
@@ -122,8 +123,8 @@ def _shares(ran: Sequence[Row]) -> Ready:
     )
 
 
-def _listed(title: str, rows: Sequence[Row], said: Callable[[Row], str]) -> tuple[Ready, ...]:
-    return (heading(title), bullets(f"{_name(row)}: {said(row)}" for row in rows)) if rows else ()
+def _listed(title: str, rows: Sequence[Row], said: Callable[[Row], str]) -> tuple[Block, ...]:
+    return section(title, [f"{_name(row)}: {said(row)}" for row in rows])
 
 
 def _name(row: Row) -> str:

@@ -26,7 +26,8 @@ from vdnnsim.hardware.profile import find_profile, load_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.report.csv_file import write_csv
-from vdnnsim.report.markdown import escape, heading, page, table
+from vdnnsim.report.document import Heading
+from vdnnsim.report.markdown import escape, page, table
 from vdnnsim.simulator import Simulator
 from vdnnsim.validation.run.side import predicted_peaks
 
@@ -111,7 +112,7 @@ def pretended_page(rows: list[Row]) -> str:
     )
     return page(
         (
-            heading("Captured and simulated, and run on a pretended GPU", 1),
+            Heading("Captured and simulated, and run on a pretended GPU", 1),
             escape(
                 f"On a pretended {CARD}, {ITERATIONS} iterations with AdamW; `python -m tests.capture_zoo.pretended`."
             ),

@@ -9,8 +9,10 @@ from matplotlib.figure import Figure
 
 from tests.pretend.rates_page import WHAT_IT_PROVES
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.report.markdown import Ready, bullets, heading, page, table
-from vdnnsim.report.plots.style import ALARM, INK, KIND_COLORS, MUTED, house_style, new_figure, png, ruled
+from vdnnsim.report.document import Bullets, Heading
+from vdnnsim.report.looks import ALARM, INK, KIND_COLORS, MUTED
+from vdnnsim.report.markdown import Ready, page, table
+from vdnnsim.report.plots.style import house_style, new_figure, png, ruled
 from vdnnsim.units import MIB
 
 Row = dict[str, str]
@@ -37,18 +39,18 @@ def apply_page(rows: list[Row]) -> str:
     """Return the page."""
     return page(
         (
-            heading("Plans in live loops, beside what is done today", 1),
+            Heading("Plans in live loops, beside what is done today", 1),
             Ready(
                 "Written by `python -m tests.gpu.apply_page reports/apply` from `comparison.csv`, which `pytest -m gpu "
                 "tests/gpu/test_apply.py --tables reports/apply` writes, on a pretended GPU as on a real one."
             ),
             Ready(WHAT_IT_PROVES),
             Ready(_SETTING),
-            bullets(_WAYS),
-            heading("What it says"),
-            bullets(_findings(rows)),
+            Bullets(_WAYS),
+            Heading("What it says"),
+            Bullets(tuple(_findings(rows))),
             Ready(f"![Time of a step by way, model and limit; predicted]({_PICTURE})"),
-            heading("All of it"),
+            Heading("All of it"),
             table(
                 (
                     *("model", "way", "limit, MiB", "step, ms", "times plain", "allocated, MiB", "reserved, MiB"),

@@ -12,6 +12,7 @@ from tests.hostile.attack import MOST_BYTES, MOST_S, Outcome, attack
 from tests.hostile.kinds import KINDS
 from vdnnsim.replace import replace_files
 from vdnnsim.report import markdown
+from vdnnsim.report.document import Heading, section
 
 _HEADER = ("kind of file", "inputs", "read", "refused", "slowest, s", "in trouble")
 
@@ -48,10 +49,10 @@ def page(outcomes: Sequence[Outcome]) -> str:
     )
     return markdown.page(
         (
-            markdown.heading("Under attack", 1),
+            Heading("Under attack", 1),
             what,
             markdown.table(_HEADER, rows),
-            *markdown.section("What was in trouble?", list(_troubles(outcomes))),
+            *section("What was in trouble?", list(_troubles(outcomes))),
             "`make attack` tries them anew; equal seeds make equal inputs.",
         )
     )

@@ -19,7 +19,8 @@ from vdnnsim.errors import InputError
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.replace import replace_files
-from vdnnsim.report.markdown import Ready, definitions, heading, page, table
+from vdnnsim.report.document import Block, Definitions, Heading
+from vdnnsim.report.markdown import Ready, page, table
 from vdnnsim.units import format_seconds
 
 WHAT_IT_PROVES = (
@@ -53,17 +54,17 @@ _COLUMNS = (
 
 def report_text(card: Card, found: Server, validated: Sequence[dict[str, str]]) -> str:
     """Return the page of a card: what a calibration found of it, and the rows of a validation, if there are any."""
-    compared: tuple[Ready, ...] = ()
+    compared: tuple[str | Block, ...] = ()
     if validated:
         rows = [[row[name] for name in _COLUMNS] for row in validated]
-        compared = (heading("What a validation compared"), table(_COLUMNS, rows))
+        compared = (Heading("What a validation compared"), table(_COLUMNS, rows))
     return page(
         (
             Ready(WHAT_IT_PROVES),
-            heading("What was run"),
-            definitions((("profile", card.profile), *found.provenance)),
+            Heading("What was run"),
+            Definitions((("profile", card.profile), *found.provenance)),
             Ready(_HOW_LONG),
-            heading("Rates: set, and found by `vdnnsim calibrate --gpu 0`"),
+            Heading("Rates: set, and found by `vdnnsim calibrate --gpu 0`"),
             table(("figure", "set", "found", "off by"), rate_rows(card, found), 1),
             Ready(_WHY_OFF),
             *compared,

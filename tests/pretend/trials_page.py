@@ -8,7 +8,8 @@ from statistics import median
 from calibration.pretend.card import ASSUMED_CONTEXT_BYTES
 from tests.pretend.rates_page import WHAT_IT_PROVES
 from tests.pretend.trials import off
-from vdnnsim.report.markdown import Ready, bullets, escape, heading, page, table
+from vdnnsim.report.document import Bullets, Heading
+from vdnnsim.report.markdown import Ready, escape, page, table
 from vdnnsim.units import MIB
 
 _SHOWN = (
@@ -40,20 +41,20 @@ def trials_page(folder: Path) -> str:
     published = _read(folder / "published.csv")
     return page(
         (
-            heading("Scripts on pretended cards", 1),
+            Heading("Scripts on pretended cards", 1),
             Ready(WHAT_IT_PROVES),
-            heading("PyTorch's allocator beside `memory_model: pytorch`: random traces"),
+            Heading("PyTorch's allocator beside `memory_model: pytorch`: random traces"),
             _as_it_is(folder / "random_traces.csv"),
-            heading("The same for plans of all policies, and races between their streams"),
+            Heading("The same for plans of all policies, and races between their streams"),
             _as_it_is(folder / "plans.csv"),
-            heading("Training scripts as users write them"),
+            Heading("Training scripts as users write them"),
             _trial_table(folder / "scripts.csv"),
-            heading("What nvidia-smi would show on an A100 of 40 GB, training with Adam"),
+            Heading("What nvidia-smi would show on an A100 of 40 GB, training with Adam"),
             _trial_table(folder / "networks.csv"),
             escape(_WHY_RESERVED),
-            heading("Beside what others measured"),
+            Heading("Beside what others measured"),
             escape(_ASSUMED),
-            bullets(_findings(published)),
+            Bullets(tuple(_findings(published))),
             table(
                 ("model", "batch", "published, MiB", "driver, MiB", "off", "allocated, MiB", "reserved, MiB"),
                 [

@@ -99,6 +99,11 @@ class Ranking:
         """Of each offer whether its place behind the one before is more than what both may be off by."""
         return (Told.APART, *(_told(*pair) for pair in pairwise(self.offers)))[: len(self.offers)]
 
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """The machines whose expected time or cost reaches below the largest that is expected of the first."""
+        return tuple(each.name for each in self.offers[1:] if _told(self.offers[0], each) is Told.NOT_APART)
+
 
 def _told(first: Offer, second: Offer) -> Told:
     if (first.cost is None) is not (second.cost is None):

@@ -1,9 +1,10 @@
 """Device memory over time, from the allocations of a trace."""
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.hardware.server import Gpu
@@ -36,6 +37,20 @@ class MemoryCurve:
     def totals(self) -> tuple[int, ...]:
         """Bytes of all kinds together from each time on."""
         return tuple(sum(values) for values in zip(*self.kinds.values(), strict=True))
+
+    def envelope(self, end_s: float, columns: int) -> "MemoryCurve":
+        """Return a curve of equal columns, each of which shows its moment of greatest use, so that no maximum is lost.
+
+        What was in use when a column began counts as well, unless it ended at that very moment.
+        """
+        totals, starts_s = self.totals, [column * end_s / columns for column in range(columns + 1)]
+        kept = []
+        for start_s, stop_s in pairwise(starts_s):
+            first = max(bisect_right(self.times_s, start_s) - 1, 0)
+            behind = max(bisect_left(self.times_s, stop_s), first + 1)
+            kept.append(max(range(first, behind), key=totals.__getitem__))
+        kinds = {kind: tuple(values[position] for position in kept) for kind, values in self.kinds.items()}
+        return MemoryCurve(tuple(starts_s[:-1]), kinds)
 
 
 def memory_curve(trace: IterationTrace) -> MemoryCurve:
@@ -79,17 +94,32 @@ def mean_bytes(trace: IterationTrace) -> float:
     return (total + in_use * (trace.iteration_s - since_s)) / trace.iteration_s
 
 
+def alive_at_peak(trace: IterationTrace) -> dict[int, int]:
+    """Return the bytes of each buffer that is alive at the first moment of greatest use."""
+    totals = list(accumulate(change.delta_bytes for change in trace.memory))
+    alive: Counter[int] = Counter()
+    for change in trace.memory[: totals.index(max(totals)) + 1] if totals else ():
+        alive[change.buffer] += change.delta_bytes
+    return {buffer: nbytes for buffer, nbytes in alive.items() if nbytes}
+
+
 def peak_by_kind(trace: IterationTrace) -> tuple[tuple[BufferKind, int], ...]:
     """Return what is in use at the first moment of maximum use, by kind, largest first."""
     in_use: Counter[BufferKind] = Counter()
-    total = peak = 0
-    at_peak: dict[BufferKind, int] = {}
-    for change in trace.memory:
-        in_use[trace.plan.buffers[change.buffer].kind] += change.delta_bytes
-        total += change.delta_bytes
-        if total > peak:
-            peak, at_peak = total, dict(in_use)
-    return tuple(sorted(((kind, size) for kind, size in at_peak.items() if size), key=lambda item: -item[1]))
+    for buffer, nbytes in alive_at_peak(trace).items():
+        in_use[trace.plan.buffers[buffer].kind] += nbytes
+    return tuple(in_use.most_common())
+
+
+def peak_operation(trace: IterationTrace) -> tuple[float, str]:
+    """Return when memory in use is first at its maximum, and which kernel then runs: `forward of conv1_2`."""
+    curve = memory_curve(trace)
+    totals = curve.totals
+    peak_s = curve.times_s[totals.index(max(totals))]
+    running = next(span for span in trace.spans_on(Stream.COMPUTE) if span.end_s > peak_s)
+    kernel = trace.plan.operations[running.operation]
+    assert isinstance(kernel, Compute)
+    return peak_s, f"{kernel.phase.value} of {trace.plan.layers[kernel.layer]}"
 
 
 def step_mean_bytes(trace: IterationTrace, select: Selection) -> float:

@@ -8,33 +8,45 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Self
 
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.replace import replace_file
+from vdnnsim.report.looks import KIND_COLORS, OFFLOAD, PHASE_COLORS, SERIES_COLORS
 from vdnnsim.report.scale import Scale
 
 
 class Tint(Enum):
     """Colours by what they stand for; the (m) form of a policy is the lighter of two."""
 
-    FEATURE_MAPS = "feature maps"
-    GRADIENT_MAPS = "gradient maps"
-    WEIGHTS = "weights"
-    WEIGHT_GRADIENTS = "weight gradients"
-    WORKSPACE = "workspace"
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    COPIES = "copies"
-    GPU_MEMORY = "GPU memory"
-    HOST_MEMORY = "host memory"
-    MEAN = "mean"
-    MAXIMUM = "maximum"
-    ALL_M = "all(m)"
-    ALL_P = "all(p)"
-    CONV_M = "conv(m)"
-    CONV_P = "conv(p)"
-    DYN = "dyn"
-    BASE_M = "base(m)"
-    BASE_P = "base(p)"
+    color: str
+
+    def __new__(cls, meaning: str, color: str = "") -> Self:
+        """Return the member that is found by its meaning."""
+        made = object.__new__(cls)
+        made._value_, made.color = meaning, color
+        return made
+
+    FEATURE_MAPS = "feature maps", KIND_COLORS[BufferKind.FEATURE_MAP]
+    GRADIENT_MAPS = "gradient maps", KIND_COLORS[BufferKind.GRADIENT_MAP]
+    WEIGHTS = "weights", KIND_COLORS[BufferKind.WEIGHTS]
+    WEIGHT_GRADIENTS = "weight gradients", KIND_COLORS[BufferKind.WEIGHT_GRADIENT]
+    WORKSPACE = "workspace", KIND_COLORS[BufferKind.WORKSPACE]
+    FORWARD = "forward", PHASE_COLORS[Phase.FORWARD]
+    BACKWARD = "backward", PHASE_COLORS[Phase.BACKWARD_DATA]
+    COPIES = "copies", OFFLOAD
+    GPU_MEMORY = "GPU memory", SERIES_COLORS[0]
+    HOST_MEMORY = "host memory", OFFLOAD
+    MEAN = "mean", SERIES_COLORS[0]
+    MAXIMUM = "maximum", "#8fc1e3"
+    ALL_M = "all(m)", "#8fd3bd"
+    ALL_P = "all(p)", SERIES_COLORS[2]
+    CONV_M = "conv(m)", "#8fc1e3"
+    CONV_P = "conv(p)", SERIES_COLORS[0]
+    DYN = "dyn", OFFLOAD
+    BASE_M = "base(m)", "#bdbdbd"
+    BASE_P = "base(p)", "#4d4d4d"
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,9 +73,9 @@ class Fold(Enum):
     """Between words, though not between a number and its unit."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """One column of a table.
+    """One column of a table, which two of the same title and cells are not.
 
     Attributes:
         title: what it holds.
@@ -97,6 +97,11 @@ class Column:
     def full_title(self) -> str:
         """The title with the unit."""
         return f"{self.title}, {self.unit}" if self.unit else self.title
+
+    @property
+    def above(self) -> str:
+        """What stands above it where there is little room."""
+        return self.header or self.title
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def title(ranking: Ranking, what: str) -> str:
     held, first = total - len(ranking.unfit), ranking.offers[0]
     best = format_seconds(first.iteration_s) if first.cost is None else f"{first.cost:.3g} {ranking.unit}"
     rests = " by its datasheet's peaks" if first.trust.basis is Basis.DATASHEET else ""
-    together = len(_not_told_from_first(ranking))
+    together = len(ranking.rivals)
     and_more = f"; {together} more may be as good" if together else ""
     return f"{held} of {total} machines hold {what}: {first.name} is first{rests}, {best}{and_more}"
 
@@ -111,40 +111,23 @@ def title(ranking: Ranking, what: str) -> str:
 def findings(ranking: Ranking) -> list[str]:
     """Return what is to be known of the ranking, in sentences."""
     lines = []
-    if rivals := _not_told_from_first(ranking):
+    if rivals := ranking.rivals:
         first = ranking.offers[0].name
         lines.append(f"The errors expected do not tell {first} from {listed(rivals)}; which of them is first is open")
     counts = Counter(each.trust.basis for each in ranking.offers)
     if counts:
         said = ", ".join(f"{counts[basis]} {basis.value}" for basis in Basis if counts[basis])
-        unequal = "; rows of unequal origin stand in one order, so look at what each is off by" if counts.keys() else ""
+        unequal = "; rows of unequal origin stand in one order, so look at what each is off by"
         lines.append(f"Kernel times: {said}{unequal if len(counts) > 1 else ''}")
-    notes: dict[str, list[str]] = defaultdict(list)
+    notes, reasons = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for offer in ranking.offers:
         for note in offer.notes:
             notes[note].append(offer.name)
-    lines += [f"{note}: {', '.join(names)}" for note, names in notes.items()]
-    reasons: dict[str, list[str]] = defaultdict(list)
     for each in ranking.unfit:
         reasons[each.reason].append(each.name)
+    lines += [f"{note}: {', '.join(names)}" for note, names in notes.items()]
     lines += [f"does not fit: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
     return lines
-
-
-def _not_told_from_first(ranking: Ranking) -> list[str]:
-    """Return the machines whose expected time or cost reaches below the largest that is expected of the first."""
-    if not ranking.offers:
-        return []
-    first, *others = ranking.offers
-    found = []
-    for each in others:
-        ranges = [offer.trust.range_s(offer.iteration_s) for offer in (first, each)]
-        if ranges[0] is None or ranges[1] is None or (first.cost is None) is not (each.cost is None):
-            continue
-        weights = [1.0 if offer.cost is None else offer.cost / offer.iteration_s for offer in (first, each)]
-        if weights[1] * ranges[1][0] <= weights[0] * ranges[0][1]:
-            found.append(each.name)
-    return found
 
 
 _MANIFEST, _PAGE, _TABLE, _PICTURE = "machines.json", "machines.md", "machines.csv", "machines.png"

@@ -31,31 +31,6 @@ def bold(text: str) -> Ready:
     return Ready(f"**{escape(text)}**")
 
 
-def heading(text: str, level: int = 2) -> Ready:
-    """Return a heading; that of a page is of level 1."""
-    return Ready(f"{'#' * level} {escape(text)}")
-
-
-def image(title: str, name: str) -> Ready:
-    """Return a picture that lies beside the page, with what it says."""
-    return Ready(f"![{escape(title)}]({name})")
-
-
-def bullets(lines: Iterable[str]) -> Ready:
-    """Return a list with an item for each line."""
-    return Ready("\n".join(f"- {escape(line)}" for line in lines))
-
-
-def definitions(meanings: Iterable[tuple[str, str]]) -> Ready:
-    """Return a list of names and what each of them means."""
-    return bullets(Ready(f"{code(name)}: {escape(meaning)}") for name, meaning in meanings)
-
-
-def section(title: str, lines: Sequence[str], level: int = 2) -> tuple[Ready, ...]:
-    """Return a heading and below it an item for each line; nothing where there is nothing to say."""
-    return (heading(title, level), bullets(lines)) if lines else ()
-
-
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = None) -> Ready:
     """Return a table: `left` of its columns read from the left, others behind from the right; all if not given."""
     return _table(header, rows, [left is not None and number >= left for number in range(len(header))])
@@ -75,17 +50,17 @@ def page(parts: Iterable[str | Block]) -> str:
 def _text(block: Block) -> str:
     match block:
         case Heading(text=text, level=level):
-            return heading(text, level)
+            return Ready(f"{'#' * level} {escape(text)}")
         case Prose(text=text, strong=strong):
             return bold(text) if strong else escape(text)
         case Note(text=text):
             return escape(text)
         case Bullets(items=items):
-            return bullets(items)
+            return Ready("\n".join(f"- {escape(item)}" for item in items))
         case Definitions(meanings=meanings):
-            return definitions(meanings)
+            return Ready("\n".join(f"- {code(name)}: {escape(meaning)}" for name, meaning in meanings))
         case Picture(title=title, name=name):
-            return image(title, name)
+            return Ready(f"![{escape(title)}]({name})")
         case Table(columns=columns):
             titles = [column.full_title for column in columns]
             return _table(titles, block.rows, [column.from_right for column in columns])

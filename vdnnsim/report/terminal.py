@@ -74,8 +74,7 @@ class FittedTable:
         widths = _widths(kept, options.max_width)
         grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
         for column, width in zip(kept, widths, strict=True):
-            header = _header(column)
-            text = Text(header if "\n" in header else fold_label(header, width))
+            text = Text(column.above if "\n" in column.above else fold_label(column.above, width))
             grid.add_column(text, justify="right" if column.from_right else "left", no_wrap=True)
         for row, cells in enumerate(zip(*(column.cells for column in kept), strict=True)):
             folded = (
@@ -83,10 +82,9 @@ class FittedTable:
             )
             grid.add_row(*folded, style="dim" if self.table.dim and self.table.dim[row] else "")
         yield grid
-        left_out = [column.title for column in self._by_weight() if not _has(kept, column)]
+        left_out = dict.fromkeys(column.title for column in self._by_weight() if column not in kept)
         if left_out:
-            names = ", ".join(dict.fromkeys(filter(None, left_out)))
-            yield Text(f"too narrow for {names}; {self.table.has_all}", style="dim")
+            yield Text(f"too narrow for {', '.join(filter(None, left_out))}; {self.table.has_all}", style="dim")
 
     def _kept(self, width: int) -> list[Column]:
         """Return the columns that there is room for, in their order."""
@@ -95,10 +93,10 @@ class FittedTable:
         for column in self._by_weight():
             if _least(kept) <= width:
                 break
-            kept = [each for each in kept if each is not column]
+            kept.remove(column)
             gone.append(column)
         for column in reversed(gone):
-            more = [each for each in self.table.columns if each is column or _has(kept, each)]
+            more = [each for each in self.table.columns if each is column or each in kept]
             if _least(more) <= width:
                 kept = more
         return kept
@@ -108,29 +106,19 @@ class FittedTable:
         rest = [column for column in reversed(self.table.columns) if column.fold is not Fold.LABEL]
         order: list[Column] = []
         for title in self.table.left_out_first:
-            column = next(each for each in rest if each.title == title)
-            rest = [each for each in rest if each is not column]
-            order.append(column)
-        return [*order, *rest]
-
-
-def _has(columns: Sequence[Column], column: Column) -> bool:
-    return any(each is column for each in columns)
-
-
-def _header(column: Column) -> str:
-    return column.header or column.title
+            order.append(next(each for each in rest if each.title == title))
+            rest.remove(order[-1])
+        return order + rest
 
 
 def _widest(column: Column) -> int:
     """Return the characters that a column takes on one line."""
-    return max(map(len, (*_header(column).split("\n"), *column.cells)))
+    return max(map(len, (*column.above.split("\n"), *column.cells)))
 
 
 def _narrowest(column: Column) -> int:
     """Return the characters with which a column is not worth reading if it has fewer."""
-    header = _header(column)
-    pieces = header.split("\n") if "\n" in header else _PIECE.findall(header)
+    pieces = column.above.split("\n") if "\n" in column.above else _PIECE.findall(column.above)
     above = max((len(piece.rstrip()) for piece in pieces), default=0)
     match column.fold:
         case Fold.NEVER:

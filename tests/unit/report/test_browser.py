@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from vdnnsim.analysis.memory import alive_at_peak
 from vdnnsim.analysis.results import Nearby, PolicyResult, ScenarioResult
-from vdnnsim.report.run.browser import at_peak, html_text, stalls_title
+from vdnnsim.report.run.browser import html_text, stalls_title
 from vdnnsim.report.run.stills import capacity_height, dots
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -88,7 +89,7 @@ def test_without_scripts_it_says_what_matters_first(result: ScenarioResult) -> N
 
 def test_what_is_alive_at_the_peak(move: PolicyResult) -> None:
     """At 7 s: the input map 10 B, W 20 B and the workspace 30 B."""
-    assert at_peak(move.trace) == {0: 10, 1: 20, 2: 30}
+    assert alive_at_peak(move.trace) == {0: 10, 1: 20, 2: 30}
 
 
 def test_the_least_memory_is_told_where_nothing_fits(result: ScenarioResult) -> None:

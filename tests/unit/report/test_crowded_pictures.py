@@ -17,7 +17,7 @@ def test_a_legend_takes_more_rows_rather_than_leave_the_slide(characters: int, c
     """An n of 14 points is 12.3 pixels wide, an entry about 60 more: 4 x 122, 3 x 429, 2 x 675, 1290 of 1600."""
     with house_style():
         figure = new_figure("title", "subtitle")
-        write_legend(figure, [Patch(label="n" * characters) for _ in range(8)])
+        write_legend(figure, [Patch(label="n" * characters) for _ in range(8)], fontsize=14, rows=2)
         (legend,) = figure.legends
         box = legend.get_window_extent()
     assert legend._ncols == columns  # type: ignore[attr-defined]  # noqa: SLF001  # it has no other way to ask

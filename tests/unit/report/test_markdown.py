@@ -1,11 +1,11 @@
 from vdnnsim.report import markdown
+from vdnnsim.report.document import Definitions, Heading, Picture, section
 
 
 def test_texts_have_no_meaning_and_what_is_ready_has() -> None:
     assert markdown.escape("a|b *c* <d> \\") == "a\\|b \\*c\\* \\<d> \\\\"
     assert markdown.escape(markdown.bold("a*")) == "**a\\***"
-    assert markdown.heading("1 < 2", 3) == "### 1 \\< 2"
-    assert markdown.image("*x*", "x.png") == "![\\*x\\*](x.png)"
+    assert markdown.page((Heading("1 < 2", 3), Picture("*x*", "x.png"))) == "### 1 \\< 2\n\n![\\*x\\*](x.png)\n"
 
 
 def test_a_table_reads_numbers_from_the_right() -> None:
@@ -21,8 +21,6 @@ def test_a_table_reads_numbers_from_the_right() -> None:
 
 
 def test_a_section_without_lines_is_left_out() -> None:
-    sections = (*markdown.section("Why?", ()), *markdown.section("What?", ("this", "that*")))
+    sections = (*section("Why?", ()), *section("What?", ("this", "that*")))
 
-    assert markdown.page((*sections, markdown.definitions([("a", "b*")]))) == (
-        "## What?\n\n- this\n- that\\*\n\n- `a`: b\\*\n"
-    )
+    assert markdown.page((*sections, Definitions((("a", "b*"),)))) == ("## What?\n\n- this\n- that\\*\n\n- `a`: b\\*\n")

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
-from vdnnsim.analysis.memory import MemoryCurve, away_curve
+from vdnnsim.analysis.memory import MemoryCurve, away_curve, peak_operation
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode
@@ -16,13 +16,13 @@ from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Prefetch
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.base import Base
+from vdnnsim.report.looks import KIND_COLORS, PHASE_COLORS, STALL_COLORS
 from vdnnsim.report.plots import draw_pictures
 from vdnnsim.report.plots.iteration import memory
-from vdnnsim.report.plots.iteration.memory import envelope, memory_figure, peak_operation
+from vdnnsim.report.plots.iteration.memory import memory_figure
 from vdnnsim.report.plots.iteration.spans import magnified_window
 from vdnnsim.report.plots.iteration.timeline import timeline_figure, timeline_subject
 from vdnnsim.report.plots.policies import drawn_rows, free_place, policies_figure
-from vdnnsim.report.plots.style import KIND_COLORS, PHASE_COLORS, STALL_COLORS
 from vdnnsim.trace import Stall, StallCause
 
 
@@ -129,7 +129,7 @@ def test_the_envelope_keeps_the_greatest_use_of_each_column() -> None:
     The third begins with 1 and sees 4; the fourth begins with 7 at that very moment, so the 4 before does not count.
     """
     curve = MemoryCurve((0.0, 0.5, 1.0, 4.5, 6.0), {BufferKind.WEIGHTS: (5, 9, 1, 4, 2)})
-    thin = envelope(curve, 8.0, 4)
+    thin = curve.envelope(8.0, 4)
     assert thin.times_s == (0.0, 2.0, 4.0, 6.0)
     assert thin.kinds == {BufferKind.WEIGHTS: (9, 1, 4, 2)}
 

@@ -11,12 +11,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from vdnnsim.errors import InputError
-from vdnnsim.report.plots.series import COLORS
+from vdnnsim.report.looks import ALARM, SERIES_COLORS
 from vdnnsim.report.plots.study import draw_study_picture
 from vdnnsim.report.plots.study.heat_map import heat_map_figure
 from vdnnsim.report.plots.study.lines import lines_figure
 from vdnnsim.report.plots.study.pareto import front, pareto_figure
-from vdnnsim.report.plots.style import ALARM
 from vdnnsim.report.study.axis import StudyCells
 from vdnnsim.report.study.picture import Mark, PictureKind, StudyPicture
 
@@ -164,7 +163,7 @@ def test_each_cell_tells_its_best_policy() -> None:
     figure = heat_map_figure(ROWS, replace(MAP, y="hardware", by="policy"))
     (axes,) = figure.axes
     assert written(axes) == ["fast\n20", "slow\n12", "slow\n14"]
-    assert [to_hex(patch.get_facecolor()) for patch in axes.patches] == [COLORS[1], COLORS[0], COLORS[0]]
+    assert [to_hex(patch.get_facecolor()) for patch in axes.patches] == [SERIES_COLORS[number] for number in (1, 0, 0)]
     assert legend(figure) == ["slow", "fast"]
     assert figure.texts[1].get_text() == "6 points; in each cell images/s, of the best policy that fits"
 

@@ -9,44 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from vdnnsim.dnn.layers import Phase
-from vdnnsim.plans.training_plan import BufferKind
-from vdnnsim.report.chart import Axis, Chart, Level, Panel, Points, Slot, Tint
-from vdnnsim.report.plots.style import (
-    ABOVE,
-    ALARM,
-    INK,
-    KIND_COLORS,
-    MUTED,
-    OFFLOAD,
-    PHASE_COLORS,
-    as_png,
-    new_figure,
-    ruled,
-    write,
-)
+from vdnnsim.report.chart import Axis, Chart, Level, Panel, Points, Slot
+from vdnnsim.report.looks import ALARM, INK, MUTED
+from vdnnsim.report.plots.style import ABOVE, as_png, new_figure, ruled, write
 
-TINT_COLORS = {
-    Tint.FEATURE_MAPS: KIND_COLORS[BufferKind.FEATURE_MAP],
-    Tint.GRADIENT_MAPS: KIND_COLORS[BufferKind.GRADIENT_MAP],
-    Tint.WEIGHTS: KIND_COLORS[BufferKind.WEIGHTS],
-    Tint.WEIGHT_GRADIENTS: KIND_COLORS[BufferKind.WEIGHT_GRADIENT],
-    Tint.WORKSPACE: KIND_COLORS[BufferKind.WORKSPACE],
-    Tint.FORWARD: PHASE_COLORS[Phase.FORWARD],
-    Tint.BACKWARD: PHASE_COLORS[Phase.BACKWARD_DATA],
-    Tint.COPIES: OFFLOAD,
-    Tint.GPU_MEMORY: "#0072b2",
-    Tint.HOST_MEMORY: OFFLOAD,
-    Tint.MEAN: "#0072b2",
-    Tint.MAXIMUM: "#8fc1e3",
-    Tint.ALL_M: "#8fd3bd",
-    Tint.ALL_P: "#009e73",
-    Tint.CONV_M: "#8fc1e3",
-    Tint.CONV_P: "#0072b2",
-    Tint.DYN: OFFLOAD,
-    Tint.BASE_M: "#bdbdbd",
-    Tint.BASE_P: "#4d4d4d",
-}
 _MARKER = "#a3195b"
 _DIAMOND: Final[Any] = {"color": _MARKER, "markersize": 8, "markeredgecolor": "white", "zorder": 5, "clip_on": False}
 _LEFT, _RIGHT, _BETWEEN, _TOP, _BOTTOM = 0.075, 0.925, 0.095, 0.795, 0.12
@@ -124,7 +90,7 @@ def _draw_slot(
         base = [0.0 for _ in groups]
         for series in bar:
             heights = [value / factor for value in series.values]
-            color = TINT_COLORS[series.tint]
+            color = series.tint.color
             axes.bar(places, heights, width, base, color=color, linewidth=0, zorder=2)
             entries.setdefault(series.name, Patch(facecolor=color))
             base = [below + height for below, height in zip(base, heights, strict=True)]

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
 
 from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.comparison import Comparison
@@ -15,17 +14,26 @@ from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.comparison import comparison_title
 from vdnnsim.report.findings import caption
-from vdnnsim.report.labels import fold_label, joined_labels
-from vdnnsim.report.plots.names import LINE_PIXELS, MARKER_PIXELS, around, near_groups, write_names
-from vdnnsim.report.plots.style import INK, MUTED, as_png, mark_capacity, new_figure, plain_ticks, ruled, write
+from vdnnsim.report.label_places import Place
+from vdnnsim.report.labels import joined_labels
+from vdnnsim.report.looks import INK, MUTED
+from vdnnsim.report.plots.names import Named, write_names
+from vdnnsim.report.plots.style import (
+    as_png,
+    mark_capacity,
+    new_figure,
+    plain_ticks,
+    ruled,
+    spread,
+    write,
+    write_legend,
+)
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 
 _FRONT, _OTHER = "#0072b2", "#8fb8d4"
-_POINTS: Final = {True: 14, False: 11}
-"""Size of type of what is on the front, and of what is not."""
-_LABEL_WIDTH = 26
-_LOGARITHMIC_FROM = 6.0
-"""Ratio of largest to least from which an axis is logarithmic."""
+_ROOM = 0.1
+"""At both ends of an axis, of what it shows."""
+_MIDDLE = 0.5
 
 
 def comparison_figure(comparison: Comparison) -> Figure:
@@ -39,12 +47,12 @@ def comparison_figure(comparison: Comparison) -> Figure:
     seconds = time_scale(row.metrics.iteration_s for row in comparison.result.slowest)
     marks = _marks(comparison, memory, seconds)
     _draw_axes(axes, marks, capacity / memory.factor, memory, seconds)
-    _draw_front(axes, [mark for mark in marks if mark.on_front])
+    stairs = _draw_front(axes, [mark for mark in marks if mark.on_front])
     for mark in marks:
         axes.plot(mark.x, mark.y, **_look(on_front=mark.on_front, fits=mark.fits))
     limit = capacity / memory.factor
     mark_capacity(axes, limit, capacity)
-    left_out = _write_names(figure, axes, marks, limit)
+    left_out = _write_names(axes, marks, [stairs, [(limit, end) for end in axes.get_ylim()]])
     _write_legend(figure, marks, left_out)
     return figure
 
@@ -93,77 +101,44 @@ def _look(*, on_front: bool, fits: bool) -> dict[str, Any]:
 
 def _draw_axes(axes: Axes, marks: list[_Mark], limit: float, memory: Scale, seconds: Scale) -> None:
     across, up = [limit, *(mark.x for mark in marks)], [mark.y for mark in marks] or [1.0]
-    for values, axis, set_scale, set_limits in (
-        (across, axes.xaxis, axes.set_xscale, axes.set_xlim),
-        (up, axes.yaxis, axes.set_yscale, axes.set_ylim),
-    ):
-        low, high = min(values), max(values)
-        if high <= _LOGARITHMIC_FROM * low:
-            margin = 0.1 * (high - low) or 0.1 * high
-            set_limits(low - margin, high + margin)
-            continue
-        set_scale("log")
-        margin = (high / low) ** 0.08
-        set_limits(low / margin, high * margin)
-        plain_ticks(axis)
+    for axis, values in ((axes.xaxis, across), (axes.yaxis, up)):
+        if spread(axis, values, _ROOM):
+            plain_ticks(axis)
     axes.set_xlabel(f"{COLUMNS['max_memory_bytes'].label}, {memory.unit}")
     axes.set_ylabel(f"{COLUMNS['iteration_s'].label}, {seconds.unit}")
     ruled(axes, "both")
 
 
-def _draw_front(axes: Axes, front: list[_Mark]) -> None:
-    """Draw the stairs below and left of which there is no policy."""
+def _draw_front(axes: Axes, front: list[_Mark]) -> list[Place]:
+    """Draw the stairs below and left of which there is no policy; return their corners."""
     places = sorted((mark.x, mark.y) for mark in front)
-    axes.step([x for x, _ in places], [y for _, y in places], where="post", color=_FRONT, linewidth=1.5, zorder=2)
+    corners = places[:1] + [corner for (_, y), (x, next_y) in pairwise(places) for corner in ((x, y), (x, next_y))]
+    axes.plot([x for x, _ in corners], [y for _, y in corners], color=_FRONT, linewidth=1.5, zorder=2)
+    return corners
 
 
-def _write_names(figure: Figure, axes: Axes, marks: list[_Mark], limit: float) -> int:
+def _write_names(axes: Axes, marks: list[_Mark], lines: list[list[Place]]) -> int:
     """Write the names of the points where there is room for them; return how many there is none for."""
-    transformed = (axes.transData.transform((mark.x, mark.y)) for mark in marks)
-    places = [(float(x), float(y)) for x, y in transformed]
-    groups = near_groups(places, [(mark.on_front, mark.fits) for mark in marks])
-    points = [places[group[0]] for group in groups]
-    texts = [_name(figure, [marks[number] for number in group]) for group in groups]
-    line_x = axes.transData.transform((limit, 1))[0]
-    window = axes.get_window_extent()
-    dots = [around((x, y), (x, y), MARKER_PIXELS) for x, y in places]
-    lines = [around((line_x, window.y0), (line_x, window.y1), LINE_PIXELS)]
-    stairs = sorted(place for place, mark in zip(places, marks, strict=True) if mark.on_front)
-    for (x, y), (next_x, next_y) in pairwise(stairs):
-        lines.append(around((x, y), (next_x, y), LINE_PIXELS))
-        lines.append(around((next_x, next_y), (next_x, y), LINE_PIXELS))
-    written = write_names(figure, axes, points, texts, dots, lines)
-    left_out = 0
-    for group, is_written, (x, _) in zip(groups, written, points, strict=True):
-        if not is_written and marks[group[0]].on_front:
-            _write_over(axes, marks[group[0]], left=x > window.x0 + window.width / 2)
-        elif not is_written:
-            left_out += len(group)
-    return left_out
+    named = [Named((mark.x, mark.y), mark.names, (mark.on_front, mark.fits), _type(mark)) for mark in marks]
+    crowded = write_names(axes, named, [each.place for each in named], lines)
+    for group in crowded:
+        if group[0].kind[0]:
+            _write_over(axes, group[0])
+    return sum(len(group) for group in crowded if not group[0].kind[0])
 
 
-def _write_over(axes: Axes, mark: _Mark, *, left: bool) -> None:
+def _type(mark: _Mark) -> dict[str, Any]:
+    """Return how the name of a point is written."""
+    look = {"fontsize": 14, "fontweight": "bold"} if mark.on_front else {"fontsize": 11, "fontweight": "normal"}
+    return {**look, "color": INK if mark.fits else MUTED, "zorder": 6}
+
+
+def _write_over(axes: Axes, named: Named) -> None:
     """Write the name of a point of the front over whatever is there: the text speaks of it."""
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}
-    look = {"fontsize": _POINTS[True], "fontweight": "bold", "color": INK, "bbox": box, "zorder": 7}
-    side, shift = ("right", (-12, 12)) if left else ("left", (12, 12))
-    write(axes, joined_labels(mark.names), (mark.x, mark.y), shift, ha=side, **look)
-
-
-def _name(figure: Figure, marks: list[_Mark]) -> Text:
-    first = marks[0]
-    return figure.text(
-        0.5,
-        0.5,
-        fold_label(joined_labels(name for mark in marks for name in mark.names), _LABEL_WIDTH),
-        fontsize=_POINTS[first.on_front],
-        fontweight="bold" if first.on_front else "normal",
-        color=INK if first.fits else MUTED,
-        ha="center",
-        va="center",
-        linespacing=1.1,
-        zorder=6,
-    )
+    share, _ = axes.transAxes.inverted().transform(axes.transData.transform(named.place))
+    side, shift = ("right", (-12, 12)) if share > _MIDDLE else ("left", (12, 12))
+    write(axes, joined_labels(named.policies), named.place, shift, ha=side, bbox=box, **named.look | {"zorder": 7})
 
 
 def _write_legend(figure: Figure, marks: list[_Mark], left_out: int) -> None:
@@ -180,4 +155,4 @@ def _write_legend(figure: Figure, marks: list[_Mark], left_out: int) -> None:
     ]
     if left_out:
         handles.append(Line2D([], [], linestyle="", label=f"{left_out} without a name, for want of room"))
-    figure.legend(handles=handles, loc="lower center", ncols=max(len(handles), 1), frameon=False)
+    write_legend(figure, handles)

@@ -12,32 +12,28 @@ from vdnnsim.analysis.frontier import Frontier, PolicyTimes
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import Question, caption
 from vdnnsim.report.frontier import headline, proven
-from vdnnsim.report.labels import fold_label
-from vdnnsim.report.plots.names import LINE_PIXELS, MARKER_PIXELS, along, around, near_groups, write_names
-from vdnnsim.report.plots.series import COLORS, MARKERS
-from vdnnsim.report.plots.style import INK, MUTED, as_png, mark_capacity, new_figure, ruled
+from vdnnsim.report.label_places import Place
+from vdnnsim.report.looks import INK, MUTED, SERIES_COLORS
+from vdnnsim.report.plots.names import Named, write_names
+from vdnnsim.report.plots.series import MARKERS
+from vdnnsim.report.plots.style import as_png, mark_capacity, new_figure, point_handle, ruled, write_legend
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 from vdnnsim.units import format_seconds
 
-_PLAN, _GAP, _IMPOSSIBLE = COLORS[0], "#a9cbe3", "#ececec"
-_POLICIES: Final = COLORS[1:]
+_PLAN, _GAP, _IMPOSSIBLE = SERIES_COLORS[0], "#a9cbe3", "#ececec"
+_POLICIES: Final = SERIES_COLORS[1:]
 _TALLEST: Final = 1.75
 """Times beyond so many times the fastest stand at the upper edge, or the others could not be told apart."""
 _STEEPEST: Final = 6.0
 """Beyond so many times the fastest the curve leaves the slide."""
 _BELOW, _ABOVE = 0.22, 0.25
 """Room below the fastest and above the slowest that are shown, of what lies between them."""
-_LABEL_WIDTH = 26
 _EDGE = 0.1
 """Of the width, how near to an edge a name stands on one side of its line."""
 _CURVE: Final[Any] = {"linewidth": 4, "marker": "o", "markersize": 8, "markeredgecolor": "white"}
-_SENTENCE_PIXELS = 36.0
-"""Above the lower edge, where a sentence stands."""
 _EDGE_HEIGHT = 0.025
 """Of the height, how far below the upper edge stands what is above it."""
 _DASHED: Final[Any] = {"linewidth": 1.6, "linestyle": (0, (3, 2))}
-
-_Place = tuple[float, float]
 
 
 def frontier_figure(asked: Question, frontier: Frontier) -> Figure:
@@ -56,7 +52,7 @@ def frontier_figure(asked: Question, frontier: Frontier) -> Figure:
         _draw_policy(axes, each, number, memory, seconds) for number, each in enumerate(frontier.policies) if each.times
     ]
     limits = _draw_limit(axes, asked, memory)
-    left_out = _write_names(figure, axes, named, curves, limits)
+    left_out = _write_names(axes, named, curves, limits)
     _write_legend(figure, frontier, named, left_out)
     return figure
 
@@ -85,7 +81,7 @@ def _draw_axes(axes: Axes, sizes: list[int], heights: tuple[float, float], memor
     ruled(axes, "both")
 
 
-def _draw_curves(axes: Axes, frontier: Frontier, memory: Scale, seconds: Scale) -> list[list[_Place]]:
+def _draw_curves(axes: Axes, frontier: Frontier, memory: Scale, seconds: Scale) -> list[list[Place]]:
     """Draw plan and bound; return their points, both to the right edge, for more memory changes nothing there."""
     edge = axes.get_xlim()[1]
     points = [(each.capacity_bytes / memory.factor, each) for each in frontier.points]
@@ -112,7 +108,7 @@ def _draw_curves(axes: Axes, frontier: Frontier, memory: Scale, seconds: Scale) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class _Drawn:
     """A policy in the units of the axes.
 
     Attributes:
@@ -121,16 +117,11 @@ class _Named:
     """
 
     name: str
-    places: tuple[_Place, ...]
+    places: tuple[Place, ...]
     looks: bool
 
-    @property
-    def place(self) -> _Place:
-        """Where its name stands."""
-        return self.places[len(self.places) // 2]
 
-
-def _draw_policy(axes: Axes, policy: PolicyTimes, number: int, memory: Scale, seconds: Scale) -> _Named:
+def _draw_policy(axes: Axes, policy: PolicyTimes, number: int, memory: Scale, seconds: Scale) -> _Drawn:
     """Draw a policy: a point, or points that a line joins; at the upper edge where all are above the slide."""
     bottom, top = axes.get_ylim()
     edge = top - _EDGE_HEIGHT * (top - bottom)
@@ -153,7 +144,7 @@ def _draw_policy(axes: Axes, policy: PolicyTimes, number: int, memory: Scale, se
     name = policy.policy
     if cut:
         name += f" {format_seconds(min(time_s for _, time_s in policy.times))}"
-    return _Named(name, places, looks)
+    return _Drawn(name, places, looks)
 
 
 def _draw_limit(axes: Axes, asked: Question, memory: Scale) -> list[float]:
@@ -168,48 +159,23 @@ def _draw_limit(axes: Axes, asked: Question, memory: Scale) -> list[float]:
     return [limit]
 
 
-def _write_names(
-    figure: Figure, axes: Axes, named: list[_Named], curves: list[list[_Place]], limits: list[float]
-) -> int:
+def _write_names(axes: Axes, drawn: list[_Drawn], curves: list[list[Place]], limits: list[float]) -> int:
     """Write the names of policies where they cover neither points nor lines; return how many have no room."""
-
-    def pixels(place: _Place) -> _Place:
-        x, y = axes.transData.transform(place)
-        return float(x), float(y)
-
-    places = [pixels(each.place) for each in named]
-    groups = near_groups(places, [each.looks for each in named])
-    texts = [
-        figure.text(
-            *(0.5, 0.5, fold_label(", ".join(named[number].name for number in group), _LABEL_WIDTH)),
-            fontsize=14,
-            ha="center",
-            va="center",
-            linespacing=1.1,
-            zorder=9,
-        )
-        for group in groups
-    ]
-    bottom, top = axes.get_ylim()
-    joined = [*curves, *(each.places for each in named), *([(x, bottom), (x, top)] for x in limits)]
-    lines = [box for line in joined for box in along([pixels(place) for place in line], LINE_PIXELS)]
-    left, right = axes.get_xlim()
-    lines.append(around(pixels((left, bottom)), pixels((right, bottom)), _SENTENCE_PIXELS))
-    dots = [around(place, place, MARKER_PIXELS) for line in joined for place in map(pixels, line)]
-    written = write_names(figure, axes, [places[group[0]] for group in groups], texts, dots, lines)
-    return sum(len(group) for group, is_written in zip(groups, written, strict=True) if not is_written)
+    look = {"fontsize": 14, "zorder": 9}
+    named = [Named(each.places[len(each.places) // 2], (each.name,), (each.looks,), look) for each in drawn]
+    lines = [*curves, *(each.places for each in drawn), *([(x, end) for end in axes.get_ylim()] for x in limits)]
+    return sum(map(len, write_names(axes, named, [place for line in lines for place in line], lines)))
 
 
-def _write_legend(figure: Figure, frontier: Frontier, named: list[_Named], left_out: int) -> None:
+def _write_legend(figure: Figure, frontier: Frontier, named: list[_Drawn], left_out: int) -> None:
     handles = [Line2D([], [], color=_PLAN, label=frontier.planner, **_CURVE)]
     if any(each.bound is not None for each in frontier.points):
         handles.append(Line2D([], [], color=INK, label="bound", **_DASHED))
-    point: Any = {"color": MUTED, "markersize": 12, "markeredgecolor": "white"}
     if any(not each.looks for each in named):
-        label = "policy, where it just fits"
-        handles.append(Line2D([], [], linestyle="", marker=MARKERS[1], label=label, **point))
+        handles.append(point_handle("policy, where it just fits", MUTED, MARKERS[1], 12, markeredgecolor="white"))
     if any(each.looks for each in named):
-        handles.append(Line2D([], [], linewidth=1.5, marker=".", label="policy that looks at memory", **point))
+        handles.append(point_handle("policy that looks at memory", MUTED, ".", 12, markeredgecolor="white"))
+        handles[-1].set(linestyle="-", linewidth=1.5)
     if left_out:
         handles.append(Line2D([], [], linestyle="", label=f"{left_out} without a name"))
-    figure.legend(handles=handles, loc="lower center", ncols=len(handles), frameon=False, fontsize=14)
+    write_legend(figure, handles, fontsize=14)

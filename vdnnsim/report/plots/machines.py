@@ -4,12 +4,12 @@ from typing import Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from vdnnsim.analysis.machines import Ranking
 from vdnnsim.cost.trust import Basis
+from vdnnsim.report.looks import INK, MUTED
 from vdnnsim.report.machines import title
-from vdnnsim.report.plots.style import INK, MUTED, as_png, new_figure, plain_ticks, ruled, write
+from vdnnsim.report.plots.style import as_png, new_figure, plain_ticks, point_handle, ruled, write, write_legend
 from vdnnsim.report.scale import Scale, time_scale
 from vdnnsim.units import format_bytes
 
@@ -73,12 +73,7 @@ draw_machines = as_png(machines_figure)
 def _write_legend(figure: Figure, ranking: Ranking) -> None:
     present = {each.trust.basis for each in ranking.offers}
     looks = dict.fromkeys(_LOOKS[basis] for basis in Basis if basis in present)
-    handles = [
-        Line2D([], [], linestyle="", marker=marker, color=color, markersize=9, label=label)
-        for color, marker, label in looks
-    ]
+    handles = [point_handle(label, color, marker, 9) for color, marker, label in looks]
     if any(each.trust.range_s(1.0) is None for each in ranking.offers):
-        handles.append(
-            Line2D([], [], linestyle="", marker="o", color=MUTED, markerfacecolor="white", label="error not known")
-        )
-    figure.legend(handles=handles, loc="lower center", ncols=max(len(handles), 1), frameon=False)
+        handles.append(point_handle("error not known", MUTED, size=6, markerfacecolor="white"))
+    write_legend(figure, handles)

@@ -1,96 +1,103 @@
 """Names beside the points of a picture, written where there is room for them."""
 
-from collections.abc import Hashable, Iterator, Sequence
-from itertools import pairwise
-from math import ceil
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
 
-from vdnnsim.report.plots.label_places import Box, place_labels
-from vdnnsim.report.plots.style import MUTED
+from vdnnsim.report.label_places import Place, along, nearest, place_labels
+from vdnnsim.report.labels import fold_label, joined_labels
+from vdnnsim.report.looks import MUTED
 
-MARKER_PIXELS: Final = 9.0
-LINE_PIXELS: Final = 3.0
-_NEAR_PIXELS: Final = 3.0
+_MARKER: Final = 9.0
+_LINE: Final = 3.0
+"""Pixels around points and lines that no name covers."""
+_NEAR: Final = 3.0
 """Points no further apart share a name."""
-_FAR_PIXELS: Final = 14.0
+_FAR: Final = 14.0
 """Names further away have a line to their point."""
-_PIECE_PIXELS: Final = 16.0
-"""Of a slanting line, what is kept clear at once."""
+_CHARACTERS: Final = 26
+"""Of a line of a name."""
 
 
-def near_groups(places: Sequence[tuple[float, float]], kinds: Sequence[Hashable]) -> list[list[int]]:
-    """Return the numbers of places in pixels that share a name, for they lie together and are of one kind."""
-    groups: list[list[int]] = []
-    for number, (x, y) in enumerate(places):
-        for group in groups:
-            other_x, other_y = places[group[0]]
-            near = max(abs(x - other_x), abs(y - other_y)) <= _NEAR_PIXELS
-            if near and kinds[group[0]] == kinds[number]:
-                group.append(number)
-                break
-        else:
-            groups.append([number])
-    return groups
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A point, in the units of the axes, the policies that it stands for, and how their names look.
+
+    Points of one kind that lie together share a name.
+    """
+
+    place: Place
+    policies: tuple[str, ...]
+    kind: tuple[bool, ...]
+    look: dict[str, Any]
 
 
 def write_names(
-    figure: Figure,
-    axes: Axes,
-    points: Sequence[tuple[float, float]],
-    texts: Sequence[Text],
-    dots: Sequence[Box],
-    lines: Sequence[Box],
-) -> tuple[bool, ...]:
-    """Put texts of the figure beside their points, and remove those for which there is no room.
+    axes: Axes, named: Sequence[Named], points: Sequence[Place], lines: Sequence[Sequence[Place]]
+) -> list[list[Named]]:
+    """Write names beside their points where there is room, the first ones served first.
 
     Args:
-        figure: the slide.
-        axes: what no name leaves.
-        points: in pixels, the most important first.
-        texts: their names.
-        dots: what stands at points; no name covers it, and no leader crosses that of another point.
+        axes: what no name leaves, with what is written on it already.
+        named: what is named.
+        points: what no name covers, and no leader of another point crosses.
         lines: what no name covers, but leaders may cross.
 
     Returns:
-        Whether each is written.
+        The groups of points for whose names there is no room.
     """
+    figure = axes.get_figure(root=True)
+    assert figure is not None
     renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+
+    def pixels(place: Place) -> Place:
+        x, y = axes.transData.transform(place)
+        return float(x), float(y)
+
+    kept_clear = [box for line in lines for box in along([pixels(place) for place in line], _LINE)]
+    written = (text.get_window_extent(renderer) for text in axes.texts)
+    kept_clear += [(extent.x0, extent.y0, extent.x1, extent.y1) for extent in written]
+    marks = [box for place in points for box in along([pixels(place)], _MARKER)]
+    groups = _near_groups(named, [pixels(each.place) for each in named])
+    look: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 1.1}
+    texts = [
+        figure.text(0.5, 0.5, fold_label(joined_labels(_policies(group)), _CHARACTERS), **look | group[0].look)
+        for group in groups
+    ]
     extents = [text.get_window_extent(renderer) for text in texts]
-    sizes = [(extent.width + 4, extent.height + 2) for extent in extents]
     window = axes.get_window_extent(renderer)
-    frame = Box(window.x0 + 4, window.y0 + 4, window.x1, window.y1)
-    boxes = place_labels(points, sizes, frame, dots, lines)
+    places = [pixels(group[0].place) for group in groups]
+    sizes = [(extent.width + 4, extent.height + 2) for extent in extents]
+    boxes = place_labels(places, sizes, (window.x0 + 4, window.y0 + 4, window.x1, window.y1), marks, kept_clear)
     to_figure = figure.transFigure.inverted().transform
-    for text, box, (x, y) in zip(texts, boxes, points, strict=True):
+    for text, box, place in zip(texts, boxes, places, strict=True):
         if box is None:
             text.remove()
             continue
-        middle_x, middle_y = to_figure(((box.left + box.right) / 2, (box.bottom + box.top) / 2))
-        text.set_position((middle_x, middle_y))
-        end = box.nearest(x, y)
-        if max(abs(end[0] - x), abs(end[1] - y)) > _FAR_PIXELS:
-            (from_x, from_y), (to_x, to_y) = to_figure((x, y)), to_figure(end)
-            figure.add_artist(Line2D([from_x, to_x], [from_y, to_y], color=MUTED, linewidth=0.8, zorder=3))
-    return tuple(box is not None for box in boxes)
+        x, y = to_figure(((box[0] + box[2]) / 2, (box[1] + box[3]) / 2))
+        text.set_position((float(x), float(y)))
+        end = nearest(box, place)
+        if max(abs(end[0] - place[0]), abs(end[1] - place[1])) > _FAR:
+            leader = to_figure((place, end))
+            figure.add_artist(Line2D(leader[:, 0], leader[:, 1], color=MUTED, linewidth=0.8, zorder=3))
+    return [group for group, box in zip(groups, boxes, strict=True) if box is None]
 
 
-def around(low: tuple[float, float], high: tuple[float, float], margin: float) -> Box:
-    """Return the box between two corners with a margin."""
-    return Box(low[0] - margin, low[1] - margin, high[0] + margin, high[1] + margin)
+def _near_groups(named: Sequence[Named], places: Sequence[Place]) -> list[list[Named]]:
+    groups: list[tuple[Place, list[Named]]] = []
+    for each, (x, y) in zip(named, places, strict=True):
+        for (other_x, other_y), group in groups:
+            if max(abs(x - other_x), abs(y - other_y)) <= _NEAR and group[0].kind == each.kind:
+                group.append(each)
+                break
+        else:
+            groups.append(((x, y), [each]))
+    return [group for _, group in groups]
 
 
-def along(line: Sequence[tuple[float, float]], margin: float) -> Iterator[Box]:
-    """Yield boxes that cover a line through points, however it slants."""
-    for (x, y), (next_x, next_y) in pairwise(line):
-        pieces = max(1, ceil(max(abs(next_x - x), abs(next_y - y)) / _PIECE_PIXELS))
-        for piece in range(pieces):
-            start, end = piece / pieces, (piece + 1) / pieces
-            ends = sorted((y + start * (next_y - y), y + end * (next_y - y)))
-            low, high = (x + start * (next_x - x), ends[0]), (x + end * (next_x - x), ends[1])
-            yield around(low, high, margin)
+def _policies(group: Sequence[Named]) -> list[str]:
+    return [policy for each in group for policy in each.policies]

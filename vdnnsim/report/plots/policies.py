@@ -10,7 +10,8 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import Shortage, caption, comparison, fastest_fitting, shortage
 from vdnnsim.report.labels import fold_label
-from vdnnsim.report.plots.style import ABOVE, ALARM, GRID, INK, MUTED, keep_left_spine_only, new_figure, write
+from vdnnsim.report.looks import ALARM, GRID, INK, MUTED
+from vdnnsim.report.plots.style import ABOVE, keep_left_spine_only, new_figure, write
 from vdnnsim.report.scale import byte_scale, percent
 from vdnnsim.units import format_bytes
 

@@ -11,14 +11,12 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import workload_text
-from vdnnsim.report.plots.series import DASHES, look
-from vdnnsim.report.plots.style import MUTED, as_png, new_figure, ruled
+from vdnnsim.report.looks import MUTED
+from vdnnsim.report.plots.series import DASHES, look, series_handle
+from vdnnsim.report.plots.style import as_png, new_figure, point_handle, ruled, write_legend
 from vdnnsim.report.scale import per_second, rate_text
 from vdnnsim.units import format_rate
 
-_LEGEND_CHARACTERS = 115
-"""As many as one line of the legend holds; the keys and the room between them take _KEY_CHARACTERS each."""
-_KEY_CHARACTERS = 8
 _LARGEST, _SMALLER = 19, 4
 """Points of the first policy's markers, and by how many each next policy's are smaller, so that equal ones are seen."""
 
@@ -78,16 +76,9 @@ def _speed(run: ScenarioResult, row: PolicyResult, column: str) -> float:
 
 
 def _write_legend(figure: Figure, policies: list[str], *, unfit: bool, first: int) -> None:
-    handles = []
-    for number, policy in enumerate(policies):
-        color, marker = look(number)
-        handles.append(Line2D([], [], color=color, marker=marker, linewidth=2.5, markersize=10, label=policy))
+    handles = [series_handle(number, policy, 10) for number, policy in enumerate(policies)]
     as_fast = f"each as fast as the fastest on {first}"
     handles.append(Line2D([], [], color=MUTED, linestyle=DASHES, linewidth=2, label=as_fast))
     if unfit:
-        hollow = Line2D([], [], color=MUTED, marker="o", markerfacecolor="white", linestyle="none", markersize=10)
-        hollow.set_label("does not fit")
-        handles.append(hollow)
-    longest = max(len(str(handle.get_label())) for handle in handles)
-    ncols = min(4, len(handles), max(1, _LEGEND_CHARACTERS // (longest + _KEY_CHARACTERS)))
-    figure.legend(handles=handles, loc="lower center", ncols=ncols, frameon=False)
+        handles.append(point_handle("does not fit", MUTED, markerfacecolor="white"))
+    write_legend(figure, handles, rows=-(-len(handles) // 4))

@@ -2,24 +2,22 @@
 
 from itertools import pairwise
 from math import log
-from typing import Any, Final
+from typing import Final
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 
-from vdnnsim.report.plots.style import ABOVE, ALARM, INK, MUTED, write
+from vdnnsim.report.looks import INK, MUTED, SERIES_COLORS
+from vdnnsim.report.plots.style import ABOVE, plain_ticks, spread, write
 
-COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#4d4d4d", "#8e2f6b")
-LIGHT: Final = frozenset({"#cc79a7", "#56b4e9", "#e69f00"})
-"""On these one writes in ink, on the others in white."""
 MARKERS: Final = "osD^vPX*"
 DASHES: Final = (0, (4, 3))
-_LEFT, _RIGHT, _TOP, _BOTTOM, _BETWEEN, _ABOVE = 0.075, 0.975, 0.83, 0.2, 0.03, 0.14
-_LOGARITHMIC_FROM = 6.0
-"""Ratio of largest to least from which an axis is logarithmic."""
+_RIGHT, _TOP, _BOTTOM, _BETWEEN, _ABOVE = 0.975, 0.83, 0.2, 0.03, 0.14
+_ROOM = 0.05
+"""At both ends of an axis, of what it shows."""
 _TOP_WITHOUT_NAMES, _MARKED = 0.855, 0.11
 _MOST_TICKS = 12
 _TICK_GAP = 0.04
@@ -30,10 +28,10 @@ _MOST_COLUMNS = 4
 
 def look(number: int) -> tuple[str, str]:
     """Return the colour and the marker of the series of a number."""
-    return COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
+    return SERIES_COLORS[number % len(SERIES_COLORS)], MARKERS[number % len(MARKERS)]
 
 
-def panel_axes(figure: Figure, names: tuple[str, ...], *, marked: bool = False, left: float = _LEFT) -> list[Axes]:
+def panel_axes(figure: Figure, names: tuple[str, ...], *, marked: bool, left: float) -> list[Axes]:
     """Return axes for each panel with its name above: one row of up to four, else as many rows as it takes.
 
     Args:
@@ -65,31 +63,22 @@ def quantity_axis(axis: Axis, values: list[float], *, from_zero: bool = False, p
     Args:
         axis: one of several panels side by side.
         values: what it shows; few of them become its ticks.
-        from_zero: whether it begins at zero, and so is linear.
+        from_zero: whether it begins at zero, and so is linear; a vertical one.
         panels: how many share the width.
     """
     low, high, found = min(values), max(values), sorted(set(values))
-    axes = axis.axes
-    set_limits = axes.set_xlim if axis is axes.xaxis else axes.set_ylim
     steps = [after - before for before, after in pairwise(found)]
     even = 1 < len(steps) < _MOST_TICKS and max(steps) < 1.01 * min(steps)
-    if low <= 0 or from_zero or even or high <= _LOGARITHMIC_FROM * low:
-        margin = 0.05 * (high - low) or 0.1 * high or 1.0
-        set_limits(0 if from_zero else low - margin, 1.08 * high if from_zero else high + margin)
-        if even and not from_zero:
+    if from_zero:
+        axis.axes.set_ylim(0, 1.08 * high)
+    elif not spread(axis, values, _ROOM, linear=even):
+        if even:
             axis.set_major_locator(FixedLocator(found))
-        return
-    (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
-    margin = (high / low) ** 0.04
-    set_limits(low / margin, high * margin)
-    gaps = [log(after / before) / log(high / low) for before, after in pairwise(found)]
-    if len(found) <= _MOST_TICKS and min(gaps) > _TICK_GAP * panels:
-        axis.set_major_locator(FixedLocator(found))
     else:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if panels < _MANY_PANELS else (1,)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_minor_formatter(NullFormatter())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}" if value < 1000 else f"{value:.0f}"))
+        gaps = [log(after / before) / log(high / low) for before, after in pairwise(found)]
+        few = len(found) <= _MOST_TICKS and min(gaps) > _TICK_GAP * panels
+        axis.set_minor_locator(NullLocator())
+        plain_ticks(axis, found if few else (), (1, 2, 5) if panels < _MANY_PANELS else (1,))
 
 
 def write_marks(axes: Axes, marks: list[tuple[str, float]]) -> None:
@@ -102,28 +91,7 @@ def write_marks(axes: Axes, marks: list[tuple[str, float]]) -> None:
             write(axes, name, (place, 1.0), (0, 4), ABOVE, **look)
 
 
-def series_handle(number: int, name: str, *, joined: bool = True) -> Line2D:
-    """Return the entry of the legend of a series, whose points are joined by lines or stand alone."""
+def series_handle(number: int, name: str, size: float = 9) -> Line2D:
+    """Return the entry of the legend of a series."""
     color, marker = look(number)
-    handle = Line2D([], [], color=color, marker=marker, linewidth=2.5, markersize=9, label=name)
-    handle.set_linestyle("-" if joined else "none")
-    return handle
-
-
-def unfit_handle(*, joined: bool = True) -> Line2D:
-    """Return the entry of the legend of what does not fit."""
-    handle = Line2D([], [], color=MUTED, marker="o", markerfacecolor="white", markersize=9, label="does not fit")
-    handle.set_linestyle(":" if joined else "none")
-    return handle
-
-
-def boundary_handle(label: str) -> Line2D:
-    """Return the entry of the legend of the boundary of what fits."""
-    return Line2D([], [], color=ALARM, linewidth=4, label=label)
-
-
-def write_legend(figure: Figure, handles: list[Line2D]) -> None:
-    """Write the legend below, in at most two rows where there are no more than ten entries."""
-    columns = len(handles) if len(handles) <= 5 else -(-len(handles) // 2)
-    look: Any = {"frameon": False, "fontsize": 13.5, "columnspacing": 1.5, "handletextpad": 0.5}
-    figure.legend(handles=handles, loc="lower center", ncols=min(columns, 6), **look)
+    return Line2D([], [], color=color, marker=marker, linewidth=2.5, markersize=size, label=name)

@@ -1,69 +1,22 @@
-"""How all pictures look: size, type, and colours that people who see fewer colours can tell apart (Okabe and Ito).
-
-A copy and the stall that waits for it have the same colour.
-"""
+"""How all pictures look: size and type, ticks and rules, the legend below, and how a slide becomes a PNG."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal, ParamSpec
 
 import matplotlib as mpl
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
 
-from vdnnsim.dnn.layers import Phase
-from vdnnsim.plans.training_plan import BufferKind
-from vdnnsim.trace import StallCause
+from vdnnsim.report.looks import ALARM, GRID, INK, MUTED
 from vdnnsim.units import format_bytes
-
-INK: Final = "#1a1a1a"
-MUTED: Final = "#6b6b6b"
-GRID: Final = "#e4e4e4"
-ALARM: Final = "#c0392b"
-OFFLOAD: Final = "#e69f00"
-PREFETCH: Final = "#cc79a7"
-ON_DEMAND: Final = "#8e2f6b"
-EXCHANGE: Final = "#b8a500"
-
-PHASE_COLORS: Final = {
-    Phase.FORWARD: "#0072b2",
-    Phase.BACKWARD_DATA: "#56b4e9",
-    Phase.BACKWARD_WEIGHTS: "#009e73",
-    Phase.BACKWARD: "#117a8b",
-    Phase.UPDATE: "#4d4d4d",
-}
-STALL_COLORS: Final = {
-    StallCause.OFFLOAD: OFFLOAD,
-    StallCause.PREFETCH: PREFETCH,
-    StallCause.ON_DEMAND: ON_DEMAND,
-    StallCause.AGGREGATION: EXCHANGE,
-    StallCause.PINNING: "#d55e00",
-    StallCause.HOST: "#9a9a9a",
-}
-STRETCH_COLORS: Final = ("#fdd49e", "#fc8d59", "#d7301f", "#67000d")
-"""Of copies, the darker the longer they take than alone."""
-KIND_COLORS: Final = {
-    BufferKind.WEIGHTS: "#4d4d4d",
-    BufferKind.WEIGHT_GRADIENT: "#9a9a9a",
-    BufferKind.OPTIMIZER_STATE: "#cc79a7",
-    BufferKind.STATISTICS: "#009e73",
-    BufferKind.LABELS: "#117733",
-    BufferKind.FEATURE_MAP: "#0072b2",
-    BufferKind.GRADIENT_MAP: "#56b4e9",
-    BufferKind.WORKSPACE: "#f0c53a",
-}
-"""In the order in which they are stacked: what stays at the bottom, what comes and goes above it."""
-
-LIGHT_COLORS: Final = frozenset(
-    (*STRETCH_COLORS[:2], OFFLOAD, PREFETCH, EXCHANGE, PHASE_COLORS[Phase.BACKWARD_DATA], STALL_COLORS[StallCause.HOST])
-)
-"""On these one writes in ink, on the others in white."""
 
 ABOVE: Final = ("data", "axes fraction")
 """Places over or under a value of the horizontal axis, the axes being 1 high."""
@@ -71,6 +24,8 @@ ABOVE: Final = ("data", "axes fraction")
 Given = ParamSpec("Given")
 _PIXELS: Final = (1600, 900)
 _DOTS_PER_INCH: Final = 100
+_LOGARITHMIC_FROM: Final = 6.0
+"""Ratio of largest to least from which an axis is logarithmic."""
 _WIDEST: Final = 0.985
 """Where a title of wide characters ends at the latest, of the width of the slide."""
 # Typed as anything, for the types of matplotlib name the keys of one release.
@@ -127,11 +82,25 @@ def ruled(axes: Axes, which: Literal["x", "y", "both"]) -> None:
     axes.set_axisbelow(True)
 
 
-def plain_ticks(axis: Axis) -> None:
-    """Write the ticks of a logarithmic axis as plain numbers, at 1, 2 and 5 times the powers of ten."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+def spread(axis: Axis, values: Sequence[float], room: float, *, linear: bool = False) -> bool:
+    """Scale an axis to values with room at both ends, a share of what it shows; return whether logarithmically."""
+    axes, low, high = axis.axes, min(values), max(values)
+    set_limits = axes.set_xlim if axis is axes.xaxis else axes.set_ylim
+    if linear or low <= 0 or high <= _LOGARITHMIC_FROM * low:
+        margin = room * (high - low) or 0.1 * high or 1.0
+        set_limits(low - margin, high + margin)
+        return False
+    (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
+    margin = (high / low) ** (0.8 * room)
+    set_limits(low / margin, high * margin)
+    return True
+
+
+def plain_ticks(axis: Axis, places: Sequence[float] = (), subs: Sequence[float] = (1, 2, 5)) -> None:
+    """Write the ticks of a logarithmic axis as plain numbers, at places or so many times the powers of ten."""
+    axis.set_major_locator(FixedLocator(places) if places else LogLocator(subs=subs))
     axis.set_minor_formatter(NullFormatter())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}" if value < 1000 else f"{value:.0f}"))
 
 
 def keep_left_spine_only(axes: Axes) -> None:
@@ -171,18 +140,20 @@ def name_band(axes: Axes, name: str, height: float, points: float) -> None:
     write(axes, name, (0, height), (-88, 0), place, ha="right", va="center", fontweight="bold", fontsize=points)
 
 
-def write_legend(figure: Figure, handles: list[Patch]) -> None:
-    """Write a legend below in as few rows as the slide is wide enough for, two at least."""
+def write_legend(figure: Figure, handles: Sequence[Artist], *, rows: int = 1, **look: Any) -> None:  # noqa: ANN401  # as matplotlib's
+    """Write a legend below, in so many rows or in as many as the slide is wide enough for."""
+    look = {"loc": "lower center", "frameon": False, "bbox_to_anchor": (0.5, 0.0), **look}
     FigureCanvasAgg(figure)  # without a canvas nothing has a width
-    columns = -(-len(handles) // 2)
-    while True:
-        legend = figure.legend(
-            handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=14, bbox_to_anchor=(0.5, 0.0)
-        )
+    for columns in range(-(-len(handles) // rows), 0, -1):
+        legend = figure.legend(handles=handles, ncols=columns, **look)
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             return
         legend.remove()
-        columns -= 1
+
+
+def point_handle(label: str, color: str, marker: str = "o", size: float = 10, **look: Any) -> Line2D:  # noqa: ANN401  # as matplotlib's
+    """Return the entry of the legend of points."""
+    return Line2D([], [], linestyle="", color=color, marker=marker, markersize=size, label=label, **look)
 
 
 def write(

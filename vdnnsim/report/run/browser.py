@@ -1,24 +1,24 @@
 """`report.html`: a run to look into, in a browser, without a network; what needs no script is there without one."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 
+from vdnnsim.analysis.memory import alive_at_peak, peak_operation
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.caveats import glossary, known, remarks
 from vdnnsim.report.document import Bullets, Table, plain_table, section
 from vdnnsim.report.findings import caption, comparison, conclusions, headline, needs, subject
 from vdnnsim.report.html import environment
+from vdnnsim.report.looks import STALL_COLORS
 from vdnnsim.report.run.page import columns, footnotes, questions, sources
 from vdnnsim.report.run.perfetto import operation_text
 from vdnnsim.report.run.recording import numbers, recorded, recording
 from vdnnsim.report.run.stills import RIGHT, areas, capacity_height, dots
 from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.report.tables.summary import summary
-from vdnnsim.trace import IterationTrace, StallCause
+from vdnnsim.trace import StallCause
 from vdnnsim.units import format_bytes, format_seconds
 
 
@@ -41,8 +41,6 @@ class Shown:
 
 def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
     """Return the page of a run; of a comparison with what that shows of all policies."""
-    from vdnnsim.report.plots.style import STALL_COLORS
-
     if of_all is None:
         notes = *footnotes(result), *known(result)
         beside = "report.md, results.csv and run.json lie"
@@ -77,7 +75,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         waits=sorted(shown.trace.stalls, key=lambda stall: (stall.start_s - stall.end_s, stall.start_s)),
         told=partial(operation_text, shown.trace.plan),
         peak=_peak_title(shown),
-        alive=sorted(at_peak(shown.trace).items(), key=lambda each: (-each[1], each[0])),
+        alive=sorted(alive_at_peak(shown.trace).items(), key=lambda each: (-each[1], each[0])),
         rival=rival,
         held=[numbers(row) for row in (shown, rival)],
         placed=any(change.offset is not None for row in rows for change in row.trace.memory),
@@ -149,19 +147,8 @@ def _by_cause(shown: PolicyResult) -> list[tuple[StallCause, float]]:
 
 
 def _peak_title(shown: PolicyResult) -> str:
-    from vdnnsim.report.plots.iteration.memory import peak_operation
-
     kinds = ", ".join(f"{kind.value} {format_bytes(nbytes)}" for kind, nbytes in shown.metrics.peak_by_kind[:3])
     return f"{format_bytes(shown.metrics.max_memory_bytes)} are alive in {peak_operation(shown.trace)[1]}: {kinds}"
-
-
-def at_peak(trace: IterationTrace) -> dict[int, int]:
-    """Return the bytes of each buffer that is alive at the first moment of greatest use."""
-    totals = list(accumulate(change.delta_bytes for change in trace.memory))
-    alive: Counter[int] = Counter()
-    for change in trace.memory[: totals.index(max(totals)) + 1] if totals else ():
-        alive[change.buffer] += change.delta_bytes
-    return {buffer: nbytes for buffer, nbytes in alive.items() if nbytes}
 
 
 def _pool_title(shown: PolicyResult) -> str:

@@ -14,8 +14,9 @@ import msgspec
 from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.cost.table import ONLY
-from vdnnsim.plans.operations import AllReduce, Compute, Offload, Operation, Prefetch, Stream, describe
+from vdnnsim.plans.operations import AllReduce, Offload, Prefetch, Stream, describe
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.report.looks import kind_of
 from vdnnsim.trace import ServerTrace
 
 THREADS: Final = {Stream.COMPUTE: 1, Stream.MEMORY: 2, Stream.COMMUNICATION: 4}
@@ -43,20 +44,6 @@ def perfetto_text(result: ScenarioResult, rows: Sequence[PolicyResult], beside: 
     found.extend(beside)
     events = ",\n".join(map(_json, found))
     return f'{{"displayTimeUnit":"ms","otherData":{_json(about)},"traceEvents":[\n{events}\n]}}\n'
-
-
-def kind_of(operation: Operation) -> str:
-    """Return what something that takes time is, in few words: `backward data`, `fetch on demand`."""
-    match operation:
-        case Compute(phase=phase):
-            return phase.value
-        case Offload():
-            return "offload"
-        case Prefetch(on_demand=on_demand):
-            return "fetch on demand" if on_demand else "prefetch"
-        case _:
-            assert isinstance(operation, AllReduce), "only what takes time has a span"
-            return "exchange of gradients"
 
 
 def operation_text(plan: TrainingPlan, position: int) -> str:

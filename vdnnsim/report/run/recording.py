@@ -13,23 +13,15 @@ from typing import Any, Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plans.operations import Offload, Prefetch, Stream
-from vdnnsim.report.plots.style import EXCHANGE, KIND_COLORS, OFFLOAD, ON_DEMAND, PHASE_COLORS, PREFETCH, STALL_COLORS
-from vdnnsim.report.run.perfetto import kind_of, operation_text
+from vdnnsim.report.looks import KIND_COLORS, STALL_COLORS, STREAM_COLORS, kind_of
+from vdnnsim.report.run.perfetto import operation_text
 from vdnnsim.trace import IterationTrace
 
 MOST_OPERATIONS: Final = 200_000
 """Of all policies together; beyond it the page has the traces of those that come first, of one at least."""
 
-LOOKS: Final = {
-    **{phase.value: color for phase, color in PHASE_COLORS.items()},
-    "offload": OFFLOAD,
-    "prefetch": PREFETCH,
-    "fetch on demand": ON_DEMAND,
-    "exchange of gradients": EXCHANGE,
-}
-"""The colours of what runs on streams, as in the pictures."""
 _STREAMS: Final = tuple(Stream)
-_LOOKS: Final = tuple(LOOKS)
+_LOOKS: Final = tuple(STREAM_COLORS)
 _KINDS: Final = tuple(KIND_COLORS)
 _CAUSES: Final = tuple(STALL_COLORS)
 
@@ -53,9 +45,9 @@ def recording(result: ScenarioResult, rows: Sequence[PolicyResult]) -> str:
         "name": f"{result.name} on {result.server.gpu.name}",
         "capacity": result.server.gpu.memory_bytes,
         "streams": [each.value for each in _STREAMS],
-        "looks": [[name, LOOKS[name]] for name in _LOOKS],
-        "kinds": [[kind.value, color] for kind, color in KIND_COLORS.items()],
-        "causes": [[cause.value, color] for cause, color in STALL_COLORS.items()],
+        "looks": list(STREAM_COLORS.items()),
+        "kinds": [(kind.value, color) for kind, color in KIND_COLORS.items()],
+        "causes": [(cause.value, color) for cause, color in STALL_COLORS.items()],
         "runs": [_run(row, names) for row in rows],
         "names": list(names),
     }

@@ -8,6 +8,7 @@ from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.pareto import pareto_front
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.findings import leader
+from vdnnsim.report.looks import KIND_COLORS
 from vdnnsim.units import format_bytes, format_seconds
 
 _COLUMNS = 320
@@ -109,10 +110,7 @@ def capacity_height(result: ScenarioResult) -> float:
 
 def areas(result: ScenarioResult, shown: PolicyResult) -> list[tuple[str, str, str]]:
     """Return memory over time as areas of 1000 by 100: kind, colour and path, those in front last."""
-    from vdnnsim.report.plots.iteration.memory import envelope
-    from vdnnsim.report.plots.style import KIND_COLORS
-
-    curve = envelope(memory_curve(shown.trace), shown.trace.iteration_s, _COLUMNS)
+    curve = memory_curve(shown.trace).envelope(shown.trace.iteration_s, _COLUMNS)
     most, capacity = shown.metrics.max_memory_bytes, result.server.gpu.memory_bytes
     # A capacity far above all use would leave nothing to see.
     top = 1.05 * max(most, capacity if shown.fits and capacity < _FAR * most else 0)

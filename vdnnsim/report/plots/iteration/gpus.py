@@ -15,20 +15,12 @@ from matplotlib.patches import Patch
 from vdnnsim.analysis.contention import timed_copies
 from vdnnsim.analysis.exchanges import exchanges
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plans.operations import Aggregation, Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.operations import Aggregation, Offload, Prefetch, Stream
 from vdnnsim.report.caveats import contention
 from vdnnsim.report.findings import workload_text
-from vdnnsim.report.plots.iteration.spans import HATCH, Bar, Look, Window, draw_bars, write_on
-from vdnnsim.report.plots.style import (
-    EXCHANGE,
-    MUTED,
-    PHASE_COLORS,
-    STRETCH_COLORS,
-    keep_left_spine_only,
-    name_band,
-    new_figure,
-    write_legend,
-)
+from vdnnsim.report.looks import EXCHANGE, MUTED
+from vdnnsim.report.plots.iteration.spans import HATCH, Bar, Look, Window, draw_bars, span_bar, write_on
+from vdnnsim.report.plots.style import keep_left_spine_only, name_band, new_figure, write_legend
 from vdnnsim.units import format_seconds
 
 _BAND = 3.5
@@ -41,10 +33,10 @@ _MOST_WRITTEN_ON = 4
 
 
 _STRETCHES = (
-    (1.05, Look(STRETCH_COLORS[0], "copy, as long as alone")),
-    (1.5, Look(STRETCH_COLORS[1], "copy, up to 1.5 times as long")),
-    (2.5, Look(STRETCH_COLORS[2], "copy, up to 2.5 times as long")),
-    (math.inf, Look(STRETCH_COLORS[3], "copy, longer")),
+    (1.05, Look("#fdd49e", "copy, as long as alone")),
+    (1.5, Look("#fc8d59", "copy, up to 1.5 times as long")),
+    (2.5, Look("#d7301f", "copy, up to 2.5 times as long")),
+    (math.inf, Look("#67000d", "copy, longer")),
 )
 """Upper ends of ranges of stretch, and how their copies look, from pale to dark."""
 _WAITING, _EXCHANGE = Look("#ece6b3", "waits for other GPUs"), Look(EXCHANGE, "exchange of gradients")
@@ -81,17 +73,14 @@ def gpus_figure(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> Figur
     for bar in bars if result.gpus <= _MOST_WRITTEN_ON else ():
         write_on(axes, window, bar, 12)
     _name_rows(axes, result)
-    write_legend(figure, _legend(bars))
+    write_legend(figure, _legend(bars), fontsize=14, rows=2)
     return figure
 
 
 def _bars(result: ScenarioResult, row: PolicyResult) -> Iterator[Bar]:
     plan, bottom = row.trace.plan, (result.gpus - 1 - row.gpu) * _BAND
     for span in row.trace.spans_on(Stream.COMPUTE):
-        kernel = plan.operations[span.operation]
-        assert isinstance(kernel, Compute)
-        look = Look(PHASE_COLORS[kernel.phase], kernel.phase.value)
-        yield Bar(bottom + _ROWS[Stream.COMPUTE], span.start_s, span.end_s, look, plan.layers[kernel.layer])
+        yield span_bar(row.trace, span, bottom + _ROWS[Stream.COMPUTE])
     for copy in timed_copies(row.trace, result.server, row.gpu):
         operation = plan.operations[copy.span.operation]
         assert isinstance(operation, Offload | Prefetch)

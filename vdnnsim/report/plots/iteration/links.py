@@ -10,17 +10,8 @@ from vdnnsim.analysis.link_loads import LoadCurve, load_curves
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.hardware.topology import Hop, Sharing, TopologyLink, Way
 from vdnnsim.report.findings import workload_text
-from vdnnsim.report.plots.style import (
-    ALARM,
-    INK,
-    MUTED,
-    OFFLOAD,
-    PREFETCH,
-    keep_left_spine_only,
-    new_figure,
-    write,
-    write_legend,
-)
+from vdnnsim.report.looks import ALARM, INK, MUTED, OFFLOAD, PREFETCH
+from vdnnsim.report.plots.style import keep_left_spine_only, new_figure, write, write_legend
 from vdnnsim.report.scale import Scale, percent, rate_of_bytes_scale, time_scale
 from vdnnsim.units import format_seconds
 
@@ -99,7 +90,8 @@ def links_figure(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> Figu
     end, bottom = iteration_s / times.factor, max(len(shown), 2) - 0.45
     axes.set(xlim=(0, end), ylim=(bottom, -0.55), xlabel=f"time, {times.unit}")
     handles = [Patch(facecolor=_COLORS[way], label=_NAMES[way]) for way in (Way.UP, Way.DOWN)]
-    write_legend(figure, [*handles, Patch(facecolor=ALARM, label="capacity while the other direction is idle")])
+    handles.append(Patch(facecolor=ALARM, label="capacity while the other direction is idle"))
+    write_legend(figure, handles, fontsize=14, rows=2)
     return figure
 
 

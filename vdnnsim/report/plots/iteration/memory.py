@@ -6,14 +6,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from vdnnsim.analysis.memory import MemoryCurve, away_curve, memory_curve, runtime_bytes
+from vdnnsim.analysis.memory import MemoryCurve, away_curve, memory_curve, peak_operation, runtime_bytes
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.report.findings import headline, place
-from vdnnsim.report.plots.style import ABOVE, ALARM, INK, KIND_COLORS, MUTED, OFFLOAD, new_figure, ruled, write
+from vdnnsim.report.looks import ALARM, INK, KIND_COLORS, MUTED, OFFLOAD
+from vdnnsim.report.plots.style import ABOVE, new_figure, ruled, write
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_bytes, format_seconds
@@ -41,7 +42,7 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     times, memory = time_scale((trace.iteration_s,)), byte_scale((capacity, metrics.max_memory_bytes))
     curve = memory_curve(trace)
     many = len(curve.times_s) > _MANY_MOMENTS
-    curve = envelope(curve, trace.iteration_s, _COLUMNS) if many else curve
+    curve = curve.envelope(trace.iteration_s, _COLUMNS) if many else curve
     areas = _draw_areas(axes, curve, trace, times, memory)
     tops, host = [float(capacity), float(metrics.max_memory_bytes)], dict[str, Artist]()
     if metrics.offloaded_bytes:
@@ -67,38 +68,6 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     axes.set_ylabel(f"memory, {memory.unit}" if host else f"GPU memory in use, {memory.unit}")
     ruled(axes, "y")
     return figure
-
-
-def envelope(curve: MemoryCurve, end_s: float, columns: int) -> MemoryCurve:
-    """Return a curve of equal columns, each of which shows its moment of greatest use, so that no maximum is lost."""
-    totals = curve.totals
-    width_s = end_s / columns
-    kept: list[int] = []
-    current = following = 0
-    for column in range(columns):
-        greatest = current
-        while following < len(totals) and curve.times_s[following] < (column + 1) * width_s:
-            # What was in use when the column began counts as well, unless it ended at that very moment.
-            if totals[following] > totals[greatest] or curve.times_s[following] <= column * width_s:
-                greatest = following
-            current = following
-            following += 1
-        kept.append(greatest)
-    return MemoryCurve(
-        tuple(column * width_s for column in range(columns)),
-        {kind: tuple(values[position] for position in kept) for kind, values in curve.kinds.items()},
-    )
-
-
-def peak_operation(trace: IterationTrace) -> tuple[float, str]:
-    """Return when memory in use is first at its maximum, and which kernel then runs: `forward of conv1_2`."""
-    curve = memory_curve(trace)
-    totals = curve.totals
-    peak_s = curve.times_s[totals.index(max(totals))]
-    running = next(span for span in trace.spans_on(Stream.COMPUTE) if span.end_s > peak_s)
-    kernel = trace.plan.operations[running.operation]
-    assert isinstance(kernel, Compute)
-    return peak_s, f"{kernel.phase.value} of {trace.plan.layers[kernel.layer]}"
 
 
 def _draw_areas(

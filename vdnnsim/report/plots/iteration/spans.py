@@ -1,7 +1,7 @@
 """Spans and stalls as bars over time: their colours, what is written on them, and which interval of them axes show."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
@@ -11,18 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, Patch
 
 from vdnnsim.plans.operations import AllReduce, Compute, Offload, Prefetch, Stream
-from vdnnsim.report.plots.style import (
-    EXCHANGE,
-    INK,
-    LIGHT_COLORS,
-    MUTED,
-    OFFLOAD,
-    ON_DEMAND,
-    PHASE_COLORS,
-    PREFETCH,
-    STALL_COLORS,
-    keep_left_spine_only,
-)
+from vdnnsim.report.looks import INK, MUTED, STALL_COLORS, STREAM_COLORS, kind_of, written_on
+from vdnnsim.report.plots.style import keep_left_spine_only
 from vdnnsim.report.scale import Scale, time_scale
 from vdnnsim.trace import IterationTrace, Span, Stall
 from vdnnsim.units import format_seconds
@@ -127,40 +117,49 @@ def _is_backward(trace: IterationTrace, span: Span) -> bool:
     return isinstance(kernel, Compute) and kernel.phase.is_backward
 
 
-def connect(figure: Figure, whole: Axes, part: Axes, window: Window, times: Scale) -> None:
-    """Show in the upper half, whose axis goes above it, which interval the lower half magnifies."""
+def draw_halves(
+    figure: Figure, bars: Sequence[Bar], iteration: Window, window: Window, *, heights: tuple[int, int], height: float
+) -> tuple[Axes, Axes]:
+    """Draw the whole iteration above, and below what a window magnifies of it; return the axes of both.
+
+    Args:
+        figure: the slide.
+        bars: all of the iteration.
+        iteration: all of it.
+        window: what is magnified.
+        heights: of the halves, in proportion.
+        height: of a bar, in rows.
+    """
+    whole, part = figure.subplots(2, 1, height_ratios=heights)
+    draw_bars(whole, bars, iteration, height=height, edge=0.0)
+    draw_bars(part, bars, window, height=height, edge=1.0)
     whole.xaxis.tick_top()
     whole.xaxis.set_label_position("top")
-    start, end = window.start_s / times.factor, window.end_s / times.factor
+    start, end = (time_s / iteration.times.factor for time_s in (window.start_s, window.end_s))
     whole.axvspan(start, end, facecolor="none", edgecolor=INK, linewidth=1.5, zorder=5)
+    coords: Any = {"coordsA": whole.get_xaxis_transform(), "coordsB": part.transAxes}
     for above, below in ((start, 0.0), (end, 1.0)):
-        line = ConnectionPatch(
-            (above, 0.0),
-            (below, 1.0),
-            coordsA=whole.get_xaxis_transform(),
-            coordsB=part.transAxes,
-            color=MUTED,
-            linewidth=1,
-        )
-        figure.add_artist(line)
+        figure.add_artist(ConnectionPatch((above, 0.0), (below, 1.0), color=MUTED, linewidth=1, **coords))
+    return whole, part
+
+
+def trace_bars(trace: IterationTrace, rows: Mapping[Stream | None, float]) -> list[Bar]:
+    """Return the bars of all spans and stalls, by the rows of their streams; stalls are of none."""
+    spans = [span_bar(trace, span, rows[span.stream]) for span in trace.spans]
+    return spans + [stall_bar(stall, rows[None]) for stall in trace.stalls]
 
 
 def span_bar(trace: IterationTrace, span: Span, row: float) -> Bar:
     """Return the bar of a span, with the layer or the buffer that it is of."""
     plan = trace.plan
     operation = plan.operations[span.operation]
-    if isinstance(operation, Compute):
-        look, text = Look(PHASE_COLORS[operation.phase], operation.phase.value), plan.layers[operation.layer]
-    elif isinstance(operation, AllReduce):
-        look, text = Look(EXCHANGE, "exchange of gradients"), plan.layers[operation.layer]
-    else:
-        assert isinstance(operation, Offload | Prefetch)
+    if isinstance(operation, Offload | Prefetch):
         text = plan.buffers[operation.buffer].name
-        if isinstance(operation, Offload):
-            look = Look(OFFLOAD, "offload")
-        else:
-            look = Look(ON_DEMAND, "fetch on demand") if operation.on_demand else Look(PREFETCH, "prefetch")
-    return Bar(row, span.start_s, span.end_s, look, text)
+    else:
+        assert isinstance(operation, Compute | AllReduce), "only what takes time has a span"
+        text = plan.layers[operation.layer]
+    kind = kind_of(operation)
+    return Bar(row, span.start_s, span.end_s, Look(STREAM_COLORS[kind], kind), text)
 
 
 def stall_bar(stall: Stall, row: float) -> Bar:
@@ -189,7 +188,7 @@ def write_on(axes: Axes, window: Window, bar: Bar, points: int) -> bool:
     if fits and bar.text:
         start, length = window.bar(bar)
         color = bar.look.color
-        look: Any = {"ha": "center", "va": "center", "color": INK if color in LIGHT_COLORS else "white", "zorder": 4}
+        look: Any = {"ha": "center", "va": "center", "color": written_on(color), "zorder": 4}
         box = {"facecolor": color, "edgecolor": "none", "pad": 1} if bar.look.hatched else None
         axes.text(start + length / 2, bar.row, bar.text, fontsize=points, bbox=box, **look)
     return fits

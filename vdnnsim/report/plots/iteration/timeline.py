@@ -16,11 +16,9 @@ from vdnnsim.report.plots.iteration.spans import (
     Bar,
     Window,
     color_patches,
-    connect,
-    draw_bars,
+    draw_halves,
     magnified_window,
-    span_bar,
-    stall_bar,
+    trace_bars,
     waits_for_copies,
     write_on,
 )
@@ -29,8 +27,8 @@ from vdnnsim.report.scale import percent
 from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_seconds
 
-_STREAM_ROWS = {Stream.COMPUTE: 2.0, Stream.MEMORY: 0.0, Stream.COMMUNICATION: -1.0}
-_STALL_ROW = 1.0
+_ROWS = {Stream.COMPUTE: 2.0, Stream.MEMORY: 0.0, Stream.COMMUNICATION: -1.0, None: 1.0}
+"""Where each stream lies, and the stalls, which are of none."""
 _HEIGHT = 0.8
 _POINTS = 13
 
@@ -51,18 +49,28 @@ def timeline_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     """Draw the streams of one policy."""
     trace = shown.trace
     figure = new_figure(timeline_title(result, shown), f"{place(result, shown)}{_subtitle(result, shown)}")
-    whole, part = figure.subplots(2, 1, height_ratios=(2, 3))
     left = 0.18 if trace.spans_on(Stream.COMMUNICATION) else 0.135
     figure.subplots_adjust(left=left, right=0.97, top=0.79, bottom=0.2, hspace=0.3)
     iteration, window = Window(0.0, trace.iteration_s), magnified_window(trace)
-    _draw_streams(whole, trace, iteration, edge=0.0)
-    _draw_streams(part, trace, window, edge=1.0)
+    bars = trace_bars(trace, _ROWS)
+    halves = draw_halves(figure, bars, iteration, window, heights=(2, 3), height=_HEIGHT)
+    rows = {name: row for stream, row in _ROWS.items() if (name := _row_name(trace, stream))}
+    for axes in halves:
+        axes.set_ylim(min(rows.values()) - 0.6, max(rows.values()) + 0.6)
+        axes.set_yticks([*rows.values()], [*rows])
+    part = halves[1]
     if waits_for_copies(trace):
         part.set_xlabel(f"{part.get_xlabel()}, where copies are waited for most")
-    _write_names(part, trace, window)
-    connect(figure, whole, part, window, iteration.times)
-    write_legend(figure, color_patches((trace,), (iteration, window)))
+    _write_names(part, list(filter(window.shows, bars)), window)
+    write_legend(figure, color_patches((trace,), (iteration, window)), fontsize=14, rows=2)
     return figure
+
+
+def _row_name(trace: IterationTrace, stream: Stream | None) -> str:
+    """Return what stands beside the row of a stream; nothing where no gradients are exchanged."""
+    if stream is None:
+        return "stalls"
+    return f"{stream.value} stream" if stream is not Stream.COMMUNICATION or trace.spans_on(stream) else ""
 
 
 def timeline_title(result: ScenarioResult, shown: PolicyResult) -> str:
@@ -81,24 +89,10 @@ def _subtitle(result: ScenarioResult, shown: PolicyResult) -> str:
     return f"one iteration of {format_seconds(shown.metrics.iteration_s)}{unfit}; {causes or 'no stalls'}{rival}{note}"
 
 
-def _bars(trace: IterationTrace) -> list[Bar]:
-    spans = [span_bar(trace, span, _STREAM_ROWS[span.stream]) for span in trace.spans]
-    return spans + [stall_bar(stall, _STALL_ROW) for stall in trace.stalls]
-
-
-def _draw_streams(axes: Axes, trace: IterationTrace, window: Window, *, edge: float) -> None:
-    draw_bars(axes, _bars(trace), window, height=_HEIGHT, edge=edge)
-    alone = not trace.spans_on(Stream.COMMUNICATION)
-    rows = {stream: row for stream, row in _STREAM_ROWS.items() if not (alone and stream is Stream.COMMUNICATION)}
-    axes.set_ylim(min(rows.values()) - 0.6, max(rows.values()) + 0.6)
-    axes.set_yticks((*rows.values(), _STALL_ROW), (*(f"{stream.value} stream" for stream in rows), "stalls"))
-
-
-def _write_names(axes: Axes, trace: IterationTrace, window: Window) -> None:
+def _write_names(axes: Axes, shown: list[Bar], window: Window) -> None:
     """Write on each bar that is wide enough what it is, and beside the longest stall in any case how long it is."""
-    shown = list(filter(window.shows, _bars(trace)))
-    stalls = [bar for bar in shown if bar.row == _STALL_ROW]
+    stalls = [bar for bar in shown if bar.row == _ROWS[None]]
     longest = max(stalls, key=lambda bar: bar.end_s - bar.start_s, default=None)
     for bar in shown:
         if not write_on(axes, window, bar, _POINTS) and bar is longest:
-            write(axes, bar.text, (sum(window.bar(bar)), _STALL_ROW), (6, 0), va="center", fontweight="bold")
+            write(axes, bar.text, (sum(window.bar(bar)), bar.row), (6, 0), va="center", fontweight="bold")

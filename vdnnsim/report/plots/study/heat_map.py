@@ -1,6 +1,6 @@
 """Heat map of a study: a result over two axes, or which policy is best there, and the boundary of what fits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import matplotlib as mpl
@@ -13,16 +13,16 @@ from matplotlib.patches import Patch, Rectangle
 from vdnnsim.analysis.columns import Value
 from vdnnsim.errors import InputError
 from vdnnsim.report.labels import fold_label
-from vdnnsim.report.plots.series import COLORS, LIGHT, boundary_handle, panel_axes
-from vdnnsim.report.plots.study.slide import common, distinct, panel_names, rows_of
-from vdnnsim.report.plots.style import ALARM, INK, MUTED, keep_left_spine_only, new_figure
+from vdnnsim.report.looks import ALARM, MUTED, written_on
+from vdnnsim.report.plots.series import look
+from vdnnsim.report.plots.study.slide import StudySlide, bounds_handle, study_slide, write_study_legend
+from vdnnsim.report.plots.style import keep_left_spine_only
 from vdnnsim.report.study.axis import StudyAxis, StudyCells, best, cell, known, shown_rows, study_axis
 from vdnnsim.report.study.picture import StudyPicture, cell_text
 
 _EMPTY: Final = "#f2f2f2"
 _PALEST, _DARKEST = 0.08, 0.85
 """Of the colour map: white is for what does not fit."""
-_DARK_FROM = 0.5
 _ALL: Final = "100"
 _WIDTH = 1400
 """Pixels that the cells of a row share."""
@@ -38,43 +38,38 @@ def heat_map_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure
         InputError: no row is left to draw, or several share a cell although there is no `by` to choose among them.
     """
     shown = shown_rows(rows, picture)
-    figure = new_figure(picture.title, _subtitle(shown, picture))
-    columns = _ordered([cell(row, picture.x) for row in shown])
-    lines = _ordered([cell(row, picture.y) for row in shown])
-    across, up = study_axis(picture.x, columns, picture.x_label), study_axis(picture.y, lines, picture.y_label)
     values = study_axis(picture.value, (known(row, picture.value) for row in shown))
-    panels, winners = distinct(shown, picture.panels), distinct(shown, picture.by)
-    longest = max(len(up.text(line)) for line in lines)
-    every = panel_axes(figure, panel_names(picture.panels, panels), left=min(0.2, 0.055 + 0.0072 * longest))
-    pixels = _WIDTH / len(columns) / min(len(panels), 4)
+    slide = study_slide(shown, picture, _note(picture, values))
+    columns, lines = (_ordered([cell(row, axis) for row in shown]) for axis in (picture.x, picture.y))
+    pixels = _WIDTH / len(columns) / min(len(slide.panels), 4)
+    coloring = _coloring(shown, picture, slide.names)
     seen: list[str] = []
     unfit = False
-    for axes, panel in zip(every, panels, strict=True):
-        grid = _grid(rows_of(shown, picture.panels, panel), picture, columns, lines)
+    for axes, inside in slide.panels:
+        grid = _grid(inside, picture, columns, lines)
         unfit |= None in grid.values()
         seen += [cell_text(row[picture.by]) for row in grid.values() if row and picture.by]
-        colors = _colors([row for row in grid.values() if row], shown, picture, winners)
-        _draw_cells(axes, grid, picture, values, colors, pixels)
+        _draw_cells(axes, grid, picture, values, coloring, pixels)
         _draw_boundary(axes, grid)
         axes.set_xlim(-0.5, len(columns) - 0.5)
         axes.set_ylim(-0.5, len(lines) - 0.5)
-        turned = max(len(across.text(each)) for each in columns) * 14 > pixels
-        axes.set_xticks(range(len(columns)), [across.text(each) for each in columns], rotation=45 if turned else 0)
-        axes.set_yticks(range(len(lines)), [up.text(each) for each in lines])
+        names = list(map(slide.across.text, columns))
+        axes.set_xticks(range(len(columns)), names, rotation=45 if max(map(len, names)) * 14 > pixels else 0)
+        axes.set_yticks(range(len(lines)), list(map(slide.up.text, lines)))
         axes.tick_params(length=0)
         keep_left_spine_only(axes)
         axes.spines["left"].set_visible(False)
-    every[0].set_ylabel(up.label)
-    figure.supxlabel(across.label, y=0.105, fontsize=16)
-    _write_legend(figure, picture, winners, set(seen), unfit=unfit)
-    return figure
+    slide.panels[0][0].set_ylabel(slide.up.label)
+    slide.figure.supxlabel(slide.across.label, y=0.105, fontsize=16)
+    _write_legend(slide, set(seen), unfit=unfit)
+    return slide.figure
 
 
-def _subtitle(rows: list[StudyCells], picture: StudyPicture) -> str:
-    axis = study_axis(picture.value, (known(row, picture.value) for row in rows))
+def _note(picture: StudyPicture, values: StudyAxis) -> str:
+    """Return what the subtitle says of the cells."""
     of = f", of the best {picture.by} that fits" if picture.by else ""
-    unless = f", unless it is {_ALL}" if _is_plain(picture, axis, _ALL) else ""
-    return f"{common(rows, picture)}; in each cell {axis.label}{of}{unless}"
+    unless = f", unless it is {_ALL}" if _is_plain(picture, values, _ALL) else ""
+    return f"; in each cell {values.label}{of}{unless}"
 
 
 def _is_plain(picture: StudyPicture, values: StudyAxis, text: str) -> bool:
@@ -112,21 +107,15 @@ def _number(row: StudyCells, picture: StudyPicture) -> float:
     return value
 
 
-def _colors(
-    rows: list[StudyCells], every: list[StudyCells], picture: StudyPicture, winners: tuple[str, ...]
-) -> list[tuple[StudyCells, str, bool]]:
-    """Return the colour of the cell of each row, and whether it is dark: by its winner, else by the logarithm."""
+def _coloring(every: list[StudyCells], picture: StudyPicture, winners: tuple[str, ...]) -> Callable[[StudyCells], str]:
+    """Return what gives the cell of a row its colour: by its winner, else by the logarithm of its number."""
     if picture.by:
-        named = [COLORS[winners.index(cell_text(row[picture.by])) % len(COLORS)] for row in rows]
-        return [(row, color, color not in LIGHT) for row, color in zip(rows, named, strict=True)]
+        return lambda row: look(winners.index(cell_text(row[picture.by])))[0]
     numbers = [_number(row, picture) for row in every if row["fits"]]
     is_linear = picture.value.endswith("_ratio") or min(numbers, default=0) <= 0
     scaled = (Normalize if is_linear else LogNorm)(min(numbers, default=0), max(numbers, default=1))
-    shades, found = mpl.colormaps["Blues"], []
-    for row in rows:
-        share = float(scaled(_number(row, picture)))
-        found.append((row, to_hex(shades(_PALEST + share * (_DARKEST - _PALEST))), share >= _DARK_FROM))
-    return found
+    shades = mpl.colormaps["Blues"]
+    return lambda row: to_hex(shades(_PALEST + float(scaled(_number(row, picture))) * (_DARKEST - _PALEST)))
 
 
 def _draw_cells(
@@ -134,13 +123,11 @@ def _draw_cells(
     grid: Grid,
     picture: StudyPicture,
     values: StudyAxis,
-    colors: list[tuple[StudyCells, str, bool]],
+    color_of: Callable[[StudyCells], str],
     pixels: float,
 ) -> None:
-    look = {id(row): (color, dark) for row, color, dark in colors}
     for (column, line), row in grid.items():
-        color, dark = look[id(row)] if row else ("white", False)
-        hatch = None if row else "//"
+        color, hatch = (color_of(row), None) if row else ("white", "//")
         axes.add_patch(
             Rectangle((column - 0.5, line - 0.5), 1, 1, facecolor=color, edgecolor=_EMPTY, hatch=hatch, zorder=2)
         )
@@ -152,7 +139,7 @@ def _draw_cells(
         if picture.by and pixels >= 110:
             text = f"{fold_label(cell_text(row[picture.by]), int(pixels // 9))}\n{text}"
         size = 13.5 if pixels >= 60 else 10.5
-        axes.text(column, line, text, ha="center", va="center", fontsize=size, color="white" if dark else INK, zorder=4)
+        axes.text(column, line, text, ha="center", va="center", fontsize=size, color=written_on(color), zorder=4)
     axes.set_facecolor(_EMPTY)
 
 
@@ -168,18 +155,12 @@ def _draw_boundary(axes: Axes, grid: Grid) -> None:
                 axes.plot(*ends, color=ALARM, linewidth=5, solid_capstyle="projecting", zorder=5)
 
 
-def _write_legend(
-    figure: Figure, picture: StudyPicture, winners: tuple[str, ...], seen: set[str], *, unfit: bool
-) -> None:
+def _write_legend(slide: StudySlide, seen: set[str], *, unfit: bool) -> None:
     handles: list[Artist] = [
-        Patch(facecolor=COLORS[number % len(COLORS)], label=name)
-        for number, name in enumerate(winners)
-        if picture.by and name in seen
+        Patch(facecolor=look(number)[0], label=name) for number, name in enumerate(slide.names) if name in seen
     ]
     if unfit:
-        label = "nothing fits" if picture.by else "does not fit"
-        handles.append(Patch(facecolor="white", edgecolor=MUTED, hatch="//", label=label))
-        handles.append(boundary_handle("boundary of what fits"))
+        label = "nothing fits" if slide.picture.by else "does not fit"
+        handles += [Patch(facecolor="white", edgecolor=MUTED, hatch="//", label=label), bounds_handle()]
     if handles:
-        columns = len(handles) if len(handles) <= 6 else -(-len(handles) // 2)
-        figure.legend(handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=13.5)
+        write_study_legend(slide.figure, handles)

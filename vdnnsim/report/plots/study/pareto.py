@@ -8,9 +8,10 @@ from matplotlib.lines import Line2D
 
 from vdnnsim.analysis.columns import Value
 from vdnnsim.analysis.pareto import pareto_front
+from vdnnsim.report.looks import ALARM, INK
 from vdnnsim.report.plots.series import look, quantity_axis
 from vdnnsim.report.plots.study.slide import study_slide
-from vdnnsim.report.plots.style import ALARM, INK, ruled
+from vdnnsim.report.plots.style import ruled
 from vdnnsim.report.study.axis import StudyCells, best, cell, known
 from vdnnsim.report.study.picture import StudyPicture, cell_text
 

@@ -3,21 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from vdnnsim.report.plots.series import (
-    boundary_handle,
-    panel_axes,
-    series_handle,
-    unfit_handle,
-    write_legend,
-    write_marks,
-)
-from vdnnsim.report.plots.style import new_figure
+from vdnnsim.report.looks import ALARM, MUTED
+from vdnnsim.report.plots.series import panel_axes, series_handle, write_marks
+from vdnnsim.report.plots.style import new_figure, point_handle, write_legend
 from vdnnsim.report.study.axis import KERNEL_TIMES, StudyAxis, StudyCells, cell, shown_rows, study_axis
 from vdnnsim.report.study.picture import StudyPicture, cell_text
+
+_IN_A_ROW = 5
+"""Entries of the legend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +50,50 @@ class StudySlide:
     def write_legend(self, *others: Line2D, bounded: bool, joined: bool = True) -> None:
         """Write below what the horizontal axis measures, and what colours and forms mean, with entries for others."""
         self.figure.supxlabel(self.across.label, y=0.105, fontsize=16)
-        handles = [series_handle(number, name, joined=joined) for number, name in enumerate(self.names) if name]
+        handles = [series_handle(number, name) for number, name in enumerate(self.names) if name]
         if any(not row["fits"] for row in self.rows):
-            handles.append(unfit_handle(joined=joined))
-        if bounded:
-            handles.append(boundary_handle("boundary of what fits"))
-        write_legend(self.figure, [*handles, *others])
+            handles.append(point_handle("does not fit", MUTED, size=9, markerfacecolor="white"))
+            handles[-1].set_linestyle(":")
+        for handle in () if joined else handles:
+            handle.set_linestyle("none")
+        write_study_legend(self.figure, [*handles, *([bounds_handle()] if bounded else []), *others])
 
 
-def study_slide(rows: Sequence[StudyCells], picture: StudyPicture) -> StudySlide:
+def bounds_handle() -> Line2D:
+    """Return the entry of the legend of the boundary of what fits."""
+    return Line2D([], [], color=ALARM, linewidth=4, label="boundary of what fits")
+
+
+def write_study_legend(figure: Figure, handles: Sequence[Artist]) -> None:
+    """Write the legend below, in two rows from six entries on."""
+    rows = 2 if len(handles) > _IN_A_ROW else 1
+    write_legend(figure, handles, rows=rows, fontsize=13.5, columnspacing=1.5, handletextpad=0.5)
+
+
+def study_slide(rows: Sequence[StudyCells], picture: StudyPicture, note: str = "") -> StudySlide:
     """Return the slide for a picture of `y` over `x`.
+
+    Args:
+        rows: of the study.
+        picture: what to draw.
+        note: what the subtitle says at its end; what hollow points are if not given.
 
     Raises:
         InputError: no row is left to draw.
     """
     shown = shown_rows(rows, picture)
-    figure = new_figure(picture.title, _subtitle(shown, picture))
+    if not note and any(not row["fits"] for row in shown):
+        note = "; hollow where it does not fit, replayed without a capacity"
+    figure = new_figure(picture.title, common(shown, picture) + note)
     across = study_axis(picture.x, (cell(row, picture.x) for row in shown), picture.x_label)
     up = study_axis(picture.y, (cell(row, picture.y) for row in shown), picture.y_label)
     panels = distinct(shown, picture.panels)
-    every = panel_axes(figure, panel_names(picture.panels, panels), marked=bool(picture.marks))
+    # Lines of cells have their names beside them.
+    longest = max(len(up.text(cell(row, picture.y))) for row in shown) if picture.value else 0
+    left = min(0.2, 0.055 + 0.0072 * longest) if picture.value else 0.075
+    every = panel_axes(figure, panel_names(picture.panels, panels), marked=bool(picture.marks), left=left)
     inside = [(axes, rows_of(shown, picture.panels, panel)) for axes, panel in zip(every, panels, strict=True)]
     return StudySlide(picture, figure, shown, across, up, distinct(shown, picture.by), inside)
-
-
-def _subtitle(rows: Sequence[StudyCells], picture: StudyPicture) -> str:
-    """Return what is the same for all rows of a picture, and what hollow points are."""
-    fit = "; hollow where it does not fit, replayed without a capacity" if any(not row["fits"] for row in rows) else ""
-    return common(rows, picture) + fit
 
 
 def common(rows: Sequence[StudyCells], picture: StudyPicture) -> str:

@@ -1,7 +1,8 @@
-"""Measured against simulated durations: equality as a diagonal, and beside it how far off each row is."""
+"""Measured against simulated durations: equality as a diagonal, and how far off each row is."""
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -10,13 +11,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from vdnnsim.report.chart import Parity
-from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED, as_png, keep_left_spine_only, new_figure, ruled
+from vdnnsim.report.chart import Cloud, Clouds, Parity
+from vdnnsim.report.looks import ALARM, GRID, INK, MUTED
+from vdnnsim.report.plots.series import look
+from vdnnsim.report.plots.style import as_png, keep_left_spine_only, new_figure, point_handle, ruled, write_legend
 from vdnnsim.units import format_seconds
 
 _BAND = "#dcebf5"
-COLORS = ("#0072b2", "#d55e00")
-MARKERS = ("o", "D")
+_MARKERS = ("o", "D")
 _SPREAD = 0.5
 """Share of the height of a group over which its rows are spread, so that equal ones stay apart."""
 
@@ -26,6 +28,9 @@ _WIDE = 80
 _LEAST_HALF_WIDTH = 1.6
 """The axis of errors reaches so many tolerances to either side at least."""
 
+_IN_A_ROW = 4
+"""Cards side by side."""
+
 
 def parity_figure(parity: Parity) -> Figure:
     """Draw the slide; there must be at least one pair."""
@@ -33,44 +38,70 @@ def parity_figure(parity: Parity) -> Figure:
     diagonal, errors = figure.add_axes((0.085, 0.19, 0.37, 0.66)), figure.add_axes((0.655, 0.19, 0.32, 0.66))
     _draw_diagonal(diagonal, parity)
     _draw_errors(errors, parity)
-    present = sorted({pair.kind for pair in parity.pairs})
-    handles = [
-        *(
-            Line2D([], [], linestyle="", marker=MARKERS[kind], color=COLORS[kind], ms=10, label=parity.kinds[kind])
-            for kind in present
-        ),
-        Patch(facecolor=_BAND, edgecolor=MUTED, label=parity.band),
-    ]
-    figure.legend(handles=handles, loc="lower center", ncols=len(handles), frameon=False, bbox_to_anchor=(0.5, 0.01))
+    present = {pair.kind for pair in parity.pairs}
+    handles = [handle for kind, handle in enumerate(_handles(parity.kinds)) if kind in present]
+    write_legend(
+        figure, [*handles, Patch(facecolor=_BAND, edgecolor=MUTED, label=parity.band)], bbox_to_anchor=(0.5, 0.01)
+    )
     return figure
 
 
 draw_parity = as_png(parity_figure)
 
 
+def clouds_figure(slide: Clouds) -> Figure:
+    """Draw a small diagonal for each card, all on the same axes; there must be at least one pair."""
+    figure = new_figure(slide.title, slide.subtitle)
+    rows, columns = ceil(len(slide.clouds) / _IN_A_ROW), min(len(slide.clouds), _IN_A_ROW)
+    every = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat
+    figure.subplots_adjust(left=0.075, right=0.98, top=0.82, bottom=0.155, wspace=0.06, hspace=0.24)
+    seconds = [value for cloud in slide.clouds for pair in cloud.pairs for value in pair[1:]]
+    for axes, cloud in zip(every, slide.clouds, strict=False):
+        _draw_cloud(axes, cloud, min(seconds) / 1.5, max(seconds) * 1.5)
+    for axes in figure.axes[len(slide.clouds) :]:
+        axes.set_visible(False)
+    figure.supxlabel("measured", y=0.075, fontsize=16, color=INK)
+    figure.supylabel("simulated", x=0.012, fontsize=16, color=INK)
+    write_legend(figure, _handles(slide.kinds))
+    return figure
+
+
+draw_clouds = as_png(clouds_figure)
+
+
+def _handles(kinds: Sequence[str]) -> list[Line2D]:
+    return [point_handle(kind, look(number)[0], _MARKERS[number]) for number, kind in enumerate(kinds)]
+
+
+def _draw_cloud(axes: Axes, cloud: Cloud, low: float, high: float) -> None:
+    _draw_pairs(axes, cloud.pairs, low, high, markeredgewidth=0.6, ms=7)
+    _scale_durations(axes, low, high)
+    axes.set_title(cloud.name, fontsize=15, fontweight="bold", loc="left", pad=7)
+    axes.text(0.04, 0.95, cloud.found, transform=axes.transAxes, va="top", fontsize=13, color=INK)
+
+
 def _draw_diagonal(axes: Axes, parity: Parity) -> None:
     seconds = [value for pair in parity.pairs for value in (pair.measured_s, pair.simulated_s)]
     low, high = min(seconds) / 1.3, max(seconds) * 1.3
-    ends = [low, high]
-    below, above = ([end * (1 + sign * parity.tolerance) for end in ends] for sign in (-1, 1))
-    axes.fill_between(ends, below, above, color=_BAND, zorder=1)
-    axes.plot(ends, ends, color=MUTED, linewidth=1.2, zorder=2)
-    draw_pairs(axes, [(pair.kind, pair.measured_s, pair.simulated_s) for pair in parity.pairs], ms=9)
-    scale_durations(axes, low, high, subs=(1.0, 2.0, 5.0) if high < _WIDE * low else (1.0,))
+    below, above = ([end * (1 + sign * parity.tolerance) for end in (low, high)] for sign in (-1, 1))
+    axes.fill_between((low, high), below, above, color=_BAND, zorder=1)
+    _draw_pairs(axes, [(pair.kind, pair.measured_s, pair.simulated_s) for pair in parity.pairs], low, high, ms=9)
+    _scale_durations(axes, low, high, subs=(1.0, 2.0, 5.0) if high < _WIDE * low else (1.0,))
     axes.set_aspect("equal", adjustable="box")
     axes.set_xlabel("measured iteration time")
     axes.set_ylabel("simulated iteration time")
 
 
-def draw_pairs(axes: Axes, pairs: Sequence[tuple[int, float, float]], **look: Any) -> None:  # noqa: ANN401  # as matplotlib's
-    """Draw measured against simulated durations, each with the number of its kind."""
-    for kind, (marker, color) in enumerate(zip(MARKERS, COLORS, strict=True)):
+def _draw_pairs(axes: Axes, pairs: Sequence[tuple[int, float, float]], *ends: float, **drawn: Any) -> None:  # noqa: ANN401  # as matplotlib's
+    """Draw measured against simulated durations, each with the number of its kind, and where both are equal."""
+    axes.plot(ends, ends, color=MUTED, linewidth=1.2, zorder=2)
+    for kind, marker in enumerate(_MARKERS):
         places = [pair[1:] for pair in pairs if pair[0] == kind]
         across, up = zip(*places, strict=True) if places else ((), ())
-        axes.plot(across, up, marker, color=color, markeredgecolor="white", zorder=3, **look)
+        axes.plot(across, up, marker, color=look(kind)[0], markeredgecolor="white", zorder=3, **drawn)
 
 
-def scale_durations(axes: Axes, low: float, high: float, subs: tuple[float, ...] = (1.0,)) -> None:
+def _scale_durations(axes: Axes, low: float, high: float, subs: tuple[float, ...] = (1.0,)) -> None:
     """Make both axes logarithmic, of seconds from low to high, with ticks at so many times each power of ten."""
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     for axis in (axes.xaxis, axes.yaxis):
@@ -99,8 +130,8 @@ def _draw_errors(axes: Axes, parity: Parity) -> None:
             axes.plot(
                 pair.error,
                 place + shift,
-                marker=MARKERS[pair.kind],
-                color=COLORS[pair.kind],
+                marker=_MARKERS[pair.kind],
+                color=look(pair.kind)[0],
                 markeredgecolor=ALARM if outside else "white",
                 markeredgewidth=2.5 if outside else 1.0,
                 ms=9,
