@@ -30,6 +30,11 @@ class Interval:
     start: Mark
     end: Mark
 
+    @property
+    def duration_s(self) -> float:
+        """How long it took, once the device was waited for."""
+        return self.end.time_s - self.start.time_s
+
 
 class DeviceStream(Protocol):
     """A queue of work that runs in order."""

@@ -114,11 +114,7 @@ def _covered(intervals: Sequence[Sequence[Interval]], index: int) -> list[float]
     others = [queued for number, queued in enumerate(intervals) if number != index]
     start_s = max(queued[0].start.time_s for queued in others)
     end_s = min(queued[-1].end.time_s for queued in others)
-    return [
-        each.end.time_s - each.start.time_s
-        for each in intervals[index]
-        if each.start.time_s >= start_s and each.end.time_s <= end_s
-    ]
+    return [each.duration_s for each in intervals[index] if each.start.time_s >= start_s and each.end.time_s <= end_s]
 
 
 @dataclass(frozen=True, slots=True)

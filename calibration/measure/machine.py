@@ -23,8 +23,6 @@ from vdnnsim.units import format_bytes, format_seconds
 
 _FEWEST_POINTS = 2
 _LEAST_FRACTION = 0.001
-_DIGITS = 4
-"""That a figure is stated with."""
 _FASTEST_BYTES_PER_S = 1e15
 
 
@@ -73,8 +71,8 @@ class _Figures:
         self.stated: list[Figure] = []
 
     def state(self, path: str, number: float, source: str) -> float:
-        """State what was measured, to four digits, of which no measurement has more; return the number they say."""
-        rounded = number if isinstance(number, int) else rounded_figure(path, number, _DIGITS)
+        """State what was measured, in as many digits as a figure has; return the number they say."""
+        rounded = rounded_figure(path, number)
         self.stated.append(state(path, rounded, Origin.MEASURED, source))
         return rounded
 

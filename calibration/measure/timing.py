@@ -102,7 +102,7 @@ def warm_up(device: Device, stream: DeviceStream, work: Callable[[], None], exte
         intervals = [stream.launch(work) for _ in range(count)]
         device.synchronize([stream])
         used_s += device.now_s()
-        now = summarize([each.end.time_s - each.start.time_s for each in intervals])
+        now = summarize([each.duration_s for each in intervals])
         if used_s >= extent.shortest_s and _is_steady(before_s, now):
             return ""
         if used_s >= extent.longest_s and before_s < math.inf:
@@ -193,7 +193,7 @@ class _Bench:
         self._device.synchronize([self._stream])
         self.used_s += self._device.now_s()
         is_late = paused is not None and paused.end.time_s < queued_s
-        return [each.end.time_s - each.start.time_s for each in intervals], is_late
+        return [each.duration_s for each in intervals], is_late
 
 
 def pause(device: Device, stream: DeviceStream, seconds: float) -> Interval | None:

@@ -50,8 +50,11 @@ class PowerCurve:
         """Energy over time."""
         return self.energy_joules / self.end_s
 
-    def maximum_watts(self, window_s: float) -> float:
+    def maximum_watts(self, window_s: float = SAMPLING_PERIOD_S) -> float:
         """Return the largest mean over a window, the iteration repeating itself without a pause.
+
+        That is the largest power that a profiler can sample. The default supposes that the sensor averages over the
+        period between two samples; a sensor that averages over less would show more.
 
         The mean over a moving window changes its slope only where an end of the window meets a step, so the largest is
         at one of these places.
@@ -104,31 +107,6 @@ def power_curve(trace: IterationTrace, cost_model: CostModel, server: Server) ->
         if time_s < trace.iteration_s:
             steps[time_s] = min(power.idle_watts + sum(drawn.values()), power.limit_watts)
     return PowerCurve(tuple(steps), tuple(steps.values()), trace.iteration_s)
-
-
-def energy_joules(trace: IterationTrace, cost_model: CostModel, server: Server) -> float:
-    """Return the energy of one iteration."""
-    return power_curve(trace, cost_model, server).energy_joules
-
-
-def mean_watts(trace: IterationTrace, cost_model: CostModel, server: Server) -> float:
-    """Return the energy of one iteration over its time."""
-    return power_curve(trace, cost_model, server).mean_watts
-
-
-def maximum_watts(
-    trace: IterationTrace,
-    cost_model: CostModel,
-    server: Server,
-    *,
-    window_s: float = SAMPLING_PERIOD_S,
-) -> float:
-    """Return the largest power that a profiler can sample, each sample the mean over `window_s`.
-
-    The default supposes that the sensor averages over the period between two samples; a sensor that averages over less
-    would show more.
-    """
-    return power_curve(trace, cost_model, server).maximum_watts(window_s)
 
 
 def _kernel_joules(

@@ -25,6 +25,7 @@ from vdnnsim.units import Dimension, parse_quantity, quantity_text, rounded_quan
 
 _FIGURE = ("value", "origin", "source")
 _LONGEST_LINE: Final = 120
+_MEASURED_DIGITS: Final = 4
 _QUANTITY = re.compile(r"[0-9][0-9.e+-]*( [A-Za-z/]+)?")
 
 
@@ -148,9 +149,12 @@ def state(path: str, number: float, origin: Origin, source: str) -> Figure:
     return Figure(path, quantity_text(number, limits.dimension), origin, source)
 
 
-def rounded_figure(path: str, number: float, digits: int) -> float:
-    """Return the nearest number that the figure at a key path states in so many digits, as `7.467 us`; in SI units."""
-    return rounded_quantity(number, range_of(path).dimension, digits)
+def rounded_figure(path: str, number: float) -> float:
+    """Return the nearest number that the figure at a key path states in four digits, as `7.467 us`; in SI units.
+
+    No measurement has more of them. Integers are counted, and stay as they are.
+    """
+    return number if isinstance(number, int) else rounded_quantity(number, range_of(path).dimension, _MEASURED_DIGITS)
 
 
 def stated_number(figure: Figure) -> float:

@@ -8,7 +8,6 @@ Systems of the papers pin what is in use; PyTorch pins blocks of powers of two a
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from vdnnsim.memory.process import PinnedBlocks
 from vdnnsim.plans.operations import Offload, Prefetch
@@ -59,23 +58,13 @@ class HostOverflow:
     held: tuple[tuple[int, int], ...]
 
 
-class _Pinned(Protocol):
-    taken_bytes: int
-
-    def missing_bytes(self, *sizes: int) -> int: ...
-
-    def take(self, nbytes: int) -> None: ...
-
-    def give_back(self, nbytes: int) -> None: ...
-
-
 class _PinnedBytes:
-    """Pinned memory that counts bytes, and gives back what is given back."""
+    """Pinned memory that counts bytes, and gives back what is given back; asked as `PinnedBlocks` is."""
 
     def __init__(self) -> None:
         self.taken_bytes = 0
 
-    def missing_bytes(self, *sizes: int) -> int:  # as of all that pin
+    def missing_bytes(self, *sizes: int) -> int:
         return sum(sizes)
 
     def take(self, nbytes: int) -> None:
@@ -112,7 +101,7 @@ class _Host:
     def __init__(self, limits: HostLimits, pieces: Pieces) -> None:
         self._limits = limits
         self._pieces = pieces
-        self._pinned: _Pinned = PinnedBlocks() if limits.of_pytorch else _PinnedBytes()
+        self._pinned = PinnedBlocks() if limits.of_pytorch else _PinnedBytes()
         self._held: dict[_Part, int] = {}
         self.peak_bytes = 0
 

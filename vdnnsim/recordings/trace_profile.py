@@ -23,7 +23,6 @@ from vdnnsim.recordings.recorded_step import RecordedStep
 from vdnnsim.recordings.trace_kernels import rows_of
 from vdnnsim.units import GIB
 
-_DIGITS: Final = 4
 _LARGE_BYTES: Final = 32 * 2**20
 """What no cache holds whole, so that it tells of the memory."""
 _LARGE_COPY_BYTES: Final = 2**20
@@ -171,6 +170,6 @@ class _Found:
                 f"{self._recorded.trace.name}: its sizes and times make a {path} of {number:.3g}, expected "
                 f"{limits.shown}"
             )
-        rounded = number if isinstance(number, int) else rounded_figure(path, number, _DIGITS)
+        rounded = rounded_figure(path, number)
         self._figures[path] = state(path, rounded, origin, source)
         return rounded

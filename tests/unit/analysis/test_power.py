@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import TOY_SERVER, ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload
-from vdnnsim.analysis.power import PowerCurve, energy_joules, maximum_watts, mean_watts, power_curve
+from vdnnsim.analysis.power import PowerCurve, power_curve
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.element_type import ElementType, Precision
@@ -53,8 +53,8 @@ def test_a_kernel_draws_idle_power_and_that_of_its_work() -> None:
     curve = power_curve(BASE, COSTS, server_with(POWER))
 
     assert curve == PowerCurve((0, 1, 2, 3, 4, 5, 6), BASE_WATTS, end_s=7.0)
-    assert energy_joules(BASE, COSTS, server_with(POWER)) == 690.0
-    assert mean_watts(BASE, COSTS, server_with(POWER)) == 690 / 7
+    assert power_curve(BASE, COSTS, server_with(POWER)).energy_joules == 690.0
+    assert power_curve(BASE, COSTS, server_with(POWER)).mean_watts == 690 / 7
 
 
 def test_a_copy_draws_at_the_link_and_in_dram() -> None:
@@ -106,7 +106,7 @@ def test_a_sample_is_a_mean_over_its_window(window_s: float, watts: float) -> No
 
     In 3 s there is one second of fc besides, on either side. 9 s hold a whole iteration and those 2 s.
     """
-    sampled = maximum_watts(BASE, COSTS, server_with(POWER), window_s=window_s)
+    sampled = power_curve(BASE, COSTS, server_with(POWER)).maximum_watts(window_s)
     assert sampled == pytest.approx(watts, rel=1e-12)
 
 
@@ -118,7 +118,7 @@ def test_the_window_is_that_of_nvprof_unless_told_otherwise() -> None:
     server = server_with(replace(POWER, joules_per_flop=0.0, joules_per_dram_byte=0.0))
 
     assert curve.maximum_watts(0.05) == pytest.approx(172.0, rel=1e-12)
-    assert maximum_watts(trace, costs, server) == pytest.approx(10.0, rel=1e-12)
+    assert power_curve(trace, costs, server).maximum_watts() == pytest.approx(10.0, rel=1e-12)
 
 
 def test_a_profile_without_power_is_refused() -> None:

@@ -16,7 +16,7 @@ from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_
 from vdnnsim.analysis.dram import kernel_bytes
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.analysis.metrics import measure
-from vdnnsim.analysis.power import energy_joules
+from vdnnsim.analysis.power import power_curve
 from vdnnsim.cost.table import AdjustedCosts, KernelCost
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
@@ -89,7 +89,8 @@ def test_energy_and_traffic_are_those_of_the_parts() -> None:
         ),
     )
 
-    assert energy_joules(traces[0], costs, server) == energy_joules(traces[1], costs, server)
+    whole, halves = (power_curve(trace, costs, server).energy_joules for trace in traces)
+    assert halves == whole
     assert kernel_bytes(model.table(traces[1].plan.workload), kernels(traces[1].plan)[0]) == 7
 
 

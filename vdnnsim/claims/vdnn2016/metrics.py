@@ -13,7 +13,7 @@ from typing import Any, Final
 from vdnnsim.analysis.dram import copied_bytes, copy_slowdown_bound
 from vdnnsim.analysis.layers import largest_layer, layer_times, training_bytes
 from vdnnsim.analysis.memory import features_only, maximum_bytes
-from vdnnsim.analysis.power import maximum_watts
+from vdnnsim.analysis.power import power_curve
 from vdnnsim.claims.check import Metric, Metrics, OfAll
 from vdnnsim.claims.claim import Claim, NetworkBatch
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, ORACLE, VERY_DEEP, VdnnRuns
@@ -129,7 +129,8 @@ def power_overhead(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
         baseline, other = "base(m)", "vdnn_conv(m)"
     simulator = runs.simulator(*case)
     before_watts, after_watts = (
-        maximum_watts(runs.result(*case, label).trace, simulator.cost_model, runs.server) for label in (baseline, other)
+        power_curve(runs.result(*case, label).trace, simulator.cost_model, runs.server).maximum_watts()
+        for label in (baseline, other)
     )
     return after_watts / before_watts - 1
 

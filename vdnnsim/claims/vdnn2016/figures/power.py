@@ -81,9 +81,7 @@ def _policy(case: NetworkBatch, slot: str) -> str:
 def _measure(runs: VdnnRuns, case: NetworkBatch, policy: str) -> _Drawn:
     simulator, result = runs.simulator(*case), runs.result(*case, policy)
     curve = power_curve(result.trace, simulator.cost_model, runs.server)
-    return _Drawn(
-        result, curve.mean_watts, curve.maximum_watts(SAMPLING_PERIOD_S), curve.energy_joules, max(curve.watts)
-    )
+    return _Drawn(result, curve.mean_watts, curve.maximum_watts(), curve.energy_joules, max(curve.watts))
 
 
 def _overheads(watts: list[float], base: list[_Drawn], *, mean: bool = False) -> list[float]:
