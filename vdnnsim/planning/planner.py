@@ -216,7 +216,9 @@ class Planner:
 
     def _host_bytes(self, on_host: Collection[int]) -> int:
         host, storages = self.limits.host, self.workload.step.storages
-        taken_bytes = sum(storages[each].nbytes for each in on_host)
+        # What is updated as soon as it is made never goes there.
+        moved = {each.buffer for each in self.problem.stays if each.comes or each.leaves}
+        taken_bytes = sum(storages[each].nbytes for each in moved.intersection(on_host))
         return min(host.pinned_bytes, host.host_bytes - host.process_bytes) - taken_bytes
 
     def _states_s(self, problem: Problem, seconds: float, *, may_stay: bool = False) -> float:

@@ -112,20 +112,16 @@ def what_stays(problem: Problem) -> tuple[str, ...]:
     kinds, names = {each.kind for each in storages}, ("weights", "their gradients", "states")
     whose = listed([name for kind, name in zip(RESIDENT, names, strict=True) if kind in kinds])
     of_them = f", {format_bytes(resident)} of them {whose}" if resident else ""
-    sentence = (
-        f"{_name(tightest)} needs {format_bytes(floor)} whatever is away{of_them}: no schedule of this order fits less "
-        "memory"
-    )
+    least = f"{_name(tightest)} needs {format_bytes(floor)} whatever is away{of_them}: no schedule of this order"
+    sentences = [f"{least} fits less memory"]
     sought = max(problem.around(problem.fullest).kernels, key=floor_bytes)
-    if floor <= problem.capacity_bytes < floor_bytes(sought):
-        sentence += (
-            f"; {_name(sought)} needs {format_bytes(floor_bytes(sought))} unless what waits between two kernels of "
-            "backward leaves, which is not tried"
-        )
+    if floor <= problem.capacity_bytes < (nbytes := floor_bytes(sought)):
+        sought_least = f"{_name(sought)} needs {format_bytes(nbytes)} in every plan that is sought"
+        sentences.append(f"{sought_least}: what waits within backward stays")
     states = sum(each.nbytes for each in storages if each.kind is BufferKind.OPTIMIZER_STATE)
-    if states < OF_NOTE * floor:
-        return (sentence,)
-    return sentence, f"optimizer states take {format_bytes(states)} throughout; offload_optimizer moves them"
+    if states >= OF_NOTE * floor:
+        sentences.append(f"optimizer states take {format_bytes(states)} throughout; offload_optimizer moves them")
+    return tuple(sentences)
 
 
 def floor_bytes(kernel: Kernel) -> int:

@@ -29,13 +29,17 @@ GRADIENTS_SHARES: Final = (0.0, 0.5, 1.0)
 
 
 def amounts(problem: Problem) -> list[frozenset[int]]:
-    """Return what may be on the host of the states and weight gradients of a problem in which all are: none to all."""
+    """Return what may be on the host of the states and weight gradients of a problem in which all are: none to all.
+
+    A gradient that is updated as soon as it is made is among them all: it never leaves, and has no memory before.
+    """
     made = [each for each in problem.stays if not each.comes]
-    gradients = {each.buffer for each in made}
+    leaving, gradients = [each for each in made if each.leaves], frozenset(each.buffer for each in made)
     states = [each for each in problem.stays if each.buffer not in gradients]
+    at_once = gradients.difference(each.buffer for each in leaving)
     return list(
         dict.fromkeys(
-            _first(states, states_share) | _first(made, gradients_share)
+            at_once | _first(states, states_share) | _first(leaving, gradients_share)
             for states_share, gradients_share in product(STATES_SHARES, GRADIENTS_SHARES)
         )
     )

@@ -102,8 +102,8 @@ def test_a_refusal_names_the_kernel_that_no_schedule_can_run() -> None:
 def test_what_is_not_tried_is_told() -> None:
     """At 293 B a schedule may fit in which a gradient leaves while the weights' are computed: no plan has that."""
     assert planned(limits(293))[1].stays == (
-        f"{FLOOR}; backward weights of conv2 needs 294 B unless what waits between two kernels of backward leaves, "
-        "which is not tried",
+        FLOOR,
+        "backward weights of conv2 needs 294 B in every plan that is sought: what waits within backward stays",
     )
 
 

@@ -185,14 +185,15 @@ def test_what_is_wanted_again_before_it_has_left_has_left_before_it_comes() -> N
 
 
 @pytest.mark.parametrize(
-    ("device_bytes", "seconds", "bound_s"), [(570, 13, 13), (444, 507, 208), (384, 531, 328), (312, 676, 472)]
+    ("device_bytes", "seconds", "bound_s"), [(570, 13, 13), (444, 507, 208), (384, 529, 328), (312, 676, 472)]
 )
 def test_on_a_slow_link_copies_are_all_that_takes_time(device_bytes: int, seconds: float, bound_s: float) -> None:
     """In 570 B all has room. The least must be away beside kernel 9, which takes 212 B.
 
     Then there are 264 B of states and 72 B of gradients of conv2 and fc, of which all but 232, 172 and 100 B must leave
     and come at 1 B/s, one after the other. In 444 B three states of 60 B and both gradients do, and nothing beside the
-    updates; in 384 B all states, in 312 B the gradients as well, and nothing beside kernels 9 to 12.
+    updates; in 384 B all states, and nothing beside the update of conv1; in 312 B the gradients as well, and nothing
+    beside kernels 9 to 12.
     """
     plan, certificate, trace = planned(device_bytes)
 
@@ -214,12 +215,15 @@ def test_a_certificate_says_what_no_kernel_hides() -> None:
 
 
 def test_beside_a_fast_link_a_part_on_the_host_costs_nothing() -> None:
-    """At 540 B 30 B lack beside kernels 5 and 6. A state of conv1 comes in time and leaves beside updates."""
+    """At 540 B 30 B lack beside kernels 5 and 6, where the 60 B of a gradient of conv1 have no memory yet.
+
+    Beside kernel 9, which makes it, 8 B do: the gradient of fc leaves before, and comes in time.
+    """
     plan, certificate, trace = planned(540, FAST)
 
     assert trace.iteration_s == certificate.bound_s == 13
-    assert STATES["1 conv1"] in {each.buffer for each in plan.operations if isinstance(each, Prefetch)}
-    assert STATES["2 fc"] not in {each.buffer for each in plan.operations if isinstance(each, Prefetch)}
+    coming = {plan.buffers[each.buffer].name for each in plan.operations if isinstance(each, Prefetch)}
+    assert coming == {"weight gradient of fc"}
 
 
 def test_what_has_no_room_comes_behind_the_first_update() -> None:
@@ -288,6 +292,7 @@ def test_a_report_says_what_states_would_give() -> None:
     assert kept is not None
     assert kept.stays == (
         f"forward of conv1 needs 548 B whatever is away, 528 B of them weights, their gradients and states: {LEAST}",
+        "backward weights of conv2 needs 558 B in every plan that is sought: what waits within backward stays",
         "optimizer states take 264 B throughout; offload_optimizer moves them",
     )
     assert moved.certificate is not None
