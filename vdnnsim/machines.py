@@ -8,7 +8,7 @@ from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.machines import Offer, Ranking, Unfit, cost_of
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.metrics import measure
-from vdnnsim.cost.model import lacking_peak
+from vdnnsim.cost.machine import lacking_peak
 from vdnnsim.cost.trust import trust_in
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.element_type import Precision

@@ -114,7 +114,7 @@ class Question:
         Raises:
             ProfileError: there is no such profile, or it does not cover what the workload computes in.
         """
-        from vdnnsim.cost.model import lacking_peak
+        from vdnnsim.cost.machine import lacking_peak
         from vdnnsim.errors import ProfileError
         from vdnnsim.hardware.profile import find_profile, load_profile
 

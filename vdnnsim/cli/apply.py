@@ -19,11 +19,12 @@ from vdnnsim.errors import InputError
 @click.option("--policy", default="optimal", show_default=True, metavar="NAME", help="What plans, as in a scenario.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND...")
 def apply(memory: str | None, hardware: str, policy: str, command: Sequence[str]) -> None:
-    """Run COMMAND, an unmodified PyTorch program, by a plan that keeps the step of its model within a memory.
+    """Run COMMAND, a PyTorch program, by a plan in less memory.
 
-    The model is found by the first backward. Its first step runs as it is, with what autograd saves kept on the host;
-    then the step is planned, and from the second one on the plan is followed, with the same results to the bit. What a
-    plan cannot be made for is said, and ends the program with exit status 1; else the status is its own.
+    The program is not changed. Its model is found by the first backward. Its first step runs as it is, with what
+    autograd saves kept on the host; then the step is planned, and from the second one on the plan is followed, with the
+    same results to the bit. What a plan cannot be made for is said, and ends the program with exit status 1; else the
+    status is its own.
     """
     from pathlib import Path
 

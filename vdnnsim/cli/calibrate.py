@@ -43,7 +43,7 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
     out: Path | None,
     output: Output,
 ) -> None:
-    """Measure a device, and write a hardware profile of it that scenarios can name.
+    """Measure a device, and write a hardware profile of it.
 
     Interrupted, it keeps what was measured, and the same command goes on from there. Without networks it measures those
     of the vDNN paper and ResNet-50, on a CPU three tiny ones. No setting of the machine is changed.

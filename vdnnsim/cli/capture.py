@@ -51,7 +51,7 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
     out: Path | None,
     output: Output,
 ) -> None:
-    """Record one iteration of a PyTorch model, MODEL, without a GPU and without its memory.
+    """Record one iteration of a PyTorch MODEL without a GPU.
 
     MODEL is FILE.py:NAME, a function without arguments that returns a torch.nn.Module, or a class of one; or
     torchvision:resnet50, timm:convnext_base, transformers:llama-7b, made of their configuration without weights. A loss

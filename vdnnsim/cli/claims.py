@@ -25,7 +25,10 @@ _LEFT_OUT_FIRST = ("reason", "where", "error", "metric", "expected", "simulated"
 @click.option("--report", metavar="DIR", type=FilePath(), help="Also write the paper's figures and tables to DIR.")
 @prints_table
 def claims(paper: str, report: Path | None, output: Output) -> None:
-    """Hold every number that a paper states against the replay; exit with 3 when a reproduced one no longer is."""
+    """Hold every number that a paper states against the replay.
+
+    Exits with 3 when one that is recorded as reproduced no longer is.
+    """
     from vdnnsim.claims.claim import Verdict, read_claims
     from vdnnsim.claims.paper import open_paper
     from vdnnsim.claims.report import claims_writer

@@ -36,7 +36,7 @@ _ALL = "all"
 def compare(
     scenario: Path | None, names: str, out: Path | None, output: Output, policy_modules: Sequence[str], **words: object
 ) -> None:
-    """Rank policies by time and memory on the workload and the hardware of SCENARIO, and mark those none beats.
+    """Rank policies by time and memory, and mark those none beats.
 
     The table here and a CSV and a picture in DIR; what does not fit is listed apart, and why. Under `all` the policies
     that SCENARIO names with options of their own are compared as well. In the place of SCENARIO may stand a PyTorch

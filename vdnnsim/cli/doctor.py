@@ -21,7 +21,7 @@ _WORKS: Final = "works"
 @click.command()
 @prints_table
 def doctor(output: Output) -> None:
-    """Say what is installed here, which of the commands work with it, and what the others lack."""
+    """Say which commands work here, and what the others lack."""
     import platform
 
     found = [("vdnnsim", __version__), ("python", f"{platform.python_version()}, {platform.system()}")]

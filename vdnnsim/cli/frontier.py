@@ -44,10 +44,11 @@ def frontier(
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
-    """Show what memory buys: the time of an iteration from the least GPU memory that can do to all that it needs.
+    """Show what memory buys: the least time for each size of it.
 
-    For each size the plan of the policy `optimal`, as SCENARIO has it, and the bound that no schedule is below; beside
-    them the other policies of SCENARIO, where they fit. One table here; page, table and picture in DIR.
+    From the least GPU memory that can do to all that it needs: for each size the plan of the policy `optimal`, as
+    SCENARIO has it, and the bound that no schedule is below; beside them the other policies of SCENARIO, where they
+    fit. One table here; page, table and picture in DIR.
     """
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.frontier import find_frontier

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("folder", metavar="DIR", type=FilePath())
 def examples(folder: Path) -> None:
-    """Copy to DIR what comes with vdnnsim, to read and to change: scenarios, studies and hardware profiles.
+    """Copy scenarios, studies and hardware profiles to DIR.
 
     Nothing that is there is written over. A profile in DIR is found before ours by what lies beside it.
     """

@@ -38,7 +38,7 @@ def machines(
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
-    """Rank machines for one workload: which hold it, with which policy, how fast, at what cost, and how sure that is.
+    """Rank machines for one workload: fit, speed, cost, how sure.
 
     The fastest of the policies of SCENARIO counts; of a captured STEP, or of a PyTorch model that is captured now
     (--model my_model.py:make --batch 8), what PyTorch does, and where that does not fit the fastest of what

@@ -36,10 +36,10 @@ def max_batch(
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
-    """Find the largest batch that fits under each policy of SCENARIO, and what stops one image more.
+    """Find the largest batch that fits, and what stops one more.
 
-    The batch size of SCENARIO, or of --model, is only where the search begins. Both batch and images per second are
-    those of one GPU.
+    Under each policy; the batch size of SCENARIO, or of --model, is only where the search begins. Both batch and images
+    per second are those of one GPU.
     """
     from vdnnsim.analysis.columns import Value, cells
     from vdnnsim.analysis.kernel_origins import joined_origins

@@ -111,7 +111,8 @@ def refuse_mixture(path: Path | None, words: Mapping[str, Any], policies: Sequen
     given += ["--policy"] * bool(policies)
     if path is not None:
         if given:
-            raise InputError(f"{given[0]}: found beside {path}, expected one of SCENARIO and --model")
+            change = "`vdnnsim whatif SCENARIO --set KEY=VALUE` changes what one says"
+            raise InputError(f"{given[0]}: found beside {path.name}, expected one of SCENARIO and --model; {change}")
         return
     if words["model"] is None:
         raise click.UsageError("Missing argument 'SCENARIO', or --model with --batch and --hardware.")

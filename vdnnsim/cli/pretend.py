@@ -52,7 +52,7 @@ def pretend(  # an argument for each option
     output: Output,
     command: Sequence[str],
 ) -> None:
-    """Run COMMAND, an unmodified PyTorch program, on a card that is not there: does it fit, and what holds its memory?
+    """Run COMMAND, a PyTorch program, on a card that is not there.
 
     PyTorch's CUDA build runs as it is, with its allocator, cuDNN's true workspaces and a driver that is pretended.
     Kernels compute nothing, so what the program reads from the GPU is zero, and a boolean index is refused by name.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.argument("file", metavar="FILE", type=FilePath())
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF ITS KIND]")
 def read(file: Path, options: "Sequence[str]") -> None:
-    """Read what was recorded of a training run: FILE first, then the options that its kind has.
+    """Read what was recorded of a training run: a trace, a snapshot.
 
     A trace of PyTorch's profiler (.json, .json.gz) says where the time of a step goes, and becomes a kernel table, a
     profile of its GPU and a workload. A CUDA memory snapshot (.pickle) is replayed under any setting of the allocator.

@@ -49,9 +49,10 @@ def run(  # one for each option
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
-    """Replay every policy of SCENARIO: one table here; CSV, report, pictures and traces in DIR.
+    """Replay policies: what fits, how fast, with a report in DIR.
 
-    Or of a PyTorch model of yours, captured now: --model my_model.py:make --batch 8 --hardware rtx_4090.
+    Those of SCENARIO, or of a PyTorch model of yours, captured now: --model my_model.py:make --batch 8 --hardware
+    rtx_4090. One table here; CSV, report, pictures and traces in DIR.
 
     What an earlier run wrote into DIR is replaced or removed; nothing else there ever is.
     """
@@ -91,7 +92,10 @@ def _said(written: "Written") -> str:
 @click.argument("file", type=NamedFile(SCENARIOS, STUDIES, PROFILES))
 @POLICY_MODULE
 def check(file: Path, policy_modules: Sequence[str]) -> None:
-    """Read and resolve FILE, a scenario, a study, a hardware profile or a captured step, and run nothing."""
+    """Read FILE, say what is wrong with it, and run nothing.
+
+    A scenario, a study, a hardware profile or a captured step.
+    """
     from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.scenario.check import check_file
     from vdnnsim.study.file.read import check_study, is_study

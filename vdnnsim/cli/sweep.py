@@ -47,10 +47,10 @@ def sweep(  # noqa: PLR0913  # one for each option
     yes: bool,
     policy_modules: Sequence[str],
 ) -> None:
-    """Compute what is missing of the grid of STUDY, and write DIR/results.csv, and the pictures that it asks for.
+    """Compute the grid of STUDY, and draw it; goes on where it was.
 
-    What was computed is kept in DIR, so a study that is repeated, extended or killed goes on where it was. Points that
-    failed are rows that say why, and exit with 1.
+    DIR has results.csv and the pictures that STUDY asks for. What was computed is kept there, so a study that is
+    repeated, extended or killed goes on where it was. Points that failed are rows that say why, and exit with 1.
     """
     from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.study.file.read import read_study

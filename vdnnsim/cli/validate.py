@@ -19,10 +19,11 @@ from vdnnsim.cli.output import Output, report_folder
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/validation/<profile>/.")
 @prints_table
 def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path | None, output: Output) -> None:
-    """Execute plans of every policy on a device, replay the same plans, and compare; exit with 3 beyond the tolerance.
+    """Execute plans on a device, and hold the replay against them.
 
     A GPU runs as fast as it goes. The CPU is told how long to take for each kernel and copy, and the simulator is told
-    the same: that proves order, overlap, stalls and memory, and not the kernel times.
+    the same: that proves order, overlap, stalls and memory, and not the kernel times. Exits with 3 beyond the
+    tolerance.
     """
     from vdnnsim.api.validation import profile_of, validation_on
     from vdnnsim.cli.progress import ProgressBar

@@ -43,9 +43,10 @@ def what_if(
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
-    """Replay every policy of SCENARIO, or of --model, as it is, and as it would be with other values.
+    """Replay policies before and after a change, and say what it did.
 
-    The numbers of a row that does not fit are of a replay on a GPU without a capacity.
+    Every policy of SCENARIO, or of --model. The numbers of a row that does not fit are of a replay on a GPU without a
+    capacity.
     """
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.dnn.samples import sample_of

@@ -14,24 +14,25 @@ The total is the mean of the groups' mean absolute relative errors, weighted as 
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from statistics import fmean
-from typing import Final
+from typing import Any, Final
 
 from vdnnsim.cost.fit_rows import ConvolutionKernel, FitRow
-from vdnnsim.cost.machine import Machine
 
 _SHAPE_FOLDS: Final = 5
 
 
-def left_out_errors(rows: Sequence[FitRow], fit: Callable[[Sequence[FitRow]], Machine]) -> dict[str, list[float]]:
-    """Return the relative errors of the fitted rows by group, each from a fit without the fold of the row."""
+def left_out_errors(
+    rows: Sequence[Any], folds_of: Callable[[Sequence[Any]], Sequence[Hashable]], fit: Callable[[Sequence[Any]], object]
+) -> dict[str, list[float]]:
+    """Return the `relative_error` of each row that is fitted by its `group`, from a fit without the fold of the row."""
     fitted = [row for row in rows if row.role == "fit"]
-    folds = _folds(fitted)
+    folds = folds_of(fitted)
     errors: dict[str, list[float]] = {}
     for left_out in dict.fromkeys(folds):
-        machine = fit([row for row, fold in zip(fitted, folds, strict=True) if fold != left_out])
+        found = fit([row for row, fold in zip(fitted, folds, strict=True) if fold != left_out])
         for row, fold in zip(fitted, folds, strict=True):
             if fold == left_out:
-                errors.setdefault(row.group, []).append(row.relative_error(machine))
+                errors.setdefault(row.group, []).append(row.relative_error(found))
     return errors
 
 
@@ -52,17 +53,17 @@ def error_lines(head: str, errors: Mapping[str, Sequence[float]]) -> list[str]:
     return lines
 
 
-def _folds(rows: Sequence[FitRow]) -> list[Hashable]:
+def shape_folds(rows: Sequence[FitRow]) -> list[Hashable]:
     """Return the fold of each row: what is measured, and for DeepBench a class of its shapes."""
     shapes: dict[Hashable, int] = {}
-    folds: list[Hashable] = []
+    found: list[Hashable] = []
     for row in rows:
         kernel = row.kernels[0][0]
         if row.group.startswith("DeepBench") and isinstance(kernel, ConvolutionKernel):
             shape = kernel.shape
             # The same image and filter under different batch sizes.
             key = (shape.c, shape.k, shape.input_size, shape.kernel, shape.stride, shape.padding)
-            folds.append(shapes.setdefault(key, len(shapes)) % _SHAPE_FOLDS)
+            found.append(shapes.setdefault(key, len(shapes)) % _SHAPE_FOLDS)
         else:
-            folds.append(row.subject)
-    return folds
+            found.append(row.subject)
+    return found

@@ -20,7 +20,7 @@ from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
 from vdnnsim.cost.efficiency_time import SUM_BYTES, EfficientGpu
 from vdnnsim.cost.machine import model_origin, peak_flop_per_s
 from vdnnsim.cost.operator_kinds import OperatorKind, operator_kind
-from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts
+from vdnnsim.cost.table import ONLY, KernelCost, MachineCosts
 from vdnnsim.cost.tiled_product import TILE_ROWS, TiledProduct
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.layers import Layer, Phase
@@ -31,7 +31,6 @@ from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Server
 
 _NATIVE_BATCH_NORM: Final = "native_batch_norm"
-NO_WORKSPACES = "the model of efficiencies knows no workspaces, so none count"
 
 
 def efficient_gpu(server: Server) -> EfficientGpu:
@@ -58,6 +57,8 @@ class EfficiencyCosts(MachineCosts):
     Raises:
         ProfileError: as of `efficient_gpu`.
     """
+
+    gap = "the model of efficiencies knows no workspaces, so none count"
 
     def __init__(self, server: Server, *, channels_last: bool | None = None) -> None:
         super().__init__()
@@ -97,17 +98,11 @@ class EfficiencyCosts(MachineCosts):
             seconds = self._gpu.work_s(unit, flop[Arithmetic.PRODUCT], nbytes)
         return self._cost(seconds, nbytes)
 
-    def _build(self, workload: Workload) -> CostTable:
-        known: dict[Hashable, KernelCost] = {}
-        kernels: dict[tuple[int, Phase], tuple[KernelCost, ...]] = {}
-        for layer in workload.graph.layers:
-            for phase in workload.phases(layer):
-                operation = workload.step.operation(layer.index, phase)
-                key = layer.operator, layer.in_shapes, phase, operation.bytes_moved
-                if key not in known:
-                    known[key] = self._of_layer(workload, layer, phase)
-                kernels[layer.index, phase] = (known[key],)
-        return CostTable(kernels, NO_WORKSPACES)
+    def _alike(self, workload: Workload, layer: Layer, phase: Phase) -> Hashable:
+        return layer.operator, layer.in_shapes, phase, workload.step.operation(layer.index, phase).bytes_moved
+
+    def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
+        return (self._of_layer(workload, layer, phase),)
 
     def _of_layer(self, workload: Workload, layer: Layer, phase: Phase) -> KernelCost:
         operator, operation = layer.operator, workload.step.operation(layer.index, phase)

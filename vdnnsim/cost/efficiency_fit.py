@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from vdnnsim.cost.cross_validation import error_lines
+from vdnnsim.cost.cross_validation import error_lines, left_out_errors
 from vdnnsim.cost.efficiency import efficient_gpu
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
 from vdnnsim.cost.efficiency_rows import EfficiencyRow
@@ -86,7 +86,7 @@ def fit_efficiencies(server: Server, rows: Sequence[EfficiencyRow]) -> Efficient
 
     def residuals(found: Mapping[str, float]) -> list[float]:
         gpu = gpu_of(found)
-        errors = [row.log_error(gpu) / math.sqrt(sizes[row.group]) for row in used]
+        errors = [math.log(row.predicted_s(gpu) / row.observed_s) / math.sqrt(sizes[row.group]) for row in used]
         return errors + [_PRIOR * math.log(found[name] / first) for name, first in start.items()]
 
     return gpu_of(fit_logarithms(start, residuals, _UNBOUNDED, ftol=1e-4))
@@ -118,26 +118,18 @@ def efficiency_report(server: Server, rows: Sequence[EfficiencyRow], gpu: Effici
 
 def left_out_report(server: Server, rows: Sequence[EfficiencyRow]) -> str:
     """Return the errors of rows that were left out of the fit: by fifths of shapes or by network, and by source."""
-    fitted = [row for row in rows if row.role == "fit"]
-    folds = _left_out(server, fitted, _fold)
-    lines = error_lines(f"{'left out, by shape or network':46}", folds)
-    if len({row.source for row in fitted}) > 1:
-        lines += ["", *error_lines(f"{'left out, by source':46}", _left_out(server, fitted, lambda row: row.source))]
+
+    def errors(fold: Callable[[EfficiencyRow], Hashable]) -> dict[str, list[float]]:
+        return left_out_errors(
+            rows, lambda fitted: list(map(fold, fitted)), lambda kept: fit_efficiencies(server, kept)
+        )
+
+    lines = error_lines(f"{'left out, by shape or network':46}", errors(_fold))
+    if len({row.source for row in rows if row.role == "fit"}) > 1:
+        lines += ["", *error_lines(f"{'left out, by source':46}", errors(lambda row: row.source))]
     return "\n".join(lines) + "\n"
 
 
 def _fold(row: EfficiencyRow) -> Hashable:
     """Return what is left out together: all steps of a network, or a fifth of the shapes."""
     return row.network.partition(" ")[0] or zlib.crc32(row.kernels[0].text.encode()) % _FOLDS
-
-
-def _left_out(
-    server: Server, rows: Sequence[EfficiencyRow], fold_of: Callable[[EfficiencyRow], Hashable]
-) -> dict[str, list[float]]:
-    errors: dict[str, list[float]] = {row.group: [] for row in rows}
-    for fold in dict.fromkeys(map(fold_of, rows)):
-        gpu = fit_efficiencies(server, [row for row in rows if fold_of(row) != fold])
-        for row in rows:
-            if fold_of(row) == fold:
-                errors[row.group].append(row.relative_error(gpu))
-    return errors

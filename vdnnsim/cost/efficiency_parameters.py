@@ -7,9 +7,7 @@ its section `gpu`; how they make seconds stands in `vdnnsim.cost.efficiency_time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from vdnnsim.cost.parameters import RATES
-from vdnnsim.errors import ProfileError
-from vdnnsim.messages import not_one_of
+from vdnnsim.cost.parameters import check_parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +72,7 @@ class EfficiencyParameters:
             ProfileError: a parameter is missing or unknown, or a fraction of a peak is not above 0 and at most 1.
         """
         known = [field.name for field in fields(cls)]
-        for key, value in values.items():
-            if key not in known:
-                raise ProfileError(f"{name}: cost_model: {not_one_of(key, known, 'a parameter of efficiencies')}")
-            if key.endswith(RATES) and not 0 < value <= 1:
-                raise ProfileError(f"{name}: cost_model.{key}: found {value}, expected a fraction above 0, at most 1")
         has_tensor_cores = any(key.startswith("tensor_") for key in values)
         required = [key for key in known if has_tensor_cores or not key.startswith("tensor_")]
-        if missing := [key for key in required if key not in values]:
-            raise ProfileError(f"{name}: cost_model: lacks {', '.join(missing)}")
+        check_parameters(name, values, known, required, "a parameter of efficiencies")
         return cls(**values)

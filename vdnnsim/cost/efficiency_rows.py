@@ -33,7 +33,6 @@ Which rows of the sources stand there:
 """
 
 import csv
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -131,10 +130,6 @@ class EfficiencyRow:
     def relative_error(self, gpu: EfficientGpu) -> float:
         """Return (predicted - observed) / observed."""
         return self.predicted_s(gpu) / self.observed_s - 1
-
-    def log_error(self, gpu: EfficientGpu) -> float:
-        """Return ln(predicted / observed)."""
-        return math.log(self.predicted_s(gpu) / self.observed_s)
 
 
 def read_efficiency_rows(path: Path) -> tuple[EfficiencyRow, ...]:

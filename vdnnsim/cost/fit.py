@@ -43,7 +43,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.cost.cross_validation import cross_validation_report, error_lines, left_out_errors
+from vdnnsim.cost.cross_validation import cross_validation_report, error_lines, left_out_errors, shape_folds
 from vdnnsim.cost.efficiency_fit import START, efficiency_report, fit_efficiencies, fit_logarithms, left_out_report
 from vdnnsim.cost.efficiency_rows import read_efficiency_rows
 from vdnnsim.cost.fit_rows import FitRow, read_fit_rows
@@ -86,14 +86,7 @@ def assumed(server: Server) -> dict[str, float]:
 
 def machine_of(server: Server, parameters: CostParameters) -> Machine:
     """Return the machine of a server in float32 with these parameters instead of the profile's."""
-    element_type = ElementType.FLOAT32
-    return Machine(
-        parameters=parameters,
-        flop_per_s=server.gpu.flop_per_s[element_type],
-        dram_bytes_per_s=server.gpu.dram_bytes_per_s,
-        multiprocessors=server.gpu.multiprocessors,
-        element_bytes=element_type.nbytes,
-    )
+    return Machine.of_server(server, ElementType.FLOAT32, parameters)
 
 
 def report(rows: Sequence[FitRow], machine: Machine, stated: Mapping[str, float]) -> str:
@@ -132,7 +125,7 @@ def _maxwell(server: Server, path: Path, *, cross_validate: bool) -> str:
     text = report(rows, machine_of(server, fit_parameters(server, rows)), server.cost_model)
     if not cross_validate:
         return text
-    errors = left_out_errors(rows, lambda kept: machine_of(server, fit_parameters(server, kept)))
+    errors = left_out_errors(rows, shape_folds, lambda kept: machine_of(server, fit_parameters(server, kept)))
     return f"{text}\n{cross_validation_report(errors, START.group_weights)}"
 
 

@@ -27,15 +27,17 @@ class Machine:
     element_bytes: int
 
     @classmethod
-    def of_server(cls, server: Server, element_type: ElementType) -> "Machine":
-        """Return the machine that computes in `element_type`.
+    def of_server(
+        cls, server: Server, element_type: ElementType, parameters: CostParameters | None = None
+    ) -> "Machine":
+        """Return the machine that computes in `element_type`, with other parameters than its profile's if given.
 
         Raises:
             ProfileError: the profile has no arithmetic rate for the type, or not the parameters of this model.
         """
         flop_per_s = peak_flop_per_s(server, element_type)
         return cls(
-            parameters=CostParameters.from_mapping(server.name, server.cost_model),
+            parameters=parameters or CostParameters.from_mapping(server.name, server.cost_model),
             flop_per_s=flop_per_s,
             dram_bytes_per_s=server.gpu.dram_bytes_per_s,
             multiprocessors=server.gpu.multiprocessors,
@@ -84,8 +86,14 @@ def peak_flop_per_s(server: Server, element_type: ElementType) -> float:
     Raises:
         ProfileError: the profile does not state it.
     """
-    rates = server.gpu.flop_per_s
-    if element_type not in rates:
-        known = ", ".join(sorted(known.value for known in rates))
-        raise ProfileError(f"{server.name}: gpu.peak: lacks {element_type.value}, has {known}")
-    return rates[element_type]
+    if lacking := lacking_peak(server.name, server, element_type):
+        raise ProfileError(lacking)
+    return server.gpu.flop_per_s[element_type]
+
+
+def lacking_peak(name: str, server: Server, element_type: ElementType) -> str:
+    """Return that the profile called `name` states no peak for an element type; nothing where it does."""
+    if server.computes_in(element_type):
+        return ""
+    stated = ", ".join(each.value for each in server.gpu.flop_per_s)
+    return f"{name} states no gpu.peak for {element_type.value!r}, expected one of {stated}"

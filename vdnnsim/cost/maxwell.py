@@ -19,7 +19,7 @@ from collections.abc import Hashable, Mapping
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes, convolution_s
 from vdnnsim.cost.machine import Machine, model_origin
-from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts
+from vdnnsim.cost.table import ONLY, KernelCost, MachineCosts
 from vdnnsim.cost.workspace import algorithms, workspace_bytes
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.layers import Layer, Phase
@@ -55,21 +55,15 @@ class MaxwellCosts(MachineCosts):
             self._machines[element_type] = Machine.of_server(self._server, element_type)
         return self._machines[element_type]
 
-    def _build(self, workload: Workload) -> CostTable:
-        known: dict[Hashable, tuple[KernelCost, ...]] = {}
-        kernels: dict[tuple[int, Phase], tuple[KernelCost, ...]] = {}
-        for layer in workload.graph.layers:
-            for phase in workload.phases(layer):
-                element_type = workload.arithmetic_type(layer, phase)
-                key = element_type, _same_cost(workload, layer, phase)
-                if key not in known:
-                    known[key] = self._options(element_type, workload, layer, phase)
-                kernels[layer.index, phase] = known[key]
-        return CostTable(kernels)
+    def _alike(self, workload: Workload, layer: Layer, phase: Phase) -> Hashable:
+        element_type = workload.arithmetic_type(layer, phase)
+        if _is_convolution(layer, phase):
+            return element_type, phase, layer.operator, layer.in_shapes
+        operation = workload.step.operation(layer.index, phase)
+        return element_type, tuple(operation.flop.items()), operation.bytes_moved
 
-    def _options(
-        self, element_type: ElementType, workload: Workload, layer: Layer, phase: Phase
-    ) -> tuple[KernelCost, ...]:
+    def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
+        element_type = workload.arithmetic_type(layer, phase)
         machine = self._machine(element_type)
         if not _is_convolution(layer, phase):
             operation = workload.step.operation(layer.index, phase)
@@ -94,13 +88,6 @@ def kernel_s(machine: Machine, flop: Mapping[Arithmetic, int], nbytes: int) -> f
     fractions = {Arithmetic.PRODUCT: p.product_flop_fraction, Arithmetic.ELEMENTWISE: 1.0}
     arithmetic_s = sum(count / (machine.flop_per_s * fractions[kind]) for kind, count in flop.items())
     return max(arithmetic_s, nbytes / (machine.dram_bytes_per_s * p.stream_dram_fraction)) + p.kernel_overhead_s
-
-
-def _same_cost(workload: Workload, layer: Layer, phase: Phase) -> Hashable:
-    if _is_convolution(layer, phase):
-        return phase, layer.operator, layer.in_shapes
-    operation = workload.step.operation(layer.index, phase)
-    return tuple(operation.flop.items()), operation.bytes_moved
 
 
 def _is_convolution(layer: Layer, phase: Phase) -> bool:

@@ -30,7 +30,7 @@ from typing import Final
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape, torch_operator
 from vdnnsim.cost.operator_text import read_operator
 from vdnnsim.cost.roofline_fit import Roofline, TimedWork, fit_roofline
-from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts
+from vdnnsim.cost.table import ONLY, KernelCost, MachineCosts
 from vdnnsim.cost.workspace_fit import WorkspaceRule, fit_workspace
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.operator import Arithmetic, SavingRule
@@ -187,22 +187,14 @@ class MeasuredCosts(MachineCosts):
         """Return what a kernel costs by those of its operator, or of its class, that were measured."""
         return self._kernels.of_work(name, flop, nbytes)
 
-    def _build(self, workload: Workload) -> CostTable:
-        known: dict[KernelShape, tuple[KernelCost, ...]] = {}
-        kernels: dict[tuple[int, Phase], tuple[KernelCost, ...]] = {}
-        for layer in workload.graph.layers:
-            for phase in workload.phases(layer):
-                shape = KernelShape.of(workload, layer, phase)
-                if shape not in known:
-                    options = self._kernels.options(
-                        shape, workload.flop(layer, phase), workload.bytes_moved(layer, phase)
-                    )
-                    found_bytes = _found_again_bytes(workload, layer, phase)
-                    known[shape] = tuple(
-                        replace(each, workspace_bytes=max(0, each.workspace_bytes - found_bytes)) for each in options
-                    )
-                kernels[layer.index, phase] = known[shape]
-        return CostTable(kernels)
+    def _alike(self, workload: Workload, layer: Layer, phase: Phase) -> Hashable:
+        return KernelShape.of(workload, layer, phase)
+
+    def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
+        shape = KernelShape.of(workload, layer, phase)
+        options = self._kernels.options(shape, workload.flop(layer, phase), workload.bytes_moved(layer, phase))
+        found_bytes = _found_again_bytes(workload, layer, phase)
+        return tuple(replace(each, workspace_bytes=max(0, each.workspace_bytes - found_bytes)) for each in options)
 
 
 def _found_again_bytes(workload: Workload, layer: Layer, phase: Phase) -> int:

@@ -59,22 +59,13 @@ def check_cost_model(name: str, server: Server) -> None:
         CostParameters.from_mapping(name, parameters)
 
 
-def lacking_peak(name: str, server: Server, element_type: ElementType) -> str:
-    """Return that the profile called `name` states no peak for an element type; nothing where it does."""
-    if server.computes_in(element_type):
-        return ""
-    stated = ", ".join(each.value for each in server.gpu.flop_per_s)
-    return f"{name} states no gpu.peak for {element_type.value!r}, expected one of {stated}"
-
-
 class ServerCosts(CostModel):
     """The costs of kernels on a server; each of its models is made when a workload first wants it."""
 
     def __init__(self, server: Server) -> None:
         super().__init__()
         self._server = server
-        self._models: dict[ElementType, MachineCosts] = {}
-        self._gaps: dict[ElementType, str] = {}
+        self._models: dict[ElementType, tuple[MachineCosts, str]] = {}
         self._stand_ins: dict[ElementType, ServerCosts] = {}
         self._narrow_models: dict[ElementType, tuple[MachineCosts, str]] = {}
 
@@ -89,8 +80,9 @@ class ServerCosts(CostModel):
             return replace(table, gap=_joined(gap, table.gap))
         if isinstance(workload, CapturedWorkload):
             return self._captured(workload)
-        table = self.of_type(workload.element_type).table(workload)
-        gap = _joined(self._gaps[workload.element_type], table.gap)
+        model, gap = self._model(workload.element_type)
+        table = model.table(workload)
+        gap = _joined(gap, table.gap)
         if half is None:
             return replace(table, gap=gap)
         narrow, narrow_gap = self._narrow(half)
@@ -109,8 +101,8 @@ class ServerCosts(CostModel):
 
         def machine(element_type: ElementType) -> tuple[MachineCosts, ElementType]:
             asked = element_type if self._server.computes_in(element_type) else workload.element_type
-            model, gap = self._narrow(asked) if asked is workload.graph.autocast else (self.of_type(asked), "")
-            gaps.update(dict.fromkeys(filter(None, (gap or self._gaps[asked],))))
+            model, gap = self._narrow(asked) if asked is workload.graph.autocast else self._model(asked)
+            gaps.update(dict.fromkeys(filter(None, (gap,))))
             return model, asked
 
         table = captured_table(workload, machine, self._server.gpu.multiprocessors)
@@ -119,18 +111,16 @@ class ServerCosts(CostModel):
     def _narrow(self, half: ElementType) -> tuple[MachineCosts, str]:
         """Return what times kernels in the narrow type of mixed precision, those of float32 where nothing else does."""
         if half not in self._narrow_models:
-            self._narrow_models[half] = self._find_narrow(half)
+            try:
+                self._narrow_models[half] = self._model(half)
+            except ProfileError:
+                kernels = self._server.kernels
+                assert kernels is not None, "without a table the cost model has served float32"
+                gap = f"{kernels.table.name} times no kernel in {half.value}; those of float32 stand in"
+                peaks = peak_roofline(self._server, half)
+                model = MeasuredCosts(read_measured_kernels(kernels), peaks, ElementType.FLOAT32)
+                self._narrow_models[half] = model, gap
         return self._narrow_models[half]
-
-    def _find_narrow(self, half: ElementType) -> tuple[MachineCosts, str]:
-        try:
-            return self.of_type(half), self._gaps[half]
-        except ProfileError:
-            kernels = self._server.kernels
-            assert kernels is not None, "without a table the cost model has served float32"
-            gap = f"{kernels.table.name} times no kernel in {half.value}; those of float32 stand in"
-            peaks = peak_roofline(self._server, half)
-            return MeasuredCosts(read_measured_kernels(kernels), peaks, ElementType.FLOAT32), gap
 
     def of_type(self, element_type: ElementType) -> MachineCosts:
         """Return what times kernels of an element type.
@@ -138,8 +128,11 @@ class ServerCosts(CostModel):
         Raises:
             ProfileError: the profile has no kernel of the type and no model for it, or one of them is wrong.
         """
+        return self._model(element_type)[0]
+
+    def _model(self, element_type: ElementType) -> tuple[MachineCosts, str]:
         if element_type not in self._models:
-            self._models[element_type], self._gaps[element_type] = self._find(element_type)
+            self._models[element_type] = self._find(element_type)
         return self._models[element_type]
 
     def _find(self, element_type: ElementType) -> tuple[MachineCosts, str]:

@@ -3,11 +3,12 @@
 A hardware profile states them in its section `cost_model`. Fractions are of the peak rates in its section `gpu`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
 from vdnnsim.errors import ProfileError
+from vdnnsim.messages import not_one_of
 
 _WINOGRAD: Final = frozenset({"winograd_flop_fraction", "winograd_dram_fraction"})
 """Stated together, by profiles of machines whose library has Winograd."""
@@ -66,14 +67,26 @@ class CostParameters:
         Raises:
             ProfileError: a parameter is missing or unknown, or a fraction of a peak is not above 0 and at most 1.
         """
-        known = {field.name for field in fields(cls)}
-        required = known if values.keys() & _WINOGRAD else known - _WINOGRAD
-        for problem, keys in (("lacks", required - values.keys()), ("does not know", values.keys() - known)):
-            if keys:
-                raise ProfileError(f"{name}: cost_model: {problem} {', '.join(sorted(keys))}")
+        known = [field.name for field in fields(cls)]
         if not any(values.get(key) for key in _WINOGRAD):
+            known = [key for key in known if key not in _WINOGRAD]
             values = {key: value for key, value in values.items() if key not in _WINOGRAD}
-        for key, value in values.items():
-            if key.endswith(RATES) and not 0 < value <= 1:
-                raise ProfileError(f"{name}: cost_model.{key}: found {value}, expected a fraction above 0, at most 1")
+        check_parameters(name, values, known, known, "a parameter of this model")
         return cls(**values)
+
+
+def check_parameters(
+    name: str, values: Mapping[str, float], known: Sequence[str], required: Sequence[str], what: str
+) -> None:
+    """Check the section `cost_model` of the profile called `name`; `what` is what its keys must be.
+
+    Raises:
+        ProfileError: a parameter is missing or unknown, or a fraction of a peak is not above 0 and at most 1.
+    """
+    for key, value in values.items():
+        if key not in known:
+            raise ProfileError(f"{name}: cost_model: {not_one_of(key, known, what)}")
+        if f"_{key}".endswith(RATES) and not 0 < value <= 1:
+            raise ProfileError(f"{name}: cost_model.{key}: found {value}, expected a fraction above 0, at most 1")
+    if missing := [key for key in required if key not in values]:
+        raise ProfileError(f"{name}: cost_model: lacks {', '.join(missing)}")

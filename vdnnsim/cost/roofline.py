@@ -23,17 +23,15 @@ from typing import Final
 
 from vdnnsim.cost.machine import model_origin, peak_flop_per_s
 from vdnnsim.cost.operator_text import OPERATOR_NAMES
-from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts
+from vdnnsim.cost.parameters import check_parameters
+from vdnnsim.cost.table import ONLY, KernelCost, MachineCosts
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.element_type import ElementType
-from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Server
-from vdnnsim.messages import not_one_of
 
 OVERHEAD: Final = "launch_overhead_s"
-NO_WORKSPACES: Final = "a roofline knows no workspaces, so none count"
 _NAMES: Final = (*OPERATOR_NAMES, *(each.value for each in Optimizer if each is not Optimizer.NONE))
 _FRACTION: Final = re.compile(
     rf"(?:({'|'.join(_NAMES)})_)?(?:({'|'.join(each.value for each in ElementType)})_)?(flop|dram)_fraction"
@@ -48,26 +46,19 @@ class RooflineCosts(MachineCosts):
             not above 0 and at most 1.
     """
 
+    gap = "a roofline knows no workspaces, so none count"
+
     def __init__(self, server: Server) -> None:
         super().__init__()
         self._server = server
         self._origin = model_origin(server)
         self._values = roofline_parameters(server.name, server.cost_model)
 
-    def _build(self, workload: Workload) -> CostTable:
-        return CostTable(
-            {
-                (layer.index, phase): (self._cost(workload, layer, phase),)
-                for layer in workload.graph.layers
-                for phase in workload.phases(layer)
-            },
-            NO_WORKSPACES,
-        )
-
-    def _cost(self, workload: Workload, layer: Layer, phase: Phase) -> KernelCost:
+    def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
         operation = workload.step.operation(layer.index, phase)
         name = workload.optimizer.value if phase is Phase.UPDATE else layer.operator.name
-        return self.kernel(name, workload.arithmetic_type(layer, phase), operation.flop, operation.bytes_moved)
+        element_type = workload.arithmetic_type(layer, phase)
+        return (self.kernel(name, element_type, operation.flop, operation.bytes_moved),)
 
     def kernel(
         self,
@@ -94,14 +85,7 @@ def roofline_parameters(name: str, values: Mapping[str, float]) -> Mapping[str, 
     Raises:
         ProfileError: as of `RooflineCosts`.
     """
-    if OVERHEAD not in values:
-        raise ProfileError(f"{name}: cost_model: lacks {OVERHEAD}")
-    for key, value in values.items():
-        if key == OVERHEAD:
-            continue
-        if not _FRACTION.fullmatch(key):
-            known = (OVERHEAD, "flop_fraction", "dram_fraction", "conv_flop_fraction")
-            raise ProfileError(f"{name}: cost_model: {not_one_of(key, known, 'a parameter of a roofline')}")
-        if not 0 < value <= 1:
-            raise ProfileError(f"{name}: cost_model.{key}: found {value}, expected a fraction above 0, at most 1")
+    stated = [key for key in values if _FRACTION.fullmatch(key)]
+    examples = ("flop_fraction", "dram_fraction", "conv_flop_fraction")
+    check_parameters(name, values, (OVERHEAD, *examples, *stated), (OVERHEAD,), "a parameter of a roofline")
     return values

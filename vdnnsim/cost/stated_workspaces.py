@@ -7,7 +7,8 @@ the shape; the others as much longer as their least times differ.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from vdnnsim.cost.table import CostTable, KernelCost, MachineCosts
+from vdnnsim.cost.table import KernelCost, MachineCosts
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType
@@ -41,14 +42,10 @@ class StatedWorkspaces(MachineCosts):
         """Return the costs of maps that lie so; of another layout than the table's no workspace is known."""
         return self if channels_last is self._channels_last else self._model.laid_out(channels_last=channels_last)
 
-    def _build(self, workload: Workload) -> CostTable:
-        timed, stated = self._model.table(workload), self._stated.table(workload)
-        kernels = {where: _retimed(options, timed.fastest(*where)) for where, options in stated.kernels.items()}
-        return CostTable(kernels, stated.gap)
-
-
-def _retimed(options: tuple[KernelCost, ...], fastest: KernelCost) -> tuple[KernelCost, ...]:
-    return tuple(
-        replace(each, seconds=fastest.seconds * each.seconds / options[0].seconds, origin=fastest.origin)
-        for each in options
-    )
+    def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
+        fastest = self._model.table(workload).fastest(layer.index, phase)
+        options = self._stated.table(workload).options(layer.index, phase)
+        return tuple(
+            replace(each, seconds=fastest.seconds * each.seconds / options[0].seconds, origin=fastest.origin)
+            for each in options
+        )

@@ -5,8 +5,9 @@ table of any.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
@@ -142,7 +143,32 @@ class CostModel(ABC):
 
 
 class MachineCosts(CostModel):
-    """The costs of one machine, which can also be asked for a kernel of which only its work is known."""
+    """The costs of one machine, which can also be asked for a kernel of which only its work is known.
+
+    Attributes:
+        gap: that of its tables.
+    """
+
+    gap: ClassVar[str] = ""
+
+    def _build(self, workload: Workload) -> CostTable:
+        known: dict[Hashable, tuple[KernelCost, ...]] = {}
+        kernels: dict[tuple[int, Phase], tuple[KernelCost, ...]] = {}
+        for layer in workload.graph.layers:
+            for phase in workload.phases(layer):
+                key = self._alike(workload, layer, phase)
+                if key not in known:
+                    known[key] = self._options(workload, layer, phase)
+                kernels[layer.index, phase] = known[key]
+        return CostTable(kernels, self.gap)
+
+    def _alike(self, _workload: Workload, layer: Layer, phase: Phase) -> Hashable:
+        """Return what phases of layers of a workload have in common that cost the same."""
+        return layer.index, phase
+
+    @abstractmethod
+    def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
+        """Return the algorithms on offer for a phase of a layer, fastest first."""
 
     @abstractmethod
     def kernel(

@@ -10,7 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.cost.model import ServerCosts, lacking_peak
+from vdnnsim.cost.machine import lacking_peak
+from vdnnsim.cost.model import ServerCosts
 from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep

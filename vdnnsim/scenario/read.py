@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.cost.model import ServerCosts, check_cost_model, lacking_peak
+from vdnnsim.cost.machine import lacking_peak
+from vdnnsim.cost.model import ServerCosts, check_cost_model
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
-from vdnnsim.cost.cross_validation import cross_validation_report, left_out_errors
+from vdnnsim.cost.cross_validation import cross_validation_report, left_out_errors, shape_folds
 from vdnnsim.cost.fit_rows import ConvolutionKernel, FitRow
 from vdnnsim.cost.machine import Machine
 from vdnnsim.cost.workspace import IMPLICIT_GEMM
@@ -25,7 +25,7 @@ def subjects_left_out(rows: Sequence[FitRow], machine: Machine) -> list[set[str]
         folds.append({row.subject for row in rows} - {row.subject for row in kept})
         return machine
 
-    left_out_errors(rows, fit)
+    left_out_errors(rows, shape_folds, fit)
     return folds
 
 
@@ -50,7 +50,7 @@ def test_rows_of_other_roles_take_no_part(toy_machine: Machine) -> None:
         return toy_machine
 
     rows = [a_row("L1"), a_row("L2"), a_row("L3", role="other_version"), a_row("overfeat", role="held_out")]
-    errors = left_out_errors(rows, fit)
+    errors = left_out_errors(rows, shape_folds, fit)
     assert seen == ["L2", "L1"]
     assert list(errors) == ["layer R2"]
     assert len(errors["layer R2"]) == 2
@@ -67,5 +67,5 @@ def test_the_total_is_weighted_by_group() -> None:
 
 @pytest.mark.parametrize("subjects", [["L1"], ["L1", "L2", "L3"]])
 def test_each_fitted_row_is_predicted_once(subjects: list[str], toy_machine: Machine) -> None:
-    errors = left_out_errors([a_row(subject) for subject in subjects], lambda _: toy_machine)
+    errors = left_out_errors([a_row(subject) for subject in subjects], shape_folds, lambda _: toy_machine)
     assert len(errors["layer R2"]) == len(subjects)

@@ -102,7 +102,7 @@ def test_missing_parameters_are_named(toy_server: Server) -> None:
 
 def test_unknown_parameters_are_named(toy_server: Server) -> None:
     cost_model = {**toy_server.cost_model, "warp_speed": 9.0}
-    with pytest.raises(ProfileError, match=r"^toy: cost_model: does not know warp_speed$"):
+    with pytest.raises(ProfileError, match=r"^toy: cost_model: 'warp_speed' is not a parameter of this model"):
         ServerCosts(replace(toy_server, cost_model=cost_model)).table(Workload(build_network("alexnet"), 1))
 
 
@@ -115,7 +115,7 @@ def test_fractions_of_a_peak_are_fractions(toy_server: Server, value: float) -> 
 
 def test_element_types_without_a_rate_are_refused(toy_server: Server) -> None:
     workload = Workload(build_network("alexnet"), 1, ElementType.FLOAT16)
-    with pytest.raises(ProfileError, match=r"^toy: gpu\.peak: lacks float16, has float32$"):
+    with pytest.raises(ProfileError, match=r"^toy states no gpu\.peak for 'float16', expected one of float32$"):
         ServerCosts(toy_server).table(workload)
 
 
@@ -155,7 +155,7 @@ def on_kind(server: Server, kind: str, parameters: dict[str, float]) -> None:
             {"launch_overhead_s": 1.0},
             "cost_model.kind: 'flat' is not a kind of cost model; expected one of maxwell, efficiency, roofline, table",
         ),
-        ("roofline", {"kernel_overhead_s": 1.0}, "cost_model: lacks launch_overhead_s"),
+        ("roofline", {"kernel_overhead_s": 1.0}, "cost_model: 'kernel_overhead_s' is not a parameter of a roofline"),
         ("table", {}, "has neither kernels nor a cost_model, so nothing can be timed on it"),
         ("maxwell", {}, "has neither kernels nor a cost_model, so nothing can be timed on it"),
     ],
@@ -166,7 +166,7 @@ def test_a_kind_that_cannot_time_anything_is_refused(
     with pytest.raises(ProfileError) as refusal:
         on_kind(toy_server, kind, parameters)
 
-    assert str(refusal.value) == f"toy: {message}"
+    assert str(refusal.value).startswith(f"toy: {message}")
 
 
 def test_a_table_has_no_parameters(toy_server: Server) -> None:

@@ -229,7 +229,10 @@ def test_a_missing_profile_is_refused_at_its_place(path: Path) -> None:
     ("line", "problem"),
     [
         ("", "cost_model: lacks idle_tail_waves"),
-        ("  waves: {value: 1, origin: fitted, source: x}\n  idle_tail_waves:", "cost_model: does not know waves"),
+        (
+            "  waves: {value: 1, origin: fitted, source: x}\n  idle_tail_waves:",
+            "cost_model: 'waves' is not a parameter of this model",
+        ),
     ],
 )
 def test_a_profile_must_state_the_parameters_of_the_cost_model(path: Path, line: str, problem: str) -> None:
@@ -240,9 +243,10 @@ def test_a_profile_must_state_the_parameters_of_the_cost_model(path: Path, line:
     mine = (titan[:start] + line + titan[end:]).replace("name: titan_x_maxwell", "name: mine")
     Path("mine.yaml").write_text(mine, encoding="utf-8")
 
-    assert refusal(path, SHORT.replace("titan_x_maxwell", "mine.yaml"), ProfileError) == f"mine.yaml: {problem}"
+    refused = refusal(path, SHORT.replace("titan_x_maxwell", "mine.yaml"), ProfileError)
+    assert refused.startswith(f"mine.yaml: {problem}")
     for name in ("x.yaml", "mine.yaml"):
-        with pytest.raises(ProfileError, match=f"^mine.yaml: {problem}$"):
+        with pytest.raises(ProfileError, match=f"^mine.yaml: {problem}"):
             check_file(Path(name), known_policies())
 
 
@@ -270,7 +274,10 @@ def test_a_machine_may_be_known_by_its_datasheet_alone(path: Path) -> None:
     assert read_scenario(path, known_policies()).server.cost_model == {"launch_overhead_s": 5e-6}
     assert "cannot" not in check_file(Path("mine.yaml"), {})
     Path("mine.yaml").write_text(mine.replace("  launch_", "  lunch_"), encoding="utf-8")
-    assert refusal(path, scenario, ProfileError) == "mine.yaml: cost_model: lacks launch_overhead_s"
+    refused = refusal(path, scenario, ProfileError)
+    assert refused.startswith(
+        "mine.yaml: cost_model: 'lunch_overhead_s' is not a parameter of a roofline; did you mean"
+    )
 
 
 def test_a_profile_must_state_a_peak_for_the_element_type(path: Path) -> None:

@@ -261,7 +261,7 @@ def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: P
         ("gpu.memory=12 apples", "found '12 apples', expected a number with one of the units"),
         ("gpus=2", "--set: titan_x_maxwell: found 2 GPUs, but it has 1"),
         ("workload.precision=amp", "'amp' is not a precision"),
-        ("workload.precision=tf32", "--set: titan_x_maxwell: states no gpu.peak for tf32"),
+        ("workload.precision=tf32", "--set: titan_x_maxwell states no gpu.peak for 'tf32'"),
     ],
 )
 def test_a_setting_that_means_nothing_is_refused_in_one_line(folder: Path, setting: str, message: str) -> None:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
+from vdnnsim.cost.machine import lacking_peak
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
@@ -212,11 +213,8 @@ class Resolver:
         return self._graphs.get((network, half), lambda: self._graph(network, None).under_autocast(half))
 
     def _machine(self, point: Point) -> "_Machine":
-        figures = {
-            key: cast("float", value)
-            for key, value in point.items()
-            if key.startswith(_FIGURES) and key != COMPUTE_SPEED
-        }
+        named = (each for each in point.items() if each[0].startswith(_FIGURES) and each[0] != COMPUTE_SPEED)
+        figures = {key: cast("float", value) for key, value in named}
         server = self._base.server
         if (name := cast("str | None", point.get("hardware"))) is not None:
             server = self._profiles.get(name, lambda: read_profile(find_profile(name, self._folder)))
@@ -251,8 +249,8 @@ def _check(server: Server, workload: Workload, gpus: int) -> None:
     there = 1 if server.topology is None else len(server.topology.gpus)
     if gpus > there:
         raise StudyError(f"{server.name}: found {gpus} GPUs, but it has {there}")
-    if not server.computes_in(workload.element_type):
-        raise StudyError(f"{server.name}: states no gpu.peak for {workload.element_type.value}")
+    if lacking := lacking_peak(server.name, server, workload.element_type):
+        raise StudyError(lacking)
     if workload.mode is Mode.INFERENCE and workload.optimizer is not Optimizer.NONE:
         raise StudyError("inference updates no weights, expected the optimizer none")
 
