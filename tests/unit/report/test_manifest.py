@@ -106,6 +106,7 @@ def test_a_refusal_says_who_asked_for_how_much_and_what_held_the_rest(result: Sc
     }
 
 
-def test_an_unknown_commit_is_null(result: ScenarioResult, move: PolicyResult) -> None:
+def test_an_unknown_commit_is_null(result: ScenarioResult, move: PolicyResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "source_commit", lambda: None)
     manifest = json.loads(run_manifest(replace(result, results=(move,)), ()))
     assert (manifest["commit"], manifest["commit_modified"]) == (None, None)

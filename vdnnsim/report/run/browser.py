@@ -9,7 +9,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.caveats import glossary, known, remarks
 from vdnnsim.report.document import Bullets, Table, plain_table, section
-from vdnnsim.report.findings import caption, comparison, conclusions, headline, needs, subject
+from vdnnsim.report.findings import caption, comparison, conclusions, headline
 from vdnnsim.report.html import environment
 from vdnnsim.report.looks import STALL_COLORS
 from vdnnsim.report.run.page import columns, footnotes, questions, sources
@@ -45,7 +45,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         notes = *footnotes(result), *known(result)
         beside = "report.md, results.csv and run.json lie"
         of_all = Shown(conclusions(result), comparison(result), summary(result), notes, beside)
-    shown, gpu = subject(result), result.server.gpu
+    shown, gpu = result.subject, result.server.gpu
     rows = recorded(sorted(result.slowest, key=lambda row: row is not shown))
     rival = _rival(rows)
     verdict, *more = (sentence for text in of_all.said for sentence in _sentences(text))
@@ -57,7 +57,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         words=(*remarks(result.workload), *glossary(row.policy for row in result.slowest)),
         facts=_facts(result, shown),
         shown=shown,
-        needs=needs(result),
+        needs=result.needs,
         advice=section("What would make it fit?", result.advice),
         heading=of_all.heading,
         table=(of_all.table,),

@@ -1,0 +1,139 @@
+"""Which pictures a study draws of its rows: the key `pictures` of a study file.
+
+    pictures:
+      - name: speed
+        title: "From which link on is offload free?"
+        kind: lines
+        x: link.bandwidth_bytes_per_s
+        y: performance_ratio
+        by: policy
+        panels: hardware
+        where: {network: [vgg416]}
+        marks: {PCIe gen3: 12.8 GB/s}
+
+`x`, `y`, `value`, `by` and `panels` are columns of the study's results; `x` and `y` may be expressions of columns and
+numbers, as `7e12 * gpu.compute_speed / link.bandwidth_bytes_per_s`, and `x_label` or `y_label` then says what it is. A
+picture of kind `lines` has a line for each value of `by`. A `heat_map` has a cell for each pair of `x` and `y` that
+holds `value`; with `by`, the best value and the value of `by` that it belongs to. A `pareto` has a point for each row
+and a front of all that fit. `subtitle` says what all rows have in common, `panels` divides a picture by one more
+column, `where` keeps only rows with the listed values, `marks` are named places on `x`, with the units of its column.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from vdnnsim.entry import Entry
+from vdnnsim.errors import InputError
+from vdnnsim.messages import LONGEST_SHOWN, not_one_of, one_line, quote
+from vdnnsim.report.study.picture import Mark, PictureKind, StudyPicture, cell_text, factors
+from vdnnsim.units import Dimension, dimension_of, parse_quantity
+
+MOST_PICTURES: Final = 20
+MOST_MARKS: Final = 20
+_OPTIONAL: Final = ("subtitle", "x_label", "y_label", "value", "by", "panels", "where", "marks")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
+
+
+def read_pictures(entry: Entry, columns: Sequence[str], words: Collection[str] = ()) -> tuple[StudyPicture, ...]:
+    """Return the pictures that a study file asks for of its columns, some of which hold words and no numbers.
+
+    Raises:
+        InputError: of the kind of the entry, where something in it is wrong.
+    """
+    items = entry.items("pictures")
+    if len(items) > MOST_PICTURES:
+        raise entry.wrong(f"found {len(items)} pictures, expected at most {MOST_PICTURES}")
+    pictures: list[StudyPicture] = []
+    for item in items:
+        picture = _picture(item, columns, words)
+        if any(picture.name == other.name for other in pictures):
+            raise item.wrong(f"found a second picture {quote(picture.name)}, expected each name once")
+        pictures.append(picture)
+    return tuple(pictures)
+
+
+def _picture(entry: Entry, columns: Sequence[str], words: Collection[str]) -> StudyPicture:
+    keys = entry.members(("name", "title", "kind", "x", "y"), _OPTIONAL)
+    name = keys["name"].text()
+    if not _NAME.fullmatch(name):
+        raise keys["name"].expected("a name of small letters, digits and _, which becomes the name of a file")
+    kind = keys["kind"].choice(PictureKind, "a kind of picture")
+    if (kind is PictureKind.HEAT_MAP) is not ("value" in keys):
+        raise entry.wrong("'value' is for pictures of kind heat_map, which need it, and for no others")
+    return StudyPicture(
+        name=name,
+        title=keys["title"].text(),
+        kind=kind,
+        x=_expression(keys["x"], columns, words),
+        y=_expression(keys["y"], columns, words),
+        subtitle=keys["subtitle"].text() if "subtitle" in keys else "",
+        x_label=keys["x_label"].text() if "x_label" in keys else "",
+        y_label=keys["y_label"].text() if "y_label" in keys else "",
+        value=_number(keys["value"], columns, words) if "value" in keys else "",
+        by=_column(keys["by"], columns) if "by" in keys else "",
+        panels=_column(keys["panels"], columns) if "panels" in keys else "",
+        where=_where(keys["where"], columns) if "where" in keys else (),
+        marks=_marks(keys["marks"], _dimension(keys["x"].text())) if "marks" in keys else (),
+    )
+
+
+def _expression(entry: Entry, columns: Sequence[str], words: Collection[str]) -> str:
+    text = entry.text()
+    parts = factors(text)
+    for factor in parts:
+        if factor.number is None and factor.column not in columns:
+            raise entry.wrong(not_one_of(factor.column, columns, "a column"))
+        if len(parts) > 1 and factor.column in words:
+            raise entry.wrong(f"{factor.column!r} holds no numbers, expected a column to reckon with")
+    if any(factor.number == 0 for factor in parts):
+        raise entry.expected("factors that are not zero")
+    return text
+
+
+def _number(entry: Entry, columns: Sequence[str], words: Collection[str]) -> str:
+    column = _column(entry, columns)
+    if column in words:
+        raise entry.wrong(f"{column!r} holds no numbers, expected a column that does")
+    return column
+
+
+def _column(entry: Entry, columns: Sequence[str]) -> str:
+    return entry.name(columns, "a column")
+
+
+def _where(entry: Entry, columns: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    wanted = []
+    for column, values in entry.named_members("columns").items():
+        if column not in columns:
+            raise entry.wrong(not_one_of(column, columns, "a column"))
+        shown = values.items("values") if isinstance(values.value, list) else (values,)
+        wanted.append((column, tuple(_plain(each) for each in shown)))
+    return tuple(wanted)
+
+
+def _plain(entry: Entry) -> str:
+    if not isinstance(entry.value, str | int | float):
+        raise entry.expected("text, a number, true or false")
+    return cell_text(entry.value)
+
+
+def _marks(entry: Entry, dimension: Dimension) -> tuple[Mark, ...]:
+    marks = entry.named_members("marks")
+    if len(marks) > MOST_MARKS:
+        raise entry.wrong(f"found {len(marks)} marks, expected at most {MOST_MARKS}")
+    return tuple(Mark(name, _place(place, dimension)) for name, place in marks.items())
+
+
+def _place(entry: Entry, dimension: Dimension) -> float:
+    if not isinstance(entry.value, str | int | float) or len(str(entry.value)) > LONGEST_SHOWN:
+        raise entry.expected(f"a number of {dimension.value}")
+    try:
+        return parse_quantity(entry.value, dimension)
+    except InputError as failure:
+        raise entry.wrong(one_line(str(failure))) from None
+
+
+def _dimension(expression: str) -> Dimension:
+    """Return what an axis measures; an expression is a plain number."""
+    return dimension_of(expression) if len(factors(expression)) == 1 else Dimension.COUNT
