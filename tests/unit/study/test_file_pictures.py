@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vdnnsim.errors import StudyError
-from vdnnsim.report.study.picture import Mark, PictureKind, StudyPicture, factors
+from vdnnsim.report.study_picture import Mark, PictureKind, StudyPicture, factors
 from vdnnsim.study.file.pictures import read_pictures
 from vdnnsim.yaml_file import read_yaml
 

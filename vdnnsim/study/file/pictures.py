@@ -26,7 +26,7 @@ from typing import Final
 from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError
 from vdnnsim.messages import LONGEST_SHOWN, not_one_of, one_line, quote
-from vdnnsim.report.study.picture import Mark, PictureKind, StudyPicture, cell_text, factors
+from vdnnsim.report.study_picture import Mark, PictureKind, StudyPicture, cell_text, factors
 from vdnnsim.units import Dimension, dimension_of, parse_quantity
 
 MOST_PICTURES: Final = 20
