@@ -103,7 +103,7 @@ def _answer(result: ScenarioResult) -> str:
 def comparison(result: ScenarioResult) -> str:
     """Return in one line how many policies fit, and how fast the best of them is."""
     best, capacity = result.leader, format_bytes(result.server.gpu.memory_bytes)
-    total, fitting = len(result.slowest), sum(each.fits for each in result.slowest)
+    total = len(result.slowest)
     if best is None:
         lacking = [each.shortage for each in result.slowest]
         reasons = "".join(
@@ -115,11 +115,21 @@ def comparison(result: ScenarioResult) -> str:
             if what in lacking
         )
         return f"{_none(result)} {workload_text(result)} into {capacity}{reasons}"
+    fitting = how_many_fit(result, sum(each.fits for each in result.slowest), total)
+    return f"{fitting}, {best.policy} at {percent(best.performance_ratio)} of the oracular speed"
+
+
+def how_many_fit(result: ScenarioResult, fitting: int, total: int) -> str:
+    """Return how many of some policies fit, one at least: `3 of 9 policies fit vgg16 (64) into 12.0 GiB`."""
     return (
-        f"{by_peaks(result.kernels)}{fitting} of {_count(total)} {'fits' if fitting == 1 else 'fit'} "
-        f"{workload_text(result)} into {capacity}, "
-        f"{best.policy} at {percent(best.performance_ratio)} of the oracular speed"
+        f"{by_peaks(result.kernels)}{fitting} of {counted(total)} {'fits' if fitting == 1 else 'fit'} "
+        f"{workload_text(result)} into {format_bytes(result.server.gpu.memory_bytes)}"
     )
+
+
+def counted(policies: int) -> str:
+    """Return a number of policies: `1 policy`, `9 policies`."""
+    return f"{policies} {'policy' if policies == 1 else 'policies'}"
 
 
 def verdict(result: ScenarioResult) -> str:
@@ -135,7 +145,7 @@ def verdict(result: ScenarioResult) -> str:
     everywhere = f" on each of {result.gpus} GPUs" if result.gpus > 1 else ""
     same = len({(each.metrics.max_memory_bytes, each.metrics.host_memory_bytes) for each in best}) == 1
     return (
-        f"Of {_count(total)}, {which}: {format_seconds(metrics.iteration_s)} per iteration, "
+        f"Of {counted(total)}, {which}: {format_seconds(metrics.iteration_s)} per iteration, "
         f"{rate_text(sample_of(result.workload.graph), metrics.images_per_s)}{everywhere}. "
         f"That is {percent(first.performance_ratio)} of the speed of the oracular baseline, "
         f"{'' if same else f'by {first.policy} '}with at most "
@@ -196,10 +206,6 @@ def refusals(result: ScenarioResult) -> tuple[str, ...]:
             where = "" if len(short) == len(rows) else f" on GPU {listed([str(gpu) for gpu in short])}"
             policies.setdefault(reason, []).append(f"{rows[0].policy}{where}")
     return tuple(f"{listed(names)}: {reason}" for reason, names in policies.items())
-
-
-def _count(policies: int) -> str:
-    return f"{policies} {'policy' if policies == 1 else 'policies'}"
 
 
 def budgets(result: ScenarioResult) -> str:

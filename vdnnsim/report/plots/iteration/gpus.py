@@ -82,8 +82,8 @@ def _bars(result: ScenarioResult, row: PolicyResult) -> Iterator[Bar]:
     for span in row.trace.spans_on(Stream.COMPUTE):
         yield span_bar(row.trace, span, bottom + _ROWS[Stream.COMPUTE])
     timed = timed_copies(row.trace, result.server, row.gpu)
-    for (span, copy), each in zip(row.trace.copies, timed, strict=True):
-        look = replace(copy_look(each.stretch), hatched=isinstance(copy, Prefetch))
+    for (span, copy), taken in zip(row.trace.copies, timed, strict=True):
+        look = replace(copy_look(taken.stretch), hatched=isinstance(copy, Prefetch))
         name = plan.buffers[copy.buffer].name.removeprefix("map ")
         yield Bar(bottom + _ROWS[Stream.MEMORY], span.start_s, span.end_s, look, name)
     assert row.server_trace is not None
