@@ -10,7 +10,7 @@ from enum import Enum
 from operator import add, sub
 
 from vdnnsim.hardware.topology import Hop
-from vdnnsim.plans.operations import Stream
+from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
 from vdnnsim.plans.training_plan import TrainingPlan
 
 
@@ -134,6 +134,18 @@ class IterationTrace:
     def spans_on(self, stream: Stream) -> tuple[Span, ...]:
         """The spans of one stream, in order."""
         return tuple(span for span in self.spans if span.stream is stream)
+
+    @property
+    def kernels(self) -> tuple[tuple[Span, Compute], ...]:
+        """What ran on the compute stream, in order, each with its operation."""
+        found = ((span, self.plan.operations[span.operation]) for span in self.spans)
+        return tuple((span, kernel) for span, kernel in found if isinstance(kernel, Compute))
+
+    @property
+    def copies(self) -> tuple[tuple[Span, Offload | Prefetch], ...]:
+        """What ran on the memory stream, in order, each with its operation."""
+        found = ((span, self.plan.operations[span.operation]) for span in self.spans)
+        return tuple((span, copy) for span, copy in found if isinstance(copy, Offload | Prefetch))
 
 
 @dataclass(frozen=True, slots=True)

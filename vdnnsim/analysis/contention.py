@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from vdnnsim.cost.transfer import before_flow_s, copy_s, paged_copy_s
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Server
-from vdnnsim.plans.operations import Offload, Paged, Prefetch, Stream
+from vdnnsim.plans.operations import Offload, Paged, Prefetch
 from vdnnsim.trace import IterationTrace, Span
 
 
@@ -34,12 +34,9 @@ class TimedCopy:
 
 def timed_copies(trace: IterationTrace, server: Server, gpu: int) -> tuple[TimedCopy, ...]:
     """Return the copies of a GPU in their order; pages that migrate wait for faults and not for links."""
-    copies = []
-    for span in trace.spans_on(Stream.MEMORY):
-        copy = trace.plan.operations[span.operation]
-        assert isinstance(copy, Offload | Prefetch)
-        copies.append(TimedCopy(span, _alone_s(server, gpu, copy, trace.plan.copied_bytes(copy))))
-    return tuple(copies)
+    return tuple(
+        TimedCopy(span, _alone_s(server, gpu, copy, trace.plan.copied_bytes(copy))) for span, copy in trace.copies
+    )
 
 
 def total_stretch(copies: Iterable[TimedCopy]) -> float:

@@ -72,9 +72,7 @@ def convolution_traffic(trace: IterationTrace, cost_model: CostModel, server: Se
     copies = trace.spans_on(Stream.MEMORY)
     rows: list[KernelTraffic] = []
     first = 0
-    for span in trace.spans_on(Stream.COMPUTE):
-        kernel = trace.plan.operations[span.operation]
-        assert isinstance(kernel, Compute)
+    for span, kernel in trace.kernels:
         # Copies run one after the other, so those before this kernel are before all kernels to come.
         while first < len(copies) and copies[first].end_s <= span.start_s:
             first += 1

@@ -11,7 +11,6 @@ from dataclasses import astuple, dataclass
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.trace import IterationTrace
 
 
@@ -54,9 +53,7 @@ def layer_times(trace: IterationTrace) -> tuple[LayerTimes, ...]:
     """Return the times of each layer that ran, in the order of forward."""
     forward: dict[int, list[tuple[float, float]]] = {}
     backward: dict[int, list[tuple[float, float]]] = {}
-    for span in trace.spans_on(Stream.COMPUTE):
-        kernel = trace.plan.operations[span.operation]
-        assert isinstance(kernel, Compute)
+    for span, kernel in trace.kernels:
         if kernel.phase is Phase.FORWARD:
             forward.setdefault(kernel.layer, []).append((span.start_s, span.end_s))
         elif kernel.phase.is_backward:

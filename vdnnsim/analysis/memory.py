@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.hardware.server import Gpu
-from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.training_plan import Buffer, BufferKind
 from vdnnsim.trace import IterationTrace
 
@@ -116,9 +116,7 @@ def peak_operation(trace: IterationTrace) -> tuple[float, str]:
     curve = memory_curve(trace)
     totals = curve.totals
     peak_s = curve.times_s[totals.index(max(totals))]
-    running = next(span for span in trace.spans_on(Stream.COMPUTE) if span.end_s > peak_s)
-    kernel = trace.plan.operations[running.operation]
-    assert isinstance(kernel, Compute)
+    kernel = next(kernel for span, kernel in trace.kernels if span.end_s > peak_s)
     return peak_s, f"{kernel.phase.value} of {trace.plan.layers[kernel.layer]}"
 
 
@@ -151,9 +149,7 @@ def away_curve(trace: IterationTrace) -> tuple[tuple[float, ...], tuple[int, ...
         moments in seconds, and bytes from each of them on; before the first nothing is away.
     """
     changes = []
-    for span in trace.spans_on(Stream.MEMORY):
-        copy = trace.plan.operations[span.operation]
-        assert isinstance(copy, Offload | Prefetch), "the memory stream copies"
+    for span, copy in trace.copies:
         nbytes = trace.plan.copied_bytes(copy)
         changes.append((span.end_s, nbytes) if isinstance(copy, Offload) else (span.start_s, -nbytes))
     changes.sort()

@@ -1,6 +1,7 @@
 """The results of a scenario: one per policy, each compared with the oracular baseline."""
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.memory import runtime_bytes
@@ -10,10 +11,19 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.host import Execution
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Gpu, Server
-from vdnnsim.memory.choices import MemoryChoice, PinnedMemory
+from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, is_of_pytorch
+from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.trace import IterationTrace, ServerTrace
+
+
+class Shortage(Enum):
+    """What there is too little of."""
+
+    GPU = "GPU memory"
+    GAPS = "gaps"
+    HOST = "host memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,15 @@ class PolicyResult:
     def is_short(self) -> bool:
         """Whether it is this GPU on which memory does not suffice."""
         return self.refusal is not None and self.refusal.plan is self.trace.plan
+
+    @property
+    def shortage(self) -> Shortage | None:
+        """What keeps it from fitting, gaps where all in use at once would fit; None where it fits."""
+        if self.refusal is None:
+            return None
+        if self.refusal.pool is not Pool.DEVICE:
+            return Shortage.HOST
+        return Shortage.GAPS if self.metrics.max_memory_bytes <= self.refusal.capacity_bytes else Shortage.GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +153,48 @@ class ScenarioResult:
     def slowest(self) -> tuple[PolicyResult, ...]:
         """Of each policy the GPU that is done last, for which the others wait; or one on which it does not fit."""
         return tuple(max(rows, key=lambda row: (row.is_short, row.metrics.iteration_s)) for rows in self.by_policy)
+
+    @property
+    def fastest_fitting(self) -> tuple[PolicyResult, ...]:
+        """The fastest of the policies that fit, all of them if several are equally fast; none if none fits.
+
+        Of several GPUs the slowest of each policy counts, here and below.
+        """
+        fitting = [each for each in self.slowest if each.fits]
+        best_s = min((each.metrics.iteration_s for each in fitting), default=0.0)
+        return tuple(each for each in fitting if each.metrics.iteration_s == best_s)
+
+    @property
+    def leader(self) -> PolicyResult | None:
+        """Of the fastest policies that fit the one that takes least GPU memory.
+
+        Of equals it is the one that decided by trials, such as vdnn_dyn, which nobody had to choose; else the first.
+        """
+        return min(
+            self.fastest_fitting,
+            key=lambda each: (each.metrics.max_memory_bytes, not each.trace.plan.passes),
+            default=None,
+        )
+
+    @property
+    def subject(self) -> PolicyResult:
+        """The one policy that a picture shows, whose numbers the text has.
+
+        That is the leader of those that fit; where none fits, the one that would take least.
+        """
+        return self.leader or min(self.slowest, key=lambda each: each.held_bytes(self.server.gpu))
+
+    @property
+    def needs(self) -> tuple[tuple[str, int, int], ...]:
+        """Of each memory its name, what the policy that pictures show needs of it, and what there is.
+
+        Of several GPUs it is that of one, and its part of the host.
+        """
+        row, server = self.subject, self.server
+        host, pinned = server.host, row.trace.host_bytes
+        process = host.process_bytes if is_of_pytorch(self.memory_model) else 0
+        return (
+            ("device", row.held_bytes(server.gpu), server.gpu.memory_bytes),
+            ("host", process + pinned, host.memory_bytes // self.gpus),
+            ("pinned", pinned, (host.pinnable_bytes or host.memory_bytes) // self.gpus),
+        )

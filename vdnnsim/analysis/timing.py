@@ -3,7 +3,7 @@
 from collections import Counter
 
 from vdnnsim.dnn.layers import Stage
-from vdnnsim.plans.operations import Compute, Stream
+from vdnnsim.plans.operations import Compute
 from vdnnsim.trace import IterationTrace, StallCause
 
 
@@ -22,10 +22,8 @@ def feature_seconds(trace: IterationTrace) -> float:
     """
     stages = trace.plan.layer_stages
     seconds = 0.0
-    for span in trace.spans_on(Stream.COMPUTE):
-        operation = trace.plan.operations[span.operation]
-        assert isinstance(operation, Compute)
-        if stages[operation.layer] is Stage.FEATURES:
+    for span, kernel in trace.kernels:
+        if stages[kernel.layer] is Stage.FEATURES:
             seconds += span.end_s - span.start_s
     for stall in trace.stalls:
         blocked = trace.plan.operations[stall.blocked]

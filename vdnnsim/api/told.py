@@ -24,6 +24,7 @@ _TOLD: Final = 3
 _DRIFT: Final = 0.05
 _LARGEST: Final = 3
 _MANIFEST: Final = "step.json"
+_FORMAT_VERSION: Final = 1
 _NO_PEAK: Final = "no peak, for PyTorch counts what it allocates on a GPU alone"
 
 
@@ -159,13 +160,11 @@ class Telling:
             yield self._offer
 
     def _write(self, step: "LiveStep", folder: Path) -> str:
-        import json
 
         from vdnnsim.memory.choices import is_of_pytorch
         from vdnnsim.report.folder import write_folder
-        from vdnnsim.report.provenance import origin, source_commit
-        from vdnnsim.report.run.live import live_events
-        from vdnnsim.report.run.perfetto import perfetto_text
+        from vdnnsim.report.provenance import manifest
+        from vdnnsim.report.run.perfetto import live_events, perfetto_text
         from vdnnsim.report.run.snapshot import snapshot_pickle
 
         rows = (self._predicted,)
@@ -175,14 +174,12 @@ class Telling:
             files["snapshot_predicted.pickle"] = snapshot_pickle(self._scenario, rows)
         if step.snapshot is not None:
             files["snapshot_happened.pickle"] = step.snapshot
-        content = {
-            **origin(source_commit(), self._scenario.sources),
+        said = {
             "told": self._line(step),
             "step": {each: value for each, value in asdict(step).items() if not isinstance(value, tuple | bytes)},
-            "files": sorted((*files, _MANIFEST)),
         }
-        manifest = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        write_folder(folder, {**files, _MANIFEST: manifest.encode()}, _writer())
+        content = manifest(_FORMAT_VERSION, self._scenario.sources, said, (*files, _MANIFEST))
+        write_folder(folder, {**files, _MANIFEST: content}, _writer())
         return f"wrote {', '.join(sorted(files))} to {folder}/; https://ui.perfetto.dev opens the trace"
 
 

@@ -1,12 +1,11 @@
 """The command `pretend`."""
 
-import json
 import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -177,20 +176,18 @@ def _files(
 
     from calibration.pretend.findings import STEP_COLUMNS, snapshot_names, step_rows
     from vdnnsim.report.csv_file import csv_text
-    from vdnnsim.report.provenance import origin, source_commit
+    from vdnnsim.report.provenance import manifest
 
     snapshots = dict(zip(snapshot_names(outcome.processes), outcome.snapshots, strict=True))
     steps = {"steps.csv": csv_text(STEP_COLUMNS, step_rows(outcome)).encode()}
-    content: dict[str, Any] = {
-        "format_version": FORMAT_VERSION,
-        **origin(source_commit(), profile.sources),
+    said = {
         "hardware": profile.server.name,
         "command": list(command),
         "exit_status": outcome.returncode,
         "findings": told,
         "processes": msgspec.to_builtins(outcome.processes),
         "with_memory_enough": None if again is None else msgspec.to_builtins(again.processes),
-        "files": sorted((*snapshots, *steps, "run.json", *(() if again is None else ("again.log",)))),
     }
-    manifest = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    return {**snapshots, **steps, "run.json": manifest.encode()}
+    files = {**snapshots, **steps}
+    names = *files, "run.json", *(() if again is None else ("again.log",))
+    return files | {"run.json": manifest(FORMAT_VERSION, profile.sources, said, names)}

@@ -51,9 +51,10 @@ def read_snapshot(
     """
     from vdnnsim.messages import file_name
     from vdnnsim.recordings.snapshot import read_recordings
+    from vdnnsim.recordings.snapshot_finding import find
     from vdnnsim.report.document import plain_table, titled_table
     from vdnnsim.report.result_table import ResultTable
-    from vdnnsim.report.tables.snapshots import COLUMNS, CSV_COLUMNS, csv_rows, find, sentences, snapshot_rows
+    from vdnnsim.report.tables.snapshots import COLUMNS, CSV_COLUMNS, csv_rows, sentences, snapshot_rows
 
     models = _models(allocators, memory_models)
     limit = _memory(hardware, memory)

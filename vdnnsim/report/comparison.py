@@ -7,10 +7,10 @@ from vdnnsim.analysis.columns import Measured, Row, Value, cells
 from vdnnsim.analysis.comparison import Comparison, Standing
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.report.caveats import by_peaks, glossary, known, remarks, without_plan
+from vdnnsim.report.caveats import glossary, known, remarks, without_plan
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.document import Column, Document, Fold, Table, text_column, titled_table
-from vdnnsim.report.findings import caption, refusals, workload_text
+from vdnnsim.report.findings import caption, counted, how_many_fit, refusals, workload_text
 from vdnnsim.report.folder import Writer
 from vdnnsim.report.labels import joined_labels
 from vdnnsim.report.provenance import manifest
@@ -140,14 +140,12 @@ def comparison_title(comparison: Comparison) -> str:
     standings, capacity = comparison.standings, comparison.result.server.gpu.memory_bytes
     fitting = sum(len(each.policies) for each in standings)
     total = fitting + len(comparison.unfit) + len(comparison.declined)
-    what = f"{workload_text(comparison.result)} into {format_bytes(capacity)}"
     if not standings:
-        return f"None of {total} {'policy' if total == 1 else 'policies'} fits {what}"
+        return f"None of {counted(total)} fits {workload_text(comparison.result)} into {format_bytes(capacity)}"
     front = [each for each in standings if each.on_front]
     fast, small = _point(front[0]), _point(min(front, key=lambda each: each.memory_rank))
     ends = f": {fast}" if fast == small else f": from {fast} to {small}"
-    which = f"{by_peaks(comparison.result.kernels)}{fitting} of {total} {'policy' if total == 1 else 'policies'}"
-    return f"{which} {'fits' if fitting == 1 else 'fit'} {what}{ends}"
+    return how_many_fit(comparison.result, fitting, total) + ends
 
 
 def _point(standing: Standing) -> str:

@@ -1,12 +1,11 @@
 r"""CSV, for results and for every table that is printed: comma, quotes where needed, \n at line ends, UTF-8."""
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 
 from vdnnsim.analysis.columns import Value
+from vdnnsim.csv_table import table_text
 from vdnnsim.replace import replace_file
 
 
@@ -16,12 +15,7 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value | None]]) -> s
     Raises:
         ValueError: a row is longer or shorter than the header.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    for row in rows:
-        writer.writerow([_cell(value) for _, value in zip(header, row, strict=True)])
-    return text.getvalue()
+    return table_text(header, [[_cell(value) for _, value in zip(header, row, strict=True)] for row in rows])
 
 
 def attributes_csv(columns: Mapping[str, str], things: Iterable[object]) -> str:

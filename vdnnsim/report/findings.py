@@ -3,15 +3,11 @@
 The oracular baseline is base(p) on a GPU without a capacity; speed and memory are stated against it.
 """
 
-from enum import Enum
-
-from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Shortage
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.engine.host import Execution
-from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.messages import listed
-from vdnnsim.plans.host_memory import Pool
 from vdnnsim.report.caveats import by_peaks
 from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.scenario.scenario import Scenario
@@ -61,37 +57,6 @@ def place(result: ScenarioResult, row: PolicyResult) -> str:
     return f"GPU {row.gpu} of {result.gpus}, " if result.gpus > 1 else ""
 
 
-def fastest_fitting(result: ScenarioResult) -> tuple[PolicyResult, ...]:
-    """Return the fastest of the policies that fit, all of them if several are equally fast; none if none fits.
-
-    Of several GPUs the slowest of each policy counts, here and below.
-    """
-    fitting = [each for each in result.slowest if each.fits]
-    best_s = min((each.metrics.iteration_s for each in fitting), default=0.0)
-    return tuple(each for each in fitting if each.metrics.iteration_s == best_s)
-
-
-def leader(result: ScenarioResult) -> PolicyResult | None:
-    """Return of the fastest policies that fit the one that takes least GPU memory.
-
-    Of equals it is the one that decided by trials, such as vdnn_dyn, which nobody had to choose; else the first.
-    """
-    return min(
-        fastest_fitting(result),
-        key=lambda each: (each.metrics.max_memory_bytes, not each.trace.plan.passes),
-        default=None,
-    )
-
-
-def subject(result: ScenarioResult) -> PolicyResult:
-    """Return the one policy that a picture shows.
-
-    That is the one whose numbers the text has: the leader of those that fit; where none fits, the one that would take
-    least.
-    """
-    return leader(result) or min(result.slowest, key=lambda each: each.held_bytes(result.server.gpu))
-
-
 def headline(result: ScenarioResult, shown: PolicyResult) -> str:
     """Return in one line how one policy does."""
     metrics, capacity = shown.metrics, result.server.gpu.memory_bytes
@@ -104,7 +69,7 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
             Shortage.GPU: (format_bytes(capacity), f"it would take {needed}"),
             Shortage.GAPS: (format_bytes(capacity), f"it takes {needed} and gaps between buffers"),
             Shortage.HOST: (f"{format_bytes(shown.refusal.capacity_bytes)} of host memory", "it offloads more"),
-        }[shortage(shown) or Shortage.GPU]
+        }[shown.shortage or Shortage.GPU]
         return f"{shown.policy} does not fit {workload_text(result)} into {pool}: {reason}"
     used, there = format_bytes(held), format_bytes(capacity)
     number, unit = used.split()
@@ -125,9 +90,9 @@ def conclusions(result: ScenarioResult) -> tuple[str, ...]:
 
 def _answer(result: ScenarioResult) -> str:
     """Return how the fastest policy does that fits; where none does, the one that takes least."""
-    gpu, best = result.server.gpu, leader(result)
+    gpu, best = result.server.gpu, result.leader
     if best is None:
-        return f"{headline(result, subject(result))}."
+        return f"{headline(result, result.subject)}."
     rate = rate_text(sample_of(result.workload.graph), best.metrics.images_per_s)
     if result.captured is not None and not result.captured.base.lifetimes:
         return f"It takes {format_seconds(best.metrics.iteration_s)} per iteration, {rate}; no trace tells what fits."
@@ -137,10 +102,10 @@ def _answer(result: ScenarioResult) -> str:
 
 def comparison(result: ScenarioResult) -> str:
     """Return in one line how many policies fit, and how fast the best of them is."""
-    best, capacity = leader(result), format_bytes(result.server.gpu.memory_bytes)
-    total, fitting = len(result.slowest), sum(each.fits for each in result.slowest)
+    best, capacity = result.leader, format_bytes(result.server.gpu.memory_bytes)
+    total = len(result.slowest)
     if best is None:
-        lacking = [shortage(each) for each in result.slowest]
+        lacking = [each.shortage for each in result.slowest]
         reasons = "".join(
             f", {'' if total == 1 else 'all ' if lacking.count(what) == total else f'{lacking.count(what)} '}{text}"
             for what, text in (
@@ -150,16 +115,26 @@ def comparison(result: ScenarioResult) -> str:
             if what in lacking
         )
         return f"{_none(result)} {workload_text(result)} into {capacity}{reasons}"
+    fitting = how_many_fit(result, sum(each.fits for each in result.slowest), total)
+    return f"{fitting}, {best.policy} at {percent(best.performance_ratio)} of the oracular speed"
+
+
+def how_many_fit(result: ScenarioResult, fitting: int, total: int) -> str:
+    """Return how many of some policies fit, one at least: `3 of 9 policies fit vgg16 (64) into 12.0 GiB`."""
     return (
-        f"{by_peaks(result.kernels)}{fitting} of {_count(total)} {'fits' if fitting == 1 else 'fit'} "
-        f"{workload_text(result)} into {capacity}, "
-        f"{best.policy} at {percent(best.performance_ratio)} of the oracular speed"
+        f"{by_peaks(result.kernels)}{fitting} of {counted(total)} {'fits' if fitting == 1 else 'fit'} "
+        f"{workload_text(result)} into {format_bytes(result.server.gpu.memory_bytes)}"
     )
+
+
+def counted(policies: int) -> str:
+    """Return a number of policies: `1 policy`, `9 policies`."""
+    return f"{policies} {'policy' if policies == 1 else 'policies'}"
 
 
 def verdict(result: ScenarioResult) -> str:
     """Return in two sentences which policy is best and what it costs; in one, that none fits."""
-    total, best, first = len(result.slowest), fastest_fitting(result), leader(result)
+    total, best, first = len(result.slowest), result.fastest_fitting, result.leader
     if first is None:
         return f"{_none_fits(result)}."
     fitting = sum(each.fits for each in result.slowest)
@@ -170,7 +145,7 @@ def verdict(result: ScenarioResult) -> str:
     everywhere = f" on each of {result.gpus} GPUs" if result.gpus > 1 else ""
     same = len({(each.metrics.max_memory_bytes, each.metrics.host_memory_bytes) for each in best}) == 1
     return (
-        f"Of {_count(total)}, {which}: {format_seconds(metrics.iteration_s)} per iteration, "
+        f"Of {counted(total)}, {which}: {format_seconds(metrics.iteration_s)} per iteration, "
         f"{rate_text(sample_of(result.workload.graph), metrics.images_per_s)}{everywhere}. "
         f"That is {percent(first.performance_ratio)} of the speed of the oracular baseline, "
         f"{'' if same else f'by {first.policy} '}with at most "
@@ -193,16 +168,16 @@ def _held(result: ScenarioResult, row: PolicyResult) -> str:
 
 
 def _none_fits(result: ScenarioResult) -> str:
-    least = subject(result)
+    least = result.subject
     held, alone = format_bytes(least.held_bytes(result.server.gpu)), len(result.slowest) == 1
     needed = f"it would take {held}" if alone else f"{least.policy} would take the least, {held}"
     reason = ""
-    if shortage(least) is Shortage.GAPS:
+    if least.shortage is Shortage.GAPS:
         reason = (
             f", which would fit but for the gaps between its buffers that the {result.memory_model.value} memory "
             "model leaves"
         )
-    elif shortage(least) is Shortage.HOST and least.refusal is not None:
+    elif least.shortage is Shortage.HOST and least.refusal is not None:
         reason = (
             f", and to offload more than the {format_bytes(least.refusal.capacity_bytes)} of "
             f"{least.refusal.pool.value} that there are"
@@ -233,45 +208,9 @@ def refusals(result: ScenarioResult) -> tuple[str, ...]:
     return tuple(f"{listed(names)}: {reason}" for reason, names in policies.items())
 
 
-def _count(policies: int) -> str:
-    return f"{policies} {'policy' if policies == 1 else 'policies'}"
-
-
-class Shortage(Enum):
-    """What there is too little of, as a picture says it."""
-
-    GPU = "GPU memory"
-    GAPS = "gaps"
-    HOST = "host memory"
-
-
-def shortage(row: PolicyResult) -> Shortage | None:
-    """Return what keeps a policy from fitting, gaps where all in use at once would fit; None where it fits."""
-    if row.refusal is None:
-        return None
-    if row.refusal.pool is not Pool.DEVICE:
-        return Shortage.HOST
-    return Shortage.GAPS if row.metrics.max_memory_bytes <= row.refusal.capacity_bytes else Shortage.GPU
-
-
 def budgets(result: ScenarioResult) -> str:
     """Return in one line, of the policy that pictures show, memory of the device, of the host, and what is pinned."""
-    row = subject(result)
-    of_each = ", ".join(f"{what} {format_bytes(need)} of {format_bytes(there)}" for what, need, there in needs(result))
+    row = result.subject
+    of_each = ", ".join(f"{what} {format_bytes(need)} of {format_bytes(there)}" for what, need, there in result.needs)
     searched = ", the most while cuDNN searches for convolutions in the first iteration" * row.trace.peaks_in_search
     return f"Memory that {row.policy} needs{' for each GPU' * (result.gpus > 1)}: {of_each}{searched}."
-
-
-def needs(result: ScenarioResult) -> tuple[tuple[str, int, int], ...]:
-    """Return of each memory its name, what the policy that pictures show needs of it, and what there is.
-
-    Of several GPUs it is that of one, and its part of the host.
-    """
-    row, server = subject(result), result.server
-    host, pinned = server.host, row.trace.host_bytes
-    process = host.process_bytes if is_of_pytorch(result.memory_model) else 0
-    return (
-        ("device", row.held_bytes(server.gpu), server.gpu.memory_bytes),
-        ("host", process + pinned, host.memory_bytes // result.gpus),
-        ("pinned", pinned, (host.pinnable_bytes or host.memory_bytes) // result.gpus),
-    )

@@ -32,21 +32,27 @@ def versions() -> dict[str, str]:
     return {"vdnnsim": vdnnsim.__version__, "python": platform.python_version(), "simpy": version("simpy")}
 
 
-def origin(commit: Commit | None, sources: Iterable[tuple[str, str]]) -> dict[str, object]:
-    """Return what a manifest says of programs, source tree, and input files by name and SHA-256."""
-    return {
+def manifest(
+    version: int, sources: Iterable[tuple[str, str]], said: Mapping[str, object], files: Iterable[str]
+) -> bytes:
+    """Return the manifest of a folder of files as JSON.
+
+    Args:
+        version: of its format.
+        sources: name and SHA-256 of each file that was read.
+        said: what it says besides of programs, source tree and inputs.
+        files: the names of all files, its own among them.
+    """
+    commit = source_commit()
+    content = {
+        "format_version": version,
         "versions": versions(),
         "commit": None if commit is None else commit.hash,
         "commit_modified": None if commit is None else commit.modified,
         "inputs": [{"name": name, "sha256": sha256} for name, sha256 in sources],
+        **said,
+        "files": sorted(files),
     }
-
-
-def manifest(
-    version: int, sources: Iterable[tuple[str, str]], said: Mapping[str, object], files: Iterable[str]
-) -> bytes:
-    """Return the manifest of a folder of files as JSON, in a version of its format, with what else is said."""
-    content = {"format_version": version, **origin(source_commit(), sources), **said, "files": sorted(files)}
     return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from vdnnsim.report.study.picture import StudyPicture
+from vdnnsim.report.study_picture import StudyPicture
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.points.resolve import POLICY, Point, Value, shown
 

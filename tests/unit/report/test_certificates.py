@@ -9,7 +9,7 @@ from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plans.certificate import BoundClass, Certificate, SlowerKernel
 from vdnnsim.report.certificates import certificates, certified, gap_text
-from vdnnsim.report.run.manifest import manifest_text
+from vdnnsim.report.run.manifest import run_manifest
 from vdnnsim.report.run.page import page_text, result_table
 
 CERTIFICATE = Certificate(
@@ -86,7 +86,7 @@ def test_of_what_does_not_fit_only_what_stands_in_the_way(result: ScenarioResult
     """Its 6 s are of a GPU without a capacity, which the bound does not speak of."""
     unfit = replace(result, results=(with_certificate(keep, CERTIFICATE),))
     assert certificates(unfit) == ("keep(p): 20 B of weights stay",)
-    assert json.loads(manifest_text(unfit, None, ()))["results"][0]["certificate"]["gap_ratio"] is None
+    assert json.loads(run_manifest(unfit, ()))["results"][0]["certificate"]["gap_ratio"] is None
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_where_a_reader_finds_it(result: ScenarioResult, move: PolicyResult, kee
     lines = page_text(asked, {}, ()).splitlines()
     heading = lines.index("## How near is it to the best possible, and why?")
     assert lines[heading + 2] == f"- {line}"
-    first, second = json.loads(manifest_text(asked, None, ()))["results"]
+    first, second = json.loads(run_manifest(asked, ()))["results"]
     assert "certificate" not in second
     assert first["certificate"] == {
         "bound_s": 7.98,

@@ -2,22 +2,11 @@
 
 from dataclasses import replace
 
-from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Shortage
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.training_plan import ProfilingPass
-from vdnnsim.report.findings import (
-    Shortage,
-    caption,
-    comparison,
-    fastest_fitting,
-    headline,
-    leader,
-    refusals,
-    shortage,
-    subject,
-    verdict,
-)
+from vdnnsim.report.findings import caption, comparison, headline, refusals, verdict
 from vdnnsim.report.run.page import profiling
 
 
@@ -26,7 +15,7 @@ def test_the_caption_says_what_was_run(result: ScenarioResult) -> None:
 
 
 def test_equally_fast_policies_are_all_named(result: ScenarioResult, move: PolicyResult, dyn: PolicyResult) -> None:
-    assert fastest_fitting(result) == (move, dyn)
+    assert result.fastest_fitting == (move, dyn)
     assert verdict(result) == (
         "Of 3 policies, move(m) and dyn are the fastest that fit: 8.00 s per iteration, 0.125 images/s. That is 75.0 % "
         "of the speed of the oracular baseline, with at most 60 B of GPU memory where the baseline would take 1020 B, "
@@ -64,11 +53,11 @@ def test_pictures_show_the_policy_that_the_text_calls_best_else_the_last(
     """Of equals that is the one that decided by trials, but not where another takes less time or less memory."""
     fast = replace(move, metrics=replace(move.metrics, iteration_s=7.0))
     small = replace(move, metrics=replace(move.metrics, max_memory_bytes=59))
-    assert subject(result) is dyn
-    assert subject(replace(result, results=(dyn, fast))) is fast
-    assert subject(replace(result, results=(dyn, small))) is small
-    assert subject(replace(result, results=(keep, move))) is move
-    assert subject(replace(result, results=(keep,))) is keep
+    assert result.subject is dyn
+    assert replace(result, results=(dyn, fast)).subject is fast
+    assert replace(result, results=(dyn, small)).subject is small
+    assert replace(result, results=(keep, move)).subject is move
+    assert replace(result, results=(keep,)).subject is keep
 
 
 def test_headlines(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
@@ -109,12 +98,12 @@ def test_among_equally_fast_ones_the_one_with_least_memory_counts(
 ) -> None:
     small = replace(move, policy="small", metrics=replace(move.metrics, max_memory_bytes=50))
     both = replace(result, results=(move, small))
-    assert leader(both) is small
-    assert subject(both) is small
+    assert both.leader is small
+    assert both.subject is small
     assert "move(m) and small are the fastest that fit: " in verdict(both)
     assert "baseline, by small with at most 50 B of GPU memory" in verdict(both)
-    assert leader(replace(result, results=(move, dyn))) is dyn
-    assert leader(replace(result, results=(move, replace(move, policy="like it")))) is move
+    assert replace(result, results=(move, dyn)).leader is dyn
+    assert replace(result, results=(move, replace(move, policy="like it"))).leader is move
 
 
 def test_gaps_are_named_where_what_is_in_use_would_fit(
@@ -169,12 +158,12 @@ def test_passes_that_cost_nothing_or_little(result: ScenarioResult, dyn: PolicyR
 
 def test_what_is_lacking(move: PolicyResult, keep: PolicyResult) -> None:
     assert keep.refusal is not None
-    assert shortage(move) is None
-    assert shortage(keep) is Shortage.GPU
-    assert shortage(replace(move, refusal=keep.refusal)) is Shortage.GAPS
-    assert shortage(replace(keep, refusal=replace(keep.refusal, pool=Pool.PINNED))) is Shortage.HOST
+    assert move.shortage is None
+    assert keep.shortage is Shortage.GPU
+    assert replace(move, refusal=keep.refusal).shortage is Shortage.GAPS
+    assert replace(keep, refusal=replace(keep.refusal, pool=Pool.PINNED)).shortage is Shortage.HOST
 
 
 def test_all_of_the_memory_is_not_too_much(keep: PolicyResult) -> None:
-    assert shortage(replace(keep, metrics=replace(keep.metrics, max_memory_bytes=1000))) is Shortage.GAPS
-    assert shortage(replace(keep, metrics=replace(keep.metrics, max_memory_bytes=1001))) is Shortage.GPU
+    assert replace(keep, metrics=replace(keep.metrics, max_memory_bytes=1000)).shortage is Shortage.GAPS
+    assert replace(keep, metrics=replace(keep.metrics, max_memory_bytes=1001)).shortage is Shortage.GPU

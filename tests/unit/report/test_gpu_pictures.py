@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from matplotlib.figure import Figure
 
+from vdnnsim.analysis.link_loads import link_uses
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.hardware.topology import Hop, Sharing, Way
 from vdnnsim.report.plots.iteration.gpus import copy_look, gpus_figure
-from vdnnsim.report.plots.iteration.links import drawn_links, link_uses, links_figure, links_title
+from vdnnsim.report.plots.iteration.links import drawn_links, links_figure, links_title
 from vdnnsim.report.plots.iteration.memory import memory_figure
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import policies_figure
@@ -116,14 +117,14 @@ def test_links_that_carry_nothing_are_not_drawn(pair: ScenarioResult) -> None:
     assert server_trace is not None
     quiet = tuple(replace(row, server_trace=replace(server_trace, loads=())) for row in pair.by_policy[0])
 
-    assert [use.link.name for use in link_uses(pair, pair.by_policy[0])] == ["nvlink"]
+    assert [use.link.name for use in link_uses(pair.server, pair.by_policy[0][0].server_trace)] == ["nvlink"]
     assert links_title(pair, quiet) == "base(p): no link carries anything"
     assert links_figure(pair, quiet).axes[0].get_yticklabels() == []
 
 
 def test_of_many_links_the_busiest_are_drawn_in_their_order(pair: ScenarioResult) -> None:
     """Twenty links, the last 14 of which are the busiest."""
-    (use,) = link_uses(pair, pair.by_policy[0])
+    (use,) = link_uses(pair.server, pair.by_policy[0][0].server_trace)
     uses = tuple(replace(use, link=replace(use.link, down_bytes_per_s=1000.0 / (1 + n))) for n in range(20))
     uses = tuple(replace(each, link=replace(each.link, up_bytes_per_s=1e9)) for each in uses)
 
@@ -131,7 +132,7 @@ def test_of_many_links_the_busiest_are_drawn_in_their_order(pair: ScenarioResult
 
 
 def test_what_both_directions_of_a_shared_link_carry_adds_up(pair: ScenarioResult) -> None:
-    uses = {use.link.name: use for use in link_uses(pair, pair.by_policy[1])}
+    uses = {use.link.name: use for use in link_uses(pair.server, pair.by_policy[1][0].server_trace)}
     dram = uses["dram"]
 
     assert dram.link.sharing is Sharing.SHARED

@@ -1,14 +1,18 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.report import provenance
 from vdnnsim.report.provenance import Commit, versions
-from vdnnsim.report.run.manifest import manifest_text
+from vdnnsim.report.run.manifest import run_manifest
 
 
-def test_what_was_run(result: ScenarioResult) -> None:
+def test_what_was_run(result: ScenarioResult, monkeypatch: pytest.MonkeyPatch) -> None:
     """conv1 has 5 x 5 + 5 weights and fc 5 + 1, 36 in all; the loss is the third layer."""
-    manifest = json.loads(manifest_text(result, Commit("c0ffee", modified=True), ("results.csv", "a.png")))
+    monkeypatch.setattr(provenance, "source_commit", lambda: Commit("c0ffee", modified=True))
+    manifest = json.loads(run_manifest(result, ("results.csv", "a.png")))
     assert manifest["versions"] == versions()
     assert (manifest["commit"], manifest["commit_modified"]) == ("c0ffee", True)
     assert manifest["inputs"] == [
@@ -50,7 +54,7 @@ def test_what_was_run(result: ScenarioResult) -> None:
 
 def test_every_metric_of_a_policy(result: ScenarioResult) -> None:
     """The numbers of `dyn`, which are those of `move(m)`, with its passes."""
-    manifest = json.loads(manifest_text(result, None, ()))
+    manifest = json.loads(run_manifest(result, ()))
     assert manifest["results"][2] == {
         "policy": "dyn",
         "algorithms": "all(m)",
@@ -87,7 +91,7 @@ def test_every_metric_of_a_policy(result: ScenarioResult) -> None:
 
 
 def test_a_refusal_says_who_asked_for_how_much_and_what_held_the_rest(result: ScenarioResult) -> None:
-    refusal = json.loads(manifest_text(result, None, ()))["results"][1]["refusal"]
+    refusal = json.loads(run_manifest(result, ()))["results"][1]["refusal"]
     assert refusal.pop("explanation").startswith("backward weights of conv1 asked for 990 B")
     assert refusal == {
         "pool": "GPU memory",
@@ -102,6 +106,7 @@ def test_a_refusal_says_who_asked_for_how_much_and_what_held_the_rest(result: Sc
     }
 
 
-def test_an_unknown_commit_is_null(result: ScenarioResult, move: PolicyResult) -> None:
-    manifest = json.loads(manifest_text(replace(result, results=(move,)), None, ()))
+def test_an_unknown_commit_is_null(result: ScenarioResult, move: PolicyResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "source_commit", lambda: None)
+    manifest = json.loads(run_manifest(replace(result, results=(move,)), ()))
     assert (manifest["commit"], manifest["commit_modified"]) == (None, None)

@@ -70,7 +70,7 @@ def test_policies_side_by_side(result: ScenarioResult) -> None:
     assert written.count("does not fit") == 1
     assert {"75.0 %", "100.0 %", "60 B", "1020 B"} <= set(written)
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["move(m)", "keep(p)", "dyn"]
-    hatched = [patch.get_hatch() for patch in figure.axes[1].patches]
+    hatched = [patch.get_hatch() or None for patch in figure.axes[1].patches]
     assert hatched == [None, "//", None]
 
 

@@ -10,7 +10,7 @@ from tests.overlaps import overlapping
 from tests.toy import ROOT
 from vdnnsim.analysis.columns import Value
 from vdnnsim.report.plots.study import draw_study_picture
-from vdnnsim.report.study.axis import StudyCells
+from vdnnsim.report.study_picture import StudyCells
 from vdnnsim.study.file.read import read_study
 
 STUDIES = sorted((ROOT / "scenarios" / "studies").glob("*.yaml"))

@@ -1,8 +1,7 @@
 import pytest
 
 from vdnnsim.errors import InputError
-from vdnnsim.report.study.axis import StudyCells, best, cell, shown_rows, study_axis
-from vdnnsim.report.study.picture import PictureKind, StudyPicture
+from vdnnsim.report.study_picture import PictureKind, StudyCells, StudyPicture, best, cell, shown_rows, study_axis
 
 PICTURE = StudyPicture("p", "title", PictureKind.LINES, "gpus", "stall_s", where=(("policy", ("a",)),))
 

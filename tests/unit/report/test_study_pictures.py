@@ -16,8 +16,7 @@ from vdnnsim.report.plots.study import draw_study_picture
 from vdnnsim.report.plots.study.heat_map import heat_map_figure
 from vdnnsim.report.plots.study.lines import lines_figure
 from vdnnsim.report.plots.study.pareto import front, pareto_figure
-from vdnnsim.report.study.axis import StudyCells
-from vdnnsim.report.study.picture import Mark, PictureKind, StudyPicture
+from vdnnsim.report.study_picture import Mark, PictureKind, StudyCells, StudyPicture
 
 GIB = 2**30
 

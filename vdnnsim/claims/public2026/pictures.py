@@ -24,8 +24,7 @@ def draw_pictures(board: Scoreboard) -> tuple[Picture, ...]:
     """Draw what there are rows for."""
     # Matplotlib takes longer to import than a network to simulate.
     from vdnnsim.report.plots.bars import draw_bars
-    from vdnnsim.report.plots.validation.error_shares import draw_error_shares
-    from vdnnsim.report.plots.validation.parity import draw_clouds
+    from vdnnsim.report.plots.validation.parity import draw_clouds, draw_error_shares
 
     pictures = []
     if times := [each for each in board.step_times if each.counts]:

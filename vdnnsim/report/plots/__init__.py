@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.plans.operations import Stream
 from vdnnsim.report.chart import Picture
-from vdnnsim.report.findings import comparison, headline, subject
+from vdnnsim.report.findings import comparison, headline
 from vdnnsim.report.labels import file_names
 from vdnnsim.report.plots.iteration.gpus import gpus_figure, gpus_title
 from vdnnsim.report.plots.iteration.links import links_figure, links_title
@@ -17,7 +17,7 @@ from vdnnsim.report.plots.style import house_style, png
 
 def draw_pictures(result: ScenarioResult) -> tuple[Picture, ...]:
     """Draw what a person would put on a slide, the comparison first."""
-    shown, on_streams = subject(result), timeline_subject(result)
+    shown, on_streams = result.subject, timeline_subject(result)
     with house_style():
         alone = (
             Picture("policies.png", comparison(result), png(policies_figure(result))),
@@ -30,7 +30,7 @@ def draw_pictures(result: ScenarioResult) -> tuple[Picture, ...]:
 def _of_several_gpus(result: ScenarioResult) -> Iterator[Picture]:
     """Yield all GPUs under each other, and their links, for each policy that copies maps; for none, of the subject."""
     copying = [rows for rows in result.by_policy if any(row.trace.spans_on(Stream.MEMORY) for row in rows)]
-    shown = copying or [rows for rows in result.by_policy if subject(result) in rows]
+    shown = copying or [rows for rows in result.by_policy if result.subject in rows]
     policies = [rows[0].policy for rows in shown]
     for name, rows in zip(file_names("gpus", policies, ".png"), shown, strict=True):
         yield Picture(name, gpus_title(result, rows), png(gpus_figure(result, rows)))

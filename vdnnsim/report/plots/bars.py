@@ -1,15 +1,15 @@
 """Grouped and stacked bars with markers on a right axis: the form of most figures in the papers."""
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, Final
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from vdnnsim.report.chart import Axis, Chart, Level, Panel, Points, Slot
+from vdnnsim.report.chart import Axis, Chart, Panel, Points, Series, Slot
 from vdnnsim.report.looks import ALARM, INK, MUTED
 from vdnnsim.report.plots.style import ABOVE, as_png, new_figure, ruled, write
 
@@ -47,8 +47,8 @@ def bar_figure(chart: Chart) -> Figure:
     for number, (axes, panel) in enumerate(zip(all_axes, chart.panels, strict=True)):
         entries |= _draw_panel(axes, panel, width * _SLIDE_PIXELS, outer=number == count - 1)
     if len(entries) > 1:
-        place: Any = {"loc": "upper left", "bbox_to_anchor": (0.022, 0.89), "ncols": len(entries), "frameon": False}
-        figure.legend(entries.values(), entries.keys(), columnspacing=1.6, handletextpad=0.5, **place)
+        look: Any = {"frameon": False, "columnspacing": 1.6, "handletextpad": 0.5, "ncols": len(entries)}
+        figure.legend(entries.values(), entries.keys(), loc="upper left", bbox_to_anchor=(0.022, 0.89), **look)
     return figure
 
 
@@ -58,51 +58,52 @@ draw_bars = as_png(bar_figure)
 def _draw_panel(axes: Axes, panel: Panel, pixels: float, *, outer: bool) -> dict[str, Artist]:
     step = _SLOTS_OF_A_GROUP / len(panel.slots)
     centers = _beside(len(panel.slots), step)
-    group_pixels = pixels / len(panel.groups)
     entries: dict[str, Artist] = {}
-    tops: list[float] = []
+    tops = [panel.level.value if panel.level else 0.0]
     for slot, center in zip(panel.slots, centers, strict=True):
-        entries |= _draw_slot(axes, panel, slot, center, step, group_pixels)
-        tops += [sum(series.values[group] for series in bar) for bar in slot.bars for group in range(len(panel.groups))]
-    scale = panel.left.scale
-    largest = max(chain(tops, [panel.level.value] if panel.level else []), default=0.0)
+        entries |= _draw_slot(axes, panel, slot, center, pixels / len(panel.groups) * step)
+        tops += [height for bar in slot.bars for height in _heights(bar)]
+    factor = panel.left.scale.factor
     room = _ROOM_UNDER_POINTS if panel.right and panel.right.axis.top else _ROOM
-    top = (panel.left.top or room * largest or 1.0) / scale.factor
+    top = (panel.left.top or room * max(tops) or 1.0) / factor
     axes.set(xlim=(-0.55, len(panel.groups) - 0.45), ylim=(0, top), ylabel=_label(panel.left))
     ruled(axes, "y")
     _write_groups(axes, panel, pixels, centers)
     if panel.level:
-        entries |= _draw_level(axes, panel.level, scale.factor)
+        # Its name stands in the legend, where no bar lies under it.
+        entries[panel.level.name] = axes.axhline(panel.level.value / factor, color=ALARM, linewidth=2.5, zorder=3)
     if panel.right:
         entries |= _draw_points(axes, panel.right, step, label=outer)
     return entries
 
 
-def _draw_slot(
-    axes: Axes, panel: Panel, slot: Slot, center: float, step: float, group_pixels: float
-) -> dict[str, Artist]:
-    factor = panel.left.scale.factor
-    width = step / len(slot.bars) * (0.94 if len(slot.bars) == 1 else 0.86)
+def _draw_slot(axes: Axes, panel: Panel, slot: Slot, center: float, pixels: float) -> dict[str, Artist]:
+    """Draw the bars of a slot, for which there are so many pixels, in all groups."""
+    scale, room = panel.left.scale, _SLOTS_OF_A_GROUP / len(panel.slots) / len(slot.bars)
     entries: dict[str, Artist] = {}
-    groups = range(len(panel.groups))
-    for number, (bar, shift) in enumerate(zip(slot.bars, _beside(len(slot.bars), step / len(slot.bars)), strict=True)):
-        places = [group + center + shift for group in groups]
-        base = [0.0 for _ in groups]
+    look: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": _POINTS, "zorder": 6}
+    if panel.numbered and pixels / len(slot.bars) < _NARROW_PIXELS:
+        look["rotation"] = 90
+    for bar, shift in zip(slot.bars, _beside(len(slot.bars), room), strict=True):
+        places = [group + center + shift for group in range(len(panel.groups))]
+        base = np.zeros(len(places))
         for series in bar:
-            heights = [value / factor for value in series.values]
-            color = series.tint.color
-            axes.bar(places, heights, width, base, color=color, linewidth=0, zorder=2)
-            entries.setdefault(series.name, Patch(facecolor=color))
-            base = [below + height for below, height in zip(base, heights, strict=True)]
-        turned = group_pixels * step / len(slot.bars) < _NARROW_PIXELS
-        last = number == len(slot.bars) - 1
-        for group in groups:
-            mark = "*" if slot.failed and slot.failed[group] and (last or panel.numbered) else ""
-            height = sum(series.values[group] for series in bar)
-            text = f"{panel.left.scale.number(height) if height else 0}{mark}" if panel.numbered else mark
-            where = places[group] if panel.numbered else group + center
-            _write_above(axes, text, where, base[group], alarm=bool(mark), turned=turned and panel.numbered)
+            heights = np.asarray(series.values) / scale.factor
+            width = room * (0.94 if len(slot.bars) == 1 else 0.86)
+            axes.bar(places, heights, width, base, color=series.tint.color, linewidth=0, zorder=2)
+            entries.setdefault(series.name, Patch(facecolor=series.tint.color))
+            base += heights
+        for group, (place, height, end) in enumerate(zip(places, _heights(bar), base.tolist(), strict=True)):
+            failed = bool(slot.failed) and slot.failed[group] and (bar is slot.bars[-1] or panel.numbered)
+            number = (scale.number(height) if height else "0") if panel.numbered else ""
+            color = {"color": ALARM, "fontweight": "bold"} if failed else {"color": INK}
+            where = place if panel.numbered else group + center
+            write(axes, f"{number}{'*' * failed}", (where, end), (0, 3), **look, **color)
     return entries
+
+
+def _heights(bar: tuple[Series, ...]) -> list[float]:
+    return [sum(values) for values in zip(*(series.values for series in bar), strict=True)]
 
 
 def _beside(count: int, width: float) -> list[float]:
@@ -110,19 +111,13 @@ def _beside(count: int, width: float) -> list[float]:
     return [(number - (count - 1) / 2) * width for number in range(count)]
 
 
-def _draw_level(axes: Axes, level: Level, factor: float) -> dict[str, Artist]:
-    """Draw a line; its name stands in the legend, where no bar lies under it."""
-    line = axes.axhline(level.value / factor, color=ALARM, linewidth=2.5, zorder=3)
-    return {level.name: line}
-
-
 def _draw_points(axes: Axes, points: Points, step: float, *, label: bool) -> dict[str, Artist]:
     other = axes.twinx()
     factor = points.axis.scale.factor
     drawn: dict[str, Artist] = {}
     for values, center in zip(points.values, _beside(len(points.values), step), strict=True):
-        shown = [(group, value) for group, value in enumerate(values) if value is not None]
-        across, up = [group + center for group, _ in shown], [value / factor for _, value in shown]
+        shown = [(group + center, value / factor) for group, value in enumerate(values) if value is not None]
+        across, up = zip(*shown, strict=True) if shown else ((), ())
         (line,) = other.plot(across, up, "D-" if points.joined else "D", **_DIAMOND)
         drawn.setdefault(points.name, line)
     largest = max((value for values in points.values for value in values if value is not None), default=0.0)
@@ -137,13 +132,6 @@ def _draw_points(axes: Axes, points: Points, step: float, *, label: bool) -> dic
 
 def _label(axis: Axis) -> str:
     return f"{axis.label}, {axis.scale.unit}" if axis.scale.unit else axis.label
-
-
-def _write_above(axes: Axes, text: str, place: float, height: float, *, alarm: bool, turned: bool) -> None:
-    """Write above the end of a bar, in the colour of an alarm or not, from below to above if `turned`."""
-    look: Any = {"ha": "center", "va": "bottom", "rotation": 90 if turned else 0, "fontsize": _POINTS, "zorder": 6}
-    look |= {"color": ALARM, "fontweight": "bold"} if alarm else {"color": INK}
-    write(axes, text, (place, height), (0, 3), **look)
 
 
 def _write_groups(axes: Axes, panel: Panel, pixels: float, slot_places: Sequence[float]) -> None:

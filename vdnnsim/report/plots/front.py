@@ -74,17 +74,17 @@ class _Mark:
 def _marks(comparison: Comparison, memory: Scale, seconds: Scale) -> list[_Mark]:
     """Return the points, those whose names matter most first."""
 
-    def mark(row: PolicyResult, names: tuple[str, ...], *, on_front: bool, fits: bool) -> _Mark:
+    def mark(row: PolicyResult, names: tuple[str, ...], *, on_front: bool) -> _Mark:
         x, y = row.metrics.max_memory_bytes / memory.factor, row.metrics.iteration_s / seconds.factor
-        return _Mark(x, y, names, on_front, fits)
+        return _Mark(x, y, names, on_front, row.fits)
 
     # The ends of the front, which the title names, come before all others.
     order = sorted(
         comparison.standings,
         key=lambda each: (not (each.on_front and 1 in (each.time_rank, each.memory_rank)), not each.on_front),
     )
-    fitting = [mark(each.row, each.policies, on_front=each.on_front, fits=True) for each in order]
-    return fitting + [mark(row, (row.policy,), on_front=False, fits=False) for row in comparison.unfit]
+    fitting = [mark(each.row, each.policies, on_front=each.on_front) for each in order]
+    return fitting + [mark(row, (row.policy,), on_front=False) for row in comparison.unfit]
 
 
 def _look(*, on_front: bool, fits: bool) -> dict[str, Any]:

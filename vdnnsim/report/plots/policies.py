@@ -1,14 +1,15 @@
 """Policies side by side: how fast each is, and how much memory it takes of what there is."""
 
 from dataclasses import replace
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vdnnsim.analysis.columns import COLUMNS
-from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Shortage
 from vdnnsim.report.caveats import peaks_note
-from vdnnsim.report.findings import Shortage, caption, comparison, fastest_fitting, shortage
+from vdnnsim.report.findings import caption, comparison
 from vdnnsim.report.labels import fold_label
 from vdnnsim.report.looks import ALARM, GRID, INK, MUTED
 from vdnnsim.report.plots.style import ABOVE, keep_left_spine_only, new_figure, write
@@ -111,17 +112,13 @@ def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
 
 
 def _bars(axes: Axes, result: ScenarioResult, lengths: list[float]) -> None:
-    best = fastest_fitting(result)
-    for position, (each, length) in enumerate(zip(result.results, lengths, strict=True)):
-        axes.barh(
-            position,
-            length,
-            height=_HEIGHT,
-            color=_UNFIT if not each.fits else _BEST if each in best else _OTHER,
-            edgecolor=MUTED if not each.fits else "none",
-            hatch=None if each.fits else "//",
-            zorder=2,
-        )
+    best = result.fastest_fitting
+    look: dict[str, Any] = {
+        "color": [_UNFIT if not each.fits else _BEST if each in best else _OTHER for each in result.results],
+        "edgecolor": ["none" if each.fits else MUTED for each in result.results],
+        "hatch": ["" if each.fits else "//" for each in result.results],
+    }
+    axes.barh(range(len(lengths)), lengths, height=_HEIGHT, zorder=2, **look)
     axes.grid(axis="x", color=GRID, zorder=0)
     keep_left_spine_only(axes)
     axes.tick_params(bottom=False)
@@ -137,7 +134,7 @@ def _numbers(axes: Axes, result: ScenarioResult, texts: list[str]) -> None:
 
 def _write_unfit(axes: Axes, row: PolicyResult, position: int, lines: tuple[float, ...]) -> None:
     """Write that a policy does not fit, and why where its bar does not say so, clear of the lines of its row."""
-    what = shortage(row)
+    what = row.shortage
     text = "does not fit" if what in (None, Shortage.GPU) else f"does not fit: {what.value}"
     width = _FRACTION_PER_CHARACTER * (len(text) + 2)
     place = free_place(width, lines) + _FRACTION_PER_CHARACTER, position

@@ -9,7 +9,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.caveats import glossary, known, remarks
 from vdnnsim.report.document import Bullets, Table, plain_table, section
-from vdnnsim.report.findings import caption, comparison, conclusions, headline, needs, subject
+from vdnnsim.report.findings import caption, comparison, conclusions, headline
 from vdnnsim.report.html import environment
 from vdnnsim.report.looks import STALL_COLORS
 from vdnnsim.report.run.page import columns, footnotes, questions, sources
@@ -45,7 +45,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         notes = *footnotes(result), *known(result)
         beside = "report.md, results.csv and run.json lie"
         of_all = Shown(conclusions(result), comparison(result), summary(result), notes, beside)
-    shown, gpu = subject(result), result.server.gpu
+    shown, gpu = result.subject, result.server.gpu
     rows = recorded(sorted(result.slowest, key=lambda row: row is not shown))
     rival = _rival(rows)
     verdict, *more = (sentence for text in of_all.said for sentence in _sentences(text))
@@ -57,7 +57,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         words=(*remarks(result.workload), *glossary(row.policy for row in result.slowest)),
         facts=_facts(result, shown),
         shown=shown,
-        needs=needs(result),
+        needs=result.needs,
         advice=section("What would make it fit?", result.advice),
         heading=of_all.heading,
         table=(of_all.table,),
@@ -71,7 +71,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         headline=headline(result, shown),
         layers=areas(result, shown),
         stalls=stalls_title(shown),
-        causes=[(cause.value, seconds, STALL_COLORS[cause]) for cause, seconds in _by_cause(shown)],
+        causes=[(cause.value, seconds, STALL_COLORS[cause]) for cause, seconds in shown.metrics.stall_by_cause],
         waits=sorted(shown.trace.stalls, key=lambda stall: (stall.start_s - stall.end_s, stall.start_s)),
         told=partial(operation_text, shown.trace.plan),
         peak=_peak_title(shown),
@@ -127,7 +127,7 @@ def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, s
 
 def stalls_title(shown: PolicyResult) -> str:
     """Return how long the compute stream waits, and for what: `Of 26.0 s, 259 ms are lost: 254 ms ...`."""
-    causes = _by_cause(shown)
+    causes = shown.metrics.stall_by_cause
     whole, lost = format_seconds(shown.metrics.iteration_s), format_seconds(shown.metrics.stall_s)
     if not causes:
         return f"{shown.policy} never waits in {whole}"
@@ -139,11 +139,6 @@ def _lost_to(cause: StallCause) -> str:
     return {StallCause.PINNING: "while the host pins memory"}.get(
         cause, cause.value.replace("waits for", "waiting for")
     )
-
-
-def _by_cause(shown: PolicyResult) -> list[tuple[StallCause, float]]:
-    causes = [(cause, seconds) for cause, seconds in shown.metrics.stall_by_cause if seconds]
-    return sorted(causes, key=lambda each: -each[1])
 
 
 def _peak_title(shown: PolicyResult) -> str:

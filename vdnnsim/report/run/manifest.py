@@ -4,7 +4,6 @@ It holds no time of day and nothing of the machine that ran the simulator but it
 equal bytes.
 """
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.hardware.server import Server
 from vdnnsim.plans.placement import DoesNotFit
-from vdnnsim.report.provenance import Commit, origin
+from vdnnsim.report.provenance import manifest
 
 FORMAT_VERSION = 1
 """Raised when a key is renamed or removed."""
@@ -28,12 +27,10 @@ _BESIDE_METRICS = ("performance_ratio", "feature_performance_ratio", "server_ima
 """Columns that are not of one GPU's iteration alone."""
 
 
-def manifest_text(result: ScenarioResult, commit: Commit | None, files: Iterable[str]) -> str:
-    """Return the manifest as JSON text, with the names of all files, its own among them."""
+def run_manifest(result: ScenarioResult, files: Iterable[str]) -> bytes:
+    """Return the manifest as JSON, with the names of all files, its own among them."""
     workload, server = result.workload, result.server
-    content = {
-        "format_version": FORMAT_VERSION,
-        **origin(commit, result.sources),
+    said = {
         # Nothing is drawn by chance.
         "seed": None,
         "scenario": {
@@ -65,9 +62,8 @@ def manifest_text(result: ScenarioResult, commit: Commit | None, files: Iterable
         "advice": list(result.advice),
         "without_plan": {each.policy: each.reason for each in result.declined},
         "results": [_policy(result, each) | _of_several(each, server) for each in result.results],
-        "files": sorted(files),
     }
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return manifest(FORMAT_VERSION, result.sources, said, files)
 
 
 def _name(value: object) -> str:

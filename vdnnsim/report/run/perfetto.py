@@ -14,15 +14,18 @@ import msgspec
 from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.cost.table import ONLY
-from vdnnsim.plans.operations import AllReduce, Offload, Prefetch, Stream, describe
+from vdnnsim.live_step import LiveStep
+from vdnnsim.plans.operations import AllReduce, Offload, Prefetch, Stream, describe, of_extent
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.report.looks import kind_of
 from vdnnsim.trace import ServerTrace
 
-THREADS: Final = {Stream.COMPUTE: 1, Stream.MEMORY: 2, Stream.COMMUNICATION: 4}
-STALL_THREAD: Final = 3
-IN_USE: Final = "memory in use (bytes)"
+_THREADS: Final = {Stream.COMPUTE: 1, Stream.MEMORY: 2, Stream.COMMUNICATION: 4}
+_STALL_THREAD: Final = 3
+_IN_USE: Final = "memory in use (bytes)"
 Event = dict[str, Any]
+_LIVE: Final = 1
+"""Process of a step of a user's loop beside its prediction, which is of one GPU, 0."""
 
 
 def perfetto_text(result: ScenarioResult, rows: Sequence[PolicyResult], beside: Iterable[Event] = ()) -> str:
@@ -53,13 +56,13 @@ def operation_text(plan: TrainingPlan, position: int) -> str:
 
 
 def _names(result: ScenarioResult, row: PolicyResult) -> Iterator[Event]:
-    threads = {number: f"{stream.value} stream" for stream, number in THREADS.items()} | {STALL_THREAD: "stalls"}
+    threads = {number: f"{stream.value} stream" for stream, number in _THREADS.items()} | {_STALL_THREAD: "stalls"}
     if not row.trace.spans_on(Stream.COMMUNICATION):
-        del threads[THREADS[Stream.COMMUNICATION]]
-    yield from track_names(row.gpu, f"GPU {row.gpu}: {result.server.gpu.name}, {row.policy}", threads)
+        del threads[_THREADS[Stream.COMMUNICATION]]
+    yield from _track_names(row.gpu, f"GPU {row.gpu}: {result.server.gpu.name}, {row.policy}", threads)
 
 
-def track_names(process: int, title: str, threads: Mapping[int, str]) -> Iterator[Event]:
+def _track_names(process: int, title: str, threads: Mapping[int, str]) -> Iterator[Event]:
     """Yield what a process is called, and its threads by number."""
 
     def name(what: str, thread: int, args: dict[str, str | int]) -> Event:
@@ -80,15 +83,15 @@ def _spans(row: PolicyResult) -> Iterator[Event]:
             args["bytes"] = plan.copied_bytes(operation)
         elif isinstance(operation, AllReduce):
             args["bytes"] = sum(plan.buffers[buffer].nbytes for buffer in operation.buffers)
-        track, name = (row.gpu, THREADS[span.stream]), operation_text(plan, span.operation)
-        yield slice_event(track, name, kind_of(operation), (span.start_s, span.end_s), args)
+        track, name = (row.gpu, _THREADS[span.stream]), operation_text(plan, span.operation)
+        yield _slice(track, name, kind_of(operation), (span.start_s, span.end_s), args)
 
 
 def _stalls(row: PolicyResult) -> Iterator[Event]:
     for stall in row.trace.stalls:
         who = {"blocked": stall.blocked, "waited_for": stall.waited_for}
         args = {name: operation_text(row.trace.plan, at) for name, at in who.items() if at is not None}
-        yield slice_event((row.gpu, STALL_THREAD), stall.cause.value, "stall", (stall.start_s, stall.end_s), args)
+        yield _slice((row.gpu, _STALL_THREAD), stall.cause.value, "stall", (stall.start_s, stall.end_s), args)
 
 
 def _memory(row: PolicyResult) -> Iterator[Event]:
@@ -97,8 +100,8 @@ def _memory(row: PolicyResult) -> Iterator[Event]:
     kinds = [(kind.value, values) for kind, values in curve.kinds.items() if any(values)]
     for position, (time_s, total) in enumerate(zip(curve.times_s, curve.totals, strict=True)):
         by_kind = {kind: values[position] for kind, values in kinds}
-        yield counter_event(row.gpu, "memory by kind (bytes)", time_s, by_kind)
-        yield counter_event(row.gpu, IN_USE, time_s, {"total": total})
+        yield _counter(row.gpu, "memory by kind (bytes)", time_s, by_kind)
+        yield _counter(row.gpu, _IN_USE, time_s, {"total": total})
 
 
 def _links(server_trace: ServerTrace) -> Iterator[Event]:
@@ -107,15 +110,42 @@ def _links(server_trace: ServerTrace) -> Iterator[Event]:
     yield {"ph": "M", "pid": process, "tid": 0, "name": "process_name", "args": {"name": "links"}}
     for load in server_trace.loads:
         name = f"{load.hop.link} {load.hop.way.value} (bytes/s)"
-        yield counter_event(process, name, load.time_s, {"carried": float(load.bytes_per_s)})
+        yield _counter(process, name, load.time_s, {"carried": float(load.bytes_per_s)})
 
 
-def counter_event(process: int, name: str, time_s: float, values: Mapping[str, float]) -> Event:
+def live_events(step: LiveStep, plan: TrainingPlan) -> Iterator[Event]:
+    """Yield what happened, as events of a process of its own."""
+    streams = (Stream.COMPUTE, Stream.MEMORY)
+    names = {_THREADS[stream]: f"{stream.value} stream" for stream in streams} | {_STALL_THREAD: "waits"}
+    yield from _track_names(_LIVE, f"step {step.number} as it happened: {step.device}, {plan.policy}", names)
+    operations, storages = plan.workload.step.operations, plan.workload.step.storages
+    compute, memory = ((_LIVE, _THREADS[stream]) for stream in streams)
+    for stretch in step.stretches:
+        first = operations[stretch.operations.start]
+        ran = [operations[number].captured for number in stretch.operations]
+        args = {"operations": [each.name for each in ran if each is not None], "first": stretch.operations.start}
+        name = f"{first.module or 'the model or its loss'} {first.phase.value}"
+        yield _slice(compute, name, first.phase.value, (stretch.start_s, stretch.end_s), args)
+    for copy in step.copies:
+        storage = storages[copy.storage]
+        name = of_extent(storage.name, None if len(copy.extent) == storage.nbytes else copy.extent)
+        when_s, args = (copy.start_s, copy.end_s), {"bytes": len(copy.extent)}
+        yield _slice(memory, f"{copy.way.value} {name}", copy.way.value, when_s, args)
+    for pause in step.pauses:
+        operation = operations[min(pause.operation, len(operations) - 1)]
+        args = {"before": f"{operation.module or 'the model or its loss'} {operation.phase.value}"}
+        what = "waits for a copy, or computes again"
+        yield _slice((_LIVE, _STALL_THREAD), what, "stall", (pause.start_s, pause.end_s), args)
+    for level in step.memory:
+        yield _counter(_LIVE, _IN_USE, level.time_s, {"total": level.nbytes})
+
+
+def _counter(process: int, name: str, time_s: float, values: Mapping[str, float]) -> Event:
     """Return what the values of a counter are from a moment on."""
     return {"ph": "C", "pid": process, "ts": _nanoseconds(time_s) / 1000, "name": name, "args": values}
 
 
-def slice_event(track: tuple[int, int], name: str, category: str, when_s: tuple[float, float], args: Event) -> Event:
+def _slice(track: tuple[int, int], name: str, category: str, when_s: tuple[float, float], args: Event) -> Event:
     """Return something that took time on a track, a process and a thread of it."""
     process, thread = track
     start, end = map(_nanoseconds, when_s)

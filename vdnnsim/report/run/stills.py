@@ -7,7 +7,6 @@ from math import inf, log10
 from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.pareto import pareto_front
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.report.findings import leader
 from vdnnsim.report.looks import KIND_COLORS
 from vdnnsim.units import format_bytes, format_seconds
 
@@ -54,7 +53,7 @@ def dots(result: ScenarioResult) -> list[Dot]:
         places.setdefault(key, []).append(row)
     times = [row.metrics.iteration_s for row in result.slowest]
     low, high = _memory_range(result)
-    best = leader(result)
+    best = result.leader
     metrics = [(rows[0].metrics, rows[0].fits) for rows in places.values()]
     front = pareto_front([(each.iteration_s, each.max_memory_bytes if fits else inf) for each, fits in metrics])
     return _labelled(

@@ -10,8 +10,7 @@ from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.folder import Writer, Written, write_folder
 from vdnnsim.report.labels import file_names
-from vdnnsim.report.provenance import source_commit
-from vdnnsim.report.run.manifest import manifest_text
+from vdnnsim.report.run.manifest import run_manifest
 from vdnnsim.report.run.page import page_text
 from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.report.run.snapshot import snapshot_pickle
@@ -58,8 +57,7 @@ def report_files(result: ScenarioResult) -> dict[str, bytes]:
     }
     files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
     files |= {name: snapshot_pickle(result, rows) for name, rows in zip(snapshots, result.by_policy, strict=False)}
-    manifest = manifest_text(result, source_commit(), (*files, MANIFEST))
-    return files | {MANIFEST: manifest.encode()}
+    return files | {MANIFEST: run_manifest(result, (*files, MANIFEST))}
 
 
 def trace_names(results: tuple[PolicyResult, ...]) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """What a captured step holds, for people."""
 
-from collections.abc import Iterator
 from typing import Final
 
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -22,12 +21,21 @@ _GIVEN: Final = (
 
 def captured_rows(step: CapturedStep) -> list[tuple[str, str, int, str]]:
     """Return the memory of a step: what it is called, how many there are, bytes, and what it is."""
-    return list(_rows(step))
+    rows = [("parameters", f"{step.parameters:,}", step.parameter_bytes, "each once")]
+    for kind, name, meaning in _GIVEN:
+        sizes = [each.nbytes for each in step.storages if each.given and each.kind is kind and each.nbytes]
+        if sizes:
+            rows.append((name, str(len(sizes)), sum(sizes), meaning))
+    saved = {number for each in step.operations for number in each.saves if not step.storages[number].given}
+    if step.mode is Mode.TRAINING:
+        beside = "beside parameters, buffers and inputs"
+        rows.append(("saved for backward", str(len(saved)), step.saved_bytes, beside))
+    return [*rows, ("peak of live bytes", "", step.peak_live_bytes, _place_of_peak(step))]
 
 
 def captured_table(step: CapturedStep, has_all: str) -> Document:
     """Return a table of the memory of a step, under what was captured and above what was assumed."""
-    rows = [(name, count, format_bytes(nbytes), meaning) for name, count, nbytes, meaning in _rows(step)]
+    rows = [(name, count, format_bytes(nbytes), meaning) for name, count, nbytes, meaning in captured_rows(step)]
     table = plain_table(COLUMNS, rows, has_all)
     return titled_table(_caption(step), table, (), [_operations(step), *step.notes])
 
@@ -38,18 +46,6 @@ def _caption(step: CapturedStep) -> str:
     how = f"{step.mode.value}, {step.precision.value}{update}"
     plural = "" if step.batch_size == 1 else "s"
     return f"{step.model}: {step.batch_size} {step.sample}{plural}{sample}, {how}, as {step.device}, {step.framework}"
-
-
-def _rows(step: CapturedStep) -> Iterator[tuple[str, str, int, str]]:
-    yield "parameters", f"{step.parameters:,}", step.parameter_bytes, "each once"
-    for kind, name, meaning in _GIVEN:
-        sizes = [each.nbytes for each in step.storages if each.given and each.kind is kind and each.nbytes]
-        if sizes:
-            yield name, str(len(sizes)), sum(sizes), meaning
-    saved = {number for each in step.operations for number in each.saves if not step.storages[number].given}
-    if step.mode is Mode.TRAINING:
-        yield "saved for backward", str(len(saved)), step.saved_bytes, "beside parameters, buffers and inputs"
-    yield "peak of live bytes", "", step.peak_live_bytes, _place_of_peak(step)
 
 
 def _place_of_peak(step: CapturedStep) -> str:

@@ -6,6 +6,7 @@ share a row whose numbers read the same.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Final
 
 from vdnnsim.analysis.columns import COLUMNS, Measured
@@ -105,10 +106,5 @@ def _with_equal_gpus_joined(columns: tuple[Column, ...], result: ScenarioResult)
 
 def _ranges(numbers: list[int]) -> str:
     """Return ascending numbers as people write them: `0-2, 5`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), lambda each: each[1] - each[0])]
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

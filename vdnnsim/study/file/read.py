@@ -12,7 +12,7 @@
 
 `scenario` is the path of one, from the study's folder, or the mapping itself. Without an axis `policy`, the policies of
 the scenario are one. `keys` beside this file says what can be an axis, `axis` what ranges there are, `where` what
-conditions, and `vdnnsim.report.study.picture` what pictures.
+conditions, and `pictures` what pictures.
 """
 
 from dataclasses import replace
@@ -25,12 +25,12 @@ from vdnnsim.errors import InputError, StudyError
 from vdnnsim.file_kind import FileKind, check_kind, kind_of
 from vdnnsim.messages import file_name, printable
 from vdnnsim.policies.registry import PolicyTypes, known_policies
-from vdnnsim.report.study.picture import read_pictures
 from vdnnsim.scenario.read import read_scenario, resolve_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.shipped import shipped_name
 from vdnnsim.study.file.axis import read_axis
 from vdnnsim.study.file.keys import check_combination, study_keys
+from vdnnsim.study.file.pictures import read_pictures
 from vdnnsim.study.file.where import comparisons, read_condition
 from vdnnsim.study.points.resolve import POLICY
 from vdnnsim.study.results.rows import WORDS, table_header

@@ -15,7 +15,7 @@ from vdnnsim.hardware.profile import find_profile, load_profile
 from vdnnsim.replace import Content
 from vdnnsim.report.folder import Writer
 from vdnnsim.report.provenance import versions
-from vdnnsim.report.study.axis import KERNEL_TIMES, StudyCells, shows
+from vdnnsim.report.study_picture import KERNEL_TIMES, StudyCells, shows
 from vdnnsim.study.points.resolve import shown
 from vdnnsim.study.results.export import results_csv
 from vdnnsim.study.results.rows import StudyRow, progress_of, study_rows, table_header, table_row

@@ -1,6 +1,5 @@
 """The folder of a validation: its files computed first, then written together, whole or not at all."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,7 +9,7 @@ from typing import Any, Final
 from vdnnsim.report.chart import Pair, Parity, Picture
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.folder import Writer, write_folder
-from vdnnsim.report.provenance import origin, source_commit
+from vdnnsim.report.provenance import manifest
 from vdnnsim.report.scale import percent
 from vdnnsim.units import format_bytes, format_seconds
 from vdnnsim.validation.report.page import page_text
@@ -48,14 +47,12 @@ def validation_files(validation: Validation, warnings: Sequence[str]) -> dict[st
         "validation.csv": csv_text(column_names(), [cells(row) for row in validation.rows]),
     }
     files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
-    return files | {"run.json": _manifest(validation, warnings, (*files, "run.json")).encode()}
+    return files | {"run.json": _manifest(validation, warnings, (*files, "run.json"))}
 
 
-def _manifest(validation: Validation, warnings: Sequence[str], files: Sequence[str]) -> str:
+def _manifest(validation: Validation, warnings: Sequence[str], files: Sequence[str]) -> bytes:
     method = validation.method
-    content = {
-        "format_version": FORMAT_VERSION,
-        **origin(source_commit(), validation.sources),
+    said = {
         "device": {"name": validation.device, **dict(validation.provenance)},
         "profile": {"name": validation.server.name, **dict(validation.server.provenance)},
         "warnings": list(warnings),
@@ -69,9 +66,8 @@ def _manifest(validation: Validation, warnings: Sequence[str], files: Sequence[s
             for each in requirements(validation.rows, method.tolerance)
         ],
         "rows": [_row(row) for row in validation.rows],
-        "files": sorted(files),
     }
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return manifest(FORMAT_VERSION, validation.sources, said, files)
 
 
 def _row(row: Row) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from vdnnsim.analysis.contention import timed_copies
 from vdnnsim.analysis.exchanges import exchanges
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plans.operations import Aggregation, Offload, Prefetch, Stream
+from vdnnsim.plans.operations import Aggregation, Prefetch, Stream
 from vdnnsim.report.caveats import contention
 from vdnnsim.report.findings import workload_text
 from vdnnsim.report.looks import EXCHANGE, MUTED
@@ -81,12 +81,11 @@ def _bars(result: ScenarioResult, row: PolicyResult) -> Iterator[Bar]:
     plan, bottom = row.trace.plan, (result.gpus - 1 - row.gpu) * _BAND
     for span in row.trace.spans_on(Stream.COMPUTE):
         yield span_bar(row.trace, span, bottom + _ROWS[Stream.COMPUTE])
-    for copy in timed_copies(row.trace, result.server, row.gpu):
-        operation = plan.operations[copy.span.operation]
-        assert isinstance(operation, Offload | Prefetch)
-        look = replace(copy_look(copy.stretch), hatched=isinstance(operation, Prefetch))
-        name = plan.buffers[operation.buffer].name.removeprefix("map ")
-        yield Bar(bottom + _ROWS[Stream.MEMORY], copy.span.start_s, copy.span.end_s, look, name)
+    timed = timed_copies(row.trace, result.server, row.gpu)
+    for (span, copy), taken in zip(row.trace.copies, timed, strict=True):
+        look = replace(copy_look(taken.stretch), hatched=isinstance(copy, Prefetch))
+        name = plan.buffers[copy.buffer].name.removeprefix("map ")
+        yield Bar(bottom + _ROWS[Stream.MEMORY], span.start_s, span.end_s, look, name)
     assert row.server_trace is not None
     place = bottom + _ROWS[Stream.COMMUNICATION]
     for each in exchanges(row.server_trace):

@@ -1,14 +1,12 @@
 """The bandwidth of each link over time against its capacity: what goes up to the host above its axis, down below."""
 
-from dataclasses import dataclass
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from vdnnsim.analysis.link_loads import LoadCurve, load_curves
+from vdnnsim.analysis.link_loads import LinkUse, link_uses
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.hardware.topology import Hop, Sharing, TopologyLink, Way
+from vdnnsim.hardware.topology import Sharing, Way
 from vdnnsim.report.findings import workload_text
 from vdnnsim.report.looks import ALARM, INK, MUTED, OFFLOAD, PREFETCH
 from vdnnsim.report.plots.style import keep_left_spine_only, new_figure, write, write_legend
@@ -18,54 +16,15 @@ from vdnnsim.units import format_seconds
 _COLORS = {Way.UP: OFFLOAD, Way.DOWN: PREFETCH}
 _NAMES = {Way.UP: "up, to the host", Way.DOWN: "down, to the GPUs"}
 _MOST_LINKS = 14
-_FULL = 0.9
-"""Of its capacity a link is full: what the other direction takes of it is not there for this one."""
 _USED, _FULLY_USED = 10, 112
 """Where the columns right of the axes begin."""
 _HALF = 0.44
 """Height of a direction at its capacity."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkUse:
-    """A link and what it carried in each direction that was used."""
-
-    link: TopologyLink
-    curves: dict[Way, LoadCurve]
-
-    def fraction(self, way: Way) -> float:
-        """Return how much of what it can carry in one direction it carried over the iteration."""
-        curve = self.curves.get(way)
-        return curve.carried_bytes / (self.link.alone_bytes_per_s(way) * curve.end_s) if curve else 0.0
-
-    def full(self, way: Way) -> float:
-        """Return for which part of the time that it carried anything in a direction it carried all that it can."""
-        curve = self.curves.get(way)
-        return curve.share_of_use(_FULL * self.link.alone_bytes_per_s(way)) if curve else 0.0
-
-    @property
-    def busiest(self) -> float:
-        """The greater of both fractions; of a shared link, where they add up, their sum."""
-        fractions = [self.fraction(way) for way in Way]
-        return sum(fractions) if self.link.sharing is Sharing.SHARED else max(fractions)
-
-
-def link_uses(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> tuple[LinkUse, ...]:
-    """Return the links that carried anything, those near host memory first."""
-    topology, server_trace = result.server.topology, rows[0].server_trace
-    assert topology is not None
-    assert server_trace is not None
-    curves = load_curves(server_trace)
-    uses = (
-        LinkUse(link, {way: curves[Hop(name, way)] for way in Way if Hop(name, way) in curves})
-        for name, link in topology.links.items()
-    )
-    return tuple(use for use in uses if use.curves)
-
-
 def links_title(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
     """Return what the picture says."""
-    uses = link_uses(result, rows)
+    uses = link_uses(result.server, rows[0].server_trace)
     if not uses:
         return f"{rows[0].policy}: no link carries anything"
     busiest = max(uses, key=lambda use: use.busiest)
@@ -75,7 +34,7 @@ def links_title(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
 
 def links_figure(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> Figure:
     """Draw what the links carry over one iteration of a policy on all GPUs."""
-    uses = link_uses(result, rows)
+    uses = link_uses(result.server, rows[0].server_trace)
     shown = drawn_links(uses)
     iteration_s = max(row.metrics.iteration_s for row in rows)
     note = f"; the {len(shown)} busiest of {len(uses)} links" if len(shown) < len(uses) else ""

@@ -10,7 +10,6 @@ from vdnnsim.analysis.memory import MemoryCurve, away_curve, memory_curve, peak_
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.report.findings import headline, place
 from vdnnsim.report.looks import ALARM, INK, KIND_COLORS, MUTED, OFFLOAD
@@ -147,7 +146,7 @@ def _folded(text: str) -> str:
 
 def _mark_turn(axes: Axes, trace: IterationTrace, times: Scale) -> None:
     """Draw where forward ends and backward begins, and where the update does if it is long enough for the word."""
-    phases = [(span.start_s, _phase(trace, span.operation)) for span in trace.spans_on(Stream.COMPUTE)]
+    phases = [(span.start_s, kernel.phase) for span, kernel in trace.kernels]
     turn_s = next((start_s for start_s, phase in phases if phase.is_backward), None)
     if turn_s is None:
         return
@@ -162,9 +161,3 @@ def _mark_turn(axes: Axes, trace: IterationTrace, times: Scale) -> None:
         axes.axvline(start_s / times.factor, color=MUTED, linewidth=1.2)
         for text, side, shift in words:
             write(axes, text, (start_s / times.factor, 1.0), (shift, -4), ABOVE, ha=side, va="top", color=MUTED)
-
-
-def _phase(trace: IterationTrace, operation: int) -> Phase:
-    kernel = trace.plan.operations[operation]
-    assert isinstance(kernel, Compute), "the compute stream runs kernels"
-    return kernel.phase

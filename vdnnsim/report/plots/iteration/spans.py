@@ -84,13 +84,13 @@ def magnified_window(trace: IterationTrace) -> Window:
     Of several the one around the longest wait, of these the first. Without such a wait it is the turn from forward to
     backward; in inference, the first layers.
     """
-    kernels = trace.spans_on(Stream.COMPUTE)
+    kernels = trace.kernels
 
     def around(center: int) -> tuple[int, int]:
         return max(center - _KERNELS_AROUND, 0), min(center + _KERNELS_AROUND, len(kernels)) - 1
 
     if waits := waits_for_copies(trace):
-        numbers = {span.operation: number for number, span in enumerate(kernels)}
+        numbers = {span.operation: number for number, (span, _) in enumerate(kernels)}
         waited_s = [0.0] * len(kernels)
         for stall in waits:
             waited_s[numbers[stall.blocked]] += stall.end_s - stall.start_s
@@ -102,19 +102,15 @@ def magnified_window(trace: IterationTrace) -> Window:
 
         center = max((number for number, seconds in enumerate(waited_s) if seconds), key=lost_s)
     else:
-        center = next((number for number, span in enumerate(kernels) if _is_backward(trace, span)), _KERNELS_AROUND)
-    first, last = around(center)
-    return Window(kernels[first].start_s, kernels[last].end_s)
+        backward = (number for number, (_, kernel) in enumerate(kernels) if kernel.phase.is_backward)
+        center = next(backward, _KERNELS_AROUND)
+    first, last = (kernels[number][0] for number in around(center))
+    return Window(first.start_s, last.end_s)
 
 
 def waits_for_copies(trace: IterationTrace) -> list[Stall]:
     """Return the stalls that ended with a copy."""
     return [stall for stall in trace.stalls if stall.waited_for is not None]
-
-
-def _is_backward(trace: IterationTrace, span: Span) -> bool:
-    kernel = trace.plan.operations[span.operation]
-    return isinstance(kernel, Compute) and kernel.phase.is_backward
 
 
 def draw_halves(

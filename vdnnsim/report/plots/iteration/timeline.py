@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plans.operations import Stream
 from vdnnsim.report.caveats import peaks_note
-from vdnnsim.report.findings import place, subject, workload_text
+from vdnnsim.report.findings import place, workload_text
 from vdnnsim.report.plots.iteration.spans import (
     Bar,
     Window,
@@ -38,7 +38,7 @@ def timeline_subject(result: ScenarioResult) -> PolicyResult:
 
     Where that copies nothing it gives way to the fastest of those that do and fit, if there are any.
     """
-    shown = subject(result)
+    shown = result.subject
     if shown.trace.spans_on(Stream.MEMORY):
         return shown
     copying = [each for each in result.slowest if each.fits and each.trace.spans_on(Stream.MEMORY)]
@@ -82,7 +82,7 @@ def timeline_title(result: ScenarioResult, shown: PolicyResult) -> str:
 def _subtitle(result: ScenarioResult, shown: PolicyResult) -> str:
     causes = ", ".join(f"{cause.value} {format_seconds(seconds)}" for cause, seconds in shown.metrics.stall_by_cause)
     unfit = "" if shown.fits else ", replayed without a capacity because it does not fit"
-    best = subject(result)
+    best = result.subject
     instead = shown is not best and not best.trace.spans_on(Stream.MEMORY)
     rival = f"; {best.policy} copies nothing: {format_seconds(best.metrics.iteration_s)}" if instead else ""
     note = peaks_note(result.kernels)

@@ -6,8 +6,7 @@ from vdnnsim.report.plots.study.heat_map import heat_map_figure
 from vdnnsim.report.plots.study.lines import lines_figure
 from vdnnsim.report.plots.study.pareto import pareto_figure
 from vdnnsim.report.plots.style import house_style, png
-from vdnnsim.report.study.axis import StudyCells
-from vdnnsim.report.study.picture import PictureKind, StudyPicture
+from vdnnsim.report.study_picture import PictureKind, StudyCells, StudyPicture
 
 _DRAW = {PictureKind.LINES: lines_figure, PictureKind.HEAT_MAP: heat_map_figure, PictureKind.PARETO: pareto_figure}
 

@@ -17,8 +17,17 @@ from vdnnsim.report.looks import ALARM, MUTED, written_on
 from vdnnsim.report.plots.series import look
 from vdnnsim.report.plots.study.slide import StudySlide, bounds_handle, study_slide, write_study_legend
 from vdnnsim.report.plots.style import keep_left_spine_only
-from vdnnsim.report.study.axis import StudyAxis, StudyCells, best, cell, known, shown_rows, study_axis
-from vdnnsim.report.study.picture import StudyPicture, cell_text
+from vdnnsim.report.study_picture import (
+    StudyAxis,
+    StudyCells,
+    StudyPicture,
+    best,
+    cell,
+    cell_text,
+    known,
+    shown_rows,
+    study_axis,
+)
 
 _EMPTY: Final = "#f2f2f2"
 _PALEST, _DARKEST = 0.08, 0.85

@@ -11,8 +11,7 @@ from vdnnsim.report.looks import ALARM, MUTED
 from vdnnsim.report.plots.series import DASHES, look, quantity_axis
 from vdnnsim.report.plots.study.slide import StudySlide, rows_of, study_slide
 from vdnnsim.report.plots.style import ruled
-from vdnnsim.report.study.axis import StudyCells
-from vdnnsim.report.study.picture import StudyPicture
+from vdnnsim.report.study_picture import StudyCells, StudyPicture
 
 _WHOLE = 1.0
 """Speed of the oracular baseline, the line to reach."""

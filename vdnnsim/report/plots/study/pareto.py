@@ -12,8 +12,7 @@ from vdnnsim.report.looks import ALARM, INK
 from vdnnsim.report.plots.series import look, quantity_axis
 from vdnnsim.report.plots.study.slide import study_slide
 from vdnnsim.report.plots.style import ruled
-from vdnnsim.report.study.axis import StudyCells, best, cell, known
-from vdnnsim.report.study.picture import StudyPicture, cell_text
+from vdnnsim.report.study_picture import StudyCells, StudyPicture, best, cell, cell_text, known
 
 _CAPACITY = "gpu.memory_bytes"
 _USED = "max_memory_bytes"

@@ -11,8 +11,16 @@ from matplotlib.lines import Line2D
 from vdnnsim.report.looks import ALARM, MUTED
 from vdnnsim.report.plots.series import panel_axes, series_handle, write_marks
 from vdnnsim.report.plots.style import new_figure, point_handle, write_legend
-from vdnnsim.report.study.axis import KERNEL_TIMES, StudyAxis, StudyCells, cell, shown_rows, study_axis
-from vdnnsim.report.study.picture import StudyPicture, cell_text
+from vdnnsim.report.study_picture import (
+    KERNEL_TIMES,
+    StudyAxis,
+    StudyCells,
+    StudyPicture,
+    cell,
+    cell_text,
+    shown_rows,
+    study_axis,
+)
 
 _IN_A_ROW = 5
 """Entries of the legend."""

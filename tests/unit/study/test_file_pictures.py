@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from vdnnsim.errors import StudyError
-from vdnnsim.report.study.picture import Mark, PictureKind, StudyPicture, factors, read_pictures
+from vdnnsim.report.study_picture import Mark, PictureKind, StudyPicture, factors
+from vdnnsim.study.file.pictures import read_pictures
 from vdnnsim.yaml_file import read_yaml
 
 COLUMNS = ("policy", "hardware", "gpu.compute_speed", "link.bandwidth_bytes_per_s", "fits", "performance_ratio")

@@ -1,13 +1,20 @@
-"""What a column of a study's rows is on an axis: a quantity with its unit, or names one beside the other."""
+"""A picture of a study's rows as its file asks for it: what it draws of them, and what its axes are.
 
+An axis is a quantity with its unit, or names one beside the other.
+"""
+
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from vdnnsim.analysis.columns import COLUMNS, Value
 from vdnnsim.errors import InputError
 from vdnnsim.report.scale import Scale, percent, scale_of
-from vdnnsim.report.study.picture import StudyPicture, cell_text, factors
+
+_SIGNS = re.compile(r"([*/])")
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})?")
 
 StudyCells = Mapping[str, Value | None]
 """One point of a study: columns to values in SI, None where the point failed; `fits` is one of them."""
@@ -21,6 +28,83 @@ _LABELS: Final = {
     "gpu.compute_speed": "speed of the GPU against its own",
 }
 """Of figures of a machine; other columns are results."""
+
+
+class PictureKind(Enum):
+    """The form of a picture."""
+
+    LINES = "lines"
+    HEAT_MAP = "heat_map"
+    PARETO = "pareto"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A named place on the horizontal axis, in SI."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPicture:
+    """One picture of a study's rows, as its file asks for it.
+
+    Attributes:
+        name: stem of the file.
+        title: what to see.
+        subtitle: what all rows have in common; empty for what their columns say of it.
+        x: a column, or an expression of columns and numbers; `y` as well.
+        x_label: what the horizontal axis says; empty for what is known of the column.
+        y_label: as `x_label`.
+        value: the column in the cells of a heat map; empty for other kinds.
+        by: the column that tells lines, points, or the winners of cells apart; empty for none.
+        panels: the column that divides the picture; empty for none.
+        where: for some columns, what a row may hold there to be shown.
+    """
+
+    name: str
+    title: str
+    kind: PictureKind
+    x: str
+    y: str
+    subtitle: str = ""
+    x_label: str = ""
+    y_label: str = ""
+    value: str = ""
+    by: str = ""
+    panels: str = ""
+    where: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One factor of an expression: a column, or a number where that is not None."""
+
+    column: str
+    number: float | None
+    divides: bool
+
+
+def factors(expression: str) -> tuple[Factor, ...]:
+    """Return the factors of products and quotients, from left to right."""
+    found, divides = [], False
+    for part in _SIGNS.split(expression):
+        name = part.strip()
+        if name in ("*", "/"):
+            divides = name == "/"
+            continue
+        number = float(name) if _NUMBER.fullmatch(name) else None
+        found.append(Factor(name, number, divides))
+    return tuple(found)
+
+
+def cell_text(value: Value | None) -> str:
+    """Return a value as `where` compares it: true, false, text, or a number without decimals that are zero."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""What a study draws of its rows, before it is drawn."""
