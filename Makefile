@@ -16,8 +16,10 @@ COMPLETE = vdnnsim/plans/*,vdnnsim/planning/*,vdnnsim/policies/*,vdnnsim/engine/
 run: $(VENV)/ready-to-run
 	$(BIN)/vdnnsim run scenarios/vgg416.yaml
 
+# Files in the order of their names: those of few and long tests come early, and short ones of `unit` fill both workers.
 test: lint
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --cov --cov-report=term --cov-fail-under=95
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		--cov --cov-report=term --cov-fail-under=95
 	$(BIN)/python -m coverage report --include='$(COMPLETE)' --fail-under=100
 
 # Copies move their bytes when they end, so that a missing wait is seen. A process for each file, for what libraries keep

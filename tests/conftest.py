@@ -3,11 +3,35 @@
 import gc
 import os
 import signal
+import sys
+import warnings
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 
+import vdnnsim
 from vdnnsim.processes import collect_rarely
+
+if TYPE_CHECKING:
+    from calibration.capture.isolation import Answer
+    from calibration.capture.request import Request
+
+UNCOUNTED: Final = tuple(
+    Path(__file__).parent / each
+    for each in """
+        capture_zoo docs golden hostile properties pytorch_allocator pytorch_twins study timelines
+        calibration/capture/test_built_networks.py calibration/executor/test_results.py
+        unit/hardware/test_server_profiles.py unit/hardware/test_shipped_profiles.py
+        unit/policies/test_contributors_guide.py unit/policies/test_every_policy.py
+        unit/scenario/test_calibrated.py
+    """.split()
+)
+"""Replay or attack the same lines again and again; to count these takes twice as long as to run them, and coverage is
+complete by the tests that were written for it."""
 
 # Derandomized, so that a red run stays red; no deadline and no complaint about slowness, for workers may share a core.
 settings.register_profile("gate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,6 +49,13 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 collect_rarely()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Count no lines of what others count."""
+    for item in items:
+        if any(item.path.is_relative_to(each) for each in UNCOUNTED):
+            item.add_marker(pytest.mark.no_cover)
+
+
 def pytest_collection_finish() -> None:
     """Leave what was imported and collected out of garbage collections, of which each capture of a step makes two."""
     gc.collect()
@@ -40,3 +71,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Whether golden files are to be rewritten; the changelog then says why they moved."""
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(scope="session")
+def has_captured() -> None:
+    """Of PyTorch all is imported that captures need."""
+    import torch
+
+    vdnnsim.capture(torch.nn.Linear(3, 5), torch.ones(8, 3))
+
+
+@pytest.fixture
+def in_a_fork(monkeypatch: pytest.MonkeyPatch, has_captured: None) -> None:  # noqa: ARG001
+    """What captures a model is a fork of this process; one of its own takes two seconds to import PyTorch."""
+    from calibration.capture import child, isolation
+
+    def answer(request: "Request") -> "Answer":
+        with TemporaryFile() as told, warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # no other thread of a test process holds a lock
+            if (process := os.fork()) == 0:
+                try:
+                    sys.settrace(None)
+                    told.write(msgspec.json.encode(child._answer(request)))  # noqa: SLF001
+                    told.flush()
+                finally:
+                    os._exit(0)
+            os.waitpid(process, 0)
+            told.seek(0)
+            return msgspec.json.decode(told.read(), type=isolation.Answer)
+
+    monkeypatch.setattr(isolation, "_answer_of_child", answer)

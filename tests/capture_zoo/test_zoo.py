@@ -17,11 +17,7 @@ SMALL = {
     "U-Net",
 }
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN", "ignore:enable_nested_tensor"),
-    # Coverage is complete without: other tests capture, and counting lines of a capture takes longer than the capture.
-    pytest.mark.no_cover,
-]
+pytestmark = pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN", "ignore:enable_nested_tensor")
 
 
 @pytest.mark.parametrize("case", [each for each in cases() if each.name in SMALL], ids=lambda case: case.name)

@@ -82,6 +82,7 @@ def parsed(words: list[str]) -> None:
 BLOCKS: dict[str, Callable[[Example], None]] = {"python": python, "yaml": yaml, "sh": shell}
 
 
+@pytest.mark.usefixtures("in_a_fork")
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_block_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parsers = [CodeBlockParser(language, run) for language, run in BLOCKS.items()]

@@ -104,6 +104,7 @@ def test_words_that_make_no_sense_are_refused(words: dict[str, Any], told: str) 
     assert told in str(caught.value)
 
 
+@pytest.mark.usefixtures("in_a_fork")
 def test_words_are_captured_as_the_command_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """3 x 5 weights and 5 biases."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -18,6 +18,8 @@ def make():
     return nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 7))
 """
 
+pytestmark = pytest.mark.usefixtures("in_a_fork")
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

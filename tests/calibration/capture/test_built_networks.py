@@ -26,8 +26,6 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.pytorch import PyTorch, pytorch_loop
 from vdnnsim.simulator import Simulator
 
-# Coverage is complete without: what is replayed here is replayed elsewhere, and counting its lines takes longer.
-pytestmark = pytest.mark.no_cover
 ROOT = Path(__file__).parents[3]
 BATCH_SIZE = 16
 NETWORKS = ("alexnet_torchvision", "resnet18", "unet")

@@ -18,6 +18,7 @@ def request(path: Path) -> Request:
     return Request(model=f"{path}:make", batch_size=4, image=(3,), optimizer="none")
 
 
+@pytest.mark.usefixtures("in_a_fork")
 def test_what_was_captured_is_captured_again_only_when_a_file_of_it_changes(tmp_path: Path) -> None:
     """3 x 5 weights and 5 biases; 3 x 7 and 7 once the file that the user's file imports says so."""
     path, width, cache = tmp_path / "net.py", tmp_path / "its_width.py", tmp_path / "cache"
@@ -67,6 +68,7 @@ def test_an_end_of_the_process_is_a_sentence(
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.usefixtures("in_a_fork")
 def test_a_cache_that_cannot_be_written_keeps_nothing_back(tmp_path: Path) -> None:
     (tmp_path / "its_width.py").write_text("WIDTH = 5\n", encoding="utf-8")
     (tmp_path / "net.py").write_text(LINEAR, encoding="utf-8")
@@ -75,6 +77,7 @@ def test_a_cache_that_cannot_be_written_keeps_nothing_back(tmp_path: Path) -> No
     assert (step.parameters, kept) == (20, None)
 
 
+@pytest.mark.usefixtures("in_a_fork")
 def test_the_cache_keeps_what_was_used_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three files, each of 1,000 bytes, two may stay beside that of a new capture, those that were used last."""
     cache, path = tmp_path / "cache", tmp_path / "net.py"
@@ -94,6 +97,7 @@ def test_the_cache_keeps_what_was_used_last(tmp_path: Path, monkeypatch: pytest.
     assert {each.name for each in cache.iterdir()} == {"older.json", "old.json", kept.name}
 
 
+@pytest.mark.usefixtures("in_a_fork")
 def test_what_is_read_from_the_cache_was_used(tmp_path: Path) -> None:
     (tmp_path / "its_width.py").write_text("WIDTH = 5\n", encoding="utf-8")
     (tmp_path / "net.py").write_text(LINEAR, encoding="utf-8")

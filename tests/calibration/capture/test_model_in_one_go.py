@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from vdnnsim.cli import cli
 
 ROOT = Path(__file__).parents[3]
 MODEL = """\
@@ -50,11 +53,16 @@ def test_a_file_of_a_user_is_captured_replayed_and_reported(folder: Path) -> Non
     assert "captured my_model.py:make" not in again.stderr
 
 
-def test_the_largest_batch_is_extended_from_three_captures_that_agree(folder: Path) -> None:
+@pytest.mark.usefixtures("in_a_fork")
+def test_the_largest_batch_is_extended_from_three_captures_that_agree(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Convolution, normalization and product are all in proportion to the batch, but for weights and moments."""
-    done = vdnnsim(folder, "max-batch", *ASKED)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    done = CliRunner().invoke(cli, ["max-batch", *ASKED], catch_exceptions=False)
 
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert [line.rpartition("batch of ")[2] for line in done.stderr.splitlines()] == [
         f"{n} in float32" for n in (4, 8, 12)
     ]

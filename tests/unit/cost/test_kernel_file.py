@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vdnnsim import csv_table
 from vdnnsim.cost.kernel_file import COLUMNS, kernel_table_text, read_kernel_table, read_measured_kernels
 from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, OPTIMIZERS, KernelRow, KernelShape
 from vdnnsim.cost.operator_text import operator_text, read_operator
@@ -247,9 +248,12 @@ def test_a_table_that_changed_behind_its_profile_is_refused(tmp_path: Path) -> N
         read_measured_kernels(kernels)
 
 
-def test_a_table_may_be_long_but_not_endless(tmp_path: Path) -> None:
-    path = write(tmp_path, HEADER, *(LINE.replace(",8,", f",{size},") for size in range(1, 100_002)))
-    assert message_of(path) == "line 100002: found more than 100000 rows"
+def test_a_table_may_be_long_but_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100,000 rows; here of two."""
+    assert csv_table.MOST_ROWS == 100_000
+    monkeypatch.setattr(csv_table, "MOST_ROWS", 2)
+    path = write(tmp_path, HEADER, *(LINE.replace(",8,", f",{size},") for size in (1, 2, 3)))
+    assert message_of(path) == "line 4: found more than 2 rows"
 
 
 def test_a_file_that_is_no_table_at_all_is_not_read_to_its_end(tmp_path: Path) -> None:

@@ -103,6 +103,32 @@ def test_a_copy_beside_a_kernel_begins_with_it_and_is_issued_before_memory_is_gi
     ]
 
 
+def test_copies_beside_one_kernel_wait_once_for_it_to_begin() -> None:
+    """The second is behind the first on its stream."""
+    beside = [Offload(each, CONV2, beside=True) for each in (INPUT, MAP1)]
+    come = {
+        layer: Fetch(each, layer, Phase.BACKWARD_WEIGHTS, on_demand=True)
+        for layer, each in ((CONV2, MAP1), (CONV1, INPUT))
+    }
+    last = [
+        step
+        for run in BACKWARD
+        for step in ((come[run.layer], run) if run.phase is Phase.BACKWARD_WEIGHTS and run.layer in come else (run,))
+    ]
+
+    lines = told(lowered([*FORWARD[:2], *beside, Synchronize(), *FORWARD[2:], *last]))
+
+    begun = lines.index("forward of conv2 (only)")
+    assert lines[begun - 1 : begun + 5] == [
+        "record event 0 on the compute stream",
+        "forward of conv2 (only)",
+        "wait for event 0 on the memory stream",
+        "offload of map input during forward of conv2",
+        "offload of map conv1 during forward of conv2",
+        "host synchronization with compute and memory",
+    ]
+
+
 def test_a_kernel_waits_for_the_part_that_comes_and_not_for_the_one_that_leaves() -> None:
     """Of the input of conv1 half left and comes for backward while the other half leaves, until after it.
 
