@@ -17,14 +17,14 @@ from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.dropping import DropSearch, Order
 from vdnnsim.planning.fitting import NEAR, Best, Fitting
 from vdnnsim.planning.fluid import Links, Optimum, optimum_of
-from vdnnsim.planning.offload import WHOLE, Copies
+from vdnnsim.planning.offload import WHOLE, Copies, all_away
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.reasons import floor_bytes, kept_on_host, levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.states import amounts, states_bound
 from vdnnsim.planning.steps import kernels_of, steps_of
-from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
+from vdnnsim.planning.timetable import Timetable
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.certificate import BoundClass, Certificate
 from vdnnsim.plans.lowering import lower
@@ -95,7 +95,7 @@ class Planner:
         with suppress(KeyboardInterrupt):
             complete = self._search_all(best, deadline)
         found = best.found
-        timetable = found.timetable if found else self._least()
+        timetable = found.timetable if found else all_away(self.problem, self._copies)
         is_short = found is None or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
         certificate = self._certificate(timetable, best.bound_s, is_short=is_short, complete=complete)
         return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
@@ -252,15 +252,6 @@ class Planner:
     def _granule_bytes(self) -> int:
         granule = self.limits.granule_bytes
         return granule if self._has_addresses else extent_granule_bytes(self.limits.model, granule)
-
-    def _least(self) -> Timetable:
-        """Return the timetable in which all is away that can be, and every kernel has the least workspace."""
-        kernels = self.problem.kernels
-        turn = self.problem.fullest
-        chunks = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(self.problem.waits, turn)]
-        nothing = replace(self.problem, capacity_bytes=0)
-        movement = Movement(nothing, turn, chunks, self._copies.out_s, self._copies.in_s)
-        return movement.timetable([each.options[-1] for each in kernels])
 
     def _lowered(self, timetable: Timetable) -> TrainingPlan:
         problem = timetable.movement.problem
