@@ -111,8 +111,8 @@ class Fitting:
     _refused: dict[Hashable, NoRoom] = field(default_factory=dict, init=False)
 
     def first(self, deadline: Deadline) -> Candidate | None:
-        """Return a plan in all of the memory, where kernels that find no room get it."""
-        return self._repaired(self.order.problem, self.order.optimum, deadline)
+        """Offer a plan in all of the memory, where kernels that find no room get it."""
+        return self._faster(None, self._repaired(self.order.problem, self.order.optimum, deadline))
 
     def judged(self, deadline: Deadline) -> Verdict:
         """Offer a plan that is made at once; where a request finds no room, some with so much less memory in all."""
@@ -145,7 +145,6 @@ class Fitting:
         """
         known, order = self.best.found, self.order
         found = known if known and known.timetable.movement.problem is order.problem else self.first(deadline)
-        self.best.offer(found)
         for number, share in enumerate((1.0, *LESS)):
             if deadline.is_over and (found or number > MOST_LATE):
                 break

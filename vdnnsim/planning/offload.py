@@ -11,7 +11,7 @@ begin late each, whole buffers may also be better than cut ones, and so they are
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final, Protocol, TypeVar
 
@@ -38,6 +38,14 @@ class Copies:
     out_s: Callable[[int], float]
     in_s: Callable[[int], float]
     best: Links
+
+
+def all_away(problem: Problem, copies: Copies) -> Timetable:
+    """Return the timetable in which all is away that can be, and every kernel has the least workspace."""
+    turn, nothing = problem.fullest, replace(problem, capacity_bytes=0)
+    chunks = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(problem.waits, turn)]
+    movement = Movement(nothing, turn, chunks, copies.out_s, copies.in_s)
+    return movement.timetable([each.options[-1] for each in problem.kernels])
 
 
 class _Timed(Protocol):

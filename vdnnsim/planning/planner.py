@@ -14,17 +14,17 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.planning.deadline import Deadline
-from vdnnsim.planning.dropping import DropSearch, Order, Verdict
+from vdnnsim.planning.dropping import DropSearch, Order
 from vdnnsim.planning.fitting import NEAR, Best, Fitting
 from vdnnsim.planning.fluid import Links, Optimum, optimum_of
-from vdnnsim.planning.offload import WHOLE, Copies
+from vdnnsim.planning.offload import WHOLE, Copies, all_away
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.reasons import floor_bytes, kept_on_host, levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.states import amounts, states_bound
 from vdnnsim.planning.steps import kernels_of, steps_of
-from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
+from vdnnsim.planning.timetable import Timetable
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.certificate import BoundClass, Certificate
 from vdnnsim.plans.lowering import lower
@@ -95,7 +95,7 @@ class Planner:
         with suppress(KeyboardInterrupt):
             complete = self._search_all(best, deadline)
         found = best.found
-        timetable = found.timetable if found else self._least()
+        timetable = found.timetable if found else all_away(self.problem, self._copies)
         is_short = found is None or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
         certificate = self._certificate(timetable, best.bound_s, is_short=is_short, complete=complete)
         return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
@@ -115,7 +115,7 @@ class Planner:
         if not self.recompute and (optimum := self._optimum(problem, (), deadline)):
             best.bound_s = optimum.seconds
         if begin.order:
-            self._fitting(begin.order, begin.on_host, best).search(deadline)
+            self._fitting(begin.order, best).search(deadline)
         return not deadline.is_over
 
     def _ways(self, deadline: Deadline) -> list[_Way]:
@@ -141,11 +141,9 @@ class Planner:
             done = best.found and (deadline.is_over or way.seconds >= best.found.seconds * (1 - NEAR))
             if way.order is None or done:
                 break
-            fitting, before = self._fitting(way.order, way.on_host, best), best.found
-            if self.recompute and self._has_addresses:
-                fitting.judged(deadline)
-            else:
-                best.offer(fitting.first(deadline))
+            fitting, before = self._fitting(way.order, best), best.found
+            looked_at = fitting.judged if self.recompute and self._has_addresses else fitting.first
+            looked_at(deadline)
             chosen = chosen if best.found is before else way
         is_placed = best.found and best.found.timetable.seconds <= best.bound_s * (1 + NEAR)
         return chosen._replace(seconds=inf) if self._has_addresses and not is_placed else chosen
@@ -169,10 +167,10 @@ class Planner:
                 is_late = (at > 0 or not fitting_s) and until.remaining_s <= (fitting_s if best.found else 0)
                 seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s
                 if not is_late and (best.found is None or seconds < best.found.seconds * (1 - NEAR)):
-                    self._fitting(order, way.on_host, best).search(until)
+                    self._fitting(order, best).search(until)
         return search.is_complete
 
-    def _fitting(self, order: Order, on_host: frozenset[int], best: Best) -> Fitting:
+    def _fitting(self, order: Order, best: Best) -> Fitting:
         return Fitting(
             order,
             best,
@@ -180,7 +178,7 @@ class Planner:
             self.place,
             self.replay,
             self._copies,
-            self._host_bytes(on_host),
+            self._host_bytes(order.problem.on_host),
             self._granule_bytes,
             self._chunk_bytes,
         )
@@ -199,12 +197,13 @@ class Planner:
         )
         if not self._has_addresses:
             return search
-
-        def judged(order: Order, until: Deadline) -> Verdict:
-            return self._fitting(order, way.on_host, best).judged(until)
-
         # Who offers a plan has told of it.
-        return replace(search, begin=None, tell=lambda _: None, judged=judged)
+        return replace(
+            search,
+            begin=None,
+            tell=lambda _: None,
+            judged=lambda order, until: self._fitting(order, best).judged(until),
+        )
 
     @cached_property
     def problem(self) -> Problem:
@@ -215,10 +214,9 @@ class Planner:
         return optimum_of(problem, self._copies.best, self._host_bytes(on_host), deadline)
 
     def _host_bytes(self, on_host: Collection[int]) -> int:
-        host, storages = self.limits.host, self.workload.step.storages
         # What is updated as soon as it is made never goes there.
-        moved = {each.buffer for each in self.problem.stays if each.comes or each.leaves}
-        taken_bytes = sum(storages[each].nbytes for each in moved.intersection(on_host))
+        moved = {each.buffer: each.nbytes for each in self.problem.stays if each.comes or each.leaves}
+        taken_bytes, host = sum(moved.get(each, 0) for each in on_host), self.limits.host
         return min(host.pinned_bytes, host.host_bytes - host.process_bytes) - taken_bytes
 
     def _states_s(self, problem: Problem, seconds: float, *, may_stay: bool = False) -> float:
@@ -226,10 +224,8 @@ class Planner:
         if not problem.stays:
             return 0.0
         whole_s, links = self._of_all_rounds(seconds), self._copies.best
-        return (
-            states_bound(problem, seconds, whole_s - seconds, links, recompute=self.recompute, may_stay=may_stay)
-            - whole_s
-        )
+        others_s, recompute = whole_s - seconds, self.recompute
+        return states_bound(problem, seconds, others_s, links, recompute=recompute, may_stay=may_stay) - whole_s
 
     @cached_property
     def _copies(self) -> Copies:
@@ -256,15 +252,6 @@ class Planner:
     def _granule_bytes(self) -> int:
         granule = self.limits.granule_bytes
         return granule if self._has_addresses else extent_granule_bytes(self.limits.model, granule)
-
-    def _least(self) -> Timetable:
-        """Return the timetable in which all is away that can be, and every kernel has the least workspace."""
-        kernels = self.problem.kernels
-        turn = self.problem.fullest
-        chunks = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(self.problem.waits, turn)]
-        nothing = replace(self.problem, capacity_bytes=0)
-        movement = Movement(nothing, turn, chunks, self._copies.out_s, self._copies.in_s)
-        return movement.timetable([each.options[-1] for each in kernels])
 
     def _lowered(self, timetable: Timetable) -> TrainingPlan:
         problem = timetable.movement.problem
@@ -295,9 +282,8 @@ class Planner:
 
     @property
     def _bound_class(self) -> BoundClass:
-        if self.movable:
-            return BoundClass.ANY_AND_STATES if self.recompute else BoundClass.OFFLOAD_AND_STATES
-        return BoundClass.ANY if self.recompute else BoundClass.OFFLOAD
+        asked = bool(self.movable), self.recompute
+        return next(each for each in BoundClass if (each.moves_states, each.recomputes) == asked)
 
     def _of_all_rounds(self, seconds: float) -> float:
         """Return the bound of an iteration, of which the problem has one micro-batch and the update."""

@@ -253,3 +253,17 @@ def test_where_buffers_have_addresses_the_fastest_plan_may_be_another_policys() 
     assert plan.certificate.levers == (
         "the plan is that of boundary_search: of what was found none whose buffers find a place is faster",
     )
+
+
+def test_where_the_search_finds_nothing_in_its_time_a_policy_that_fits_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time is up before any of them is looked at."""
+    monkeypatch.setattr(fitting.Fitting, "search", lambda *_: None)
+    monkeypatch.setattr(fitting.Fitting, "first", lambda *_: None)
+    workload = uneven_workload()
+    setting = toy_setting(workload, toy_costs(workload, {}), limits(620, model=MemoryModel.PLANNED))
+
+    plan = Optimal(recompute=False, time_limit="1 us").plan(setting)
+
+    assert setting.trials.run_trial(plan).fits

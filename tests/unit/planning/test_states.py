@@ -375,3 +375,17 @@ def test_where_nothing_comes_the_update_adds_nothing() -> None:
     held = replace(nothing, stays=(Stay(0, 10, 0, 1, comes=False, leaves=False),))
 
     assert states_bound(held, 7.0, 5.0, Links(1, 1), recompute=False, may_stay=False) == 12
+
+
+@pytest.mark.parametrize(("device_bytes", "bound_s"), [(384, 22.08), (383, 20)])
+def test_only_behind_updates_that_need_nothing_away_the_bound_of_all_goes_on(device_bytes: int, bound_s: float) -> None:
+    """Updates of conv1 and conv2 take 384 B; where these are there, and nothing is faster than 20 s, one ends at 18 s.
+
+    Then 144 B have to come and 264 B to leave at 100 B/s. In less, that update ends at 11 s by kernels alone.
+    """
+    buffers = IterationBuffers(WORKLOAD, states_of_update(WORKLOAD.step))
+    problem = problem_of(iteration(WORKLOAD), WORKLOAD, COSTS.table(WORKLOAD), device_bytes, buffers=buffers)
+
+    found_s = states_bound(problem, 20.0, 0.0, Links(100, 100), recompute=True, may_stay=False)
+
+    assert found_s == pytest.approx(bound_s)
