@@ -5,6 +5,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -14,14 +15,14 @@ _TOUCHING = 4.0
 
 
 def refuse_overlaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no picture be written that has names or numbers over each other."""
-    write = Figure.savefig
+    """Let no picture be drawn that has names or numbers over each other."""
+    draw = FigureCanvasAgg.print_to_buffer
 
-    def checked(figure: Figure, *args: Any, **options: Any) -> None:  # noqa: ANN401  # as matplotlib has them
-        assert not overlapping(figure)
-        write(figure, *args, **options)
+    def checked(canvas: FigureCanvasAgg) -> Any:  # noqa: ANN401  # as matplotlib has it
+        assert not overlapping(canvas.figure)
+        return draw(canvas)
 
-    monkeypatch.setattr(Figure, "savefig", checked)
+    monkeypatch.setattr(FigureCanvasAgg, "print_to_buffer", checked)
 
 
 def overlapping(figure: Figure) -> list[tuple[str, str]]:
