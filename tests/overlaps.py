@@ -20,7 +20,7 @@ def refuse_overlaps(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def checked(canvas: FigureCanvasAgg) -> Any:  # noqa: ANN401  # as matplotlib has it
         assert not overlapping(canvas.figure)
-        return draw(canvas)
+        return draw(canvas)  # type: ignore[no-untyped-call]
 
     monkeypatch.setattr(FigureCanvasAgg, "print_to_buffer", checked)
 
