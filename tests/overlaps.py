@@ -15,12 +15,12 @@ _TOUCHING = 4.0
 
 
 def refuse_overlaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no picture be written that has names or numbers over each other."""
-    write = FigureCanvasAgg.print_to_buffer
+    """Let no picture be drawn that has names or numbers over each other."""
+    draw = FigureCanvasAgg.print_to_buffer
 
     def checked(canvas: FigureCanvasAgg) -> Any:  # noqa: ANN401  # as matplotlib has it
         assert not overlapping(canvas.figure)
-        return write(canvas)  # type: ignore[no-untyped-call]
+        return draw(canvas)  # type: ignore[no-untyped-call]
 
     monkeypatch.setattr(FigureCanvasAgg, "print_to_buffer", checked)
 

@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_told_what_would(asked: list[Request], monkeypatch:
     [
         (
             ("run", "x.yaml", "--batch", "3"),
-            "--batch: found beside x.yaml, expected one of SCENARIO and --model; `vdnnsim whatif SCENARIO --set KEY=VALUE` ",
+            "--batch: found beside x.yaml, expected one of SCENARIO and --model; `vdnnsim whatif SCENARIO --set ",
         ),
         (
             ("run", "x.yaml", "--policy", "p"),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.overlaps import overlapping
 from vdnnsim.analysis.machines import Offer, Ranking, Told, cost_of
 from vdnnsim.cost.trust import Basis, Trust
 from vdnnsim.errors import ScenarioError
@@ -84,7 +85,9 @@ def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
     assert len(header) == len(rows[0])
     assert len(machine_rows(ranking)) == 2
     assert title(ranking, "tiny").startswith("3 of 3 machines hold tiny")
-    assert len(machines_figure(ranking, "tiny", "x").axes) == 1
+    figure = machines_figure(ranking, "tiny", "x")
+    assert len(figure.axes) == 1
+    assert not overlapping(figure)
 
     prices = tmp_path / "p.yaml"
     prices.write_text("schema_version: 1\ncurrency: EUR\nper_hour: {t4: 0.0001}\n", encoding="utf-8")

@@ -41,7 +41,7 @@ def machines(
     """Rank machines for one workload: fit, speed, cost, how sure.
 
     The fastest of the policies of SCENARIO counts; of a captured STEP, or of a PyTorch model that is captured now
-    (--model my_model.py:make --batch 8), what PyTorch does, and where that does not fit the fastest of what
+    (--model my_model.py:make --batch 8), what PyTorch does, and where that does not fit the fastest of
     checkpointing, offloading and a search of 10 s. The table here; page, CSV and picture in DIR. Prices are yours:
 
     \b
