@@ -96,6 +96,11 @@ def train(
     return peaks
 
 
+def part_of_plain(model: nn.Module, batch: Tensor, part: float) -> int:
+    """Return a part of what the plain loop allocates on this card, in bytes."""
+    return int(max(train(model, batch, 2)) * part)
+
+
 def empty() -> None:
     """Leave PyTorch no memory but that of tensors."""
     gc.collect()
@@ -158,7 +163,7 @@ def test_a_planned_loop_allocates_what_was_promised(name: str) -> None:
     make, part = MODELS[name]
     model, batch = make()
     model.cuda()
-    limit = int(max(train(model, batch, 2)) * part)
+    limit = part_of_plain(model, batch, part)
     made = planned(model, batch, limit)
     model.zero_grad()
     empty()
@@ -182,7 +187,7 @@ def test_a_planned_loop_trains_where_the_plain_one_runs_out(name: str) -> None:
     make, part = MODELS[name]
     model, batch = make()
     model.cuda()
-    limit = int(max(train(model, batch, 2)) * part)
+    limit = part_of_plain(model, batch, part)
     made = planned(model, batch, limit, memory_model="pytorch(expandable_segments:True)")
     empty()
     with reserving_at_most(limit):
@@ -206,7 +211,7 @@ def test_memory_does_not_grow_over_200_steps() -> None:
     """Every step from the second on takes the same, and leaves the same behind."""
     model, batch = perceptron()
     model.cuda()
-    made = planned(model, batch, 220 * 10**6)
+    made = planned(model, batch, part_of_plain(model, batch, 0.6))
     first = train(model, batch, 2, made.apply)[-1]
     left = torch.cuda.memory_allocated()
     peaks = train(model, batch, 198, made.apply)
@@ -226,7 +231,7 @@ def test_copies_run_on_a_stream_of_their_own(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(lane, "_copy", noted)
     model, batch = perceptron()
     model.cuda()
-    made = planned(model, batch, 220 * 10**6)
+    made = planned(model, batch, part_of_plain(model, batch, 0.6))
     train(model, batch, 1, made.apply)
     assert sum(nbytes for _, nbytes in streams) == 2 * made.loop.agenda.offloaded_bytes > 0
     assert len({stream for stream, _ in streams}) == 1
