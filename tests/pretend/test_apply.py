@@ -187,7 +187,8 @@ def test_a_planned_loop_trains_where_the_plain_one_runs_out(name: str) -> None:
     make, part = MODELS[name]
     model, batch = make()
     model.cuda()
-    limit = part_of_plain(model, batch, part)
+    # What cuBLAS keeps on Hopper is half of what the smallest has.
+    limit = part_of_plain(model, batch, max(part, 0.75))
     made = planned(model, batch, limit, memory_model="pytorch(expandable_segments:True)")
     empty()
     with reserving_at_most(limit):
