@@ -92,14 +92,23 @@ class PinnedArena:
         self._device = device
         self._region: torch.Tensor | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """Of the region."""
+        return 0 if self._region is None else self._region.nbytes
+
     def reserve(self, nbytes: int) -> None:
         """Have at least so many bytes; what the region held is lost."""
-        if nbytes and (self._region is None or self._region.nbytes < nbytes):
-            if self._region is not None:
-                # The old region goes first: the host may have no room for both.
-                former, self._region = self._region, None
-                self._device.unpin(former)
+        if nbytes > self.nbytes:
+            # The old region goes first: the host may have no room for both.
+            self.give_back()
             self._region = self._device.pin(nbytes)
+
+    def give_back(self) -> None:
+        """Have nothing; what the region held is lost."""
+        if self._region is not None:
+            former, self._region = self._region, None
+            self._device.unpin(former)
 
     def slice(self, offset: int, nbytes: int) -> torch.Tensor:
         """Return bytes of the region."""

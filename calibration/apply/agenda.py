@@ -6,7 +6,7 @@ place, so that no more is held than was promised; what comes back begins to at t
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -85,7 +85,7 @@ class Agenda:
     states: Mapping[str, range]
 
 
-def agenda_of(plan: TrainingPlan, tape: Tape, free: frozenset[int]) -> Agenda:
+def agenda_of(plan: TrainingPlan, tape: Tape, free: Container[int]) -> Agenda:
     """Return the agenda of a plan.
 
     Args:
@@ -100,7 +100,7 @@ def agenda_of(plan: TrainingPlan, tape: Tape, free: frozenset[int]) -> Agenda:
 
 
 class _Reader:
-    def __init__(self, plan: TrainingPlan, tape: Tape, free: frozenset[int]) -> None:
+    def __init__(self, plan: TrainingPlan, tape: Tape, free: Container[int]) -> None:
         self._plan, self._tape, self._free = plan, tape, free
         self._layout = lay_copies(plan)
         issued = [each.issued for each in tape.saves] + [each.issued for each in tape.takes]
@@ -214,6 +214,9 @@ class _Reader:
             self._at(bisect_left(self._moments, self._place), Forget(storage))
 
     def _give(self, storage: int) -> None:
+        if self._place > self._moments[self._first_take[storage]]:
+            # Backward has taken it; what is made anew later is made beside something else.
+            return
         before = min(bisect_right(self._moments, self._place), self._first_take[storage]) - 1
         moment = max(before, self._last_save[storage], self._left.get(storage, 0))
         if moment < self._first_take[storage]:

@@ -50,7 +50,9 @@ class Following:
         self._identities: dict[int, int] = {}
         self._held: weakref.WeakValueDictionary[int, Held] = weakref.WeakValueDictionary()
         self._watch: ForwardWatch | None = None
+        # What autograd never keeps, and what it has not begun to.
         self._unsaved: dict[int, Held] = {}
+        self._to_be_saved: dict[int, Held] = {}
         agenda = self._agenda
         if agenda.again:
             captured = loop.captured
@@ -105,6 +107,7 @@ class Following:
         if not self.log.departure:
             self.log.departure = why
             self._loop.warn(why)
+            self._to_be_saved.clear()
             if self._watch is not None:
                 self._watch.is_following = False
 
@@ -127,9 +130,8 @@ class Following:
         self._next += 1
         number, held = expected.storage, None
         if number in self._agenda.moved or number in self._agenda.remade:
-            held = self._held.get(number)
-            if held is None:
-                held = self._new(number, tensor.untyped_storage())
+            held = self._to_be_saved.pop(number, None) or self._held.get(number)
+            held = held or self._new(number, tensor.untyped_storage())
         packed = Packed(tensor, save, held)
         self._come_to(save)
         return packed
@@ -176,14 +178,15 @@ class Following:
         """Return what is held of a storage that an operation of forward has just made, if it can run again."""
         if number not in self._loop.remakable:
             return None
-        held = Held(number, live, self._loop.lane, self._loop.arena)
-        self._held[number] = held
+        held = self._new(number, live)
         self._identify(live, number)
         if number not in self._loop.saved:
             # Autograd never keeps it, so the step does not either until it is made again.
             self._unsaved[number] = held
             held.remake = lambda: self._remake(number)
             held.live = None
+        else:
+            self._to_be_saved[number] = held
         return held
 
     def _can_remake(self, number: int) -> bool:
@@ -199,7 +202,7 @@ class Following:
             for each in later
         )
         # A library may hand on what it was given where new memory was captured, as cuDNN the weights of an LSTM.
-        is_made = any(held.number == number for each in made for _, held in watch.recipes[each].made)
+        is_made = any(held.number == number for each in made for _, held in watch.recipes[each].wanted)
         return is_made and len(made) == len(writers[number]) and all(gone)
 
     def _known(self, live: torch.UntypedStorage) -> Held | None:
@@ -216,7 +219,7 @@ class Following:
         while wanted:
             found = self._together(wanted.pop(), recipes) - operations
             operations |= found
-            for held in (held for each in found for held in (*recipes[each].read, *dict(recipes[each].made).values())):
+            for held in (held for each in found for held in recipes[each].touched):
                 if held.live is None and held.number not in seen:
                     seen.add(held.number)
                     if held.is_away:
@@ -288,7 +291,7 @@ class Following:
         if self._watch is None or operation not in self._watch.recipes:
             return
         recipe = self._watch.recipes[operation]
-        for _, held in recipe.made:
+        for _, held in recipe.wanted:
             if held.live is None:
                 held.bring()
 

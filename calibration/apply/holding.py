@@ -1,6 +1,7 @@
 """What a program holds itself: a plan of a live loop can move what autograd alone holds, and nothing else."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 
 from calibration.capture.tape import Tape
@@ -12,7 +13,8 @@ from vdnnsim.plans.buffers import states_of_update
 
 def movable(workload: CapturedWorkload, tape: Tape) -> dict[int, range]:
     """Return by storage between which operations autograd alone holds it: after the first, before the last."""
-    storages, operations = workload.step.storages, workload.step.operations
+    step = workload.step
+    storages, operations = step.storages, step.operations
     taken: dict[int, int] = {}
     for take in tape.takes:
         taken.setdefault(tape.saves[take.save].storage, take.issued)
@@ -21,18 +23,24 @@ def movable(workload: CapturedWorkload, tape: Tape) -> dict[int, range]:
         number = save.storage
         if storages[number].given or number not in taken or number not in tape.let_go:
             continue
-        # Autograd saves an input before its operation, so the operation counts too.
-        start = max(tape.let_go[number], save.issued, spans[number].start if number in spans else -1)
+        # Autograd saves an input before its operation, which counts too, and a result after its own.
+        following = operations[save.issued : save.issued + 1]
+        is_read = any(step.tensors[each.memory].storage == number for one in following for each in one.operands)
+        last = save.issued if is_read else save.issued - 1
+        start = max(tape.let_go[number], last, spans[number].start if number in spans else -1)
         spans[number] = range(start, taken[number])
     return {number: span for number, span in spans.items() if len(span) > 1 and span.start < len(operations)}
 
 
-def as_held(workload: CapturedWorkload, tape: Tape) -> CapturedWorkload:
+def as_held(workload: CapturedWorkload, free: Mapping[int, range]) -> CapturedWorkload:
     """Return a workload whose operations hold all that the program holds while they run, and autograd from its take.
 
     States that the update alone touches nobody holds: they can be streamed. Gradients of weights are the parameters'.
+
+    Args:
+        workload: of a step.
+        free: what autograd alone holds, as of `movable`.
     """
-    free = movable(workload, tape)
     step = workload.step
     held = defaultdict[int, list[int]](list)
     made: dict[int, int] = {}

@@ -5,7 +5,7 @@ where the plan has it in parts. Each operation asks for memory in its own order,
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from calibration.apply.agenda import Action, Again, Agenda, Come, Forget, Give, Leave, agenda_of
@@ -25,8 +25,10 @@ Asked = Mapping[int, Sequence[Request]]
 """By identity of a captured operation what it asks for, in order; what it does not give back are its results."""
 
 
-def lived(plan: TrainingPlan, tape: Tape, free: frozenset[int], costs: CostModel, asked: Asked) -> TrainingPlan:
-    """Return a plan as a loop follows it; as it is where it cannot be followed, or has states on the host.
+def lived(
+    plan: TrainingPlan, tape: Tape, free: Container[int], costs: CostModel, asked: Asked
+) -> tuple[TrainingPlan, Agenda]:
+    """Return a plan as a loop follows it, as it is where it has states on the host; and what it does there.
 
     Args:
         plan: of any policy.
@@ -34,13 +36,13 @@ def lived(plan: TrainingPlan, tape: Tape, free: frozenset[int], costs: CostModel
         free: as of `agenda_of`.
         costs: of its kernels, each of which has no alternative.
         asked: what operations ask of memory while they run.
+
+    Raises:
+        ExecutionRefused: no loop can follow it.
     """
-    try:
-        agenda = agenda_of(plan, tape, free)
-    except ExecutionRefused:
-        return plan
+    agenda = agenda_of(plan, tape, free)
     if agenda.states:
-        return plan
+        return plan, agenda
     table = costs.table(plan.workload)
     kernels = {where: options[0] for where, options in table.kernels.items()}
     steps = [*_Steps(plan, agenda).steps()]
@@ -50,8 +52,16 @@ def lived(plan: TrainingPlan, tape: Tape, free: frozenset[int], costs: CostModel
         )
     except PlanError:
         # Of what a loop would do otherwise than this says, the plan still promises as before.
+        return plan, agenda
+    return replace(_Asking(followed, asked).plan(), passes=plan.passes, certificate=plan.certificate), agenda
+
+
+def as_tried(plan: TrainingPlan, followed: Callable[[TrainingPlan], tuple[TrainingPlan, Agenda]]) -> TrainingPlan:
+    """Return a plan as it is followed; as it is where no loop can: a policy that tries several may choose others."""
+    try:
+        return followed(plan)[0]
+    except ExecutionRefused:
         return plan
-    return replace(_Asking(followed, asked).plan(), passes=plan.passes, certificate=plan.certificate)
 
 
 class _Steps:

@@ -78,6 +78,7 @@ class Loop:
             yield self._running.log
             return
         self._room.take()
+        self.arena.reserve(self.agenda.pinned_bytes)
         following = self.follow(self, model)
         if self._latest is not None and self._latest.needs_host:
             following.depart("the step before still has what it needs in pinned memory: its backward did not run")
@@ -105,6 +106,12 @@ class Loop:
             raise ExecutionRefused(f"optimizer: found {type(optimizer).__name__}, expected {name}, as planned")
         States(optimizer, _within(model), self.agenda.states, self.arena, self.lane)
         self._streams = True
+
+    def rest(self) -> None:
+        """Give pinned memory back until the next step, unless something lies in it."""
+        is_wanted = self._latest is not None and self._latest.needs_host
+        if self._running is None and not self._streams and not is_wanted:
+            self.arena.give_back()
 
     def warn(self, why: str) -> None:
         """Say once that a step was not as captured."""

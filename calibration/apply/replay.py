@@ -1,5 +1,6 @@
 """Runs operations of forward again: each as it was dispatched, with the random numbers that it drew."""
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,12 +49,12 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """An operation as it was dispatched, and the storages that it makes."""
+    """An operation as it was dispatched, and the storages that it makes, as long as somebody else wants them."""
 
     func: OpOverload
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    made: tuple[tuple[int, Held], ...]
+    made: tuple[tuple[int, "weakref.ref[Held]"], ...]
     random_state: torch.Tensor | None
     device: torch.device
 
@@ -71,8 +72,13 @@ class Recipe:
                     results = tensors_in(self.func(*args, **kwargs))
                 finally:
                     _set_random_state(before, self.device)
-        for index, held in self.made:
+        for index, held in self.wanted:
             held.restore(results[index].untyped_storage())
+
+    @property
+    def wanted(self) -> Iterator[tuple[int, Held]]:
+        """What it makes that somebody still wants, by its position among the results."""
+        return ((index, held) for index, each in self.made if (held := each()) is not None)
 
     @property
     def read(self) -> Iterator[Held]:
@@ -80,9 +86,15 @@ class Recipe:
         return (each.held for each in tree_leaves((self.args, dict(self.kwargs))) if isinstance(each, _View))
 
     @property
+    def touched(self) -> Iterator[Held]:
+        """What it reads, and what it makes."""
+        yield from self.read
+        yield from (held for _, held in self.wanted)
+
+    @property
     def is_done(self) -> bool:
         """Whether all that it makes is there."""
-        return all(held.live is not None for _, held in self.made)
+        return all(held.live is not None for _, held in self.wanted)
 
 
 class ForwardWatch(OperatorMode):
@@ -160,7 +172,7 @@ class ForwardWatch(OperatorMode):
         for (index, tensor), storage in zip(new, self._made_by.get(number, ()), strict=False):
             held = self._hold(storage, tensor.untyped_storage())
             if held is not None:
-                made.append((index, held))
+                made.append((index, weakref.ref(held)))
         if references is not None:
             self.recipes[number] = Recipe(func, *references, tuple(made), state, device)
         return result

@@ -67,7 +67,7 @@ class Script:
         self._recorder: LossRecorder | None = None
         self._running: nn.Module | None = None
         self._calls: list[_Called] = []
-        self._backward = torch.autograd.backward
+        self._backward, self._grad = torch.autograd.backward, torch.autograd.grad
         self._step: AbstractContextManager[Any] | None = None
         self._applied: Applied | None = None
         self._loss: RecordedLoss | None = None
@@ -82,13 +82,13 @@ class Script:
             hooks.register_module_forward_hook(self._leaves, with_kwargs=True, always_call=True),
         ):
             self._watching.callback(handle.remove)
-        torch.autograd.backward = self._runs_backward
+        torch.autograd.backward, torch.autograd.grad = self._runs_backward, self._runs_grad
 
     def leave(self) -> None:
         """Watch no longer."""
         self._watching.close()
         self._first.close()
-        torch.autograd.backward = self._backward
+        torch.autograd.backward, torch.autograd.grad = self._backward, self._grad
 
     @property
     def missed(self) -> str:
@@ -131,11 +131,25 @@ class Script:
             # That of a part that is computed again.
             self._backward(tensors, *args, **kwargs)
             return
+        with self._last_of_step(tensors):
+            self._backward(tensors, *args, **kwargs)
+
+    def _runs_grad(self, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+        is_last = all(isinstance(each, nn.Parameter) for each in tree_leaves(inputs)) and not is_in_backward()
+        if not is_last or kwargs.get("create_graph") or kwargs.get("retain_graph"):
+            # A penalty on gradients, or a step within a step.
+            return self._grad(outputs, inputs, *args, **kwargs)
+        with self._last_of_step(outputs):
+            return self._grad(outputs, inputs, *args, **kwargs)
+
+    @contextmanager
+    def _last_of_step(self, tensors: Any) -> Iterator[None]:  # noqa: ANN401 - as above
+        """Find the model of a backward that runs within, unless it is known, and end its step afterwards."""
         if self._recorder is not None and self._calls:
             with self._refusing():
                 self._found(self._recorder, tensors)
         try:
-            self._backward(tensors, *args, **kwargs)
+            yield
         finally:
             self._end_step()
 

@@ -115,13 +115,25 @@ def _maker(model: Any, *, real: bool) -> Callable[[], nn.Module]:  # noqa: ANN40
         return made
 
     def copied() -> nn.Module:
-        # New parameters, which have no memory where tensors are fake.
-        new = {} if real else {id(each): _like(each) for each in model.parameters()}
+        new = {} if real else _without_memory(model)
         made: nn.Module = copy.deepcopy(model, dict(new))
         return made
 
     return make
 
 
-def _like(parameter: nn.Parameter) -> nn.Parameter:
-    return nn.Parameter(torch.empty_like(parameter, device="cpu"), requires_grad=parameter.requires_grad)
+def _without_memory(model: nn.Module) -> dict[int, nn.Parameter]:
+    """Return by identity new parameters for those of a model, made where tensors are fake.
+
+    What lies in one piece of memory does again, as the weights of a recurrent layer on a GPU.
+    """
+    pieces: dict[int, torch.Tensor] = {}
+    found: dict[int, nn.Parameter] = {}
+    for each in model.parameters():
+        storage = each.untyped_storage()
+        identity = storage._cdata  # noqa: SLF001 - its identity
+        if identity not in pieces:
+            pieces[identity] = torch.empty(storage.nbytes() // each.itemsize, dtype=each.dtype, device="cpu")
+        new = pieces[identity].view(each.dtype).as_strided(each.shape, each.stride(), each.storage_offset())
+        found[id(each)] = nn.Parameter(new, requires_grad=each.requires_grad)
+    return found

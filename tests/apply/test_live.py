@@ -1,11 +1,12 @@
 """A loop with a plan computes, to the bit, what it computes without, and moves exactly what was planned."""
 
 import pytest
+import torch
 
 from tests.apply.__main__ import FROM, cases_of
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS
-from tests.apply.training import Outcome, compare, planned, train
+from tests.apply.training import Outcome, asked, compare, planned, train
 from vdnnsim.plans.operations import Compute, Offload, Prefetch
 
 
@@ -84,3 +85,15 @@ def test_what_is_promised_is_of_the_loop(name: str) -> None:
         each for kernel in plan.operations if isinstance(kernel, Compute) and kernel.repeat for each in kernel.writes
     }
     assert made.loop.agenda.remade <= {plan.buffers[each].storage for each in again}
+
+
+def test_weights_in_one_piece_are_planned_as_one() -> None:
+    """As cuDNN has those of a recurrent layer: a matrix of 32 x 16 and 32 numbers beside it, 4 B each."""
+    case = MODELS["perceptron"]
+    model = case.make_model()
+    first = model.get_submodule("0")
+    piece = torch.zeros(32 * 16 + 32)
+    first.weight.data, first.bias.data = piece[:512].view(32, 16), piece[512:]
+    storages = asked(case, model, "pytorch").captured.storages
+    assert [each.nbytes for each in storages if each.name == "0.weight"] == [4 * (512 + 32)]
+    assert not any(each.name == "0.bias" for each in storages)

@@ -92,6 +92,19 @@ def with_micro_batches_in_mixed_precision(model: nn.Module, optimizer: torch.opt
     return whole
 
 
+def with_gradients_alone(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+    """No gradient is accumulated; that of the inputs, for a penalty, is none of the step's end."""
+    batch = torch.randn(8, 16, requires_grad=True)
+    result = functional.cross_entropy(model(batch), labels())
+    (slope,) = torch.autograd.grad(result, batch, retain_graph=True)
+    assert slope.shape == batch.shape
+    parameters = [*model.parameters()]
+    for each, gradient in zip(parameters, torch.autograd.grad(result, parameters), strict=True):
+        each.grad = gradient
+    optimizer.step()
+    return result
+
+
 def losses(step: Step, make: Callable[[], nn.Module] = classifier, steps: int = 4) -> list[Tensor]:
     torch.manual_seed(0)
     model = make()
@@ -102,7 +115,11 @@ def losses(step: Step, make: Callable[[], nn.Module] = classifier, steps: int = 
 
 @pytest.mark.parametrize(
     ("step", "precision"),
-    [(with_a_criterion, "float32"), (with_micro_batches_in_mixed_precision, "amp_bfloat16")],
+    [
+        (with_a_criterion, "float32"),
+        (with_micro_batches_in_mixed_precision, "amp_bfloat16"),
+        (with_gradients_alone, "float32"),
+    ],
 )
 def test_a_script_computes_the_same(step: Step, precision: str) -> None:
     """To the bit, random numbers among it; every backward after the first one is of a step that was followed."""
@@ -116,7 +133,7 @@ def test_a_script_computes_the_same(step: Step, precision: str) -> None:
     # The loss; and of micro-batches the output.
     held = [each for each in script.asked[0]["loss"].held if each.call < 0]
     assert len(held) == (step is with_micro_batches_in_mixed_precision)
-    batches = 4 if step is with_a_criterion else 8
+    batches = 8 if step is with_micro_batches_in_mixed_precision else 4
     assert [each.departure for each in made.loop.steps] == [""] * (batches - 1)
     assert {each.offloaded_bytes for each in made.loop.steps} == {made.loop.agenda.offloaded_bytes}
     assert made.loop.agenda.offloaded_bytes > 0

@@ -121,7 +121,10 @@ def test_a_traced_step_changes_no_bit(model: Network, made: Planned, tmp_path: P
 
 
 def test_a_plan_by_measured_times(made: Planned, model: Network, tmp_path: Path) -> None:
-    """Operations take what they were measured to take, and copies flow as those of the step did on average."""
+    """Operations take what they were measured to take, and copies flow as those of the step did on average.
+
+    Meanwhile the former plan gives its pinned memory back.
+    """
     with pytest.raises(PolicyError, match=r"refit: no step was timed yet, expected one after plan.trace\(\)"):
         made.refit()
     train(made, model, 3)
@@ -130,7 +133,9 @@ def test_a_plan_by_measured_times(made: Planned, model: Network, tmp_path: Path)
     step = made._telling.recorded  # noqa: SLF001
     assert step is not None
     measured = measured_operations(step, operation_seconds(made.predicted.trace))
+    assert made.loop.arena.nbytes == made.loop.agenda.pinned_bytes > 0
     again = made.refit()
+    assert made.loop.arena.nbytes == 0
     found = operation_seconds(again.predicted.trace)
     assert measured
     assert {each: found[each] for each in measured} == pytest.approx(measured)
@@ -139,6 +144,8 @@ def test_a_plan_by_measured_times(made: Planned, model: Network, tmp_path: Path)
     rate = sum(len(each.extent) for each in out) / whole_s
     assert again._asked.server.link.d2h_bytes_per_s == pytest.approx(rate)  # noqa: SLF001
     train(again, model, 1)
+    # Whoever goes on by the former plan may.
+    train(made, model, 1)
 
 
 def test_a_drift_says_what_was_off(made: Planned, model: Network, capsys: pytest.CaptureFixture[str]) -> None:

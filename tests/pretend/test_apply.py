@@ -96,6 +96,11 @@ def train(
     return peaks
 
 
+def part_of_plain(model: nn.Module, batch: Tensor, part: float) -> int:
+    """Return a part of what the plain loop allocates on this card, in bytes."""
+    return int(max(train(model, batch, 2)) * part)
+
+
 def empty() -> None:
     """Leave PyTorch no memory but that of tensors."""
     gc.collect()
@@ -122,10 +127,19 @@ def nothing_else() -> Iterator[None]:
     empty()
 
 
-def planned(model: nn.Module, batch: Tensor, memory_bytes: int, memory_model: str = "pytorch") -> Planned:
+def planned(
+    model: nn.Module, batch: Tensor, memory_bytes: int, memory_model: str = "pytorch", policy: str = "optimal"
+) -> Planned:
     """Plan within bytes that PyTorch may reserve, gaps included."""
-    memory = f"{memory_bytes} B"
-    return plan(model, batch, hardware="rtx_4090", memory=memory, loss=loss, optimizer="sgd", memory_model=memory_model)
+    return plan(
+        *(model, batch),
+        hardware="rtx_4090",
+        memory=f"{memory_bytes} B",
+        policy=policy,
+        loss=loss,
+        optimizer="sgd",
+        memory_model=memory_model,
+    )
 
 
 MODELS: dict[str, tuple[Callable[[], Inputs], float]] = {
@@ -145,17 +159,16 @@ MODELS: dict[str, tuple[Callable[[], Inputs], float]] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_planned_loop_allocates_what_was_promised(name: str) -> None:
-    """Within 1 % over ten steps, in less than what the plain loop allocates; it should reserve no more."""
+    """Within 1 % over ten steps, in less than the plain loop allocates; PyTorch reserves no more than was stated."""
     make, part = MODELS[name]
     model, batch = make()
     model.cuda()
-    limit = int(max(train(model, batch, 2)) * part)
+    limit = part_of_plain(model, batch, part)
     made = planned(model, batch, limit)
     model.zero_grad()
     empty()
     keeps_promise(made, train(model, batch, 10, made.apply), limit)
-    if (reserved := torch.cuda.memory_reserved()) > limit:
-        pytest.xfail(f"reserves {reserved / limit - 1:.1%} more than was asked for (LIMITS.md)")
+    assert torch.cuda.memory_reserved() <= limit
 
 
 @pytest.fixture
@@ -174,7 +187,8 @@ def test_a_planned_loop_trains_where_the_plain_one_runs_out(name: str) -> None:
     make, part = MODELS[name]
     model, batch = make()
     model.cuda()
-    limit = int(max(train(model, batch, 2)) * part)
+    # What cuBLAS keeps on Hopper is half of what the smallest has.
+    limit = part_of_plain(model, batch, max(part, 0.75))
     made = planned(model, batch, limit, memory_model="pytorch(expandable_segments:True)")
     empty()
     with reserving_at_most(limit):
@@ -198,7 +212,7 @@ def test_memory_does_not_grow_over_200_steps() -> None:
     """Every step from the second on takes the same, and leaves the same behind."""
     model, batch = perceptron()
     model.cuda()
-    made = planned(model, batch, 220 * 10**6)
+    made = planned(model, batch, part_of_plain(model, batch, 0.6))
     first = train(model, batch, 2, made.apply)[-1]
     left = torch.cuda.memory_allocated()
     peaks = train(model, batch, 198, made.apply)
@@ -218,7 +232,7 @@ def test_copies_run_on_a_stream_of_their_own(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(lane, "_copy", noted)
     model, batch = perceptron()
     model.cuda()
-    made = planned(model, batch, 220 * 10**6)
+    made = planned(model, batch, part_of_plain(model, batch, 0.6))
     train(model, batch, 1, made.apply)
     assert sum(nbytes for _, nbytes in streams) == 2 * made.loop.agenda.offloaded_bytes > 0
     assert len({stream for stream, _ in streams}) == 1

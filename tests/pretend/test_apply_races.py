@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 from calibration.apply.lane import CudaLane
 from calibration.capture.schemas import OperatorMode, operands_of, tensors_in
 from tests.calibration.executor.races import Touch, find_races
-from tests.pretend.test_apply import MODELS, planned, train
+from tests.pretend.test_apply import MODELS, part_of_plain, planned, train
 from tests.pytorch_allocator.history import recorded
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plans.operations import Compute, Offload, Operation, RecordEvent, Stream, WaitEvent
@@ -82,7 +82,8 @@ def watched(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Watch, int]:
     make, part = MODELS[name]
     model, batch = make()
     model.cuda()
-    made = planned(model, batch, int(max(train(model, batch, 2)) * part))
+    # Without copies there would be nothing to watch.
+    made = planned(model, batch, part_of_plain(model, batch, part), policy="optimal(recompute=false)")
     watch = Watch()
     record, wait = torch.cuda.Stream.record_event, torch.cuda.Stream.wait_event
 

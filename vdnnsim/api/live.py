@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,12 +71,15 @@ class Planned:
     def refit(self) -> "Planned":
         """Plan again with what this loop measured: the times of its operations and copies, and what memory it took.
 
+        This plan gives its pinned memory back until it is applied again.
+
         Raises:
             PolicyError: no step was timed yet, or no plan fits in what memory is left.
         """
         step = self._telling.recorded
         if step is None:
             raise PolicyError("refit: no step was timed yet, expected one after plan.trace()")
+        self.loop.rest()
         return self._asked.measured(step, self.predicted).planned()
 
     def stream(self, optimizer: Any, model: Any) -> None:  # noqa: ANN401  # of torch
@@ -227,9 +231,8 @@ class Asked:
 
     def planned(self) -> Planned:
         """Plan, and make ready what applies the plan."""
-        from calibration.apply.agenda import agenda_of
         from calibration.apply.holding import as_held, movable
-        from calibration.apply.lived import lived
+        from calibration.apply.lived import as_tried, lived
         from calibration.apply.loop import Loop
         from calibration.apply.room import room_of
         from vdnnsim.analysis.results import ScenarioResult
@@ -242,17 +245,18 @@ class Asked:
 
         costs = AdjustedCosts(ServerCosts(self.server), self._price)
         workload = CapturedWorkload.of(self.captured)
-        free = frozenset(movable(workload, self.tape))
-        held, model, pinned = as_held(workload, self.tape), self.memory_model, PinnedMemory.ARENA
+        free = movable(workload, self.tape)
+        held, model, pinned = as_held(workload, free), self.memory_model, PinnedMemory.ARENA
         simulator = Simulator.of(held, self.server, model, pinned, cost_model=costs)
-        simulator = replace(simulator, as_run=lambda plan: lived(plan, self.tape, free, costs, self.requests))
+
+        followed = partial(lived, tape=self.tape, free=free, costs=costs, asked=self.requests)
         oracle = simulator.oracle()
-        plans = make_plans(self.policy, simulator.setting())
-        planned = simulator.placed(simulator.ready(plans, self.policy.label))
+        (made,) = make_plans(self.policy, replace(simulator, as_run=partial(as_tried, followed=followed)).setting())
+        plan, agenda = followed(made)
+        planned = simulator.placed(simulator.ready((plan,), self.policy.label))
         (predicted,) = simulator.outcome(planned, oracle)
         if predicted.refusal is not None:
             raise PolicyError(f"{self.policy.label}: {predicted.refusal.explain()}")
-        agenda = agenda_of(plans[0], self.tape, free)
         room = room_of(predicted.trace.plan, simulator.limits, self.beside_bytes, self.device)
         loop = Loop(self.captured, agenda, self.device, room)
         scenario = ScenarioResult(self.captured.model, held, self.server, model, pinned, (), oracle, 0.0, (predicted,))
