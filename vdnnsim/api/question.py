@@ -204,14 +204,13 @@ def profile_of(hardware: str, card: str, *, is_gpu: bool) -> "Profile":
     Raises:
         DeviceError: there is none of it.
     """
-    from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
+    from vdnnsim.hardware.profile import find_profile, load_profile, profile_of_card, shipped_profiles
 
     if hardware != "auto":
         return load_profile(find_profile(hardware, Path()))
-    known = {each.server.gpu.name: each for each in shipped_profiles()}
-    if card in known:
-        return known[card]
-    names = ", ".join(sorted(each.server.name for each in known.values()))
+    if (found := profile_of_card(card)) is not None:
+        return found
+    names = ", ".join(each.server.name for each in shipped_profiles())
     if not is_gpu:
         raise DeviceError(f"hardware: the model is on the {card}, expected the name of a profile: {names}")
     raise DeviceError(f"hardware: there is no profile of {card}; expected one of {names}")

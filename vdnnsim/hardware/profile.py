@@ -50,6 +50,8 @@ _REQUIRED: tuple[str, ...] = ("schema_version", "name", "description", "gpu", "l
 _OPTIONAL: tuple[str, ...] = ("cost_model", "kernels", "copies", "power", "provenance", "topology")
 _MAKER = re.compile(r"\b(nvidia|geforce|tesla)\b", re.IGNORECASE)
 """Words that a maker puts before the names of its cards."""
+_SPELLINGS = ((_MAKER.pattern, ""), (r"sxm\d+|hbm3\b", "sxm"), (r"\(maxwell\)", ""), (r"(\d+)\s*gb", r" \1gb "))
+"""What drivers and data sheets write of the socket, the chip and the memory of one card."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 EXTENDS: Final = "extends"
 _OWN: Final = ("provenance", EXTENDS)
@@ -123,6 +125,18 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
 def shipped_profiles() -> tuple[Profile, ...]:
     """Return all profiles that came with vdnnsim, by name."""
     return tuple(load_profile(path) for path in _profiles_in(shipped_folder(PROFILES)))
+
+
+def profile_of_card(card: str) -> Profile | None:
+    """Return the first of them that is of a card, by the name that its driver gives it; None where there is none."""
+    words = _words(card)
+    return next((each for each in shipped_profiles() if _words(each.server.gpu.name) == words), None)
+
+
+def _words(card: str) -> set[str]:
+    for pattern, spelling in _SPELLINGS:
+        card = re.sub(pattern, spelling, card, flags=re.IGNORECASE)
+    return set(re.findall(r"\w+", card.casefold()))
 
 
 def read_profile(path: Path) -> Server:

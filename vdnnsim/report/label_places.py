@@ -3,7 +3,7 @@
 All lengths are in one unit, as pixels. A box is its left, bottom, right and top edge.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from math import ceil, pi
 
@@ -19,7 +19,8 @@ _REACHES = (10, 20, 32, 46, 62, 80, 100, 125, 150, 180, 210, 250, 300, 360)
 """How far from its point a name may stand, the nearest place first."""
 
 _DIRECTIONS = tuple(pi * step / 8 for step in (0, 1, -1, 2, -2, 4, -4, 3, -3, 8, 7, -7, 6, -6, 5, -5))
-"""The right before above and below, the left last."""
+"""The right before above and below, the left last; those between them where they have no room."""
+_BETWEEN = tuple(each + pi / 16 for each in _DIRECTIONS)
 
 _SAMPLES = 24
 """Points of a leader that are held against boxes."""
@@ -28,7 +29,12 @@ _PIECE = 16.0
 
 
 def place_labels(
-    points: Sequence[Place], sizes: Sequence[Place], frame: Box, marks: Sequence[Box], lines: Sequence[Box]
+    points: Sequence[Place],
+    sizes: Sequence[Place],
+    frame: Box,
+    marks: Sequence[Box],
+    lines: Sequence[Box],
+    insisted: Collection[int] = (),
 ) -> tuple[Box | None, ...]:
     """Return the box of the name of each point, the first ones served first; None where there is no room.
 
@@ -38,11 +44,13 @@ def place_labels(
         frame: what no name leaves.
         marks: what stands at points; no name covers it, and no leader crosses that of another point.
         lines: what no name covers, but leaders may cross.
+        insisted: which names may have a leader over marks and other names, rather than not be written.
     """
     every, ruled = _boxes(marks), _boxes(lines)
     placed, leaders = _boxes(()), np.empty((0, 2))
     answers: list[Box | None] = []
-    for point, size in zip(np.asarray(points, dtype=float), np.asarray(sizes, dtype=float), strict=True):
+    pairs = zip(np.asarray(points, dtype=float), np.asarray(sizes, dtype=float), strict=True)
+    for number, (point, size) in enumerate(pairs):
         boxes = _candidates(point, size)
         leader = _leaders(point, boxes)
         others = every[~_holds(every, point[None])[:, 0]]
@@ -51,9 +59,11 @@ def place_labels(
             (boxes[:, :2] >= frame[:2]).all(axis=1)
             & (boxes[:, 2:] <= frame[2:]).all(axis=1)
             & ~_overlap(boxes, np.concatenate((every, ruled, placed))).any(axis=1)
-            & ~_holds(crossed, leader.reshape(-1, 2)).any(axis=0).reshape(-1, _SAMPLES).any(axis=1)
             & ~_holds(boxes, leaders).any(axis=1)
         )
+        led = free & ~_holds(crossed, leader.reshape(-1, 2)).any(axis=0).reshape(-1, _SAMPLES).any(axis=1)
+        if led.any() or number not in insisted:
+            free = led
         if not free.any():
             answers.append(None)
             continue
@@ -85,8 +95,8 @@ def _boxes(boxes: Sequence[Box]) -> _Numbers:
 
 
 def _candidates(point: _Numbers, size: _Numbers) -> _Numbers:
-    angles = np.tile(_DIRECTIONS, len(_REACHES))
-    away = np.repeat(_REACHES, len(_DIRECTIONS))[:, None] + size / 2
+    angles = np.concatenate([np.tile(each, len(_REACHES)) for each in (_DIRECTIONS, _BETWEEN)])
+    away = np.tile(np.repeat(_REACHES, len(_DIRECTIONS)), 2)[:, None] + size / 2
     middles = point + np.stack((np.cos(angles), np.sin(angles)), axis=1) * away
     return np.concatenate((middles - size / 2, middles + size / 2), axis=1)
 

@@ -9,7 +9,7 @@ import yaml
 from tests.unit.hardware.toy_profile import TOY, figure, refusal, with_value
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
-from vdnnsim.hardware.profile import find_profile, load_profile, read_profile, shipped_profiles
+from vdnnsim.hardware.profile import find_profile, load_profile, profile_of_card, read_profile, shipped_profiles
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power
 
 ROOT = Path(__file__).parents[3]
@@ -260,6 +260,25 @@ def test_a_profile_beside_the_folder_of_the_scenario(elsewhere: Path, monkeypatc
     assert find_profile("toy", Path()) == Path("../hw_profiles/toy.yaml")
     assert find_profile("toy", Path("..")) == Path("../hw_profiles/toy.yaml")
     assert find_profile("toy", elsewhere / "scenarios") == elsewhere / "hw_profiles" / "toy.yaml"
+
+
+@pytest.mark.parametrize(
+    ("card", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100_sxm"),
+        ("NVIDIA H100 PCIe", None),
+        ("Tesla V100-PCIE-32GB", "v100"),
+        ("Tesla V100-SXM2-32GB", None),
+        ("Tesla P100-PCIE-16GB", "p100"),
+        ("NVIDIA GeForce GTX TITAN X", "titan_x_maxwell"),
+        ("NVIDIA TITAN X (Pascal)", None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+    ],
+)
+def test_a_card_is_found_by_the_name_that_its_driver_gives_it(card: str, name: str | None) -> None:
+    """Whether it says NVIDIA, Tesla or neither; another socket, memory or chip is another card."""
+    found = profile_of_card(card)
+    assert (found and found.server.name) == name
 
 
 def test_a_path_is_one_from_the_scenario_or_from_the_working_directory(elsewhere: Path) -> None:

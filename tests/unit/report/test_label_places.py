@@ -53,6 +53,14 @@ def test_a_line_beside_a_point_is_not_covered() -> None:
     assert not share(box, line)
 
 
+def test_a_name_that_is_insisted_on_may_have_a_leader_across_others() -> None:
+    """Too long to stand within the walls, which end 60 from the point: 62 is the first distance that is free."""
+    walls = [(40, 40, 65, 160), (135, 40, 160, 160), (40, 40, 160, 65), (40, 135, 160, 160)]
+    point, size, marks = (100, 100), (80, 20), [mark(100, 100), *walls]
+    assert place_labels([point], [size], FRAME, marks, []) == (None,)
+    assert place_labels([point], [size], FRAME, marks, [], insisted=(0,)) == ((162, 90, 242, 110),)
+
+
 def test_a_name_without_room_is_left_out() -> None:
     assert place_labels([(100, 100)], [(2000, 20)], FRAME, [mark(100, 100)], []) == (None,)
 

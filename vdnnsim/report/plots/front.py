@@ -15,7 +15,6 @@ from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.comparison import comparison_title
 from vdnnsim.report.findings import caption
 from vdnnsim.report.label_places import Place
-from vdnnsim.report.labels import joined_labels
 from vdnnsim.report.looks import INK, MUTED
 from vdnnsim.report.plots.names import Named, write_names
 from vdnnsim.report.plots.style import (
@@ -25,7 +24,6 @@ from vdnnsim.report.plots.style import (
     plain_ticks,
     ruled,
     spread,
-    write,
     write_legend,
 )
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
@@ -33,7 +31,6 @@ from vdnnsim.report.scale import Scale, byte_scale, time_scale
 _FRONT, _OTHER = "#0072b2", "#8fb8d4"
 _ROOM = 0.1
 """At both ends of an axis, of what it shows."""
-_MIDDLE = 0.5
 
 
 def comparison_figure(comparison: Comparison) -> Figure:
@@ -119,26 +116,18 @@ def _draw_front(axes: Axes, front: list[_Mark]) -> list[Place]:
 
 def _write_names(axes: Axes, marks: list[_Mark], lines: list[list[Place]]) -> int:
     """Write the names of the points where there is room for them; return how many there is none for."""
-    named = [Named((mark.x, mark.y), mark.names, (mark.on_front, mark.fits), _type(mark)) for mark in marks]
-    crowded = write_names(axes, named, [each.place for each in named], lines)
-    for group in crowded:
-        if group[0].kind[0]:
-            _write_over(axes, group[0])
-    return sum(len(group) for group in crowded if not group[0].kind[0])
+    named = [
+        # The text speaks of the front.
+        Named((mark.x, mark.y), mark.names, (mark.on_front, mark.fits), _type(mark), is_insisted=mark.on_front)
+        for mark in marks
+    ]
+    return write_names(axes, named, [each.place for each in named], lines)
 
 
 def _type(mark: _Mark) -> dict[str, Any]:
     """Return how the name of a point is written."""
     look = {"fontsize": 14, "fontweight": "bold"} if mark.on_front else {"fontsize": 11, "fontweight": "normal"}
     return {**look, "color": INK if mark.fits else MUTED, "zorder": 6}
-
-
-def _write_over(axes: Axes, named: Named) -> None:
-    """Write the name of a point of the front over whatever is there: the text speaks of it."""
-    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}
-    share, _ = axes.transAxes.inverted().transform(axes.transData.transform(named.place))
-    side, shift = ("right", (-12, 12)) if share > _MIDDLE else ("left", (12, 12))
-    write(axes, joined_labels(named.policies), named.place, shift, ha=side, bbox=box, **named.look | {"zorder": 7})
 
 
 def _write_legend(figure: Figure, marks: list[_Mark], left_out: int) -> None:

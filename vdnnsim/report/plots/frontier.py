@@ -164,7 +164,7 @@ def _write_names(axes: Axes, drawn: list[_Drawn], curves: list[list[Place]], lim
     look = {"fontsize": 14, "zorder": 9}
     named = [Named(each.places[len(each.places) // 2], (each.name,), (each.looks,), look) for each in drawn]
     lines = [*curves, *(each.places for each in drawn), *([(x, end) for end in axes.get_ylim()] for x in limits)]
-    return sum(map(len, write_names(axes, named, [place for line in lines for place in line], lines)))
+    return write_names(axes, named, [place for line in lines for place in line], lines)
 
 
 def _write_legend(figure: Figure, frontier: Frontier, named: list[_Drawn], left_out: int) -> None:

@@ -27,18 +27,18 @@ _CHARACTERS: Final = 26
 class Named:
     """A point, in the units of the axes, the policies that it stands for, and how their names look.
 
-    Points of one kind that lie together share a name.
+    Points of one kind that lie together share a name. One that is insisted upon is written though its leader crosses
+    other points.
     """
 
     place: Place
     policies: tuple[str, ...]
     kind: tuple[bool, ...]
     look: dict[str, Any]
+    is_insisted: bool = False
 
 
-def write_names(
-    axes: Axes, named: Sequence[Named], points: Sequence[Place], lines: Sequence[Sequence[Place]]
-) -> list[list[Named]]:
+def write_names(axes: Axes, named: Sequence[Named], points: Sequence[Place], lines: Sequence[Sequence[Place]]) -> int:
     """Write names beside their points where there is room, the first ones served first.
 
     Args:
@@ -48,7 +48,7 @@ def write_names(
         lines: what no name covers, but leaders may cross.
 
     Returns:
-        The groups of points for whose names there is no room.
+        For how many points there is no room.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
@@ -72,7 +72,9 @@ def write_names(
     window = axes.get_window_extent(renderer)
     places = [pixels(group[0].place) for group in groups]
     sizes = [(extent.width + 4, extent.height + 2) for extent in extents]
-    boxes = place_labels(places, sizes, (window.x0 + 4, window.y0 + 4, window.x1, window.y1), marks, kept_clear)
+    insisted = [number for number, group in enumerate(groups) if group[0].is_insisted]
+    frame = window.x0 + 4, window.y0 + 4, window.x1, window.y1
+    boxes = place_labels(places, sizes, frame, marks, kept_clear, insisted)
     to_figure = figure.transFigure.inverted().transform
     for text, box, place in zip(texts, boxes, places, strict=True):
         if box is None:
@@ -84,7 +86,7 @@ def write_names(
         if max(abs(end[0] - place[0]), abs(end[1] - place[1])) > _FAR:
             leader = to_figure((place, end))
             figure.add_artist(Line2D(leader[:, 0], leader[:, 1], color=MUTED, linewidth=0.8, zorder=3))
-    return [group for group, box in zip(groups, boxes, strict=True) if box is None]
+    return sum(len(group) for group, box in zip(groups, boxes, strict=True) if box is None)
 
 
 def _near_groups(named: Sequence[Named], places: Sequence[Place]) -> list[list[Named]]:
