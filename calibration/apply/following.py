@@ -55,9 +55,8 @@ class Following:
         self._to_be_saved: dict[int, Held] = {}
         agenda = self._agenda
         if agenda.again:
-            captured = loop.captured
             self._watch = ForwardWatch(
-                captured.operations,
+                loop.captured.operations,
                 agenda.again,
                 loop.made_by,
                 loop.writers,

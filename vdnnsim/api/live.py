@@ -248,7 +248,6 @@ class Asked:
         free = movable(workload, self.tape)
         held, model, pinned = as_held(workload, free), self.memory_model, PinnedMemory.ARENA
         simulator = Simulator.of(held, self.server, model, pinned, cost_model=costs)
-
         followed = partial(lived, tape=self.tape, free=free, costs=costs, asked=self.requests)
         oracle = simulator.oracle()
         (made,) = make_plans(self.policy, replace(simulator, as_run=partial(as_tried, followed=followed)).setting())

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from vdnnsim.claims.claim import ClaimsFile
+from vdnnsim.claims.claim import ClaimsFile, read_claims
 from vdnnsim.claims.layrub2018.figures import paper_figures
 from vdnnsim.claims.layrub2018.pace import ABSOLUTE_S, deeper_networks, one_node_iteration_s
 from vdnnsim.claims.layrub2018.readings import Alternative, compare_readings, mxnet_without_memonger
@@ -50,7 +50,7 @@ def paper_report(
     readme = page(
         "layrub2018/page.md.j2",
         rows,
-        stated={claim.id: claim.expected for claim in file.claims},
+        stated={claim.id: claim.expected for claim in read_claims("layrub2018").claims},
         of={row.id: row for row in rows},
         hang_on_a_reading=_HANG_ON_A_READING,
         paced=paced,

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from vdnnsim.claims.claim import ClaimsFile
+from vdnnsim.claims.claim import ClaimsFile, read_claims
 from vdnnsim.claims.readings import effects_csv
 from vdnnsim.claims.report import figure_files, page, report_files
 from vdnnsim.claims.row import ClaimRow
@@ -64,7 +64,7 @@ def paper_report(
     readme = page(
         "vdnn2016/page.md.j2",
         rows,
-        stated={claim.id: claim.expected or claim.at_most for claim in file.claims},
+        stated={claim.id: claim.expected or claim.at_most for claim in read_claims("vdnn2016").claims},
         figures={each.stem: each for each in figures},
         paging=paging,
         readings=compared,
