@@ -88,12 +88,14 @@ MIB = 1 << 20
 from tests.pretend.controls import Controls
 c = Controls()
 there = torch.empty(16 * MIB, dtype=torch.uint8, device="cuda:1")
-print(torch.cuda.device_count(), c.used_bytes(1) // MIB - c.used_bytes(0) // MIB)
+print(torch.cuda.device_count(), c.used_bytes(1) // MIB, c.used_bytes(0) // MIB)
 """
     told = run(script, "--gpus", "2")
-    count, difference = map(int, told.split())
+    count, second, first = map(int, told.split())
     assert count == 2
-    assert difference in {16, 16 + 500}, told
+    context = second - 16
+    assert context > 0
+    assert first in {0, context}, told
 
 
 def test_bytes_go_from_one_gpu_to_another() -> None:
