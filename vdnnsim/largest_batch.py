@@ -10,28 +10,23 @@ Where that turns out otherwise, because a policy decides by the durations of its
 repeated with real ones. If more images always need more memory, no larger batch fits. That need not be so: the fastest
 algorithm of a convolution changes with the batch, and another one may do with less workspace.
 
-A search may have a limit of time, in equal shares for the policies, of which a part is kept for the real trials: what
-is told then is the largest batch that fitted, and the least that did not. It is the time of the processor, so that what
-else a machine does changes no answer, and it ends a search wherever that is, for one plan of a large network may take
-longer than all of it.
+A search may have a deadline, in equal shares for the policies, of which a part is kept for the real trials: the answer
+then is the largest batch that fitted, and the least that did not. Policies that search are handed their share and end
+with it; one that never looks at it is ended between two plans, and the answer says by how much that was late.
 
 A policy that cuts a batch into parts until they fit trains any batch if it trains one image; then the search is for the
 largest part.
 """
 
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
-from time import process_time
-from types import FrameType
 from typing import Final
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins
 from vdnnsim.analysis.results import Declined
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.errors import PolicyError
+from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting, Trial, make_plans
@@ -52,6 +47,7 @@ class LargestBatch:
         part_size: images in the largest part that fits, where a batch of any size is cut into parts.
         no_plan: why the policy has no plan at any batch; empty where it has.
         untried: where time was up, the least batch that is known not to fit; those between were not tried.
+        late_s: by how many seconds a policy that does not look at its deadline was ended late.
         kernels: what the plans of that batch launch.
     """
 
@@ -63,6 +59,7 @@ class LargestBatch:
     kernels: KernelOrigins = field(default_factory=KernelOrigins, compare=False)
     no_plan: str = ""
     untried: int | None = None
+    late_s: float = field(default=0.0, compare=False)
 
     @property
     def stopped_by(self) -> tuple[str, str]:
@@ -85,50 +82,25 @@ class Need:
     share: float
 
 
-class _TimeUpError(BaseException):
-    """Not an Exception, so that no policy answers it."""
-
-
 _SEARCHED: Final = 0.75
 """Of the time of a policy, the part in which batches are sought; in the rest what was found is run."""
-_SOONEST_S: Final = 1e-6
 
 
-@contextmanager
-def _until(ends_s: float) -> Iterator[None]:
-    """End what is done here by a _TimeUpError once the processor has worked so long."""
-    if ends_s == inf:
-        yield
-        return
-
-    def end(_signal: int, _frame: FrameType | None) -> None:
-        raise _TimeUpError
-
-    before = signal.signal(signal.SIGPROF, end)
-    try:
-        signal.setitimer(signal.ITIMER_PROF, max(_SOONEST_S, ends_s - process_time()))
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-
-
-def largest_batches(scenario: Scenario, limit_s: float = inf) -> tuple[LargestBatch, ...]:
+def largest_batches(scenario: Scenario, deadline: Deadline = NEVER) -> tuple[LargestBatch, ...]:
     """Return the largest batch of every policy of a scenario; the scenario's own is where the search begins.
 
     Args:
         scenario: the question.
-        limit_s: how long to search, for all policies together, in time of the processor; in the main thread alone.
+        deadline: when the search ends, for all policies together.
 
     Raises:
         PolicyError: no policy has a plan; one that has none takes no other with it.
     """
     simulators = _Simulators(scenario, ServerCosts(scenario.server))
     found, refusals = list[LargestBatch](), list[PolicyError]()
-    ends_s = process_time() + limit_s
     for left, policy in zip(range(len(scenario.policies), 0, -1), scenario.policies, strict=True):
         try:
-            found.append(_largest_batch(simulators, policy, (ends_s - process_time()) / left))
+            found.append(_largest_batch(simulators, policy, deadline.part(1 / left)))
         except PolicyError as refusal:
             refusals.append(refusal)
             declined = Declined.by(policy.label, refusal)
@@ -138,23 +110,25 @@ def largest_batches(scenario: Scenario, limit_s: float = inf) -> tuple[LargestBa
     return tuple(found)
 
 
-def find_edge(need: Callable[[int], Need], guess: int, largest: int = LARGEST_BATCH) -> tuple[int, int]:
+def find_edge(
+    need: Callable[[int], Need | None], guess: int, largest: int = LARGEST_BATCH, deadline: Deadline = NEVER
+) -> tuple[int, int]:
     """Return a batch that fits and the next larger one, which does not.
 
-    The batch is 0 if one image does not fit, `largest` if that does. Where time is up, others may lie between the two.
+    The batch is 0 if one image does not fit, `largest` if that does. At the deadline, or where nobody can say what a
+    batch needs, others may lie between the two.
     """
     known: dict[int, Need] = {}
     low, high = 0, largest + 1
     batch, width = guess, high
-    with suppress(_TimeUpError):
-        while high - low > 1:
-            known[batch] = need(batch)
-            low, high = (batch, high) if known[batch].fits else (low, batch)
-            closing, width = 2 * (high - low) <= width, high - low
-            estimate = _where_full(known, batch) if closing or len(known) < _ALWAYS_ESTIMATED else None
-            if estimate is None:
-                estimate = 2 * low if high > largest else (low + high) // 2
-            batch = min(max(estimate, low + 1), high - 1)
+    while high - low > 1 and not deadline.is_over and (needed := need(batch)) is not None:
+        known[batch] = needed
+        low, high = (batch, high) if needed.fits else (low, batch)
+        closing, width = 2 * (high - low) <= width, high - low
+        estimate = _where_full(known, batch) if closing or len(known) < _ALWAYS_ESTIMATED else None
+        if estimate is None:
+            estimate = 2 * low if high > largest else (low + high) // 2
+        batch = min(max(estimate, low + 1), high - 1)
     return low, high
 
 
@@ -196,9 +170,9 @@ class _Simulators:
             )
         return self.made[batch]
 
-    def setting(self, batch: int, *, placed: bool) -> Setting:
+    def setting(self, batch: int, deadline: Deadline, *, placed: bool) -> Setting:
         """What a policy may know at a batch, with trials that are only placed, or real ones."""
-        setting = self[batch].setting()
+        setting = replace(self[batch].setting(), deadline=deadline)
         if not placed:
             return setting
         trials = _PlacedTrials(self[batch])
@@ -218,7 +192,7 @@ class _PlacedTrials:
         return tuple(Trial(self.simulator.place(plan), 0.0) for plan in self.simulator.completed(plans))
 
 
-def _largest_batch(simulators: _Simulators, policy: Policy, limit_s: float) -> LargestBatch:
+def _largest_batch(simulators: _Simulators, policy: Policy, deadline: Deadline) -> LargestBatch:
     part_policy = policy.of_a_part
     if part_policy is not None:
         if simulators.scenario.captured is not None:
@@ -226,47 +200,47 @@ def _largest_batch(simulators: _Simulators, policy: Policy, limit_s: float) -> L
                 f"{policy.label}: cuts a batch into parts, and {simulators.scenario.workload.graph.name} was captured "
                 "with all of it at a time; expected another policy"
             )
-        part = _largest_batch(simulators, part_policy, limit_s)
+        part = _largest_batch(simulators, part_policy, deadline)
         if part.batch_size == 0:
             return replace(part, policy=policy.label)
         return replace(part, policy=policy.label, batch_size=LARGEST_BATCH, refusal=None, part_size=part.batch_size)
-    batch, more, begun_s = 0, LARGEST_BATCH + 1, process_time()
-    with suppress(_TimeUpError):
-        for placed in (True, False):
-            batch, more = _edge(simulators, policy, begun_s + _SEARCHED * limit_s, placed=placed)
-            untried = more if more > batch + policy.batch_multiple else None
-            with _until(begun_s + limit_s):
-                found = _hold_against_trials(simulators, policy, batch, untried)
-            if found is not None:
-                return found
-        # A policy whose own search is cut short may find a plan once, and none the next time.
-        assert limit_s < inf, f"{policy.label} plans differently each time"
-    return LargestBatch(policy.label, batch, None, None, untried=more)
+    for placed in (True, False):
+        batch, more = _edge(simulators, policy, deadline.part(_SEARCHED), placed=placed)
+        untried = more if more > batch + policy.batch_multiple else None
+        found = None if deadline.is_over else _hold_against_trials(simulators, policy, batch, untried, deadline)
+        if found is not None:
+            return found
+        if deadline.is_over:
+            break
+    # A policy whose own search is cut short may find a plan once, and none the next time.
+    assert deadline != NEVER, f"{policy.label} plans differently each time"
+    return LargestBatch(policy.label, batch, None, None, untried=more, late_s=deadline.late_s)
 
 
-def _edge(simulators: _Simulators, policy: Policy, ends_s: float, *, placed: bool) -> tuple[int, int]:
+def _edge(simulators: _Simulators, policy: Policy, deadline: Deadline, *, placed: bool) -> tuple[int, int]:
     """Search among the batches that a policy can have."""
     multiple = policy.batch_multiple
     guess = max(1, simulators.scenario.workload.batch_size // multiple)
 
-    def need(count: int) -> Need:
+    def need(count: int) -> Need | None:
         batch = count * multiple
-        return _need(simulators[batch], make_plans(policy, simulators.setting(batch, placed=placed)))
+        needed = _need(simulators[batch], make_plans(policy, simulators.setting(batch, deadline, placed=placed)))
+        # A search that was ended early may have missed what fits.
+        return needed if needed.fits or not deadline.is_over else None
 
-    with _until(ends_s):
-        batch, more = find_edge(need, guess, LARGEST_BATCH // multiple)
+    batch, more = find_edge(need, guess, LARGEST_BATCH // multiple, deadline)
     return multiple * batch, multiple * more
 
 
 def _hold_against_trials(
-    simulators: _Simulators, policy: Policy, batch: int, untried: int | None
+    simulators: _Simulators, policy: Policy, batch: int, untried: int | None, deadline: Deadline
 ) -> LargestBatch | None:
     """Return what real trials say of a batch and the next; None where it does not fit, or the next one does."""
     images_per_s = refusal = None
     kernels = KernelOrigins()
     if batch > 0:
         simulator = simulators[batch]
-        plans = make_plans(policy, simulators.setting(batch, placed=False))
+        plans = make_plans(policy, simulators.setting(batch, deadline, placed=False))
         trials = simulator.run_server_trial(plans)
         if not all(trial.fits for trial in trials):
             return None
@@ -274,10 +248,14 @@ def _hold_against_trials(
         kernels = kernel_origins(plans, simulator.cost_model)
     more = batch + policy.batch_multiple
     if untried is None and more <= LARGEST_BATCH:
-        refusal = simulators[more].refusal(policy)
-        if refusal is None:
+        refusal = replace(simulators[more], deadline=deadline).refusal(policy)
+        if deadline.is_over:
+            refusal, untried = None, more
+        elif refusal is None:
             return None
-    return LargestBatch(policy.label, batch, images_per_s, refusal, kernels=kernels, untried=untried)
+    return LargestBatch(
+        policy.label, batch, images_per_s, refusal, kernels=kernels, untried=untried, late_s=deadline.late_s
+    )
 
 
 def _need(simulator: Simulator, plans: Sequence[TrainingPlan]) -> Need:

@@ -17,6 +17,8 @@ from vdnnsim.errors import InputError, ProfileError
 from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.profile import Profile
 from vdnnsim.hardware.server import Server
+from vdnnsim.messages import listed
+from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.policies.port import Policy
 from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.prices import Prices
@@ -31,6 +33,7 @@ def rank_machines(
     *,
     first_where_it_fits: bool = False,
     done: Callable[[str], object] = str,
+    deadline: Deadline = NEVER,
 ) -> Ranking:
     """Return what every machine makes of the workload and the policies of a scenario, whatever machine it names itself.
 
@@ -41,11 +44,12 @@ def rank_machines(
         first_where_it_fits: whether the first policy is taken wherever it fits, as what needs nothing done; otherwise,
             and where it does not, all are replayed, and the fastest is taken.
         done: is told of each machine when it is done.
+        deadline: when all searches are to end, in equal shares for the machines.
     """
     offers: dict[tuple[object, ...], list[Offer]] = defaultdict(list)
     unfit: list[Unfit] = []
-    for profile in profiles:
-        found = _try(scenario, profile, first_where_it_fits=first_where_it_fits)
+    for left, profile in zip(range(len(profiles), 0, -1), profiles, strict=True):
+        found = _try(scenario, profile, deadline.part(1 / left), first_where_it_fits=first_where_it_fits)
         if isinstance(found, Offer):
             offer = found if prices is None else _priced(found, scenario, prices)
             key = (offer.gpu, offer.policy, offer.iteration_s, offer.held_bytes, offer.cost, offer.trust)
@@ -85,7 +89,7 @@ def scenario_on_any(
     raise refusals[0]
 
 
-def _try(scenario: Scenario, profile: Profile, *, first_where_it_fits: bool) -> Offer | Unfit:
+def _try(scenario: Scenario, profile: Profile, deadline: Deadline, *, first_where_it_fits: bool) -> Offer | Unfit:
     server = profile.server
     there = 1 if server.topology is None else len(server.topology.gpus)
     if there < scenario.gpus:
@@ -96,9 +100,13 @@ def _try(scenario: Scenario, profile: Profile, *, first_where_it_fits: bool) -> 
     on_it = replace(scenario, server=server)
     found: list[Offer] = []
     reasons: list[tuple[int, str]] = []
+    untried: list[Policy] = []
     for policy in scenario.policies:
+        if deadline.is_over:
+            untried.append(policy)
+            continue
         try:
-            offer = _replayed(on_it, profile, policy)
+            offer = _replayed(on_it, profile, policy, deadline)
         except InputError as refusal:
             reasons.append((-1, str(refusal)))
             continue
@@ -110,7 +118,8 @@ def _try(scenario: Scenario, profile: Profile, *, first_where_it_fits: bool) -> 
             reasons.append(offer)
     if found:
         return min(found, key=lambda each: (each.iteration_s, each.held_bytes))
-    return Unfit(server.name, _why(server, reasons))
+    missed = f"not tried in time: {listed([each.label for each in untried])}" if untried else ""
+    return Unfit(server.name, "; ".join(filter(None, (_why(server, reasons) if reasons else "", missed))))
 
 
 def _why(server: Server, reasons: Sequence[tuple[int, str]]) -> str:
@@ -122,9 +131,9 @@ def _why(server: Server, reasons: Sequence[tuple[int, str]]) -> str:
     return f"{policy} would hold {format_bytes(least)} of {format_bytes(server.gpu.memory_bytes)}, the least of all"
 
 
-def _replayed(scenario: Scenario, profile: Profile, policy: Policy) -> Offer | tuple[int, str]:
+def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: Deadline) -> Offer | tuple[int, str]:
     """Return what comes of a policy; of one that does not fit what it would hold, and its name."""
-    simulator, gpu = simulator_of(scenario), scenario.server.gpu
+    simulator, gpu = replace(simulator_of(scenario), deadline=deadline), scenario.server.gpu
     planned = simulator.planned(policy)
     plans = planned.plans
     if planned.refusals:

@@ -16,6 +16,7 @@ from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, is_of_pytorch
+from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.plans.aggregate import aggregate_gradients
 from vdnnsim.plans.buckets import bucket_bytes
 from vdnnsim.plans.check import check_plan
@@ -41,6 +42,7 @@ class Simulator:
         execution: how the framework runs the workload.
         tell: says in a line how far a policy's search is, to whoever watches.
         as_run: what becomes of a plan where it is run, if that is not as it is.
+        deadline: when the search of a policy is to end.
     """
 
     workload: Workload
@@ -53,6 +55,7 @@ class Simulator:
     execution: Execution = Execution.EAGER
     tell: Callable[[str], object] = str
     as_run: Callable[[TrainingPlan], TrainingPlan] | None = None
+    deadline: Deadline = NEVER
 
     @classmethod
     def of(
@@ -105,6 +108,7 @@ class Simulator:
             known_copies=HostCopies(self.server, self.gpus),
             placed=lambda plan: self.place(self.completed((plan,) * self.gpus)[0]),
             tell=self.tell,
+            deadline=self.deadline,
         )
 
     def run(self, policy: Policy, oracle: RunMetrics) -> tuple[PolicyResult, ...]:
@@ -165,7 +169,7 @@ class Simulator:
 
     def refusal(self, policy: Policy) -> DoesNotFit | None:
         """Plan one policy, and return what does not fit on the first GPU where something does not; replay nothing."""
-        placements = once(self.place, self.completed(make_plans(policy, self.setting())))
+        placements = once(self.place, self.ready(make_plans(policy, self.setting()), policy.label))
         return next((each for each in placements if isinstance(each, DoesNotFit)), None)
 
     def oracle(self) -> RunMetrics:

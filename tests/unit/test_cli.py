@@ -349,7 +349,7 @@ def test_the_surface_is_frozen() -> None:
         "list hardware": [*table, "--sources", "--tree"],
         "list networks": [*table],
         "list policies": [*table, "--policy-module"],
-        "machines": sorted([*model, *table, "--out", "--policy", "--policy-module", "--price"]),
+        "machines": sorted([*model, *table, "--out", "--policy", "--policy-module", "--price", "--time-limit"]),
         "max-batch": sorted([*model, *table, "--policy", "--policy-module", "--time-limit"]),
         "new hardware": [],
         "pretend": ["--csv", "--gpus", "--hardware", "--json", "--minutes", "--out", "--steps", "--whole"],

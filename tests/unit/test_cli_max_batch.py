@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_cli import ROOT, vdnnsim
+from vdnnsim.cli.max_batch import _nothing
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.largest_batch import LargestBatch
 
 SCENARIO = """
 schema_version: 1
@@ -102,3 +104,25 @@ def test_a_wrong_scenario_is_one_line(folder: Path) -> None:
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "vdnnsim: missing.yaml: cannot be read: no such file or directory\n"
+
+
+def test_a_limit_that_ends_the_search_says_what_is_known(folder: Path) -> None:
+    """A nanosecond is over before a batch is tried; of a policy that was ended late it is said by how much."""
+    done = vdnnsim("max-batch", "on_small.yaml", "--time-limit", "1 ns", folder=folder)
+    assert done.returncode == 0
+    assert done.stdout.count("not known") == 4
+    assert "the search ended after its part of 1 ns; 0 fitted; a longer --time-limit tells" in " ".join(
+        done.stdout.split()
+    )
+    late = LargestBatch("mine", 8, None, None, untried=16, late_s=42.2)
+    assert _nothing(late, "18 s", "images") == (
+        "not known: the search ended after its part of 18 s, 42 s late, for this policy does not look at its deadline "
+        "while it plans; 8 fitted, 16 did not; a longer --time-limit tells"
+    )
+
+
+@pytest.mark.parametrize("limit", ["0 s", "soon", "3 GiB"])
+def test_what_is_no_limit_is_refused_in_a_line(folder: Path, limit: str) -> None:
+    done = vdnnsim("max-batch", "on_small.yaml", "--time-limit", limit, folder=folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"vdnnsim: --time-limit: found {limit!r}, expected ")

@@ -11,7 +11,7 @@ swap of conv2, just in time: most in backward of fc, with which it comes back: a
 There are 768 + 1039 B: 9 images fit under none (936 B, 1040 B would be needed for 10), 8 under base, 10 under swap.
 """
 
-import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -24,7 +24,8 @@ from tests.toy import toy_chain
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.experiment import run_scenario
 from vdnnsim.hardware.topology import Node, NodeKind, Sharing, Topology, TopologyLink
-from vdnnsim.largest_batch import Need, find_edge, largest_batches
+from vdnnsim.largest_batch import LargestBatch, Need, find_edge, largest_batches
+from vdnnsim.planning.deadline import Deadline
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.accumulate import Accumulate
@@ -291,62 +292,79 @@ def test_a_card_whose_context_takes_all_holds_nothing(left_bytes: int) -> None:
     assert found.refusal is not None
 
 
-class StruckAt(Policy, frozen=True, kw_only=True):
-    """Plans as `none` does, and hears the clock strike at a plan."""
+class Clock:
+    """Shows what it is set to, in seconds."""
 
-    name: ClassVar[str] = "struck"
-    summary: ClassVar[str] = "keeps everything, until its time is up"
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class SlowAt(Policy, frozen=True, kw_only=True):
+    """Plans as `none` does, one plan of which takes 600 s."""
+
+    name: ClassVar[str] = "slow"
+    summary: ClassVar[str] = "keeps everything, and does not look at its deadline"
 
     number: int
     tried: list[int]
+    clock: Clock
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan, unless this is the plan at which time is up."""
+        """Plan; the clock moves on at the plan of the number."""
         self.tried.append(setting.workload.batch_size)
         if len(self.tried) == self.number:
-            signal.raise_signal(signal.SIGPROF)
+            self.clock.now_s += 600.0
         return NONE.plan(setting)
 
 
-def test_a_search_whose_time_is_up_tells_how_far_it_came() -> None:
-    """Whenever it strikes: the largest batch that fitted, the least that did not, and a speed where there was time.
+def limited(*policies: SlowAt | Resident, limit_s: float) -> tuple[LargestBatch, ...]:
+    """The largest batches, with a limit on the clock of the first policy."""
+    assert isinstance(policies[0], SlowAt)
+    return largest_batches(scenario(*policies), Deadline.after(limit_s, policies[0].clock))
 
-    It begins at 3 images; by then the batches that are told lie on either side of the answer, which is 9.
+
+def test_a_search_that_reaches_its_deadline_tells_how_far_it_came() -> None:
+    """Whichever plan passes it: the largest batch that fitted, that of this plan too, and the least that did not.
+
+    Of 1,000 s the first of two policies has half, and passes it by at most 100 s; the other has 400 s left. The search
+    begins at 3 images, and the batches that are told lie on either side of the answer, which is 9.
     """
-    undisturbed = StruckAt(number=0, tried=[])
-    (answer,) = largest_batches(scenario(undisturbed))
-    assert answer.batch_size == 9
+    undisturbed = SlowAt(number=0, tried=[], clock=Clock())
+    (answer,) = limited(undisturbed, limit_s=1_000)
+    assert (answer.batch_size, answer.untried, answer.late_s) == (9, None, 0.0)
     for number in range(1, len(undisturbed.tried) + 1):
-        struck = StruckAt(number=number, tried=[])
-        found, other = largest_batches(scenario(struck, NONE), limit_s=1_000)
+        slow = SlowAt(number=number, tried=[], clock=Clock())
+        found, other = limited(slow, NONE, limit_s=1_000)
         assert found.untried is not None
+        assert found.batch_size == max((batch for batch in slow.tried if batch <= 9), default=0)
         assert found.batch_size <= 9 < found.untried
-        tried = struck.tried[: number - 1]
-        assert found.batch_size == max((batch for batch in tried if batch <= 9), default=0)
         assert found.refusal is None
+        assert found.late_s == pytest.approx(100.0)
+        assert len(slow.tried) == number or number == len(undisturbed.tried) - 1
         assert other.batch_size == 9
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("limit_s", [0, -1])
-def test_a_search_without_time_ends_at_once(limit_s: float) -> None:
-    """The processor works on until the clock strikes, a millionth of a second or a tick of the system's later.
-
-    Nothing counts lines meanwhile: struck while it holds its lock, coverage would wait for it without end.
-    """
-
-    class Endless(StruckAt, frozen=True, kw_only=True):
-        def plan(self, setting: Setting) -> TrainingPlan:
-            while True:
-                NONE.plan(setting)
-
-    (found,) = largest_batches(scenario(Endless(number=0, tried=[])), limit_s)
+def test_a_search_without_time_plans_nothing(limit_s: float) -> None:
+    slow = SlowAt(number=0, tried=[], clock=Clock())
+    (found,) = limited(slow, limit_s=limit_s)
     assert (found.batch_size, found.images_per_s, found.untried) == (0, None, LARGEST_BATCH + 1)
+    assert not slow.tried
+
+
+def test_searches_with_a_limit_run_in_any_thread() -> None:
+    """In four at once, and each finds the answer, which takes some ten plans of a small chain."""
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(largest_batches, scenario(NONE), Deadline.after(1_000)) for _ in range(4)]
+    assert [each.result()[0].batch_size for each in asked] == [9] * 4
 
 
 def test_a_policy_that_plans_differently_each_time_is_held_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one whose own search ends by the clock: what fitted and what did not is told, and no more."""
     (answer,) = largest_batches(scenario(NONE))
     monkeypatch.setattr("vdnnsim.largest_batch._hold_against_trials", lambda *_: None)
-    (found,) = largest_batches(scenario(NONE), limit_s=1_000)
+    (found,) = largest_batches(scenario(NONE), Deadline.after(1_000))
     assert (found.batch_size, found.untried, found.images_per_s) == (answer.batch_size, answer.batch_size + 1, None)

@@ -11,6 +11,7 @@ from vdnnsim.cost.trust import Basis, Trust
 from vdnnsim.errors import ScenarioError
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.machines import rank_machines
+from vdnnsim.planning.deadline import PAST, Deadline
 from vdnnsim.policies.port import Policy
 from vdnnsim.report.machines import findings, machine_rows, shown, title
 from vdnnsim.report.plots.machines import machines_figure
@@ -101,6 +102,18 @@ def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
     alone = rank_machines(two, profiles[:1])
     assert alone.unfit[0].reason == "has one GPU, and 2 are asked for"
     assert title(alone, "tiny") == "None of 1 machines holds tiny"
+
+
+def test_machines_that_are_not_reached_in_time_say_so(tmp_path: Path) -> None:
+    """With no time at all none is reached; with a clock that stands still all are."""
+    path = tmp_path / "s.yaml"
+    path.write_text(SCENARIO, encoding="utf-8")
+    scenario = read_scenario(path)
+    profiles = [load_profile(shipped_folder(PROFILES) / f"{name}.yaml") for name in ("t4", "p100_x2")]
+    ranking = rank_machines(scenario, profiles, deadline=PAST)
+    tried = " and ".join(each.label for each in scenario.policies)
+    assert [each.reason for each in ranking.unfit] == [f"not tried in time: {tried}"] * 2
+    assert len(rank_machines(scenario, profiles, deadline=Deadline.after(1.0, lambda: 0.0)).offers) == 2
 
 
 def test_what_needs_nothing_done_is_taken_where_it_fits_and_elsewhere_the_fastest(tmp_path: Path) -> None:

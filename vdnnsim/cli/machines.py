@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.model import asked_model, describes_model, refuse_mixture
-from vdnnsim.cli.options import POLICY_MODULE, FilePath, NamedFile, policies_with, prints_table
+from vdnnsim.cli.options import POLICY_MODULE, FilePath, NamedFile, parse_time_limit, policies_with, prints_table
 from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.errors import InputError
 from vdnnsim.shipped import SCENARIOS
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     "--policy", "policies", metavar="NAME", multiple=True, help="Of a captured step or --model: what is tried."
 )
 @click.option("--price", "prices", metavar="FILE", type=FilePath(), help="What an hour of each machine costs, as YAML.")
+@click.option(
+    "--time-limit", metavar="TIME", help="End all searches after TIME of the processor, or as `60 s wall`; else none."
+)
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<name>/.")
 @prints_table
 @POLICY_MODULE
@@ -33,6 +36,7 @@ def machines(
     names: Sequence[str],
     policies: Sequence[str],
     prices: Path | None,
+    time_limit: str | None,
     out: Path | None,
     output: Output,
     policy_modules: Sequence[str],
@@ -54,13 +58,14 @@ def machines(
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
     from vdnnsim.machines import rank_machines, scenario_on_any
+    from vdnnsim.planning.deadline import NEVER
     from vdnnsim.policies.registry import resolve_policy
     from vdnnsim.report.machines import MACHINE_FILES, MACHINES_WRITER, machines_table, write_machines
     from vdnnsim.scenario.captured import SUFFIX, captured_model
     from vdnnsim.scenario.prices import read_prices
     from vdnnsim.scenario.read import read_scenario
 
-    types = policies_with(policy_modules)
+    types, limit = policies_with(policy_modules), None if time_limit is None else parse_time_limit(time_limit)
     is_file = question is not None and not question.name.endswith(SUFFIX)
     refuse_mixture(question, words, policies if is_file else ())
     paid = None if prices is None else read_prices(prices)
@@ -79,7 +84,10 @@ def machines(
     folder = report_folder(out, asked.name, MACHINE_FILES, MACHINES_WRITER)
     with ProgressBar() as bar:
         bar.expect(len(profiles))
-        ranking = rank_machines(asked, profiles, paid, first_where_it_fits=not is_file, done=bar.done)
+        deadline = NEVER if limit is None else limit.begin()
+        ranking = rank_machines(
+            asked, profiles, paid, first_where_it_fits=not is_file, done=bar.done, deadline=deadline
+        )
     own = asked.sources[:1] if asked.captured is None else asked.captured.sources
     sources = (*own, *(each for profile in profiles for each in profile.sources), *((paid.source,) if paid else ()))
     written = write_machines(asked, ranking, sources, folder)

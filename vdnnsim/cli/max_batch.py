@@ -1,15 +1,15 @@
 """The command `max-batch`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, limited, policies_with, prints_table, quantity
+from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, limited, parse_time_limit, policies_with, prints_table
 from vdnnsim.cli.output import Output
-from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
     from vdnnsim.largest_batch import LargestBatch
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 LARGEST: Final = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size")
 """Columns of the CSV."""
 _LIMIT: Final = "18 s"
+_PUNCTUAL_S: Final = 1.0
+"""What is no later than that is not worth a word."""
 _SHARE: Final = 16
 """Of the limit one such part is that of a policy that searches by itself, for each batch."""
 
@@ -25,7 +27,13 @@ _SHARE: Final = 16
 @SCENARIO
 @takes_model
 @POLICY
-@click.option("--time-limit", metavar="TIME", default=_LIMIT, show_default=True, help="End the search after TIME.")
+@click.option(
+    "--time-limit",
+    metavar="TIME",
+    default=_LIMIT,
+    show_default=True,
+    help="End the search after TIME of the processor, or as `20 s wall`.",
+)
 @prints_table
 @POLICY_MODULE
 def max_batch(
@@ -52,15 +60,15 @@ def max_batch(
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.scale import per_second, rate_cells
 
-    limit_s = _seconds(time_limit)
+    limit = parse_time_limit(time_limit)
     asked = asked_for(scenario, words, policies_with(policy_modules), policies).scenario
     if any(hasattr(each, "time_limit") for each in asked.policies):
-        asked = limited(asked, f"{limit_s / _SHARE / len(asked.policies):.3g} s")
+        asked = limited(asked, str(replace(limit, seconds=limit.seconds / _SHARE / len(asked.policies))))
     sample = sample_of(asked.workload.graph)
     rows, shown = [], []
     with SearchLine() as line:
         line.tell("largest batch of each policy")
-        found = largest_batches(asked, limit_s)
+        found = largest_batches(asked, limit.begin())
     for each, rate in zip(found, rate_cells([each.images_per_s for each in found]), strict=True):
         refusal = each.no_plan or ("" if each.refusal is None else each.refusal.explain())
         if each.untried is not None:
@@ -86,15 +94,6 @@ def max_batch(
     output.show(ResultTable(LARGEST, rows, answer))
 
 
-def _seconds(time_limit: str) -> float:
-    from vdnnsim.units import Dimension
-
-    seconds = quantity("--time-limit", time_limit, Dimension.SECONDS)
-    if seconds <= 0:
-        raise InputError(f"--time-limit: found {time_limit!r}, expected more than 0")
-    return seconds
-
-
 def _batch(found: "LargestBatch") -> str:
     if found.no_plan:
         return "no plan"
@@ -111,6 +110,8 @@ def _nothing(found: "LargestBatch", time_limit: str, samples: str) -> str:
     if found.untried is not None:
         largest = found.batch_size if found.part_size is None else found.part_size
         ended = f"the search ended after its part of {time_limit}"
+        if found.late_s > _PUNCTUAL_S:
+            ended += f", {found.late_s:.0f} s late, for this policy does not look at its deadline while it plans"
         short = f", {found.untried} did not" if found.untried <= LARGEST_BATCH else ""
         return f"not known: {ended}; {largest} fitted{short}; a longer --time-limit tells"
     if found.part_size is None:

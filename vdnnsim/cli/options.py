@@ -15,6 +15,7 @@ from vdnnsim.messages import plain, quote
 from vdnnsim.shipped import SCENARIOS, find_file
 
 if TYPE_CHECKING:
+    from vdnnsim.planning.deadline import TimeLimit
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.scenario.scenario import Scenario
     from vdnnsim.units import Dimension
@@ -94,7 +95,8 @@ def prints_table(command: Command) -> Command:
 TIME_LIMIT = click.option(
     "--time-limit",
     metavar="TIME",
-    help="End the search of each policy that searches after TIME, as 60 s, with the best plan found.",
+    help="End the search of each policy that searches after TIME, as `60 s` of the processor or `60 s wall`, with the "
+    "best plan found.",
 )
 
 
@@ -119,6 +121,20 @@ def limited(scenario: "Scenario", time_limit: str | None) -> "Scenario":
     except ValueError as failure:
         raise InputError(f"--{str(failure).replace('_', '-', 1)}") from None
     return replace(scenario, policies=policies)
+
+
+def parse_time_limit(text: str) -> "TimeLimit":
+    """Return what `--time-limit` states.
+
+    Raises:
+        InputError: it is no time above 0.
+    """
+    from vdnnsim.planning.deadline import TimeLimit
+
+    try:
+        return TimeLimit.parse(text)
+    except InputError as failure:
+        raise InputError(f"--time-limit: {failure}") from None
 
 
 def quantity(option: str, text: str, dimension: "Dimension") -> float:

@@ -111,6 +111,8 @@ class DropSearch:
         # From where to go on: the best order, or while none fits the set that lacks least, and how much that is.
         self._base: frozenset[int] = frozenset()
         self._lacking = (0.0, 0.0) if self.begin else (inf, inf)
+        # What the longest look at a set took, and whether the search was ended by time.
+        self._look_s, self._is_cut = 0.0, False
         # Those whose bytes fit and whose addresses do not, the best last.
         self.displaced = list[Order]()
 
@@ -136,7 +138,7 @@ class DropSearch:
     @property
     def is_complete(self) -> bool:
         """Whether the search came to its end before its time."""
-        return not self.deadline.is_over
+        return not self._is_cut
 
     def _proposals(self, again: Mapping[int, float]) -> Iterator[Iterable[int]]:
         yield ()
@@ -209,6 +211,12 @@ class DropSearch:
         if buffers in self._tried:
             return False
         self._tried.add(buffers)
+        remaining_s = self.deadline.remaining_s
+        is_best = self._is_best(buffers)
+        self._look_s = max(self._look_s, self.deadline.spent_since(remaining_s))
+        return is_best
+
+    def _is_best(self, buffers: frozenset[int]) -> bool:
         whole = self.problem_of(self.recomputation.order(buffers))
         problem = whole.around(whole.fullest)
         best_s = self._found[-1].seconds if self._found else inf
@@ -263,8 +271,10 @@ class DropSearch:
                 length = max(1, length // 2)
 
     def _is_over(self) -> bool:
-        near = self._found and self._found[-1].seconds <= self.goal_s * (1 + MARGIN)
-        return bool(near) or self.deadline.is_over
+        if self._found and self._found[-1].seconds <= self.goal_s * (1 + MARGIN):
+            return True
+        self._is_cut = not self.deadline.allows(self._look_s)
+        return self._is_cut
 
 
 def _spread_over(groups: Iterable[Sequence[int]], shares: Iterable[float]) -> Iterator[int]:

@@ -51,11 +51,13 @@ class Best:
     Attributes:
         tell: is told in a line what has been found, and how far it is above what no iteration is faster than.
         bound_s: that, as far as it is known.
+        plan_s: what one plan took to make, the longest.
     """
 
     tell: Callable[[str], object]
     bound_s: float
     found: Candidate | None = None
+    plan_s: float = 0.0
 
     def offer(self, other: Candidate | None) -> bool:
         """Take a plan if it is faster; return whether it is."""
@@ -112,7 +114,10 @@ class Fitting:
 
     def first(self, deadline: Deadline) -> Candidate | None:
         """Offer a plan in all of the memory, where kernels that find no room get it."""
-        return self._faster(None, self._repaired(self.order.problem, self.order.optimum, deadline))
+        remaining_s = deadline.remaining_s
+        found = self._faster(None, self._repaired(self.order.problem, self.order.optimum, deadline))
+        self.best.plan_s = max(self.best.plan_s, deadline.spent_since(remaining_s))
+        return found
 
     def judged(self, deadline: Deadline) -> Verdict:
         """Offer a plan that is made at once; where a request finds no room, some with so much less memory in all."""
@@ -135,8 +140,8 @@ class Fitting:
             optimum = found
         return Verdict(lacking_bytes=lacking[0] if lacking else 1)
 
-    def search(self, deadline: Deadline) -> None:
-        """Look for the fastest plan of the order whose addresses fit as well as its bytes.
+    def search(self, deadline: Deadline) -> bool:
+        """Look for the fastest plan of the order whose addresses fit as well as its bytes; return whether to the end.
 
         Where they do not, there are three ways: kernels that find no room get it, all have less memory, or what waits
         leaves and comes back as if there were less, and kernels run as in all of it. How much less serves best nobody
@@ -146,17 +151,20 @@ class Fitting:
         known, order = self.best.found, self.order
         found = known if known and known.timetable.movement.problem is order.problem else self.first(deadline)
         for number, share in enumerate((1.0, *LESS)):
-            if deadline.is_over and (found or number > MOST_LATE):
-                break
+            if not deadline.allows(self.best.plan_s) and (found or deadline.with_grace.is_over or number > MOST_LATE):
+                return False
             if found and found.timetable.seconds <= order.optimum.seconds * (1 + NEAR):
                 break
             problem = replace(order.problem, capacity_bytes=int(order.problem.capacity_bytes * share))
             search = self._search(problem, order.optimum, deadline)
             for movement in search.movements(order.optimum.options, self.chunk_bytes or WHOLE):
+                if found and not deadline.allows(self.best.plan_s):
+                    return False
                 found = self._faster(found, self._downgraded(movement, order.optimum.options, found, deadline))
             optimum = optimum_of(problem, self.copies.best, self.host_bytes, deadline) if share < 1 else None
             if optimum and (found is None or optimum.seconds < found.seconds * (1 - NEAR)):
                 found = self._faster(found, self._repaired(problem, optimum, deadline))
+        return not deadline.is_over
 
     def _search(self, problem: Problem, optimum: Optimum, deadline: Deadline) -> OffloadSearch:
         return OffloadSearch(problem, optimum, self.copies, self.granule_bytes, deadline)

@@ -21,7 +21,7 @@ from vdnnsim.planning.offload import WHOLE, Copies, all_away
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.reasons import floor_bytes, kept_on_host, levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
-from vdnnsim.planning.recomputation_bound import recomputation_bound
+from vdnnsim.planning.recomputation_bound import Relaxed, recomputation_bound
 from vdnnsim.planning.states import amounts, states_bound
 from vdnnsim.planning.steps import kernels_of, steps_of
 from vdnnsim.planning.timetable import Timetable
@@ -66,7 +66,7 @@ class Planner:
         chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
         recompute: whether parts of forward may run again.
         movable: states of the optimizer and weight gradients that may be on the host while no kernel wants them.
-        time_limit_s: after which a search that could go on ends.
+        deadline: when a search that could go on ends; there is one.
         label: under which plans are reported.
         tell: is told in a line how far the search is.
     """
@@ -80,7 +80,7 @@ class Planner:
     chunk_bytes: int | None
     recompute: bool
     movable: frozenset[int]
-    time_limit_s: float
+    deadline: Deadline
     label: str
     tell: Callable[[str], object]
     _buffers: dict[frozenset[int], IterationBuffers] = field(default_factory=dict, init=False)
@@ -90,10 +90,10 @@ class Planner:
 
         A user who interrupts the search gets what it has found so far.
         """
-        deadline, complete = Deadline.after(self.time_limit_s), False
+        complete = False
         best = Best(lambda line: self.tell(f"{self.label}: {line}"), self.problem.fastest_s)
         with suppress(KeyboardInterrupt):
-            complete = self._search_all(best, deadline)
+            complete = self._search_all(best, self.deadline)
         found = best.found
         timetable = found.timetable if found else all_away(self.problem, self._copies)
         is_short = found is None or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
@@ -102,21 +102,21 @@ class Planner:
 
     def _search_all(self, best: Best, deadline: Deadline) -> bool:
         """Find the best plan; return whether the search came to its end before its time."""
-        problem = self.problem
+        problem, limit_s = self.problem, deadline.remaining_s
         if max(map(floor_bytes, problem.kernels)) > problem.capacity_bytes:
             best.bound_s = inf
             return True
         ways = self._ways(deadline)
         begin = self._as_it_is(ways, best, deadline.part(SHARE))
+        if best.found and not deadline.allows(best.plan_s):
+            return False
         if self.recompute and begin.seconds > self._of_all_rounds(best.bound_s) * (1 + NEAR):
             # Beside what serves best where nothing is computed again, as little on the host as can be.
             least = next((way for way in reversed(ways) if way.room_bytes >= 0), begin)
-            return self._recomputing({way.on_host: way for way in (least, begin)}.values(), best, deadline)
+            return self._recomputing({way.on_host: way for way in (least, begin)}.values(), best, deadline, limit_s)
         if not self.recompute and (optimum := self._optimum(problem, (), deadline)):
             best.bound_s = optimum.seconds
-        if begin.order:
-            self._fitting(begin.order, best).search(deadline)
-        return not deadline.is_over
+        return begin.order is None or self._fitting(begin.order, best).search(deadline)
 
     def _ways(self, deadline: Deadline) -> list[_Way]:
         """Return what may be on the host: all that can first, and what else there is time to look at."""
@@ -148,25 +148,29 @@ class Planner:
         is_placed = best.found and best.found.timetable.seconds <= best.bound_s * (1 + NEAR)
         return chosen._replace(seconds=inf) if self._has_addresses and not is_placed else chosen
 
-    def _recomputing(self, ways: Collection[_Way], best: Best, deadline: Deadline) -> bool:
+    def _recomputing(self, ways: Collection[_Way], best: Best, deadline: Deadline, limit_s: float) -> bool:
         """Find faster plans that compute something again; return whether the search came to its end before its time."""
-        took_s = self.time_limit_s - deadline.remaining_s if best.found else inf
+        took_s = limit_s - deadline.remaining_s if best.found else inf
         searches = [self._search(way, best, deadline.part(SHARE)) for way in ways]
         for search in searches:
             search.begin_with_segments()
-        relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), deadline.part(SHARE))
+        relaxed = Relaxed(best.bound_s, {})
+        # To write and solve the program takes about as long as to make a plan.
+        if (until := deadline.part(SHARE)).allows(best.plan_s):
+            relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), until)
         best.bound_s = max(best.bound_s, relaxed.seconds)
         # Where buffers have addresses, plans of the orders that are found are made on the way.
-        fitting_s = 0.0 if self._has_addresses and best.found else min(took_s, RESERVE * self.time_limit_s)
+        fitting_s = 0.0 if self._has_addresses and best.found else min(took_s, RESERVE * limit_s)
         for number, (way, search) in enumerate(zip(ways, searches, strict=True)):
             until = deadline.part(1 / (len(searches) - number))
             search.goal_s, search.deadline = best.bound_s, until.earlier(fitting_s)
             orders = [*(search.orders(relaxed.again) or search.displaced), *([way.order] if way.order else [])]
             # Those that promise most first; once no time is left, of what has no plan yet of one alone.
             for at, order in enumerate(sorted(orders, key=lambda each: each.optimum.seconds + each.states_s)):
-                is_late = (at > 0 or not fitting_s) and until.remaining_s <= (fitting_s if best.found else 0)
                 seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s
-                if not is_late and (best.found is None or seconds < best.found.seconds * (1 - NEAR)):
+                if not _is_late(until, best, at, fitting_s) and (
+                    best.found is None or seconds < best.found.seconds * (1 - NEAR)
+                ):
                     self._fitting(order, best).search(until)
         return search.is_complete
 
@@ -290,3 +294,9 @@ class Planner:
         updates = (each for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
         update_s = sum(each.options[0].seconds for each in updates)
         return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s
+
+
+def _is_late(until: Deadline, best: Best, at: int, fitting_s: float) -> bool:
+    """Return whether no plan is to be made any more of the order at a place in the row of those that promise most."""
+    needed_s = fitting_s if at else best.plan_s
+    return not (until if at else until.with_grace).allows(needed_s if best.found else 0.0)

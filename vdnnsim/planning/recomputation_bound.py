@@ -71,17 +71,20 @@ def recomputation_bound(problem: Problem, links: Links, host_bytes: int, deadlin
     from scipy.sparse import csr_array
 
     unit_s = problem.fastest_s / max(1, len(problem.kernels)) or 1.0
+    remaining_s = deadline.remaining_s
     program = _program_of(problem, links, host_bytes, unit_s)
     if program is None:
         return Relaxed(math.inf, {})
+    # To hand the program to the solver takes about as long as to write it.
+    took_s = deadline.spent_since(remaining_s)
     rows, columns, factors = zip(*program.entries, strict=True)
     matrix = csr_array((factors, (rows, columns)), shape=(len(program.most), len(program.costs)))
     best, again = problem.fastest_s / unit_s, dict[int, float]()
-    took_s = 0.0
     for whole in (False, True):
         # Stopped early, the second may have proven nothing, and it does not look at the clock all the time.
-        if (left_s := deadline.remaining_s) < LEAST_SHARE * took_s:
+        if not deadline.allows(LEAST_SHARE * took_s):
             break
+        left_s = deadline.remaining_s
         found = milp(
             program.costs,
             integrality=program.whole if whole else None,
@@ -89,7 +92,7 @@ def recomputation_bound(problem: Problem, links: Links, host_bytes: int, deadlin
             constraints=LinearConstraint(matrix, program.least, program.most),
             options={"time_limit": left_s * (1 - RESERVE if whole else 1)},
         )
-        took_s = left_s - deadline.remaining_s
+        took_s = deadline.spent_since(left_s)
         # What a linear program has come to when its time is up proves nothing.
         proven = found.mip_dual_bound if whole else found.fun if found.status == 0 else None
         best = max(best, (proven or 0.0) * (1 - _TOLERANCE))

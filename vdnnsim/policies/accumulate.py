@@ -79,7 +79,7 @@ class Accumulate(ByRule, frozen=True, kw_only=True):
         return super().misfit(workload, memory_model)
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule.
+        """Plan with the kernels of one rule; at the setting's deadline in as many parts as would be tried next.
 
         Raises:
             PolicyError: what fits takes more than `MOST_PARTS`.
@@ -89,6 +89,8 @@ class Accumulate(ByRule, frozen=True, kw_only=True):
             return self._plan_in(self.steps, setting)
         possible = _divisors(batch_size)
         for steps in possible:
+            if setting.deadline.is_over:
+                return self._plan_in(steps, setting)
             if not self._fits(self._plan_in(steps, setting, planned=_UNLIKE), setting):
                 continue
             plan = self._plan_in(steps, setting)

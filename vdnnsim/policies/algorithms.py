@@ -16,7 +16,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lowering import lower
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
+from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.schedule import Schedule
 from vdnnsim.plans.schemes import ByLifetime, Scheme
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
@@ -86,18 +86,20 @@ def fastest_within(
 
 
 def downgraded_until_it_fits(
-    costs: CostTable, kernels: KernelChoice, limits: MemoryLimits, plan_with: Callable[[KernelChoice], TrainingPlan]
+    setting: Setting, kernels: KernelChoice, plan_with: Callable[[KernelChoice], TrainingPlan]
 ) -> TrainingPlan:
     """Take, while a workspace is what does not fit, the fastest algorithm with a smaller one in its place.
 
     Ends with a plan that fits, or with one that overflows where no algorithm can help: in a map or gradient map, in
-    host memory, or in the smallest workspace that a layer can do with.
+    host memory, or in the smallest workspace that a layer can do with; or with the last one at the setting's deadline.
     """
-    kernels = dict(kernels)
+    costs, kernels = setting.costs, dict(kernels)
     while True:
         plan = plan_with(kernels)
-        overflow = place_plan(plan, limits)
+        overflow = place_plan(plan, setting.limits)
         if not isinstance(overflow, DoesNotFit) or plan.buffers[overflow.buffer].kind is not BufferKind.WORKSPACE:
+            return plan
+        if setting.deadline.is_over:
             return plan
         where = overflow.layer, overflow.phase
         smaller = fastest_within(costs, *where, kernels[where].workspace_bytes - 1)

@@ -13,6 +13,7 @@ What is read into it:
 - On each step the edge is where the fewest maps are offloaded that let it fit, found by bisection without replaying,
   since whether a plan fits needs no clock; one trial iteration then says how fast it is. A step whose kernels alone
   take as long as the best trial so far is not tried. For the search in its details the post refers to vDNN (III-C).
+- A deadline ends it with the fastest plan that was tried.
 - Maps are those of `vdnn_all`, in the order in which they are made; the iteration is vDNN's.
 """
 
@@ -81,6 +82,8 @@ class _Search:
             # No iteration is shorter than its kernels.
             if sum(each.seconds for each in kernels.values()) >= best_s:
                 continue
+            if self._setting.deadline.is_over:
+                break
             plan = self._edge(algorithm)
             if plan is None:
                 continue
@@ -97,7 +100,7 @@ class _Search:
             return nothing_leaves
         fits, too_few = len(self._maps), 0
         edge = self._fitting(algorithm, fits)
-        while edge is not None and fits - too_few > 1:
+        while edge is not None and fits - too_few > 1 and not self._setting.deadline.is_over:
             middle = (fits + too_few) // 2
             plan = self._fitting(algorithm, middle)
             if plan is None:

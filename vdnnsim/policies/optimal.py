@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError, PlanError, PolicyError
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.deadline import Deadline, TimeLimit
 from vdnnsim.planning.fitting import NEAR
 from vdnnsim.planning.offload import WHOLE
 from vdnnsim.planning.planner import Planner
@@ -47,7 +47,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
             that gives back parts of buffers and is `whole` under others; `whole` moves whole buffers.
         offload_optimizer: whether states of the optimizer may be on the host between iterations, and weight gradients
             between backward and update, in pinned memory; as much of them as serves best.
-        time_limit: after which the search ends with the best that it has found.
+        time_limit: after which the search ends with the best that it has found; processor time, or wall time where it
+            is named, as in `20 s wall`.
     """
 
     name: ClassVar[str] = "optimal"
@@ -65,8 +66,11 @@ class Optimal(Policy, frozen=True, kw_only=True):
             ValueError: one is no quantity, or not above 0; msgspec makes that the refusal of the option.
         """
         if self.chunk not in (AUTO, WHOLE_BUFFERS):
-            _positive("chunk", self.chunk, Dimension.BYTES, f", {AUTO} or {WHOLE_BUFFERS}")
-        _positive("time_limit", self.time_limit, Dimension.SECONDS, "")
+            _check_chunk(self.chunk)
+        try:
+            TimeLimit.parse(self.time_limit)
+        except InputError as failure:
+            raise ValueError(f"time_limit: {failure}") from None
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Search for what is fastest in the memory that there is.
@@ -79,9 +83,9 @@ class Optimal(Policy, frozen=True, kw_only=True):
                 f"{self.label}: offload_optimizer: found a workload whose update keeps nothing between iterations, "
                 "expected an optimizer with states, as momentum or adam, or offload_optimizer: false"
             )
-        limit_s, counts_bytes = parse_quantity(self.time_limit, Dimension.SECONDS), self._counts_bytes(setting)
-        deadline = Deadline.after(limit_s)
-        plan = self._searched(setting, limit_s if counts_bytes else limit_s * SHARE)
+        deadline = TimeLimit.parse(self.time_limit).begin().sooner(setting.deadline)
+        counts_bytes = self._counts_bytes(setting)
+        plan = self._searched(setting, deadline if counts_bytes else deadline.part(SHARE))
         is_enough = counts_bytes and isinstance(setting.place(plan), Placement)
         return plan if is_enough else self._or_faster(plan, setting, deadline)
 
@@ -89,7 +93,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
     def _counts_bytes(setting: Setting) -> bool:
         return setting.limits.model is MemoryModel.IDEAL
 
-    def _searched(self, setting: Setting, limit_s: float) -> TrainingPlan:
+    def _searched(self, setting: Setting, deadline: Deadline) -> TrainingPlan:
         sizes = {AUTO: None, WHOLE_BUFFERS: WHOLE}
         return Planner(
             workload=setting.workload,
@@ -101,7 +105,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             chunk_bytes=sizes[self.chunk] if self.chunk in sizes else int(parse_quantity(self.chunk, Dimension.BYTES)),
             recompute=self.recompute and setting.workload.is_training,
             movable=_movable(setting.workload) if self.offload_optimizer else frozenset(),
-            time_limit_s=limit_s,
+            deadline=deadline,
             label=self.label,
             tell=setting.tell,
         ).plan()
@@ -109,7 +113,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
     def _or_faster(self, plan: TrainingPlan, setting: Setting, deadline: Deadline) -> TrainingPlan:
         """Return a plan, or the fastest of those of other policies that the bound holds for, if that is faster.
 
-        While nothing fits, all of them are looked at, whatever the time.
+        While nothing fits, they are looked at for as long as the grace of the deadline.
         """
         from vdnnsim.policies.shipped import SHIPPED
 
@@ -120,7 +124,9 @@ class Optimal(Policy, frozen=True, kw_only=True):
             return best
         # From those of today to those of the papers.
         for policy in (each() for each in reversed(SHIPPED) if each.name not in OUTSIDE):
-            if best_s <= certificate.bound_s * (1 + NEAR) or (deadline.is_over and best_s < inf):
+            if best_s <= certificate.bound_s * (1 + NEAR):
+                break
+            if (deadline if best_s < inf else deadline.with_grace).is_over:
                 break
             # One that has no plan for this workload says so, or makes one that lacks what a live loop holds all along.
             with suppress(PolicyError, PlanError):
@@ -161,10 +167,11 @@ def _movable(workload: Workload) -> frozenset[int]:
     return states_of_update(workload.step) | gradients
 
 
-def _positive(name: str, text: str, dimension: Dimension, others: str) -> None:
+def _check_chunk(text: str) -> None:
+    others = f", {AUTO} or {WHOLE_BUFFERS}"
     try:
-        if parse_quantity(text, dimension) > 0:
+        if parse_quantity(text, Dimension.BYTES) > 0:
             return
-        raise ValueError(f"{name}: found {text!r}, expected more than 0{others}")
+        raise ValueError(f"chunk: found {text!r}, expected more than 0{others}")
     except InputError as failure:
-        raise ValueError(f"{name}: {failure}{others}") from None
+        raise ValueError(f"chunk: {failure}{others}") from None

@@ -26,6 +26,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError, VdnnsimError
 from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.messages import describe, describe_exception
+from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace
@@ -87,6 +88,7 @@ class Setting:
         known_copies: how long copies to and from the host take; None where that is kept from the policy, or not known.
         placed: says where the buffers of a plan come to lie beside what no policy knows of; None for nothing beside.
         tell: says in a line how far a search is, to whoever watches.
+        deadline: when a search is to end; a policy that searches looks at it, and returns the best it has found.
     """
 
     workload: Workload
@@ -99,6 +101,7 @@ class Setting:
     known_copies: HostCopies | None = None
     placed: Callable[[TrainingPlan], Placement | DoesNotFit] | None = None
     tell: Callable[[str], object] = str
+    deadline: Deadline = NEVER
 
     @property
     def costs(self) -> CostTable:

@@ -198,7 +198,7 @@ class _TriggerSearch:
         farthest = max(self._farthest.values(), default=JUST_IN_TIME)
         leads_s: dict[int, float] = {}
         fits, overflows = JUST_IN_TIME, farthest + 1
-        while overflows - fits > 1:
+        while overflows - fits > 1 and not self._setting.deadline.is_over:
             lead = (fits + overflows) // 2 if overflows <= farthest else min(2 * fits, farthest)
             seconds = self._try(self._common(lead), f"step 2: {lead} steps ahead")
             if seconds is None:
@@ -220,7 +220,7 @@ class _TriggerSearch:
     def _latest(self, index: int, lead: int) -> None:
         """Bisect between a trigger that delays nothing and just in time, which does."""
         delays = JUST_IN_TIME
-        while lead - delays > 1:
+        while lead - delays > 1 and not self._setting.deadline.is_over:
             middle = (lead + delays) // 2
             if self._accepts([index], middle, f"step 3: {self._feature_maps[index].name} {middle} steps ahead"):
                 lead = middle
@@ -228,8 +228,8 @@ class _TriggerSearch:
                 delays = middle
 
     def _accepts(self, maps: list[int], lead: int, name: str) -> bool:
-        """Try other triggers for some maps, up to `MOST_TRIALS`, and keep them if they fit and delay nothing."""
-        if len(self._passes) >= MOST_TRIALS:
+        """Try other triggers for some maps while trials and time last, and keep them if they fit and delay nothing."""
+        if len(self._passes) >= MOST_TRIALS or self._setting.deadline.is_over:
             return False
         triggers = {**self._triggers, **dict.fromkeys(maps, lead)}
         seconds = self._try(triggers, name)

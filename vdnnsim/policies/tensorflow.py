@@ -43,8 +43,7 @@ class TensorFlow(Policy, frozen=True, kw_only=True):
         workload = setting.workload
         steps = iteration(workload)
         return downgraded_until_it_fits(
-            setting.costs,
+            setting,
             kernels_within(workload, setting.costs, TENSORFLOW_WORKSPACE_BYTES),
-            setting.limits,
             lambda kernels: lower(steps, workload, kernels, label=self.label, algorithms="autotuned"),
         )

@@ -170,6 +170,8 @@ class _Profiler:
             ("greedy all", lambda: self._greedy(fastest, everything, "greedy all")),
         )
         for name, build in attempts:
+            if self._setting.deadline.is_over:
+                break
             plan = build()
             if self._passes_with(plan, name):
                 return self._finished(plan)
@@ -192,9 +194,7 @@ class _Profiler:
     def _greedy(self, fastest: KernelChoice, maps: frozenset[int], algorithms: str) -> TrainingPlan:
         """Downgrade, layer by layer, the algorithm that overflows to the fastest one with a smaller workspace."""
         setting = self._setting
-        return downgraded_until_it_fits(
-            setting.costs, fastest, setting.limits, lambda kernels: self._layerwise(kernels, maps, algorithms)
-        )
+        return downgraded_until_it_fits(setting, fastest, lambda kernels: self._layerwise(kernels, maps, algorithms))
 
     def _passes_with(self, plan: TrainingPlan, name: str) -> bool:
         return self._try(plan, name).fits

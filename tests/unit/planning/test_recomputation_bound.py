@@ -13,7 +13,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.planning import recomputation_bound as module
 from vdnnsim.planning import recomputation_bound as program
-from vdnnsim.planning.deadline import NEVER, Deadline
+from vdnnsim.planning.deadline import NEVER, PAST, Deadline
 from vdnnsim.planning.fluid import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation_bound import recomputation_bound
@@ -100,9 +100,15 @@ def test_where_nothing_can_run_the_bound_is_infinite() -> None:
 
 
 def test_without_time_the_bound_is_what_kernels_take() -> None:
-    assert recomputation_bound(rectified_problem(174), NO_LINK, MUCH, Deadline(0.0)).seconds == pytest.approx(
-        13.0, rel=1e-12
-    )
+    assert recomputation_bound(rectified_problem(174), NO_LINK, MUCH, PAST).seconds == pytest.approx(13.0, rel=1e-12)
+
+
+def test_a_solver_that_comes_to_nothing_in_its_time_proves_nothing() -> None:
+    """A nanosecond is left, on a clock that stands still, so that the solver is begun and ends at once."""
+    moment = Deadline(((lambda: 0.0, 1e-9),))
+    found = recomputation_bound(rectified_problem(174), NO_LINK, MUCH, moment)
+    assert found.seconds == pytest.approx(13.0, rel=1e-12)
+    assert not found.again
 
 
 def test_with_too_little_time_for_whole_numbers_the_linear_program_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

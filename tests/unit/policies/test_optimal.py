@@ -36,6 +36,7 @@ AT_299 = replace(TOY_LIMITS, device_bytes=299)
         ("chunk", 64, "found 64, expected text, as 'auto'"),
         ("time_limit", "0 s", "found '0 s', expected more than 0"),
         ("time_limit", "soon", "found 'soon', expected a number with one of the units s, ms, us, ns"),
+        ("time_limit", "2 wall", "found '2', expected a number with one of the units s, ms, us, ns"),
         ("recompute", "no", "found 'no', expected true or false, as true"),
     ],
 )
