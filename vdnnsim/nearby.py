@@ -52,13 +52,11 @@ def nearby(scenario: Scenario, result: ScenarioResult) -> tuple[Nearby, ...]:
 
 def _of(simulator: Simulator, over: Callable[[float], Simulator], row: PolicyResult) -> Iterator[Nearby]:
     plan, gpu = row.trace.plan, simulator.server.gpu
-    fits, enough = {}, False
+    fits = {}
     for capacity in (int(share * gpu.memory_bytes) for share in CAPACITIES):
         free = max(0, capacity - gpu.context_bytes)
         limits = replace(simulator.limits, device_bytes=free, total_bytes=capacity)
-        # What fits into less fits into more.
-        enough = enough or not isinstance(replace(simulator, limits=limits).place(plan), DoesNotFit)
-        fits[capacity] = enough
+        fits[capacity] = not isinstance(replace(simulator, limits=limits).place(plan), DoesNotFit)
     copies = row.metrics.offloaded_bytes > 0
     # A link changes no address.
     placed = (simulator.place_unlimited(plan),) if copies else ()

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import simpy
+from simpy.core import EmptySchedule
 
 from vdnnsim.cost.table import CostModel
 from vdnnsim.cost.transfer import pin_s
@@ -82,7 +83,9 @@ def simulate_server(
     try:
         env.run(until=env.all_of(hosts))
     except RuntimeError as error:
-        # SimPy raises this when nothing is left to happen although a host has not finished.
+        # SimPy raises this in place of EmptySchedule when nothing is left to happen although a host has not finished.
+        if not isinstance(error.__context__, EmptySchedule):
+            raise
         stuck = [gpu.deadlock() for gpu, host in zip(gpus, hosts, strict=True) if host.is_alive]
         raise SimulationDeadlock("; ".join(dict.fromkeys(stuck))) from error
     return ServerTrace(tuple(gpu.trace() for gpu in gpus), tuple(interconnect.loads) if interconnect else ())

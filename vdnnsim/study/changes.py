@@ -43,7 +43,12 @@ def _rows(change: Change, told: dict[int, list[str]]) -> Iterator[tuple[str, ...
             share,
         )
     if not change.before.error and not change.after.error:
-        yield ("", "difference", "", *(_difference(change, name) for name in _DIFFERENCES))
+        yield ("", "difference", _fit_change(change), *(_difference(change, name) for name in _DIFFERENCES))
+
+
+def _fit_change(change: Change) -> str:
+    before, after = change.before.cell("fits"), change.after.cell("fits")
+    return "none" if before == after else "fits now" if after else "fits no longer"
 
 
 def _difference(change: Change, name: str) -> str:

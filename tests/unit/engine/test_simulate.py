@@ -8,6 +8,7 @@ from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.engine.simulate import simulate
+from vdnnsim.engine.streams import CopyEngines
 from vdnnsim.errors import SimulationDeadlock
 from vdnnsim.hardware.server import Host, Link
 from vdnnsim.memory.choices import PinnedMemory
@@ -208,3 +209,16 @@ def test_a_deadlock_may_be_found_at_the_end() -> None:
 
     with pytest.raises(SimulationDeadlock, match=r"the host waits for its streams at the end$"):
         simulate(plan, COSTS, TOY_SERVER, placement, PinnedMemory.ARENA)
+
+
+def test_an_error_of_our_own_is_not_called_a_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NotImplementedError is a RuntimeError, which is what SimPy raises where nothing is left to happen."""
+
+    def missing(*_: object) -> None:
+        raise NotImplementedError("this copy engine")
+
+    monkeypatch.setattr(CopyEngines, "move", missing)
+    costs = toy_costs(WORKLOAD, {})
+
+    with pytest.raises(NotImplementedError, match="this copy engine"):
+        replay(VdnnAll().plan(toy_setting(WORKLOAD, costs)), costs)

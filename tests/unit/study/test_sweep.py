@@ -186,6 +186,7 @@ def test_what_if_prints_before_and_after(folder: Path) -> None:
     assert done.returncode == 0
     assert vdnnsim("whatif", "small.yaml", *settings, "--require-fit", folder=folder).returncode == 4
     found = rows(folder / "w.csv")
+    assert done.stdout.count("fits no longer") == len({row["policy"] for row in found})
     assert [(row["policy"], row["when"], row["fits"]) for row in found] == [
         ("base(p)", "before", "true"),
         ("base(p)", "after", "false"),
