@@ -90,6 +90,7 @@ class DropSearch:
         tell: is told the seconds of every better order.
         begin: the order that drops nothing; None where it does not fit.
         states_s: how much longer than its optimum an order takes for what is on the host.
+        look_s: what the longest look at a set takes, as far as is known.
         judged: looks at the plan of an order, where not its bytes alone count, until the search ends.
     """
 
@@ -102,6 +103,7 @@ class DropSearch:
     tell: Callable[[float], None]
     begin: Order | None
     states_s: Callable[[Problem, float], float] = lambda _problem, _seconds: 0.0
+    look_s: float = 0.0
     judged: Callable[[Order, Deadline], Verdict] = lambda _order, _deadline: Verdict()
 
     def __post_init__(self) -> None:
@@ -111,8 +113,8 @@ class DropSearch:
         # From where to go on: the best order, or while none fits the set that lacks least, and how much that is.
         self._base: frozenset[int] = frozenset()
         self._lacking = (0.0, 0.0) if self.begin else (inf, inf)
-        # What the longest look at a set took, and whether the search was ended by time.
-        self._look_s, self._is_cut = 0.0, False
+        # Whether the search was ended by time.
+        self._is_cut = False
         # Those whose bytes fit and whose addresses do not, the best last.
         self.displaced = list[Order]()
 
@@ -163,10 +165,10 @@ class DropSearch:
     def _all_tried(self, proposals: Iterable[Iterable[int]]) -> bool:
         """Try sets as long as the search goes on, and return whether it does."""
         for dropped in proposals:
-            self._try(dropped)
-            if self._is_over():
+            if self._is_over() and (self._tried or self.look_s or self.deadline.with_grace.is_over):
                 return False
-        return True
+            self._try(dropped)
+        return not self._is_over()
 
     @cached_property
     def _alike(self) -> list[list[int]]:
@@ -213,7 +215,7 @@ class DropSearch:
         self._tried.add(buffers)
         remaining_s = self.deadline.remaining_s
         is_best = self._is_best(buffers)
-        self._look_s = max(self._look_s, self.deadline.spent_since(remaining_s))
+        self.look_s = max(self.look_s, self.deadline.spent_since(remaining_s))
         return is_best
 
     def _is_best(self, buffers: frozenset[int]) -> bool:
@@ -273,7 +275,7 @@ class DropSearch:
     def _is_over(self) -> bool:
         if self._found and self._found[-1].seconds <= self.goal_s * (1 + MARGIN):
             return True
-        self._is_cut = not self.deadline.allows(self._look_s)
+        self._is_cut = not self.deadline.allows(self.look_s)
         return self._is_cut
 
 

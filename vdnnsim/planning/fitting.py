@@ -51,7 +51,7 @@ class Best:
     Attributes:
         tell: is told in a line what has been found, and how far it is above what no iteration is faster than.
         bound_s: that, as far as it is known.
-        plan_s: what one plan took to make, the longest.
+        plan_s: what the plan took to make that took longest.
     """
 
     tell: Callable[[str], object]
@@ -114,22 +114,18 @@ class Fitting:
 
     def first(self, deadline: Deadline) -> Candidate | None:
         """Offer a plan in all of the memory, where kernels that find no room get it."""
-        remaining_s = deadline.remaining_s
-        found = self._faster(None, self._repaired(self.order.problem, self.order.optimum, deadline))
-        self.best.plan_s = max(self.best.plan_s, deadline.spent_since(remaining_s))
-        return found
+        return self._faster(None, self._repaired(self.order.problem, self.order.optimum, deadline))
 
     def judged(self, deadline: Deadline) -> Verdict:
         """Offer a plan that is made at once; where a request finds no room, some with so much less memory in all."""
         problem, optimum, lacking = self.order.problem, self.order.optimum, list[int]()
-        while len(lacking) < MOST_JUDGED and not (lacking and deadline.is_over):
-            timetable = self._search(problem, optimum, PAST).best(self.chunk_bytes)
-            if timetable is None:
+        while len(lacking) < MOST_JUDGED and not (lacking and not deadline.allows(self.best.plan_s)):
+            made = self._planned(problem, optimum, PAST, deadline)
+            if made is None:
                 break
-            made = self._made(timetable)
             if isinstance(made, Candidate):
                 self.best.offer(made)
-                return Verdict(timetable.seconds - self.order.optimum.seconds)
+                return Verdict(made.timetable.seconds - self.order.optimum.seconds)
             lacking.append(made.lacking_bytes)
             less = problem.capacity_bytes - self.order.problem.capacity_bytes
             problem = replace(self.order.problem, capacity_bytes=problem.capacity_bytes + less - lacking[-1])
@@ -149,6 +145,8 @@ class Fitting:
         slower than what has been found.
         """
         known, order = self.best.found, self.order
+        if not (deadline if known else deadline.with_grace).allows(self.best.plan_s):
+            return False
         found = known if known and known.timetable.movement.problem is order.problem else self.first(deadline)
         for number, share in enumerate((1.0, *LESS)):
             if not deadline.allows(self.best.plan_s) and (found or deadline.with_grace.is_over or number > MOST_LATE):
@@ -165,6 +163,16 @@ class Fitting:
             if optimum and (found is None or optimum.seconds < found.seconds * (1 - NEAR)):
                 found = self._faster(found, self._repaired(problem, optimum, deadline))
         return not deadline.is_over
+
+    def _planned(
+        self, problem: Problem, optimum: Optimum, search_until: Deadline, deadline: Deadline
+    ) -> Candidate | NoRoom | None:
+        """Return the plan of a problem, or who finds no room in it; None where no timetable of it fits by its bytes."""
+        remaining_s = deadline.remaining_s
+        timetable = self._search(problem, optimum, search_until).best(self.chunk_bytes)
+        made = self._made(timetable) if timetable else None
+        self.best.plan_s = max(self.best.plan_s, deadline.spent_since(remaining_s))
+        return made
 
     def _search(self, problem: Problem, optimum: Optimum, deadline: Deadline) -> OffloadSearch:
         return OffloadSearch(problem, optimum, self.copies, self.granule_bytes, deadline)
@@ -217,10 +225,9 @@ class Fitting:
         """Give a smaller workspace to a kernel whose workspace finds no room, and more room to one that lacks it."""
         lacked: dict[tuple[int, Phase], int] = {}
         for _ in range(MOST_REPAIRS):
-            timetable = self._search(problem, optimum, deadline).best(self.chunk_bytes) if optimum else None
-            if timetable is None:
+            made = self._planned(problem, optimum, deadline, deadline) if optimum else None
+            if made is None:
                 break
-            made = self._made(timetable)
             if isinstance(made, Candidate):
                 return made
             if made.is_workspace:
@@ -229,7 +236,8 @@ class Fitting:
                 lacking = max(lacked.get(made.where, 0), made.lacking_bytes)
                 lacked[made.where] = 2 * lacking
                 problem = _with_less_room(problem, made.where, lacking)
-            optimum = None if deadline.is_over else optimum_of(problem, self.copies.best, self.host_bytes, deadline)
+            in_time = deadline.allows(self.best.plan_s)
+            optimum = optimum_of(problem, self.copies.best, self.host_bytes, deadline) if in_time else None
         return None
 
 

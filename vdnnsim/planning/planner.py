@@ -108,7 +108,8 @@ class Planner:
             return True
         ways = self._ways(deadline)
         begin = self._as_it_is(ways, best, deadline.part(SHARE))
-        if best.found and not deadline.allows(best.plan_s):
+        # Where buffers have addresses, plans of other policies may fit that take no search.
+        if (best.found or self._has_addresses) and not deadline.allows(best.plan_s):
             return False
         if self.recompute and begin.seconds > self._of_all_rounds(best.bound_s) * (1 + NEAR):
             # Beside what serves best where nothing is computed again, as little on the host as can be.
@@ -138,8 +139,8 @@ class Planner:
         chosen = ways[0]
         # Of those that are equally fast by what is known, with as little on the host as can be.
         for way in sorted(ways, key=lambda each: (each.seconds, len(each.on_host))):
-            done = best.found and (deadline.is_over or way.seconds >= best.found.seconds * (1 - NEAR))
-            if way.order is None or done:
+            is_over = (deadline if best.found else deadline.with_grace).is_over
+            if way.order is None or is_over or (best.found and way.seconds >= best.found.seconds * (1 - NEAR)):
                 break
             fitting, before = self._fitting(way.order, best), best.found
             looked_at = fitting.judged if self.recompute and self._has_addresses else fitting.first
@@ -206,6 +207,7 @@ class Planner:
             search,
             begin=None,
             tell=lambda _: None,
+            look_s=best.plan_s,
             judged=lambda order, until: self._fitting(order, best).judged(until),
         )
 

@@ -34,8 +34,10 @@ AUTO: Final = "auto"
 WHOLE_BUFFERS: Final = "whole"
 SHARE: Final = 0.8
 """Of the time limit, for the search, where the plans of other policies are replayed as well."""
-OUTSIDE: Final = ("optimal", "page_migration", "layrub_intra", "layrub_hybrid")
-"""Whose plans are not looked at: itself, pages, and two that lay what a kernel writes over what it reads."""
+OUTSIDE: Final = ("optimal", "accumulate", "page_migration", "layrub_intra", "layrub_hybrid")
+"""Whose plans are not looked at: itself, of smaller batches, pages, and two that write over what a kernel reads."""
+FIRST: Final = ("save_on_cpu", "pytorch", "checkpoint")
+"""Whose plans are looked at first: what users of PyTorch do takes no time to plan."""
 
 
 class Optimal(Policy, frozen=True, kw_only=True):
@@ -120,21 +122,24 @@ class Optimal(Policy, frozen=True, kw_only=True):
         certificate, trial = plan.certificate, setting.trials.run_trial(plan)
         assert certificate is not None, "a planner proves what it plans"
         best, best_s = plan, trial.cost_s if trial.fits else inf
+        look_s = 0.0
         if not certificate.bound_s:
             return best
-        # From those of today to those of the papers.
-        for policy in (each() for each in reversed(SHIPPED) if each.name not in OUTSIDE):
+        others = [each() for each in reversed(SHIPPED) if each.name not in OUTSIDE]
+        for policy in sorted(others, key=lambda each: each.name not in FIRST):
             if best_s <= certificate.bound_s * (1 + NEAR):
                 break
-            if (deadline if best_s < inf else deadline.with_grace).is_over:
+            if not deadline.allows(look_s) and (best_s < inf or deadline.with_grace.is_over):
                 break
+            remaining_s = deadline.remaining_s
             # One that has no plan for this workload says so, or makes one that lacks what a live loop holds all along.
             with suppress(PolicyError, PlanError):
-                other = make_plan(policy, setting)
+                other = make_plan(policy, replace(setting, deadline=deadline))
                 trial = setting.trials.run_trial(other)
                 if trial.fits and trial.cost_s < best_s and self._is_of_the_class(other, setting.workload):
                     best_s = trial.cost_s
                     best = replace(other, policy=self.label, passes=(), certificate=taken(other, certificate))
+            look_s = max(look_s, deadline.spent_since(remaining_s))
         return best
 
     def _is_of_the_class(self, plan: TrainingPlan, workload: Workload) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from tests.toy import toy_chain, toy_costs, toy_workload
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.planning.deadline import NEVER, Deadline
+from vdnnsim.planning.deadline import NEVER, PAST, Deadline
 from vdnnsim.planning.dropping import DropSearch, Order, Verdict
 from vdnnsim.planning.fluid import Links
 from vdnnsim.planning.problem import Problem, problem_of
@@ -80,11 +80,14 @@ def test_a_search_begins_with_what_is_known() -> None:
 
 
 def test_at_the_end_of_its_time_a_search_has_what_it_found() -> None:
-    late, looked = search(556, until=Deadline.after(-1))
+    """A tenth of a second behind its deadline it looks at one order, for it has nothing yet; behind the grace at none."""
+    late, looked = search(556, until=Deadline(((lambda: 0.1, 0.0),)))
 
     assert [each.dropped for each in late.orders({})] == [frozenset()]
     assert len(looked) == 1
     assert not late.is_complete
+    later, looked = search(556, until=PAST)
+    assert (later.orders({}), looked, later.is_complete) == ([], [], False)
 
 
 def test_more_time_adds_to_what_was_found() -> None:
