@@ -80,7 +80,7 @@ def test_a_search_begins_with_what_is_known() -> None:
 
 
 def test_at_the_end_of_its_time_a_search_has_what_it_found() -> None:
-    """A tenth of a second behind its deadline it looks at one order, for it has nothing yet; behind the grace at none."""
+    """While its grace lasts it looks at one order, for it has nothing yet; behind that at none."""
     late, looked = search(556, until=Deadline(((lambda: 0.1, 0.0),)))
 
     assert [each.dropped for each in late.orders({})] == [frozenset()]
