@@ -34,7 +34,7 @@ lint: $(VENV)/ready-to-test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/codespell
+	git ls-files -z | xargs -0 $(BIN)/codespell
 
 # Every block of code in them is run by `make test`.
 docs: $(VENV)/ready-for-docs

@@ -35,6 +35,7 @@ class CpuDevice:
 
     Args:
         memory_limit_bytes: less memory than the machine has, to run out of it at will; None for all of the machine.
+        clock: by which streams keep their pace, and all times are; None for that of the host.
     """
 
     name = "CPU"
@@ -43,7 +44,7 @@ class CpuDevice:
     # Hundreds of megabytes on a server: to fill so many operands would take longer than to time all kernels.
     cache_bytes = 0
 
-    def __init__(self, memory_limit_bytes: int | None = None) -> None:
+    def __init__(self, memory_limit_bytes: int | None = None, clock: HostClock | None = None) -> None:
         machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self.memory_bytes = machine_bytes if memory_limit_bytes is None else min(machine_bytes, memory_limit_bytes)
         self.compute_threads = max(1, len(os.sched_getaffinity(0)) - 1)
@@ -53,7 +54,7 @@ class CpuDevice:
         self._host_threads = torch.get_num_threads()
         self._switch_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        self._clock = HostClock()
+        self._clock = clock or HostClock()
         self._ordinals = count()
         self._streams: list[WorkerStream] = []
         self.compute = self._start_stream(self.compute_threads)

@@ -15,37 +15,40 @@ from calibration.devices.port import Interval, Mark
 _SPIN_S = 200e-6
 
 
-def wait_until(moment_s: float) -> None:
-    """Return as soon as `perf_counter` has reached a moment, and leave core and interpreter to others meanwhile.
-
-    Most of the wait is slept, the rest spun on an empty poll, which takes a microsecond; `time.sleep(0)` would take as
-    long as a short sleep.
-    """
-    sleep_s = moment_s - perf_counter() - _SPIN_S
-    if sleep_s > 0:
-        time.sleep(sleep_s)
-    nothing = select.poll()
-    while perf_counter() < moment_s:
-        nothing.poll(0)
-
-
 class HostClock:
-    """Seconds since the last `restart`."""
+    """Seconds since the last `restart`, as a device and its streams read them and wait for them."""
 
     def __init__(self) -> None:
-        self._origin_s = perf_counter()
+        self._origin_s = self.moment_s()
+
+    def moment_s(self) -> float:
+        """Return the moment, in seconds since some other one that stays."""
+        return perf_counter()
+
+    def wait_until(self, moment_s: float) -> None:
+        """Return as soon as a moment is reached, and leave core and interpreter to others meanwhile.
+
+        Most of the wait is slept, the rest spun on an empty poll, which takes a microsecond; `time.sleep(0)` would take
+        as long as a short sleep.
+        """
+        sleep_s = moment_s - perf_counter() - _SPIN_S
+        if sleep_s > 0:
+            time.sleep(sleep_s)
+        nothing = select.poll()
+        while perf_counter() < moment_s:
+            nothing.poll(0)
 
     def restart(self) -> None:
         """Set the clock to zero."""
-        self._origin_s = perf_counter()
+        self._origin_s = self.moment_s()
 
     def shown_at(self, moment_s: float) -> float:
-        """Return what the clock showed at a moment of `perf_counter`."""
+        """Return what the clock showed at a moment."""
         return moment_s - self._origin_s
 
     def now_s(self) -> float:
         """Return what the clock shows."""
-        return self.shown_at(perf_counter())
+        return self.shown_at(self.moment_s())
 
 
 class WorkerMark:
@@ -87,7 +90,7 @@ class WorkerStream:
 
     def __init__(self, name: str, clock: HostClock, torch_threads: int) -> None:
         self._clock = clock
-        # The moment of `perf_counter` since when nothing that was queued keeps the stream from going on.
+        # The moment since when nothing that was queued keeps the stream from going on.
         self._free_s = 0.0
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._failure: BaseException | None = None
@@ -107,16 +110,16 @@ class WorkerStream:
         iteration. Its interval starts and ends when it really did.
         """
         start, end = WorkerMark(self._clock), WorkerMark(self._clock)
-        queued_s = perf_counter()
+        queued_s = self._clock.moment_s()
 
         def timed() -> None:
             free_s = max(self._free_s, queued_s)
             start.reach(free_s)
             if not self._drops:
                 self._attempt(work)
-            self._free_s = perf_counter()
+            self._free_s = self._clock.moment_s()
             if lasts_s is not None and not self._drops:
-                wait_until(free_s + lasts_s)
+                self._clock.wait_until(free_s + lasts_s)
                 self._free_s = max(self._free_s, free_s + lasts_s)
             end.reach(self._free_s)
 
@@ -126,7 +129,7 @@ class WorkerStream:
     def mark(self) -> WorkerMark:
         """Queue a point."""
         mark = WorkerMark(self._clock)
-        queued_s = perf_counter()
+        queued_s = self._clock.moment_s()
         self._put(lambda: mark.reach(max(self._free_s, queued_s)))
         return mark
 

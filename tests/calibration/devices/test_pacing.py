@@ -7,35 +7,51 @@ these times are exact however late the machine wakes a thread.
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from calibration.devices.cpu import CpuDevice
+from calibration.devices.worker import HostClock
 
 
-class OwnClock(threading.local):
-    """What the clock of the calling thread shows; each begins at zero."""
+class ThreadClock(HostClock):
+    """Shows each thread a time of its own, from zero on, which goes on by what the thread waits for."""
 
-    now_s = 0.0
+    def __init__(self, late_s: float = 0.0) -> None:
+        """Wake up so much later than was asked for."""
+        self._threads = threading.local()
+        self._late_s = late_s
+        super().__init__()
+
+    def moment_s(self) -> float:
+        return getattr(self._threads, "now_s", 0.0)
 
     def wait_until(self, moment_s: float) -> None:
-        self.now_s = max(self.now_s, moment_s)
+        self._threads.now_s = max(self.moment_s(), moment_s + self._late_s)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> OwnClock:
-    """Threads of the device go by it."""
-    clock = OwnClock()
-    monkeypatch.setattr("calibration.devices.worker.perf_counter", lambda: clock.now_s)
-    monkeypatch.setattr("calibration.devices.worker.wait_until", clock.wait_until)
-    return clock
+@contextmanager
+def opened(clock: HostClock | None = None) -> Iterator[CpuDevice]:
+    device = CpuDevice(clock=clock)
+    try:
+        yield device
+    finally:
+        device.close()
 
 
 @pytest.fixture
 def device() -> Iterator[CpuDevice]:
-    device = CpuDevice()
-    yield device
-    device.close()
+    """On the clock of the machine."""
+    with opened() as device:
+        yield device
+
+
+@pytest.fixture
+def paced() -> Iterator[CpuDevice]:
+    """On clocks of its threads."""
+    with opened(ThreadClock()) as device:
+        yield device
 
 
 def nothing() -> None:
@@ -52,59 +68,55 @@ def total_s(device: CpuDevice, give: Callable[[], None]) -> float:
     return max(end.time_s for end in ends)
 
 
-@pytest.mark.usefixtures("clock")
-def test_paced_works_take_the_sum_of_their_times(device: CpuDevice) -> None:
+def test_paced_works_take_the_sum_of_their_times(paced: CpuDevice) -> None:
     """20 works of 5 ms: 100 ms."""
 
     def give() -> None:
         for _ in range(20):
-            device.compute.launch(nothing, lasts_s=0.005)
+            paced.compute.launch(nothing, lasts_s=0.005)
 
-    assert total_s(device, give) == pytest.approx(0.1)
+    assert total_s(paced, give) == pytest.approx(0.1)
 
 
-@pytest.mark.usefixtures("clock")
-def test_streams_overlap(device: CpuDevice) -> None:
+def test_streams_overlap(paced: CpuDevice) -> None:
     """10 works of 10 ms on one stream hide 10 of 9 ms on the other: 100 ms, not 190."""
 
     def give() -> None:
         for _ in range(10):
-            device.compute.launch(nothing, lasts_s=0.010)
-            device.memory.launch(nothing, lasts_s=0.009)
+            paced.compute.launch(nothing, lasts_s=0.010)
+            paced.memory.launch(nothing, lasts_s=0.009)
 
-    assert total_s(device, give) == pytest.approx(0.1)
+    assert total_s(paced, give) == pytest.approx(0.1)
 
 
-@pytest.mark.usefixtures("clock")
-def test_a_stream_stalls_for_what_it_waits_for(device: CpuDevice) -> None:
+def test_a_stream_stalls_for_what_it_waits_for(paced: CpuDevice) -> None:
     """6 times 4 ms, then a copy of 12 ms that begins when they end and that the next one waits for: 6 x 16 = 96 ms."""
 
     def give() -> None:
         for _ in range(6):
-            device.compute.launch(nothing, lasts_s=0.004)
-            device.memory.wait(device.compute.mark())
-            device.memory.launch(nothing, lasts_s=0.012)
-            device.compute.wait(device.memory.mark())
+            paced.compute.launch(nothing, lasts_s=0.004)
+            paced.memory.wait(paced.compute.mark())
+            paced.memory.launch(nothing, lasts_s=0.012)
+            paced.compute.wait(paced.memory.mark())
 
-    assert total_s(device, give) == pytest.approx(0.096)
+    assert total_s(paced, give) == pytest.approx(0.096)
 
 
-@pytest.mark.usefixtures("clock")
-def test_copies_one_layer_ahead_stall_by_what_they_take_longer(device: CpuDevice) -> None:
+def test_copies_one_layer_ahead_stall_by_what_they_take_longer(paced: CpuDevice) -> None:
     """Layer n computes 6 ms while the map of layer n - 1 is copied, 10 ms; both streams meet at its end.
 
     The first layer has nothing to copy: 6 ms. Each of the 8 others takes the longer of both, 10 ms. So 86 ms.
     """
 
     def give() -> None:
-        device.compute.launch(nothing, lasts_s=0.006)
+        paced.compute.launch(nothing, lasts_s=0.006)
         for _ in range(8):
-            device.memory.wait(device.compute.mark())
-            device.memory.launch(nothing, lasts_s=0.010)
-            device.compute.launch(nothing, lasts_s=0.006)
-            device.compute.wait(device.memory.mark())
+            paced.memory.wait(paced.compute.mark())
+            paced.memory.launch(nothing, lasts_s=0.010)
+            paced.compute.launch(nothing, lasts_s=0.006)
+            paced.compute.wait(paced.memory.mark())
 
-    assert total_s(device, give) == pytest.approx(0.086)
+    assert total_s(paced, give) == pytest.approx(0.086)
 
 
 def test_work_that_takes_longer_than_its_pace_takes_its_own_time(device: CpuDevice) -> None:
@@ -124,19 +136,17 @@ def test_no_pace_is_ever_undercut(device: CpuDevice) -> None:
     assert times_s == sorted(times_s)
 
 
-def test_threads_that_wake_up_late_do_not_add_up(
-    device: CpuDevice, clock: OwnClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_that_wake_up_late_do_not_add_up() -> None:
     """20 works of 10 ms on two streams in turns, each ended 5 ms late: 200 ms, and 5 for the last."""
-    monkeypatch.setattr("calibration.devices.worker.wait_until", lambda moment_s: clock.wait_until(moment_s + 0.005))
+    with opened(ThreadClock(late_s=0.005)) as device:
 
-    def give() -> None:
-        for _ in range(10):
-            for stream, other in ((device.compute, device.memory), (device.memory, device.compute)):
-                end = stream.launch(nothing, lasts_s=0.01).end
-                other.wait(end)
+        def give() -> None:
+            for _ in range(10):
+                for stream, other in ((device.compute, device.memory), (device.memory, device.compute)):
+                    end = stream.launch(nothing, lasts_s=0.01).end
+                    other.wait(end)
 
-    assert total_s(device, give) == pytest.approx(0.205)
+        assert total_s(device, give) == pytest.approx(0.205)
 
 
 def test_idle_time_is_not_taken_off_a_pace(device: CpuDevice) -> None:
