@@ -17,6 +17,7 @@ run: $(VENV)/ready-to-run
 	$(BIN)/vdnnsim run scenarios/vgg416.yaml
 
 # Files in the order of their names: those of few and long tests come early, and short ones of `unit` fill both workers.
+# Which tests count lines is said in tests/conftest.py.
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
 		--cov --cov-report=term --cov-fail-under=95

@@ -40,9 +40,8 @@ class Simulator:
         gpus: how many GPUs train together, the first of the machine's.
         gradients: how they add up their gradients; None where there is nothing to add up.
         execution: how the framework runs the workload.
-        tell: says in a line how far a policy's search is, to whoever watches.
+        tell, deadline: as of a `Setting`.
         as_run: what becomes of a plan where it is run, if that is not as it is.
-        deadline: when the search of a policy is to end.
     """
 
     workload: Workload

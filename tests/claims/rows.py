@@ -19,9 +19,8 @@ def row_parameters(file: ClaimsFile) -> list[object]:
         pytest.param(
             claim,
             id=claim.id,
-            # Coverage is complete without these replays, which count the same lines again and again.
             marks=[
-                pytest.mark.no_cover,
+                pytest.mark.replay,
                 *([pytest.mark.xfail(reason=claim.reason, strict=True)] if claim in missed else []),
             ],
         )

@@ -126,8 +126,7 @@ def test_pinning_at_each_offload_costs_time() -> None:
     assert {cause for cause, _ in per_offload.stall_by_cause} >= {StallCause.PINNING}
 
 
-# Coverage is complete without so many replays of the same lines.
-@pytest.mark.no_cover
+@pytest.mark.replay
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.thorough) if each in DEEP else each for each in sorted(NETWORKS)]
 )

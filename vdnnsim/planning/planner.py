@@ -155,9 +155,8 @@ class Planner:
         searches = [self._search(way, best, deadline.part(SHARE)) for way in ways]
         for search in searches:
             search.begin_with_segments()
-        relaxed = Relaxed(best.bound_s, {})
-        # To write and solve the program takes about as long as to make a plan.
-        if (until := deadline.part(SHARE)).allows(best.plan_s):
+        until, relaxed = deadline.part(SHARE), Relaxed(best.bound_s, {})
+        if until.allows(best.plan_s):  # as long as the program takes to write and to solve
             relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), until)
         best.bound_s = max(best.bound_s, relaxed.seconds)
         # Where buffers have addresses, plans of the orders that are found are made on the way.
@@ -169,7 +168,8 @@ class Planner:
             # Those that promise most first; once no time is left, of what has no plan yet of one alone.
             for at, order in enumerate(sorted(orders, key=lambda each: each.optimum.seconds + each.states_s)):
                 seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s
-                if not _is_late(until, best, at, fitting_s) and (
+                limit, needed_s = (until, fitting_s) if at else (until.with_grace, best.plan_s)
+                if limit.allows(needed_s if best.found else 0.0) and (
                     best.found is None or seconds < best.found.seconds * (1 - NEAR)
                 ):
                     self._fitting(order, best).search(until)
@@ -296,9 +296,3 @@ class Planner:
         updates = (each for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
         update_s = sum(each.options[0].seconds for each in updates)
         return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s
-
-
-def _is_late(until: Deadline, best: Best, at: int, fitting_s: float) -> bool:
-    """Return whether no plan is to be made any more of the order at a place in the row of those that promise most."""
-    needed_s = fitting_s if at else best.plan_s
-    return not (until if at else until.with_grace).allows(needed_s if best.found else 0.0)

@@ -102,7 +102,8 @@ def write_folder(folder: Path, files: Mapping[str, Content], writer: Writer) -> 
             removed = _remove(folder, sorted(ours - files.keys()))
             replace_file(folder / writer.manifest, manifest)
             paths = tuple(folder / name for name in files)
-    return Written(paths, sum(path.stat().st_size for path in paths), removed)
+        # Before another command replaces them.
+        return Written(paths, sum(path.stat().st_size for path in paths), removed)
 
 
 def _manifest(path: Path) -> Mapping[str, Any] | None:

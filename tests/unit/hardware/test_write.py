@@ -89,7 +89,6 @@ def servers(draw: st.DrawFn) -> Server:
     return Server("mine", gpu, link, host, cost_model, tuple(figures), power, None, provenance, cost_model_kind=kind)
 
 
-@pytest.mark.no_cover
 @given(server=servers(), description=st.sampled_from(('a "quoted" machine: # no comment', "0x10", "{")))
 def test_what_is_written_is_read_as_the_same_machine(
     tmp_path_factory: pytest.TempPathFactory, server: Server, description: str

@@ -54,10 +54,10 @@ def ended(policy: Policy, setting: Setting, limit_s: int) -> tuple[TrainingPlan,
     return plan, next(reads) <= limit_s
 
 
-def plans_by_limit(policy: Policy, setting: Setting) -> list[TrainingPlan]:
+def plans_by_limit(policy: Policy, setting: Setting, step_s: int = 1) -> list[TrainingPlan]:
     """The plans under growing limits; the last is that of the policy without one."""
     plans = []
-    for limit_s in count():
+    for limit_s in count(step=step_s):
         plan, is_at_its_end = ended(policy, setting, limit_s)
         plans.append(plan)
         if is_at_its_end:
@@ -72,7 +72,7 @@ def test_whenever_time_is_up_the_answer_of_optimal_fits(policy: Optimal, model: 
     limits = replace(TOY_LIMITS, device_bytes=560, model=model)
     setting = toy_setting(CHAIN, toy_costs(CHAIN, {}), limits, replace(TOY_SERVER, link=SLOW))
 
-    plans = plans_by_limit(policy, setting)
+    plans = plans_by_limit(policy, setting, 1 if model is MemoryModel.IDEAL else 16)
 
     seconds = [setting.trials.run_trial(plan).cost_s for plan in plans]
     assert all(isinstance(setting.place(plan), Placement) for plan in plans)

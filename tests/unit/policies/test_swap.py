@@ -196,7 +196,7 @@ def test_a_bad_combination_of_options_is_refused_in_one_line(spec: dict[str, obj
     assert str(failure.value) == message
 
 
-@pytest.mark.no_cover
+@pytest.mark.replay
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_every_network_is_swapped(name: str) -> None:
     """Every third CONV output leaves, the first GPU's first, the second GPU's second; plans are sound and fit.

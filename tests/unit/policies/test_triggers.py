@@ -241,7 +241,6 @@ def test_inference_needs_one_trial() -> None:
     assert passes(plan) == [("step 1: just in time", True, 5)]
 
 
-@pytest.mark.no_cover
 @given(st.data(), st.integers(1, 3), st.sampled_from((200, 300, 400, 1000)))
 def test_adaptive_triggers_are_no_slower_than_just_in_time(
     data: st.DataObject, interval: int, capacity_bytes: int

@@ -26,7 +26,7 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.pytorch import PyTorch, pytorch_loop
 from vdnnsim.simulator import Simulator
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 BATCH_SIZE = 16
 NETWORKS = ("alexnet_torchvision", "resnet18", "unet")
 """Of each kind one, on a machine of each kind: fitted, and a table of kernels."""

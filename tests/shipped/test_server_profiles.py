@@ -14,7 +14,7 @@ from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.hardware.topology import Topology
 from vdnnsim.hardware.write import profile_text
 
-PROFILES = Path(__file__).parents[3] / "hw_profiles"
+PROFILES = Path(__file__).parents[2] / "hw_profiles"
 SERVERS = ("p100_x2", "p100_x4", "dgx1_p100", "h100_x8", "h200_x8", "gh200")
 
 

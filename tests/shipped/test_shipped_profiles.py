@@ -19,7 +19,7 @@ from vdnnsim.policies.registry import known_policies
 from vdnnsim.scenario.check import check_file
 from vdnnsim.scenario.read import read_scenario
 
-PROFILES = Path(__file__).parents[3] / "hw_profiles"
+PROFILES = Path(__file__).parents[2] / "hw_profiles"
 FASTEST_FIRST = ("h100_sxm", "a100_80gb", "a100_40gb", "rtx_4090", "rtx_3090")
 WORKLOADS = (("vgg16", 64), ("resnet50", 64), ("gpt2_small", 4))
 
