@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     from calibration.capture.isolation import Answer
     from calibration.capture.request import Request
 
-COUNTED: Final = tuple(
-    Path(__file__).parent / each for each in ("apply", "architecture", "calibration", "claims", "unit")
-)
-"""Whose tests were written for the lines that coverage counts. To count lines takes up to three times as long as to run
-them, so those that run the same ones again and again are left out: tests elsewhere, Hypothesis's, and what is marked
-`replay`."""
+_TESTS: Final = Path(__file__).parent
+COUNTED: Final = tuple(_TESTS / each for each in ("apply", "architecture", "calibration", "claims", "unit"))
+"""Whose tests were written for the lines that coverage counts. To count lines takes twice as long as to run them, so
+those that run the same ones again are left out: tests elsewhere, Hypothesis's, what is marked `replay`, and but in
+`unit`, where a case may be there for one line, all cases of a parametrized test behind its first."""
 
 # Derandomized, so that a red run stays red; no deadline and no complaint about slowness, for workers may share a core.
-settings.register_profile("gate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# As many examples as the suite has time for; `--hypothesis-profile thorough` looks for new ones.
+settings.register_profile(
+    "gate", max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", settings.get_profile("gate"), max_examples=1000, derandomize=False)
 settings.load_profile("gate")
 
 # Read by PyTorch where it is imported, here and in what tests start: models of tests are small, and one thread computes
@@ -45,8 +48,12 @@ collect_rarely()
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Count no lines of what others count."""
+    seen: set[tuple[Path, str]] = set()
     for item in items:
-        is_written_for_lines = any(item.path.is_relative_to(each) for each in COUNTED)
+        function = item.path, item.nodeid.partition("[")[0]
+        is_first = function not in seen or item.path.is_relative_to(_TESTS / "unit")
+        seen.add(function)
+        is_written_for_lines = is_first and any(item.path.is_relative_to(each) for each in COUNTED)
         if not is_written_for_lines or item.get_closest_marker("hypothesis") or item.get_closest_marker("replay"):
             item.add_marker(pytest.mark.no_cover)
 

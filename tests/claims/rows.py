@@ -13,7 +13,8 @@ def unmet(file: ClaimsFile) -> list[Claim]:
     return [row for row in file.claims if row.recorded is Verdict.NOT_REPRODUCED]
 
 
-def row_parameters(file: ClaimsFile) -> list[object]:
+def row_parameters(file: ClaimsFile, *thorough: str) -> list[object]:
+    """Return the rows of a paper; those of the claims `thorough`, which take long, are for `pytest -m thorough`."""
     missed = unmet(file)
     return [
         pytest.param(
@@ -21,6 +22,7 @@ def row_parameters(file: ClaimsFile) -> list[object]:
             id=claim.id,
             marks=[
                 pytest.mark.replay,
+                *([pytest.mark.thorough] if claim.claim_id in thorough else []),
                 *([pytest.mark.xfail(reason=claim.reason, strict=True)] if claim in missed else []),
             ],
         )

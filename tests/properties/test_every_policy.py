@@ -7,6 +7,7 @@ from functools import cache
 import msgspec
 import pytest
 
+from tests.networks import each_network
 from tests.toy import toy_costs, toy_setting
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
@@ -25,7 +26,7 @@ POLICIES = known_policies()
 NETWORKS = (
     *("alexnet", "googlenet", "resnet50", "caffenet", "lstm_rnn", "lstm_cnn", "gpt2_small", "tiny_forked"),
     *("alexnet_torchvision", "mobilenet_v2", "unet", "vit_b_16"),
-    pytest.param("densenet121", marks=pytest.mark.thorough),
+    *each_network(["densenet121"]),
 )
 AMPLE = MemoryLimits(MemoryModel.IDEAL, device_bytes=2**50, host_bytes=2**50, granule_bytes=1)
 

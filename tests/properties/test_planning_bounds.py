@@ -129,7 +129,7 @@ def problem_of_plan(case: Case, placement: Placement, granule_bytes: int, runs: 
     return begun_anywhere(problem) if pages else problem
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(case=cases())
 def test_no_random_schedule_is_faster(case: Case) -> None:
     placement = place_plan(case.plan, ROOMY)
@@ -138,7 +138,7 @@ def test_no_random_schedule_is_faster(case: Case) -> None:
     assert bound_s(case, placement) <= case.play().iteration_s * (1 + 1e-9)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(case=cases(vdnn_policies() | swap_policies() | st.sampled_from((Memonger(), Checkpoint(), SuperNeurons()))))
 def test_no_random_schedule_that_computes_again_is_faster(case: Case) -> None:
     placement = place_plan(case.plan, ROOMY)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.networks import each_network
 from tests.operands import operands
 from tests.toy import TOY_LIMITS, replay, toy_costs, toy_setting
 from vdnnsim.dnn.elementwise import ElementwiseProduct, LocalResponseNormalization
@@ -121,7 +122,7 @@ def test_statistics_are_written_once_before_they_are_read_once(workload: Workloa
 
 
 @given(workloads(), st.sampled_from(POLICIES))
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_the_maximum_of_nothing_offloaded_is_at_least_that_of_any_other(workload: Workload, policy: Policy) -> None:
     """`base` holds all maps at once; no policy that we have holds more."""
     costs = toy_costs(workload, {})
@@ -131,7 +132,7 @@ def test_the_maximum_of_nothing_offloaded_is_at_least_that_of_any_other(workload
     assert trace.pool_bytes <= base.pool_bytes
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", each_network(NETWORKS))
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.label)
 def test_every_policy_plans_the_networks_that_layrub_and_transformers_brought(name: str, policy: Policy) -> None:
     plan = checked_plan(Workload(build_network(name), 2, optimizer=Optimizer.MOMENTUM), policy)
@@ -139,7 +140,9 @@ def test_every_policy_plans_the_networks_that_layrub_and_transformers_brought(na
     assert plan.layers[-1] == "loss"
 
 
-@pytest.mark.parametrize("policy", [Base(), VdnnAll()], ids=lambda policy: policy.label)
+@pytest.mark.parametrize(
+    "policy", [Base(), pytest.param(VdnnAll(), marks=pytest.mark.thorough)], ids=lambda policy: policy.label
+)
 def test_the_deepest_network_is_planned_as_well(policy: Policy) -> None:
     """Each of its 1,520 CONV and BN layers, 505 additions, 1,516 rectifiers, 2 poolings, FC and loss runs forward.
 

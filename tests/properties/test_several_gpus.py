@@ -87,7 +87,7 @@ def carries(link: TopologyLink, up: float, down: float) -> bool:
     return up <= link.up_bytes_per_s * kept_up * slack and down <= link.down_bytes_per_s * kept_down * slack
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(iterations())
 def test_rates_on_a_link_never_exceed_its_bandwidth(together: Together) -> None:
     """At every moment, by the last change of each direction; in the end nothing is carried."""
@@ -102,7 +102,7 @@ def test_rates_on_a_link_never_exceed_its_bandwidth(together: Together) -> None:
     assert all(rate == 0 for rate in carried.values())
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(iterations())
 def test_an_exchange_ends_for_all_gpus_at_once_and_begins_when_all_have_come(together: Together) -> None:
     spans = [gpu.spans_on(Stream.COMMUNICATION) for gpu in together.trace.gpus]
@@ -113,7 +113,7 @@ def test_an_exchange_ends_for_all_gpus_at_once_and_begins_when_all_have_come(tog
         assert joint[0].end_s >= max(span.start_s for span in joint)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_one_gpu_on_a_tree_takes_what_it_takes_on_a_link_of_its_own(data: st.DataObject) -> None:
     """Split duplex links without latency, the narrowest of which is as fast in each direction as `link`."""

@@ -17,7 +17,7 @@ from vdnnsim.policies.optimal import Optimal
 
 
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_what_is_on_the_host_comes_for_the_update_and_no_bound_is_above_a_replay(data: st.DataObject) -> None:
     """In all memory and in less; the least is what the largest update takes, which may be too little for the rest."""
     workload = data.draw(workloads())

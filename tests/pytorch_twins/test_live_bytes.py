@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.networks import each_network
 from tests.pytorch_twins.twin import Twin
 from tests.toy import toy_costs, toy_setting
 from vdnnsim.dnn.graph import LayerGraph
@@ -30,7 +31,7 @@ def our_peak_bytes(graph: LayerGraph, batch_size: int, *, gradients_kept: bool) 
 
 
 @pytest.mark.parametrize("gradients_kept", [False, True], ids=["set to none", "kept"])
-@pytest.mark.parametrize("network", [*NETWORKS, *MEMBERS])
+@pytest.mark.parametrize("network", each_network([*NETWORKS, *MEMBERS]))
 def test_we_say_what_is_alive_at_most(network: str, gradients_kept: bool) -> None:  # noqa: FBT001 - as pytest gives it
     graph = build_network(network)
     ours = our_peak_bytes(graph, 8, gradients_kept=gradients_kept)

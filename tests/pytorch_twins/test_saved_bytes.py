@@ -3,6 +3,7 @@
 import pytest
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from tests.networks import each_network
 from tests.pytorch_twins.twin import Twin
 from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.operator import SavingRule
@@ -20,7 +21,7 @@ local response normalization.
 """
 
 
-@pytest.mark.parametrize("network", [*NETWORKS, *MEMBERS])
+@pytest.mark.parametrize("network", each_network([*NETWORKS, *MEMBERS]))
 def test_we_say_what_autograd_saves(network: str) -> None:
     graph = build_network(network)
     ours = Workload(graph, 8).saved_by(SavingRule.AUTOGRAD).step.saved_bytes
@@ -28,7 +29,7 @@ def test_we_say_what_autograd_saves(network: str) -> None:
     assert ours == pytest.approx(Twin(graph, 8).saved_bytes(), abs=OTHER_BYTES)
 
 
-@pytest.mark.parametrize("network", [each for each in [*NETWORKS, *MEMBERS] if each not in OF_CUDA_ALONE])
+@pytest.mark.parametrize("network", each_network(each for each in [*NETWORKS, *MEMBERS] if each not in OF_CUDA_ALONE))
 def test_we_say_what_autograd_saves_under_autocast(network: str) -> None:
     """Narrow maps and the narrow copies of weights, which PyTorch's CPU casts as its CUDA does."""
     graph = build_network(network)

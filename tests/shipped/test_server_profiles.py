@@ -125,7 +125,7 @@ def fitted(request: pytest.FixtureRequest) -> tuple[Server, tuple[FitRow, ...]]:
     return server(request.param), read_fit_rows(PROFILES / f"{request.param}.fit.csv")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_refit_on_pascal_gives_the_parameters_of_the_profile(fitted: tuple[Server, tuple[FitRow, ...]]) -> None:
     pytest.importorskip("scipy")
     machine, rows = fitted

@@ -55,7 +55,9 @@ def test_every_shipped_profile_is_right_and_says_of_every_figure_where_it_is_fro
         assert all((PROFILES / f"{each}.yaml").is_file() for each in named), figure
 
 
-@pytest.mark.parametrize("name", FASTEST_FIRST)
+@pytest.mark.parametrize(
+    "name", [FASTEST_FIRST[0], *(pytest.param(each, marks=pytest.mark.thorough) for each in FASTEST_FIRST[1:])]
+)
 def test_a_gpu_of_today_replays_a_scenario(name: str, tmp_path: Path) -> None:
     """VGG-16 at batch 64 takes 4 GiB and more, and fits; under vDNN_all it takes less and longer."""
     path = tmp_path / "today.yaml"

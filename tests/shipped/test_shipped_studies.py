@@ -30,6 +30,7 @@ def _value(cell: str) -> Value:
         return cell
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_no_labels_overlap_in_the_pictures_of_a_study(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None is written: to make a PNG takes longer than to see where its labels are."""

@@ -24,7 +24,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / "out" / "results.csv").read_bytes()
 
 
-@pytest.mark.parametrize(("processes", "number"), [(2, signal.SIGINT), (1, signal.SIGTERM), (2, signal.SIGHUP)])
+@pytest.mark.parametrize(
+    ("processes", "number"),
+    [
+        (2, signal.SIGINT),
+        pytest.param(1, signal.SIGTERM, marks=pytest.mark.thorough),
+        pytest.param(2, signal.SIGHUP, marks=pytest.mark.thorough),
+    ],
+)
 def test_a_sweep_that_is_interrupted_says_what_it_kept_and_goes_on(
     tmp_path: Path, undisturbed: bytes, processes: int, number: int
 ) -> None:

@@ -12,7 +12,7 @@ from vdnnsim.claims.layrub2018.runs import LayrubRuns
 FILE = read_claims("layrub2018")
 
 
-@pytest.mark.parametrize("claim", row_parameters(FILE))
+@pytest.mark.parametrize("claim", row_parameters(FILE, "t-6", "l-19"))
 def test_the_replay_comes_within_the_tolerance_of_the_paper(claim: Claim, layrub_runs: LayrubRuns) -> None:
     row = METRICS.check(claim, layrub_runs, FILE.hardware)
 
@@ -37,6 +37,7 @@ def test_table_6_has_every_figure_and_every_cell_that_is_not_within_15_percent_o
     assert len(fits) == 48 - 7
 
 
+@pytest.mark.thorough
 @pytest.mark.replay
 @pytest.mark.usefixtures("no_labels_overlap")
 def test_the_report_has_every_table_and_figure_and_says_what_differs(layrub_runs: LayrubRuns) -> None:

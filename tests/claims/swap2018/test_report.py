@@ -56,7 +56,7 @@ def test_readings_have_names_of_their_own_and_say_what_is_open() -> None:
     assert all(reading.question for reading in READINGS)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("in_this_process", "no_labels_overlap")
 def test_one_command_makes_the_whole_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """On AlexNet instead of VGG it takes seconds: nine pictures, three tables, the page, the manifest."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.networks import each_network
 from tests.toy import TOY_LIMITS, TOY_SERVER, ReplayTrials, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.networks import NETWORKS, build_network
@@ -197,7 +198,7 @@ def test_a_bad_combination_of_options_is_refused_in_one_line(spec: dict[str, obj
 
 
 @pytest.mark.replay
-@pytest.mark.parametrize("name", sorted(NETWORKS))
+@pytest.mark.parametrize("name", each_network(sorted(NETWORKS)))
 def test_every_network_is_swapped(name: str) -> None:
     """Every third CONV output leaves, the first GPU's first, the second GPU's second; plans are sound and fit.
 
