@@ -12,6 +12,7 @@
     │   ├── CaptureError      a model that cannot be captured
     │   └── RecordingError    a trace or a memory snapshot that cannot be read
     ├── PlanError             a policy returned a plan that breaks the contract of `vdnnsim.plans`
+    ├── InternalError         an invariant that does not hold: a bug
     └── SimulationDeadlock    a plan that cannot end
 
 Every message is one line. That a network does not fit is a result, never an exception.
@@ -75,6 +76,10 @@ class RecordingError(InputError):
 
 class PlanError(VdnnsimError):
     """A plan that breaks the contract: a bug of the policy that made it."""
+
+
+class InternalError(VdnnsimError):
+    """An invariant that does not hold, a bug of vdnnsim, found before anything was computed with what is wrong."""
 
 
 class SimulationDeadlock(VdnnsimError):

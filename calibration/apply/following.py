@@ -1,9 +1,11 @@
 """One step of a user's loop, followed save by save and take by take, and what is done of a plan at each of them."""
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +13,9 @@ from torch import nn
 
 from calibration.apply.agenda import Action, Again, Come, Forget, Give, Leave
 from calibration.apply.held import Held, Packed
-from calibration.apply.replay import ForwardWatch, Recipe
+from calibration.apply.remaking import can_remake, remake
+from calibration.apply.replay import ForwardWatch
+from calibration.apply.weakly import weakly
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.storages import element_type_of
 
@@ -38,12 +42,21 @@ class StepLog:
 
 
 class Following:
-    """One step."""
+    """One step; it lives as long as autograd keeps what was saved in it, for nothing that it holds holds it.
+
+    Attributes:
+        number: among the steps of its plan, from 1 on.
+        log: what it did.
+    """
 
     def __init__(self, loop: "Loop", model: nn.Module) -> None:
         self._loop, self._agenda, self._tape = loop, loop.agenda, loop.agenda.tape
         self._model = weakref.ref(model)
+        self.number = next(loop.numbers)
         self.log = StepLog()
+        # Several threads may run backward of a step at once.
+        self._lock = RLock()
+        self._again = weakly(self._remake)
         self._next = 0
         self._moment = 0
         self._numbers: dict[int, int] = {}  # identity of a live storage, and its number
@@ -60,15 +73,10 @@ class Following:
                 agenda.again,
                 loop.made_by,
                 loop.writers,
-                self._hold_made,
-                self._known,
-                self.depart,
+                weakly(self._hold_made),
+                weakly(self._known),
+                weakly(self.depart),
             )
-
-    @property
-    def needs_host(self) -> bool:
-        """Whether autograd still holds what lies in pinned memory."""
-        return any(each.is_away for each in list(self._held.values()))
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -84,14 +92,19 @@ class Following:
     def _watching(self, model: nn.Module, watch: ForwardWatch) -> Iterator[None]:
         """Watch the operations of the model's forward: autograd takes other ways where operations are watched."""
         entered: list[bool] = []
+        # Of which alone what is saved is followed; others may run the model meanwhile.
+        thread = get_ident()
 
         def enter(_: nn.Module, __: object) -> None:
+            if get_ident() != thread:
+                return
             entered.append(torch.is_grad_enabled() and not entered and not is_in_backward())
             if entered[-1]:
                 watch.__enter__()  # type: ignore[no-untyped-call]
 
         def leave(_: nn.Module, __: object, ___: object) -> None:
-            if entered.pop():
+            # PyTorch calls it without the other where a hook of the user's failed before.
+            if get_ident() == thread and entered and entered.pop():
                 watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
         hooks = [model.register_forward_pre_hook(enter), model.register_forward_hook(leave, always_call=True)]
@@ -100,21 +113,26 @@ class Following:
         finally:
             for each in hooks:
                 each.remove()
+            if any(entered):
+                # An interrupt of the user's, after which PyTorch calls no hooks.
+                watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def depart(self, why: str) -> None:
         """Do nothing more of the plan in this step."""
         if not self.log.departure:
             self.log.departure = why
-            self._loop.warn(why)
             self._to_be_saved.clear()
             if self._watch is not None:
                 self._watch.is_following = False
+            # At last, for the user may have warnings raised.
+            self._loop.warn(why)
 
     def _pack(self, tensor: torch.Tensor) -> Packed:
-        if self._watch is None:
-            return self._packed(tensor)
-        with self._watch.aside():
-            return self._packed(tensor)
+        with self._lock:
+            if self._watch is None:
+                return self._packed(tensor)
+            with self._watch.aside():
+                return self._packed(tensor)
 
     def _packed(self, tensor: torch.Tensor) -> Packed:
         if self.log.departure or is_in_backward():
@@ -169,7 +187,7 @@ class Following:
         weakref.finalize(storage, _forget, self._numbers, self._identities, identity)
 
     def _new(self, number: int, live: torch.UntypedStorage) -> Held:
-        held = Held(number, live, self._loop.lane, self._loop.arena)
+        held = Held(number, live, self._loop.lane, self._loop.arena, self.number)
         self._held[number] = held
         return held
 
@@ -182,72 +200,32 @@ class Following:
         if number not in self._loop.saved:
             # Autograd never keeps it, so the step does not either until it is made again.
             self._unsaved[number] = held
-            held.remake = lambda: self._remake(number)
+            held.remake = partial(self._again, number)
             held.live = None
         else:
             self._to_be_saved[number] = held
         return held
-
-    def _can_remake(self, number: int) -> bool:
-        """Whether what made a storage can run again: nothing that it read is written over, but with it."""
-        watch, writers = self._watch, self._loop.writers
-        if watch is None or number not in self._loop.remakable or number not in self._agenda.remade:
-            return False
-        made = [each for each in writers[number] if each in watch.recipes]
-        read = {held.number: each for each in made for held in watch.recipes[each].read if held.number != number}
-        later = [each for each, by in read.items() if writers[each] and writers[each][-1] > by]
-        gone = (
-            each in self._loop.remakable and (each in self._agenda.remade or each not in self._loop.saved)
-            for each in later
-        )
-        # A library may hand on what it was given where new memory was captured, as cuDNN the weights of an LSTM.
-        is_made = any(held.number == number for each in made for _, held in watch.recipes[each].wanted)
-        return is_made and len(made) == len(writers[number]) and all(gone)
 
     def _known(self, live: torch.UntypedStorage) -> Held | None:
         number = self._numbers.get(live._cdata)  # noqa: SLF001
         return None if number is None else self._held.get(number)
 
     def _remake(self, number: int) -> None:
-        """Run what made a storage again, with what it reads that is not there, in the order of forward."""
         assert self._watch is not None, "recipes were written down"
         self.log.order.append(("again", number))
-        recipes = self._watch.recipes
-        operations: set[int] = set()
-        wanted, seen = [number], {number}
-        while wanted:
-            found = self._together(wanted.pop(), recipes) - operations
-            operations |= found
-            for held in (held for each in found for held in recipes[each].touched):
-                if held.live is None and held.number not in seen:
-                    seen.add(held.number)
-                    if held.is_away:
-                        self._note_demand(held)
-                    else:
-                        wanted.append(held.number)
-        for each in sorted(operations):
-            recipes[each].run()
-        for each in operations:
-            if recipes[each].is_done:
-                # With it goes what it holds of what it read.
-                del recipes[each]
-
-    def _together(self, number: int, recipes: Mapping[int, Recipe]) -> set[int]:
-        """Return the operations that write a storage, and those that read it before the last of these has."""
-        writers = self._loop.writers[number]
-        between = (each for each in self._loop.readers.get(number, ()) if writers[0] < each < writers[-1])
-        return {each for each in (*writers, *between) if each in recipes}
+        remake(number, self._loop, self._watch.recipes, self._note_demand)
 
     def _unpack(self, packed: Packed) -> torch.Tensor:
         packed.check()
-        if packed.save is not None and not self.log.departure:
-            take = self._loop.takes.get(packed.save)
-            if take is not None:
-                self._come_to(take)
-        held = packed.held
-        if held is not None and held.live is None and held.is_away:
-            self._note_demand(held)
-        return packed.unpack()
+        with self._lock:
+            if packed.save is not None and not self.log.departure:
+                take = self._loop.takes.get(packed.save)
+                if take is not None:
+                    self._come_to(take)
+            held = packed.held
+            if held is not None and held.live is None and held.is_away:
+                self._note_demand(held)
+            return packed.unpack()
 
     def _note_demand(self, held: Held) -> None:
         """Note that all of a storage comes now, because somebody waits for it."""
@@ -275,8 +253,8 @@ class Following:
                     self.log.offloaded_bytes += len(extent)
                     self.log.order.append(("leave", storage))
             case Give(storage=storage):
-                if self._can_remake(storage):
-                    held.remake = lambda: self._remake(storage)
+                if self._watch is not None and can_remake(storage, self._loop, self._watch.recipes):
+                    held.remake = partial(self._again, storage)
                 if held.give():
                     self.log.order.append(("give", storage))
             case Come(storage=storage, extent=extent):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from calibration.apply.lane import Lane
-from calibration.arena import PinnedArena
+from calibration.apply.slots import PinnedSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,13 @@ class Held:
 
     Attributes:
         number: in the captured step.
+        step: its number among those of the plan.
         live: its memory on the device; None while it is away or given up.
     """
 
-    def __init__(self, number: int, live: torch.UntypedStorage, lane: Lane, arena: PinnedArena) -> None:
+    def __init__(self, number: int, live: torch.UntypedStorage, lane: Lane, arena: PinnedSlots, step: int) -> None:
         self.number = number
+        self.step = step
         self.live: torch.UntypedStorage | None = live
         self._lane = lane
         self._arena = arena
@@ -72,8 +74,10 @@ class Held:
         """Begin to copy bytes to the host; return whether it was possible."""
         if self.live is None or extent.stop > self._nbytes:
             return False
-        source = self._flat()[extent.start : extent.stop]
-        self._leaving.append(self._lane.copy(self._arena.slice(offset, len(extent)), source))
+        slot = self._arena.write(self, offset, len(extent))
+        if slot is None:
+            return False
+        self._leaving.append(self._lane.copy(slot, self._flat()[extent.start : extent.stop]))
         self._on_host[extent.start, extent.stop] = offset
         return True
 
@@ -106,12 +110,15 @@ class Held:
             if not self._on_host:
                 return False
             self._take()
-        place = self._on_host.pop((extent.start, extent.stop), None)
-        if place is None or not self._is_returning:
+        place = self._on_host.get((extent.start, extent.stop))
+        if place is None:
             return False
-        target = self._flat()[extent.start : extent.stop]
-        self._coming.append(self._lane.copy(target, self._arena.slice(place, len(extent))))
-        return True
+        if self._is_returning:
+            slot = self._arena.read(self, place, len(extent))
+            self._coming.append(self._lane.copy(self._flat()[extent.start : extent.stop], slot))
+        # Not before: what failed to come is still away.
+        self._drop(extent.start, extent.stop)
+        return self._is_returning
 
     def bring(self) -> torch.UntypedStorage:
         """Return its memory on the device with its content, whatever that takes."""
@@ -130,12 +137,17 @@ class Held:
         """Take memory into which it was computed again, unless it is there."""
         if self.live is None:
             self.live = live
-            self._on_host.clear()
+            for start, stop in tuple(self._on_host):
+                self._drop(start, stop)
 
     def forget(self) -> None:
         """Give up memory that nobody reads any more."""
         if not self.is_away:
             self.live = None
+
+    def _drop(self, start: int, stop: int) -> None:
+        """Have no copy of bytes on the host any more."""
+        self._arena.free(self, self._on_host.pop((start, stop)), stop - start)
 
     def _take(self) -> None:
         self.live = torch.empty(self._nbytes, dtype=torch.uint8, device=self._device).untyped_storage()

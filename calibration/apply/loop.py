@@ -5,20 +5,23 @@ comes back when backward takes it.
 """
 
 import warnings
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
+from threading import Lock, get_ident
 
 import torch
 from torch import nn
 
-from calibration.apply.agenda import Agenda
+from calibration.apply.agenda import Agenda, Leave
 from calibration.apply.following import Following, StepLog
 from calibration.apply.found import is_sharded
 from calibration.apply.lane import Lane, lane_for
 from calibration.apply.room import Room
+from calibration.apply.slots import PinnedSlots
 from calibration.apply.states import States
-from calibration.arena import PinnedArena
 from calibration.capture.program import OPTIMIZERS
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
@@ -30,6 +33,7 @@ class Loop:
 
     Attributes:
         steps: what each did, the latest last; only so many are kept.
+        numbers: of the steps to come.
         lane: where copies run.
         follow: makes what follows a step.
     """
@@ -40,18 +44,21 @@ class Loop:
         self.captured, self.agenda, self.device = captured, agenda, device
         self._room = room
         self.lane: Lane = lane_for(device)
-        self.arena = PinnedArena(self.lane)
+        left = (each for due in agenda.actions for each in due if isinstance(each, Leave))
+        self.arena = PinnedSlots(self.lane, ((each.offset, len(each.extent)) for each in left))
         self.arena.reserve(agenda.pinned_bytes)
         self.made_by = _made_by(captured)
         self.writers, self.readers = _touched(captured, writes=True), _touched(captured, writes=False)
         self.remakable = frozenset(each for each, by in self.writers.items() if agenda.again.issuperset(by))
         self.saved = frozenset(each.storage for each in agenda.tape.saves)
-        count = len(agenda.tape.saves)
-        self.takes = {each.save: at + count for at, each in reversed(list(enumerate(agenda.tape.takes)))}
-        self._running: Following | None = None
-        self._latest: Following | None = None
+        saves = len(agenda.tape.saves)
+        self.takes = {each.save: at + saves for at, each in reversed(list(enumerate(agenda.tape.takes)))}
+        self.numbers = count(1)
+        # By thread, as PyTorch has hooks on what is saved.
+        self._running: dict[int, Following] = {}
+        self._lock = Lock()
         self._has_warned = False
-        self._streams = False
+        self._streamed: weakref.ref[torch.optim.Optimizer] | None = None
         self.steps: list[StepLog] = []
         self.follow: Callable[[Loop, nn.Module], Following] = Following
 
@@ -62,7 +69,7 @@ class Loop:
         Raises:
             ExecutionRefused: the plan asks for what is not done here; the message says what.
         """
-        if self.agenda.states and not self._streams:
+        if self.agenda.states and self._streamed is None:
             raise ExecutionRefused(
                 f"{self.captured.model}: the plan has the optimizer's states on the host, expected "
                 "plan.stream(optimizer, model) before the first step"
@@ -73,22 +80,31 @@ class Loop:
                 f"{self.captured.model}: the plan computes again what FSDP gathers weights for and frees them behind, "
                 "expected a plan that only moves, as policy 'optimal(recompute=false)'"
             )
-        if self._running is not None:
-            self._running.depart("a context of the plan opened within another")
-            yield self._running.log
+        thread = get_ident()
+        with self._lock:
+            outer = self._running.get(thread)
+            if outer is None:
+                self._room.take()
+                self.arena.reserve(self.agenda.pinned_bytes)
+                following = self.follow(self, model)
+                # A step that runs may have used no slot yet.
+                may_offload = not self._running and self.arena.open(following.number)
+                self._running[thread] = following
+                self.steps = [*self.steps[1 - self.KEPT_STEPS :], following.log]
+        if outer is not None:
+            outer.depart("a context of the plan opened within another")
+            yield outer.log
             return
-        self._room.take()
-        self.arena.reserve(self.agenda.pinned_bytes)
-        following = self.follow(self, model)
-        if self._latest is not None and self._latest.needs_host:
-            following.depart("the step before still has what it needs in pinned memory: its backward did not run")
-        self._running = self._latest = following
-        self.steps = [*self.steps[1 - self.KEPT_STEPS :], following.log]
         try:
+            if self.agenda.moved and not may_offload:
+                following.depart(
+                    "another step has what it needs in pinned memory, for it runs in another thread or its backward "
+                    "did not run"
+                )
             with following.following():
                 yield following.log
         finally:
-            self._running = None
+            del self._running[thread]
 
     def stream(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
         """Keep the states of an optimizer on the host; see `States`.
@@ -104,14 +120,28 @@ class Loop:
             )
         if type(optimizer).__name__ != OPTIMIZERS[name][0]:
             raise ExecutionRefused(f"optimizer: found {type(optimizer).__name__}, expected {name}, as planned")
+        former = self._streaming
+        if former is optimizer:
+            return
+        if former is not None:
+            raise ExecutionRefused(
+                f"{self.captured.model}: the plan has the states of another optimizer on the host, expected one plan "
+                "for each optimizer"
+            )
+        self.arena.reserve(self.agenda.pinned_bytes)
         States(optimizer, _within(model), self.agenda.states, self.arena, self.lane)
-        self._streams = True
+        self._streamed = weakref.ref(optimizer)
 
     def rest(self) -> None:
         """Give pinned memory back until the next step, unless something lies in it."""
-        is_wanted = self._latest is not None and self._latest.needs_host
-        if self._running is None and not self._streams and not is_wanted:
-            self.arena.give_back()
+        with self._lock:
+            if not self._running and self._streaming is None:
+                self.arena.give_back_unused()
+
+    @property
+    def _streaming(self) -> torch.optim.Optimizer | None:
+        """The optimizer whose states are in pinned memory."""
+        return None if self._streamed is None else self._streamed()
 
     def warn(self, why: str) -> None:
         """Say once that a step was not as captured."""

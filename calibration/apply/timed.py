@@ -136,6 +136,8 @@ class _Timing:
 
     def __exit__(self, *_: object) -> None:
         self._hook.remove()
+        # What it holds copies on a lane that knows this.
+        self.following = None
         self._loop.follow, self._loop.lane = self._before
 
     def end(self) -> None:

@@ -298,7 +298,7 @@ def test_two_graphs_at_once(made: Planned, model: Network) -> None:
         warnings.simplefilter("always")
         with made.apply(model) as log:
             second = loss(model(batches[1]))
-    assert len(said) == bool(made.loop.agenda.moved) == log.departure.startswith("the step before still has what it")
+    assert len(said) == bool(made.loop.agenda.moved) == log.departure.startswith("another step has what it needs")
     backward(first)
     backward(second)
     assert alike(expected, gradients(model))
