@@ -1,6 +1,7 @@
 """Loops of other kinds: scaled and accumulated gradients, texts, several models, several processes, states."""
 
 import copy
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -333,3 +334,25 @@ def test_states_whose_plan_is_not_followed_are_refused(small: Network) -> None:
         backward(loss(trained(rows())))
     with pytest.raises(ExecutionRefused, match="max_exp_avg_sq: a state of 2048 bytes, expected 0, as planned"):
         optimizer.step()
+
+
+@pytest.mark.usefixtures("all_on_host")
+def test_the_states_of_one_optimizer_at_once_are_on_the_host(small: Network) -> None:
+    """Those of another would lie where they do. Of the same one nothing changes; of one that is gone all may."""
+    made = planned_for(small, STREAMED)
+    trained = copy.deepcopy(small)
+    optimizer = torch.optim.AdamW(trained.parameters())
+    # After this pinned memory is reserved anew.
+    made.loop.rest()
+    made.stream(optimizer, trained)
+    step = optimizer.step
+    made.stream(optimizer, trained)
+    assert optimizer.step == step
+    other = torch.optim.AdamW(trained.parameters())
+    with pytest.raises(ExecutionRefused, match="the states of another optimizer on the host"):
+        made.stream(other, trained)
+    made.loop.rest()
+    assert made.loop.arena.nbytes > 0
+    del optimizer, step
+    gc.collect()
+    made.stream(other, trained)

@@ -1,0 +1,268 @@
+"""Several steps of a plan alive at once, in any order: right to the bit, and what cannot be is not read."""
+
+import copy
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from calibration.apply.agenda import Action, Agenda, Give, Leave
+from calibration.apply.slots import PinnedSlots
+from tests.apply.mixed import known_as_mixed
+from tests.apply.models import MODELS, Network, backward, image, loss
+from tests.apply.training import Applied, alike, planned, without
+from vdnnsim.api.live import Planned
+from vdnnsim.errors import InternalError
+
+CASE = MODELS["convolutional"]
+"""Its running statistics are updated and its random numbers drawn in each forward, so a wrong order would be seen."""
+
+pytestmark = pytest.mark.filterwarnings("ignore:the plan of")
+
+
+@pytest.fixture(scope="module")
+def model() -> Network:
+    torch.manual_seed(0)
+    return CASE.make_model()
+
+
+@pytest.fixture(scope="module", params=["save_on_cpu", "mixed"])
+def made(model: Network, request: pytest.FixtureRequest) -> Planned:
+    """A plan that only moves, and one that also computes again."""
+    with known_as_mixed():
+        return planned(CASE, model, request.param)
+
+
+def late(agenda: Agenda, *kinds: type[Action]) -> Agenda:
+    """Return an agenda that does some actions only when backward begins, or right before it takes their storage."""
+    saves = agenda.tape.saves
+    first: dict[int, int] = {}
+    for at, take in enumerate(agenda.tape.takes):
+        first.setdefault(saves[take.save].storage, at + len(saves))
+    due: list[list[Action]] = [[] for _ in agenda.actions]
+    for moment, actions in enumerate(agenda.actions):
+        for each in actions:
+            at = moment
+            if isinstance(each, Leave | Give) and type(each) in kinds:
+                at = min(first[each.storage] - 1, len(saves))
+            due[max(moment, at)].append(each)
+    return replace(agenda, actions=tuple(map(tuple, due)))
+
+
+@contextmanager
+def with_agenda(made: Planned, agenda: Agenda) -> Iterator[None]:
+    """Have a plan's loop follow another agenda."""
+    with mock.patch.object(made.loop, "agenda", agenda):
+        yield
+
+
+LATE: list[tuple[type[Action], ...]] = [(), (Give,), (Leave, Give)]
+"""What leaves is given back at once, or when backward begins, or leaves only then."""
+
+IN_PARTS = ["AB2ab", "AB1ba", "AaBC3bc", "ABC1bca", "A1Ba", "AaBab", "ABaCbaca"]
+"""Orders in which backward of a step begins, here `2` that of `B`, long before the rest of it, or runs twice."""
+
+
+def orders(count: int) -> list[str]:
+    """Return all orders of forwards (`A`, `B` ...) and backwards (`a`, `b` ...), each after its own forward."""
+    found = [""]
+    for _ in range(2 * count):
+        found = [
+            order + each
+            for order in found
+            for begun in [sum(map(str.isupper, order))]
+            for each in ["ABCD"[begun : begun + 1] if begun < count else "", *"abcd"[:begun]]
+            if each and each not in order
+        ]
+    return found
+
+
+def run(model: nn.Module, order: str, applied: Applied) -> list[Tensor]:
+    """Run an order of forwards and backwards.
+
+    There `+` is one backward of what has not had its own, as in `ABC+`, and `2` that of `B` for the last bias alone.
+    """
+    torch.manual_seed(5)
+    trained = copy.deepcopy(model)
+    batches = {each: image() for each in "ABCD"}
+    losses: dict[str, Tensor] = {}
+    found: list[Tensor] = []
+    for at, each in enumerate(order):
+        if each == "+":
+            backward(torch.stack([*losses.values()]).sum())
+            losses.clear()
+        elif each.isupper():
+            with applied(trained):
+                losses[each.lower()] = loss(trained(batches[each]))
+            continue
+        elif each.isdigit():
+            *_, last = trained.parameters()
+            found += torch.autograd.grad(losses["abcd"[int(each) - 1]], last, retain_graph=True)
+            continue
+        else:
+            backward(
+                losses[each] if each in order[at + 1 :] else losses.pop(each), retain_graph=each in order[at + 1 :]
+            )
+        found += [parameter.grad.clone() for parameter in trained.parameters() if parameter.grad is not None]
+        trained.zero_grad()
+    return [*found, *trained.buffers()]
+
+
+def test_orders_of_three_steps_are_fifteen() -> None:
+    """6! orders of six; a backward is after its forward in one of eight, forwards are in their order in one of six."""
+    assert len(orders(3)) == 720 / 8 / 6
+    assert {"ABCabc", "AaBbCc", "ABbCca"} <= {*orders(3)}
+
+
+@pytest.mark.parametrize("kinds", LATE)
+def test_every_order_of_three_steps(model: Network, made: Planned, kinds: tuple[type[Action], ...]) -> None:
+    """Backwards apart or as one, whatever is in pinned memory when another step begins.
+
+    A fourth step after them follows the plan: nobody is left who needs pinned memory.
+    """
+    with with_agenda(made, late(made.loop.agenda, *kinds)):
+        for order in [*orders(3), *IN_PARTS, "ABC+", "AaBC+", "ABaC+"]:
+            assert alike(run(model, order, without), run(model, order, made.apply)), order
+            run(model, "Aa", made.apply)
+            assert made.loop.steps[-1].departure == "", order
+            assert made.loop.steps[-1].offloaded_bytes == made.loop.agenda.offloaded_bytes > 0
+
+
+@pytest.mark.parametrize("kinds", LATE)
+def test_pinned_memory_is_not_given_back_while_a_step_needs_it(
+    model: Network, made: Planned, kinds: tuple[type[Action], ...]
+) -> None:
+    """The first step has what it needs there, the second departs, and the plan is told to rest.
+
+    Where the first had nothing there yet, it keeps what it would have moved.
+    """
+
+    @contextmanager
+    def resting(trained: nn.Module) -> Iterator[None]:
+        with made.apply(trained):
+            yield
+        made.loop.rest()
+
+    with with_agenda(made, late(made.loop.agenda, *kinds)):
+        assert alike(run(model, "ABab", without), run(model, "ABab", resting))
+        made.loop.rest()
+        assert made.loop.arena.nbytes == 0
+
+
+def test_an_evaluation_within_and_a_plan_that_is_gone(model: Network, made: Planned) -> None:
+    """Steps go on without their plan, which nobody has any more."""
+
+    def use(plans: list[Planned]) -> list[Tensor]:
+        torch.manual_seed(5)
+        trained = copy.deepcopy(model)
+        losses = []
+        for _ in range(3):
+            with plans[0].apply(trained) if plans else nullcontext():
+                with torch.no_grad():
+                    trained(image())
+                losses.append(loss(trained(image())))
+        plan = weakref.ref(plans.pop()) if plans else None
+        gc.collect()
+        assert plan is None or plan() is None
+        for each in losses:
+            backward(each)
+        return [each.grad for each in trained.parameters() if each.grad is not None]
+
+    assert alike(use([]), use([made._asked.planned()]))  # noqa: SLF001
+
+
+def test_a_slot_that_another_step_took_is_not_read(model: Network, made: Planned) -> None:
+    """Two steps that are let into pinned memory at once: the first raises, however often, and names both.
+
+    The second has its own content, and is right.
+    """
+    torch.manual_seed(5)
+    trained = copy.deepcopy(model)
+    batches = image(), image()
+    state = torch.get_rng_state()
+    loss(trained(batches[0]))
+    backward(loss(trained(batches[1])))
+    expected = [each.grad for each in trained.parameters() if each.grad is not None]
+    trained = copy.deepcopy(model)
+    torch.set_rng_state(state)
+    with mock.patch.object(PinnedSlots, "is_used", new=False):
+        with made.apply(trained):
+            first = loss(trained(batches[0]))
+        with made.apply(trained):
+            second = loss(trained(batches[1]))
+    found = r"storage (\d+) of step (\d+) .* its slot holds storage \d+ of step (?!\2)\d+"
+    for _ in range(2):
+        with pytest.raises(InternalError, match=found):
+            backward(first, retain_graph=True)
+    trained.zero_grad()
+    backward(second)
+    assert alike(expected, [each.grad for each in trained.parameters() if each.grad is not None])
+
+
+def test_a_slot_whose_memory_was_given_back_is_not_read(model: Network, made: Planned) -> None:
+    """Nor where other memory has been pinned in its place."""
+    for does in (made.loop.arena.give_back, lambda: made.loop.arena.reserve(2 * made.loop.arena.nbytes)):
+        with made.apply(model):
+            result = loss(model(image()))
+        does()
+        made.loop.arena.reserve(made.loop.agenda.pinned_bytes)
+        with pytest.raises(InternalError, match="its slot holds nothing that a step needs"):
+            backward(result)
+    model.zero_grad()
+
+
+class Memory:
+    """Host memory that is not pinned."""
+
+    def pin(self, nbytes: int) -> Tensor:
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+    def unpin(self, tensor: Tensor) -> None:
+        pass
+
+
+class Storage:
+    """What is in a slot."""
+
+    def __init__(self, step: int, number: int) -> None:
+        self.step, self.number = step, number
+
+
+def test_a_slot_is_lost_to_whatever_overlaps_it() -> None:
+    """Slots of bytes 0-99, 0-9, 50-99 and 100-199: the first overlaps the next two, the last none."""
+    slots = PinnedSlots(Memory(), [(0, 100), (0, 10), (50, 50), (100, 100)])
+    slots.reserve(200)
+    whole, start, end, beside = (Storage(1, number) for number in range(4))
+    assert slots.open(1)
+
+    def write(owner: Storage, offset: int, nbytes: int) -> None:
+        found = slots.write(owner, offset, nbytes)
+        assert found is not None
+        assert found.storage_offset() == offset
+
+    write(beside, 100, 100)
+    write(whole, 0, 100)
+    write(start, 0, 10)
+    with pytest.raises(InternalError, match="storage 0 of step 1"):
+        slots.read(whole, 0, 100)
+    write(end, 50, 50)
+    for owner, offset, nbytes in ((start, 0, 10), (end, 50, 50), (beside, 100, 100)):
+        assert slots.read(owner, offset, nbytes).nbytes == nbytes
+    write(whole, 0, 100)
+    for owner, offset, nbytes in ((start, 0, 10), (end, 50, 50)):
+        with pytest.raises(InternalError, match="holds nothing that a step needs"):
+            slots.read(owner, offset, nbytes)
+    # What has lost its slot frees nobody's.
+    slots.free(start, 0, 100)
+    assert slots.read(whole, 0, 100).nbytes == 100
+    assert not slots.open(2)
+    slots.free(whole, 0, 100)
+    del beside, owner
+    assert slots.open(2)
+    assert slots.write(start, 0, 10) is None
