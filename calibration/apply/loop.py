@@ -22,6 +22,7 @@ from calibration.apply.lane import Lane, lane_for
 from calibration.apply.room import Room
 from calibration.apply.slots import PinnedSlots
 from calibration.apply.states import States
+from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import OPTIMIZERS
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
@@ -80,6 +81,8 @@ class Loop:
                 f"{self.captured.model}: the plan computes again what FSDP gathers weights for and frees them behind, "
                 "expected a plan that only moves, as policy 'optimal(recompute=false)'"
             )
+        if self.arena.is_used and not is_in_backward():
+            _drop_failed_backward()
         thread = get_ident()
         with self._lock:
             outer = self._running.get(thread)
@@ -151,6 +154,12 @@ class Loop:
                 f"the plan of {self.captured.model} was left: {why}; the rest of the step runs as without a plan",
                 stacklevel=2,
             )
+
+
+def _drop_failed_backward() -> None:
+    """Let PyTorch drop what is left of a backward that failed, which it holds until the next one of its thread."""
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        torch.zeros((), device="cpu", requires_grad=True).backward()  # type: ignore[no-untyped-call]
 
 
 def _within(model: nn.Module) -> nn.Module:
