@@ -189,19 +189,18 @@ class Packed:
         self._tensor = kept
 
     def unpack(self) -> torch.Tensor:
-        """Return the tensor.
-
-        Raises:
-            RuntimeError: its content was written over since it was saved.
-        """
-        self.check()
+        """Return the tensor; `check` says whether its content is what was saved."""
         if self.held is None or self._layout is None:
             return self._tensor
         with torch.no_grad():
             return self._layout.on(self.held.bring())
 
     def check(self) -> None:
-        """Refuse what was written over, as PyTorch does without hooks."""
+        """Refuse what was written over since it was saved, as PyTorch does without hooks.
+
+        Raises:
+            RuntimeError: it was.
+        """
         if self._version is not None:
             shape = self._tensor.shape if self._layout is None else self._layout.shape
             refuse_written(self._tensor, self._version, shape, "for gradient computation")
