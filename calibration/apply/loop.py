@@ -158,7 +158,7 @@ class Loop:
 
 def _drop_failed_backward() -> None:
     """Let PyTorch drop what is left of a backward that failed, which it holds until the next one of its thread."""
-    with torch.inference_mode(mode=False), torch.enable_grad():
+    with torch.enable_grad():
         torch.zeros((), device="cpu", requires_grad=True).backward()  # type: ignore[no-untyped-call]
 
 
