@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from calibration.arena import lay_copies
 from calibration.capture.tape import Tape
+from vdnnsim.dnn.step import StepOperation
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.plans.buffers import states_of_update
 from vdnnsim.plans.operations import AllocateExtent, Compute, Offload, Prefetch, Release, ReleaseExtent
@@ -117,7 +118,9 @@ class _Reader:
         self._away = Counter[int]()
         self._again: set[int] = set()
         kernels = [each for each in plan.operations if isinstance(each, Compute)]
-        self._run_again = {buffer for each in kernels if each.repeat for buffer in each.writes}
+        again = [each for each in kernels if each.repeat]
+        kept = {buffer for each in again if not self._operation(each).repeatable for buffer in each.writes}
+        self._run_again = {buffer for each in again for buffer in each.writes} - kept
         self._remade: set[int] = set()
         # Before how many operations of the program the plan stands.
         self._place = 0
@@ -129,8 +132,8 @@ class _Reader:
         returning = self._released_for_return()
         for position, operation in enumerate(self._plan.operations):
             match operation:
-                case Compute(layer=layer, phase=phase, operation=which):
-                    self._compute(operation, numbers[id(step.operations_of(layer, phase)[which])])
+                case Compute():
+                    self._compute(operation, numbers[id(self._operation(operation))])
                 case Offload(buffer=buffer, copy=0) if self._moves(buffer):
                     # One copy of a storage serves all tensors of it, however many the plan makes.
                     self._offload(operation, position)
@@ -175,7 +178,13 @@ class _Reader:
         ends = {number: offsets[number] + each.nbytes if number in offsets else 0 for number, each in states}
         return {each.name: range(offsets.get(number, 0), ends[number]) for number, each in states}
 
+    def _operation(self, kernel: Compute) -> StepOperation:
+        return self._plan.workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation]
+
     def _compute(self, operation: Compute, number: int) -> None:
+        if operation.repeat and not self._operation(operation).repeatable:
+            # What it made is kept in its place.
+            return
         if operation.repeat:
             self._again.add(number)
             self._at(bisect_left(self._moments, self._place), Again(number))

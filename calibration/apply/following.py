@@ -53,6 +53,7 @@ class Following:
         self._loop, self._agenda, self._tape = loop, loop.agenda, loop.agenda.tape
         self._model = weakref.ref(model)
         self.number = next(loop.numbers)
+        self._stream = loop.lane.current()
         self.log = StepLog()
         # Several threads may run backward of a step at once.
         self._lock = RLock()
@@ -76,6 +77,7 @@ class Following:
                 weakly(self._hold_made),
                 weakly(self._known),
                 weakly(self.depart),
+                partial(loop.lane.is_current, self._stream),
             )
 
     @contextmanager
@@ -155,6 +157,8 @@ class Following:
 
     def _difference(self, tensor: torch.Tensor, save: int) -> str:
         expected = self._tape.saves[save]
+        if not self._loop.lane.is_current(self._stream) and expected.storage not in self._tape.aside:
+            return f"save {save} is on another stream than the one on which the step began"
         shape, kind = tuple(tensor.shape), element_type_of(tensor)
         captured = self._loop.captured.storages[expected.storage]
         if captured.nbytes == 0:
@@ -187,7 +191,7 @@ class Following:
         weakref.finalize(storage, _forget, self._numbers, self._identities, identity)
 
     def _new(self, number: int, live: torch.UntypedStorage) -> Held:
-        held = Held(number, live, self._loop.lane, self._loop.arena, self.number)
+        held = Held(number, live, self._loop.lane, self._stream, self._loop.arena, self.number)
         self._held[number] = held
         return held
 

@@ -48,17 +48,26 @@ def refuse_written(tensor: torch.Tensor, version: int, shape: torch.Size, wanted
 class Held:
     """One storage of one step; it lives as long as autograd keeps a tensor of it.
 
-    Attributes:
+    Args:
         number: in the captured step.
+        live: its memory on the device.
+        lane: where its copies run.
+        stream: of the step, as of `Lane.current`; all that is done here is issued on it (see `calibration.apply.lane`).
+        arena: where its copies lie.
         step: its number among those of the plan.
+
+    Attributes:
         live: its memory on the device; None while it is away or given up.
     """
 
-    def __init__(self, number: int, live: torch.UntypedStorage, lane: Lane, arena: PinnedSlots, step: int) -> None:
+    def __init__(  # noqa: PLR0913 - all of them what a step has
+        self, number: int, live: torch.UntypedStorage, lane: Lane, stream: object, arena: PinnedSlots, step: int
+    ) -> None:
         self.number = number
         self.step = step
         self.live: torch.UntypedStorage | None = live
         self._lane = lane
+        self._stream = stream
         self._arena = arena
         self._nbytes = live.nbytes()
         self._device = live.device
@@ -77,7 +86,8 @@ class Held:
         slot = self._arena.write(self, offset, len(extent))
         if slot is None:
             return False
-        self._leaving.append(self._lane.copy(slot, self._flat()[extent.start : extent.stop]))
+        with self._lane.on(self._stream):
+            self._leaving.append(self._lane.copy(slot, self._flat()[extent.start : extent.stop]))
         self._on_host[extent.start, extent.stop] = offset
         return True
 
@@ -100,8 +110,7 @@ class Held:
         """Give the memory on the device back; return whether it was possible."""
         if self.live is None or not self.is_safe:
             return False
-        self._wait(self._leaving)
-        self.live = None
+        self._release()
         return True
 
     def come(self, extent: range) -> bool:
@@ -115,13 +124,22 @@ class Held:
             return False
         if self._is_returning:
             slot = self._arena.read(self, place, len(extent))
-            self._coming.append(self._lane.copy(self._flat()[extent.start : extent.stop], slot))
+            with self._lane.on(self._stream):
+                self._coming.append(self._lane.copy(self._flat()[extent.start : extent.stop], slot))
         # Not before: what failed to come is still away.
         self._drop(extent.start, extent.stop)
         return self._is_returning
 
     def bring(self) -> torch.UntypedStorage:
-        """Return its memory on the device with its content, whatever that takes."""
+        """Return its memory on the device with its content, whatever that takes, for the current stream to read."""
+        with self._lane.on(self._stream):
+            live = self._brought()
+        if not self._lane.is_current(self._stream):
+            self._lane.join(self._stream)
+            self._lane.lend(self._flat())
+        return live
+
+    def _brought(self) -> torch.UntypedStorage:
         if self.live is None or self._is_returning:
             if self.live is None and not self._on_host:
                 assert self.remake is not None, "what is given up can be computed again"
@@ -143,15 +161,26 @@ class Held:
     def forget(self) -> None:
         """Give up memory that nobody reads any more."""
         if not self.is_away:
-            self.live = None
+            self._release()
 
     def _drop(self, start: int, stop: int) -> None:
         """Have no copy of bytes on the host any more."""
         self._arena.free(self, self._on_host.pop((start, stop)), stop - start)
 
     def _take(self) -> None:
-        self.live = torch.empty(self._nbytes, dtype=torch.uint8, device=self._device).untyped_storage()
+        with self._lane.on(self._stream):
+            self.live = torch.empty(self._nbytes, dtype=torch.uint8, device=self._device).untyped_storage()
         self._is_returning = True
+
+    def _release(self) -> None:
+        """Give up the memory on the device, behind the copies that read it."""
+        if self.live is None:
+            return
+        with self._lane.on(self._stream):
+            self._wait(self._leaving)
+            # It may be of another stream's pool, which knows nothing of what this one does with it.
+            self._lane.lend(self._flat())
+        self.live = None
 
     def _flat(self) -> torch.Tensor:
         assert self.live is not None, "it is on the device"
@@ -162,9 +191,11 @@ class Held:
             self._lane.wait(marks.pop())
 
     def __del__(self) -> None:
-        """Let no copy run on in memory that others take."""
-        self._wait(self._leaving)
-        self._wait(self._coming)
+        """Let no copy run on in memory that others take, whichever thread has found that nobody wants it."""
+        if self._leaving or self._coming:
+            with self._lane.on(self._stream), torch._C._DisableTorchDispatch():  # noqa: SLF001 - nobody asked for this
+                self._wait(self._coming)
+                self._release()
 
 
 class Packed:

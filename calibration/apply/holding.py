@@ -12,7 +12,10 @@ from vdnnsim.plans.buffers import states_of_update
 
 
 def movable(workload: CapturedWorkload, tape: Tape) -> dict[int, range]:
-    """Return by storage between which operations autograd alone holds it: after the first, before the last."""
+    """Return by storage between which operations autograd alone holds it: after the first, before the last.
+
+    What other streams than the step's touch is left out: nobody knows what they are still about.
+    """
     step = workload.step
     storages, operations = step.storages, step.operations
     taken: dict[int, int] = {}
@@ -21,7 +24,7 @@ def movable(workload: CapturedWorkload, tape: Tape) -> dict[int, range]:
     spans: dict[int, range] = {}
     for save in tape.saves:
         number = save.storage
-        if storages[number].given or number not in taken or number not in tape.let_go:
+        if storages[number].given or number not in taken or number not in tape.let_go or number in tape.aside:
             continue
         # Autograd saves an input before its operation, which counts too, and a result after its own.
         following = operations[save.issued : save.issued + 1]

@@ -1,6 +1,23 @@
-"""Where copies run beside the user's own loop: a stream of the GPU, or a thread of the CPU, and pinned memory."""
+"""Where copies run beside the user's own loop: a stream of the GPU, or a thread of the CPU, and pinned memory.
+
+What orders the copies of a GPU, whatever streams the user's program has:
+
+- A step has one stream, the one that was current when its context began. All that is done for its plan is issued
+  while that stream is current (`on`): copies begin after what it has issued, memory is allocated from its pool, and
+  operations are recomputed on it, in whatever thread and under whatever stream autograd asks. So a block that is freed
+  goes back to a pool whose stream already waits for the copies that read it: neither a later allocation nor
+  `empty_cache`, which waits for the stream that a block is of, can be ahead of them.
+- A storage may come from the pool of another stream, where a program allocates on one and uses it on the step's.
+  `lend` tells the allocator that the step's stream uses it too (`Tensor.record_stream`, which does nothing where the
+  block is of that stream): it is then not reused before that stream is done with it.
+- Backward unpacks a tensor under the stream of its node. Where that is not the step's, it waits for the step's
+  (`join`), and the memory is lent to it.
+- What a program makes or uses on other streams is neither moved nor recomputed (`Tape.aside`), and a step departs where
+  a tensor that would be is saved on another stream than the step's.
+"""
 
 import weakref
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -9,16 +26,39 @@ import torch
 from calibration.arena import HostMemory
 from calibration.devices.pinned_memory import PinnedMemory
 from calibration.devices.worker import HostClock, WorkerMark, WorkerStream
+from vdnnsim.errors import ExecutionRefused
 
 
 class Lane(HostMemory, Protocol):
     """Copies in order, beside what the loop computes, to and from memory that it pins."""
 
+    def current(self) -> Any:  # noqa: ANN401 - a stream of the lane's device
+        """Return the stream on which the calling thread issues; None where there are none."""
+
+    def is_current(self, stream: Any) -> bool:  # noqa: ANN401 - as above
+        """Whether the calling thread issues on a stream."""
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:  # noqa: ANN401 - as above
+        """Issue on a stream what is issued within."""
+
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> Any:  # noqa: ANN401 - a mark of the lane
-        """Begin a copy after what the loop has issued and the copies so far; return the mark of its end."""
+        """Begin a copy after what the current stream has issued and the copies so far; return the mark of its end.
+
+        Raises:
+            ExecutionRefused: the current stream is captured into a CUDA graph.
+        """
 
     def wait(self, mark: Any) -> None:  # noqa: ANN401 - as above
-        """Let what the loop issues from now on wait for a mark."""
+        """Let what the current stream is given from now on wait for a mark."""
+
+    def finish(self, mark: Any) -> None:  # noqa: ANN401 - as above
+        """Let the host wait for a mark, so that it may read what was copied."""
+
+    def join(self, stream: Any) -> None:  # noqa: ANN401 - as above
+        """Let what the current stream is given from now on wait for all that a stream was given."""
+
+    def lend(self, tensor: torch.Tensor) -> None:
+        """Have the memory of a tensor not reused before the current stream is done with what it was given so far."""
 
 
 class CpuLane:
@@ -42,6 +82,19 @@ class CpuLane:
     def unpin(self, tensor: torch.Tensor) -> None:
         """Leave it to the caller."""
 
+    def current(self) -> None:
+        """Return none: all threads compute when they are asked to."""
+
+    def is_current(self, stream: None) -> bool:
+        """Return that it is."""
+        assert stream is None, "a CPU has no streams"
+        return True
+
+    def on(self, stream: None) -> AbstractContextManager[None]:
+        """Leave it as it is."""
+        assert stream is None, "a CPU has no streams"
+        return nullcontext()
+
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> WorkerMark:
         """Queue a copy."""
         self.stream.launch(partial(_copy, target, source))
@@ -49,20 +102,34 @@ class CpuLane:
 
     def wait(self, mark: WorkerMark) -> None:
         """Wait, and raise what failed."""
+        if self.stream.is_calling:
+            # It would wait for itself. A copy that is queued holds what it reads and writes.
+            return
         mark.join()
         failure = self.stream.take_failure()
         if failure is not None:
             raise failure
 
+    def finish(self, mark: WorkerMark) -> None:
+        """Wait, as the host is what waits anyway."""
+        self.wait(mark)
+
+    def join(self, stream: None) -> None:
+        """Leave it: what was asked for is done."""
+
+    def lend(self, tensor: torch.Tensor) -> None:
+        """Leave it: a tensor keeps its memory."""
+
 
 class CudaLane:
-    """A stream of its own on a GPU."""
+    """A stream of its own on a GPU, whose index the device tells."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._index = device.index
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pinned = PinnedMemory()
-        weakref.finalize(self, self._pinned.give_all_back)
+        weakref.finalize(self, _give_all_back, self._pinned, device)
 
     def pin(self, nbytes: int) -> torch.Tensor:
         """Return pinned memory."""
@@ -73,8 +140,26 @@ class CudaLane:
         torch.cuda.synchronize(self._device)
         self._pinned.give_back(tensor)
 
+    def current(self) -> torch.cuda.Stream:
+        """Return the current stream of the GPU."""
+        return torch.cuda.current_stream(self._index)
+
+    def is_current(self, stream: torch.cuda.Stream) -> bool:
+        """Compare handles: it is asked for every tensor that is saved."""
+        raw: int = torch._C._cuda_getCurrentRawStream(self._index)  # noqa: SLF001 - its public twin makes an object
+        return raw == stream.cuda_stream
+
+    def on(self, stream: torch.cuda.Stream) -> AbstractContextManager[Any]:
+        """Make it current, unless it is."""
+        return nullcontext() if self.is_current(stream) else torch.cuda.stream(stream)
+
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> torch.cuda.Event:
         """Launch a copy."""
+        if torch.cuda.is_current_stream_capturing():
+            raise ExecutionRefused(
+                "a step under a plan is captured into a CUDA graph, which would replay its copies without what waits "
+                "for them, expected a step that runs eagerly, or a graph of what saves nothing for backward"
+            )
         self.stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self.stream):
             _copy(target, source)
@@ -84,6 +169,19 @@ class CudaLane:
     def wait(self, mark: torch.cuda.Event) -> None:
         """Let the current stream wait."""
         torch.cuda.current_stream(self._device).wait_event(mark)
+
+    def finish(self, mark: torch.cuda.Event) -> None:
+        """Synchronize the event, behind which no stream needs to wait."""
+        mark.synchronize()
+
+    def join(self, stream: torch.cuda.Stream) -> None:
+        """Let the current stream wait."""
+        torch.cuda.current_stream(self._device).wait_stream(stream)
+
+    def lend(self, tensor: torch.Tensor) -> None:
+        """Record the current stream with the allocator; nobody hears of it who watches a program's operators."""
+        with torch._C._DisableTorchDispatch():  # noqa: SLF001 - there is no public one
+            tensor.record_stream(torch.cuda.current_stream(self._device))
 
 
 def lane_for(device: torch.device) -> Lane:
@@ -96,6 +194,13 @@ def card_of(device: torch.device) -> tuple[str, tuple[int, int] | None]:
     if device.type != "cuda":
         return device.type, None
     return torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
+
+
+def _give_all_back(pinned: PinnedMemory, device: torch.device) -> None:
+    """Unpin what a lane had, once no copy is about it."""
+    if pinned.is_of_this_process:
+        torch.cuda.synchronize(device)
+        pinned.give_all_back()
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor) -> None:

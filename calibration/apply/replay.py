@@ -108,6 +108,7 @@ class ForwardWatch(OperatorMode):
         hold: returns what is held of a storage by its number, made anew for a live one; None of what is not remade.
         known: returns what is held of a live storage.
         depart: is told where the program left the captured step.
+        is_on_stream: whether the program issues on the stream on which the step began.
     """
 
     def __init__(
@@ -119,10 +120,11 @@ class ForwardWatch(OperatorMode):
         hold: Callable[[int, torch.UntypedStorage], Held | None],
         known: Callable[[torch.UntypedStorage], Held | None],
         depart: Callable[[str], None],
+        is_on_stream: Callable[[], bool],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._operations, self._again, self._made_by, self._writers = operations, again, made_by, writers
-        self._hold, self._known, self._depart = hold, known, depart
+        self._hold, self._known, self._depart, self._is_on_stream = hold, known, depart, is_on_stream
         self.issued = 0
         self.recipes: dict[int, Recipe] = {}
         self.is_following = True
@@ -147,6 +149,12 @@ class ForwardWatch(OperatorMode):
             self.issued += 1
         number = self.issued
         wanted = number in self._again
+        if not self._is_on_stream() and (
+            wanted or any(self._known(each.untyped_storage()) for each in tensors_in((args, kwargs)))
+        ):
+            self.is_following = False
+            self._depart(f"{func} runs on another stream than the one on which the step began")
+            return func(*args, **kwargs)
         first = next((each for each in tensors_in((args, kwargs))), None)
         device = torch.device("cpu") if first is None else first.device
         state = _random_state(device) if wanted and is_random(func) else None

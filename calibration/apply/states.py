@@ -1,10 +1,14 @@
 """The optimizer's states on the host: they come for the update of their parameter and leave after it, one by one.
 
 The optimizers that are captured work on each element by itself, so that parameter by parameter they compute the same.
+
+What `optimizer.state` hands out may be read at any time, on the host or on the GPU: a state that comes takes its place
+there once the current stream waits for its copy, and one that leaves once the host has waited for its copy.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Final
 
@@ -18,6 +22,20 @@ from vdnnsim.errors import ExecutionRefused
 
 _AT_ONCE: Final = 2
 """Parameters whose states may be on the device: while those of one come, those of another leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A state that is being copied, and what it is copied to."""
+
+    states: dict[str, Any]
+    key: str
+    copied: torch.Tensor
+    mark: Any
+
+    def take_place(self) -> None:
+        """Let the optimizer have it where it now is."""
+        self.states[self.key] = self.copied
 
 
 class States:
@@ -42,12 +60,11 @@ class States:
         self._optimizer, self._places, self._arena, self._lane = optimizer, places, arena, lane
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._whole: Callable[[], Any] = optimizer.step
-        # By parameter the copies that run, with the memory on the device that they read.
-        self._leaving: deque[list[tuple[torch.Tensor, Any]]] = deque()
+        # By parameter the copies that run, with the states on the host that will then be in the place of others.
+        self._leaving: deque[list[_Copied]] = deque()
         self._leave_all()
         # A scheduler of the learning rate wraps `step` as a method of the optimizer.
         optimizer.step = MethodType(lambda _, closure=None: self._step(closure), optimizer)  # type: ignore[method-assign]
-        optimizer.register_state_dict_pre_hook(self._settle)
         optimizer.register_load_state_dict_post_hook(lambda _: self._leave_all())
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:  # noqa: ANN401 - what the closure returns
@@ -64,28 +81,30 @@ class States:
                 group["params"] = []
             for position, (group, parameter) in enumerate(due):
                 coming.extend(self._come(each) for _, each in due[position + 1 : position + 2])
-                for mark in coming.popleft():
-                    self._lane.wait(mark)
+                for each in coming.popleft():
+                    self._lane.wait(each.mark)
+                    each.take_place()
                 group["params"] = [parameter]
                 self._whole()
                 group["params"] = []
                 self._leave(parameter)
                 self._finish(_AT_ONCE - 1)
         finally:
-            for mark in (mark for marks in coming for mark in marks):
-                self._lane.wait(mark)
+            # Their memory is free behind this.
+            for each in (each for copies in coming for each in copies):
+                self._lane.wait(each.mark)
             for group, parameters in zip(groups, whole, strict=True):
                 group["params"] = parameters
-        self._finish(0)
+            self._finish(0)
         return loss
 
-    def _come(self, parameter: nn.Parameter) -> list[Any]:
-        """Begin to copy the states of a parameter to where it is; return the marks of the copies."""
-        states, marks = self._optimizer.state[parameter], []
+    def _come(self, parameter: nn.Parameter) -> list["_Copied"]:
+        """Begin to copy the states of a parameter to where it is."""
+        states, copies = self._optimizer.state[parameter], []
         for key, _ in self._placed(parameter):
-            host, states[key] = states[key], torch.empty_like(states[key], device=parameter.device)
-            marks.append(self._lane.copy(states[key], host))
-        return marks
+            here = torch.empty_like(states[key], device=parameter.device)
+            copies.append(_Copied(states, key, here, self._lane.copy(here, states[key])))
+        return copies
 
     def _leave(self, parameter: nn.Parameter) -> None:
         """Begin to copy the states of a parameter to the host."""
@@ -94,8 +113,8 @@ class States:
             here: torch.Tensor = states[key]
             region = self._arena.slice(place.start, len(place))
             layout = Layout(here.dtype, place.start // here.element_size(), here.shape, here.stride())
-            states[key] = layout.on(region.untyped_storage())
-            copies.append((here, self._lane.copy(states[key], here)))
+            host = layout.on(region.untyped_storage())
+            copies.append(_Copied(states, key, host, self._lane.copy(host, here)))
         self._leaving.append(copies)
 
     def _leave_all(self) -> None:
@@ -105,10 +124,14 @@ class States:
                 self._finish(0)
 
     def _finish(self, running: int) -> None:
-        """Wait for the copies that leave, but of so many parameters, and give back the memory that they read."""
+        """Let the host wait for the copies that leave, but of so many parameters, and give back what they read.
+
+        The copies that the GPU has to do meanwhile, and an update, have been issued.
+        """
         while len(self._leaving) > running:
-            for _, mark in self._leaving.popleft():
-                self._lane.wait(mark)
+            for each in self._leaving.popleft():
+                self._lane.finish(each.mark)
+                each.take_place()
 
     def _placed(self, parameter: nn.Parameter) -> Iterator[tuple[str, range]]:
         """Yield what is moved of the states of a parameter, with its place.
@@ -128,8 +151,3 @@ class States:
                     "optimizer of the loop, with its default options"
                 )
             yield key, place
-
-    def _settle(self, _: torch.optim.Optimizer) -> None:
-        """Let all copies end before the host reads them."""
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()

@@ -219,7 +219,9 @@ class _WatchedLane:
 
     def __init__(self, lane: Lane, timing: _Timing) -> None:
         self._lane, self._timing = lane, timing
-        self.pin, self.unpin, self.wait = lane.pin, lane.unpin, lane.wait
+        self.pin, self.unpin, self.wait, self.finish = lane.pin, lane.unpin, lane.wait, lane.finish
+        self.current, self.is_current, self.on = lane.current, lane.is_current, lane.on
+        self.join, self.lend = lane.join, lane.lend
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> Any:  # noqa: ANN401 - a mark of the lane
         """Begin a copy."""

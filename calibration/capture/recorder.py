@@ -188,6 +188,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
             )
         )
         self.storages.issued = len(self.records)
+        self.tape.touch(number for number, _ in operands)
 
     def _place(self, name: str) -> tuple[int, int | None, bool]:
         """Return the module of an operation, the operation of forward that it is of, and whether it is that again."""

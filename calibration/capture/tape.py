@@ -3,7 +3,7 @@
 By it a live run is recognized while it runs, and by it one knows where in the captured step that run is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,12 +88,19 @@ class Tape:
     Attributes:
         calls: how each operation was dispatched.
         let_go: by storage that is saved, the last operation that runs while somebody beside autograd still holds it.
+        aside: storages that are touched on other streams of CUDA than the one that was current at first.
     """
 
     saves: tuple[Save, ...]
     takes: tuple[Take, ...]
     let_go: Mapping[int, int]
     calls: tuple[Call, ...]
+    aside: frozenset[int] = frozenset()
+
+
+def _current_stream() -> int:
+    """Return the handle of CUDA's current stream; 0, that of the default stream, where there is none."""
+    return torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
 
 
 @dataclass
@@ -108,10 +115,18 @@ class TapeRecorder:
     gives_away: bool
     saves: list[Save] = field(default_factory=list)
     takes: list[Take] = field(default_factory=list)
+    _aside: set[int] = field(default_factory=set)
+    _stream: int = field(default_factory=_current_stream)
+
+    def touch(self, storages: Iterable[int]) -> None:
+        """Note storages that an operation touches."""
+        if _current_stream() != self._stream:
+            self._aside.update(storages)
 
     def save(self, tensor: torch.Tensor, storage: int, issued: int) -> tuple[int, torch.Tensor]:
         """Note a tensor that is saved, and return what autograd keeps."""
         self.saves.append(Save(issued, storage, tuple(tensor.shape), element_type_of(tensor)))
+        self.touch((storage,))
         # With its node, a result that is saved would hold itself, and live on where no backward comes by.
         kept = tensor.detach()
         return len(self.saves) - 1, kept.clone() if self.gives_away else kept
@@ -123,7 +138,8 @@ class TapeRecorder:
     def finish(self, numbers: Mapping[int, int], let_go: Mapping[int, int], records: Sequence["Record"]) -> Tape:
         """Return all of it, by the new numbers of storages."""
         saves = (Save(each.issued, numbers[each.storage], each.shape, each.element_type) for each in self.saves)
-        return Tape(tuple(saves), tuple(self.takes), let_go, tuple(each.call for each in records))
+        aside = frozenset(numbers[each] for each in self._aside)
+        return Tape(tuple(saves), tuple(self.takes), let_go, tuple(each.call for each in records), aside)
 
 
 def freed_by_program(

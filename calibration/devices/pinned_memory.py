@@ -2,10 +2,16 @@
 
 PyTorch's own (`pin_memory=True`) rounds a size up to a power of two and keeps every block that is given back, so a
 region that grows would leave all its former sizes pinned. Here pages are mapped and registered with CUDA.
+
+Where a process forks, as for the workers of a `DataLoader`, the kernel would copy such pages at once, for what a device
+reads must stay where it is (`copy_present_page` of mm/memory.c, from Linux 5.9 on). Children are given none of them
+(`MADV_DONTFORK`): one that touches them ends with SIGSEGV, rather than read what is no longer kept up to date.
 """
 
 import mmap
-from typing import Any
+import os
+import weakref
+from typing import Any, Final
 
 import torch
 
@@ -13,6 +19,17 @@ from vdnnsim.errors import DeviceError
 from vdnnsim.units import format_bytes
 
 _NO_FLAGS = 0
+_MAPPED: Final[weakref.WeakSet[mmap.mmap]] = weakref.WeakSet()
+"""All pages of this process that children lack."""
+_OF_PARENT: Final[list[mmap.mmap]] = []
+
+
+def _keep_those_of_the_parent() -> None:
+    # Where they were a child may have other memory by the time it would unmap them.
+    _OF_PARENT.extend(_MAPPED)
+
+
+os.register_at_fork(after_in_child=_keep_those_of_the_parent)
 
 
 class PinnedMemory:
@@ -20,6 +37,12 @@ class PinnedMemory:
 
     def __init__(self) -> None:
         self._blocks: dict[int, torch.Tensor] = {}
+        self._process = os.getpid()
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether it was pinned here, and not in a parent."""
+        return self._process == os.getpid()
 
     def take(self, nbytes: int) -> torch.Tensor:
         """Return uninitialized bytes, one at least, in pages of their own.
@@ -31,6 +54,8 @@ class PinnedMemory:
             pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as refusal:
             raise _refused(nbytes, refusal.strerror) from refusal
+        pages.madvise(mmap.MADV_DONTFORK)
+        _MAPPED.add(pages)
         block = torch.frombuffer(pages, dtype=torch.uint8)
         runtime = _runtime()
         answer = runtime.cudaHostRegister(block.data_ptr(), nbytes, _NO_FLAGS)
@@ -40,12 +65,12 @@ class PinnedMemory:
         return block
 
     def give_back(self, block: torch.Tensor) -> None:
-        """Unpin what `take` returned."""
+        """Unpin what `take` returned, about which no copy may be running."""
         del self._blocks[block.data_ptr()]
         torch.cuda.check_error(_runtime().cudaHostUnregister(block.data_ptr()))
 
     def give_all_back(self) -> None:
-        """Unpin what is left."""
+        """Unpin what is left, about which no copy may be running."""
         for block in tuple(self._blocks.values()):
             self.give_back(block)
 

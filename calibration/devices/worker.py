@@ -4,7 +4,7 @@ import select
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 from time import perf_counter
 
 import torch
@@ -141,6 +141,11 @@ class WorkerStream:
             self._free_s = max(self._free_s, mark.join())
 
         self._put(hold)
+
+    @property
+    def is_calling(self) -> bool:
+        """Whether it is the stream's own thread that asks, in which Python's collector of cycles may run as in any."""
+        return current_thread() is self._thread
 
     def take_failure(self) -> BaseException | None:
         """Return what failed, once, and let the stream work again; only after it was drained."""

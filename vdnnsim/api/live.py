@@ -234,6 +234,7 @@ class Asked:
         from calibration.apply.holding import as_held, movable
         from calibration.apply.lived import as_tried, lived
         from calibration.apply.loop import Loop
+        from calibration.apply.repeatable import as_repeatable
         from calibration.apply.room import room_of
         from vdnnsim.analysis.results import ScenarioResult
         from vdnnsim.cost.model import ServerCosts
@@ -244,7 +245,7 @@ class Asked:
         from vdnnsim.simulator import Simulator
 
         costs = AdjustedCosts(ServerCosts(self.server), self._price)
-        workload = CapturedWorkload.of(self.captured)
+        workload = as_repeatable(CapturedWorkload.of(self.captured), self.device.type, self.tape.aside)
         free = movable(workload, self.tape)
         held, model, pinned = as_held(workload, free), self.memory_model, PinnedMemory.ARENA
         simulator = Simulator.of(held, self.server, model, pinned, cost_model=costs)

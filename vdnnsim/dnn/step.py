@@ -154,6 +154,7 @@ class StepOperation:
         saves: storages that it keeps alive for backward.
         holds: storages that the program still holds when it ends, though no operation reads them from it on.
         captured: what it was in the program; None of a network that we build.
+        repeatable: whether a plan may run it again, which then makes the same bits.
     """
 
     module: str
@@ -167,6 +168,7 @@ class StepOperation:
     saves: tuple[int, ...] = ()
     holds: tuple[int, ...] = ()
     captured: "CapturedOperation | None" = None
+    repeatable: bool = True
 
     def of_role(self, *roles: Role) -> tuple[Operand, ...]:
         """Return the operands of some roles, in order."""

@@ -34,6 +34,7 @@ class Recomputation:
         self.runs = [each for each in by_operation(schedule, workload.step) if isinstance(each, Run)]
         self._buffers = buffers = IterationBuffers(workload)
         self._costs = costs
+        self._step = workload.step
         self._touched = [buffers.touched(run) for run in self.runs]
         self._read_again = [buffers.touched(replace(run, repeat=1))[0] for run in self.runs]
         self._forward = [at for at, run in enumerate(self.runs) if run.phase is Phase.FORWARD]
@@ -105,7 +106,9 @@ class Recomputation:
         return self._writers[buffer][-1]
 
     def _can_run_again(self, buffer: int) -> bool:
-        """Whether what wrote a buffer reads only what nobody in forward writes over afterwards, other buffers aside."""
+        """Whether what wrote a buffer may run again, and reads what nobody in forward writes over but that buffer."""
+        if not all(self._is_repeatable(self.runs[at]) for at in self._writers[buffer]):
+            return False
         return not any(
             later > at
             for at in self._writers[buffer]
@@ -113,3 +116,6 @@ class Recomputation:
             if each != buffer
             for later in self._writers.get(each, ())
         )
+
+    def _is_repeatable(self, run: Run) -> bool:
+        return self._step.operations_of(run.layer.index, run.phase)[run.operation or 0].repeatable
