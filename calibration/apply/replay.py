@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from calibration.apply.held import Held, Layout, refuse_written
-from calibration.capture.schemas import OperatorMode, arguments_of, is_random, operands_of, tensors_in
+from calibration.capture.schemas import RECORD_STREAM, OperatorMode, arguments_of, is_random, operands_of, tensors_in
 from vdnnsim.dnn.captured_step import CapturedOperation
 
 _UNSAFE_VIEW: Final = torch.ops.aten._unsafe_view.default  # noqa: SLF001 - an operator's name
@@ -142,6 +142,8 @@ class ForwardWatch(OperatorMode):
     def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run an operation and note it."""
         if self._is_aside or not self.is_following or func.is_view or torch.Tag.inplace_view in func.tags:
+            return func(*args, **kwargs)
+        if func is RECORD_STREAM:
             return func(*args, **kwargs)
         if func in _MAKES_NOTHING and self._expected != str(func):
             return func(*args, **kwargs)

@@ -18,7 +18,15 @@ from calibration.capture.failures import failure_of
 from calibration.capture.in_place import overwrites, write_in_place
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backward, newest_node, running_node
-from calibration.capture.schemas import OperatorMode, is_random, name_of, only_writes, operands_of, tensors_in
+from calibration.capture.schemas import (
+    RECORD_STREAM,
+    OperatorMode,
+    is_random,
+    name_of,
+    only_writes,
+    operands_of,
+    tensors_in,
+)
 from calibration.capture.storages import Operand, StorageTable, element_type_of
 from calibration.capture.tape import Call, TapeRecorder
 from calibration.capture.work import Effort, effort_of, traffic_of
@@ -101,6 +109,10 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         """Run an operation and record it."""
         if self._is_aside:
             return func(*args, **kwargs)
+        if func is RECORD_STREAM:
+            # Of tensors without memory nobody frees any.
+            self.tape.lend(number for each in tensors_in(args) if (number := self.storages.number_of(each)) is not None)
+            return None
         try:
             result = func(*args, **kwargs)
         except Exception as failure:

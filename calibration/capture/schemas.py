@@ -9,6 +9,9 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+RECORD_STREAM: Final = torch.ops.aten.record_stream.default
+"""Tells CUDA's allocator that another stream uses a tensor; its schema says that it writes to it."""
+
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Hears of each operator that PyTorch dispatches within it, and does what is to be done."""

@@ -88,7 +88,8 @@ class Tape:
     Attributes:
         calls: how each operation was dispatched.
         let_go: by storage that is saved, the last operation that runs while somebody beside autograd still holds it.
-        aside: storages that are touched on other streams of CUDA than the one that was current at first.
+        aside: storages that are touched on other streams of CUDA than the one that was current at first, or lent to one
+            (`Tensor.record_stream`).
     """
 
     saves: tuple[Save, ...]
@@ -122,6 +123,10 @@ class TapeRecorder:
         """Note storages that an operation touches."""
         if _current_stream() != self._stream:
             self._aside.update(storages)
+
+    def lend(self, storages: Iterable[int]) -> None:
+        """Note storages that are lent to a stream."""
+        self._aside.update(storages)
 
     def save(self, tensor: torch.Tensor, storage: int, issued: int) -> tuple[int, torch.Tensor]:
         """Note a tensor that is saved, and return what autograd keeps."""
