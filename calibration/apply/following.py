@@ -148,7 +148,8 @@ class Following:
             return Packed(tensor, None, None)
         self._next += 1
         number, held = expected.storage, None
-        if number in self._agenda.moved or number in self._agenda.remade:
+        # Kernels hand out a few numbers on the host, as the seeds of attention with dropout.
+        if tensor.device == self._loop.device and (number in self._agenda.moved or number in self._agenda.remade):
             held = self._to_be_saved.pop(number, None) or self._held.get(number)
             held = held or self._new(number, tensor.untyped_storage())
         packed = Packed(tensor, save, held)

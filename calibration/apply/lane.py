@@ -180,6 +180,9 @@ class CudaLane:
 
     def lend(self, tensor: torch.Tensor) -> None:
         """Record the current stream with the allocator; nobody hears of it who watches a program's operators."""
+        if not tensor.is_cuda:
+            # Kernels hand out a few numbers on the host, as the seeds of attention with dropout.
+            return
         with torch._C._DisableTorchDispatch():  # noqa: SLF001 - there is no public one
             tensor.record_stream(torch.cuda.current_stream(self._device))
 

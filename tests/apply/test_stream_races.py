@@ -1,0 +1,98 @@
+"""The race check of streams, on what happened by hand."""
+
+import pytest
+
+from tests.calibration.executor.races import Touch
+from tests.pretend.stream_races import (
+    HOST,
+    Allocated,
+    Freed,
+    HandedOn,
+    Happening,
+    Hazard,
+    Lend,
+    Record,
+    Synchronize,
+    Wait,
+    Work,
+    find_hazards,
+)
+
+MAIN, SIDE, COPIES = 1, 2, 3
+
+
+def reads(stream: int, start: int = 0) -> Work:
+    """Read ten bytes."""
+    return Work(stream, [Touch(start, start + 10, writes=False)])
+
+
+def writes(stream: int, start: int = 0) -> Work:
+    """Write ten bytes."""
+    return Work(stream, [Touch(start, start + 10, writes=True)])
+
+
+@pytest.mark.parametrize(
+    ("happened", "expected"),
+    [
+        pytest.param([writes(MAIN), reads(MAIN)], [], id="one stream is in order"),
+        pytest.param([reads(MAIN), reads(SIDE)], [], id="two that read"),
+        pytest.param([writes(MAIN), reads(SIDE, 10)], [], id="other bytes"),
+        pytest.param([writes(MAIN), reads(SIDE)], [Hazard("access", 0, 1)], id="no order"),
+        pytest.param([writes(MAIN), Record(0, MAIN), Wait(0, SIDE), reads(SIDE)], [], id="waited for"),
+        pytest.param(
+            [Record(0, MAIN), writes(MAIN), Wait(0, SIDE), reads(SIDE)], [Hazard("access", 1, 3)], id="recorded before"
+        ),
+        pytest.param(
+            [writes(MAIN), Record(0, MAIN), Wait(0, SIDE), reads(COPIES)], [Hazard("access", 0, 3)], id="by another one"
+        ),
+        pytest.param(
+            [writes(MAIN), Record(0, MAIN), Wait(0, SIDE), Record(1, SIDE), Wait(1, COPIES), reads(COPIES)],
+            [],
+            id="by way of another",
+        ),
+        pytest.param([writes(COPIES), reads(HOST)], [Hazard("access", 0, 1)], id="the host reads what is copied"),
+        pytest.param([writes(COPIES), Record(0, COPIES), Wait(0, HOST), reads(HOST)], [], id="once it has waited"),
+        pytest.param([writes(COPIES), Synchronize(COPIES), reads(HOST)], [], id="once it is synchronized"),
+        pytest.param([writes(COPIES), Synchronize(None), writes(HOST), reads(MAIN)], [], id="all of it"),
+        pytest.param([writes(HOST), reads(COPIES)], [], id="what is issued follows what the host did"),
+    ],
+)
+def test_accesses(happened: list[Happening], expected: list[Hazard]) -> None:
+    """What is issued to a stream follows all that the stream, an event it waited for, and the host knew."""
+    assert find_hazards(happened) == expected
+
+
+def test_a_block_is_handed_out_again_while_a_copy_reads_it() -> None:
+    """Allocated and freed on the main stream, copied on another: main waits too late, in time, or not at all."""
+    begin: list[Happening] = [Allocated(0, 10, MAIN), writes(MAIN), Record(0, MAIN), Wait(0, COPIES), reads(COPIES)]
+    known: list[Happening] = [Record(1, COPIES), Wait(1, MAIN)]
+    end: list[Happening] = [Freed(0, 10, MAIN), HandedOn(0), Allocated(0, 10, MAIN)]
+    assert find_hazards([*begin, *known, *end], {COPIES}) == []
+    assert find_hazards([*begin, *end], {COPIES}) == [Hazard("free", 4, 5), Hazard("reuse", 4, 7)]
+    late = [*begin, *end[:2], *known, end[2]]
+    assert find_hazards(late, {COPIES}) == [Hazard("free", 4, 5)]
+    assert find_hazards(late) == []
+
+
+def test_a_block_of_another_pool() -> None:
+    """Of the side stream's, copied behind main, which waits for the copy: of either that the side stream knows nothing.
+
+    Unless the block was lent to main: the allocator then waits for main before it hands the block on, and the host,
+    which has seen main done, knows it with all that main knew.
+    """
+    begin: list[Happening] = [Allocated(0, 10, SIDE), writes(SIDE), Record(0, SIDE), Wait(0, MAIN), reads(MAIN)]
+    copied: list[Happening] = [Record(1, MAIN), Wait(1, COPIES), reads(COPIES), Record(2, COPIES), Wait(2, MAIN)]
+    end: list[Happening] = [Freed(0, 10, SIDE), HandedOn(0), Allocated(0, 10, SIDE), writes(SIDE)]
+    found = find_hazards([*begin, *copied, *end], {COPIES})
+    assert found == [Hazard("free", 4, 10), Hazard("free", 7, 10), Hazard("reuse", 7, 12)]
+    assert Hazard("reuse", 4, 12) in find_hazards([*begin, *copied, *end])
+    assert find_hazards([*begin, *copied, Lend(0, MAIN), *end]) == []
+    assert find_hazards([*begin, *copied, Lend(0, MAIN), *end], {COPIES}) == []
+
+
+def test_what_a_copy_fills_is_what_the_pool_had_before() -> None:
+    """Main reads a block and frees it; it is allocated again, and filled by a copy that has not waited for main."""
+    begin: list[Happening] = [Allocated(0, 10, MAIN), reads(MAIN), Freed(0, 10, MAIN), HandedOn(0)]
+    taken = Allocated(0, 10, MAIN)
+    assert find_hazards([*begin, taken, writes(COPIES)], {COPIES}) == [Hazard("access", 1, 5)]
+    assert find_hazards([*begin, taken, Record(0, MAIN), Wait(0, COPIES), writes(COPIES)], {COPIES}) == []
