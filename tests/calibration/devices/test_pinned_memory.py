@@ -7,6 +7,7 @@ import os
 import signal
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -35,14 +36,13 @@ def unpinned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def flags_of(address: int) -> list[str]:
     """Return the flags of the kernel's mapping that begins at an address, or holds it."""
     inside = False
-    with open("/proc/self/smaps") as mappings:
-        for line in mappings:
-            first = line.split()[0]
-            if "-" in first:
-                start, stop = (int(each, 16) for each in first.split("-"))
-                inside = start <= address < stop
-            elif inside and first == "VmFlags:":
-                return line.split()[1:]
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first:
+            start, stop = (int(each, 16) for each in first.split("-"))
+            inside = start <= address < stop
+        elif inside and first == "VmFlags:":
+            return line.split()[1:]
     return []
 
 

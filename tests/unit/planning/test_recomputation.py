@@ -1,6 +1,7 @@
 """What can run again, and in which order, on networks of a few kernels."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tests.captured_steps import DX, DY, Recording, X, Y
 from tests.toy import toy_chain, toy_costs, toy_workload
@@ -129,6 +130,12 @@ def test_a_temporary_of_forward_is_made_again_and_not_kept_for_what_is_made_of_i
     assert workload.step.storages[cube].kind is BufferKind.WORKSPACE
     assert found.droppable == [tanh, output]
     assert [each.operation for each in found.order({tanh}) if each.repeat] == [0, 1]
+
+    # The operations that make the cube and the tanh may not run again.
+    kept = tuple(replace(each, repeatable=number > 1) for number, each in enumerate(workload.step.operations))
+    workload = replace(workload, view=replace(workload.view, step=replace(workload.step, operations=kept)))
+    found = Recomputation(iteration(workload), workload, toy_costs(workload, {}).table(workload))
+    assert found.droppable == [output]
 
 
 def test_of_segments_what_passes_from_one_to_the_next_stays_and_the_last_as_a_whole() -> None:

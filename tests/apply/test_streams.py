@@ -1,0 +1,301 @@
+"""What is issued for a plan, and on which stream; with streams that are names, on the CPU."""
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from calibration.apply import repeatable
+from calibration.apply.held import Held
+from calibration.apply.holding import movable
+from calibration.apply.lane import CpuLane
+from calibration.apply.repeatable import as_repeatable, is_deterministic_on_cuda
+from calibration.arena import PinnedArena
+from calibration.capture.capture import CaptureDevice
+from calibration.capture.objects import captured_object
+from calibration.capture.tape import Tape
+from tests.apply.models import MODELS, backward, loss, rows
+from tests.apply.training import Applied, alike, without
+from vdnnsim.api.live import Planned, plan
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.element_type import Precision
+
+NBYTES = 64
+MAIN, SIDE = "main", "side"
+
+
+class NamedStreams:
+    """A lane of streams that are names, which notes what is issued on which; copies are done at once.
+
+    Attributes:
+        log: what was issued, with the stream that was current.
+    """
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, str]] = []
+        self.stream = MAIN
+
+    def pin(self, nbytes: int) -> Tensor:
+        return torch.zeros(nbytes, dtype=torch.uint8)
+
+    def unpin(self, tensor: Tensor) -> None:
+        del tensor
+
+    def current(self) -> str:
+        return self.stream
+
+    def is_current(self, stream: str) -> bool:
+        return self.stream == stream
+
+    @contextmanager
+    def on(self, stream: str) -> Iterator[None]:
+        before, self.stream = self.stream, stream
+        try:
+            yield
+        finally:
+            self.stream = before
+
+    def copy(self, target: Tensor, source: Tensor) -> int:
+        self.log.append(("copy", self.stream))
+        target.copy_(source)
+        return len(self.log)
+
+    def wait(self, mark: int) -> None:
+        assert mark
+        self.log.append(("wait", self.stream))
+
+    def finish(self, mark: int) -> None:
+        assert mark
+        self.log.append(("finish", self.stream))
+
+    def join(self, stream: str) -> None:
+        self.log.append((f"join {stream}", self.stream))
+
+    def lend(self, tensor: Tensor) -> None:
+        assert tensor.nbytes == NBYTES
+        self.log.append(("lend", self.stream))
+
+    def taken(self) -> list[tuple[str, str]]:
+        """Return what was issued since the last call."""
+        taken, self.log = self.log, []
+        return taken
+
+
+def held_on(lane: NamedStreams) -> Held:
+    """Return a storage of a step of the main stream."""
+    arena = PinnedArena(lane)
+    arena.reserve(NBYTES)
+    content = torch.arange(NBYTES, dtype=torch.uint8)
+    return Held(0, content.untyped_storage(), lane, MAIN, arena)
+
+
+def test_a_storage_is_moved_on_the_stream_of_its_step() -> None:
+    """Whatever stream is current: its copies, what waits for them, and whom the memory is lent to, are of the step's.
+
+    Freed, it is lent to the step's stream, for it may be of another pool. A stream that reads it joins the step's, each
+    time, and it is lent to that one too.
+    """
+    lane = NamedStreams()
+    held = held_on(lane)
+    with lane.on(SIDE):
+        assert held.leave(range(NBYTES), 0)
+        assert held.give()
+        assert lane.taken() == [("copy", MAIN), ("wait", MAIN), ("lend", MAIN)]
+        assert held.come(range(NBYTES))
+        assert list(held.bring()) == list(range(NBYTES))
+        assert lane.taken() == [("copy", MAIN), ("wait", MAIN), ("join main", SIDE), ("lend", SIDE)]
+        held.bring()
+        assert lane.taken() == [("join main", SIDE), ("lend", SIDE)]
+    held.bring()
+    assert lane.taken() == []
+
+
+def test_a_storage_that_nobody_wants_any_more() -> None:
+    """The step's stream waits for the copies that run, not the one of the thread that found out."""
+    lane = NamedStreams()
+    held = held_on(lane)
+    assert held.leave(range(NBYTES), 0)
+    lane.taken()
+    with lane.on(SIDE):
+        del held
+        gc.collect()
+    assert lane.taken() == [("wait", MAIN), ("lend", MAIN)]
+
+
+def test_what_is_computed_again_is_on_the_stream_of_its_step() -> None:
+    lane = NamedStreams()
+    held = held_on(lane)
+
+    def remake() -> None:
+        lane.log.append(("remake", lane.stream))
+        held.restore(torch.zeros(NBYTES, dtype=torch.uint8).untyped_storage())
+
+    held.remake = remake
+    assert held.give()
+    lane.taken()
+    with lane.on(SIDE):
+        assert bytes(held.bring()) == bytes(NBYTES)
+    assert lane.taken() == [("remake", MAIN), ("join main", SIDE), ("lend", SIDE)]
+
+
+def test_the_thread_that_copies_waits_for_none_of_its_copies() -> None:
+    """Python's collector runs in any thread, in that one too: it would wait for what stands behind it in its queue."""
+    lane = CpuLane()
+    begun, go_on = threading.Event(), threading.Event()
+    ended: list[bool] = []
+
+    def work() -> None:
+        begun.set()
+        go_on.wait()
+        lane.wait(mark)
+        ended.append(True)
+
+    lane.stream.launch(work)
+    mark = lane.copy(torch.zeros(1), torch.ones(1))
+    begun.wait()
+    go_on.set()
+    lane.wait(mark)
+    assert ended == [True]
+
+
+class OnASide(nn.Module):
+    """A perceptron whose second layer runs on another stream, where the lane has such."""
+
+    def __init__(self, lane: NamedStreams | None = None) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.Linear(16, 16) for _ in range(3))
+        self.lanes = [] if lane is None else [lane]
+
+    def forward(self, batch: Tensor) -> Tensor:
+        batch = torch.tanh(self.first(batch))
+        if self.lanes:
+            with self.lanes[0].on(SIDE):
+                batch = torch.tanh(self.second(batch))
+        else:
+            batch = torch.tanh(self.second(batch))
+        result: Tensor = self.third(batch)
+        return result
+
+
+def planned(model: nn.Module, given: Tensor, policy: str = "checkpoint") -> Planned:
+    return plan(model, given, hardware="rtx_4090", policy=policy, loss=loss, optimizer="sgd", memory_model="ideal")
+
+
+@pytest.mark.parametrize("policy", ["save_on_cpu", "checkpoint"])
+def test_a_step_departs_where_a_tensor_is_saved_on_another_stream(policy: str) -> None:
+    """Captured on one stream: the second layer's save is where it leaves its plan, and its gradients stay right."""
+    torch.manual_seed(0)
+    model = OnASide()
+    made = planned(model, rows(), policy)
+    lane = made.loop.lane = NamedStreams()
+    given = rows()
+
+    def gradients(applied: bool) -> list[Tensor | None]:  # noqa: FBT001
+        with made.apply(model) if applied else without(model):
+            backward(loss(model(given)))
+        found = [each.grad for each in model.parameters()]
+        model.zero_grad()
+        return found
+
+    plain = gradients(applied=False)
+    model.lanes.append(lane)
+    with pytest.warns(UserWarning, match="on another stream"):
+        assert all(map(torch.equal, plain, gradients(applied=True)))
+    assert "another stream" in made.loop.steps[-1].departure
+
+
+def captured(model: nn.Module, given: Tensor) -> tuple[CapturedWorkload, Tape]:
+    step, tape = captured_object(
+        *(model, given),
+        loss=loss,
+        batch_size=None,
+        mode=Mode.TRAINING,
+        precision=Precision.FLOAT32,
+        optimizer="sgd",
+        accumulate=1,
+        channels_last=False,
+        device=CaptureDevice(),
+    )
+    return CapturedWorkload.of(step), tape
+
+
+def test_what_other_streams_touch_is_neither_moved_nor_computed_again() -> None:
+    """Of a storage that is set aside: it stays, and what reads or writes it never runs again."""
+    workload, tape = captured(MODELS["perceptron"].make_model(), rows())
+    moved = movable(workload, tape)
+    number = next(iter(moved))
+    aside = replace(tape, aside=frozenset({number}))
+    assert movable(workload, aside) == {each: span for each, span in moved.items() if each != number}
+    step = as_repeatable(workload, "cpu", aside.aside).step
+    for operation in step.operations:
+        touches = number in {step.tensors[each.memory].storage for each in operation.operands}
+        assert operation.repeatable is not touches
+
+
+class Scattered(nn.Module):
+    """Adds up rows by their numbers, which on a GPU are added in another order every time."""
+
+    def forward(self, batch: Tensor) -> Tensor:
+        numbers = torch.zeros(len(batch), dtype=torch.long, device=batch.device)
+        return torch.zeros_like(batch).index_add(0, numbers, batch)
+
+
+def test_what_a_gpu_adds_up_in_no_order_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six blocks, of which `checkpoint` computes sums again on a CPU; of a plan for CUDA it does not.
+
+    Sums stay until all that is computed from them is: the plan promises 64 KiB more, two of 512 rows of 16 numbers in
+    float32. Followed on the CPU, it changes no bit.
+    """
+    blocks = [nn.Sequential(nn.Linear(16, 16), Scattered(), nn.Tanh()) for _ in range(6)]
+    model = nn.Sequential(*blocks)
+    inputs = [torch.randn(512, 16) for _ in range(3)]
+    made = {"cpu": planned(model, inputs[0])}
+    monkeypatch.setattr(repeatable, "as_repeatable", lambda workload, _, aside: as_repeatable(workload, "cuda", aside))
+    made["cuda"] = planned(model, inputs[0])
+    again = {
+        device: {each.loop.captured.operations[number].name for number in each.loop.agenda.again}
+        for device, each in made.items()
+    }
+    assert again["cpu"] - again["cuda"] == {"aten.index_add.default"}
+    peaks = {device: each.predicted.metrics.max_memory_bytes for device, each in made.items()}
+    assert peaks["cuda"] - peaks["cpu"] == 2 * 4 * 512 * 16
+
+    def gradients(applied: Applied) -> list[Tensor]:
+        found: list[Tensor] = []
+        for each in inputs:
+            with applied(model):
+                backward(loss(model(each)))
+            found += [each.grad.clone() for each in model.parameters() if each.grad is not None]
+            model.zero_grad()
+        return found
+
+    assert alike(gradients(without), gradients(made["cuda"].apply))
+    assert {each.departure for each in made["cuda"].loop.steps} == {""}
+    assert any(what == "again" for what, _ in made["cuda"].loop.steps[-1].order)
+
+
+@pytest.mark.parametrize(
+    ("build", "name", "expected"),
+    [
+        (lambda: nn.Conv2d(2, 2, 3), "convolution", True),
+        (lambda: nn.ConvTranspose2d(2, 2, 3), "convolution", False),
+        (lambda: nn.AvgPool2d(2), "avg_pool2d", True),
+    ],
+)
+def test_of_convolutions_the_transposed_one_adds_up_in_no_order(
+    build: Callable[[], nn.Module],
+    name: str,
+    expected: bool,  # noqa: FBT001
+) -> None:
+    """Its forward is the backward of data of another, which cuDNN computes by atomic operations as well."""
+    workload, _ = captured(nn.Sequential(nn.Conv2d(2, 2, 1), build()), torch.zeros(1, 2, 8, 8))
+    found = [each.captured for each in workload.step.operations if each.phase is Phase.FORWARD and each.captured]
+    (last,) = [each for each in found if name in each.name][-1:]
+    assert is_deterministic_on_cuda(last) is expected
