@@ -21,7 +21,24 @@ def can_remake(number: int, loop: "Loop", recipes: Mapping[int, Recipe]) -> bool
     gone = (each in loop.remakable and (each in remade or each not in loop.saved) for each in later)
     # A library may hand on what it was given where new memory was captured, as cuDNN the weights of an LSTM.
     is_made = any(held.number == number for each in made for _, held in recipes[each].wanted)
-    return is_made and len(made) == len(writers[number]) and all(gone)
+    return is_made and len(made) == len(writers[number]) and all(gone) and _are_current(number, loop, recipes)
+
+
+def _are_current(number: int, loop: "Loop", recipes: Mapping[int, Recipe]) -> bool:
+    """Return whether nothing that would be read got another version by what no operation shows.
+
+    As by `mark_dirty` of a function of the user's: what it wrote is not known, so its storage stays. Of what was saved
+    and given up this was asked when it was.
+    """
+    wanted, seen = [number], {number}
+    while wanted:
+        for recipe in (recipes[each] for each in _together(wanted.pop(), loop, recipes)):
+            if recipe.is_stale:
+                return False
+            absent = {each.number for each in recipe.read if each.live is None and not each.is_away}
+            wanted += absent - seen - loop.saved
+            seen |= absent
+    return True
 
 
 def remake(number: int, loop: "Loop", recipes: dict[int, Recipe], note_demand: Callable[[Held], None]) -> None:

@@ -35,12 +35,17 @@ class _View:
         return self.layout.on(self.held.bring())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Kept:
     """A tensor that stays as it is; refused once it was written over."""
 
     kept: torch.Tensor
     version: int
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it has another version since."""
+        return self.kept._version != self.version  # noqa: SLF001 - PyTorch has no public one
 
     def tensor(self) -> torch.Tensor:
         refuse_written(self.kept, self.version, self.kept.shape, "to compute a part of forward again")
@@ -81,9 +86,19 @@ class Recipe:
         return ((index, held) for index, each in self.made if (held := each()) is not None)
 
     @property
+    def is_stale(self) -> bool:
+        """Whether something that it reads has another version than its operation left it at: it would be refused."""
+        found = (each.witness if isinstance(each, _View) else each for each in self._references)
+        return any(each is not None and each.is_written for each in found)
+
+    @property
+    def _references(self) -> Iterator["_View | _Kept"]:
+        return (each for each in tree_leaves((self.args, dict(self.kwargs))) if isinstance(each, _REFERENCES))
+
+    @property
     def read(self) -> Iterator[Held]:
         """What it reads of what may be given up."""
-        return (each.held for each in tree_leaves((self.args, dict(self.kwargs))) if isinstance(each, _View))
+        return (each.held for each in self._references if isinstance(each, _View))
 
     @property
     def touched(self) -> Iterator[Held]:
@@ -129,10 +144,18 @@ class ForwardWatch(OperatorMode):
         self.recipes: dict[int, Recipe] = {}
         self.is_following = True
         self._is_aside = False
+        # What the latest operation writes, of which its recipe needs the version.
+        self._written: list[_Kept] = []
+
+    def __exit__(self, *raised: object) -> None:
+        """Watch no more."""
+        self._count_writes()
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Look away from what is done within, which is not of the program."""
+        self._count_writes()
         before, self._is_aside = self._is_aside, True
         try:
             yield
@@ -141,7 +164,10 @@ class ForwardWatch(OperatorMode):
 
     def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run an operation and note it."""
-        if self._is_aside or not self.is_following or func.is_view or torch.Tag.inplace_view in func.tags:
+        if self._is_aside:
+            return func(*args, **kwargs)
+        self._count_writes()
+        if not self.is_following or func.is_view or torch.Tag.inplace_view in func.tags:
             return func(*args, **kwargs)
         if func is RECORD_STREAM:
             return func(*args, **kwargs)
@@ -191,21 +217,32 @@ class ForwardWatch(OperatorMode):
     def _expected(self) -> str:
         return self._operations[self.issued].name if self.issued < len(self._operations) else "no operation"
 
+    def _count_writes(self) -> None:
+        """Note the versions that the latest operation left what it wrote at: PyTorch counts when it has returned."""
+        # Not all that a schema says is written is counted, as the noise of `rrelu_with_noise`.
+        for each in self._written:
+            each.version = min(each.version + 1, each.kept._version)  # noqa: SLF001 - PyTorch has no public one
+        self._written.clear()
+
     def _referred(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-        written = {id(each) for each, writes in operands_of(func, args, kwargs) if writes}
+        writes = {id(each) for each, is_written in operands_of(func, args, kwargs) if is_written}
+
+        def keep(tensor: torch.Tensor, kept: torch.Tensor) -> _Kept:
+            reference = _Kept(kept, kept._version)  # noqa: SLF001
+            if id(tensor) in writes:
+                self._written.append(reference)
+            return reference
 
         def refer(tensor: torch.Tensor) -> _View | _Kept:
             held = self._known(tensor.untyped_storage())
             if held is None:
-                kept = _counting(tensor)
-                return _Kept(kept, kept._version + (id(tensor) in written))  # noqa: SLF001
+                return keep(tensor, _counting(tensor))
             witness = None
             # What writes it over in the step itself runs again behind this.
             if self._writers[held.number][-1] <= self.issued and not tensor.is_inference():
                 empty = _counting(tensor)
-                version = empty._version + (id(tensor) in written)  # noqa: SLF001
+                witness = keep(tensor, empty)
                 empty.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-                witness = _Kept(empty, version)
             return _View(held, Layout.of(tensor), witness)
 
         referred: tuple[Any, Any] = tree_map_only(torch.Tensor, refer, (args, dict(kwargs)))
