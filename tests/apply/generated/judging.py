@@ -1,0 +1,242 @@
+"""One loop, of a seed: with a plan it must be what it is without, to the bit, and leave nothing behind."""
+
+import contextlib
+import gc
+import io
+import traceback
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from random import Random
+from typing import Final
+
+import torch
+from torch import nn
+
+from calibration.apply.following import Following
+from calibration.apply.held import Held
+from calibration.apply.loop import Loop
+from tests.apply.generated.loops import WRITE, Act, Drawing, shown
+from tests.apply.generated.plans import POLICIES, Captured
+from tests.apply.generated.running import REFUSED, REFUSED_TO_RECOMPUTE, Found, Running
+from tests.apply.generated.trees import Tree, drawn_tree
+from tests.apply.training import alike, without
+from vdnnsim.errors import InputError
+
+LOOPS: Final = 20
+"""Of each model, which is captured once."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A loop and its plan.
+
+    Attributes:
+        narrow: whether forward runs under autocast.
+        plan: a policy, or the seed of a drawn plan.
+        apart: whether the second model has a plan of its own, else that of the first.
+    """
+
+    tree: Tree
+    narrow: bool
+    plan: str
+    apart: bool
+    acts: tuple[Act, ...]
+    device: str = "cpu"
+
+    @classmethod
+    def of(cls, seed: int, device: str = "cpu") -> "Drawn":
+        """Draw that of a seed."""
+        number, at = divmod(seed, LOOPS)
+        of_model, draw = Random(f"model {number}"), Random(f"loop {seed}")  # noqa: S311  # equal draws each time
+        tree = drawn_tree(of_model, is_computed_by_host=device != "cpu")
+        plan = POLICIES[at] if at < len(POLICIES) else f"by lot {seed}"
+        acts = Drawing(draw).acts()
+        if device != "cpu":
+            # The host's arithmetic is of one thread, and cannot run where an exception is on its way.
+            acts = [replace(each, in_thread=False) for each in acts if each.verb != "raise" and "fails" not in each.how]
+        return cls(tree, of_model.random() < 0.15, plan, draw.random() < 0.5, tuple(acts), device)
+
+    def __str__(self) -> str:
+        narrow = "  # under autocast" * self.narrow
+        apart = "of its own" if self.apart else "that of the first"
+        return f"model = {self.tree}{narrow}\nplan = {self.plan}; the other model's is {apart}\n{shown(self.acts)}"
+
+
+@dataclass
+class Outcome:
+    """What came of a loop.
+
+    Attributes:
+        trouble: what must not be; empty where it held.
+        refused: why there was no plan, or why it went no further.
+        steps, departed: how many there were.
+        moved_bytes, remade: in all steps.
+    """
+
+    trouble: str = ""
+    refused: str = ""
+    steps: int = 0
+    departed: int = 0
+    moved_bytes: int = 0
+    remade: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What it adds to a table of many."""
+        came = "loops in trouble" if self.trouble else "loops refused" if self.refused else "loops the same to the bit"
+        found = Counter({came: 1, "steps": self.steps, "steps that left the plan": self.departed})
+        found["loops that moved something"] = bool(self.moved_bytes)
+        found["loops that computed something again"] = bool(self.remade)
+        return found
+
+
+class Noted(Following):
+    """A step that can be counted while it lives."""
+
+    steps: Final = weakref.WeakSet[Following]()
+    storages: Final = weakref.WeakSet[Held]()
+
+    def __init__(self, loop: Loop, model: nn.Module) -> None:
+        super().__init__(loop, model)
+        self.steps.add(self)
+
+    def _new(self, number: int, live: torch.UntypedStorage) -> Held:
+        held = super()._new(number, live)
+        self.storages.add(held)
+        return held
+
+
+def judged(seeds: Sequence[int]) -> list[tuple[int, Outcome]]:
+    """Judge the loops of seeds, which share models."""
+    torch.set_num_threads(1)
+    return [(seed, judge(Drawn.of(seed))) for seed in seeds]
+
+
+def judge(drawn: Drawn) -> Outcome:
+    """Run a loop with its plan and without."""
+    outcome = Outcome()
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), _without_collector():
+            _judge(drawn, outcome)
+    except InputError as error:
+        outcome.refused = f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  # whatever it is, it must not be
+        outcome.trouble = traceback.format_exc(limit=-6)
+    return outcome
+
+
+def _judge(drawn: Drawn, outcome: Outcome) -> None:
+    model, captured = _captured(drawn.tree, drawn.device, narrow=drawn.narrow)
+    expected = _plain(drawn)
+    loop = captured.by_policy(drawn.plan) if drawn.plan in POLICIES else captured.by_lot(Random(drawn.plan))  # noqa: S311
+    loops = [loop, Loop(loop.captured, loop.agenda, loop.device, loop._room)] if drawn.apart else [loop]  # noqa: SLF001
+    for each in loops:
+        each.follow = Noted
+
+    def rest() -> None:
+        for each in loops:
+            each.rest()
+
+    before = torch.cuda.memory_allocated() if drawn.device != "cpu" else 0
+    running = Running(model, [loops[0].apply, loops[-1].apply], rest, narrow=drawn.narrow)
+    try:
+        running.run(drawn.acts)
+    finally:
+        found = running.found
+        del running
+        _compare(drawn, expected, found, outcome)
+        logs = [log for each in loops for log in each.steps]
+        outcome.steps = len(logs)
+        outcome.reasons = [each.departure for each in logs if each.departure]
+        outcome.departed = len(outcome.reasons)
+        outcome.moved_bytes = sum(each.fetched_bytes for each in logs)
+        outcome.remade = sum(what == "again" for each in logs for what, _ in each.order)
+    if "differ" in outcome.trouble:
+        again = Outcome()
+        _compare(drawn, expected, _plain(drawn), again)
+        if again.trouble:
+            outcome.trouble = f"is not the same twice without a plan: {again.trouble}"
+    if not outcome.trouble:
+        outcome.trouble = _left_behind(loops, drawn.device, before)
+
+
+def _left_behind(loops: list[Loop], device: str, before: int) -> str:
+    steps, storages = len(Noted.steps), len(Noted.storages)
+    gc.collect()
+    later = len(Noted.steps), len(Noted.storages)
+    for each in loops:
+        each.rest()
+    pinned = sum(each.arena.nbytes for each in loops)
+    most = sum(bool(each.steps) for each in loops)
+    if later[0] > most or later[1]:
+        return f"grows: {later[0]} steps and {later[1]} storages live on behind {most} loops"
+    if steps > most or storages:
+        return f"grows until the collector comes: {steps} steps and {storages} storages live on behind {most} loops"
+    if pinned:
+        return f"grows: {pinned} bytes of pinned memory are in use, and nothing lives"
+    if device != "cpu" and torch.cuda.memory_allocated() != before:
+        return f"grows: {torch.cuda.memory_allocated() - before} bytes of the GPU"
+    return ""
+
+
+def _compare(drawn: Drawn, expected: Found, found: Found, outcome: Outcome) -> None:
+    """Say where a loop first left something else behind; of one that was refused, up to there."""
+    for at, ((label, tensors), (also, others)) in enumerate(zip(expected, found, strict=False)):
+        if also.endswith(REFUSED_TO_RECOMPUTE) and not label.endswith(REFUSED) and _was_written(drawn.acts[: at + 1]):
+            outcome.refused = f"act {at}: {also}"
+            return
+        if label != also.replace(REFUSED_TO_RECOMPUTE, REFUSED):
+            outcome.trouble = f"act {at}: {also}, expected {label}"
+            return
+        which = [
+            number for number, pair in enumerate(zip(tensors, others, strict=True)) if not alike(pair[:1], pair[1:])
+        ]
+        if which:
+            outcome.trouble = f"act {at}: {label}: tensors {which} of {len(tensors)} differ"
+            return
+
+
+def _was_written(acts: Sequence[Act]) -> bool:
+    """Whether something may have been written since forward that backward of the last act goes through.
+
+    PyTorch does not mind if backward does not read it; what computes forward again does.
+    """
+    names = acts[-1].names
+    begin = next((at for at, each in enumerate(acts) if each.verb == "forward" and each.names[0] in names), len(acts))
+    return any(
+        each.how == "an output written over" or (at and each.verb in WRITE) for at, each in enumerate(acts[begin:-1])
+    )
+
+
+@lru_cache(maxsize=8)
+def _captured(tree: Tree, device: str, *, narrow: bool) -> tuple[nn.Module, Captured]:
+    torch.manual_seed(0)
+    model = tree.module().to(device)
+    captured = Captured.of(model, narrow=narrow)
+    # What is there now is collected when the next model comes, and not behind each loop.
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    return model, captured
+
+
+def _plain(drawn: Drawn) -> Found:
+    model, _ = _captured(drawn.tree, drawn.device, narrow=drawn.narrow)
+    running = Running(model, [without, without], lambda: None, narrow=drawn.narrow)
+    running.run(drawn.acts)
+    return running.found
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,160 @@
+"""Plans for drawn models: those of policies, and drawn ones, by which each storage leaves or is computed again."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from random import Random
+from typing import Final
+
+from torch import nn
+
+from calibration.apply.agenda import agenda_of
+from calibration.apply.holding import as_held, movable
+from calibration.apply.loop import Loop
+from calibration.apply.room import Room
+from calibration.capture.program import Arguments
+from tests.apply.generated.trees import batch_of
+from tests.apply.models import loss
+from vdnnsim.api.live import Asked, asked_for
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.table import CostTable
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.memory.settings import DEFAULTS
+from vdnnsim.planning.recomputation import Recomputation
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.schedule import Fetch, Offload, Run, Step, Wait, iteration
+from vdnnsim.policies.registry import known_policies, resolve_policy
+
+POLICIES: Final = ("save_on_cpu", "checkpoint")
+SAMPLES: Final = 4
+
+
+@dataclass
+class Captured:
+    """A model as it was captured, of which plans are made."""
+
+    asked: Asked
+
+    @classmethod
+    def of(cls, model: nn.Module, *, narrow: bool) -> "Captured":
+        """Capture it where it is, in training with a plain loop.
+
+        Raises:
+            VdnnsimError: it cannot be.
+        """
+        device = next(model.parameters()).device
+        batch: Arguments = (batch_of(SAMPLES).to(device),), {}
+        return cls(
+            asked_for(
+                *(model, batch),
+                hardware="rtx_4090",
+                policy="pytorch",
+                memory=None,
+                loss=loss,
+                precision="amp_bfloat16" if narrow else "float32",
+                optimizer="sgd",
+                memory_model="ideal",
+            )
+        )
+
+    def by_policy(self, policy: str) -> Loop:
+        """Return a loop that follows the plan of a policy.
+
+        Raises:
+            VdnnsimError: there is none.
+        """
+        return replace(self.asked, policy=resolve_policy(policy, known_policies())).planned().loop
+
+    @cached_property
+    def _workload(self) -> CapturedWorkload:
+        return CapturedWorkload.of(self.asked.captured)
+
+    @cached_property
+    def _free(self) -> dict[int, range]:
+        return movable(self._workload, self.asked.tape)
+
+    @cached_property
+    def _held(self) -> CapturedWorkload:
+        return as_held(self._workload, self._free)
+
+    @cached_property
+    def _costs(self) -> CostTable:
+        return ServerCosts(self.asked.server).table(self._held)
+
+    @cached_property
+    def _recomputation(self) -> Recomputation:
+        return Recomputation(iteration(self._held), self._held, self._costs)
+
+    @cached_property
+    def _buffers(self) -> IterationBuffers:
+        return IterationBuffers(self._held)
+
+    @property
+    def runs(self) -> list[Run]:
+        """Return the operations of an iteration, in order."""
+        return self._recomputation.runs
+
+    def by_lot(self, draw: Random) -> Loop:
+        """Return a loop that follows a drawn plan.
+
+        Raises:
+            VdnnsimError: no loop can.
+        """
+        return self.by_steps(self._steps(draw, draw.choice((0.0, 0.3, 0.7, 1.0)), draw.choice((0.0, 0.3, 0.7, 1.0))))
+
+    def by_steps(self, steps: Iterable[Step]) -> Loop:
+        """Return a loop that follows a schedule.
+
+        Raises:
+            VdnnsimError: no loop can.
+        """
+        kernels = {where: options[0] for where, options in self._costs.kernels.items()}
+        plan = lower(list(steps), self._held, kernels, label="by hand", algorithms="p")
+        agenda, device = agenda_of(plan, self.asked.tape, self._free), self.asked.device
+        return Loop(self.asked.captured, agenda, device, Room(device, None, 0, DEFAULTS))
+
+    def _steps(self, draw: Random, share_again: float, share_moved: float) -> Iterator[Step]:
+        """Yield an iteration of which shares of what backward reads are computed again, and of the rest move."""
+        recomputation, buffers = self._recomputation, self._buffers
+        runs = recomputation.order([each for each in recomputation.droppable if draw.random() < share_again])
+        touched = [buffers.touched(each) for each in runs]
+        last: dict[int, int] = {}
+        first: dict[int, int] = {}
+        for at, (run, (reads, writes)) in enumerate(zip(runs, touched, strict=True)):
+            if run.phase is Phase.FORWARD and not run.repeat:
+                last.update(dict.fromkeys((*reads, *writes), at))
+            else:
+                for each in reads:
+                    first.setdefault(each, at)
+        remade = {each for run, (_, writes) in zip(runs, touched, strict=True) if run.repeat for each in writes}
+        maps = [(each, buffers.buffers[each]) for each in sorted(last.keys() & first.keys() - remade)]
+        leaving = [
+            number
+            for number, each in maps
+            if each.kind is BufferKind.FEATURE_MAP
+            and each.nbytes > 1
+            and not each.given
+            and draw.random() < share_moved
+        ]
+        whole = {each: draw.random() < 0.8 for each in leaving}
+        ends = {each: draw.randint(last[each], first[each] - 1) for each in leaving}
+        begins = {each: draw.randint(ends[each] + 1, first[each]) for each in leaving}
+
+        def extents(each: int) -> list[range | None]:
+            nbytes = buffers.nbytes(each)
+            return [None] if whole[each] else [range(nbytes // 2), range(nbytes // 2, nbytes)]
+
+        for at, run in enumerate(runs):
+            for each in (each for each in leaving if begins[each] == at):
+                for extent in extents(each):
+                    yield Fetch((each,), run.layer, run.phase, on_demand=begins[each] == first[each], extent=extent)
+            yield run
+            for each in (each for each in leaving if last[each] == at):
+                for extent in extents(each):
+                    yield Offload((each,), run.layer, run.phase, extent=extent)
+            for each in (each for each in leaving if ends[each] == at):
+                for extent in extents(each):
+                    yield Wait((each,), extent=extent)

@@ -1,0 +1,60 @@
+"""Drawn loops with drawn plans are what they are without, to the bit, and leave nothing behind.
+
+`python -m tests.apply.generated 10000` draws more, and shows the smallest of each that is not.
+"""
+
+from collections import Counter
+
+import pytest
+
+from tests.apply.generated.judging import LOOPS, Drawn, judge
+from tests.apply.generated.loops import Act, shown, smaller
+from tests.apply.generated.trees import Tree
+
+MODELS = 10
+
+
+@pytest.mark.parametrize("model", range(MODELS))
+def test_loops_are_the_same_with_a_plan(model: int) -> None:
+    """Twenty loops of each of ten models; most steps follow their plan, and most plans do something."""
+    found = Counter[str]()
+    for seed in range(LOOPS * model, LOOPS * (model + 1)):
+        drawn = Drawn.of(seed)
+        outcome = judge(drawn)
+        assert not outcome.trouble, f"seed {seed}\n{drawn}\n{outcome.trouble}"
+        found.update(outcome.counts)
+    assert found["loops refused"] <= LOOPS / 4
+    assert found["steps that left the plan"] < found["steps"] / 2
+    assert found["loops that computed something again"] >= LOOPS / 4
+
+
+def test_equal_seeds_draw_equal_loops() -> None:
+    assert Drawn.of(17) == Drawn.of(17) != Drawn.of(18)
+
+
+def test_a_loop_is_shown_as_a_program() -> None:
+    acts = [
+        Act("open"),
+        Act("forward", ("a",)),
+        Act("close"),
+        Act("backward", ("a",), "retained"),
+        Act("update", who=1),
+    ]
+    assert shown(acts).splitlines() == [
+        "with plan.apply(model):",
+        "    a = loss(model(batch))",
+        "    # the context ends",
+        "(a).backward()  # retained",
+        "update(other)",
+    ]
+
+
+def test_what_is_smaller_has_less() -> None:
+    """Of two acts: each alone, none, the second plain; of a chain of a block and a join: each left out, or the join."""
+    acts = [Act("open"), Act("forward", ("a",), "autocast")]
+    found = [tuple(each) for each in smaller(acts)]
+    assert {(), (acts[0],), (acts[1],), (acts[0], Act("forward", ("a",)))} == set(found)
+    one, other = Tree("linear"), Tree("tanh")
+    tree = Tree("chain", (one, Tree("residual", (other,))))
+    parts = [each.parts for each in tree.smaller()]
+    assert parts == [(tree.parts[1],), (one,), (one, other)]
