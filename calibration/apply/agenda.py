@@ -112,9 +112,9 @@ class _Reader:
         for at, take in enumerate(tape.takes):
             self._first_take.setdefault(tape.saves[take.save].storage, at + len(tape.saves))
         self._due = defaultdict[int, list[Action]](list)
-        # By storage the moment at which its last bytes begin to leave; by extent that left, where it lies.
+        # By storage the moment at which its last bytes begin to leave; by extent that left, when, and what it does.
         self._left: dict[int, int] = {}
-        self._places: dict[tuple[int, range], int] = {}
+        self._leaving: dict[tuple[int, range], tuple[int, Leave]] = {}
         self._away = Counter[int]()
         self._again: set[int] = set()
         kernels = [each for each in plan.operations if isinstance(each, Compute)]
@@ -201,14 +201,30 @@ class _Reader:
         moment = max(bisect_left(self._moments, self._place), self._last_save[storage])
         if moment < self._first_take[storage]:
             self._left[storage] = max(moment, self._left.get(storage, 0))
-            place = self._places[storage, extent] = self._layout.offsets[position]
-            self._at(moment, Leave(storage, extent, place))
+            leave = Leave(storage, extent, self._layout.offsets[position])
+            self._leaving[storage, extent] = moment, leave
+            self._at(moment, leave)
 
     def _prefetch(self, operation: Prefetch) -> None:
         storage, extent = self._storage(operation.buffer), self._extent(operation)
-        if self._places.pop((storage, extent), None) is not None:
-            moment = min(bisect_left(self._moments, self._place), self._first_take[storage])
+        left, leave = self._leaving.pop((storage, extent), (0, None))
+        moment = min(bisect_left(self._moments, self._place), self._first_take[storage])
+        if leave is not None and moment < left:
+            # It was to be back before autograd has saved it for the last time: it stays, and others get its place.
+            self._due[left].remove(leave)
+            self._stay(storage)
+        elif leave is not None:
             self._at(moment, Come(storage, extent))
+
+    def _stay(self, storage: int) -> None:
+        """Leave a storage where it is, if none of its bytes leave any more."""
+        others = {moment for moment, due in self._due.items() for each in due if _leaves(each, storage)}
+        self._left.pop(storage)
+        if others:
+            self._left[storage] = max(others)
+            return
+        for due in self._due.values():
+            due[:] = [each for each in due if each != Give(storage)]
 
     def _release(self, buffer: int, *, returns: bool) -> None:
         storage = self._plan.buffers[buffer].storage
@@ -260,3 +276,7 @@ class _Reader:
                 case _:
                     pass
         return frozenset(found)
+
+
+def _leaves(action: Action, storage: int) -> bool:
+    return isinstance(action, Leave) and action.storage == storage

@@ -1,0 +1,55 @@
+"""Where a copy lies in pinned memory is of nobody else while it is needed."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from tests.apply.generated.blocks import WIDTH, Cube, Of
+from tests.apply.generated.plans import Captured
+from tests.apply.generated.trees import batch_of
+from tests.apply.models import backward, loss
+from tests.apply.training import Applied, alike, without
+from vdnnsim.plans.schedule import Fetch, Offload, Step, Wait
+
+
+def test_what_is_to_be_back_before_it_was_last_saved_stays() -> None:
+    """A function saves its input's square behind both of its products, when a plan has it back already.
+
+    In the plan its place in pinned memory is then that of what comes next, the result, of as many bytes. In the loop
+    what autograd still saves cannot leave: were it to leave then and not to come, the result would lie over it.
+    """
+    torch.manual_seed(0)
+    cube = Of(lambda _, each: Cube.apply(each))  # type: ignore[no-untyped-call]
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), cube, nn.Linear(WIDTH, WIDTH))
+    captured = Captured.of(model, narrow=False)
+    step = captured.asked.captured
+    names = [each.name for each in step.operations[:4]]
+    assert names == ["aten.addmm.default", "aten.mul.Tensor", "aten.mul.Tensor", "aten.addmm.default"]
+    square, result = (step.tensors[step.operations[at].operands[-1].tensor].storage for at in (1, 2))
+    steps: list[Step] = []
+    for at, run in enumerate(captured.runs):
+        if at == 3:
+            steps.append(Fetch((square,), run.layer, run.phase, on_demand=False))
+        if at == 5:
+            steps += [Fetch((result,), run.layer, run.phase, on_demand=False)]
+        steps.append(run)
+        if at in (2, 3):
+            what = (square, result)[at - 2]
+            steps += [Offload((what,), run.layer), Wait((what,))]
+    loop = captured.by_steps(steps)
+    nbytes = step.storages[result].nbytes
+    # 4 samples x 6 x 8 of 4 bytes each, in slices of 512.
+    assert (nbytes, loop.agenda.pinned_bytes) == (768, 1024)
+
+    def gradients(applied: Applied) -> list[Tensor]:
+        torch.manual_seed(1)
+        trained = copy.deepcopy(model)
+        with applied(trained):
+            backward(loss(trained(batch_of(4))))
+        return [each.grad for each in trained.parameters() if each.grad is not None]
+
+    assert alike(gradients(without), gradients(loop.apply))
+    assert loop.steps[0].departure == ""
+    assert loop.agenda.moved == {result}
+    assert loop.steps[0].offloaded_bytes == loop.steps[0].fetched_bytes == loop.agenda.offloaded_bytes == nbytes
