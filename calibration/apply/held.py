@@ -51,6 +51,8 @@ class Held:
     Attributes:
         number: in the captured step.
         live: its memory on the device; None while it is away or given up.
+        device: where forward made it. What is on the host beside a GPU does not leave: the host would copy it at once,
+            over what the lane may still read.
     """
 
     def __init__(self, number: int, live: torch.UntypedStorage, lane: Lane, arena: PinnedArena) -> None:
@@ -59,7 +61,7 @@ class Held:
         self._lane = lane
         self._arena = arena
         self._nbytes = live.nbytes()
-        self._device = live.device
+        self.device = live.device
         # Extents that are on the host, with the place of each; marks of copies that have begun.
         self._on_host: dict[tuple[int, int], int] = {}
         self._leaving: list[Any] = []
@@ -138,12 +140,12 @@ class Held:
             self.live = None
 
     def _take(self) -> None:
-        self.live = torch.empty(self._nbytes, dtype=torch.uint8, device=self._device).untyped_storage()
+        self.live = torch.empty(self._nbytes, dtype=torch.uint8, device=self.device).untyped_storage()
         self._is_returning = True
 
     def _flat(self) -> torch.Tensor:
         assert self.live is not None, "it is on the device"
-        return torch.empty(0, dtype=torch.uint8, device=self._device).set_(self.live)
+        return torch.empty(0, dtype=torch.uint8, device=self.device).set_(self.live)
 
     def _wait(self, marks: list[Any]) -> None:
         while marks:

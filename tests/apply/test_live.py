@@ -6,8 +6,23 @@ import torch
 from tests.apply.__main__ import FROM, cases_of
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS
-from tests.apply.training import Outcome, asked, compare, planned, train
+from tests.apply.training import Outcome, alike, asked, compare, planned, train
 from vdnnsim.plans.operations import Compute, Offload, Prefetch
+
+
+def test_what_lies_on_another_device_than_the_model_stays_there() -> None:
+    """As the state of a dropout, which attention leaves on the host beside a model on a GPU.
+
+    Told that the model is on a device of a kind of its own, a loop on the CPU finds all that it saves elsewhere.
+    """
+    case = MODELS["perceptron"]
+    torch.manual_seed(0)
+    model, batches = case.make_model(), [case.make_inputs()]
+    made = planned(case, model, "save_on_cpu")
+    made.loop.device = torch.device("meta")
+    assert alike(train(case, model, batches), train(case, model, batches, made.apply))
+    assert made.loop.agenda.offloaded_bytes > 0
+    assert [each.offloaded_bytes for each in made.loop.steps] == [0]
 
 
 def held(outcome: Outcome) -> Outcome:
