@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,6 +48,32 @@ class _Kept:
 
 
 @dataclass(frozen=True, slots=True)
+class _Drawn:
+    """The generator that an operation draws from, and its state before it did."""
+
+    generator: torch.Generator
+    state: torch.Tensor
+
+    @classmethod
+    def by(cls, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "_Drawn | None":
+        """Return that of an operation that has not run yet; None where it draws nothing."""
+        if not is_random(func):
+            return None
+        generator = generator_of(args, kwargs)
+        return cls(generator, generator.get_state())
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Let the same numbers be drawn within, and afterwards those that would have been next."""
+        before = self.generator.get_state()
+        self.generator.set_state(self.state)
+        try:
+            yield
+        finally:
+            self.generator.set_state(before)
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """An operation as it was dispatched, and the storages that it makes, as long as somebody else wants them."""
 
@@ -55,23 +81,15 @@ class Recipe:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     made: tuple[tuple[int, "weakref.ref[Held]"], ...]
-    random_state: torch.Tensor | None
-    device: torch.device
+    drawn: _Drawn | None
 
     def run(self) -> None:
         """Compute it again."""
         with _below_autograd():
             args, kwargs = tree_map_only(_REFERENCES, lambda each: each.tensor(), (self.args, dict(self.kwargs)))
             args, kwargs = _with_own_statistics(self.func, args, kwargs)
-            if self.random_state is None:
+            with nullcontext() if self.drawn is None else self.drawn.again():
                 results = tensors_in(self.func(*args, **kwargs))
-            else:
-                before = _random_state(self.device)
-                try:
-                    _set_random_state(self.random_state, self.device)
-                    results = tensors_in(self.func(*args, **kwargs))
-                finally:
-                    _set_random_state(before, self.device)
         for index, held in self.wanted:
             held.restore(results[index].untyped_storage())
 
@@ -147,9 +165,7 @@ class ForwardWatch(OperatorMode):
             self.issued += 1
         number = self.issued
         wanted = number in self._again
-        first = next((each for each in tensors_in((args, kwargs))), None)
-        device = torch.device("cpu") if first is None else first.device
-        state = _random_state(device) if wanted and is_random(func) else None
+        drawn = _Drawn.by(func, args, kwargs) if wanted else None
         with self.aside():
             references = self._referred(func, args, kwargs) if wanted else None
         result = func(*args, **kwargs)
@@ -174,7 +190,7 @@ class ForwardWatch(OperatorMode):
             if held is not None:
                 made.append((index, weakref.ref(held)))
         if references is not None:
-            self.recipes[number] = Recipe(func, *references, tuple(made), state, device)
+            self.recipes[number] = Recipe(func, *references, tuple(made), drawn)
         return result
 
     @property
@@ -239,12 +255,21 @@ def _with_own_statistics(func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
     return copied
 
 
-def _random_state(device: torch.device) -> torch.Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+def generator_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Generator:
+    """Return the generator that a random operation draws from.
 
-
-def _set_random_state(state: torch.Tensor, device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
+    It is the one that it is given, or that of the device: where results are asked for, else of a tensor that it is
+    given, on a GPU if any is there, for numbers may come beside it from the host.
+    """
+    leaves = tree_leaves((args, dict(kwargs)))
+    given = next((each for each in leaves if isinstance(each, torch.Generator)), None)
+    if given is not None:
+        return given
+    asked = [each for each in leaves if isinstance(each, torch.device)]
+    devices = asked or [each.device for each in leaves if isinstance(each, torch.Tensor)]
+    gpu = next((each for each in devices if each.type == "cuda"), None)
+    if gpu is None:
+        return torch.default_generator
+    index = torch.cuda.current_device() if gpu == torch.device("cuda") else gpu.index
+    generator: torch.Generator = torch.cuda.default_generators[index]
+    return generator

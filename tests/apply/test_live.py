@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from calibration.apply.replay import generator_of
 from tests.apply.__main__ import FROM, cases_of
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS
@@ -25,6 +26,34 @@ def test_what_lies_on_another_device_than_the_model_stays_there() -> None:
     assert [each.offloaded_bytes for each in made.loop.steps] == [0]
 
 
+GPUS = [torch.Generator() for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "expected"),
+    [
+        (([3],), {}, torch.default_generator),
+        (([3],), {"device": torch.device("cuda", 1)}, GPUS[1]),
+        ((torch.zeros(2),), {"device": torch.device("cuda")}, GPUS[2]),
+        ((torch.zeros(2), 0.5), {}, torch.default_generator),
+        ((torch.zeros(2), 0.5), {"generator": GPUS[0], "device": torch.device("cuda", 1)}, GPUS[0]),
+    ],
+)
+def test_random_numbers_come_from_where_the_operation_draws_them(
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    expected: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A generator that is given, else that of the device where results are asked for, or of the tensors that are given.
+
+    "cuda" alone is the current GPU, here the third.
+    """
+    monkeypatch.setattr(torch.cuda, "default_generators", tuple(GPUS))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    assert generator_of(args, kwargs) is expected
+
+
 def held(outcome: Outcome) -> Outcome:
     """Hold a loop to its plan."""
     assert outcome.departure == ""
@@ -33,7 +62,7 @@ def held(outcome: Outcome) -> Outcome:
     return outcome
 
 
-ELSEWHERE = {"perceptron", "lstm", "tied", "frozen"}
+ELSEWHERE = {"perceptron", "lstm", "tied", "frozen", "drawn"}
 """Models of which other tests move as much, or others here as theirs."""
 
 
@@ -53,7 +82,10 @@ OTHERS = {"perceptron", "views", "tied", "lstm", "checkpointed", "frozen"}
     "name", [pytest.param(each, marks=pytest.mark.thorough) if each in OTHERS else each for each in MODELS]
 )
 def test_what_is_computed_again_changes_no_bit(name: str) -> None:
-    """As above; random numbers are drawn again, running statistics are updated once."""
+    """As above; random numbers are drawn again, running statistics are updated once.
+
+    "drawn" draws from a generator of its own, whose state is another when backward asks for the numbers.
+    """
     held(compare(MODELS[name], "checkpoint"))
 
 
