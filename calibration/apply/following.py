@@ -254,7 +254,7 @@ class Following:
             return
         match action:
             case Leave(storage=storage, extent=extent, offset=offset):
-                if held.leave(extent, offset):
+                if held.device == self._loop.device and held.leave(extent, offset):
                     self.log.offloaded_bytes += len(extent)
                     self.log.order.append(("leave", storage))
             case Give(storage=storage):

@@ -58,6 +58,8 @@ class Held:
 
     Attributes:
         live: its memory on the device; None while it is away or given up.
+        device: where forward made it. What is on the host beside a GPU does not leave: the host would copy it at once,
+            over what the lane may still read.
     """
 
     def __init__(  # noqa: PLR0913 - all of them what a step has
@@ -70,7 +72,7 @@ class Held:
         self._stream = stream
         self._arena = arena
         self._nbytes = live.nbytes()
-        self._device = live.device
+        self.device = live.device
         # Extents that are on the host, with the place of each; marks of copies that have begun.
         self._on_host: dict[tuple[int, int], int] = {}
         self._leaving: list[Any] = []
@@ -169,7 +171,7 @@ class Held:
 
     def _take(self) -> None:
         with self._lane.on(self._stream):
-            self.live = torch.empty(self._nbytes, dtype=torch.uint8, device=self._device).untyped_storage()
+            self.live = torch.empty(self._nbytes, dtype=torch.uint8, device=self.device).untyped_storage()
         self._is_returning = True
 
     def _release(self) -> None:
@@ -184,7 +186,7 @@ class Held:
 
     def _flat(self) -> torch.Tensor:
         assert self.live is not None, "it is on the device"
-        return torch.empty(0, dtype=torch.uint8, device=self._device).set_(self.live)
+        return torch.empty(0, dtype=torch.uint8, device=self.device).set_(self.live)
 
     def _wait(self, marks: list[Any]) -> None:
         while marks:

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,7 +37,11 @@ class _View:
 
 @dataclass(slots=True)
 class _Kept:
-    """A tensor that stays as it is; refused once it was written over."""
+    """A tensor that stays as it is; refused once it was written over.
+
+    Attributes:
+        version: that its operation left it at.
+    """
 
     kept: torch.Tensor
     version: int
@@ -53,6 +57,32 @@ class _Kept:
 
 
 @dataclass(frozen=True, slots=True)
+class _Drawn:
+    """The generator that an operation draws from, and its state before it did."""
+
+    generator: torch.Generator
+    state: torch.Tensor
+
+    @classmethod
+    def by(cls, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "_Drawn | None":
+        """Return that of an operation that has not run yet; None where it draws nothing."""
+        if not is_random(func):
+            return None
+        generator = generator_of(args, kwargs)
+        return cls(generator, generator.get_state())
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Let the same numbers be drawn within, and afterwards those that would have been next."""
+        before = self.generator.get_state()
+        self.generator.set_state(self.state)
+        try:
+            yield
+        finally:
+            self.generator.set_state(before)
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """An operation as it was dispatched, and the storages that it makes, as long as somebody else wants them."""
 
@@ -60,23 +90,15 @@ class Recipe:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     made: tuple[tuple[int, "weakref.ref[Held]"], ...]
-    random_state: torch.Tensor | None
-    device: torch.device
+    drawn: _Drawn | None
 
     def run(self) -> None:
         """Compute it again."""
         with _below_autograd():
             args, kwargs = tree_map_only(_REFERENCES, lambda each: each.tensor(), (self.args, dict(self.kwargs)))
             args, kwargs = _with_own_statistics(self.func, args, kwargs)
-            if self.random_state is None:
+            with nullcontext() if self.drawn is None else self.drawn.again():
                 results = tensors_in(self.func(*args, **kwargs))
-            else:
-                before = _random_state(self.device)
-                try:
-                    _set_random_state(self.random_state, self.device)
-                    results = tensors_in(self.func(*args, **kwargs))
-                finally:
-                    _set_random_state(before, self.device)
         for index, held in self.wanted:
             held.restore(results[index].untyped_storage())
 
@@ -183,9 +205,7 @@ class ForwardWatch(OperatorMode):
             self.is_following = False
             self._depart(f"{func} runs on another stream than the one on which the step began")
             return func(*args, **kwargs)
-        first = next((each for each in tensors_in((args, kwargs))), None)
-        device = torch.device("cpu") if first is None else first.device
-        state = _random_state(device) if wanted and is_random(func) else None
+        drawn = _Drawn.by(func, args, kwargs) if wanted else None
         with self.aside():
             references = self._referred(func, args, kwargs) if wanted else None
         result = func(*args, **kwargs)
@@ -210,7 +230,7 @@ class ForwardWatch(OperatorMode):
             if held is not None:
                 made.append((index, weakref.ref(held)))
         if references is not None:
-            self.recipes[number] = Recipe(func, *references, tuple(made), state, device)
+            self.recipes[number] = Recipe(func, *references, tuple(made), drawn)
         return result
 
     @property
@@ -218,8 +238,11 @@ class ForwardWatch(OperatorMode):
         return self._operations[self.issued].name if self.issued < len(self._operations) else "no operation"
 
     def _count_writes(self) -> None:
-        """Note the versions that the latest operation left what it wrote at: PyTorch counts when it has returned."""
-        # Not all that a schema says is written is counted, as the noise of `rrelu_with_noise`.
+        """Note the versions that the latest operation left what it wrote at: PyTorch counts when it has returned.
+
+        Not all that a schema says is written is counted, as the noise of `rrelu_with_noise`; and a function of the
+        user's may count more than once.
+        """
         for each in self._written:
             each.version = min(each.version + 1, each.kept._version)  # noqa: SLF001 - PyTorch has no public one
         self._written.clear()
@@ -286,12 +309,21 @@ def _with_own_statistics(func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
     return copied
 
 
-def _random_state(device: torch.device) -> torch.Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+def generator_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Generator:
+    """Return the generator that a random operation draws from.
 
-
-def _set_random_state(state: torch.Tensor, device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
+    It is the one that it is given, or that of the device: where results are asked for, else of a tensor that it is
+    given, on a GPU if any is there, for numbers may come beside it from the host.
+    """
+    leaves = tree_leaves((args, dict(kwargs)))
+    given = next((each for each in leaves if isinstance(each, torch.Generator)), None)
+    if given is not None:
+        return given
+    asked = [each for each in leaves if isinstance(each, torch.device)]
+    devices = asked or [each.device for each in leaves if isinstance(each, torch.Tensor)]
+    gpu = next((each for each in devices if each.type == "cuda"), None)
+    if gpu is None:
+        return torch.default_generator
+    index = torch.cuda.current_device() if gpu == torch.device("cuda") else gpu.index
+    generator: torch.Generator = torch.cuda.default_generators[index]
+    return generator

@@ -6,6 +6,7 @@ convolutions, sums of a reduction, copies within a fused attention. Rules that s
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Final
@@ -14,7 +15,8 @@ import torch
 from torch.utils._pytree import tree_unflatten
 
 from calibration.apply.room import remembering
-from calibration.capture.tape import Call, Lying
+from calibration.capture.schemas import tensors_in
+from calibration.capture.tape import Call, TensorLayout
 from vdnnsim.cost.table import AdjustKernels, KernelCost
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Layer, Phase
@@ -30,29 +32,27 @@ _RECURRENT: Final = frozenset({torch.ops.aten._cudnn_rnn.default, torch.ops.aten
 
 def chosen_here(
     captured: CapturedStep, calls: Sequence[Call], device: torch.device
-) -> tuple[AdjustKernels, Mapping[int, Sequence[Request]]]:
+) -> tuple[AdjustKernels, Mapping[int, Sequence[Request]], AbstractSet[int]]:
     """Return what lets each operation of a step run as PyTorch runs it, which takes the fastest kernel on offer.
 
     On a GPU it takes the workspaces that are found there; and by identity of an operation what it asked for there, in
-    order, of which results are what it did not give back.
+    order, of which results are what it did not give back; and the storages that are on another device.
 
     Args:
         captured: the step.
         calls: how each of its operations was dispatched.
         device: where it will run.
     """
-    found: dict[int, Sequence[Request]] = {}
+    found, elsewhere = dict[int, Sequence[Request]](), set[int]()
     if device.type == "cuda":
         with remembering(device), torch.random.fork_rng([device]), torch.cuda.device(device), torch.no_grad():
-            begin, asked = _changes(device), dict[Call, range]()
+            begin, run = _changes(device), DryRun(device)
             operations = zip(captured.operations, calls, strict=True)
-            ran = [(id(each), call) for each, call in operations if each.phase is not Phase.UPDATE]
-            for _, call in ran:
-                if call not in asked:
-                    asked[call] = _ran(call, device)
+            ran = [(id(each), run.changes_of(call)) for each, call in operations if each.phase is not Phase.UPDATE]
             entries = _entries(device, _changes(device) - begin)
-        requests = {call: _requests(entries[span.start - begin : span.stop - begin]) for call, span in asked.items()}
-        found = {identity: requests[call] for identity, call in ran if requests[call]}
+        requests = {span: _requests(entries[span.start - begin : span.stop - begin]) for _, span in ran}
+        found = {identity: requests[span] for identity, span in ran if requests[span]}
+        elsewhere |= run.elsewhere.keys()
         torch.cuda.empty_cache()
 
     def adjust(
@@ -62,7 +62,7 @@ def chosen_here(
         kernels = zip(fastest.parts or (fastest,), operations, strict=True)
         return (KernelCost.joined([_with_workspace(one, found.get(id(each.captured), ())) for one, each in kernels]),)
 
-    return adjust, found
+    return adjust, found, elsewhere
 
 
 def _with_workspace(kernel: KernelCost, requests: Sequence[Request]) -> KernelCost:
@@ -74,24 +74,58 @@ def _with_workspace(kernel: KernelCost, requests: Sequence[Request]) -> KernelCo
     return replace(kernel, workspace_bytes=max(*before, left) - left if before else 0, workspaces=())
 
 
-def _ran(call: Call, device: torch.device) -> range:
-    """Run an operation; return which changes of memory were its own, none where it does not run alone."""
+class DryRun:
+    """Runs operations in the order of the step, each of a kind once.
+
+    A fake tensor is of no device in particular; where a storage lies is seen of what made it. Attention leaves the
+    state of its dropout on the host, where its backward reads it.
+
+    Attributes:
+        elsewhere: by storage that is on another device than most, which.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.elsewhere: dict[int, torch.device] = {}
+        self._device = device
+        self._ran: dict[tuple[Call, tuple[torch.device, ...]], tuple[range, tuple[torch.device, ...]]] = {}
+
+    def changes_of(self, call: Call) -> range:
+        """Return which changes of memory are an operation's own, none where it does not run alone."""
+        places = tuple(self._place_of(each) for each in call.read)
+        if (call, places) not in self._ran:
+            self._ran[call, places] = _ran(call, places, self._device)
+        changes, made = self._ran[call, places]
+        if len(made) == len(call.made):
+            found = zip(call.made, made, strict=True)
+            self.elsewhere |= {each: place for each, place in found if each is not None and place != self._device}
+        return changes
+
+    def _place_of(self, storage: int | None) -> torch.device:
+        return self._device if storage is None else self.elsewhere.get(storage, self._device)
+
+
+def _ran(call: Call, places: Sequence[torch.device], device: torch.device) -> tuple[range, tuple[torch.device, ...]]:
+    """Run an operation on tensors in places; return its changes of memory, and where its results are."""
+    made: tuple[torch.device, ...] = ()
     if call.func in _NEEDS_CONTENT:
-        return range(0)
+        return range(0), made
+    left = iter(places)
     try:
-        args, kwargs = tree_unflatten([_zeros(each, device) for each in call.leaves], call.arguments)
+        leaves = [_zeros(each, next(left) if isinstance(each, TensorLayout) else device) for each in call.leaves]
+        args, kwargs = tree_unflatten(leaves, call.arguments)
         if call.func in _RECURRENT:
             args = _with_one_buffer(args)
         for _ in range(_ATTEMPTS):
             before, first = torch.cuda.memory_allocated(device), _changes(device)
             results = call.func(*args, **kwargs)
             last = _changes(device)
+            made = tuple(each.device for each in tensors_in(results))
             del results
             if torch.cuda.memory_allocated(device) == before:
-                return range(first, last)
+                return range(first, last), made
     except (RuntimeError, ValueError, TypeError):
         pass
-    return range(0)
+    return range(0), made
 
 
 def _changes(device: torch.device) -> int:
@@ -130,7 +164,7 @@ def _with_one_buffer(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _zeros(leaf: object, device: torch.device) -> object:
     match leaf:
-        case Lying(dtype=dtype, shape=shape, stride=stride):
+        case TensorLayout(dtype=dtype, shape=shape, stride=stride):
             return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
         case torch.device():
             return device

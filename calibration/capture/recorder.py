@@ -191,7 +191,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
                 effort=effort_of(func, args, kwargs, result),
                 bytes_moved=traffic_of(func, args, kwargs, result),
                 random=is_random(func),
-                call=Call.of(func, args, kwargs),
+                call=Call.of(func, args, kwargs, result, self.storages.number_of),
                 forward=forward,
                 recomputes=recomputes,
                 accumulates=is_accumulating(),

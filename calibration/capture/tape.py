@@ -3,14 +3,16 @@
 By it a live run is recognized while it runs, and by it one knows where in the captured step that run is.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import TreeSpec, tree_flatten
 
+from calibration.capture.schemas import tensors_in
 from calibration.capture.storages import element_type_of
 from vdnnsim.dnn.layers import Phase
 
@@ -48,8 +50,8 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
-    """How a tensor lies in memory of its own."""
+class TensorLayout:
+    """Layout of a tensor in memory of its own."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -60,24 +62,46 @@ class Lying:
 class Call:
     """An operation as it was dispatched, without the content of its tensors.
 
+    Two are equal if they compute alike, whatever the storages are.
+
     Attributes:
-        leaves: its arguments, tensors as how they lie; `arguments` says in what they are.
+        leaves: its arguments, each tensor as its layout; `arguments` says in what they are.
+        read: number of the storage of each tensor among the leaves, in their order; None of what is in host memory.
+        made: number of the storage of each tensor that it returns.
     """
 
     func: OpOverload
     leaves: tuple[object, ...]
     arguments: TreeSpec
+    read: tuple[int | None, ...] = field(compare=False)
+    made: tuple[int | None, ...] = field(compare=False)
 
     @classmethod
-    def of(cls, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Call":
-        """Return that of arguments."""
+    def of(
+        cls,
+        func: OpOverload,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        result: object,
+        number_of: Callable[[torch.Tensor], int | None],
+    ) -> "Call":
+        """Return that of arguments and a result, whose storages have numbers while the iteration is recorded."""
         leaves, arguments = tree_flatten((args, dict(kwargs)))
-        return cls(func, tuple(map(_without_content, leaves)), arguments)
+        read, made = (tuple(map(number_of, tensors_in(each))) for each in (leaves, result))
+        return cls(func, tuple(map(_without_content, leaves)), arguments, read, made)
+
+    def renumbered(self, numbers: Mapping[int, int]) -> "Call":
+        """Return the same by new numbers of storages."""
+
+        def new(storages: tuple[int | None, ...]) -> tuple[int | None, ...]:
+            return tuple(None if each is None else numbers[each] for each in storages)
+
+        return replace(self, read=new(self.read), made=new(self.made))
 
 
 def _without_content(leaf: object) -> object:
     if isinstance(leaf, torch.Tensor):
-        return Lying(leaf.dtype, tuple(leaf.shape), leaf.stride())
+        return TensorLayout(leaf.dtype, tuple(leaf.shape), leaf.stride())
     return leaf
 
 
@@ -97,6 +121,10 @@ class Tape:
     let_go: Mapping[int, int]
     calls: tuple[Call, ...]
     aside: frozenset[int] = frozenset()
+
+    def without(self, storages: AbstractSet[int]) -> "Tape":
+        """Return the same where the program never lets go of some storages, so that nobody moves them."""
+        return replace(self, let_go={each: end for each, end in self.let_go.items() if each not in storages})
 
 
 def _current_stream() -> int:
@@ -144,7 +172,8 @@ class TapeRecorder:
         """Return all of it, by the new numbers of storages."""
         saves = (Save(each.issued, numbers[each.storage], each.shape, each.element_type) for each in self.saves)
         aside = frozenset(numbers[each] for each in self._aside)
-        return Tape(tuple(saves), tuple(self.takes), let_go, tuple(each.call for each in records), aside)
+        calls = tuple(each.call.renumbered(numbers) for each in records)
+        return Tape(tuple(saves), tuple(self.takes), let_go, calls, aside)
 
 
 def freed_by_program(

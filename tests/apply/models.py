@@ -136,6 +136,18 @@ def _frozen() -> nn.Module:
     return model
 
 
+def _drawn() -> nn.Module:
+    """Draws from a generator of its own."""
+
+    def run(self: Network, batch: Tensor) -> Network:
+        numbers = torch.Generator().manual_seed(3)
+        hidden = functional.gelu(self.first(batch))
+        hidden = functional.gelu(self.second(hidden * torch.rand(hidden.shape, generator=numbers)))
+        return self.third(hidden * torch.empty_like(hidden).bernoulli_(0.8, generator=numbers))
+
+    return Function(run, first=nn.Linear(16, 32), second=nn.Linear(32, 32), third=nn.Linear(32, 4))
+
+
 def _case(
     name: str, make: Callable[[], nn.Module], inputs: Callable[[], Tensor], precision: Precision = Precision.FLOAT32
 ) -> Case:
@@ -158,5 +170,6 @@ MODELS = {
         _case("autocast", _convolutional, image, Precision.AMP_BFLOAT16),
         _case("checkpointed", _checkpointed, rows),
         _case("frozen", _frozen, rows),
+        _case("drawn", _drawn, rows),
     )
 }

@@ -3,11 +3,55 @@
 import pytest
 import torch
 
+from calibration.apply.replay import generator_of
 from tests.apply.__main__ import FROM, cases_of
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS
-from tests.apply.training import Outcome, asked, compare, planned, train
+from tests.apply.training import Outcome, alike, asked, compare, planned, train
 from vdnnsim.plans.operations import Compute, Offload, Prefetch
+
+
+def test_what_lies_on_another_device_than_the_model_stays_there() -> None:
+    """As the state of a dropout, which attention leaves on the host beside a model on a GPU.
+
+    Told that the model is on a device of a kind of its own, a loop on the CPU finds all that it saves elsewhere.
+    """
+    case = MODELS["perceptron"]
+    torch.manual_seed(0)
+    model, batches = case.make_model(), [case.make_inputs()]
+    made = planned(case, model, "save_on_cpu")
+    made.loop.device = torch.device("meta")
+    assert alike(train(case, model, batches), train(case, model, batches, made.apply))
+    assert made.loop.agenda.offloaded_bytes > 0
+    assert [each.offloaded_bytes for each in made.loop.steps] == [0]
+
+
+GPUS = [torch.Generator() for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "expected"),
+    [
+        (([3],), {}, torch.default_generator),
+        (([3],), {"device": torch.device("cuda", 1)}, GPUS[1]),
+        ((torch.zeros(2),), {"device": torch.device("cuda")}, GPUS[2]),
+        ((torch.zeros(2), 0.5), {}, torch.default_generator),
+        ((torch.zeros(2), 0.5), {"generator": GPUS[0], "device": torch.device("cuda", 1)}, GPUS[0]),
+    ],
+)
+def test_random_numbers_come_from_where_the_operation_draws_them(
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    expected: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A generator that is given, else that of the device where results are asked for, or of the tensors that are given.
+
+    "cuda" alone is the current GPU, here the third.
+    """
+    monkeypatch.setattr(torch.cuda, "default_generators", tuple(GPUS))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    assert generator_of(args, kwargs) is expected
 
 
 def held(outcome: Outcome) -> Outcome:
@@ -18,7 +62,7 @@ def held(outcome: Outcome) -> Outcome:
     return outcome
 
 
-ELSEWHERE = {"perceptron", "lstm", "tied", "frozen"}
+ELSEWHERE = {"perceptron", "lstm", "tied", "frozen", "drawn"}
 """Models of which other tests move as much, or others here as theirs."""
 
 
@@ -38,7 +82,10 @@ OTHERS = {"perceptron", "views", "tied", "lstm", "checkpointed", "frozen"}
     "name", [pytest.param(each, marks=pytest.mark.thorough) if each in OTHERS else each for each in MODELS]
 )
 def test_what_is_computed_again_changes_no_bit(name: str) -> None:
-    """As above; random numbers are drawn again, running statistics are updated once."""
+    """As above; random numbers are drawn again, running statistics are updated once.
+
+    "drawn" draws from a generator of its own, whose state is another when backward asks for the numbers.
+    """
     held(compare(MODELS[name], "checkpoint"))
 
 

@@ -1,17 +1,24 @@
 """Work of the host on device memory, in the order of a stream: what a kernel would do, done where the kernel stands.
 
-An address of the pretended GPU is one of the process.
+The host cannot touch an address of the pretended GPU; the runtime says where the bytes lie that it stands for.
 """
 
 import ctypes
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from calibration.pretend.inside.driver import Driver
 from vdnnsim.errors import ExecutionRefused
 
 _HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@cache
+def _driver() -> Driver:
+    return Driver()
 
 
 def host_view(tensor: torch.Tensor) -> torch.Tensor:
@@ -22,7 +29,7 @@ def host_view(tensor: torch.Tensor) -> torch.Tensor:
     elements = storage.nbytes() // tensor.dtype.itemsize
     if elements == 0:
         return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
-    memory = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
+    memory = (ctypes.c_char * storage.nbytes()).from_address(_driver().bytes_at(storage.data_ptr()))
     flat = torch.frombuffer(memory, dtype=tensor.dtype, count=elements)
     return flat.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 

@@ -50,6 +50,24 @@ def timm(name: str, batch: int) -> Callable[[], Inputs]:
     return make
 
 
+class Attention(nn.Module):
+    """Attention that drops scores, in float32: a kernel whose random state PyTorch keeps on the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given, self.taken = nn.Linear(256, 768), nn.Linear(256, 256)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        query, key, value = (each.unflatten(-1, (4, 64)).transpose(1, 2) for each in self.given(batch).chunk(3, -1))
+        found = nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=0.1)
+        result: Tensor = batch + self.taken(found.transpose(1, 2).flatten(2))
+        return result
+
+
+def attentive() -> Inputs:
+    return nn.Sequential(*(Attention() for _ in range(4))), torch.zeros(8, 256, 256)
+
+
 class Sentences(nn.Module):
     """Blocks of an LSTM and of what widens and narrows each of its steps."""
 
@@ -206,6 +224,27 @@ def keeps_promise(made: Planned, peaks: list[int], limit: int) -> None:
     assert {each.departure for each in made.loop.steps} == {""}
     assert promised <= limit
     assert max(peaks) == pytest.approx(promised, rel=0.01)
+
+
+def test_attention_that_drops_scores_is_planned_with_its_random_state_on_the_host() -> None:
+    """Two numbers of each of four attentions, which their backward reads there, are not moved as the rest is.
+
+    Both directions ask for memory in the dry run: what runs there alone is known.
+    """
+    model, batch = attentive()
+    model.cuda()
+    made = planned(model, batch, part_of_plain(model, batch, 2), policy="save_on_cpu")
+    asked = made._asked  # noqa: SLF001
+    states = [number for number, each in enumerate(asked.captured.storages) if each.nbytes == 8 and not each.given]
+    saved = {each.storage for each in asked.tape.saves}
+    assert len(states) == 8
+    assert saved.issuperset(states)
+    assert made.loop.agenda.moved
+    assert made.loop.agenda.moved.isdisjoint(states)
+    found = {each.name for each in asked.captured.operations if id(each) in asked.requests}
+    assert {f"aten._scaled_dot_product_efficient_attention{each}.default" for each in ("", "_backward")} <= found
+    train(model, batch, 2, made.apply)
+    assert [each.offloaded_bytes for each in made.loop.steps] == [made.loop.agenda.offloaded_bytes] * 2
 
 
 def test_memory_does_not_grow_over_200_steps() -> None:

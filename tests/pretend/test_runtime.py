@@ -379,10 +379,11 @@ def test_a_copy_reads_what_a_function_of_the_host_wrote_before_it(controls: Cont
     """The function stands behind a kernel of 1 ms on the same stream, and the copy behind both."""
     tensor = torch.zeros(4, dtype=torch.uint8, device="cuda")
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda address: ctypes.memset(address, 9, 4) and None)
+    bytes_at = controls.bytes_at(tensor.data_ptr())
     torch.cuda.synchronize()
     with controls.operator(1e-3):
         tensor.add_(1)
-    assert cuda.cudaLaunchHostFunc(None, function, ctypes.c_void_p(tensor.data_ptr())) == SUCCESS
+    assert cuda.cudaLaunchHostFunc(None, function, ctypes.c_void_p(bytes_at)) == SUCCESS
     assert tensor.cpu().tolist() == [9, 9, 9, 9]
 
 

@@ -77,6 +77,45 @@ def test_the_asynchronous_allocator_is_refused_with_a_sentence() -> None:
     )
 
 
+# ---- what the host may not touch ----
+
+HOST_READ = """
+import ctypes, torch
+read = lambda tensor, byte: ctypes.c_ubyte.from_address(tensor.data_ptr() + byte).value
+pinned = torch.full((8,), 7, dtype=torch.uint8).pin_memory()
+there = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+there[:8].copy_(pinned)
+print(read(pinned, 5), read(there[:8].cpu(), 5), flush=True)
+print("read", read(there, 5))
+"""
+
+
+@pytest.mark.parametrize(("settings", "nbytes"), [("", 30 << 20), ("expandable_segments:True", 20 << 20)])
+def test_the_host_ends_where_it_reads_device_memory(settings: str, nbytes: int) -> None:
+    """As beside a real GPU; copies and pinned memory it may read.
+
+    30 MiB are an allocation of their own, or begin with one of the pieces of 20 MiB that expandable segments are of.
+    What was there to handle the signal, as Python's handler that says where it was, still does.
+    """
+    told = run(HOST_READ, PYTORCH_CUDA_ALLOC_CONF=settings, PYTHONFAULTHANDLER="1")
+    first, second, *others = told.splitlines()
+    assert first == "7 7"
+    assert re.fullmatch(
+        rf"host access to device memory at 0x\w+ of pretended GPU 0: byte 5 of an allocation of {nbytes}", second
+    ), told
+    assert any("Segmentation fault" in each for each in others)
+
+
+def test_the_host_ends_where_it_reads_device_memory_that_was_freed() -> None:
+    script = """
+import ctypes
+address, cuda = ctypes.c_void_p(), ctypes.CDLL(None)
+assert cuda.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(4)) == cuda.cudaFree(address) == 0
+print(ctypes.c_ubyte.from_address(address.value).value)
+"""
+    assert re.fullmatch(r"host access to device memory at .*: nothing is allocated there\n", run(script))
+
+
 # ---- several GPUs ----
 
 

@@ -197,11 +197,11 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     check_captured_step(captured, captured.model)
     chosen = resolve_policy(policy, known_policies())
     server = with_memory(profile, memory)
-    kernels, requests = chosen_here(captured, tape.calls, device)
+    kernels, requests, elsewhere = chosen_here(captured, tape.calls, device)
     model = chosen_memory_model(memory_model)
     if memory is not None:
         model = in_one_piece(model)
-    return Asked(captured, tape, device, server, chosen, model, kernels, requests)
+    return Asked(captured, tape.without(elsewhere), device, server, chosen, model, kernels, requests)
 
 
 @dataclass(frozen=True, slots=True)

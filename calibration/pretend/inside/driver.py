@@ -15,6 +15,7 @@ _FUNCTIONS: Final = {
     "pretend_count": (ctypes.c_int64, (ctypes.c_char_p,)),
     "pretend_operator_begin": (None, (ctypes.c_double,)),
     "pretend_operator_end": (None, ()),
+    "pretend_bytes_at": (ctypes.c_void_p, (ctypes.c_void_p,)),
     "pretend_busy": (None, (ctypes.c_void_p, ctypes.c_double)),
 }
 """What they return and take, as the runtime's headers declare them."""
@@ -56,6 +57,10 @@ class Driver:
     def work(self, device: torch.device, seconds: float) -> None:
         """Put work of so many seconds on the current stream of a GPU."""
         self._runtime.pretend_busy(torch.cuda.current_stream(device).cuda_stream, seconds)
+
+    def bytes_at(self, address: int) -> int:
+        """Return where the host finds the bytes of an address of a GPU, which it cannot touch itself."""
+        return int(self._runtime.pretend_bytes_at(address))
 
     def set_memory_bytes(self, nbytes: int) -> None:
         """Let each GPU have so much memory; what is handed out stays, even if it is more."""

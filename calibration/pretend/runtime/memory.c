@@ -5,8 +5,8 @@
  * nothing lies in any more goes back at once. (Measured by others on a driver of version 5xx; their figures and source
  * stand in vdnnsim/memory/cuda_malloc.py.)
  *
- * Addresses are taken from this process without memory behind them. The host backs a page when something is written to
- * it, and gets it back when the block is freed.
+ * Addresses are taken from this process and never get memory behind them. The bytes of a block lie elsewhere
+ * (host_access.c), where the host backs a page when something is written to it, and are gone when the block is freed.
  */
 #define _GNU_SOURCE
 #include "memory.h"
@@ -51,6 +51,7 @@ void begin_context(int gpu) {
   char *addresses = mmap(NULL, SPAN + DRIVER_BLOCK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (addresses == MAP_FAILED) abort();
   gpus[gpu].addresses = (char *)rounded_up((size_t)addresses, DRIVER_BLOCK);
+  tell_host_access();
   take(gpu, settings.context_bytes);
 }
 
@@ -64,6 +65,11 @@ int gpu_of(const void *address) {
     if (gpus[gpu].begun && (const char *)address >= start && (const char *)address < start + SPAN) return gpu;
   }
   return reserved_by(address);
+}
+
+const struct extent *allocation_at(int gpu, const void *address) {
+  const struct extent *block = extent_at(&gpus[gpu].blocks, address);
+  return block && block->shared ? extent_at(&gpus[gpu].small, address) : block;
 }
 
 /* Mapped ranges lie side by side without being one. */
@@ -92,17 +98,17 @@ static char *take_block(struct gpu *gpu, size_t bytes, bool shared) {
     if (block->start >= start + bytes) break;
     start = block->start + block->bytes;
   }
-  if (mprotect(start, bytes, PROT_READ | PROT_WRITE)) {
+  char *host = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (host == MAP_FAILED) {
     give_back((int)(gpu - gpus), bytes);
     return NULL;
   }
-  add_extent(&gpu->blocks, (struct extent){.start = start, .bytes = bytes, .shared = shared});
+  add_extent(&gpu->blocks, (struct extent){.start = start, .bytes = bytes, .host = host, .shared = shared});
   return start;
 }
 
 static void free_block(struct gpu *gpu, struct extent *block) {
-  madvise(block->start, block->bytes, MADV_DONTNEED);
-  mprotect(block->start, block->bytes, PROT_NONE);
+  munmap(block->host, block->bytes);
   give_back((int)(gpu - gpus), block->bytes);
   remove_extent(&gpu->blocks, block);
 }

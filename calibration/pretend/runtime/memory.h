@@ -8,6 +8,7 @@
 struct extent {
   char *start;
   size_t bytes;
+  char *host;      /* where the bytes of device memory lie that the host may touch */
   bool shared;     /* a block that small requests share */
   bool mapped;     /* by the virtual memory calls */
   bool registered; /* memory that was pinned where it lay */
@@ -30,6 +31,10 @@ void remove_extent(struct extents *extents, struct extent *extent);
 bool take(int gpu, size_t bytes);
 void give_back(int gpu, size_t bytes);
 struct extents *accessible(int gpu);
+/* What was asked for of a GPU that an address lies in; NULL if nothing was. Needs no lock where nobody else has it. */
+const struct extent *allocation_at(int gpu, const void *address);
+/* Tell on stderr when the host touches device memory, from now on. */
+void tell_host_access(void);
 /* The GPU for which an address was reserved, -1 if it was not. */
 int reserved_by(const void *address);
 

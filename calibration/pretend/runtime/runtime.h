@@ -1,7 +1,8 @@
 /* The CUDA runtime on host memory: what its files share.
  *
  * A pretended GPU has memory, streams and a clock, and kernels that compute nothing. Device memory is a range of
- * addresses of this process, which the host backs page by page when something is written there. Streams are timelines.
+ * addresses of this process at which the host finds nothing; its bytes lie elsewhere, and are backed page by page when
+ * something is written there. Streams are timelines.
  *
  * Every call of the API begins with `enter` and ends with `leave`, which hold the one lock of the library and what the
  * real runtime checks first. Functions below that say nothing else are called with the lock held.
@@ -86,6 +87,12 @@ bool pinned(const void *address);
 EXPORT size_t pretend_used_bytes(int gpu);
 void begin_context(int gpu);
 bool has_context(int gpu);
+
+/* ---- host_access.c: where the bytes of device memory lie ---- */
+
+/* Where the host finds the bytes that an address of a GPU stands for, as far as its block or its reservation reaches;
+ * any other address is itself. */
+void *bytes_at(const void *address);
 
 /* ---- schedule.c: the clock, engines, and what is done when the clock has come to a moment ---- */
 

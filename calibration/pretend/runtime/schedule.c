@@ -89,11 +89,13 @@ static void add(struct effect effect) {
 static void move(const struct effect *effect) {
   static char value[PAGE];
   if (!effect->from) memset(value, effect->value, sizeof value);
+  char *target = bytes_at(effect->to);
+  const char *source = effect->from ? bytes_at(effect->from) : NULL;
   for (size_t done = 0, piece; done < effect->bytes; done += piece) {
-    char *to = (char *)effect->to + done;
+    char *to = target + done;
     piece = PAGE - (uintptr_t)to % PAGE;
     if (piece > effect->bytes - done) piece = effect->bytes - done;
-    const char *from = effect->from ? (const char *)effect->from + done : value;
+    const char *from = source ? source + done : value;
     if (memcmp(to, from, piece)) memmove(to, from, piece);
   }
 }

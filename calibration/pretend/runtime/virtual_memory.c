@@ -40,6 +40,12 @@ int reserved_by(const void *address) {
   return reservation ? reservation->gpu : -1;
 }
 
+/* Where the bytes of a reserved address lie, whether or not they may be touched yet. */
+static char *host_of(const char *address) {
+  const struct extent *reservation = extent_at(&reservations, address);
+  return reservation->host + (address - reservation->start);
+}
+
 static CUresult answer(CUresult result) {
   leave(cudaSuccess);
   return result;
@@ -68,8 +74,13 @@ CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignmen
   char *aligned = (char *)(((uintptr_t)start + DRIVER_BLOCK - 1) / DRIVER_BLOCK * DRIVER_BLOCK);
   if (aligned > start) munmap(start, (size_t)(aligned - start));
   munmap(aligned + bytes, (size_t)(start + room - (aligned + bytes)));
+  char *host = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (host == MAP_FAILED) {
+    munmap(aligned, bytes);
+    return answer(CUDA_ERROR_OUT_OF_MEMORY);
+  }
   if (aligned + bytes > reserve_behind) reserve_behind = aligned + bytes;
-  add_extent(&reservations, (struct extent){.start = aligned, .bytes = bytes, .gpu = current_gpu()});
+  add_extent(&reservations, (struct extent){.start = aligned, .bytes = bytes, .host = host, .gpu = current_gpu()});
   *address = (CUdeviceptr)aligned;
   return answer(CUDA_SUCCESS);
 }
@@ -84,6 +95,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
     if (mapped >= reservation->start && mapped < reservation->start + bytes) return answer(CUDA_ERROR_INVALID_VALUE);
   }
   munmap(reservation->start, bytes);
+  munmap(reservation->host, bytes);
   remove_extent(&reservations, reservation);
   return answer(CUDA_SUCCESS);
 }
@@ -154,19 +166,21 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
   if (enter_context()) return CUDA_ERROR_NOT_INITIALIZED;
   char *start = (char *)address;
   if (!count || !mappings_fill(start, bytes)) return answer(CUDA_ERROR_INVALID_VALUE);
-  /* Any GPU that may read and write lets the host do it here. */
+  /* Any GPU that may read and write lets the runtime do it where the bytes lie. */
   bool may = false;
   for (size_t each = 0; each < count; each++) may |= descriptions[each].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   if (!may) return answer(CUDA_ERROR_INVALID_VALUE);
+  char *host = host_of(start);
+  if (mprotect(host, bytes, PROT_READ | PROT_WRITE)) return answer(CUDA_ERROR_OUT_OF_MEMORY);
+  struct extents *blocks = accessible(reserved_by(start));
   for (size_t each = 0; each < made_count; each++) {
     const struct made *one = &made[each];
-    if (!one->mapped_at || one->mapped_at < start || one->mapped_at >= start + bytes) continue;
-    struct extents *blocks = accessible(reserved_by(start));
-    if (!extent_at(blocks, one->mapped_at))
-      add_extent(blocks, (struct extent){.start = one->mapped_at, .bytes = one->bytes, .mapped = true});
+    char *mapped = one->mapped_at;
+    if (!mapped || mapped < start || mapped >= start + bytes || extent_at(blocks, mapped)) continue;
+    struct extent block = {.start = mapped, .bytes = one->bytes, .host = host + (mapped - start), .mapped = true};
+    add_extent(blocks, block);
   }
-  bool done = !mprotect(start, bytes, PROT_READ | PROT_WRITE);
-  return answer(done ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+  return answer(CUDA_SUCCESS);
 }
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
@@ -183,7 +197,8 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     one->mapped_at = NULL;
     if (one->released) forget(one);
   }
-  madvise(start, bytes, MADV_DONTNEED);
-  mprotect(start, bytes, PROT_NONE);
+  char *host = host_of(start);
+  madvise(host, bytes, MADV_DONTNEED);
+  mprotect(host, bytes, PROT_NONE);
   return answer(CUDA_SUCCESS);
 }

@@ -1,4 +1,4 @@
-"""Plans for drawn models: those of policies, and drawn ones, by which each storage leaves or is computed again."""
+"""Plans for drawn models: those of policies, and drawn ones, of which each storage leaves or is computed again by lot."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
