@@ -1,8 +1,9 @@
-"""What the operations of a step take while they run, beside what they read and make: each runs once on the GPU to tell.
+"""What the operations of a step take, memory beside their results and time: each runs on the GPU to tell.
 
 Libraries choose their kernels by rules of their own, and operators take memory that no dispatcher sees: workspaces of
 convolutions, sums of a reduction, copies within a fused attention. Rules that say so without a GPU miss some
-(`vdnnsim.cost.chosen_workspace`); where there is one, it is asked.
+(`vdnnsim.cost.chosen_workspace`), and a profile's cost model is fitted to kernels of others; where there is a GPU, it
+is asked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,46 +14,60 @@ from typing import Any, Final
 import torch
 from torch.utils._pytree import tree_unflatten
 
+from calibration.apply.kernel_times import kernel_seconds
 from calibration.apply.room import remembering
 from calibration.capture.tape import Call, Lying
 from vdnnsim.cost.table import AdjustKernels, KernelCost
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.requests import Request
 
 _ATTEMPTS: Final = 3
 """The first run of a kind of kernels may take memory that stays, as cuBLAS does."""
 _NEEDS_CONTENT: Final = frozenset({torch.ops.aten.multinomial.default})
 """Kernels that refuse zeros where they run, from which a process does not recover."""
+_INTEGERS: Final = frozenset({torch.int32, torch.int64})
+_READS_ALL: Final = frozenset(
+    {
+        torch.ops.aten.max_pool2d_with_indices_backward.default,
+        torch.ops.aten.nll_loss_forward.default,
+        torch.ops.aten.nll_loss_backward.default,
+    }
+)
+"""Kernels that take integers and do the same work whatever they are."""
 _RECURRENT: Final = frozenset({torch.ops.aten._cudnn_rnn.default, torch.ops.aten._cudnn_rnn_backward.default})  # noqa: SLF001 - operators' names
 
 
 def chosen_here(
-    captured: CapturedStep, calls: Sequence[Call], device: torch.device
+    captured: CapturedStep, calls: Sequence[Call], device: torch.device, *, is_timed: bool
 ) -> tuple[AdjustKernels, Mapping[int, Sequence[Request]]]:
     """Return what lets each operation of a step run as PyTorch runs it, which takes the fastest kernel on offer.
 
-    On a GPU it takes the workspaces that are found there; and by identity of an operation what it asked for there, in
-    order, of which results are what it did not give back.
+    On a GPU it takes the workspaces and the time that are found there; and by identity of an operation what it asked
+    for there, in order, of which results are what it did not give back.
 
     Args:
         captured: the step.
         calls: how each of its operations was dispatched.
         device: where it will run.
+        is_timed: whether the step is planned for this very GPU, and not for another one.
     """
     found: dict[int, Sequence[Request]] = {}
+    seconds: dict[int, float] = {}
     if device.type == "cuda":
         with remembering(device), torch.random.fork_rng([device]), torch.cuda.device(device), torch.no_grad():
-            begin, asked = _changes(device), dict[Call, range]()
+            begin, asked, took = _changes(device), dict[Call, range](), dict[Call, float | None]()
             operations = zip(captured.operations, calls, strict=True)
             ran = [(id(each), call) for each, call in operations if each.phase is not Phase.UPDATE]
             for _, call in ran:
                 if call not in asked:
-                    asked[call] = _ran(call, device)
+                    asked[call], took[call] = _ran(call, device, is_timed=is_timed)
             entries = _entries(device, _changes(device) - begin)
         requests = {call: _requests(entries[span.start - begin : span.stop - begin]) for call, span in asked.items()}
         found = {identity: requests[call] for identity, call in ran if requests[call]}
+        seconds = {identity: each for identity, call in ran if (each := took[call]) is not None}
         torch.cuda.empty_cache()
 
     def adjust(
@@ -60,7 +75,13 @@ def chosen_here(
     ) -> tuple[KernelCost, ...]:
         fastest, operations = offered[0], workload.step.operations_of(layer.index, phase)
         kernels = zip(fastest.parts or (fastest,), operations, strict=True)
-        return (KernelCost.joined([_with_workspace(one, found.get(id(each.captured), ())) for one, each in kernels]),)
+        return (KernelCost.joined([_as_found(one, id(each.captured)) for one, each in kernels]),)
+
+    def _as_found(kernel: KernelCost, operation: int) -> KernelCost:
+        kernel = _with_workspace(kernel, found.get(operation, ()))
+        if operation not in seconds:
+            return kernel
+        return replace(kernel, seconds=seconds[operation], origin=Origin.MEASURED)
 
     return adjust, found
 
@@ -74,10 +95,10 @@ def _with_workspace(kernel: KernelCost, requests: Sequence[Request]) -> KernelCo
     return replace(kernel, workspace_bytes=max(*before, left) - left if before else 0, workspaces=())
 
 
-def _ran(call: Call, device: torch.device) -> range:
-    """Run an operation; return which changes of memory were its own, none where it does not run alone."""
+def _ran(call: Call, device: torch.device, *, is_timed: bool) -> tuple[range, float | None]:
+    """Run an operation; return which changes of memory were its own, none where it does not run alone, and its time."""
     if call.func in _NEEDS_CONTENT:
-        return range(0)
+        return range(0), None
     try:
         args, kwargs = tree_unflatten([_zeros(each, device) for each in call.leaves], call.arguments)
         if call.func in _RECURRENT:
@@ -88,10 +109,18 @@ def _ran(call: Call, device: torch.device) -> range:
             last = _changes(device)
             del results
             if torch.cuda.memory_allocated(device) == before:
-                return range(first, last)
+                is_timed = is_timed and _is_indifferent(call)
+                seconds = kernel_seconds(lambda: call.func(*args, **kwargs), device) if is_timed else None
+                return range(first, last), seconds
     except (RuntimeError, ValueError, TypeError):
         pass
-    return range(0)
+    return range(0), None
+
+
+def _is_indifferent(call: Call) -> bool:
+    """Whether zeros take as long as what a loop has: integers may say where a kernel reads and writes."""
+    chooses = any(isinstance(each, Lying) and each.shape and each.dtype in _INTEGERS for each in call.leaves)
+    return not chooses or call.func in _READS_ALL
 
 
 def _changes(device: torch.device) -> int:
