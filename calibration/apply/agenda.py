@@ -117,20 +117,21 @@ class _Reader:
         self._away = Counter[int]()
         self._again: set[int] = set()
         kernels = [each for each in plan.operations if isinstance(each, Compute)]
-        self._run_again = {buffer for each in kernels if each.repeat for buffer in each.writes}
+        self._numbers = {id(each): number for number, each in enumerate(plan.workload.step.operations)}
+        again = [each for each in kernels if each.repeat]
+        kept = {buffer for each in again if not self._is_watched(each) for buffer in each.writes}
+        self._run_again = {buffer for each in again for buffer in each.writes} - kept
         self._remade: set[int] = set()
         # Before how many operations of the program the plan stands.
         self._place = 0
 
     def agenda(self) -> Agenda:
         """Read the plan."""
-        step = self._plan.workload.step
-        numbers = {id(each): number for number, each in enumerate(step.operations)}
         returning = self._released_for_return()
         for position, operation in enumerate(self._plan.operations):
             match operation:
-                case Compute(layer=layer, phase=phase, operation=which):
-                    self._compute(operation, numbers[id(step.operations_of(layer, phase)[which])])
+                case Compute() if not operation.repeat or self._is_watched(operation):
+                    self._compute(operation, self._number(operation))
                 case Offload(buffer=buffer, copy=0) if self._moves(buffer):
                     # One copy of a storage serves all tensors of it, however many the plan makes.
                     self._offload(operation, position)
@@ -174,6 +175,14 @@ class _Reader:
         states = [(number, step.storages[number]) for number in sorted(states_of_update(step) if offsets else ())]
         ends = {number: offsets[number] + each.nbytes if number in offsets else 0 for number, each in states}
         return {each.name: range(offsets.get(number, 0), ends[number]) for number, each in states}
+
+    def _number(self, kernel: Compute) -> int:
+        step = self._plan.workload.step
+        return self._numbers[id(step.operations_of(kernel.layer, kernel.phase)[kernel.operation])]
+
+    def _is_watched(self, kernel: Compute) -> bool:
+        """Whether a loop sees an operation, and so can run it again: what the loss computes nobody watches."""
+        return self._number(kernel) < self._tape.of_model
 
     def _compute(self, operation: Compute, number: int) -> None:
         if operation.repeat:

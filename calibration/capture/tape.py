@@ -88,12 +88,14 @@ class Tape:
     Attributes:
         calls: how each operation was dispatched.
         let_go: by storage that is saved, the last operation that runs while somebody beside autograd still holds it.
+        of_model: how many operations had been issued when forward of the model returned; what follows is of its loss.
     """
 
     saves: tuple[Save, ...]
     takes: tuple[Take, ...]
     let_go: Mapping[int, int]
     calls: tuple[Call, ...]
+    of_model: int
 
 
 @dataclass
@@ -120,10 +122,12 @@ class TapeRecorder:
         """Note a tensor that is taken again."""
         self.takes.append(Take(issued, save))
 
-    def finish(self, numbers: Mapping[int, int], let_go: Mapping[int, int], records: Sequence["Record"]) -> Tape:
+    def finish(
+        self, numbers: Mapping[int, int], let_go: Mapping[int, int], records: Sequence["Record"], of_model: int
+    ) -> Tape:
         """Return all of it, by the new numbers of storages."""
         saves = (Save(each.issued, numbers[each.storage], each.shape, each.element_type) for each in self.saves)
-        return Tape(tuple(saves), tuple(self.takes), let_go, tuple(each.call for each in records))
+        return Tape(tuple(saves), tuple(self.takes), let_go, tuple(each.call for each in records), of_model)
 
 
 def freed_by_program(
