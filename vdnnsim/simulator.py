@@ -128,13 +128,7 @@ class Simulator:
         Raises:
             PolicyError, PlanError: as `run`.
         """
-        workload = self.workload
-        if isinstance(workload, CapturedWorkload) and not workload.captured.lifetimes and not isinstance(policy, Base):
-            raise PolicyError(
-                f"{policy.label}: {workload.graph.name} was recorded as a trace, which does not tell what lives when; "
-                "expected base(p), or a step with an execution trace"
-            )
-        return self.placed(self.ready(make_plans(policy, self.setting()), policy.label))
+        return self.placed(self._made(policy))
 
     def placed(self, plans: tuple[TrainingPlan, ...]) -> "Planned":
         """Place plans that are ready."""
@@ -167,8 +161,12 @@ class Simulator:
         return tuple(rows)
 
     def refusal(self, policy: Policy) -> DoesNotFit | None:
-        """Plan one policy, and return what does not fit on the first GPU where something does not; replay nothing."""
-        placements = once(self.place, self.ready(make_plans(policy, self.setting()), policy.label))
+        """Plan one policy, and return what does not fit on the first GPU where something does not; replay nothing.
+
+        Raises:
+            PolicyError, PlanError: as `run`.
+        """
+        placements = once(self.place, self._made(policy))
         return next((each for each in placements if isinstance(each, DoesNotFit)), None)
 
     def oracle(self) -> RunMetrics:
@@ -204,6 +202,16 @@ class Simulator:
             return ((0,),)
         groups = [tuple(each for each in topology.group(gpu) if each < self.gpus) for gpu in range(self.gpus)]
         return tuple(dict.fromkeys(groups))
+
+    def _made(self, policy: Policy) -> tuple[TrainingPlan, ...]:
+        """Plan one policy, and return its plans, ready."""
+        workload = self.workload
+        if isinstance(workload, CapturedWorkload) and not workload.captured.lifetimes and not isinstance(policy, Base):
+            raise PolicyError(
+                f"{policy.label}: {workload.graph.name} was recorded as a trace, which does not tell what lives when; "
+                "expected base(p), or a step with an execution trace"
+            )
+        return self.ready(make_plans(policy, self.setting()), policy.label)
 
     def ready(self, plans: Sequence[TrainingPlan], policy: str) -> tuple[TrainingPlan, ...]:
         """Complete plans, and check them."""

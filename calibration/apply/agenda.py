@@ -118,8 +118,9 @@ class _Reader:
         self._away = Counter[int]()
         self._again: set[int] = set()
         kernels = [each for each in plan.operations if isinstance(each, Compute)]
+        self._numbers = {id(each): number for number, each in enumerate(plan.workload.step.operations)}
         again = [each for each in kernels if each.repeat]
-        kept = {buffer for each in again if not self._operation(each).repeatable for buffer in each.writes}
+        kept = {buffer for each in again if not self._runs_again(each) for buffer in each.writes}
         self._run_again = {buffer for each in again for buffer in each.writes} - kept
         self._remade: set[int] = set()
         # Before how many operations of the program the plan stands.
@@ -127,13 +128,11 @@ class _Reader:
 
     def agenda(self) -> Agenda:
         """Read the plan."""
-        step = self._plan.workload.step
-        numbers = {id(each): number for number, each in enumerate(step.operations)}
         returning = self._released_for_return()
         for position, operation in enumerate(self._plan.operations):
             match operation:
-                case Compute():
-                    self._compute(operation, numbers[id(self._operation(operation))])
+                case Compute() if not operation.repeat or self._runs_again(operation):
+                    self._compute(operation, self._number(operation))
                 case Offload(buffer=buffer, copy=0) if self._moves(buffer):
                     # One copy of a storage serves all tensors of it, however many the plan makes.
                     self._offload(operation, position)
@@ -178,13 +177,17 @@ class _Reader:
         ends = {number: offsets[number] + each.nbytes if number in offsets else 0 for number, each in states}
         return {each.name: range(offsets.get(number, 0), ends[number]) for number, each in states}
 
+    def _number(self, kernel: Compute) -> int:
+        return self._numbers[id(self._operation(kernel))]
+
     def _operation(self, kernel: Compute) -> StepOperation:
         return self._plan.workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation]
 
+    def _runs_again(self, kernel: Compute) -> bool:
+        """Whether a loop may recompute an operation: it sees it, as none of the loss, and the result is the same."""
+        return self._number(kernel) < self._tape.of_model and self._operation(kernel).repeatable
+
     def _compute(self, operation: Compute, number: int) -> None:
-        if operation.repeat and not self._operation(operation).repeatable:
-            # What it made is kept in its place.
-            return
         if operation.repeat:
             self._again.add(number)
             self._at(bisect_left(self._moments, self._place), Again(number))

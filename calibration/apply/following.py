@@ -198,18 +198,19 @@ class Following:
 
     def _hold_made(self, number: int, live: torch.UntypedStorage) -> Held | None:
         """Return what is held of a storage that an operation of forward has just made, if it can run again."""
-        if number not in self._loop.remakable:
+        is_remakable = number in self._loop.remakable
+        if not is_remakable and number not in self._agenda.moved:
             return None
         held = self._new(number, live)
         self._identify(live, number)
-        if number not in self._loop.saved:
+        if number in self._loop.saved:
+            self._to_be_saved[number] = held
+        else:
             # Autograd never keeps it, so the step does not either until it is made again.
             self._unsaved[number] = held
             held.remake = partial(self._again, number)
             held.live = None
-        else:
-            self._to_be_saved[number] = held
-        return held
+        return held if is_remakable else None
 
     def _known(self, live: torch.UntypedStorage) -> Held | None:
         number = self._numbers.get(live._cdata)  # noqa: SLF001

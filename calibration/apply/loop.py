@@ -6,7 +6,6 @@ comes back when backward takes it.
 
 import warnings
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -22,10 +21,10 @@ from calibration.apply.lane import Lane, lane_for
 from calibration.apply.room import Room
 from calibration.apply.slots import PinnedSlots
 from calibration.apply.states import States
+from calibration.apply.touching import made_by, touched_by
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import OPTIMIZERS
 from vdnnsim.dnn.captured_step import CapturedStep
-from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import ExecutionRefused
 
 
@@ -48,8 +47,8 @@ class Loop:
         left = (each for due in agenda.actions for each in due if isinstance(each, Leave))
         self.arena = PinnedSlots(self.lane, ((each.offset, len(each.extent)) for each in left))
         self.arena.reserve(agenda.pinned_bytes)
-        self.made_by = _made_by(captured)
-        self.writers, self.readers = _touched(captured, writes=True), _touched(captured, writes=False)
+        self.made_by = made_by(captured)
+        self.writers, self.readers = touched_by(captured, writes=True), touched_by(captured, writes=False)
         self.remakable = frozenset(each for each, by in self.writers.items() if agenda.again.issuperset(by))
         self.saved = frozenset(each.storage for each in agenda.tape.saves)
         saves = len(agenda.tape.saves)
@@ -165,30 +164,3 @@ def _drop_failed_backward() -> None:
 def _within(model: nn.Module) -> nn.Module:
     """Return the model itself: what DDP does around its forward is none of its operations."""
     return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-
-
-def _made_by(captured: CapturedStep) -> dict[int, list[int]]:
-    """Return by operation of forward the storages that it makes, in order."""
-    made: dict[int, list[int]] = defaultdict(list)
-    seen = {number for number, each in enumerate(captured.storages) if each.given}
-    for position, operation in enumerate(captured.operations):
-        for operand in operation.operands:
-            number = captured.tensors[operand.tensor].storage
-            if number not in seen:
-                seen.add(number)
-                made[position].append(number)
-    return made
-
-
-def _touched(captured: CapturedStep, *, writes: bool) -> dict[int, list[int]]:
-    """Return by storage the operations of forward that write it, or that read it."""
-    found: dict[int, list[int]] = defaultdict(list)
-    for position, operation in enumerate(captured.operations):
-        if operation.phase is not Phase.FORWARD:
-            continue
-        for operand in operation.operands:
-            number = captured.tensors[operand.tensor].storage
-            does = operand.access.writes if writes else operand.access.reads
-            if does and position not in found[number]:
-                found[number].append(position)
-    return {number: operations for number, operations in found.items() if operations}

@@ -1,19 +1,21 @@
-"""What the operations of a step take while they run, beside what they read and make: each runs once on the GPU to tell.
+"""What the operations of a step take, memory beside their results and time: each runs on the GPU to tell.
 
 Libraries choose their kernels by rules of their own, and operators take memory that no dispatcher sees: workspaces of
 convolutions, sums of a reduction, copies within a fused attention. Rules that say so without a GPU miss some
-(`vdnnsim.cost.chosen_workspace`); where there is one, it is asked.
+(`vdnnsim.cost.chosen_workspace`), and a profile's cost model is fitted to kernels of others; where there is a GPU, it
+is asked.
 """
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final
 
 import torch
 from torch.utils._pytree import tree_unflatten
 
+from calibration.apply.kernel_times import kernel_seconds
 from calibration.apply.room import remembering
 from calibration.capture.schemas import tensors_in
 from calibration.capture.tape import Call, TensorLayout
@@ -21,37 +23,51 @@ from vdnnsim.cost.table import AdjustKernels, KernelCost
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.requests import Request
 
 _ATTEMPTS: Final = 3
 """The first run of a kind of kernels may take memory that stays, as cuBLAS does."""
 _NEEDS_CONTENT: Final = frozenset({torch.ops.aten.multinomial.default})
 """Kernels that refuse zeros where they run, from which a process does not recover."""
+_INTEGERS: Final = frozenset({torch.int32, torch.int64})
+_READS_ALL: Final = frozenset(
+    {
+        torch.ops.aten.max_pool2d_with_indices_backward.default,
+        torch.ops.aten.nll_loss_forward.default,
+        torch.ops.aten.nll_loss_backward.default,
+    }
+)
+"""Kernels that take integers and do the same work whatever they are."""
 _RECURRENT: Final = frozenset({torch.ops.aten._cudnn_rnn.default, torch.ops.aten._cudnn_rnn_backward.default})  # noqa: SLF001 - operators' names
 
 
 def chosen_here(
-    captured: CapturedStep, calls: Sequence[Call], device: torch.device
+    captured: CapturedStep, calls: Sequence[Call], device: torch.device, *, is_timed: bool
 ) -> tuple[AdjustKernels, Mapping[int, Sequence[Request]], AbstractSet[int]]:
     """Return what lets each operation of a step run as PyTorch runs it, which takes the fastest kernel on offer.
 
-    On a GPU it takes the workspaces that are found there; and by identity of an operation what it asked for there, in
-    order, of which results are what it did not give back; and the storages that are on another device.
+    On a GPU it takes the workspaces and the time that are found there; and by identity of an operation what it asked
+    for there, in order, of which results are what it did not give back; and the storages that are on another device.
 
     Args:
         captured: the step.
         calls: how each of its operations was dispatched.
         device: where it will run.
+        is_timed: whether the step is planned for this very GPU, and not for another one.
     """
     found, elsewhere = dict[int, Sequence[Request]](), set[int]()
+    seconds: dict[int, float] = {}
     if device.type == "cuda":
         with remembering(device), torch.random.fork_rng([device]), torch.cuda.device(device), torch.no_grad():
-            begin, run = _changes(device), DryRun(device)
+            begin, run = _changes(device), DryRun(device, is_timed=is_timed)
             operations = zip(captured.operations, calls, strict=True)
-            ran = [(id(each), run.changes_of(call)) for each, call in operations if each.phase is not Phase.UPDATE]
+            ran = [(id(each), run.measured(call)) for each, call in operations if each.phase is not Phase.UPDATE]
             entries = _entries(device, _changes(device) - begin)
-        requests = {span: _requests(entries[span.start - begin : span.stop - begin]) for _, span in ran}
-        found = {identity: requests[span] for identity, span in ran if requests[span]}
+        spans = {each.changes for _, each in ran}
+        requests = {span: _requests(entries[span.start - begin : span.stop - begin]) for span in spans}
+        found = {identity: requests[each.changes] for identity, each in ran if requests[each.changes]}
+        seconds = {identity: each.seconds for identity, each in ran if each.seconds is not None}
         elsewhere |= run.elsewhere.keys()
         torch.cuda.empty_cache()
 
@@ -60,7 +76,13 @@ def chosen_here(
     ) -> tuple[KernelCost, ...]:
         fastest, operations = offered[0], workload.step.operations_of(layer.index, phase)
         kernels = zip(fastest.parts or (fastest,), operations, strict=True)
-        return (KernelCost.joined([_with_workspace(one, found.get(id(each.captured), ())) for one, each in kernels]),)
+        return (KernelCost.joined([_as_found(one, id(each.captured)) for one, each in kernels]),)
+
+    def _as_found(kernel: KernelCost, operation: int) -> KernelCost:
+        kernel = _with_workspace(kernel, found.get(operation, ()))
+        if operation not in seconds:
+            return kernel
+        return replace(kernel, seconds=seconds[operation], origin=Origin.MEASURED)
 
     return adjust, found, elsewhere
 
@@ -74,6 +96,21 @@ def _with_workspace(kernel: KernelCost, requests: Sequence[Request]) -> KernelCo
     return replace(kernel, workspace_bytes=max(*before, left) - left if before else 0, workspaces=())
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What an operation did when it ran alone.
+
+    Attributes:
+        changes: which changes of memory were its own; none where it does not run alone.
+        made: where its results are.
+        seconds: of its kernels; None where it was not timed.
+    """
+
+    changes: range = range(0)
+    made: tuple[torch.device, ...] = ()
+    seconds: float | None = None
+
+
 class DryRun:
     """Runs operations in the order of the step, each of a kind once.
 
@@ -84,31 +121,32 @@ class DryRun:
         elsewhere: by storage that is on another device than most, which.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, is_timed: bool) -> None:
         self.elsewhere: dict[int, torch.device] = {}
         self._device = device
-        self._ran: dict[tuple[Call, tuple[torch.device, ...]], tuple[range, tuple[torch.device, ...]]] = {}
+        self._is_timed = is_timed
+        self._ran: dict[tuple[Call, tuple[torch.device, ...]], Measured] = {}
 
-    def changes_of(self, call: Call) -> range:
-        """Return which changes of memory are an operation's own, none where it does not run alone."""
+    def measured(self, call: Call) -> Measured:
+        """Return what an operation does when it runs alone."""
         places = tuple(self._place_of(each) for each in call.read)
         if (call, places) not in self._ran:
-            self._ran[call, places] = _ran(call, places, self._device)
-        changes, made = self._ran[call, places]
-        if len(made) == len(call.made):
-            found = zip(call.made, made, strict=True)
+            self._ran[call, places] = _ran(call, places, self._device, is_timed=self._is_timed)
+        measured = self._ran[call, places]
+        if len(measured.made) == len(call.made):
+            found = zip(call.made, measured.made, strict=True)
             self.elsewhere |= {each: place for each, place in found if each is not None and place != self._device}
-        return changes
+        return measured
 
     def _place_of(self, storage: int | None) -> torch.device:
         return self._device if storage is None else self.elsewhere.get(storage, self._device)
 
 
-def _ran(call: Call, places: Sequence[torch.device], device: torch.device) -> tuple[range, tuple[torch.device, ...]]:
-    """Run an operation on tensors in places; return its changes of memory, and where its results are."""
+def _ran(call: Call, places: Sequence[torch.device], device: torch.device, *, is_timed: bool) -> Measured:
+    """Run an operation on tensors in places."""
     made: tuple[torch.device, ...] = ()
     if call.func in _NEEDS_CONTENT:
-        return range(0), made
+        return Measured()
     left = iter(places)
     try:
         leaves = [_zeros(each, next(left) if isinstance(each, TensorLayout) else device) for each in call.leaves]
@@ -122,10 +160,18 @@ def _ran(call: Call, places: Sequence[torch.device], device: torch.device) -> tu
             made = tuple(each.device for each in tensors_in(results))
             del results
             if torch.cuda.memory_allocated(device) == before:
-                return range(first, last), made
+                is_timed = is_timed and _is_indifferent(call)
+                seconds = kernel_seconds(lambda: call.func(*args, **kwargs), device) if is_timed else None
+                return Measured(range(first, last), made, seconds)
     except (RuntimeError, ValueError, TypeError):
         pass
-    return range(0), made
+    return Measured(made=made)
+
+
+def _is_indifferent(call: Call) -> bool:
+    """Whether zeros take as long as what a loop has: integers may say where a kernel reads and writes."""
+    chooses = any(isinstance(each, TensorLayout) and each.shape and each.dtype in _INTEGERS for each in call.leaves)
+    return not chooses or call.func in _READS_ALL
 
 
 def _changes(device: torch.device) -> int:

@@ -14,6 +14,7 @@ from calibration.capture.as_cuda import as_cuda
 from calibration.capture.failures import failure_outside
 from calibration.capture.fake_tensors import FakeTensors, convertible, undrawn
 from calibration.capture.modules import ModuleTracker
+from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import Iteration, Program, prepare, replace_tensors
 from calibration.capture.recorder import Record, Recorder
 from calibration.capture.roles import assign_kinds, operands_of
@@ -91,6 +92,13 @@ def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[Captured
             host = _given(iteration, modules, storages, is_cuda=device.is_cuda)
             blame(recorder := Recorder(modules, storages, host))
             gradients: list[int] = []
+            returned = 0
+
+            def note_return(*_: object) -> None:
+                nonlocal returned
+                # A checkpoint calls it again.
+                if not is_in_backward():
+                    returned = len(recorder.records)
 
             def enter(phase: Phase) -> None:
                 recorder.enter(phase)
@@ -98,13 +106,14 @@ def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[Captured
                     found = (each.grad for each in model.parameters() if each.grad is not None)
                     gradients.extend(number for each in found if (number := storages.number_of(each)) is not None)
 
-            with _no_collection(), recorder.recording():
+            with model.register_forward_hook(note_return), _no_collection(), recorder.recording():
                 held = iteration.run(enter)
             let_go = freed_by_program(
                 warm_up.records, [each.freed_after for each in warm_up.storages.lives], recorder.records
             )
             numbers = recorder.finish()
-            tape = recorder.tape.finish(numbers, {numbers[each]: end for each, end in let_go.items()}, recorder.records)
+            let_go = {numbers[each]: end for each, end in let_go.items()}
+            tape = recorder.tape.finish(numbers, let_go, recorder.records, returned)
         assign_kinds(recorder.records, storages.lives, [numbers[each] for each in gradients])
         if fakes is not None and any("mkldnn_rnn_layer" in each.name for each in recorder.records):
             notes += ("What oneDNN keeps of recurrent layers is left out: it says so only when it runs (`--real`).",)

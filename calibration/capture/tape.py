@@ -114,12 +114,14 @@ class Tape:
         let_go: by storage that is saved, the last operation that runs while somebody beside autograd still holds it.
         aside: storages that are touched on other streams of CUDA than the one that was current at first, or lent to one
             (`Tensor.record_stream`).
+        of_model: how many operations had been issued when forward of the model returned; what follows is of its loss.
     """
 
     saves: tuple[Save, ...]
     takes: tuple[Take, ...]
     let_go: Mapping[int, int]
     calls: tuple[Call, ...]
+    of_model: int
     aside: frozenset[int] = frozenset()
 
     def without(self, storages: AbstractSet[int]) -> "Tape":
@@ -168,12 +170,14 @@ class TapeRecorder:
         """Note a tensor that is taken again."""
         self.takes.append(Take(issued, save))
 
-    def finish(self, numbers: Mapping[int, int], let_go: Mapping[int, int], records: Sequence["Record"]) -> Tape:
+    def finish(
+        self, numbers: Mapping[int, int], let_go: Mapping[int, int], records: Sequence["Record"], of_model: int
+    ) -> Tape:
         """Return all of it, by the new numbers of storages."""
         saves = (Save(each.issued, numbers[each.storage], each.shape, each.element_type) for each in self.saves)
         aside = frozenset(numbers[each] for each in self._aside)
         calls = tuple(each.call.renumbered(numbers) for each in records)
-        return Tape(tuple(saves), tuple(self.takes), let_go, calls, aside)
+        return Tape(tuple(saves), tuple(self.takes), let_go, calls, of_model, aside)
 
 
 def freed_by_program(

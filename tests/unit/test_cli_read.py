@@ -9,7 +9,7 @@ from tests.recorded_traces import execution_trace, new_trace, write
 from vdnnsim.cli import cli
 from vdnnsim.cli.read_trace import read_trace
 from vdnnsim.errors import InputError, PolicyError
-from vdnnsim.experiment import run_scenario
+from vdnnsim.experiment import run_scenario, simulator_of
 from vdnnsim.recordings.recording_file import RecordingKind, kind_of, read_recording
 from vdnnsim.report.findings import conclusions
 from vdnnsim.scenario.read import read_scenario
@@ -75,7 +75,7 @@ def test_it_writes_a_workload_and_a_profile_that_run(folder: Path) -> None:
     """On its own card the recorded step takes what its kernels took, and waits for its host as it did.
 
     An operation is issued every 988 / 3 = 329.3 us, from 0 on; the last begins after three of them and takes 5 us.
-    Only times can be asked for; with an execution trace every policy can.
+    Only times can be asked for, and not whether another policy fits; with an execution trace every policy can.
     """
     text = invoke("trace.json.gz", "--out", "m.step.json", "--profile", "card")
     assert "wrote m.step.json" in text
@@ -87,8 +87,11 @@ def test_it_writes_a_workload_and_a_profile_that_run(folder: Path) -> None:
     assert result.metrics.iteration_s == pytest.approx(988e-6 + 5e-6, rel=1e-3)
     assert conclusions(found) == ("It takes 993 us per iteration, 2014 images/s; no trace tells what fits.",)
     scenario.write_text(scenario.read_text().replace("base(p)", "vdnn_all(p)"))
+    moving = read_scenario(scenario)
     with pytest.raises(PolicyError, match="was recorded as a trace, which does not tell what lives when"):
-        run_scenario(read_scenario(scenario))
+        run_scenario(moving)
+    with pytest.raises(PolicyError, match="was recorded as a trace, which does not tell what lives when"):
+        simulator_of(moving).refusal(moving.policies[0])
     invoke("trace.json.gz", "--execution-trace", "et.json", "--out", "m.step.json")
     [result] = run_scenario(read_scenario(scenario)).results
     assert result.fits

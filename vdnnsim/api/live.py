@@ -197,7 +197,8 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     check_captured_step(captured, captured.model)
     chosen = resolve_policy(policy, known_policies())
     server = with_memory(profile, memory)
-    kernels, requests, elsewhere = chosen_here(captured, tape.calls, device)
+    is_timed = card == server.gpu.name
+    kernels, requests, elsewhere = chosen_here(captured, tape.calls, device, is_timed=is_timed)
     model = chosen_memory_model(memory_model)
     if memory is not None:
         model = in_one_piece(model)

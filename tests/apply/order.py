@@ -1,0 +1,110 @@
+"""What a plan does between which operations: as it is promised, and as a loop does it."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest import mock
+
+from calibration.apply.following import Following
+from calibration.apply.held import Held
+from calibration.apply.loop import Loop
+from calibration.apply.replay import Recipe
+from vdnnsim.plans.operations import Compute, Offload, Prefetch, RecordEvent, Stream, WaitEvent
+from vdnnsim.plans.training_plan import TrainingPlan
+
+Done = tuple[int, str, int]
+"""How many operations of the program were issued before, what is done, and to which storage or operation."""
+
+
+def promised(plan: TrainingPlan) -> list[Done]:
+    """Return what a plan does: copies that begin, waits of the compute stream for them, and what runs again."""
+    step = plan.workload.step
+    numbers = {id(each): number for number, each in enumerate(step.operations)}
+    found, issued = list[Done](), 0
+    ends: dict[int, tuple[str, int]] = {}
+    last = "", 0
+    for operation in plan.operations:
+        match operation:
+            case Compute(layer=layer, phase=phase, operation=which, repeat=repeat):
+                number = numbers[id(step.operations_of(layer, phase)[which])]
+                if repeat:
+                    found.append((issued, "again", number))
+                else:
+                    issued = number + 1
+            case Offload(buffer=buffer) | Prefetch(buffer=buffer):
+                storage = plan.buffers[buffer].storage
+                assert storage is not None
+                last = ("leave" if isinstance(operation, Offload) else "come"), storage
+                found.append((issued, *last))
+            case RecordEvent(event=event, stream=Stream.MEMORY):
+                ends[event] = last
+            case WaitEvent(event=event, stream=Stream.COMPUTE):
+                what, storage = ends[event]
+                found.append((issued, f"wait for {what}", storage))
+            case _:
+                pass
+    return found
+
+
+class Watched(Following):
+    """One step that notes what it does, between which operations."""
+
+    def __init__(self, loop: Loop, *others: object) -> None:
+        super().__init__(loop, *others)  # type: ignore[arg-type]
+        self.done: list[Done] = []
+
+    @property
+    def issued(self) -> int:
+        """How many operations of the program were issued."""
+        return self._agenda.issued[max(0, self._moment - 1)]
+
+    def number_of(self, recipe: Recipe) -> int:
+        """Return the number of an operation that runs again."""
+        assert self._watch is not None
+        return next(number for number, each in self._watch.recipes.items() if each is recipe)
+
+
+@contextmanager
+def watching(loop: Loop) -> Iterator[list[Watched]]:
+    """Have a loop note what its steps do; yields them."""
+    steps: list[Watched] = []
+
+    def follow(*of: object) -> Watched:
+        steps.append(Watched(*of))  # type: ignore[arg-type]
+        return steps[-1]
+
+    def note(what: str, number: int) -> None:
+        steps[-1].done.append((steps[-1].issued, what, number))
+
+    def leaves(held: Held, extent: range, offset: int) -> bool:
+        is_done = leave(held, extent, offset)
+        if is_done:
+            note("leave", held.number)
+        return is_done
+
+    def comes(held: Held, extent: range) -> bool:
+        is_done = come(held, extent)
+        if is_done:
+            note("come", held.number)
+        return is_done
+
+    def waits(held: Held, marks: list[object]) -> None:
+        if marks:
+            note("wait for leave" if marks is held._leaving else "wait for come", held.number)  # noqa: SLF001
+        wait(held, marks)
+
+    def runs(recipe: Recipe) -> None:
+        number = steps[-1].number_of(recipe)
+        run(recipe)
+        note("again", number)
+
+    leave, come, wait, run = Held.leave, Held.come, Held._wait, Recipe.run  # noqa: SLF001
+    with ExitStack() as stack:
+        for owner, name, other in (
+            (Held, "leave", leaves),
+            (Held, "come", comes),
+            (Held, "_wait", waits),
+            (Recipe, "run", runs),
+            (loop, "follow", follow),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, other))
+        yield steps

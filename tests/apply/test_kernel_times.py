@@ -1,0 +1,84 @@
+"""How long an operation takes on a GPU, on one that is made of numbers: the host's clock, and the stream's."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from calibration.apply.kernel_times import kernel_seconds
+from calibration.apply.workspaces import _is_indifferent
+from calibration.capture.tape import Call
+
+GPU = torch.device("cuda", 0)
+_CYCLES_PER_S = 2e9
+
+
+class Gpu:
+    """A stream that works while the host queues; a call waits for neither."""
+
+    def __init__(self) -> None:
+        self.host_s = self.stream_s = 0.0
+
+    def works(self, kernel_s: float, queueing_s: float) -> Callable[[], None]:
+        """Return an operation of the GPU, and what it takes the host to queue it."""
+
+        def run() -> None:
+            self.host_s += queueing_s
+            self.stream_s = max(self.stream_s, self.host_s) + kernel_s
+
+        return run
+
+    def synchronize(self, *_: object) -> None:
+        self.host_s = max(self.host_s, self.stream_s)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    gpu = Gpu()
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.at_s = max(gpu.stream_s, gpu.host_s)
+
+        def query(self) -> bool:
+            return self.at_s <= gpu.host_s
+
+        def elapsed_time(self, end: "Event") -> float:
+            return (end.at_s - self.at_s) * 1e3
+
+    def sleep(cycles: int) -> None:
+        gpu.stream_s = max(gpu.stream_s, gpu.host_s) + cycles / _CYCLES_PER_S
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", gpu.synchronize)
+    monkeypatch.setattr(torch._C, "_cuda_sleep", sleep, raising=False)  # noqa: SLF001  # of CUDA's build
+    return gpu
+
+
+@pytest.mark.parametrize("queueing_s", [1e-6, 200e-6, 1e-3])
+def test_what_the_host_takes_is_no_part_of_it(gpu: Gpu, queueing_s: float) -> None:
+    """A kernel of 50 us; the host queues four, at 1 us, 200 us and 1 ms each, within a pause of 1, 4 or 16 ms."""
+    assert kernel_seconds(gpu.works(50e-6, queueing_s), GPU) == pytest.approx(50e-6)
+
+
+def test_an_operation_that_waits_for_the_gpu_has_no_time(gpu: Gpu) -> None:
+    """It is never queued behind the pause, however long that is."""
+
+    def run() -> None:
+        gpu.works(50e-6, 1e-6)()
+        gpu.synchronize()
+
+    assert kernel_seconds(run, GPU) is None
+
+
+def test_integers_that_say_where_to_read_are_not_timed_as_zeros() -> None:
+    """An embedding of one word alone is no embedding of a text; a mask of booleans, and indices of pooling, are."""
+    aten = torch.ops.aten
+    numbers, words = torch.zeros(4, 4), torch.zeros(4, dtype=torch.int64)
+    assert not _is_indifferent(Call.of(aten.embedding.default, (numbers, words), {}))
+    assert _is_indifferent(Call.of(aten.masked_fill.Scalar, (numbers, numbers > 0, 0.0), {}))
+    assert _is_indifferent(Call.of(aten.nll_loss_forward.default, (numbers, words, None, 1, -100), {}))
+    assert _is_indifferent(Call.of(aten.add.Tensor, (numbers, words.sum()), {}))
