@@ -1,6 +1,7 @@
 """What can be found out of a model that a script trains, where nobody tells it."""
 
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -61,6 +62,18 @@ def name_of(optimizer: torch.optim.Optimizer) -> str:
     group, kind = optimizer.param_groups[0], type(optimizer).__name__
     name = "momentum" if kind == "SGD" and group.get("momentum") else kind.lower()
     return f"{name}_fused" if group.get("fused") else name
+
+
+def kept_for(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Yield what is kept from step to step for a model: weights, gradients, buffers and states of its optimizers."""
+    for each in model.parameters():
+        yield each
+        if each.grad is not None:
+            yield each.grad
+    yield from model.buffers()
+    for optimizer in optimizers_of(model):
+        for state in optimizer.state.values():
+            yield from (value for value in state.values() if isinstance(value, torch.Tensor))
 
 
 def beside_bytes(known: list[Any]) -> int:

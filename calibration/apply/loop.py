@@ -31,6 +31,7 @@ class Loop:
     Attributes:
         steps: what each did, the latest last; only so many are kept.
         lane: where copies run.
+        room: that the loop takes of a GPU.
         follow: makes what follows a step.
     """
 
@@ -38,7 +39,7 @@ class Loop:
 
     def __init__(self, captured: CapturedStep, agenda: Agenda, device: torch.device, room: Room) -> None:
         self.captured, self.agenda, self.device = captured, agenda, device
-        self._room = room
+        self.room = room
         self.lane: Lane = lane_for(device)
         self.arena = PinnedArena(self.lane)
         self.arena.reserve(agenda.pinned_bytes)
@@ -77,7 +78,7 @@ class Loop:
             self._running.depart("a context of the plan opened within another")
             yield self._running.log
             return
-        self._room.take()
+        self.room.take(model)
         self.arena.reserve(self.agenda.pinned_bytes)
         following = self.follow(self, model)
         if self._latest is not None and self._latest.needs_host:

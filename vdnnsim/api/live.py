@@ -1,18 +1,15 @@
 """`vdnnsim.plan`: what a model's training step should keep, move and compute again on a machine, to be applied live."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vdnnsim.api.told import Telling, described
+from vdnnsim.api.planned import Planned
+from vdnnsim.api.told import Telling
 from vdnnsim.errors import CaptureError, PolicyError
 
 if TYPE_CHECKING:
-    from calibration.apply.following import StepLog
-    from calibration.apply.loop import Loop
     from calibration.capture.tape import Tape
     from vdnnsim.analysis.results import PolicyResult
     from vdnnsim.cost.table import AdjustKernels, KernelCost
@@ -25,81 +22,7 @@ if TYPE_CHECKING:
     from vdnnsim.memory.requests import Request
     from vdnnsim.policies.port import Policy
 
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A plan for a model, and what it costs by prediction.
-
-    Attributes:
-        predicted: what came of the plan in the simulator, with its trace.
-        loop: what applies it.
-    """
-
-    predicted: "PolicyResult"
-    loop: "Loop"
-    _asked: "Asked"
-    _telling: Telling
-
-    def apply(self, model: Any) -> "AbstractContextManager[StepLog]":  # noqa: ANN401  # a torch.nn.Module
-        """Return the context in which a step of the model runs by the plan: its forward, its loss and its backward.
-
-        A step that is not as it was captured runs as without a plan from there on, with one warning that says where.
-        After the third step a line on standard error holds its time and its peak of memory against the plan's; where
-        one is off by more than 5 %, the next says what was.
-        """
-        return self._telling.apply(model)
-
-    def trace(self, folder: str | Path = "reports/live") -> None:
-        """Have the next step timed, and write what happened in it beside what was predicted.
-
-        `trace.json`, for https://ui.perfetto.dev, has both; `snapshot_predicted.pickle` and, on a GPU,
-        `snapshot_happened.pickle` are for https://pytorch.org/memory_viz.
-
-        Args:
-            folder: where to write; an earlier step of a loop there is replaced.
-
-        Raises:
-            OutputError: when the step has ended, the folder cannot be written, or has files of somebody else's.
-        """
-        self._telling.record(Path(folder))
-
-    @property
-    def has_drifted(self) -> bool:
-        """Whether the latest step whose parts were timed was off the plan by more than 5 % in time or memory."""
-        return self._telling.has_drifted
-
-    def refit(self) -> "Planned":
-        """Plan again with what this loop measured: the times of its operations and copies, and what memory it took.
-
-        This plan gives its pinned memory back until it is applied again.
-
-        Raises:
-            PolicyError: no step was timed yet, or no plan fits in what memory is left.
-        """
-        step = self._telling.recorded
-        if step is None:
-            raise PolicyError("refit: no step was timed yet, expected one after plan.trace()")
-        self.loop.rest()
-        return self._asked.measured(step, self.predicted).planned()
-
-    def stream(self, optimizer: Any, model: Any) -> None:  # noqa: ANN401  # of torch
-        """Keep an optimizer's states on the host, where the plan has them there (`optimal(offload_optimizer=true)`).
-
-        They come for the update of their parameter and leave after it: its `step` runs once for each parameter, with
-        the same bits.
-
-        Args:
-            optimizer: which the plan was made for, as a `torch.optim.Optimizer`; its `step` is replaced, so make what
-                wraps it, as a scheduler, afterwards.
-            model: whose parameters it updates.
-
-        Raises:
-            ExecutionRefused: the plan keeps states on the GPU, or was made for another optimizer.
-        """
-        self.loop.stream(optimizer, model)
-
-    def __str__(self) -> str:
-        return described(self.predicted, self.loop.agenda, self._asked.beside_bytes)
+__all__ = ["Asked", "Planned", "asked_for", "plan"]
 
 
 def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
@@ -199,9 +122,11 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     server = with_memory(profile, memory)
     kernels, requests = chosen_here(captured, tape.calls, device)
     model = chosen_memory_model(memory_model)
+    limit_bytes = None
     if memory is not None:
         model = in_one_piece(model)
-    return Asked(captured, tape, device, server, chosen, model, kernels, requests)
+        limit_bytes = server.gpu.memory_bytes - server.gpu.context_bytes
+    return Asked(captured, tape, device, server, chosen, model, kernels, requests, limit_bytes=limit_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +139,7 @@ class Asked:
         requests: by identity of a captured operation what it asks of memory on this GPU, in order.
         seconds: by operation of the program what it was measured to take.
         beside_bytes: on the GPU, that the loop holds beside what is planned.
+        limit_bytes: that the user lets PyTorch reserve; None for as much as there is.
         offer: what is said where a step was not as planned.
     """
 
@@ -227,6 +153,7 @@ class Asked:
     requests: "Mapping[int, Sequence[Request]]"
     seconds: Mapping[int, float] = field(default_factory=dict)
     beside_bytes: int = 0
+    limit_bytes: int | None = None
     offer: str = "plan.refit() plans again with what this loop measured"
 
     def planned(self) -> Planned:
@@ -256,7 +183,8 @@ class Asked:
         (predicted,) = simulator.outcome(planned, oracle)
         if predicted.refusal is not None:
             raise PolicyError(f"{self.policy.label}: {predicted.refusal.explain()}")
-        room = room_of(predicted.trace.plan, simulator.limits, self.beside_bytes, self.device)
+        limits, traced = simulator.limits, predicted.trace.plan
+        room = room_of(traced, limits, self.limit_bytes, self.beside_bytes, self.device)
         loop = Loop(self.captured, agenda, self.device, room)
         scenario = ScenarioResult(self.captured.model, held, self.server, model, pinned, (), oracle, 0.0, (predicted,))
         telling = Telling(loop, scenario, self.beside_bytes, self.offer, is_measured=bool(self.seconds))
@@ -279,6 +207,12 @@ class Asked:
         gpu = self.server.gpu
         gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - nbytes))
         return replace(self, server=replace(self.server, gpu=gpu), beside_bytes=self.beside_bytes + nbytes)
+
+    def with_gaps(self, nbytes: int) -> "Asked":
+        """Return the same with some bytes of the memory left for gaps between what is allocated."""
+        gpu = self.server.gpu
+        gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - nbytes))
+        return replace(self, server=replace(self.server, gpu=gpu))
 
     def _price(
         self, workload: "Workload", layer: "Layer", phase: "Phase", offered: "tuple[KernelCost, ...]"

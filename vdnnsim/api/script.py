@@ -28,7 +28,7 @@ class Refitted:
 
     def apply(self, model: Any) -> "AbstractContextManager[Any]":  # noqa: ANN401  # of torch
         """Apply the plan to the next step of the model."""
-        if self._is_first and self.planned.has_drifted:
+        if self._is_first and (self.planned.has_drifted or self.planned.is_full_of_gaps):
             self._is_first = False
             try:
                 self.planned = self.planned.refit()
