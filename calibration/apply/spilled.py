@@ -1,8 +1,8 @@
 """What a step that has left its plan saves for backward, where memory was limited: some of it waits on the host.
 
-Such a step runs as without a plan, and would take what the plan is to save. It may keep on the GPU what fills a third of
-the room that it found, less the gradients of weights that it is still to make: operations need the rest for what they
-make themselves, and for gaps. Whatever comes then is copied to the host when it is saved, and back when it is taken.
+Such a step runs as without a plan, and would take what the plan is to save. It may keep on the GPU what fills a third
+of the room that it found, less the gradients of weights that it is still to make: operations need the rest for what
+they make themselves, and for gaps. What comes then is copied to the host when it is saved, and back when it is taken.
 """
 
 import torch

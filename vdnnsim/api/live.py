@@ -1,6 +1,7 @@
 """`vdnnsim.plan`: what a model's training step should keep, move and compute again on a machine, to be applied live."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     precision: str = "float32",
     optimizer: str = "adamw",
     memory_model: str = "pytorch",
+    real: bool = False,
 ) -> Planned:
     """Capture a model, plan its training step within a memory, and make ready what applies the plan in a live loop.
 
@@ -51,6 +53,9 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         precision: as `vdnnsim.capture` takes it; `amp_bfloat16` where the loop runs forward under autocast.
         optimizer: as of `vdnnsim.capture`.
         memory_model: as of `vdnnsim.simulate`.
+        real: whether to capture with real tensors, on the device of the model and with the values of these inputs, for
+            a forward that looks into values. The plan is of the way that it took; a step that takes another leaves it.
+            Beside the model that takes the memory of two steps without a plan, once.
 
     Raises:
         CaptureError: the model cannot be captured.
@@ -68,6 +73,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         precision=precision,
         optimizer=optimizer,
         memory_model=memory_model,
+        real=real,
     ).planned()
 
 
@@ -83,6 +89,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     precision: str,
     optimizer: str,
     memory_model: str = "pytorch",
+    real: bool = False,
 ) -> "Asked":
     """Capture a model, and return what `plan` asks for of it."""
     from calibration.availability import require_torch
@@ -90,6 +97,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     require_torch()
     from calibration.apply.lane import card_of
     from calibration.apply.room import in_one_piece
+    from calibration.apply.untouched import untouched
     from calibration.apply.workspaces import chosen_here
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
@@ -105,18 +113,19 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
         raise CaptureError("model: has no parameter, expected one to train")
     card, capability = card_of(device)
     profile = profile_of(hardware, card, is_gpu=capability is not None)
-    captured, tape = captured_object(
-        model,
-        inputs,
-        loss=loss,
-        batch_size=batch,
-        mode=Mode.TRAINING,
-        precision=Entry("", "precision", precision, CaptureError).choice(Precision, "a precision"),
-        optimizer=optimizer,
-        accumulate=1,
-        channels_last=False,
-        device=CaptureDevice(compute_capability=capability),
-    )
+    with untouched(device) if real else nullcontext():
+        captured, tape = captured_object(
+            model,
+            inputs,
+            loss=loss,
+            batch_size=batch,
+            mode=Mode.TRAINING,
+            precision=Entry("", "precision", precision, CaptureError).choice(Precision, "a precision"),
+            optimizer=optimizer,
+            accumulate=1,
+            channels_last=False,
+            device=CaptureDevice(real=real, compute_capability=capability, device_type=device.type if real else "cpu"),
+        )
     check_captured_step(captured, captured.model)
     chosen = resolve_policy(policy, known_policies())
     server = with_memory(profile, memory)
@@ -207,6 +216,12 @@ class Asked:
         gpu = self.server.gpu
         gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - nbytes))
         return replace(self, server=replace(self.server, gpu=gpu), beside_bytes=self.beside_bytes + nbytes)
+
+    @property
+    def free_bytes(self) -> int:
+        """What is left of the memory beside all that a step is given: weights, states and its batch."""
+        given = sum(each.nbytes for each in self.captured.storages if each.given)
+        return max(0, self.server.gpu.memory_bytes - self.server.gpu.context_bytes - given)
 
     def with_gaps(self, nbytes: int) -> "Asked":
         """Return the same with some bytes of the memory left for gaps between what is allocated."""
