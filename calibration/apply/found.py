@@ -77,15 +77,6 @@ def has_untrained(models: list[nn.Module]) -> bool:
     return is_there()
 
 
-def learn_apart(models: list[nn.Module]) -> bool:
-    """Whether models are several, each once, and each has an optimizer that has parameters of no other."""
-    known = {id(each): {id(one) for one in optimizers_of(each)} for each in models}
-    if len(known) < len(models) or len(known) < 2:
-        return False
-    optimizers = [each for found in known.values() for each in found]
-    return all(known.values()) and len(optimizers) == len(set(optimizers))
-
-
 def _optimizers() -> list[torch.optim.Optimizer]:
     # What stands for another may run code when it is asked for its class.
     return [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]

@@ -189,19 +189,26 @@ class RecordedLoss:
 
 @dataclass(frozen=True)
 class Handed:
-    """Stands for the loss of a model whose output others take, as a discriminator does: nothing more is saved of it."""
+    """Stands for the loss of a model whose output others take, as a discriminator does: nothing more is saved of it.
 
+    Attributes:
+        others_bytes: that these take at most before the gradient of the output comes.
+    """
+
+    others_bytes: int = 0
     _holding: list[Any] = field(default_factory=list)
 
     def apart(self) -> "Handed":
         """Return another."""
-        return Handed()
+        return Handed(self.others_bytes)
 
     def __call__(self, output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns
         """Return a loss of all that has gradients; the output is held until the next one, as others do."""
         self._holding[:] = [each for each in _leaves(output) if isinstance(each, torch.Tensor) and each.requires_grad]
         if not self._holding:
             raise CaptureError("the output: nothing of it has gradients, expected a tensor that has")
+        if self.others_bytes:
+            torch.zeros(self.others_bytes, dtype=torch.uint8, device=self._holding[0].device)
         first, *others = (each.float().sum() for each in self._holding)
         return sum(others, first)
 

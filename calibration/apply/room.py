@@ -150,7 +150,7 @@ def told_beyond(limit_bytes: int, beyond_bytes: int, held_bytes: int, *, was_lef
         causes.append(f"{format_bytes(held_bytes)} are of tensors that the plan was not made for")
     if was_left:
         causes.append("a step left the plan")
-    if not causes:
+    elif held_bytes < beyond_bytes:
         causes.append("some of what a step asks for found no room in what was reserved ahead")
     reserved = format_bytes(limit_bytes + beyond_bytes)
     more = f"{format_bytes(beyond_bytes)} more than the {format_bytes(limit_bytes)} that it may"

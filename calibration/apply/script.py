@@ -2,31 +2,24 @@
 
 Until then the script runs as it is, but that what autograd saves waits on the host, so that a step which memory is too
 small for is come through; afterwards each step of a model is followed. Several models, each with an optimizer of its
-own as those of a GAN, get a plan each, and divide the memory by what their first steps kept.
+own as those of a GAN, get a plan each: one between whose forward and backward others have their steps leaves them room.
 """
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules import module as hooks
 from torch.utils._pytree import tree_leaves
 
-from calibration.apply.found import (
-    has_untrained,
-    learn_apart,
-    name_of,
-    optimizers_of,
-    precision_of,
-    refuse_other_kinds,
-    trained_by,
-)
+from calibration.apply.found import name_of, optimizers_of, precision_of, refuse_other_kinds, trained_by
 from calibration.apply.loss import Handed, LossRecorder, RecordedLoss
 from calibration.apply.meanwhile import outside_of_autocast, random_numbers_kept, saving_on_host
+from calibration.apply.several import Models, learn_apart
 from calibration.apply.trained import Applied, Shapes, Trained, shapes_of
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import OPTIMIZERS
@@ -36,12 +29,9 @@ from vdnnsim.errors import CaptureError, VdnnsimError
 Plan = Callable[..., Applied]
 """Plans for a model and its inputs, with `loss`, `precision` and `optimizer`; see `vdnnsim.api.live.plan`.
 
-And beside `beside_bytes` on the GPU, which are none of the model's, its optimizer's or its batch's, within a `share` of
-what its weights, its states and these leave of the memory.
+And beside `beside_bytes` on the GPU, which are none of the model's, its optimizer's or its batch's. Of what these
+leave, others may take a part meanwhile: `others`, None where there is no other.
 """
-
-_PATIENCE: Final = 16
-"""Calls of models that are known after which those that have an optimizer and were not trained yet run as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +62,14 @@ class Script:
         self._plan, self._say = plan, say
         self._watching = ExitStack()
         self._first = ExitStack()
+        self._on_host = ExitStack()
         self._recorder: LossRecorder | None = None
         self._running: nn.Module | None = None
         self._saved: dict[int, int] = {}
         self._calls: list[_Called] = []
         self._backward, self._grad = torch.autograd.backward, torch.autograd.grad
         self._step: AbstractContextManager[Any] | None = None
-        self._models: dict[int, Trained] = {}
-        self._waited = 0
+        self._models = Models()
         self._has_refused = False
 
     def watch(self) -> None:
@@ -95,12 +85,13 @@ class Script:
         """Watch no longer."""
         self._watching.close()
         self._first.close()
+        self._on_host.close()
         torch.autograd.backward, torch.autograd.grad = self._backward, self._grad
 
     @property
     def missed(self) -> str:
         """Why no plan was applied to a script that runs a model; empty where one was, or none was run."""
-        if self._recorder is None or self._applied or self._has_refused:
+        if self._recorder is None or self._models.applied or self._has_refused:
             return ""
         if self._models:
             return "there was no second step with inputs as those of the step before"
@@ -108,11 +99,7 @@ class Script:
 
     def end(self) -> int:
         """Return by how many bytes more was reserved on a GPU than the plans may take, up to now."""
-        return max((each.end() for each in self._applied), default=0)
-
-    @property
-    def _applied(self) -> list[Applied]:
-        return [each.applied for each in self._models.values() if each.applied is not None]
+        return max((each.end() for each in self._models.applied), default=0)
 
     def _enters(self, module: nn.Module, _inputs: object) -> None:
         if self._running is not None or not torch.is_grad_enabled() or is_in_backward():
@@ -121,13 +108,13 @@ class Script:
         if device is None:
             return
         with self._refusing():
-            refuse_other_kinds(module, self._models.keys())
+            refuse_other_kinds(module, self._models.identities)
         self._running = module
         self._saved = {}
         if self._recorder is None:
             self._recorder = LossRecorder(device.type)
             if device.type != "cpu":
-                self._first.enter_context(saving_on_host(self._note_saved))
+                self._on_host.enter_context(saving_on_host(self._note_saved))
             self._first.enter_context(self._recorder)
         self._recorder.is_recording = False
 
@@ -181,17 +168,20 @@ class Script:
             raise CaptureError("the first backward: begins at no scalar, expected a loss")
         trained = trained_by(loss)
         used = [each for each in self._calls if not trained.isdisjoint(map(id, each.module.parameters()))]
-        unknown = [each for each in used if id(each.model) not in self._models]
+        unknown = [each for each in used if each.model not in self._models]
         if len(used) == 1 and unknown:
             (found,) = used
             self._follow(found, recorder, self._loss_of(found, recorder, loss))
         elif learn_apart([each.model for each in used]):
             for each in unknown:
                 self._follow(each, recorder, Handed())
+            self._models.note_outer(each.model for each in used[:-1])
         elif len(unknown) == len(used) and not self._models:
             recorder.loss(loss)
             raise _too_many(used)
         self._calls = [each for each in self._calls if each not in used]
+        # Where theirs is yet to come, this backward is one between.
+        self._models.note_outer(each.model for each in self._calls)
         if not self._calls:
             recorder.is_recording = False
             recorder.forget()
@@ -214,44 +204,49 @@ class Script:
         if isinstance(loss, RecordedLoss):
             held = recorder.held_after()
             trained.loss, trained.held = replace(loss, held=frozenset(held)), [*held.values()]
-        self._models[id(found.model)] = trained
+        self._models.add(trained)
         trained.follow(self)
 
     def plan(self, trained: Trained, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Make the plan of a model that is called, if it is time; return whether there is one."""
-        if shapes_of(args, kwargs) != trained.shapes:
-            if not self._applied:
-                # A loss is of a batch: it is found anew.
-                trained.leave()
-                del self._models[id(trained.model)]
+        is_alike = shapes_of(args, kwargs) == trained.shapes
+        if not is_alike and not self._models.applied:
+            # A loss is of a batch: it is found anew.
+            trained.leave()
+            self._models.forget(trained)
             return False
-        if not self._applied and self._waited < _PATIENCE and (self._calls or self._is_one_to_come()):
-            self._waited += 1
+        if not is_alike or not self._models.is_time(trained, is_pending=bool(self._calls)):
+            self._models.wait()
+            self._save_as_ever()
             return False
         self._watching.close()
         self._first.close()
+        others = self._models.others(trained)
         # It holds what the script may have given up, as labels.
         loss, trained.loss = trained.loss, None
+        if isinstance(loss, Handed):
+            loss = Handed(self._models.taken_between(trained))
         trained.leave()
-        share = trained.own_bytes / sum(each.own_bytes for each in self._models.values())
         with self._refusing(), random_numbers_kept(), outside_of_autocast():
             trained.applied = self._plan(
                 *(trained.model, (args, kwargs)),
                 loss=loss,
                 precision=trained.precision.value,
                 optimizer=self._name_among(optimizers_of(trained.model)),
-                beside_bytes=trained.beside_bytes(loss, args, kwargs),
-                share=share,
+                beside_bytes=trained.beside_bytes(loss, args, kwargs) + sum(each.gradient_bytes for each in others),
+                others=self._models.part_of_others(trained) if others else None,
             )
-        if len(self._models) > 1:
-            self._say(f"{type(trained.model).__name__}, within {share:.0%} of what weights and states leave:")
+        if others:
+            self._say(f"{type(trained.model).__name__}, one of {len(self._models)} models:")
         self._say(str(trained.applied))
         trained.follow(self)
+        self._save_as_ever()
         return True
 
-    def _is_one_to_come(self) -> bool:
-        """Whether there is an optimizer none of whose parameters any model has that was trained so far."""
-        return has_untrained([each.model for each in self._models.values()])
+    def _save_as_ever(self) -> None:
+        """Keep what autograd saves on the host no longer, once there is a plan for all."""
+        if self._models.is_settled:
+            self._on_host.close()
 
     def begin_step(self, trained: Trained) -> None:
         """Begin a step of a model that has a plan."""

@@ -27,7 +27,13 @@ def shapes_of(*inputs: object) -> Shapes:
 
 
 class Applied(Protocol):
-    """A plan that was made."""
+    """A plan that was made.
+
+    Attributes:
+        own_bytes: that a step takes at most beside what it is given.
+    """
+
+    own_bytes: int
 
     def apply(self, model: nn.Module) -> AbstractContextManager[Any]:
         """Return the context of a step."""
@@ -77,9 +83,9 @@ class Trained:
         self.is_part = isinstance(self.loss, Handed)
 
     @property
-    def own_bytes(self) -> int:
-        """What a step of it makes that is there until backward: what autograd keeps, and the gradients of weights."""
-        return self.saved_bytes + sum(each.nbytes for each in self.model.parameters() if each.requires_grad)
+    def gradient_bytes(self) -> int:
+        """What the gradients of its weights will take that are not there now."""
+        return sum(each.nbytes for each in self.model.parameters() if each.requires_grad and each.grad is None)
 
     def beside_bytes(self, loss: RecordedLoss | Handed | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Return what is on a GPU now that is none of the model's, its optimizers' or its batch's."""

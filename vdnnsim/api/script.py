@@ -21,48 +21,56 @@ if TYPE_CHECKING:
 class OneOfSeveral:
     """A plan for one of several models of a script, of whose steps nothing is told: those of others run meanwhile.
 
+    Nobody asks for another, so it is made again once, where gaps made PyTorch reserve more than it may.
+
     Attributes:
         planned: what is applied.
+        own_bytes: that a step takes at most beside what it is given.
     """
 
     def __init__(self, planned: Planned) -> None:
         self.planned = planned
-
-    def apply(self, model: Any) -> "AbstractContextManager[Any]":  # noqa: ANN401  # of torch
-        """Apply the plan to the next step of the model."""
-        return self.planned.loop.apply(model)
-
-    def end(self) -> int:
-        """Return by how many bytes more was reserved than the plan may take, up to now."""
-        return self.planned.loop.room.end()
-
-    def __str__(self) -> str:
-        return str(self.planned)
-
-
-class Refitted(OneOfSeveral):
-    """A plan for a script, in which nobody asks for another: it is made again once, after a step that was off it."""
-
-    def __init__(self, planned: Planned) -> None:
-        super().__init__(planned)
+        given = sum(each.nbytes for each in planned.loop.captured.storages if each.given)
+        self.own_bytes = max(0, planned.predicted.metrics.max_memory_bytes - given)
         self._is_first = True
         self._before = 0
 
     def apply(self, model: Any) -> "AbstractContextManager[Any]":  # noqa: ANN401  # of torch
         """Apply the plan to the next step of the model."""
-        if self._is_first and (self.planned.has_drifted or self.planned.is_full_of_gaps):
+        if self._is_first and self._is_off:
             self._is_first = False
-            self._before = super().end()
+            self._before = self.end()
             try:
                 self.planned = self.planned.refit()
                 _say(f"planned again, by what these steps took:\n{self}")
             except PolicyError as failure:
                 _say(f"the plan stays, for none can be made by what these steps took: {failure}")
-        return self.planned.apply(model)
+        return self._applied(model)
 
     def end(self) -> int:
         """Return by how many bytes more was reserved than the plans may take, up to now."""
-        return max(self._before, super().end())
+        return max(self._before, self.planned.loop.room.end())
+
+    def __str__(self) -> str:
+        return str(self.planned)
+
+    @property
+    def _is_off(self) -> bool:
+        return self.planned.is_full_of_gaps
+
+    def _applied(self, model: Any) -> "AbstractContextManager[Any]":  # noqa: ANN401
+        return self.planned.loop.apply(model)
+
+
+class Refitted(OneOfSeveral):
+    """A plan for the one model of a script, which is told of, and made again once where a step was off it as well."""
+
+    @property
+    def _is_off(self) -> bool:
+        return self.planned.has_drifted or self.planned.is_full_of_gaps
+
+    def _applied(self, model: Any) -> "AbstractContextManager[Any]":  # noqa: ANN401
+        return self.planned.apply(model)
 
 
 def follow_script(
@@ -90,19 +98,32 @@ def planned_beside(
     *,
     loss: Any,  # noqa: ANN401
     beside_bytes: int,
-    share: float = 1.0,
+    others: float | None = None,
     real: bool = False,
     **asked: Any,  # noqa: ANN401
 ) -> OneOfSeveral:
     """Plan as `vdnnsim.plan` does, within what other bytes that a script holds leave of a memory.
 
-    Of what these and the model's own weights, states and batch leave, others get all but a share.
+    Args:
+        model: as there.
+        inputs: as there.
+        loss: as there.
+        beside_bytes: that the script holds on the GPU beside the model.
+        others: which part other models of the script may keep of what these, and the model's weights, states and batch
+            leave; less where no plan fits then. None where there is no other.
+        real: as there.
+        asked: the other arguments of `vdnnsim.plan`.
     """
     own = loss.apart() if real else loss
     found = replace(asked_for(model, inputs, loss=own, real=real, **asked), offer="").beside(beside_bytes)
-    if share == 1:
+    if others is None:
         return Refitted(found.planned())
-    return OneOfSeveral(found.beside(round(found.free_bytes * (1 - share))).planned())
+    for part in (others, others / 2, others / 4):
+        try:
+            return OneOfSeveral(found.beside(round(found.free_bytes * part)).planned())
+        except PolicyError:
+            continue
+    return OneOfSeveral(found.planned())
 
 
 def _say_at_end(script: "Script", memory: str | None, told: str | None) -> None:
