@@ -132,7 +132,7 @@ def _blamed(name: str) -> Iterator[Callable[[Recorder], None]]:
         raise failure_outside(failure, name) from failure
     finally:
         for recorder in recorders:
-            # Autograd's graph holds the recorder by its hooks, which no collector sees, and the failure holds the graph.
+            # Autograd's graph holds it by its hooks, which no collector sees, and the failure holds the graph.
             recorder.failure = None
 
 
