@@ -138,7 +138,7 @@ class Following:
 
     def _packed(self, tensor: torch.Tensor) -> Packed:
         if self.log.departure or is_in_backward():
-            return Packed(tensor, None, None)
+            return self._loop.room.packed(tensor, self._model())
         if self._next >= len(self._tape.saves):
             self.depart(f"more is saved than the {len(self._tape.saves)} tensors that were captured")
             return Packed(tensor, None, None)

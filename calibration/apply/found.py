@@ -1,6 +1,7 @@
 """What can be found out of a model that a script trains, where nobody tells it."""
 
 import gc
+from collections.abc import Container, Iterator
 from typing import Any
 
 import torch
@@ -21,8 +22,12 @@ def is_sharded(model: nn.Module) -> bool:
     return any(isinstance(each, FSDPModule | FullyShardedDataParallel) for each in model.modules())
 
 
-def refuse_other_kinds(model: nn.Module) -> None:
+def refuse_other_kinds(model: nn.Module, known: Container[int] = ()) -> None:
     """Refuse what torch.compile made, whose operations are others, and what FSDP spread, whose parameters are parts.
+
+    Args:
+        model: with all its parts.
+        known: identities of models whose calls are followed already.
 
     Raises:
         CaptureError: a part of the model is of these.
@@ -30,7 +35,8 @@ def refuse_other_kinds(model: nn.Module) -> None:
     if is_sharded(model):
         raise CaptureError(f"{type(model).__name__}: was sharded by FSDP, expected DDP, or vdnnsim.plan before that")
     for each in model.modules():
-        if type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None:  # noqa: SLF001
+        is_compiled = each._compiled_call_impl is not None and id(each) not in known  # noqa: SLF001
+        if type(each).__name__ == "OptimizedModule" or is_compiled:
             raise CaptureError(f"{type(each).__name__}: was compiled by torch.compile, expected a model as it is")
 
 
@@ -51,9 +57,33 @@ def precision_of(module: nn.Module) -> Precision:
 def optimizers_of(model: nn.Module) -> list[torch.optim.Optimizer]:
     """Return those that have parameters of a model."""
     own = set(map(id, model.parameters()))
+    return [each for each in _optimizers() if not own.isdisjoint(_parameters(each))]
+
+
+def has_untrained(models: list[nn.Module]) -> bool:
+    """Whether there is an optimizer that has parameters to train, and none of these models'."""
+    known = {id(parameter) for each in models for parameter in each.parameters()}
+
+    def is_there() -> bool:
+        return any(
+            known.isdisjoint(_parameters(each)) and any(one.requires_grad for one in each.param_groups[0]["params"])
+            for each in _optimizers()
+        )
+
+    if not is_there():
+        return False
+    # Nobody may hold it any longer.
+    gc.collect()
+    return is_there()
+
+
+def _optimizers() -> list[torch.optim.Optimizer]:
     # What stands for another may run code when it is asked for its class.
-    found = [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
-    return [each for each in found if not own.isdisjoint(map(id, each.param_groups[0]["params"]))]
+    return [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> set[int]:
+    return {id(each) for group in optimizer.param_groups for each in group["params"]}
 
 
 def name_of(optimizer: torch.optim.Optimizer) -> str:
@@ -61,6 +91,18 @@ def name_of(optimizer: torch.optim.Optimizer) -> str:
     group, kind = optimizer.param_groups[0], type(optimizer).__name__
     name = "momentum" if kind == "SGD" and group.get("momentum") else kind.lower()
     return f"{name}_fused" if group.get("fused") else name
+
+
+def kept_for(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Yield what is kept from step to step for a model: weights, gradients, buffers and states of its optimizers."""
+    for each in model.parameters():
+        yield each
+        if each.grad is not None:
+            yield each.grad
+    yield from model.buffers()
+    for optimizer in optimizers_of(model):
+        for state in optimizer.state.values():
+            yield from (value for value in state.values() if isinstance(value, torch.Tensor))
 
 
 def beside_bytes(known: list[Any]) -> int:

@@ -35,6 +35,7 @@ class Loop:
         steps: what each did, the latest last; only so many are kept.
         numbers: of the steps to come.
         lane: where copies run.
+        room: that the loop takes of a GPU.
         follow: makes what follows a step.
     """
 
@@ -42,7 +43,7 @@ class Loop:
 
     def __init__(self, captured: CapturedStep, agenda: Agenda, device: torch.device, room: Room) -> None:
         self.captured, self.agenda, self.device = captured, agenda, device
-        self._room = room
+        self.room = room
         self.lane: Lane = lane_for(device)
         left = (each for due in agenda.actions for each in due if isinstance(each, Leave))
         self.arena = PinnedSlots(self.lane, ((each.offset, len(each.extent)) for each in left))
@@ -86,7 +87,7 @@ class Loop:
         with self._lock:
             outer = self._running.get(thread)
             if outer is None:
-                self._room.take()
+                self.room.take(model)
                 self.arena.reserve(self.agenda.pinned_bytes)
                 following = self.follow(self, model)
                 # A step that runs may have used no slot yet.

@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -156,18 +156,61 @@ class RecordedLoss:
             args, kwargs = tree_map_only(_Made, lambda each: made[each.call][each.leaf], (call.args, call.kwargs))
             with ExitStack() as stack:
                 stack.enter_context(torch.set_grad_enabled(call.has_gradients))
-                if not call.is_narrow:
-                    stack.enter_context(torch.autocast("cpu", enabled=False))
+                # A capture is of the CPU, but with real tensors.
+                for device_type in () if call.is_narrow else {"cpu", self._device_type}:
+                    stack.enter_context(torch.autocast(device_type, enabled=False))
                 made[at] = tree_leaves(call.func(*args, **kwargs))
         self._holding[:] = [made[each.call][each.leaf] for each in self.held if each.call in made]
         loss: torch.Tensor = made[self._target.call][self._target.leaf]
         return loss
+
+    def apart(self) -> "RecordedLoss":
+        """Return the same of other memory, so that what it writes to is not the script's."""
+        copies: dict[int, torch.Tensor] = {}
+
+        def copied(tensor: torch.Tensor) -> torch.Tensor:
+            if id(tensor) not in copies:
+                copies[id(tensor)] = tensor.detach().clone()
+            return copies[id(tensor)]
+
+        calls = {
+            at: replace(each, args=args, kwargs=kwargs)
+            for at, each in self._calls.items()
+            for args, kwargs in [tree_map_only(torch.Tensor, copied, (each.args, each.kwargs))]
+        }
+        return replace(self, _calls=calls, _holding=[])
 
     @property
     def constants(self) -> list[torch.Tensor]:
         """What it reads beside the output, as labels."""
         leaves = (tree_leaves((each.args, each.kwargs)) for each in self._calls.values())
         return [each for found in leaves for each in found if isinstance(each, torch.Tensor)]
+
+
+@dataclass(frozen=True)
+class Handed:
+    """Stands for the loss of a model whose output others take, as a discriminator does: nothing more is saved of it.
+
+    Attributes:
+        others_bytes: that these take at most before the gradient of the output comes.
+    """
+
+    others_bytes: int = 0
+    _holding: list[Any] = field(default_factory=list)
+
+    def apart(self) -> "Handed":
+        """Return another."""
+        return Handed(self.others_bytes)
+
+    def __call__(self, output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns
+        """Return a loss of all that has gradients; the output is held until the next one, as others do."""
+        self._holding[:] = [each for each in _leaves(output) if isinstance(each, torch.Tensor) and each.requires_grad]
+        if not self._holding:
+            raise CaptureError("the output: nothing of it has gradients, expected a tensor that has")
+        if self.others_bytes:
+            torch.zeros(self.others_bytes, dtype=torch.uint8, device=self._holding[0].device)
+        first, *others = (each.float().sum() for each in self._holding)
+        return sum(others, first)
 
 
 def _leaves(output: Any) -> list[Any]:  # noqa: ANN401

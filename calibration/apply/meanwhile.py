@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,13 +12,14 @@ from calibration.apply.held import Layout
 
 
 @contextmanager
-def saving_on_host() -> Iterator[None]:
-    """Keep what autograd saves on the host, in the layout that it has, until backward takes it."""
+def saving_on_host(note: Callable[[torch.UntypedStorage], object]) -> Iterator[None]:
+    """Keep what autograd saves on the host, in its layout, until backward takes it; `note` is told of its memory."""
 
     def pack(tensor: torch.Tensor) -> Any:  # noqa: ANN401
         if tensor.is_leaf or tensor.device.type == "cpu":
             return tensor
         storage = tensor.untyped_storage()
+        note(storage)
         return Layout.of(tensor), storage.cpu(), storage.device  # type: ignore[no-untyped-call]
 
     def unpack(packed: Any) -> torch.Tensor:  # noqa: ANN401

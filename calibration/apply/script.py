@@ -1,45 +1,37 @@
-"""A plan applied to a script that knows nothing of it: its model is found by the first backward.
+"""A plan applied to a script that knows nothing of it: its models are found by the first backwards.
 
 Until then the script runs as it is, but that what autograd saves waits on the host, so that a step which memory is too
-small for is come through; afterwards each step of the model is followed.
+small for is come through; afterwards each step of a model is followed. Several models, each with an optimizer of its
+own as those of a GAN, get a plan each: one between whose forward and backward others have their steps leaves them room.
 """
 
 import sys
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules import module as hooks
 from torch.utils._pytree import tree_leaves
 
-from calibration.apply.found import beside_bytes, name_of, optimizers_of, precision_of, refuse_other_kinds, trained_by
-from calibration.apply.loss import LossRecorder, RecordedLoss
+from calibration.apply.found import name_of, optimizers_of, precision_of, refuse_other_kinds, trained_by
+from calibration.apply.loss import Handed, LossRecorder, RecordedLoss
 from calibration.apply.meanwhile import outside_of_autocast, random_numbers_kept, saving_on_host
+from calibration.apply.several import Models, learn_apart
+from calibration.apply.trained import Applied, Shapes, Trained, shapes_of
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import OPTIMIZERS
 from vdnnsim.element_type import Precision
 from vdnnsim.errors import CaptureError, VdnnsimError
 
-
-class Applied(Protocol):
-    """A plan that was made."""
-
-    def apply(self, model: nn.Module) -> AbstractContextManager[Any]:
-        """Return the context of a step."""
-
-
 Plan = Callable[..., Applied]
 """Plans for a model and its inputs, with `loss`, `precision` and `optimizer`; see `vdnnsim.api.live.plan`.
 
-And beside `beside_bytes` on the GPU, which are none of the model's, its optimizer's or its batch's.
+And beside `beside_bytes` on the GPU, which are none of the model's, its optimizer's or its batch's. Of what these
+leave, others may take a part meanwhile: `others`, None where there is no other.
 """
-
-
-_Shapes = list[tuple[torch.Size, torch.dtype]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +41,13 @@ class _Called:
     module: nn.Module
     output: int
     precision: Precision
-    shapes: _Shapes
+    shapes: Shapes
+    saved_bytes: int
+
+    @property
+    def model(self) -> nn.Module:
+        """The module without what DDP puts around it."""
+        return self.module.module if isinstance(self.module, nn.parallel.DistributedDataParallel) else self.module
 
 
 class Script:
@@ -64,16 +62,15 @@ class Script:
         self._plan, self._say = plan, say
         self._watching = ExitStack()
         self._first = ExitStack()
+        self._on_host = ExitStack()
         self._recorder: LossRecorder | None = None
         self._running: nn.Module | None = None
+        self._saved: dict[int, int] = {}
         self._calls: list[_Called] = []
         self._backward, self._grad = torch.autograd.backward, torch.autograd.grad
         self._step: AbstractContextManager[Any] | None = None
-        self._applied: Applied | None = None
-        self._loss: RecordedLoss | None = None
-        self._shapes: _Shapes = []
-        self._held: list[weakref.ref[torch.Tensor]] = []
-        self._is_found = self._has_refused = False
+        self._models = Models()
+        self._has_refused = False
 
     def watch(self) -> None:
         """Begin to."""
@@ -88,16 +85,21 @@ class Script:
         """Watch no longer."""
         self._watching.close()
         self._first.close()
+        self._on_host.close()
         torch.autograd.backward, torch.autograd.grad = self._backward, self._grad
 
     @property
     def missed(self) -> str:
         """Why no plan was applied to a script that runs a model; empty where one was, or none was run."""
-        if self._recorder is None or self._applied is not None or self._has_refused:
+        if self._recorder is None or self._models.applied or self._has_refused:
             return ""
-        if self._is_found:
+        if self._models:
             return "there was no second step with inputs as those of the step before"
         return "no backward of a model's loss was seen"
+
+    def end(self) -> int:
+        """Return by how many bytes more was reserved on a GPU than the plans may take, up to now."""
+        return max((each.end() for each in self._models.applied), default=0)
 
     def _enters(self, module: nn.Module, _inputs: object) -> None:
         if self._running is not None or not torch.is_grad_enabled() or is_in_backward():
@@ -105,14 +107,14 @@ class Script:
         device = next((each.device for each in module.parameters() if each.requires_grad), None)
         if device is None:
             return
-        if not self._is_found:
-            with self._refusing():
-                refuse_other_kinds(module)
+        with self._refusing():
+            refuse_other_kinds(module, self._models.identities)
         self._running = module
+        self._saved = {}
         if self._recorder is None:
             self._recorder = LossRecorder(device.type)
             if device.type != "cpu":
-                self._first.enter_context(saving_on_host())
+                self._on_host.enter_context(saving_on_host(self._note_saved))
             self._first.enter_context(self._recorder)
         self._recorder.is_recording = False
 
@@ -120,11 +122,15 @@ class Script:
         if module is not self._running or self._recorder is None:
             return
         self._running = None
+        number, shapes, saved = self._recorder.returned(output), shapes_of(args, kwargs), sum(self._saved.values())
         with self._refusing():
-            self._calls.append(
-                _Called(module, self._recorder.returned(output), precision_of(module), _shapes_of(args, kwargs))
-            )
+            self._calls.append(_Called(module, number, precision_of(module), shapes, saved))
         self._recorder.is_recording = True
+
+    def _note_saved(self, storage: torch.UntypedStorage) -> None:
+        if self._running is not None:
+            # What is saved more than once is there once.
+            self._saved[storage.data_ptr()] = storage.nbytes()
 
     def _runs_backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - PyTorch's own
         if is_in_backward():
@@ -144,92 +150,114 @@ class Script:
 
     @contextmanager
     def _last_of_step(self, tensors: Any) -> Iterator[None]:  # noqa: ANN401 - as above
-        """Find the model of a backward that runs within, unless it is known, and end its step afterwards."""
+        """Find the models of a backward that runs within, unless they are known, and end its step afterwards."""
         if self._recorder is not None and self._calls:
             with self._refusing():
                 self._found(self._recorder, tensors)
         try:
             yield
         finally:
-            self._end_step()
+            self.end_step()
 
     def _found(self, recorder: LossRecorder, tensors: Any) -> None:  # noqa: ANN401
-        """Find the model by the loss whose gradient is computed, and have its steps followed from the next one on."""
+        """Find models by the loss whose gradient is computed, and have their steps followed from the next one on."""
         loss = next(iter(tensors)) if isinstance(tensors, list | tuple) and len(tensors) == 1 else tensors
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            if self._models:
+                return
             raise CaptureError("the first backward: begins at no scalar, expected a loss")
-        recorded = recorder.loss(loss)
         trained = trained_by(loss)
         used = [each for each in self._calls if not trained.isdisjoint(map(id, each.module.parameters()))]
-        if len(used) != 1 or recorded.outputs != {used[0].output}:
-            names = ", ".join(type(each.module).__name__ for each in used) or "none"
-            raise CaptureError(
-                f"the first backward: its loss is made by {len(used)} calls of modules ({names}), expected one call of "
-                "one model; put what is called apart into a module of its own"
+        unknown = [each for each in used if each.model not in self._models]
+        if len(used) == 1 and unknown:
+            (found,) = used
+            self._follow(found, recorder, self._loss_of(found, recorder, loss))
+        elif learn_apart([each.model for each in used]):
+            for each in unknown:
+                self._follow(each, recorder, Handed())
+            self._models.note_outer(each.model for each in used[:-1])
+        elif len(unknown) == len(used) and not self._models:
+            recorder.loss(loss)
+            raise _too_many(used)
+        self._calls = [each for each in self._calls if each not in used]
+        # Where theirs is yet to come, this backward is one between.
+        self._models.note_outer(each.model for each in self._calls)
+        if not self._calls:
+            recorder.is_recording = False
+            recorder.forget()
+
+    def _loss_of(self, found: _Called, recorder: LossRecorder, loss: torch.Tensor) -> RecordedLoss | Handed:
+        """Return how a loss is made of what one call returned."""
+        try:
+            recorded = recorder.loss(loss)
+            if recorded.outputs != {found.output}:
+                raise _too_many([found])
+        except CaptureError:
+            if self._models:
+                # What was made of it the recorder may have forgotten, when another model was found.
+                return Handed()
+            raise
+        return recorded
+
+    def _follow(self, found: _Called, recorder: LossRecorder, loss: RecordedLoss | Handed) -> None:
+        trained = Trained(found.model, loss, found.precision, found.shapes, found.saved_bytes)
+        if isinstance(loss, RecordedLoss):
+            held = recorder.held_after()
+            trained.loss, trained.held = replace(loss, held=frozenset(held)), [*held.values()]
+        self._models.add(trained)
+        trained.follow(self)
+
+    def plan(self, trained: Trained, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Make the plan of a model that is called, if it is time; return whether there is one."""
+        is_alike = shapes_of(args, kwargs) == trained.shapes
+        if not is_alike and not self._models.applied:
+            # A loss is of a batch: it is found anew.
+            trained.leave()
+            self._models.forget(trained)
+            return False
+        if not is_alike or not self._models.is_time(trained, is_pending=bool(self._calls)):
+            self._models.wait()
+            self._save_as_ever()
+            return False
+        self._watching.close()
+        self._first.close()
+        others = self._models.others(trained)
+        # It holds what the script may have given up, as labels.
+        loss, trained.loss = trained.loss, None
+        if isinstance(loss, Handed):
+            loss = Handed(self._models.taken_between(trained))
+        trained.leave()
+        with self._refusing(), random_numbers_kept(), outside_of_autocast():
+            trained.applied = self._plan(
+                *(trained.model, (args, kwargs)),
+                loss=loss,
+                precision=trained.precision.value,
+                optimizer=self._name_among(optimizers_of(trained.model)),
+                beside_bytes=trained.beside_bytes(loss, args, kwargs) + sum(each.gradient_bytes for each in others),
+                others=self._models.part_of_others(trained) if others else None,
             )
-        (found,) = used
-        model = found.module.module if isinstance(found.module, nn.parallel.DistributedDataParallel) else found.module
-        self._calls.clear()
-        self._is_found = True
-        recorder.is_recording = False
-        held = recorder.held_after()
-        self._loss, self._held, self._shapes = (
-            replace(recorded, held=frozenset(held)),
-            list(held.values()),
-            found.shapes,
-        )
-        model._compiled_call_impl = self._following(model, found.precision)  # noqa: SLF001 - PyTorch's own place
+        if others:
+            self._say(f"{type(trained.model).__name__}, one of {len(self._models)} models:")
+        self._say(str(trained.applied))
+        trained.follow(self)
+        self._save_as_ever()
+        return True
 
-    def _following(self, model: nn.Module, precision: Precision) -> Callable[..., Any]:
-        """Return what is called in the place of a model, where `Module.compile` would put what it made."""
-        original: Callable[..., Any] = model._call_impl  # noqa: SLF001 - what is called otherwise
+    def _save_as_ever(self) -> None:
+        """Keep what autograd saves on the host no longer, once there is a plan for all."""
+        if self._models.is_settled:
+            self._on_host.close()
 
-        def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever a model takes and returns
-            if not torch.is_grad_enabled() or is_in_backward():
-                return original(*args, **kwargs)
-            self._end_step()
-            if self._applied is None:
-                if _shapes_of(args, kwargs) != self._shapes:
-                    # A loss is of a batch: it is found anew.
-                    model._compiled_call_impl = None  # noqa: SLF001
-                    return original(*args, **kwargs)
-                self._watching.close()
-                self._first.close()
-                # It holds what the script may have given up, as labels.
-                loss, self._loss = self._loss, None
-                model._compiled_call_impl = None  # noqa: SLF001
-                assert loss is not None, "the model was found by it"
-                with self._refusing(), random_numbers_kept(), outside_of_autocast():
-                    optimizers = optimizers_of(model)
-                    optimizer = self._name_among(optimizers)
-                    states = [value for each in optimizers for state in each.state.values() for value in state.values()]
-                    # What a script holds of its output it will have given up for the next one.
-                    outputs = (each() for each in self._held)
-                    known = [*model.parameters(), *model.buffers(), *states, *loss.constants, *outputs]
-                    beside = beside_bytes([*known, *tree_leaves((args, kwargs))])
-                    self._applied = self._plan(
-                        *(model, (args, kwargs)),
-                        loss=loss,
-                        precision=precision.value,
-                        optimizer=optimizer,
-                        beside_bytes=beside,
-                    )
-                self._say(str(self._applied))
-                model._compiled_call_impl = call  # noqa: SLF001
-            with self._refusing():
-                step = self._applied.apply(model)
-                step.__enter__()
-            self._step = step
-            try:
-                return original(*args, **kwargs)
-            except BaseException:
-                # A script may go on without the step.
-                self._end_step()
-                raise
+    def begin_step(self, trained: Trained) -> None:
+        """Begin a step of a model that has a plan."""
+        assert trained.applied is not None, "it was made"
+        with self._refusing():
+            step = trained.applied.apply(trained.model)
+            step.__enter__()
+        self._step = step
 
-        return call
-
-    def _end_step(self) -> None:
+    def end_step(self) -> None:
+        """End the step that was begun last, if it has not ended."""
         step, self._step = self._step, None
         if step is not None:
             step.__exit__(None, None, None)
@@ -256,5 +284,9 @@ class Script:
             sys.exit(1)
 
 
-def _shapes_of(*inputs: object) -> _Shapes:
-    return [(each.shape, each.dtype) for each in tree_leaves(inputs) if isinstance(each, torch.Tensor)]
+def _too_many(used: list[_Called]) -> CaptureError:
+    names = ", ".join(type(each.module).__name__ for each in used) or "none"
+    return CaptureError(
+        f"the first backward: its loss is made by {len(used)} calls of modules ({names}), expected one call of "
+        "one model; put what is called apart into a module of its own"
+    )

@@ -37,7 +37,7 @@ def failure_outside(failure: BaseException, name: str) -> CaptureError:
     return CaptureError(f"{name}: {line}: {text}{f'; {_REAL}' if is_of_fakes else ''}")
 
 
-_REAL: Final = "`--real` runs the model with real tensors"
+_REAL: Final = "`--real`, in Python `real=True`, runs the model with real tensors"
 
 
 def _line(stack: traceback.StackSummary) -> str:

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from calibration.capture.capture import CaptureDevice, capture_with_tape
 from calibration.capture.libraries import library_version
 from calibration.capture.losses import AssumedLoss
-from calibration.capture.program import OPTIMIZERS, Program
+from calibration.capture.program import OPTIMIZERS, Arguments, Program
 from calibration.capture.request import LIBRARIES
 from calibration.capture.sources import with_notes
 from calibration.capture.tape import Tape
@@ -49,7 +49,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         optimizer: a key of `OPTIMIZERS`.
         accumulate: micro-batches before a step of the optimizer.
         channels_last: whether tensors of four dimensions lie in memory with their channels last.
-        device: as what it is captured; with real tensors on the CPU alone.
+        device: as what it is captured.
 
     Raises:
         CaptureError: it cannot be captured; the message says why and what would be right.
@@ -68,7 +68,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     program = Program(
         name=name,
         make_model=_maker(model, real=device.real),
-        make_inputs=lambda: given if device.real else without_values(given),
+        make_inputs=lambda: _copied(given) if device.real else without_values(given),
         loss=assumed if loss is None else loss,
         optimizer=optimizer,
         mode=mode,
@@ -120,6 +120,16 @@ def _maker(model: Any, *, real: bool) -> Callable[[], nn.Module]:  # noqa: ANN40
         return made
 
     return make
+
+
+def _copied(arguments: Arguments) -> Arguments:
+    """Return arguments that the model may write to, and whose gradients are nobody's."""
+
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+    made: Arguments = tree_map_only(torch.Tensor, copied, arguments)
+    return made
 
 
 def _without_memory(model: nn.Module) -> dict[int, nn.Parameter]:

@@ -40,7 +40,7 @@ def test_what_an_operation_left_on_the_host_is_there_for_the_next(monkeypatch: p
     run = workspaces.DryRun(GPU)
     for operation, call in zip(found.captured.operations, found.tape.calls, strict=True):
         if operation.phase is not Phase.UPDATE:
-            assert run.changes_of(call) == range(0)
+            assert run.measured(call).changes == range(0)
     (storage,) = run.elsewhere
     assert run.elsewhere == {storage: HOST}
     assert places["aten.tanh_backward.default"] == {(GPU, HOST)}

@@ -1,18 +1,16 @@
 """`vdnnsim.plan`: what a model's training step should keep, move and compute again on a machine, to be applied live."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vdnnsim.api.told import Telling, described
+from vdnnsim.api.planned import Planned
+from vdnnsim.api.told import Telling
 from vdnnsim.errors import CaptureError, PolicyError
 
 if TYPE_CHECKING:
-    from calibration.apply.following import StepLog
-    from calibration.apply.loop import Loop
     from calibration.capture.tape import Tape
     from vdnnsim.analysis.results import PolicyResult
     from vdnnsim.cost.table import AdjustKernels, KernelCost
@@ -25,81 +23,7 @@ if TYPE_CHECKING:
     from vdnnsim.memory.requests import Request
     from vdnnsim.policies.port import Policy
 
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A plan for a model, and what it costs by prediction.
-
-    Attributes:
-        predicted: what came of the plan in the simulator, with its trace.
-        loop: what applies it.
-    """
-
-    predicted: "PolicyResult"
-    loop: "Loop"
-    _asked: "Asked"
-    _telling: Telling
-
-    def apply(self, model: Any) -> "AbstractContextManager[StepLog]":  # noqa: ANN401  # a torch.nn.Module
-        """Return the context in which a step of the model runs by the plan: its forward, its loss and its backward.
-
-        A step that is not as it was captured runs as without a plan from there on, with one warning that says where.
-        After the third step a line on standard error holds its time and its peak of memory against the plan's; where
-        one is off by more than 5 %, the next says what was.
-        """
-        return self._telling.apply(model)
-
-    def trace(self, folder: str | Path = "reports/live") -> None:
-        """Have the next step timed, and write what happened in it beside what was predicted.
-
-        `trace.json`, for https://ui.perfetto.dev, has both; `snapshot_predicted.pickle` and, on a GPU,
-        `snapshot_happened.pickle` are for https://pytorch.org/memory_viz.
-
-        Args:
-            folder: where to write; an earlier step of a loop there is replaced.
-
-        Raises:
-            OutputError: when the step has ended, the folder cannot be written, or has files of somebody else's.
-        """
-        self._telling.record(Path(folder))
-
-    @property
-    def has_drifted(self) -> bool:
-        """Whether the latest step whose parts were timed was off the plan by more than 5 % in time or memory."""
-        return self._telling.has_drifted
-
-    def refit(self) -> "Planned":
-        """Plan again with what this loop measured: the times of its operations and copies, and what memory it took.
-
-        This plan gives its pinned memory back until it is applied again.
-
-        Raises:
-            PolicyError: no step was timed yet, or no plan fits in what memory is left.
-        """
-        step = self._telling.recorded
-        if step is None:
-            raise PolicyError("refit: no step was timed yet, expected one after plan.trace()")
-        self.loop.rest()
-        return self._asked.measured(step, self.predicted).planned()
-
-    def stream(self, optimizer: Any, model: Any) -> None:  # noqa: ANN401  # of torch
-        """Keep an optimizer's states on the host, where the plan has them there (`optimal(offload_optimizer=true)`).
-
-        They come for the update of their parameter and leave after it: its `step` runs once for each parameter, with
-        the same bits.
-
-        Args:
-            optimizer: which the plan was made for, as a `torch.optim.Optimizer`; its `step` is replaced, so make what
-                wraps it, as a scheduler, afterwards.
-            model: whose parameters it updates.
-
-        Raises:
-            ExecutionRefused: the plan keeps states on the GPU, or was made for another optimizer.
-        """
-        self.loop.stream(optimizer, model)
-
-    def __str__(self) -> str:
-        return described(self.predicted, self.loop.agenda, self._asked.beside_bytes)
+__all__ = ["Asked", "Planned", "asked_for", "plan"]
 
 
 def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
@@ -114,6 +38,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     precision: str = "float32",
     optimizer: str = "adamw",
     memory_model: str = "pytorch",
+    real: bool = False,
 ) -> Planned:
     """Capture a model, plan its training step within a memory, and make ready what applies the plan in a live loop.
 
@@ -128,6 +53,9 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         precision: as `vdnnsim.capture` takes it; `amp_bfloat16` where the loop runs forward under autocast.
         optimizer: as of `vdnnsim.capture`.
         memory_model: as of `vdnnsim.simulate`.
+        real: whether to capture with real tensors, on the device of the model and with the values of these inputs, for
+            a forward that looks into values. The plan is of the way that it took; a step that takes another leaves it.
+            Beside the model that takes the memory of two steps without a plan, once.
 
     Raises:
         CaptureError: the model cannot be captured.
@@ -145,6 +73,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         precision=precision,
         optimizer=optimizer,
         memory_model=memory_model,
+        real=real,
     ).planned()
 
 
@@ -160,6 +89,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     precision: str,
     optimizer: str,
     memory_model: str = "pytorch",
+    real: bool = False,
 ) -> "Asked":
     """Capture a model, and return what `plan` asks for of it."""
     from calibration.availability import require_torch
@@ -167,6 +97,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     require_torch()
     from calibration.apply.lane import card_of
     from calibration.apply.room import in_one_piece
+    from calibration.apply.untouched import untouched
     from calibration.apply.workspaces import chosen_here
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
@@ -182,27 +113,32 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
         raise CaptureError("model: has no parameter, expected one to train")
     card, capability = card_of(device)
     profile = profile_of(hardware, card, is_gpu=capability is not None)
-    captured, tape = captured_object(
-        model,
-        inputs,
-        loss=loss,
-        batch_size=batch,
-        mode=Mode.TRAINING,
-        precision=Entry("", "precision", precision, CaptureError).choice(Precision, "a precision"),
-        optimizer=optimizer,
-        accumulate=1,
-        channels_last=False,
-        device=CaptureDevice(compute_capability=capability),
-    )
+    with untouched(device) if real else nullcontext():
+        captured, tape = captured_object(
+            model,
+            inputs,
+            loss=loss,
+            batch_size=batch,
+            mode=Mode.TRAINING,
+            precision=Entry("", "precision", precision, CaptureError).choice(Precision, "a precision"),
+            optimizer=optimizer,
+            accumulate=1,
+            channels_last=False,
+            device=CaptureDevice(real=real, compute_capability=capability, device_type=device.type if real else "cpu"),
+        )
     check_captured_step(captured, captured.model)
     chosen = resolve_policy(policy, known_policies())
     server = with_memory(profile, memory)
     is_timed = card == server.gpu.name
     kernels, requests, elsewhere = chosen_here(captured, tape.calls, device, is_timed=is_timed)
     model = chosen_memory_model(memory_model)
+    limit_bytes = None
     if memory is not None:
         model = in_one_piece(model)
-    return Asked(captured, tape.without(elsewhere), device, server, chosen, model, kernels, requests)
+        limit_bytes = server.gpu.memory_bytes - server.gpu.context_bytes
+    return Asked(
+        captured, tape.without(elsewhere), device, server, chosen, model, kernels, requests, limit_bytes=limit_bytes
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +151,7 @@ class Asked:
         requests: by identity of a captured operation what it asks of memory on this GPU, in order.
         seconds: by operation of the program what it was measured to take.
         beside_bytes: on the GPU, that the loop holds beside what is planned.
+        limit_bytes: that the user lets PyTorch reserve; None for as much as there is.
         offer: what is said where a step was not as planned.
     """
 
@@ -228,6 +165,7 @@ class Asked:
     requests: "Mapping[int, Sequence[Request]]"
     seconds: Mapping[int, float] = field(default_factory=dict)
     beside_bytes: int = 0
+    limit_bytes: int | None = None
     offer: str = "plan.refit() plans again with what this loop measured"
 
     def planned(self) -> Planned:
@@ -258,7 +196,8 @@ class Asked:
         (predicted,) = simulator.outcome(planned, oracle)
         if predicted.refusal is not None:
             raise PolicyError(f"{self.policy.label}: {predicted.refusal.explain()}")
-        room = room_of(predicted.trace.plan, simulator.limits, self.beside_bytes, self.device)
+        limits, traced = simulator.limits, predicted.trace.plan
+        room = room_of(traced, limits, self.limit_bytes, self.beside_bytes, self.device)
         loop = Loop(self.captured, agenda, self.device, room)
         scenario = ScenarioResult(self.captured.model, held, self.server, model, pinned, (), oracle, 0.0, (predicted,))
         telling = Telling(loop, scenario, self.beside_bytes, self.offer, is_measured=bool(self.seconds))
@@ -281,6 +220,18 @@ class Asked:
         gpu = self.server.gpu
         gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - nbytes))
         return replace(self, server=replace(self.server, gpu=gpu), beside_bytes=self.beside_bytes + nbytes)
+
+    @property
+    def free_bytes(self) -> int:
+        """What is left of the memory beside all that a step is given: weights, states and its batch."""
+        given = sum(each.nbytes for each in self.captured.storages if each.given)
+        return max(0, self.server.gpu.memory_bytes - self.server.gpu.context_bytes - given)
+
+    def with_gaps(self, nbytes: int) -> "Asked":
+        """Return the same with some bytes of the memory left for gaps between what is allocated."""
+        gpu = self.server.gpu
+        gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - nbytes))
+        return replace(self, server=replace(self.server, gpu=gpu))
 
     def _price(
         self, workload: "Workload", layer: "Layer", phase: "Phase", offered: "tuple[KernelCost, ...]"

@@ -1,13 +1,16 @@
 """What `vdnnsim apply` does in the process of a script, once that has imported PyTorch."""
 
 import atexit
+import os
 import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vdnnsim.api.live import Planned, asked_for
 from vdnnsim.errors import PolicyError
+from vdnnsim.units import format_bytes
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -15,49 +18,122 @@ if TYPE_CHECKING:
     from calibration.apply.script import Script
 
 
-class Refitted:
-    """A plan for a script, in which nobody asks for another: it is made again once, after a step that was off it.
+class OneOfSeveral:
+    """A plan for one of several models of a script, of whose steps nothing is told: those of others run meanwhile.
+
+    Nobody asks for another, so it is made again once, where gaps made PyTorch reserve more than it may.
 
     Attributes:
         planned: what is applied.
+        own_bytes: that a step takes at most beside what it is given.
     """
 
     def __init__(self, planned: Planned) -> None:
         self.planned = planned
+        given = sum(each.nbytes for each in planned.loop.captured.storages if each.given)
+        self.own_bytes = max(0, planned.predicted.metrics.max_memory_bytes - given)
         self._is_first = True
+        self._before = 0
 
     def apply(self, model: Any) -> "AbstractContextManager[Any]":  # noqa: ANN401  # of torch
         """Apply the plan to the next step of the model."""
-        if self._is_first and self.planned.has_drifted:
+        if self._is_first and self._is_off:
             self._is_first = False
+            self._before = self.end()
             try:
                 self.planned = self.planned.refit()
                 _say(f"planned again, by what these steps took:\n{self}")
             except PolicyError as failure:
                 _say(f"the plan stays, for none can be made by what these steps took: {failure}")
-        return self.planned.apply(model)
+        return self._applied(model)
+
+    def end(self) -> int:
+        """Return by how many bytes more was reserved than the plans may take, up to now."""
+        return max(self._before, self.planned.loop.room.end())
 
     def __str__(self) -> str:
         return str(self.planned)
 
+    @property
+    def _is_off(self) -> bool:
+        return self.planned.is_full_of_gaps
 
-def follow_script(*, hardware: str, memory: str | None, policy: str) -> None:
-    """Find the model that the script trains, plan its step, and apply the plan from its second step on."""
+    def _applied(self, model: Any) -> "AbstractContextManager[Any]":  # noqa: ANN401
+        return self.planned.loop.apply(model)
+
+
+class Refitted(OneOfSeveral):
+    """A plan for the one model of a script, which is told of, and made again once where a step was off it as well."""
+
+    @property
+    def _is_off(self) -> bool:
+        return self.planned.has_drifted or self.planned.is_full_of_gaps
+
+    def _applied(self, model: Any) -> "AbstractContextManager[Any]":  # noqa: ANN401
+        return self.planned.apply(model)
+
+
+def follow_script(
+    *, hardware: str, memory: str | None, policy: str, real: bool = False, told: str | None = None
+) -> None:
+    """Find the models that the script trains, plan their steps, and apply the plans from their second steps on.
+
+    Args:
+        hardware: as of `vdnnsim.plan`.
+        memory: as well.
+        policy: as well.
+        real: as well.
+        told: a folder that gets a file at the end where more memory was reserved.
+    """
     from calibration.apply.script import Script
 
-    script = Script(partial(planned_beside, hardware=hardware, memory=memory, policy=policy), _say)
+    script = Script(partial(planned_beside, hardware=hardware, memory=memory, policy=policy, real=real), _say)
     script.watch()
-    atexit.register(_say_what_was_missed, script)
+    atexit.register(_say_at_end, script, memory, told)
 
 
-def planned_beside(model: Any, inputs: Any, *, beside_bytes: int, **asked: Any) -> Refitted:  # noqa: ANN401  # of torch
-    """Plan as `vdnnsim.plan` does, within what other bytes that a script holds leave of a memory."""
-    return Refitted(replace(asked_for(model, inputs, **asked), offer="").beside(beside_bytes).planned())
+def planned_beside(
+    model: Any,  # noqa: ANN401  # of torch
+    inputs: Any,  # noqa: ANN401
+    *,
+    loss: Any,  # noqa: ANN401
+    beside_bytes: int,
+    others: float | None = None,
+    real: bool = False,
+    **asked: Any,  # noqa: ANN401
+) -> OneOfSeveral:
+    """Plan as `vdnnsim.plan` does, within what other bytes that a script holds leave of a memory.
+
+    Args:
+        model: as there.
+        inputs: as there.
+        loss: as there.
+        beside_bytes: that the script holds on the GPU beside the model.
+        others: which part other models of the script may keep of what these, and the model's weights, states and batch
+            leave; less where no plan fits then. None where there is no other.
+        real: as there.
+        asked: the other arguments of `vdnnsim.plan`.
+    """
+    own = loss.apart() if real else loss
+    found = replace(asked_for(model, inputs, loss=own, real=real, **asked), offer="").beside(beside_bytes)
+    if others is None:
+        return Refitted(found.planned())
+    for part in (others, others / 2, others / 4):
+        try:
+            return OneOfSeveral(found.beside(round(found.free_bytes * part)).planned())
+        except PolicyError:
+            continue
+    return OneOfSeveral(found.planned())
 
 
-def _say_what_was_missed(script: "Script") -> None:
+def _say_at_end(script: "Script", memory: str | None, told: str | None) -> None:
     if script.missed:
         _say(f"no plan was applied: {script.missed}")
+    beyond_bytes = script.end()
+    if beyond_bytes:
+        _say(f"PyTorch has reserved up to {format_bytes(beyond_bytes)} more than the {memory} that it may")
+        if told is not None:
+            (Path(told) / str(os.getpid())).touch()
 
 
 def _say(lines: str) -> None:

@@ -1,7 +1,8 @@
 """Arguments in, exit codes out.
 
 Exit status: 0 done (a network that does not fit is a result), 1 wrong input, or points of a study that failed, in one
-line on standard error, 2 usage, 3 a check failed, 4 nothing fits under --require-fit.
+line on standard error, 2 usage, 3 a check failed, 4 nothing fits under --require-fit, 5 PyTorch reserved more than
+--memory of `apply`.
 Results go to standard output, talk to standard error. Everything heavy is imported inside the command that needs it,
 so that `--help` answers at once.
 """

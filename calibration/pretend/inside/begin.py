@@ -1,6 +1,5 @@
 """When recording begins: once PyTorch is imported, and in earnest with the first use of CUDA."""
 
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -27,7 +26,10 @@ def when_pytorch_is_imported(do: Callable[[], None]) -> None:
 
 
 class _Waiting(MetaPathFinder):
-    """Finds PyTorch as it would be found without this, and says when it has been imported."""
+    """Finds PyTorch as it would be found without this, and says when it has been imported.
+
+    It may be looked for without being imported, as `importlib.util.find_spec("torch")` does to see whether it is there.
+    """
 
     def __init__(self, imported: Callable[[], None]) -> None:
         self._imported = imported
@@ -35,18 +37,20 @@ class _Waiting(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Wrap the loader of `torch`, once; leave all other modules to others."""
-        del path, target  # of no use for a module that is nobody's part
+        """Wrap the loader of `torch`; leave all other modules to others."""
         if fullname != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        # Another one may wait as well, behind this one.
+        behind = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        found = (each.find_spec(fullname, path, target) for each in behind if hasattr(each, "find_spec"))
+        spec = next(filter(None, found), None)
         if spec is None or spec.loader is None:
-            return None
+            return spec
         run = spec.loader.exec_module
 
         def run_and_say(module: ModuleType) -> None:
             run(module)
+            sys.meta_path.remove(self)
             self._imported()
 
         spec.loader.exec_module = run_and_say  # type: ignore[method-assign]  # this loader loads nothing else

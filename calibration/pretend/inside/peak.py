@@ -1,12 +1,14 @@
 """What held memory when most was allocated: PyTorch's memory history, replayed."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .places import own_line_of
 
+RESERVATION = "vdnnsim: reservation"
+"""What the history is told of memory that is asked for only to have PyTorch reserve it, and given back at once."""
 _GRANULE_BYTES = 512  # kMinBlockSize of c10/cuda/CUDACachingAllocator: to which PyTorch rounds a request
 _LABEL = re.compile(r"pass (\d+)(?:, (forward|backward|recomputation|optimizer)(?: of (.*?))?(?: from (.*))?)?")
 
@@ -58,7 +60,9 @@ def find_peak(history: Sequence[Mapping[str, Any]], allocated_bytes: int) -> Pea
     """Replay a history; None if nothing was ever asked for in it.
 
     Of one GPU: its events as PyTorch's snapshot has them, `device_traces`, and how much is allocated at their end.
+    A reservation is no request: what a program then asks for lies within it.
     """
+    history = list(_without_reservations(history))
     held, levels = 0, []
     for event in history:
         held += _change(event)
@@ -89,6 +93,17 @@ def phase_bytes(holders: Iterable[tuple[Place, int]]) -> dict[str, int]:
     for place, nbytes in holders:
         total[place.phase] = total.get(place.phase, 0) + nbytes
     return total
+
+
+def _without_reservations(history: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    reserved: set[int] = set()
+    for event in history:
+        if event["action"] == "alloc" and event.get("user_metadata", "") == RESERVATION:
+            reserved.add(event["addr"])
+        elif event["action"] == "free_requested" and event["addr"] in reserved:
+            reserved.remove(event["addr"])
+        else:
+            yield event
 
 
 def _change(event: Mapping[str, Any]) -> int:

@@ -10,7 +10,9 @@ from typing import Any
 _INSTALLED = tuple(
     f"{path}/" for path in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
-_HERE = f"{Path(__file__).resolve().parent}/"
+_CALIBRATION = Path(__file__).resolve().parents[2]
+_NOT_OWN = (f"{_CALIBRATION}/pretend/inside/", f"{_CALIBRATION}/apply/", "<")
+"""Beside a program, of whose calls these make others: what records it, and what applies a plan to it."""
 _NOT_TOLD = ("torch/", "torch\\")
 
 
@@ -21,7 +23,7 @@ def own_line_here() -> str:
 
 def is_called_from(*parts: str) -> bool:
     """Return whether the innermost Python code that is being run, beyond this package, lies in one of some folders."""
-    files = (file for file, _ in _frames(sys._getframe(1)) if not file.startswith((_HERE, "<")))  # noqa: SLF001
+    files = (file for file, _ in _frames(sys._getframe(1)) if not file.startswith(_NOT_OWN))  # noqa: SLF001
     innermost = next(files, "")
     return any(part in innermost for part in parts)
 
@@ -38,7 +40,7 @@ def own_line(frames: Iterable[tuple[str, int]]) -> str:
     """
     other = ""
     for file, line in frames:
-        if file.startswith((_HERE, "<")) or not file:
+        if file.startswith(_NOT_OWN) or not file:
             continue
         if not file.startswith(_INSTALLED):
             return f"{file}:{line}"

@@ -19,7 +19,7 @@ from torch.optim import optimizer as optimizers
 from .driver import Driver
 from .durations import OperatorTimes, Rates
 from .modules import Whereabouts
-from .peak import find_peak, labelled_place, phase_bytes
+from .peak import RESERVATION, find_peak, labelled_place, phase_bytes
 from .places import own_line_here
 from .values import Reads, ValuesNotComputedError
 
@@ -79,7 +79,7 @@ class Recording:
         self._ended, self._error = "by itself", ""
         self._stopped = 0
         self._written = False
-        self._largest_allocated: dict[int, int] = {}
+        self._most: dict[tuple[int, str], int] = {}
         torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=_HISTORY_ENTRIES)  # noqa: SLF001
         torch._C._cuda_attach_out_of_memory_observer(self._out_of_memory)  # type: ignore[attr-defined]  # noqa: SLF001
         optimizers.register_optimizer_step_post_hook(self._step_ends)
@@ -183,11 +183,12 @@ class Recording:
 
     def _state(self, gpu: int) -> dict[str, int]:
         statistics = torch.cuda.memory_stats(gpu)
-        most = max(self._largest_allocated.get(gpu, 0), statistics.get("allocated_bytes.all.peak", 0))
-        self._largest_allocated[gpu] = most
+        for what in ("allocated_bytes", "reserved_bytes"):
+            peak = statistics.get(f"{what}.all.peak", 0)
+            self._most[gpu, what] = max(self._most.get((gpu, what), 0), peak)
         return {
-            "allocated_bytes": most,
-            "reserved_bytes": statistics.get("reserved_bytes.all.peak", 0),
+            "allocated_bytes": self._most[gpu, "allocated_bytes"],
+            "reserved_bytes": self._most[gpu, "reserved_bytes"],
             "driver_bytes": self._driver.peak_bytes(gpu),
         }
 
@@ -196,8 +197,10 @@ class Recording:
         reset = torch.cuda.memory.reset_peak_memory_stats
 
         def see_and_reset(device: Any = None) -> None:  # noqa: ANN401  # as PyTorch has it
-            for gpu in range(torch.cuda.device_count()):
-                self._state(gpu)
+            # The peak of a reservation is none of the program's.
+            if torch.cuda.memory._get_memory_metadata() != RESERVATION:  # noqa: SLF001  # its only form
+                for gpu in range(torch.cuda.device_count()):
+                    self._state(gpu)
             reset(device)
 
         torch.cuda.memory.reset_peak_memory_stats = see_and_reset

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from calibration.pretend.inside.peak import Place, find_peak, label, labelled_place, phase_bytes
+from calibration.pretend.inside.peak import RESERVATION, Place, find_peak, label, labelled_place, phase_bytes
 
 MIB = 1 << 20
 
@@ -38,6 +38,21 @@ def test_requests_count_in_pieces_of_512_bytes() -> None:
     peak = find_peak([took(1, 1, ""), took(2, 513, "")], 1536)
     assert peak is not None
     assert (peak.nbytes, peak.unplaced_bytes) == (1536, 0)
+
+
+def test_a_reservation_is_no_request() -> None:
+    """2 MiB of weights, 90 MiB that are reserved and given back, then 5 MiB where these lay: 7 MiB, of the step."""
+    place = Place("forward", "Net", "/projects/train.py:3")
+    history = [
+        took(1, 2 * MIB, ""),
+        took(2, 90 * MIB, RESERVATION, ("/projects/train.py", 2)),
+        gave(2, 90 * MIB),
+        took(2, 5 * MIB, label(1, "forward", "Net"), ("/projects/train.py", 3)),
+        gave(2, 5 * MIB),
+    ]
+    peak = find_peak(history, 2 * MIB)
+    assert peak is not None
+    assert (peak.nbytes, peak.place, peak.unplaced_bytes) == (7 * MIB, place, 0)
 
 
 def test_what_was_alive_before_the_history_has_no_place() -> None:

@@ -2,6 +2,7 @@ import sysconfig
 
 import torch
 
+from calibration.apply import held
 from calibration.pretend.inside.places import own_line, own_line_of
 
 PACKAGES = sysconfig.get_path("purelib")
@@ -17,6 +18,12 @@ def test_the_innermost_line_of_the_users_own_code_is_told() -> None:
         ("/projects/train.py", 40),
     ]
     assert own_line(frames) == "/projects/model.py:30"
+
+
+def test_what_applies_a_plan_is_not_the_users_own_code() -> None:
+    """A loop's own line stands behind what follows its backward, where vdnnsim is run from its source as well."""
+    frames = [(held.__file__, 10), (f"{PACKAGES}/torch/autograd/graph.py", 20), ("/projects/train.py", 30)]
+    assert own_line(frames) == "/projects/train.py:30"
 
 
 def test_a_program_that_is_all_packages_is_told_by_the_innermost_beyond_pytorch() -> None:

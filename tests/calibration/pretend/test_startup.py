@@ -47,3 +47,20 @@ import torch
 import torch
 """
     assert said(program, tmp_path, VDNNSIM_PRETEND_SESSION=str(tmp_path)) == "imported\nsaid\n"
+
+
+def test_what_looks_for_pytorch_without_importing_it_ends_no_wait(tmp_path: Path) -> None:
+    """`find_spec` alone, as `vdnnsim calibrate` and transformers begin with, and two that wait, each told once."""
+    (tmp_path / "torch.py").write_text("print('imported')")
+    program = """
+import importlib.util
+import vdnnsim_pretend_inside.begin as begin, sys
+sys.meta_path.remove(sys.meta_path[0])
+begin.when_pytorch_is_imported(lambda: print('first'))
+begin.when_pytorch_is_imported(lambda: print('second'))
+assert importlib.util.find_spec('torch') is not None
+print('found')
+import torch
+import torch
+"""
+    assert said(program, tmp_path, VDNNSIM_PRETEND_SESSION=str(tmp_path)) == "found\nimported\nfirst\nsecond\n"
