@@ -60,7 +60,7 @@ class Held:
         live: its memory on the device; None while it is away or given up.
     """
 
-    def __init__(  # noqa: PLR0913 - all of them what a step has
+    def __init__(
         self, number: int, live: torch.UntypedStorage, lane: Lane, stream: object, arena: PinnedSlots, step: int
     ) -> None:
         self.number = number

@@ -86,6 +86,11 @@ class Recipe:
         return (each.held for each in tree_leaves((self.args, dict(self.kwargs))) if isinstance(each, _View))
 
     @property
+    def kept(self) -> Iterator[torch.Tensor]:
+        """What it reads of all else."""
+        return (each.kept for each in tree_leaves((self.args, dict(self.kwargs))) if isinstance(each, _Kept))
+
+    @property
     def touched(self) -> Iterator[Held]:
         """What it reads, and what it makes."""
         yield from self.read
