@@ -123,7 +123,7 @@ class Held:
     def bring(self) -> torch.UntypedStorage:
         """Return its memory on the device with its content, whatever that takes."""
         if self.live is None or self._is_returning:
-            if self.live is None and not self._on_host:
+            if self.live is None and (not self._on_host or self.away_bytes < self._nbytes):
                 assert self.remake is not None, "what is given up can be computed again"
                 self.remake()
             for start, stop in tuple(self._on_host):
