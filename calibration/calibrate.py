@@ -24,7 +24,7 @@ from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import DeviceError, OutputError
 from vdnnsim.hardware.copies import copy_table_text
-from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.server import PRETENDED, Server
 from vdnnsim.hardware.write import copies_beside, kernels_beside, refuse_foreign_profile, write_profile
 
 _FOLDER: Final = Path("hw_profiles")
@@ -108,6 +108,10 @@ class Calibrator:
     def _is_gpu(self) -> bool:
         return self.device.torch_device.type == "cuda"
 
+    @property
+    def _is_pretended(self) -> bool:
+        return PRETENDED in dict(self.provenance(self.device))
+
     def journal(self) -> Journal:
         """Return the journal beside the profile, which shows early whether one can write there.
 
@@ -137,7 +141,11 @@ class Calibrator:
         with arithmetic(tf32=self.settings.tf32):
             measured = self._measure_machine(session, subjects)
             # A link that slept shows its width and generation only after it was used.
-            machine = machine_of(self.device, measured, self._link_name())
+            machine = machine_of(self.device, measured, self._link_name(), is_pretended=self._is_pretended)
+            if self._is_pretended:
+                session.warnings.append(
+                    "the GPU is pretended: what is found is what it was told, and nothing was measured of a card"
+                )
             if self._is_gpu and not machine.gpu.context_bytes:
                 session.warnings.append(
                     "gpu.context is left out: others use the GPU, and the driver counts their memory with ours. A "
@@ -151,7 +159,8 @@ class Calibrator:
             raise DeviceError(f"{self.device.name}: none of {len(rows)} kernels could be measured: {why}")
         table, copies = kernel_table_text(rows), copy_table_text(each.row for each in measured.link)
         server = self._server(machine, table, copies)
-        description = f"{self.device.name}, measured under {self.settings.networks}"
+        name = f"{self.device.name}, pretended" if self._is_pretended else self.device.name
+        description = f"{name}, measured under {self.settings.networks}"
         files = write_profile(self.out, server, description, table, copies)
         journal.remove()
         return Calibration(server, rows, session.unsteady, tuple(session.warnings), files)

@@ -17,10 +17,10 @@ from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, is_of_pytorch
 from vdnnsim.planning.deadline import NEVER, Deadline
-from vdnnsim.plans.aggregate import aggregate_gradients
+from vdnnsim.plans.aggregate import aggregate_gradients, exchanged, until_one_overflows
 from vdnnsim.plans.buckets import bucket_bytes
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.operations import Aggregation, AllReduce
+from vdnnsim.plans.operations import Aggregation
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan, place_unlimited
 from vdnnsim.plans.repetition import cublas_bytes, with_cublas_workspaces
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -190,7 +190,7 @@ class Simulator:
         refusals = [each for each in placements if isinstance(each, DoesNotFit)]
         if not refusals:
             return tuple(Trial(trace, trace.iteration_s) for trace in self.replay(ready, placements).gpus)
-        begun = _until_one_overflows(ready, placements)
+        begun = until_one_overflows(ready, placements)
         traces = self.replay(begun, tuple(self.place_unlimited(plan) for plan in begun)).gpus
         outcomes = (each if isinstance(each, DoesNotFit) else refusals[0] for each in placements)
         return tuple(Trial(outcome, trace.iteration_s) for outcome, trace in zip(outcomes, traces, strict=True))
@@ -220,7 +220,7 @@ class Simulator:
         ready = self.completed(plans)
         once(check_plan, ready)
         once(lambda plan: check_execution(plan, self.execution, self.pinned), ready)
-        orders = [_exchanged(plan) for plan in ready]
+        orders = [exchanged(plan) for plan in ready]
         for gpu, order in enumerate(orders):
             if order != orders[0]:
                 raise PlanError(
@@ -277,32 +277,3 @@ def once(function: Callable[[TrainingPlan], Made], plans: Sequence[TrainingPlan]
     """Apply a function to each plan, once to a plan that several GPUs share."""
     made = {key: function(plan) for key, plan in {id(plan): plan for plan in plans}.items()}
     return tuple(made[id(plan)] for plan in plans)
-
-
-def _exchanged(plan: TrainingPlan) -> list[tuple[int, tuple[str, ...]]]:
-    """Return the exchanges of a plan: on behalf of which layer, and of what."""
-    names = plan.buffer_names
-    exchanges = (each for each in plan.operations if isinstance(each, AllReduce))
-    return [(each.layer, tuple(names[buffer] for buffer in each.buffers)) for each in exchanges]
-
-
-def _until_one_overflows(
-    plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]
-) -> tuple[TrainingPlan, ...]:
-    """Return of each plan the part that runs: until its own memory runs out, or until it waits for one that has.
-
-    A GPU whose memory ran out comes to no later exchange, and the others wait at the first of these.
-    """
-    ends = [
-        each.operation if isinstance(each, DoesNotFit) else len(plan.operations)
-        for plan, each in zip(plans, placements, strict=True)
-    ]
-    exchanges = [
-        [position for position, each in enumerate(plan.operations[:end]) if isinstance(each, AllReduce)]
-        for plan, end in zip(plans, ends, strict=True)
-    ]
-    joint = min(len(each) for each in exchanges)
-    return tuple(
-        replace(plan, operations=plan.operations[: positions[joint] if len(positions) > joint else end])
-        for plan, end, positions in zip(plans, ends, exchanges, strict=True)
-    )

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from calibration.apply.agenda import Action, Again, Come, Forget, Give, Leave
+from calibration.apply.forward_watch import ForwardWatch
 from calibration.apply.held import Held, Packed
 from calibration.apply.remaking import can_remake, remake
-from calibration.apply.replay import ForwardWatch
 from calibration.apply.weakly import weakly
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.storages import element_type_of
@@ -107,7 +107,7 @@ class Following:
         def leave(_: nn.Module, __: object, ___: object) -> None:
             # PyTorch calls it without the other where a hook of the user's failed before.
             if get_ident() == thread and entered and entered.pop():
-                watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+                watch.__exit__(None, None, None)
 
         hooks = [model.register_forward_pre_hook(enter), model.register_forward_hook(leave, always_call=True)]
         try:
@@ -117,7 +117,7 @@ class Following:
                 each.remove()
             if any(entered):
                 # An interrupt of the user's, after which PyTorch calls no hooks.
-                watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+                watch.__exit__(None, None, None)
 
     def depart(self, why: str) -> None:
         """Do nothing more of the plan in this step."""

@@ -61,12 +61,14 @@ def optimizers_of(model: nn.Module) -> list[torch.optim.Optimizer]:
 
 
 def has_untrained(models: list[nn.Module]) -> bool:
-    """Whether there is an optimizer that has parameters to train, and none of these models'."""
+    """Whether there is an optimizer that has parameters to train, none of these models', and no state of a step yet."""
     known = {id(parameter) for each in models for parameter in each.parameters()}
 
     def is_there() -> bool:
         return any(
-            known.isdisjoint(_parameters(each)) and any(one.requires_grad for one in each.param_groups[0]["params"])
+            not each.state
+            and known.isdisjoint(_parameters(each))
+            and any(one.requires_grad for one in each.param_groups[0]["params"])
             for each in _optimizers()
         )
 

@@ -62,7 +62,7 @@ class Held:
             over what the lane may still read.
     """
 
-    def __init__(  # noqa: PLR0913 - all of them what a step has
+    def __init__(
         self, number: int, live: torch.UntypedStorage, lane: Lane, stream: object, arena: PinnedSlots, step: int
     ) -> None:
         self.number = number
@@ -143,7 +143,7 @@ class Held:
 
     def _brought(self) -> torch.UntypedStorage:
         if self.live is None or self._is_returning:
-            if self.live is None and not self._on_host:
+            if self.live is None and (not self._on_host or self.away_bytes < self._nbytes):
                 assert self.remake is not None, "what is given up can be computed again"
                 self.remake()
             for start, stop in tuple(self._on_host):

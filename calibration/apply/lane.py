@@ -10,8 +10,11 @@ What orders the copies of a GPU, whatever streams the user's program has:
 - A storage may come from the pool of another stream, where a program allocates on one and uses it on the step's.
   `lend` tells the allocator that the step's stream uses it too (`Tensor.record_stream`, which does nothing where the
   block is of that stream): it is then not reused before that stream is done with it.
+  What is read to recompute is lent alike, for its recipe holds it longer than the program may.
 - Backward unpacks a tensor under the stream of its node. Where that is not the step's, it waits for the step's
   (`join`), and the memory is lent to it.
+- The host waits for a copy before it hands out what was copied to it (`finish`), and for the whole device before it
+  unpins.
 - What a program makes or uses on other streams is neither moved nor recomputed (`Tape.aside`), and a step departs where
   a tensor that would be is saved on another stream than the step's.
 """

@@ -209,8 +209,7 @@ class Handed:
             raise CaptureError("the output: nothing of it has gradients, expected a tensor that has")
         if self.others_bytes:
             torch.zeros(self.others_bytes, dtype=torch.uint8, device=self._holding[0].device)
-        first, *others = (each.float().sum() for each in self._holding)
-        return sum(others, first)
+        return torch.stack([each.float().sum() for each in self._holding]).sum()
 
 
 def _leaves(output: Any) -> list[Any]:  # noqa: ANN401

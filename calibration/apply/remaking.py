@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from calibration.apply.held import Held
-from calibration.apply.replay import Recipe
+from calibration.apply.recipe import Recipe
 
 if TYPE_CHECKING:
     from calibration.apply.loop import Loop
@@ -64,6 +64,9 @@ def remake(number: int, loop: "Loop", recipes: dict[int, Recipe], note_demand: C
                     wanted.append(held.number)
     for each in sorted(operations):
         recipes[each].run()
+        # What a program made on another stream, as a batch that was fetched ahead, is freed to that one's pool.
+        for tensor in recipes[each].kept:
+            loop.lane.lend(tensor)
     for each in operations:
         if recipes[each].is_done:
             # With it goes what it holds of what it read.

@@ -1,6 +1,6 @@
 """The models that a script trains: when each is planned, and what of the memory it leaves to the others."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from torch import nn
@@ -27,7 +27,7 @@ class Models:
         return id(model) in self._known
 
     @property
-    def identities(self) -> Iterable[int]:
+    def identities(self) -> Collection[int]:
         """Those of the models."""
         return self._known.keys()
 

@@ -139,6 +139,10 @@ def _blamed(name: str) -> Iterator[Callable[[Recorder], None]]:
             if recorder.failure is not None and recorder.failure[0] is failure:
                 raise CaptureError(f"{name}: {recorder.failure[1]}") from failure
         raise failure_outside(failure, name) from failure
+    finally:
+        for recorder in recorders:
+            # Autograd's graph holds it by its hooks, which no collector sees, and the failure holds the graph.
+            recorder.failure = None
 
 
 @contextmanager

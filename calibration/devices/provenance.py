@@ -3,12 +3,14 @@
 Names follow a profile's section `provenance`. What a machine does not tell is left out.
 """
 
+import ctypes
 import os
 import platform
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -17,21 +19,29 @@ from calibration.devices.nvidia_smi import query_gpu
 from calibration.devices.opening import cuda_devices, smi_name
 from calibration.devices.port import Device
 from vdnnsim.errors import DeviceError
+from vdnnsim.hardware.server import PRETENDED
 from vdnnsim.units import format_bytes
 
 _PROCESSORS = Path("/proc/cpuinfo")
+_PRETENDED: Final = "by vdnnsim: no kernel computes, and all takes the time that a profile or a data sheet says"
 
 
 def provenance(device: Device) -> tuple[tuple[str, str], ...]:
     """Return (name, text) of everything; ask after a measurement, so that the clocks are those under load."""
     of_device = _of_cpu(device) if isinstance(device, CpuDevice) else _of_gpu(device)
     return (
+        *([(PRETENDED, _PRETENDED)] if is_pretended(device) else []),
         *of_device,
         ("torch", str(torch.__version__)),
         ("python", platform.python_version()),
         ("system", f"{platform.system()} {platform.machine()}"),
         ("date", datetime.now(UTC).date().isoformat()),
     )
+
+
+def is_pretended(device: Device) -> bool:
+    """Return whether a device is a GPU of `vdnnsim pretend`, whose runtime is then loaded into this process."""
+    return device.torch_device.type == "cuda" and hasattr(ctypes.CDLL(None), "pretend_clock_ns")
 
 
 def _of_gpu(device: Device) -> Iterator[tuple[str, str]]:

@@ -45,13 +45,17 @@ class MeasuredMachine:
     figures: tuple[Figure, ...]
 
 
-def machine_of(device: Device, measurements: Measurements, link_name: str) -> MeasuredMachine:
+def machine_of(
+    device: Device, measurements: Measurements, link_name: str, *, is_pretended: bool = False
+) -> MeasuredMachine:
     """Return what was measured of a device as a machine; the link goes by the name that people give it.
+
+    Of a pretended GPU figures are assumed: it was told them.
 
     Raises:
         DeviceError: on a GPU, a figure that no profile can do without spreads too much to be used.
     """
-    figures = _Figures(strict=device.torch_device.type == "cuda")
+    figures = _Figures(strict=device.torch_device.type == "cuda", is_pretended=is_pretended)
     gpu = _gpu(device, measurements.rates, figures)
     link = _link(link_name, measurements.link, figures)
     host = _host(measurements.host, figures)
@@ -64,16 +68,20 @@ class _Figures:
     Args:
         strict: whether what spreads too much is refused; on a CPU, whose times are a report and no gate, it is used
             and its source says how far it spreads.
+        is_pretended: whether the device was told what is found.
     """
 
-    def __init__(self, *, strict: bool) -> None:
-        self._strict = strict
+    def __init__(self, *, strict: bool, is_pretended: bool) -> None:
+        self._strict, self._is_pretended = strict, is_pretended
         self.stated: list[Figure] = []
 
     def state(self, path: str, number: float, source: str) -> float:
         """State what was measured, in as many digits as a figure has; return the number they say."""
         rounded = rounded_figure(path, number)
-        self.stated.append(state(path, rounded, Origin.MEASURED, source))
+        if self._is_pretended:
+            self.stated.append(state(path, rounded, Origin.ASSUMED, f"on a pretended GPU: {source}"))
+        else:
+            self.stated.append(state(path, rounded, Origin.MEASURED, source))
         return rounded
 
     def seconds(self, path: str, sample: Sample) -> float:

@@ -7,7 +7,7 @@ from unittest import mock
 from calibration.apply.following import Following
 from calibration.apply.held import Held
 from calibration.apply.loop import Loop
-from calibration.apply.replay import Recipe
+from calibration.apply.recipe import Recipe
 from vdnnsim.plans.operations import Compute, Offload, Prefetch, RecordEvent, Stream, WaitEvent
 from vdnnsim.plans.training_plan import TrainingPlan
 

@@ -32,12 +32,13 @@ def test_what_an_operation_left_on_the_host_is_there_for_the_next(monkeypatch: p
     found = asked(case, model, "pytorch")
     places: dict[str, set[tuple[torch.device, ...]]] = {}
 
-    def ran(call: Call, on: Sequence[torch.device], _: torch.device) -> tuple[range, tuple[torch.device, ...]]:
+    def ran(call: Call, on: Sequence[torch.device], _: torch.device, *, is_timed: bool) -> workspaces.Measured:
         places.setdefault(str(call.func), set()).add(tuple(on))
-        return range(0), (HOST if "tanh.default" in str(call.func) else GPU,) * len(call.made)
+        assert not is_timed
+        return workspaces.Measured(made=(HOST if "tanh.default" in str(call.func) else GPU,) * len(call.made))
 
     monkeypatch.setattr(workspaces, "_ran", ran)
-    run = workspaces.DryRun(GPU)
+    run = workspaces.DryRun(GPU, is_timed=False)
     for operation, call in zip(found.captured.operations, found.tape.calls, strict=True):
         if operation.phase is not Phase.UPDATE:
             assert run.measured(call).changes == range(0)

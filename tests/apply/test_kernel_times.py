@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch._ops import OpOverload
 
 from calibration.apply.kernel_times import kernel_seconds
 from calibration.apply.workspaces import _is_indifferent
@@ -74,11 +75,15 @@ def test_an_operation_that_waits_for_the_gpu_has_no_time(gpu: Gpu) -> None:
     assert kernel_seconds(run, GPU) is None
 
 
+def called(func: OpOverload, args: tuple[object, ...]) -> Call:
+    return Call.of(func, args, {}, None, lambda _: 0)
+
+
 def test_integers_that_say_where_to_read_are_not_timed_as_zeros() -> None:
     """An embedding of one word alone is no embedding of a text; a mask of booleans, and indices of pooling, are."""
     aten = torch.ops.aten
     numbers, words = torch.zeros(4, 4), torch.zeros(4, dtype=torch.int64)
-    assert not _is_indifferent(Call.of(aten.embedding.default, (numbers, words), {}))
-    assert _is_indifferent(Call.of(aten.masked_fill.Scalar, (numbers, numbers > 0, 0.0), {}))
-    assert _is_indifferent(Call.of(aten.nll_loss_forward.default, (numbers, words, None, 1, -100), {}))
-    assert _is_indifferent(Call.of(aten.add.Tensor, (numbers, words.sum()), {}))
+    assert not _is_indifferent(called(aten.embedding.default, (numbers, words)))
+    assert _is_indifferent(called(aten.masked_fill.Scalar, (numbers, numbers > 0, 0.0)))
+    assert _is_indifferent(called(aten.nll_loss_forward.default, (numbers, words, None, 1, -100)))
+    assert _is_indifferent(called(aten.add.Tensor, (numbers, words.sum())))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from calibration.apply.replay import generator_of
+from calibration.apply.recipe import generator_of
 from tests.apply.__main__ import FROM, cases_of
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS

@@ -22,7 +22,7 @@ from calibration.apply.script import Script
 from tests.apply.models import Function, Network, backward
 from vdnnsim.analysis.live import planned_s
 from vdnnsim.api.live import Planned
-from vdnnsim.api.script import Refitted, follow_script, planned_beside
+from vdnnsim.api.script import OneOfSeveral, Refitted, _say_at_end, follow_script, planned_beside
 from vdnnsim.cli import cli
 from vdnnsim.errors import VdnnsimError
 
@@ -33,23 +33,24 @@ ROOT = Path(__file__).parents[2]
 class Watched:
     """A script that is watched: what it was told, and the plan that was made."""
 
-    def __init__(self, policy: str, memory: str | None) -> None:
+    def __init__(self, policy: str, memory: str | None, *, real: bool) -> None:
+        self._real = real
         self.said: list[str] = []
         self.plans: list[Planned] = []
         self.asked: list[dict[str, Any]] = []
         self.script = Script(partial(self._plan, policy, memory), self.said.append)
 
-    def _plan(self, policy: str, memory: str | None, model: nn.Module, inputs: Any, **asked: Any) -> Refitted:  # noqa: ANN401
+    def _plan(self, policy: str, memory: str | None, model: nn.Module, inputs: Any, **asked: Any) -> OneOfSeveral:  # noqa: ANN401
         self.asked.append(asked)
         chosen: dict[str, Any] = {"policy": policy, "memory": memory, "hardware": "rtx_4090", "memory_model": "ideal"}
-        made = planned_beside(model, inputs, **chosen, **asked)
+        made = planned_beside(model, inputs, real=self._real, **chosen, **asked)
         self.plans.append(made.planned)
         return made
 
 
 @contextmanager
-def watched(policy: str = "save_on_cpu", memory: str | None = None) -> Iterator[Watched]:
-    found = Watched(policy, memory)
+def watched(policy: str = "save_on_cpu", memory: str | None = None, *, real: bool = False) -> Iterator[Watched]:
+    found = Watched(policy, memory, real=real)
     found.script.watch()
     try:
         yield found
@@ -351,7 +352,7 @@ def test_what_is_said_at_the_end_of_a_script(
 ) -> None:
     """Why no plan was applied to what ran a model."""
     ends: list[Callable[[], None]] = []
-    monkeypatch.setattr("atexit.register", lambda end, script: ends.append(partial(end, script)))
+    monkeypatch.setattr("atexit.register", lambda end, *given: ends.append(partial(end, *given)))
     watching: list[Script] = []
     monkeypatch.setattr(Script, "watch", lambda script: watching.append(script))  # noqa: PLW0108  # a method is bound
     follow_script(hardware="rtx_4090", memory=None, policy="optimal")
@@ -362,6 +363,14 @@ def test_what_is_said_at_the_end_of_a_script(
     script.leave()
     end()
     assert capsys.readouterr().err == "vdnnsim: no plan was applied: no backward of a model's loss was seen\n"
+
+
+def test_more_memory_than_was_stated_is_said_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = Script(lambda *_, **__: pytest.fail("nothing is planned"), lambda _: None)
+    script.end = lambda: 3 * 2**30  # type: ignore[method-assign]
+    _say_at_end(script, "10GiB", str(tmp_path))
+    assert capsys.readouterr().err == "vdnnsim: PyTorch has reserved up to 3.00 GiB more than the 10GiB that it may\n"
+    assert [each.name for each in tmp_path.iterdir()] == [str(os.getpid())]
 
 
 TRAIN = """
@@ -404,16 +413,44 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_the_command_becomes_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose Python looks first into a folder that has the hook, and then where it would."""
     started: list[tuple[str, list[str], dict[str, str]]] = []
-    monkeypatch.setattr("os.execvpe", lambda *what: started.append(what))
+
+    def become(*what: Any) -> None:  # noqa: ANN401
+        started.append(what)
+        sys.exit(7)
+
+    monkeypatch.setattr("os.execvpe", become)
     monkeypatch.setenv("PYTHONPATH", "/mine")
-    done = CliRunner().invoke(cli, ["apply", "--memory", "20GiB", "--", sys.executable, "train.py", "--lr", "1"])
-    assert done.exit_code == 0
+    done = CliRunner().invoke(cli, ["apply", "--real", "--", sys.executable, "train.py", "--lr", "1"])
+    assert done.exit_code == 7
     ((program, command, variables),) = started
     assert (program, command) == (sys.executable, [sys.executable, "train.py", "--lr", "1"])
     first, second = variables["PYTHONPATH"].split(os.pathsep)
     assert (Path(first) / "sitecustomize.py").is_file()
     assert second == "/mine"
-    assert variables["VDNNSIM_APPLY"] == '{"hardware": "auto", "memory": "20GiB", "policy": "optimal"}'
+    assert variables["VDNNSIM_APPLY"] == '{"hardware": "auto", "memory": null, "policy": "optimal", "real": true}'
+
+
+TELL = """
+import json, os, pathlib, signal, sys, time
+asked = json.loads(os.environ["VDNNSIM_APPLY"])
+if "beyond" in sys.argv:
+    (pathlib.Path(asked["told"]) / "1").touch()
+if "signal" in sys.argv:
+    signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))
+    os.kill(os.getppid(), signal.SIGUSR1)
+    time.sleep(60)
+sys.exit(3 if "fails" in sys.argv else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [(["kept"], 0), (["beyond"], 5), (["fails"], 3), (["beyond", "fails"], 3), (["signal"], 9)],
+)
+def test_a_memory_that_was_exceeded_has_a_status_of_its_own(words: list[str], status: int) -> None:
+    """A process that reserved more says so in a folder: 5, unless the program has failed itself. Signals reach it."""
+    done = CliRunner().invoke(cli, ["apply", "--memory", "20GiB", "--", sys.executable, "-c", TELL, *words])
+    assert done.exit_code == status
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from calibration.apply.agenda import Action, Agenda, Give, Leave
+from calibration.apply.held import Held
+from calibration.apply.lane import CpuLane
 from calibration.apply.slots import PinnedSlots
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS, Network, backward, image, loss
@@ -264,3 +266,17 @@ def test_a_slot_is_lost_to_whatever_overlaps_it() -> None:
     del beside, owner
     assert slots.open(2)
     assert slots.write(start, 0, 10) is None
+
+
+def test_what_is_on_the_host_in_part_is_computed_again() -> None:
+    """Of eight bytes four were copied: those alone would come back, beside four of whatever memory was there."""
+    lane = CpuLane()
+    slots = PinnedSlots(lane, [(0, 4)])
+    slots.reserve(4)
+    assert slots.open(1)
+    held = Held(0, torch.full((8,), 1, dtype=torch.uint8).untyped_storage(), lane, None, slots, 1)
+    held.remake = lambda: held.restore(torch.full((8,), 2, dtype=torch.uint8).untyped_storage())
+    assert held.leave(range(4), 0)
+    assert held.give()
+    assert held.bring().tolist() == [2] * 8  # type: ignore[no-untyped-call]
+    assert not slots.is_used

@@ -20,7 +20,8 @@ def test_what_is_to_be_back_before_it_was_last_saved_stays() -> None:
     what autograd still saves cannot leave: were it to leave then and not to come, the result would lie over it.
     """
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), Of(lambda _, each: Cube.apply(each)), nn.Linear(WIDTH, WIDTH))
+    cube = Of(lambda _, each: Cube.apply(each))  # type: ignore[no-untyped-call]
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), cube, nn.Linear(WIDTH, WIDTH))
     captured = Captured.of(model, narrow=False)
     step = captured.asked.captured
     names = [each.name for each in step.operations[:4]]

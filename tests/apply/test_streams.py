@@ -15,7 +15,7 @@ from calibration.apply.held import Held
 from calibration.apply.holding import movable
 from calibration.apply.lane import CpuLane
 from calibration.apply.repeatable import as_repeatable, is_deterministic_on_cuda
-from calibration.arena import PinnedArena
+from calibration.apply.slots import PinnedSlots
 from calibration.capture.capture import CaptureDevice
 from calibration.capture.objects import captured_object
 from calibration.capture.tape import Tape
@@ -90,10 +90,11 @@ class NamedStreams:
 
 def held_on(lane: NamedStreams) -> Held:
     """Return a storage of a step of the main stream."""
-    arena = PinnedArena(lane)
+    arena = PinnedSlots(lane, [(0, NBYTES)])
     arena.reserve(NBYTES)
+    assert arena.open(1)
     content = torch.arange(NBYTES, dtype=torch.uint8)
-    return Held(0, content.untyped_storage(), lane, MAIN, arena)
+    return Held(0, content.untyped_storage(), lane, MAIN, arena, 1)
 
 
 def test_a_storage_is_moved_on_the_stream_of_its_step() -> None:
@@ -197,10 +198,10 @@ def test_a_step_departs_where_a_tensor_is_saved_on_another_stream(policy: str) -
     lane = made.loop.lane = NamedStreams()
     given = rows()
 
-    def gradients(applied: bool) -> list[Tensor | None]:  # noqa: FBT001
+    def gradients(applied: bool) -> list[Tensor]:  # noqa: FBT001
         with made.apply(model) if applied else without(model):
             backward(loss(model(given)))
-        found = [each.grad for each in model.parameters()]
+        found = [each.grad for each in model.parameters() if each.grad is not None]
         model.zero_grad()
         return found
 

@@ -236,7 +236,7 @@ def of_calls_alone(asked: Asked) -> Asked:
 
 def of_the_profile(asked: Asked) -> Asked:
     """Return what is asked for where kernels last as the cost model of the profile says."""
-    kernels, _ = chosen_here(asked.captured, asked.tape.calls, asked.device, is_timed=False)
+    kernels, _, _ = chosen_here(asked.captured, asked.tape.calls, asked.device, is_timed=False)
     return replace(asked, kernels=kernels)
 
 

@@ -13,15 +13,18 @@ from vdnnsim.units import MIB
 Row = dict[str, str]
 
 _SETTING = (
-    f"Each model is planned by `{POLICY}` within {PART:.0%} of what its plain loop allocates, before its first step, and "
-    "again by `refit` after its fourth. Times are of forward and backward, by the clock of a pretended RTX 4090."
+    f"Each model is planned by `{POLICY}` within {PART:.0%} of what its plain loop allocates, before its first step, "
+    "and again by `refit` after its fourth. Times are of forward and backward, by the clock of a pretended RTX 4090."
 )
-_CAUSES = (
-    "*kernels*: by how much the promise would be off if kernels lasted as the profile's cost model says, and not as they "
-    "were found to last on this GPU when the plan was made.",
-    "*host*: what the profile's host takes beyond its calls, which the pretended clock does not count.",
-    "*loop*: the rest, by which the step is off what its plan takes with this clock's kernels and its host: calls that "
-    "operators make beyond one, and kernels that integers steer (embeddings), which keep the profile's time.",
+_KERNELS = (
+    "kernels: what the promise would be off if kernels lasted as the profile's cost model says, and not as they were "
+    "found to last on this GPU when the plan was made."
+)
+_HOST = "host: what the profile's host takes beyond its calls, which the pretended clock does not count."
+_LOOP = (
+    "loop: the rest, by which the step is off what its plan takes with this clock's kernels and its host: calls that "
+    "operators make beyond one, running statistics that are copied where a normalization runs again, and kernels that "
+    "integers steer, as of embeddings, which keep the profile's time."
 )
 
 
@@ -54,7 +57,7 @@ def promises_page(rows: list[Row]) -> str:
             ),
             Heading("By cause"),
             Ready("Each as a part of what step 3 takes; below zero where more was promised."),
-            Bullets(_CAUSES),
+            Bullets((_KERNELS, _HOST, _LOOP)),
             table(
                 ("model", "profile, ms", "promised, ms", "step 3, ms", "kernels", "host", "loop"), _parts(planned), 1
             ),
@@ -66,9 +69,10 @@ def _findings(rows: list[Row]) -> list[str]:
     def most(found: str, promised: str) -> str:
         return f"{max(abs(float(row[found]) / float(row[promised]) - 1) for row in rows if row[promised]):.1%}"
 
+    steps = f"The first step is off its promise by at most {most('first_s', 'promised_s')}, the third by "
+    third, again = most("third_s", "promised_s"), most("refit_third_s", "refit_promised_s")
     return [
-        f"Of what was promised before the first step it is off by at most {most('first_s', 'promised_s')}, the third by "
-        f"{most('third_s', 'promised_s')}; after `refit` by {most('refit_third_s', 'refit_promised_s')}.",
+        f"{steps}{third}; after `refit` it is {again}.",
         f"By the cost model of the profile alone it would be {most('third_s', 'profile_s')}.",
     ]
 

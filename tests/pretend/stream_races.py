@@ -128,7 +128,7 @@ class _Order:
                 _merge(self.of(stream), self.events.get(event, {}))
             case Synchronize(stream=None):
                 _merge(self.host, self.last)
-            case Synchronize(stream=stream):
+            case Synchronize(stream=int(stream)):
                 _merge(self.host, self.of(stream))
             case _:
                 pass

@@ -10,22 +10,26 @@ from torch import Tensor, nn
 
 from calibration.apply.lane import CudaLane
 from tests.pretend.stream_races import Happening, Hazard, find_hazards
-from tests.pretend.test_apply import MODELS, empty, loss, part_of_plain, planned, train
+from tests.pretend.test_apply import MODELS, loss, part_of_plain, planned, train
 from tests.pretend.watch import Watch, watched
 from vdnnsim.api.live import Planned, plan
 
 pytestmark = pytest.mark.pretend
 
-__all__ = ["empty"]
 
-
-def two_steps(name: str) -> tuple[Planned, Callable[[], None]]:
-    """Return a plan of a model that moves, and two steps under it."""
+def planned_to_move(name: str) -> tuple[Planned, nn.Module, Tensor]:
+    """Return a plan of a model that moves, the model, and a batch."""
     make, part = MODELS[name]
     model, batch = make()
     model.cuda()
     # Without copies there would be nothing to watch.
     made = planned(model, batch, part_of_plain(model, batch, part), policy="optimal(recompute=false)")
+    return made, model, batch
+
+
+def two_steps(name: str) -> tuple[Planned, Callable[[], None]]:
+    """Return a plan of a model that moves, and two steps under it."""
+    made, model, batch = planned_to_move(name)
     return made, lambda: void(train(model, batch, 2, made.apply))
 
 

@@ -1,16 +1,13 @@
 """Several steps of a plan alive on a pretended GPU: no copy disturbs another of a slot that they share."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from tests.calibration.executor.races import find_races
-from tests.pretend import test_apply_races
+from tests.pretend.stream_races import find_hazards
 from tests.pretend.test_apply import loss
+from tests.pretend.test_apply_races import copied_bytes, planned_to_move
+from tests.pretend.watch import watched
 
 pytestmark = [pytest.mark.pretend, pytest.mark.filterwarnings("ignore:the plan of")]
 
@@ -21,12 +18,11 @@ def test_slots_are_taken_while_copies_run(monkeypatch: pytest.MonkeyPatch) -> No
     Copies end late, so those of the former step still run then. Of nine steps the second and third of three losses and
     the second of two depart: six leave, and without the two that are dropped four come back.
     """
+    made, model, batch = planned_to_move("convolutional")
 
-    def steps(
-        model: nn.Module, batch: Tensor, count: int, applied: Callable[[nn.Module], AbstractContextManager[Any]]
-    ) -> None:
+    def steps() -> None:
         def forward() -> Tensor:
-            with applied(model):
+            with made.apply(model):
                 return loss(model(torch.zeros_like(batch, device="cuda")))
 
         def backward(result: Tensor) -> None:
@@ -41,10 +37,9 @@ def test_slots_are_taken_while_copies_run(monkeypatch: pytest.MonkeyPatch) -> No
         second = forward()
         backward(second)
         backward(first)
-        for _ in range(count):
+        for _ in range(2):
             backward(forward())
 
-    monkeypatch.setattr(test_apply_races, "train", steps)
-    watch, offloaded_bytes = test_apply_races.watched("convolutional", monkeypatch)
-    assert watch.copied_bytes == (6 + 4) * offloaded_bytes > 0
-    assert find_races(watch.operations, watch.touches) == []
+    watch, happened = watched(steps, monkeypatch)
+    assert copied_bytes(made, watch) == (6 + 4) * made.loop.agenda.offloaded_bytes > 0
+    assert find_hazards(happened) == []

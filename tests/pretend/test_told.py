@@ -15,7 +15,7 @@ from calibration.apply.script import Script
 from tests.pretend.test_apply import empty, loss, nothing_else, part_of_plain, perceptron, planned, train
 from vdnnsim.analysis.live import larger
 from vdnnsim.api.live import Planned
-from vdnnsim.api.script import Refitted, planned_beside
+from vdnnsim.api.script import OneOfSeveral, planned_beside
 
 __all__ = ["nothing_else"]
 
@@ -115,9 +115,9 @@ def test_a_script_is_kept_within_a_memory() -> None:
     """Found and planned in mixed precision with a scaler of gradients; what the first step saves waits on the host."""
     memory = f"{int(0.85 * max(train_scaled(2)))} B"
     empty()
-    plans: list[Refitted] = []
+    plans: list[OneOfSeveral] = []
 
-    def make(*given: Any, **asked: Any) -> Refitted:  # noqa: ANN401
+    def make(*given: Any, **asked: Any) -> OneOfSeveral:  # noqa: ANN401
         plans.append(planned_beside(*given, hardware="rtx_4090", policy="optimal", memory=memory, **asked))
         return plans[-1]
 

@@ -143,6 +143,8 @@ def _of_allocator(entry: Entry) -> Iterator[Happening]:
             yield Freed(start, stop, stream)
         case "free_completed":
             yield HandedOn(start)
+        case _:
+            pass
 
 
 def watched(work: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> tuple[Watch, list[Happening]]:

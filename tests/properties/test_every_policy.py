@@ -7,7 +7,6 @@ from functools import cache
 import msgspec
 import pytest
 
-from tests.networks import each_network
 from tests.toy import toy_costs, toy_setting
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
@@ -23,10 +22,10 @@ from vdnnsim.policies.port import Policy, Setting, make_plan
 from vdnnsim.policies.registry import known_policies
 
 POLICIES = known_policies()
+OTHERS = ("googlenet", "mobilenet_v2", "unet", "vit_b_16", "densenet121")
 NETWORKS = (
-    *("alexnet", "googlenet", "resnet50", "caffenet", "lstm_rnn", "lstm_cnn", "gpt2_small", "tiny_forked"),
-    *("alexnet_torchvision", "mobilenet_v2", "unet", "vit_b_16"),
-    *each_network(["densenet121"]),
+    *("alexnet", "resnet50", "caffenet", "lstm_rnn", "lstm_cnn", "gpt2_small", "tiny_forked", "alexnet_torchvision"),
+    *(pytest.param(each, marks=pytest.mark.thorough) for each in OTHERS),
 )
 AMPLE = MemoryLimits(MemoryModel.IDEAL, device_bytes=2**50, host_bytes=2**50, granule_bytes=1)
 

@@ -42,7 +42,7 @@ NETWORKS = {"alexnet": 128, "googlenet": 32, "resnet18": 16, "gpt2_small": 2}
 LONG = {("optimal", "gpt2_small")}
 """Searches of many seconds, beside the trials of staggered_swap."""
 CASES = [
-    (name, network)
+    pytest.param(name, network, marks=[pytest.mark.thorough] if network == "googlenet" else [])
     for name in POLICIES
     for network in NETWORKS
     if network == "alexnet" or ((name, network) not in LONG and name != "staggered_swap")

@@ -318,7 +318,7 @@ def test_the_surface_is_frozen() -> None:
         "--tokens",
     ]
     assert surface == {
-        "apply": ["--hardware", "--memory", "--policy"],
+        "apply": ["--hardware", "--memory", "--policy", "--real"],
         "calibrate": [
             *("--batch-size", "--channels-last", "--csv", "--device", "--element-type"),
             *("--gpu", "--json", "--network", "--out", "--tf32"),

@@ -64,7 +64,6 @@ def apply(
     variables = {**os.environ, "VDNNSIM_APPLY": json.dumps(asked), "PYTHONPATH": os.pathsep.join(folders)}
     if memory is None:
         os.execvpe(command[0], list(command), variables)  # noqa: S606  # running the user's command is what this is for
-        return
     with TemporaryDirectory(prefix="vdnnsim-apply-") as folder:
         # Each process that reserved more leaves a file there: what torchrun starts has no other way to tell.
         status = _run(command, {**variables, "VDNNSIM_APPLY": json.dumps({**asked, "told": folder})})

@@ -25,6 +25,9 @@ from vdnnsim.hardware.stated import (
 )
 from vdnnsim.hardware.topology import Topology
 
+PRETENDED: Final = "pretended"
+"""Of a provenance, the name under which it says that the GPU was one of `vdnnsim pretend`."""
+
 
 class Origin(Enum):
     """Where a number comes from."""
@@ -194,6 +197,11 @@ class Server:
     provenance: tuple[tuple[str, str], ...] = ()
     topology: Topology | None = None
     cost_model_kind: str = DEFAULT_COST_MODEL
+
+    @property
+    def is_pretended(self) -> bool:
+        """Whether it was measured on a pretended GPU, whose times are those that it was told."""
+        return PRETENDED in dict(self.provenance)
 
     def computes_in(self, element_type: ElementType) -> bool:
         """Whether it has a peak of an element type, or kernels whose products were measured in TF32."""

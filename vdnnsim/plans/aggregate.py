@@ -7,7 +7,7 @@ function of plans, so every policy has it. What is exchanged together is what on
 bucket (`vdnnsim.plans.buckets`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -24,6 +24,7 @@ from vdnnsim.plans.operations import (
     Stream,
     WaitEvent,
 )
+from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 
 
@@ -102,3 +103,32 @@ def _touched(operation: Operation) -> tuple[Stream, tuple[int, ...]]:
             return Stream.MEMORY, (buffer,)
         case _:
             return Stream.COMPUTE, ()
+
+
+def exchanged(plan: TrainingPlan) -> list[tuple[int, tuple[str, ...]]]:
+    """Return the exchanges of a plan: on behalf of which layer, and of what."""
+    names = plan.buffer_names
+    exchanges = (each for each in plan.operations if isinstance(each, AllReduce))
+    return [(each.layer, tuple(names[buffer] for buffer in each.buffers)) for each in exchanges]
+
+
+def until_one_overflows(
+    plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]
+) -> tuple[TrainingPlan, ...]:
+    """Return of each plan the part that runs: until its own memory runs out, or until it waits for one that has.
+
+    A GPU whose memory ran out comes to no later exchange, and the others wait at the first of these.
+    """
+    ends = [
+        each.operation if isinstance(each, DoesNotFit) else len(plan.operations)
+        for plan, each in zip(plans, placements, strict=True)
+    ]
+    exchanges = [
+        [position for position, each in enumerate(plan.operations[:end]) if isinstance(each, AllReduce)]
+        for plan, end in zip(plans, ends, strict=True)
+    ]
+    joint = min(len(each) for each in exchanges)
+    return tuple(
+        replace(plan, operations=plan.operations[: positions[joint] if len(positions) > joint else end])
+        for plan, end, positions in zip(plans, ends, exchanges, strict=True)
+    )

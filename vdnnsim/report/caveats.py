@@ -110,8 +110,10 @@ def known(result: ScenarioResult) -> tuple[str, ...]:
     """Return what a reader must know of all numbers of a scenario."""
     beyond = ", ".join(row.policy for row in result.slowest if row.performance_ratio > 1 + _ROUNDING)
     why = "gradients of weights come before those of data, and are exchanged earlier than those of base(p)"
+    pretended = "Profile: of a pretended GPU, which was told its times: nothing was measured of a card"
     return (
         *kernel_times(result.kernels),
+        *([pretended] if result.server.is_pretended else []),
         *capture_lines(result.captured),
         *part_statistics(result),
         *([f"Faster than the oracular baseline: {beyond}: {why}"] if beyond else []),

@@ -95,6 +95,8 @@ def _check_profile(path: Path) -> str:
     counted = ", ".join(f"{count} {origin}" for origin, count in origins.most_common())
     machine = f"{server.gpu.name} with {format_bytes(server.gpu.memory_bytes)} behind {server.link.name}"
     parts = [f"{file_name(path)}: a hardware profile: {machine}", f"{len(server.figures)} figures: {counted}"]
+    if server.is_pretended:
+        parts.append("of a pretended GPU, which was told its times: nothing was measured of a card")
     if server.kernels is not None:
         rows = read_measured_kernels(server.kernels)
         parts.append(f"{len(rows)} kernels of {len({row.shape for row in rows})} shapes: {describe_kernels(rows)}")

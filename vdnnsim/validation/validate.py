@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vdnnsim.errors import DeviceError, ExecutionRefused
-from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.server import PRETENDED, Server
 from vdnnsim.policies.port import Policy
 from vdnnsim.validation.method import Method
 from vdnnsim.validation.port import Laboratory
@@ -14,8 +14,11 @@ from vdnnsim.validation.run.both_sides import BothSides
 
 Provenance = tuple[tuple[str, str], ...]
 
-_PASSING: Final = ("date", "sm_clock", "memory_clock", "pcie")
-"""What changes from one run to the next on the same machine, for a GPU at rest slows clocks and link down."""
+_PASSING: Final = ("date", "sm_clock", "memory_clock", "pcie", PRETENDED)
+"""What changes from one run to the next on the same machine, for a GPU at rest slows clocks and link down.
+
+And what is said apart.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +72,19 @@ def validation_rows(
 
 
 def differences(server: Server, now: Provenance) -> tuple[str, ...]:
-    """Return a line for each thing in which a device and its software differ from the machine of a profile."""
+    """Return a line for each thing in which a device and its software differ from the machine of a profile.
+
+    The first says it where a GPU is a pretended one.
+    """
+    kinds = {f"the profile {server.name}": server.is_pretended, "this GPU": PRETENDED in dict(now)}
+    which = " and ".join(name for name, is_pretended in kinds.items() if is_pretended)
+    pretended = [f"{which}: pretended, and takes the times that it was told"] if which else []
     if server.kernels is None:
-        return (f"{server.name}: no kernel of this machine was measured, all of its times are predicted",)
+        return (*pretended, f"{server.name}: no kernel of this machine was measured, all of its times are predicted")
     measured, found = ({name: text for name, text in each if name not in _PASSING} for each in (server.provenance, now))
-    return tuple(
+    differing = (
         f"{name}: {measured.get(name, 'nothing')} in the profile {server.name}, {found.get(name, 'nothing')} here"
         for name in {**measured, **found}
         if measured.get(name) != found.get(name)
     )
+    return (*pretended, *differing)

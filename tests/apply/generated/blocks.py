@@ -43,7 +43,7 @@ class Cube(Function):
     def backward(ctx: Any, *slopes: Tensor) -> Tensor:  # noqa: ANN401
         """Read all four; the second input and the result add nothing."""
         hidden, square, again, result = ctx.saved_tensors
-        return slopes[0] * (3 * square + (hidden - again) + 0 * result)
+        return torch.as_tensor(slopes[0] * (3 * square + (hidden - again) + 0 * result))
 
 
 class Halved(Function):
@@ -61,7 +61,7 @@ class Halved(Function):
     def backward(ctx: Any, *slopes: Tensor) -> Tensor:  # noqa: ANN401
         """Derive the hyperbolic tangent of half."""
         (result,) = ctx.saved_tensors
-        return slopes[0] * 0.5 * (1 - result * result)
+        return torch.as_tensor(slopes[0] * 0.5 * (1 - result * result))
 
 
 class Centred(nn.Module):
@@ -142,8 +142,8 @@ def _heads(self: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
 def _grouped(self: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
     query, both = self.query(hidden).unflatten(-1, (2, 4)), self.both(hidden)
     key, value = (each.unsqueeze(2).expand(-1, -1, 2, -1) for each in both.split(4, -1))
-    parts = (each.transpose(1, 2) for each in (query, key, value))
-    return functional.scaled_dot_product_attention(*parts, is_causal=True).transpose(1, 2).flatten(2)
+    query, key, value = (each.transpose(1, 2) for each in (query, key, value))
+    return functional.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).flatten(2)
 
 
 def _turned(_: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
@@ -198,7 +198,7 @@ def _narrow(self: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
 
 
 def _spectral(_: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
-    return torch.fft.irfft(torch.fft.rfft(hidden, dim=-1) * (0.5 + 0.5j), n=WIDTH, dim=-1)
+    return torch.as_tensor(torch.fft.irfft(torch.fft.rfft(hidden, dim=-1) * (0.5 + 0.5j), n=WIDTH, dim=-1))
 
 
 def _slope(self: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
@@ -255,8 +255,11 @@ BLOCKS: Final[dict[str, Callable[[], nn.Module]]] = {
     "adapter": Adapter,
     "weight norm": lambda: parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH)),
     "centred": Centred,
-    "cube": lambda: Of(lambda _, each: Cube.apply(each.tanh())),
-    "written by a function": lambda: Of(lambda self, each: Halved.apply(self.part(each)), part=nn.Linear(WIDTH, WIDTH)),
+    "cube": lambda: Of(lambda _, each: Cube.apply(each.tanh())),  # type: ignore[no-untyped-call]
+    "written by a function": lambda: Of(
+        lambda self, each: Halved.apply(self.part(each)),  # type: ignore[no-untyped-call]
+        part=nn.Linear(WIDTH, WIDTH),
+    ),
     "gradient changed": lambda: Of(_slope, part=nn.Linear(WIDTH, WIDTH)),
     "bfloat16": lambda: Of(_narrow, part=nn.Linear(WIDTH, WIDTH, bias=False)),
     "fourier": lambda: Of(_spectral),
@@ -268,6 +271,9 @@ BLOCKS: Final[dict[str, Callable[[], nn.Module]]] = {
         lambda self, each: self.part(each, each, each)[0], part=nn.MultiheadAttention(WIDTH, 2, 0.2, batch_first=True)
     ),
     "noise": lambda: Of(_noisy),
-    "leaky with random slopes": lambda: nn.RReLU(),
+    # Of what is not contiguous PyTorch's own leaves its noise as the memory was.
+    "leaky with random slopes": lambda: Of(
+        lambda self, each: functional.rrelu(each.contiguous(), training=self.training)
+    ),
 }
 RANDOM: Final = ("dropout", "dropout in place", "attention with dropout", "noise", "leaky with random slopes")

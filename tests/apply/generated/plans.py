@@ -1,4 +1,4 @@
-"""Plans for drawn models: those of policies, and drawn ones, of which each storage leaves or is computed again by lot."""
+"""Plans for drawn models: those of policies, and drawn ones, by which each storage leaves or is computed again."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from torch import nn
 from calibration.apply.agenda import agenda_of
 from calibration.apply.holding import as_held, movable
 from calibration.apply.loop import Loop
-from calibration.apply.room import Room
+from calibration.apply.room import Planned, Room
 from calibration.capture.program import Arguments
 from tests.apply.generated.trees import batch_of
 from tests.apply.models import loss
@@ -21,7 +21,6 @@ from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.memory.settings import DEFAULTS
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lowering import lower
@@ -114,7 +113,7 @@ class Captured:
         kernels = {where: options[0] for where, options in self._costs.kernels.items()}
         plan = lower(list(steps), self._held, kernels, label="by hand", algorithms="p")
         agenda, device = agenda_of(plan, self.asked.tape, self._free), self.asked.device
-        return Loop(self.asked.captured, agenda, device, Room(device, None, 0, DEFAULTS))
+        return Loop(self.asked.captured, agenda, device, Room(device, None, Planned()))
 
     def _steps(self, draw: Random, share_again: float, share_moved: float) -> Iterator[Step]:
         """Yield an iteration of which shares of what backward reads are computed again, and of the rest move."""

@@ -72,12 +72,14 @@ class Running:
                     else:
                         self._do(act)
             finally:
-                thread.submit(self._close_all, self._contexts[True]).result()
-                self._close_all(self._contexts[False])
+                thread.submit(self._end, self._contexts[True]).result()
+                self._end(self._contexts[False])
 
-    def _close_all(self, contexts: list[AbstractContextManager[Any]]) -> None:
+    def _end(self, contexts: list[AbstractContextManager[Any]]) -> None:
         while contexts:
             contexts.pop().__exit__(None, None, None)
+        # Of a backward that failed PyTorch keeps what is left until the next one of the thread.
+        torch.zeros((), requires_grad=True).backward()  # type: ignore[no-untyped-call]
 
     def _do(self, act: Act) -> None:
         label, tensors = str(act), list[Tensor]()
@@ -86,7 +88,7 @@ class Running:
         except UserError:
             label += ", raised"
         except RuntimeError as error:
-            # By PyTorch, or by the plan in its place, which may come sooner: of what was summed up to there nothing is kept.
+            # By PyTorch, or by the plan in its place, which may come sooner: nothing of what was summed up is kept.
             label += REFUSED_TO_RECOMPUTE if "to compute a part of forward again" in str(error) else REFUSED
             for model in self._models:
                 model.zero_grad()
@@ -107,7 +109,7 @@ class Running:
     def _raise(self, act: Act, _: nn.Module) -> None:
         if contexts := self._contexts[act.in_thread]:
             try:
-                raise UserError
+                raise UserError  # noqa: TRY301
             except UserError as error:
                 contexts.pop().__exit__(UserError, error, error.__traceback__)
 
@@ -157,7 +159,7 @@ class Running:
             for each in hooks:
                 each.remove()
 
-    def _backward(self, act: Act, model: nn.Module) -> list[Tensor]:
+    def _backward(self, act: Act, _: nn.Module) -> list[Tensor]:
         losses = [self._losses[each] for each in act.names if each in self._losses]
         if not losses:
             return []
@@ -173,7 +175,8 @@ class Running:
                 found = torch.autograd.grad(total, weights[-1:], allow_unused=True, retain_graph=True)
             case "penalty":
                 slopes = torch.autograd.grad(total, weights, allow_unused=True, create_graph=True)
-                penalty = sum((each.square().sum() for each in slopes if each is not None), start=total)
+                found_slopes: Sequence[Tensor | None] = slopes
+                penalty = sum((each.square().sum() for each in found_slopes if each is not None), start=total)
                 penalty.backward()  # type: ignore[no-untyped-call]
             case "fails midway":
                 weight = weights[len(weights) // 4]

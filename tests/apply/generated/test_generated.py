@@ -50,7 +50,7 @@ def test_a_loop_is_shown_as_a_program() -> None:
 
 
 def test_what_is_smaller_has_less() -> None:
-    """Of two acts: each alone, none, and the second plain; of a chain of two blocks and a join: each left out or open."""
+    """Of two acts: each alone, none, the second plain; of a chain of a block and a join: each left out, or the join."""
     acts = [Act("open"), Act("forward", ("a",), "autocast")]
     found = [tuple(each) for each in smaller(acts)]
     assert {(), (acts[0],), (acts[1],), (acts[0], Act("forward", ("a",)))} == set(found)

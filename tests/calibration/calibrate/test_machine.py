@@ -108,6 +108,14 @@ def test_every_figure_says_how_it_was_measured() -> None:
     assert {each.origin for each in found.figures} == {Origin.MEASURED}
     assert figure(found, "gpu.peak.float32").source == "a product, median of 10 runs, spread 1 %"
     assert "off by" in figure(found, "link.h2d").source
+
+
+def test_of_a_pretended_gpu_nothing_is_measured() -> None:
+    """It was told what is found there; each figure says so."""
+    found = machine_of(FakeDevice(), MEASURED, "a link", is_pretended=True)
+
+    assert {each.origin for each in found.figures} == {Origin.ASSUMED}
+    assert all(each.source.startswith("on a pretended GPU: ") for each in found.figures)
     assert "2 streams at once carry 1.02 times as much" in figure(found, "link.h2d").source
     assert "h2d 80 % beside a copy in the other direction" in figure(found, "link.both_directions").source
 

@@ -1,3 +1,4 @@
+import ctypes
 import os
 import platform
 import re
@@ -33,6 +34,18 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)
     return cast("Device", types.SimpleNamespace(torch_device=torch.device("cuda", 0)))
+
+
+def test_a_pretended_gpu_says_so(gpu: Device, nvidia_smi: Smi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its runtime is loaded into the process, and has a function that no driver has; nobody is told by it."""
+    nvidia_smi({QUERY: "580.65.06, 1755 MHz, 1980 MHz, 3201 MHz, 3201 MHz, 5, 16, 5, 16"})
+    loaded = types.SimpleNamespace()
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: loaded)
+    assert "pretended" not in dict(provenance(gpu))
+    loaded.pretend_clock_ns = None
+    name, text = provenance(gpu)[0]
+    assert name == "pretended"
+    assert what_identifies(name, text) is None
 
 
 def days() -> set[str]:

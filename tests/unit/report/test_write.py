@@ -69,6 +69,7 @@ def test_a_trace_that_another_run_did_not_name_is_somebody_elses(
         write_report(replace(result, results=(move,)), folder)
 
 
+@pytest.mark.replay
 @pytest.mark.parametrize(
     "content",
     [

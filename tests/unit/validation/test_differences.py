@@ -1,6 +1,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.toy import TOY_SERVER
 from vdnnsim.hardware.server import MeasuredKernels
 from vdnnsim.validation.validate import differences
@@ -23,6 +25,18 @@ def test_another_driver_and_what_only_one_side_has() -> None:
         "cudnn: 9.19 in the profile toy, nothing here",
         "torch: nothing in the profile toy, 2.11 here",
     )
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "which"),
+    [(True, True, "the profile toy and this GPU"), (True, False, "the profile toy"), (False, True, "this GPU")],
+)
+def test_a_pretended_gpu_is_named_first(told: bool, now: bool, which: str) -> None:  # noqa: FBT001
+    """Whichever side was pretended, and once."""
+    pretended = ("pretended", "by vdnnsim")
+    server = replace(MEASURED, provenance=(*MEASURED.provenance, pretended)) if told else MEASURED
+    found = differences(server, (("driver", "1.1"), ("cudnn", "9.19"), *([pretended] if now else [])))
+    assert found == (f"{which}: pretended, and takes the times that it was told",)
 
 
 def test_a_profile_without_measured_kernels_says_so() -> None:

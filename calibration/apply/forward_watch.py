@@ -1,137 +1,23 @@
-"""Runs operations of forward again: each as it was dispatched, with the random numbers that it drew."""
+"""Watches forward of a model for the operations that a plan recomputes, and writes down a recipe of each."""
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
-from calibration.apply.held import Held, Layout, refuse_written
-from calibration.capture.schemas import RECORD_STREAM, OperatorMode, arguments_of, is_random, operands_of, tensors_in
+from calibration.apply.held import Held, Layout
+from calibration.apply.recipe import Drawn, Kept, Recipe, View
+from calibration.capture.schemas import RECORD_STREAM, OperatorMode, operands_of, tensors_in
 from vdnnsim.dnn.captured_step import CapturedOperation
 
 _UNSAFE_VIEW: Final = torch.ops.aten._unsafe_view.default  # noqa: SLF001 - an operator's name
 _MAKES_NOTHING: Final = frozenset({torch.ops.aten.lift_fresh.default, _UNSAFE_VIEW})
 """Operations that are there or not, as tensors are fake or real: numbers of Python, and shapes of what was copied."""
 _NAMES: Final = frozenset(map(str, _MAKES_NOTHING))
-_STATISTICS: Final = ("running_mean", "running_var")
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """A tensor of a storage that may be given up."""
-
-    held: Held
-    layout: Layout
-    witness: "_Kept | None"
-
-    def tensor(self) -> torch.Tensor:
-        if self.witness is not None:
-            self.witness.tensor()
-        return self.layout.on(self.held.bring())
-
-
-@dataclass(slots=True)
-class _Kept:
-    """A tensor that stays as it is; refused once it was written over.
-
-    Attributes:
-        version: that its operation left it at.
-    """
-
-    kept: torch.Tensor
-    version: int
-
-    @property
-    def is_written(self) -> bool:
-        """Whether it has another version since."""
-        return self.kept._version != self.version  # noqa: SLF001 - PyTorch has no public one
-
-    def tensor(self) -> torch.Tensor:
-        refuse_written(self.kept, self.version, self.kept.shape, "to compute a part of forward again")
-        return self.kept
-
-
-@dataclass(frozen=True, slots=True)
-class _Drawn:
-    """The generator that an operation draws from, and its state before it did."""
-
-    generator: torch.Generator
-    state: torch.Tensor
-
-    @classmethod
-    def by(cls, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "_Drawn | None":
-        """Return that of an operation that has not run yet; None where it draws nothing."""
-        if not is_random(func):
-            return None
-        generator = generator_of(args, kwargs)
-        return cls(generator, generator.get_state())
-
-    @contextmanager
-    def again(self) -> Iterator[None]:
-        """Let the same numbers be drawn within, and afterwards those that would have been next."""
-        before = self.generator.get_state()
-        self.generator.set_state(self.state)
-        try:
-            yield
-        finally:
-            self.generator.set_state(before)
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """An operation as it was dispatched, and the storages that it makes, as long as somebody else wants them."""
-
-    func: OpOverload
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    made: tuple[tuple[int, "weakref.ref[Held]"], ...]
-    drawn: _Drawn | None
-
-    def run(self) -> None:
-        """Compute it again."""
-        with _below_autograd():
-            args, kwargs = tree_map_only(_REFERENCES, lambda each: each.tensor(), (self.args, dict(self.kwargs)))
-            args, kwargs = _with_own_statistics(self.func, args, kwargs)
-            with nullcontext() if self.drawn is None else self.drawn.again():
-                results = tensors_in(self.func(*args, **kwargs))
-        for index, held in self.wanted:
-            held.restore(results[index].untyped_storage())
-
-    @property
-    def wanted(self) -> Iterator[tuple[int, Held]]:
-        """What it makes that somebody still wants, by its position among the results."""
-        return ((index, held) for index, each in self.made if (held := each()) is not None)
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether something that it reads has another version than its operation left it at: it would be refused."""
-        found = (each.witness if isinstance(each, _View) else each for each in self._references)
-        return any(each is not None and each.is_written for each in found)
-
-    @property
-    def _references(self) -> Iterator["_View | _Kept"]:
-        return (each for each in tree_leaves((self.args, dict(self.kwargs))) if isinstance(each, _REFERENCES))
-
-    @property
-    def read(self) -> Iterator[Held]:
-        """What it reads of what may be given up."""
-        return (each.held for each in self._references if isinstance(each, _View))
-
-    @property
-    def touched(self) -> Iterator[Held]:
-        """What it reads, and what it makes."""
-        yield from self.read
-        yield from (held for _, held in self.wanted)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all that it makes is there."""
-        return all(held.live is not None for _, held in self.wanted)
 
 
 class ForwardWatch(OperatorMode):
@@ -167,7 +53,7 @@ class ForwardWatch(OperatorMode):
         self.is_following = True
         self._is_aside = False
         # What the latest operation writes, of which its recipe needs the version.
-        self._written: list[_Kept] = []
+        self._written: list[Kept] = []
 
     def __exit__(self, *raised: object) -> None:
         """Watch no more."""
@@ -205,7 +91,7 @@ class ForwardWatch(OperatorMode):
             self.is_following = False
             self._depart(f"{func} runs on another stream than the one on which the step began")
             return func(*args, **kwargs)
-        drawn = _Drawn.by(func, args, kwargs) if wanted else None
+        drawn = Drawn.by(func, args, kwargs) if wanted else None
         with self.aside():
             references = self._referred(func, args, kwargs) if wanted else None
         result = func(*args, **kwargs)
@@ -250,13 +136,13 @@ class ForwardWatch(OperatorMode):
     def _referred(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
         writes = {id(each) for each, is_written in operands_of(func, args, kwargs) if is_written}
 
-        def keep(tensor: torch.Tensor, kept: torch.Tensor) -> _Kept:
-            reference = _Kept(kept, kept._version)  # noqa: SLF001
+        def keep(tensor: torch.Tensor, kept: torch.Tensor) -> Kept:
+            reference = Kept(kept, kept._version)  # noqa: SLF001
             if id(tensor) in writes:
                 self._written.append(reference)
             return reference
 
-        def refer(tensor: torch.Tensor) -> _View | _Kept:
+        def refer(tensor: torch.Tensor) -> View | Kept:
             held = self._known(tensor.untyped_storage())
             if held is None:
                 return keep(tensor, _counting(tensor))
@@ -266,24 +152,10 @@ class ForwardWatch(OperatorMode):
                 empty = _counting(tensor)
                 witness = keep(tensor, empty)
                 empty.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-            return _View(held, Layout.of(tensor), witness)
+            return View(held, Layout.of(tensor), witness)
 
         referred: tuple[Any, Any] = tree_map_only(torch.Tensor, refer, (args, dict(kwargs)))
         return referred
-
-
-_REFERENCES: Final = (_View, _Kept)
-
-
-@contextmanager
-def _below_autograd() -> Iterator[None]:
-    """Run what is dispatched as forward did: some operators make less where no gradients are wanted.
-
-    Casts are operations of their own.
-    """
-    below, as_it_is = torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast()  # noqa: SLF001 - no public ones
-    with torch.enable_grad(), below, as_it_is:
-        yield
 
 
 def _counting(tensor: torch.Tensor) -> torch.Tensor:
@@ -295,35 +167,3 @@ def _counting(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach()
     finally:
         torch._C._dispatch_tls_set_dispatch_key_excluded(key, was_excluded)  # noqa: SLF001
-
-
-def _with_own_statistics(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Let a normalization update copies of its running statistics: those of the model were updated once."""
-    named = arguments_of(func, args, kwargs)
-    if not any(name in named and isinstance(named[name], torch.Tensor) for name in _STATISTICS):
-        return args, kwargs
-    own = {id(named[name]) for name in _STATISTICS if isinstance(named.get(name), torch.Tensor)}
-    copied: tuple[Any, Any] = tree_map_only(
-        torch.Tensor, lambda each: each.clone() if id(each) in own else each, (args, kwargs)
-    )
-    return copied
-
-
-def generator_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Generator:
-    """Return the generator that a random operation draws from.
-
-    It is the one that it is given, or that of the device: where results are asked for, else of a tensor that it is
-    given, on a GPU if any is there, for numbers may come beside it from the host.
-    """
-    leaves = tree_leaves((args, dict(kwargs)))
-    given = next((each for each in leaves if isinstance(each, torch.Generator)), None)
-    if given is not None:
-        return given
-    asked = [each for each in leaves if isinstance(each, torch.device)]
-    devices = asked or [each.device for each in leaves if isinstance(each, torch.Tensor)]
-    gpu = next((each for each in devices if each.type == "cuda"), None)
-    if gpu is None:
-        return torch.default_generator
-    index = torch.cuda.current_device() if gpu == torch.device("cuda") else gpu.index
-    generator: torch.Generator = torch.cuda.default_generators[index]
-    return generator
