@@ -8,8 +8,8 @@ nothing. The same operator then runs on the CPU over the same bytes, at the plac
 stand, so what is read too early or overwritten too late is wrong here as it is on a GPU. Numbers of 16 bits are widened
 to float32, computed and rounded once, as CUDA's kernels do; float32 is never rounded to TF32.
 
-Refused by name: operators that draw random numbers but to fill a tensor, and those whose results have a shape that only
-values tell.
+Refused by name: operators that draw random numbers but to fill a tensor, those whose results have a shape that only
+values tell, and all under inference mode.
 """
 
 import os
@@ -164,6 +164,8 @@ def _refuse(operator: OpOverload, given: Sequence[Any]) -> None:
     leaves = tree_leaves(given)
     if not any(isinstance(each, torch.Tensor | torch.device) and _is_cuda(each) for each in leaves):
         return
+    if torch.is_inference_mode_enabled():
+        raise ExecutionRefused(f"{operator}: under inference mode PyTorch takes no operator apart, and some are views")
     if torch.Tag.nondeterministic_seeded in operator.tags and operator not in _FILLS:
         raise ExecutionRefused(f"{operator}: of random numbers, a pretended GPU only fills tensors with them")
     if torch.Tag.dynamic_output_shape in operator.tags:

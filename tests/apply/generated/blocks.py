@@ -276,4 +276,8 @@ BLOCKS: Final[dict[str, Callable[[], nn.Module]]] = {
         lambda self, each: functional.rrelu(each.contiguous(), training=self.training)
     ),
 }
-RANDOM: Final = ("dropout", "dropout in place", "attention with dropout", "noise", "leaky with random slopes")
+NOT_ON_HOST: Final = (
+    *("dropout", "dropout in place", "noise", "leaky with random slopes"),
+    *("attention", "grouped attention", "attention with dropout", "lstm", "gru", "fourier"),
+)
+"""Blocks that the host does not compute for a pretended GPU: they may draw random numbers, or are libraries' there."""

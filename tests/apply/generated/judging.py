@@ -55,8 +55,13 @@ class Drawn:
         plan = POLICIES[at] if at < len(POLICIES) else f"by lot {seed}"
         acts = Drawing(draw).acts()
         if device != "cpu":
-            # The host's arithmetic is of one thread, and cannot run where an exception is on its way.
-            acts = [replace(each, in_thread=False) for each in acts if each.verb != "raise" and "fails" not in each.how]
+            # The host's arithmetic is of one thread, is refused under inference mode, and cannot run where an exception
+            # is on its way.
+            acts = [
+                replace(each, in_thread=False, how="no gradients" if each.how == "inference" else each.how)
+                for each in acts
+                if each.verb != "raise" and "fails" not in each.how
+            ]
         return cls(tree, of_model.random() < 0.15, plan, draw.random() < 0.5, tuple(acts), device)
 
     def __str__(self) -> str:
@@ -141,6 +146,9 @@ def _judge(drawn: Drawn, outcome: Outcome) -> None:
         for each in loops:
             each.rest()
 
+    # Of a loop that was refused in backward PyTorch keeps the rest until the next one of its thread.
+    Noted.steps.clear()
+    Noted.storages.clear()
     before = torch.cuda.memory_allocated() if drawn.device != "cpu" else 0
     running = Running(model, [loops[0].apply, loops[-1].apply], rest, narrow=drawn.narrow)
     try:
@@ -178,7 +186,7 @@ def _left_behind(loops: list[Loop], device: str, before: int) -> str:
         return f"grows until the collector comes: {steps} steps and {storages} storages live on behind {most} loops"
     if pinned:
         return f"grows: {pinned} bytes of pinned memory are in use, and nothing lives"
-    if device != "cpu" and torch.cuda.memory_allocated() != before:
+    if device != "cpu" and torch.cuda.memory_allocated() > before:
         return f"grows: {torch.cuda.memory_allocated() - before} bytes of the GPU"
     return ""
 

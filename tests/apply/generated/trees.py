@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tests.apply.generated.blocks import BLOCKS, RANDOM, STEPS, WIDTH, Of
+from tests.apply.generated.blocks import BLOCKS, NOT_ON_HOST, STEPS, WIDTH, Of
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ ENDS: Final = ("linear", "tanh", "transposed", "heads", "scan", "in place", "wor
 
 def drawn_tree(draw: Random, *, is_computed_by_host: bool = False) -> Tree:
     """Draw a model of some blocks: of two to six, a part joined."""
-    names = [each for each in BLOCKS if not (is_computed_by_host and each in RANDOM)]
+    names = [each for each in BLOCKS if not (is_computed_by_host and each in NOT_ON_HOST)]
 
     def some(least: int, most: int) -> Sequence[Tree]:
         return [Tree(draw.choice(names)) for _ in range(draw.randint(least, most))]
