@@ -13,10 +13,11 @@ from tests.host_arithmetic.operators import arithmetic_of_the_host
 
 pytestmark = [pytest.mark.pretend, pytest.mark.filterwarnings("ignore:the plan of")]
 
-MODELS = 15
+MODELS = [each for each in range(17) if each not in {6, 8}]
+"""Fifteen; of the others the host computes none, for a normalization of cuDNN's and a view that is written."""
 
 
-@pytest.mark.parametrize("model", range(MODELS))
+@pytest.mark.parametrize("model", MODELS)
 def test_loops_are_the_same_with_a_plan(model: int) -> None:
     """Twenty loops of each of fifteen models: equal to the bit or refused, and device memory is level after each."""
     found = Counter[str]()
