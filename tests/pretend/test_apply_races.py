@@ -14,7 +14,8 @@ from tests.pretend.test_apply import MODELS, loss, part_of_plain, planned, train
 from tests.pretend.watch import Watch, watched
 from vdnnsim.api.live import Planned, plan
 
-pytestmark = pytest.mark.pretend
+# What is reserved is not looked at here.
+pytestmark = [pytest.mark.pretend, pytest.mark.filterwarnings("ignore:PyTorch has reserved")]
 
 
 def planned_to_move(name: str) -> tuple[Planned, nn.Module, Tensor]:

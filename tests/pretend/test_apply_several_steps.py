@@ -9,7 +9,7 @@ from tests.pretend.test_apply import loss
 from tests.pretend.test_apply_races import copied_bytes, planned_to_move
 from tests.pretend.watch import watched
 
-pytestmark = [pytest.mark.pretend, pytest.mark.filterwarnings("ignore:the plan of")]
+pytestmark = [pytest.mark.pretend, pytest.mark.filterwarnings("ignore:the plan of", "ignore:PyTorch has reserved")]
 
 
 def test_slots_are_taken_while_copies_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     from vdnnsim.dnn.workload import Mode
     from vdnnsim.element_type import Precision
     from vdnnsim.entry import Entry
+    from vdnnsim.hardware.profile import is_of_card
     from vdnnsim.policies.registry import known_policies, resolve_policy
 
     device = next((each.device for each in model.parameters()), None)
@@ -129,7 +130,7 @@ def asked_for(  # noqa: PLR0913  # those of `plan`
     check_captured_step(captured, captured.model)
     chosen = resolve_policy(policy, known_policies())
     server = with_memory(profile, memory)
-    is_timed = card == server.gpu.name
+    is_timed = is_of_card(server, card)
     kernels, requests, elsewhere = chosen_here(captured, tape.calls, device, is_timed=is_timed)
     model = chosen_memory_model(memory_model)
     limit_bytes = None

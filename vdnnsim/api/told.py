@@ -108,6 +108,8 @@ class Telling:
         return self._scenario.results[0]
 
     def _line(self, step: "LiveStep") -> str:
+        from vdnnsim.hardware.profile import is_of_card
+
         took = f"step {step.number}: forward and backward took "
         planned = self._compared(step)
         if not planned:
@@ -122,7 +124,7 @@ class Telling:
             text += f"; peak {_beside(planned[1], format_bytes)}"
         else:
             text += f"; {_NO_PEAK}"
-        if not self._is_measured and step.device != self._scenario.server.gpu.name:
+        if not self._is_measured and not is_of_card(self._scenario.server, step.device):
             text += f"; planned for another card, {self._scenario.server.gpu.name}"
         return text
 

@@ -129,8 +129,12 @@ def shipped_profiles() -> tuple[Profile, ...]:
 
 def profile_of_card(card: str) -> Profile | None:
     """Return the first of them that is of a card, by the name that its driver gives it; None where there is none."""
-    words = _words(card)
-    return next((each for each in shipped_profiles() if _words(each.server.gpu.name) == words), None)
+    return next((each for each in shipped_profiles() if is_of_card(each.server, card)), None)
+
+
+def is_of_card(server: Server, card: str) -> bool:
+    """Whether a machine has a card, by the name that its driver gives it."""
+    return _words(server.gpu.name) == _words(card)
 
 
 def _words(card: str) -> set[str]:
