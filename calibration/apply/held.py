@@ -12,23 +12,34 @@ from calibration.apply.slots import PinnedSlots
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a tensor lies in its storage."""
+    """How a tensor lies in its storage.
+
+    Attributes:
+        offset: of its first element, in elements.
+        is_conj, is_neg: whether it is a lazy view, the conjugate or the negative of what the storage holds.
+    """
 
     dtype: torch.dtype
     offset: int
     shape: torch.Size
     stride: tuple[int, ...]
+    is_conj: bool = False
+    is_neg: bool = False
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "Layout":
         """Return that of a tensor."""
-        return cls(tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride())
+        place = tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride()
+        return cls(*place, tensor.is_conj(), tensor.is_neg())
 
     def on(self, storage: torch.UntypedStorage) -> torch.Tensor:
         """Return the tensor that lies so in a storage."""
-        return torch.empty(0, dtype=self.dtype, device=storage.device).set_(
+        tensor = torch.empty(0, dtype=self.dtype, device=storage.device).set_(
             storage, self.offset, self.shape, self.stride
         )
+        if self.is_conj:
+            tensor = tensor.conj()
+        return torch._neg_view(tensor) if self.is_neg else tensor  # noqa: SLF001 - PyTorch's own name, without another
 
 
 def refuse_written(tensor: torch.Tensor, version: int, shape: torch.Size, wanted_for: str) -> None:

@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.pretend.stream_races import find_hazards
 from tests.pretend.test_apply import loss
-from tests.pretend.test_apply_races import copied_bytes, planned_to_move
+from tests.pretend.test_apply_races import copied_bytes, hazards, planned_to_move
 from tests.pretend.watch import watched
 
 pytestmark = [pytest.mark.pretend, pytest.mark.filterwarnings("ignore:the plan of", "ignore:PyTorch has reserved")]
@@ -42,4 +41,4 @@ def test_slots_are_taken_while_copies_run(monkeypatch: pytest.MonkeyPatch) -> No
 
     watch, happened = watched(steps, monkeypatch)
     assert copied_bytes(made, watch) == (6 + 4) * made.loop.agenda.offloaded_bytes > 0
-    assert find_hazards(happened) == []
+    assert hazards(made, happened) == []

@@ -1,0 +1,64 @@
+"""Saved tensors that are lazy views: the conjugate or the negative of what their storage holds."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from calibration.apply.held import Layout
+from tests.apply.models import loss
+from tests.apply.training import alike, without
+from vdnnsim.api.live import plan
+
+VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "itself": lambda each: each,
+    "conjugate": torch.conj,
+    "negative": torch._neg_view,  # noqa: SLF001 - PyTorch has no other name for it
+    "both": lambda each: torch._neg_view(each.conj()),  # noqa: SLF001
+    "imaginary part of a conjugate": lambda each: each.conj().imag,
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_is_made_again_of_its_storage(view: str) -> None:
+    """Of 1 + 2i and 3 - 4i; the imaginary part of a conjugate is a negative view of every second number."""
+    tensor = VIEWS[view](torch.tensor([1 + 2j, 3 - 4j]))
+    again = Layout.of(tensor).on(tensor.untyped_storage())
+    assert torch.equal(again, tensor)
+    assert (again.is_conj(), again.is_neg()) == (tensor.is_conj(), tensor.is_neg())
+
+
+class Spectral(nn.Module):
+    """Multiplies by a conjugate and takes an imaginary part, so that autograd saves views of both kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 16), nn.Linear(4, 2)
+        self.weight = nn.Parameter(torch.randn(9, 4, dtype=torch.complex64))
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Compute, of a batch of 16 numbers each, two."""
+        spectrum = torch.fft.rfft(torch.tanh(self.first(batch))) * (1 + 0.5j)
+        product = spectrum.conj() @ self.weight
+        result: Tensor = self.last(product.real) * self.last(product.conj().imag)
+        return result
+
+
+@pytest.mark.parametrize("policy", ["save_on_cpu", "checkpoint"])
+def test_gradients_of_conjugates_are_those_of_the_plain_loop(policy: str) -> None:
+    torch.manual_seed(0)
+    model, batch = Spectral(), torch.randn(8, 16)
+    made = plan(model, batch, hardware="rtx_4090", policy=policy, loss=loss, optimizer="sgd", memory_model="ideal")
+
+    def gradients(applied: object) -> list[Tensor]:
+        trained = copy.deepcopy(model)
+        with (made.apply if applied is made else without)(trained):
+            loss(trained(batch)).backward()  # type: ignore[no-untyped-call]
+        return [each.grad for each in trained.parameters() if each.grad is not None]
+
+    assert alike(gradients(None), gradients(made))
+    (step,) = made.loop.steps
+    assert step.departure == ""
+    assert step.offloaded_bytes == made.loop.agenda.offloaded_bytes
