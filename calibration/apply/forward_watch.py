@@ -116,7 +116,7 @@ class ForwardWatch(OperatorMode):
             if held is not None:
                 made.append((index, weakref.ref(held)))
         if references is not None:
-            self.recipes[number] = Recipe(func, *references, tuple(made), drawn)
+            self.recipes[number] = Recipe(func, *references, tuple(made), drawn, torch.is_grad_enabled())
         return result
 
     @property

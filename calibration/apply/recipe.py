@@ -92,10 +92,11 @@ class Recipe:
     kwargs: Mapping[str, Any]
     made: tuple[tuple[int, "weakref.ref[Held]"], ...]
     drawn: Drawn | None
+    has_gradients: bool
 
     def run(self) -> None:
         """Compute it again."""
-        with _below_autograd():
+        with _below_autograd(has_gradients=self.has_gradients):
             args, kwargs = tree_map_only(REFERENCES, lambda each: each.tensor(), (self.args, dict(self.kwargs)))
             args, kwargs = _with_own_statistics(self.func, args, kwargs)
             with nullcontext() if self.drawn is None else self.drawn.again():
@@ -144,13 +145,13 @@ REFERENCES: Final = (View, Kept)
 
 
 @contextmanager
-def _below_autograd() -> Iterator[None]:
-    """Run what is dispatched as forward did: some operators make less where no gradients are wanted.
+def _below_autograd(*, has_gradients: bool) -> Iterator[None]:
+    """Run what is dispatched as forward did: some operators make less, or round otherwise, where gradients are off.
 
     Casts are operations of their own.
     """
     below, as_it_is = torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast()  # noqa: SLF001 - no public ones
-    with torch.enable_grad(), below, as_it_is:
+    with torch.set_grad_enabled(has_gradients), below, as_it_is:
         yield
 
 
