@@ -14,26 +14,10 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from calibration.apply.following import Following
 from calibration.apply.loop import Loop
-from tests.apply.mixed import known_as_mixed
-from tests.apply.models import MODELS, Network, backward, image, loss
-from tests.apply.training import planned
+from tests.apply.models import Network, backward, image, loss
 from vdnnsim.api.live import Planned
 
-CASE = MODELS["convolutional"]
 pytestmark = pytest.mark.filterwarnings("ignore:the plan of")
-
-
-@pytest.fixture(scope="module")
-def model() -> Network:
-    torch.manual_seed(0)
-    return CASE.make_model()
-
-
-@pytest.fixture(scope="module", params=["save_on_cpu", "mixed"])
-def made(model: Network, request: pytest.FixtureRequest) -> Planned:
-    """A plan that only moves, and one that also computes again."""
-    with known_as_mixed():
-        return planned(CASE, model, request.param)
 
 
 @pytest.fixture

@@ -15,29 +15,12 @@ from calibration.apply.agenda import Action, Agenda, Give, Leave
 from calibration.apply.held import Held
 from calibration.apply.lane import CpuLane
 from calibration.apply.slots import PinnedSlots
-from tests.apply.mixed import known_as_mixed
-from tests.apply.models import MODELS, Network, backward, image, loss
-from tests.apply.training import Applied, alike, planned, without
+from tests.apply.models import Network, backward, image, loss
+from tests.apply.training import Applied, alike, without
 from vdnnsim.api.live import Planned
 from vdnnsim.errors import InternalError
 
-CASE = MODELS["convolutional"]
-"""Its running statistics are updated and its random numbers drawn in each forward, so a wrong order would be seen."""
-
 pytestmark = pytest.mark.filterwarnings("ignore:the plan of")
-
-
-@pytest.fixture(scope="module")
-def model() -> Network:
-    torch.manual_seed(0)
-    return CASE.make_model()
-
-
-@pytest.fixture(scope="module", params=["save_on_cpu", "mixed"])
-def made(model: Network, request: pytest.FixtureRequest) -> Planned:
-    """A plan that only moves, and one that also computes again."""
-    with known_as_mixed():
-        return planned(CASE, model, request.param)
 
 
 def late(agenda: Agenda, *kinds: type[Action]) -> Agenda:

@@ -1,33 +1,13 @@
 """What PyTorch counts of writes is not what a schema says: a plan refuses nothing that is as it was captured."""
 
-from typing import Any
-
 import pytest
 from torch import Tensor, nn
-from torch.autograd import Function
 
 from calibration.capture.program import Arguments
+from tests.apply.generated.blocks import Halved
 from tests.apply.models import loss, rows
 from tests.apply.training import compare
 from tests.capture_zoo.case import Case
-
-
-class Halved(Function):
-    """Writes its input over and says so, which PyTorch counts as one more write."""
-
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
-        """Compute the hyperbolic tangent of half."""
-        hidden.mul_(0.5).tanh_()
-        ctx.mark_dirty(hidden)
-        ctx.save_for_backward(hidden)
-        return hidden
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> Tensor:  # noqa: ANN401
-        """Derive it."""
-        (result,) = ctx.saved_tensors
-        return Tensor(slopes[0] * 0.5 * (1 - result * result))
 
 
 class Writing(nn.Module):
