@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.memory.place import place
+from vdnnsim.memory.models import place
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Placed, Request
 from vdnnsim.plans.operations import Offload, Prefetch
 from vdnnsim.plans.pieces import Pieces
@@ -76,7 +76,7 @@ def lay_copies(plan: TrainingPlan) -> ArenaLayout:
 
 
 class HostMemory(Protocol):
-    """What pins; see `calibration.devices.port.Device`."""
+    """What pins; see `calibration.devices.interface.Device`."""
 
     def pin(self, nbytes: int) -> torch.Tensor:
         """Return uninitialized host memory, flat bytes."""

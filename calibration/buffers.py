@@ -9,14 +9,14 @@ from collections.abc import Set as AbstractSet
 
 import torch
 
-from calibration.devices.port import Device, GivesBackExtents
+from calibration.devices.interface import Device, GivesBackExtents
 from calibration.kernels.tensors import Part, dtype_of, shaped_view
 from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.repetition import resident_buffers
+from vdnnsim.plans.trace import MemoryCount
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
-from vdnnsim.trace import MemoryCount
 
 
 class Residents:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from calibration.devices.arithmetic import arithmetic
-from calibration.devices.port import Device
+from calibration.devices.interface import Device
 from calibration.journal import Journal
-from calibration.kernels.port import KernelLibrary
+from calibration.kernels.interface import KernelLibrary
 from calibration.measure.device_rates import RATE_STEPS, measure_rates, warm_up_compute
 from calibration.measure.host_costs import host_steps, measure_host
 from calibration.measure.kernel_rows import KernelTable, smallest_kernel

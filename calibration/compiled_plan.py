@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from calibration.arena import ArenaLayout, lay_copies
 from calibration.buffers import form_of, record_form
 from calibration.dry_run import DryRunLibrary
-from calibration.kernels.port import Kernel
+from calibration.kernels.interface import Kernel
 from calibration.kernels.tensors import Part
 from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import Layer, Phase

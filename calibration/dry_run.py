@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from calibration.devices.port import Device, OutOfDeviceMemory
-from calibration.kernels.port import Kernel, KernelLibrary, KernelTensors
+from calibration.devices.interface import Device, OutOfDeviceMemory
+from calibration.kernels.interface import Kernel, KernelLibrary, KernelTensors
 from calibration.measure.kernel_rows import own_bytes
 from calibration.measure.operands import kernel_operands
 from calibration.measure.subjects import Subject

@@ -22,22 +22,22 @@ import torch
 from calibration.arena import PinnedArena
 from calibration.buffers import Residents
 from calibration.compiled_plan import CompiledPlan, overflow_at, placement_of
-from calibration.devices.port import Device, GivesBackExtents, OutOfDeviceMemory
+from calibration.devices.interface import Device, GivesBackExtents, OutOfDeviceMemory
 from calibration.dry_run import DryRunLibrary
+from calibration.issue import PlanWalk
 from calibration.kernels.initial import fill_input, fill_state, fill_weights, labels
-from calibration.kernels.port import KernelLibrary
+from calibration.kernels.interface import KernelLibrary
 from calibration.kernels.tensors import Part, shaped_view
 from calibration.refusals import refuse_impossible
 from calibration.timeline import trace_of
-from calibration.walk import PlanWalk
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
 from vdnnsim.plans.repetition import end_of_work, leading_operations
+from vdnnsim.plans.trace import IterationTrace, MemoryCount
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
-from vdnnsim.trace import IterationTrace, MemoryCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Execution:
 
 
 class Executor:
-    """Executes plans of one workload on one device, one at a time; see `vdnnsim.validation.port.Executor`.
+    """Executes plans of one workload on one device, one at a time; see `vdnnsim.validation.executor.Executor`.
 
     Args:
         device: where.
@@ -188,7 +188,7 @@ class Executor:
 
 
 class DeviceLaboratory:
-    """A device on which executors can be set up; see `vdnnsim.validation.port.Laboratory` and `Executor`."""
+    """A device on which executors can be set up; see `vdnnsim.validation.executor.Laboratory` and `Executor`."""
 
     def __init__(self, device: Device, library: KernelLibrary, seed: int = 0, *, keeps_results: bool = True) -> None:
         self._device = device

@@ -7,12 +7,12 @@ an extent it gives back where the device can, which PyTorch's allocator on a GPU
 from collections.abc import Iterator
 from itertools import chain
 
-from vdnnsim.element_type import Precision
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.plans import operations
 from vdnnsim.plans.operations import Operation, Stream, describe
 from vdnnsim.plans.repetition import leading_operations
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.units import Precision
 
 _ONE_TYPE = frozenset({Precision.FLOAT32, Precision.BFLOAT16, Precision.FLOAT16})
 """Precisions in which every kernel computes in the type of the maps. TF32 is a setting of a device here."""

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from calibration.devices.port import Interval, Mark
+from calibration.devices.interface import Interval, Mark
 from vdnnsim.errors import DeviceError
 from vdnnsim.plans import operations
 from vdnnsim.plans.operations import Stream, describe
 from vdnnsim.plans.order import NOTHING, StreamOrder
 from vdnnsim.plans.placement import Placement
+from vdnnsim.plans.recorder import Recorder
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.recorder import Recorder
-from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_seconds
 
 _ENGINES_APART_S: Final = 10e-6

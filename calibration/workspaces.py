@@ -54,12 +54,12 @@ from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import InputError
+from vdnnsim.files.atomic import replace_file
 from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.requests import round_up
 from vdnnsim.memory.settings import GRANULE_BYTES
-from vdnnsim.replace import replace_file
+from vdnnsim.units import ElementType
 
 _DIGITS = 4
 _PRODUCTS: Final = frozenset({LayerKind.FC, LayerKind.ATTENTION, LayerKind.RNN})

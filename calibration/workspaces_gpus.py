@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 
 @dataclass(frozen=True, slots=True)

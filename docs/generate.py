@@ -11,7 +11,6 @@ from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.dnn.networks import NETWORKS
 from vdnnsim.dnn.networks.families import FAMILIES
 from vdnnsim.dnn.workload import Mode, Optimizer
-from vdnnsim.element_type import Precision
 from vdnnsim.engine.host import Execution
 from vdnnsim.hardware.figures import FIGURES
 from vdnnsim.hardware.profile import shipped_profiles
@@ -19,7 +18,7 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.registry import describe_options, known_policies
 from vdnnsim.study.file.keys import study_keys
-from vdnnsim.units import format_bytes
+from vdnnsim.units import Precision, format_bytes
 
 CHOICES: tuple[tuple[str, type[Enum]], ...] = (
     ("workload.precision", Precision),

@@ -19,7 +19,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.step import Access, BufferKind, Role
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
+from vdnnsim.units import Precision
 
 MAP, GRADIENT, WEIGHTS = BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP, BufferKind.WEIGHTS
 X, Y, DY, DX, W, DW = (

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import vdnnsim
-from vdnnsim.processes import collect_rarely
+from vdnnsim.engine.processes import collect_rarely
 
 if TYPE_CHECKING:
     from calibration.capture.isolation import Answer

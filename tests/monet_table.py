@@ -21,7 +21,7 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.report.document import Heading
 from vdnnsim.report.markdown import Ready, page, table
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 
 MACHINE: Final = "p100"
 SEARCH: Final = "20 s"

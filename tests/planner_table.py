@@ -22,17 +22,17 @@ import msgspec
 from tests.toy import ROOT
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts, CostModel
-from vdnnsim.experiment import simulator_of
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.interface import Policy, make_plan
 from vdnnsim.policies.optimal import Optimal
-from vdnnsim.policies.port import Policy, make_plan
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.report.csv_file import write_csv
 from vdnnsim.report.document import Bullets, Heading, section
 from vdnnsim.report.markdown import Ready, code, page, table
+from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import GIB
 
 NETWORKS: Final = (

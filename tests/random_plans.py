@@ -14,15 +14,15 @@ from vdnnsim.hardware.server import Host, Link, Origin, Server
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch
 from vdnnsim.policies.page_migration import PageMigration
-from vdnnsim.policies.port import Policy
 from vdnnsim.policies.swap import StaggeredSwap, Swap, SwapIn, Synchronization
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn
-from vdnnsim.trace import IterationTrace
 
 ROOMY = replace(TOY_LIMITS, device_bytes=10**9, host_bytes=10**9)
 # Eighths are exact in binary, so that sums of durations are, too.

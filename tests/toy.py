@@ -15,15 +15,15 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.hardware.server import Gpu, Host, Link, Origin, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.port import Setting, Trial
-from vdnnsim.trace import IterationTrace
+from vdnnsim.policies.interface import Setting, Trial
+from vdnnsim.units import ElementType
 
 ROOT = Path(__file__).parents[1]
 """Top of the source tree."""

@@ -8,9 +8,9 @@ from vdnnsim.hardware.topology import Node, NodeKind, PeerLink, Sharing, Topolog
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.trace import ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
-from vdnnsim.trace import ServerTrace
 
 
 def link(name: str, rate: float = 10.0, sharing: Sharing = Sharing.SPLIT_DUPLEX) -> TopologyLink:

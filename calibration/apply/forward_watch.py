@@ -9,8 +9,8 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map_only
 
-from calibration.apply.held import Held, Layout
 from calibration.apply.recipe import Drawn, Kept, Recipe, View
+from calibration.apply.saved_storage import Held, Layout
 from calibration.capture.schemas import RECORD_STREAM, OperatorMode, operands_of, tensors_in
 from vdnnsim.dnn.captured_step import CapturedOperation
 

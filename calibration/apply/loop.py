@@ -14,14 +14,14 @@ from threading import Lock, get_ident
 import torch
 from torch import nn
 
-from calibration.apply.agenda import Agenda, Leave
-from calibration.apply.following import Following, StepLog
-from calibration.apply.found import is_sharded
-from calibration.apply.lane import Lane, lane_for
-from calibration.apply.room import Room
-from calibration.apply.slots import PinnedSlots
-from calibration.apply.states import States
-from calibration.apply.touching import made_by, touched_by
+from calibration.apply.copy_stream import Lane, lane_for
+from calibration.apply.model_discovery import is_sharded
+from calibration.apply.optimizer_states import States
+from calibration.apply.pinned_slots import PinnedSlots
+from calibration.apply.plan_actions import Agenda, Leave
+from calibration.apply.reservation import Room
+from calibration.apply.step_hooks import Following, StepLog
+from calibration.apply.storage_uses import made_by, touched_by
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import OPTIMIZERS
 from vdnnsim.dnn.captured_step import CapturedStep

@@ -10,7 +10,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from calibration.apply.held import Held, Layout, refuse_written
+from calibration.apply.saved_storage import Held, Layout, refuse_written
 from calibration.capture.schemas import arguments_of, is_random, tensors_in
 
 _STATISTICS: Final = ("running_mean", "running_var")

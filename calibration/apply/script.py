@@ -16,18 +16,18 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.utils._pytree import tree_leaves
 
-from calibration.apply.found import name_of, optimizers_of, precision_of, refuse_other_kinds, trained_by
 from calibration.apply.loss import Handed, LossRecorder, RecordedLoss
-from calibration.apply.meanwhile import outside_of_autocast, random_numbers_kept, saving_on_host
-from calibration.apply.several import Models, learn_apart
-from calibration.apply.trained import Applied, Shapes, Trained, shapes_of
+from calibration.apply.model_discovery import name_of, optimizers_of, precision_of, refuse_other_kinds, trained_by
+from calibration.apply.script_models import Models, learn_apart
+from calibration.apply.temporary_state import outside_of_autocast, random_numbers_kept, saving_on_host
+from calibration.apply.trained_model import Applied, Shapes, Trained, shapes_of
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import OPTIMIZERS
-from vdnnsim.element_type import Precision
 from vdnnsim.errors import CaptureError, VdnnsimError
+from vdnnsim.units import Precision
 
 Plan = Callable[..., Applied]
-"""Plans for a model and its inputs, with `loss`, `precision` and `optimizer`; see `vdnnsim.api.live.plan`.
+"""Plans for a model and its inputs, with `loss`, `precision` and `optimizer`; see `vdnnsim.api.planning.plan`.
 
 And beside `beside_bytes` on the GPU, which are none of the model's, its optimizer's or its batch's. Of what these
 leave, others may take a part meanwhile: `others`, None where there is no other.

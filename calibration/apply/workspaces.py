@@ -2,7 +2,7 @@
 
 Libraries choose their kernels by rules of their own, and operators take memory that no dispatcher sees: workspaces of
 convolutions, sums of a reduction, copies within a fused attention. Rules that say so without a GPU miss some
-(`vdnnsim.cost.chosen_workspace`), and a profile's cost model is fitted to kernels of others; where there is a GPU, it
+(`vdnnsim.cost.default_workspace`), and a profile's cost model is fitted to kernels of others; where there is a GPU, it
 is asked.
 """
 
@@ -16,7 +16,7 @@ import torch
 from torch.utils._pytree import tree_unflatten
 
 from calibration.apply.kernel_times import kernel_seconds
-from calibration.apply.room import remembering
+from calibration.apply.reservation import remembering
 from calibration.capture.schemas import tensors_in
 from calibration.capture.tape import Call, TensorLayout
 from vdnnsim.cost.table import AdjustKernels, KernelCost

@@ -26,9 +26,9 @@ from calibration.pretend.card import card_of
 from calibration.pretend.environment import environment, with_enough_memory
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, OutputError
+from vdnnsim.files.atomic import replace_file
+from vdnnsim.files.messages import one_line
 from vdnnsim.hardware.profile import find_profile, read_profile
-from vdnnsim.messages import one_line
-from vdnnsim.replace import replace_file
 
 _ROOT: Final = Path(__file__).parents[2]
 # These packages are imported from where they are here, and where that is is then forgotten: only the user's folder goes

@@ -12,7 +12,7 @@ from typing import Any, Final
 from torch import nn
 
 from vdnnsim.errors import CaptureError
-from vdnnsim.messages import not_one_of, one_line, quote
+from vdnnsim.files.messages import not_one_of, one_line, quote
 
 _NEAREST: Final = 12
 """Names that a message lists of hundreds."""

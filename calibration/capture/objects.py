@@ -19,9 +19,9 @@ from calibration.capture.tape import Tape
 from calibration.capture.user_code import arguments_of, article, sample_of, without_values
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
 from vdnnsim.errors import CaptureError
-from vdnnsim.messages import not_one_of
+from vdnnsim.files.messages import not_one_of
+from vdnnsim.units import Precision
 
 
 def captured_object(  # noqa: PLR0913 - the words of the command

@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_map_only
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
 from vdnnsim.errors import CaptureError
+from vdnnsim.units import Precision
 
 OPTIMIZERS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyType(
     {

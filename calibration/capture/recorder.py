@@ -18,6 +18,7 @@ from calibration.capture.failures import failure_of
 from calibration.capture.in_place import overwrites, write_in_place
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backward, newest_node, running_node
+from calibration.capture.operator_work import Effort, effort_of, traffic_of
 from calibration.capture.schemas import (
     RECORD_STREAM,
     OperatorMode,
@@ -29,7 +30,6 @@ from calibration.capture.schemas import (
 )
 from calibration.capture.storages import Operand, StorageTable, element_type_of
 from calibration.capture.tape import Call, TapeRecorder
-from calibration.capture.work import Effort, effort_of, traffic_of
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind
 from vdnnsim.errors import CaptureError

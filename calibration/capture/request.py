@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
 from vdnnsim.errors import CaptureError
-from vdnnsim.messages import file_name, not_one_of, quote
+from vdnnsim.files.messages import file_name, not_one_of, quote
+from vdnnsim.units import Precision
 
 LIBRARIES: Final = ("torchvision", "timm", "transformers")
 """Whose models have names."""

@@ -18,7 +18,7 @@ from calibration.capture.transformers_models import transformers_model
 from calibration.capture.user_code import inputs_maker, model_maker, sample_of, without_values
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError
-from vdnnsim.messages import not_one_of
+from vdnnsim.files.messages import not_one_of
 
 _NAMED: Final[Mapping[str, Callable[[str], NamedModel]]] = MappingProxyType(
     {"torchvision": torchvision_model, "timm": timm_model, "transformers": transformers_model}

@@ -10,7 +10,7 @@ from torch import nn
 
 from calibration.capture.libraries import NamedModel, library, unknown_name
 from vdnnsim.errors import CaptureError
-from vdnnsim.messages import describe_exception
+from vdnnsim.files.messages import describe_exception
 
 _PUBLISHED: Final = """
     # Touvron et al. 2023, LLaMA, Table 2; widths of the feed-forward as published with the weights.

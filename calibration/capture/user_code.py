@@ -16,7 +16,7 @@ from calibration.capture.failures import failure_outside
 from calibration.capture.program import Arguments
 from calibration.capture.request import split_words
 from vdnnsim.errors import CaptureError
-from vdnnsim.messages import file_name, not_one_of, one_line
+from vdnnsim.files.messages import file_name, not_one_of, one_line
 
 
 def model_maker(words: str) -> Callable[[], nn.Module]:

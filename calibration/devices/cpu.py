@@ -8,10 +8,10 @@ from itertools import count
 
 import torch
 
-from calibration.devices.port import DeviceStream, OutOfDeviceMemory
+from calibration.devices.interface import DeviceStream, OutOfDeviceMemory
 from calibration.devices.worker import HostClock, WorkerStream
 from vdnnsim.errors import DeviceError
-from vdnnsim.trace import MemoryCount
+from vdnnsim.plans.trace import MemoryCount
 from vdnnsim.units import format_bytes
 
 # PyTorch aligns what it allocates on a CPU to this (c10/core/alignment.h, gAlignment).

@@ -7,11 +7,11 @@ from typing import Literal
 
 import torch
 
+from calibration.devices.interface import DeviceStream, Interval, Mark, OutOfDeviceMemory
 from calibration.devices.pinned_memory import PinnedMemory
-from calibration.devices.port import DeviceStream, Interval, Mark, OutOfDeviceMemory
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.memory.settings import GRANULE_BYTES
-from vdnnsim.trace import MemoryCount
+from vdnnsim.plans.trace import MemoryCount
 
 
 class CudaMark:

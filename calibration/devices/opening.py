@@ -10,8 +10,8 @@ import torch
 
 from calibration.devices.cpu import CpuDevice
 from calibration.devices.cuda import CudaDevice
+from calibration.devices.interface import Device
 from calibration.devices.nvidia_smi import query_gpu, query_processes
-from calibration.devices.port import Device
 from vdnnsim.errors import DeviceError
 from vdnnsim.units import format_bytes
 

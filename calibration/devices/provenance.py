@@ -15,9 +15,9 @@ from typing import Final
 import torch
 
 from calibration.devices.cpu import CpuDevice
+from calibration.devices.interface import Device
 from calibration.devices.nvidia_smi import query_gpu
 from calibration.devices.opening import cuda_devices, smi_name
-from calibration.devices.port import Device
 from vdnnsim.errors import DeviceError
 from vdnnsim.hardware.server import PRETENDED
 from vdnnsim.units import format_bytes

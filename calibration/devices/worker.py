@@ -9,7 +9,7 @@ from time import perf_counter
 
 import torch
 
-from calibration.devices.port import Interval, Mark
+from calibration.devices.interface import Interval, Mark
 
 # A sleep ends 50 to 150 microseconds late on Linux, where timers of ordinary threads have that much slack.
 _SPIN_S = 200e-6

@@ -11,7 +11,7 @@ differ from plain PyTorch's by rounding.
 
 import torch
 
-from calibration.kernels.port import Kernel, KernelTensors
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.site import Site, deposit, given
 from vdnnsim.dnn.layers import Phase
 

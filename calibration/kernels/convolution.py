@@ -6,7 +6,7 @@ allocates, and what oneDNN reorders and scratches on the CPU, are workspace that
 
 import torch
 
-from calibration.kernels.port import Kernel, KernelTensors
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.site import Site, deposit, given
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.layers import Phase

@@ -25,8 +25,8 @@ from calibration.kernels.cudnn_plans import (
     is_engine,
 )
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import DeviceError
+from vdnnsim.units import ElementType
 
 _ENGINE_NUMBERS = range(128)
 """Beyond any engine of cuDNN 9; a number that no engine has is refused like one that cannot compute the problem."""

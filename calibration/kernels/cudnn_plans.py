@@ -28,8 +28,8 @@ from typing import Final
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.element_type import ElementType
 from vdnnsim.memory.requests import round_up
+from vdnnsim.units import ElementType
 
 FFT: Final = "FFT"
 WINOGRAD: Final = "Winograd"

@@ -2,7 +2,7 @@
 
 import torch
 
-from calibration.kernels.port import Kernel, KernelTensors
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.site import Site, deposit, given
 from vdnnsim.dnn.layers import Phase
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from calibration.kernels.port import Kernel, KernelTensors
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.site import Site, deposit, given
 from calibration.kernels.tensors import Part
 from vdnnsim.dnn.convolutional import Convolution

@@ -6,7 +6,7 @@ a vector, no view has that order, and a copy of X in workspace stands in.
 
 import torch
 
-from calibration.kernels.port import Kernel, KernelTensors
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.site import Site, deposit, given
 from calibration.kernels.tensors import Part
 from vdnnsim.dnn.layers import Phase

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from calibration.kernels.initial import fill as fill_normal
-from calibration.kernels.port import KernelTensors
+from calibration.kernels.interface import KernelTensors
 from calibration.kernels.tensors import dtype_of, shaped_view
 from vdnnsim.dnn.convolutional import Pooling
 from vdnnsim.dnn.layers import Layer, Phase

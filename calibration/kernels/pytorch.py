@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from calibration.devices.port import OutOfDeviceMemory
+from calibration.devices.interface import OutOfDeviceMemory
 from calibration.kernels.batch_normalization import batch_normalization_kernels
 from calibration.kernels.convolution import framework_convolution
 from calibration.kernels.elementwise import activation_kernels, add_kernels, concat_kernels
 from calibration.kernels.explicit_gemm import explicit_gemm
 from calibration.kernels.fully_connected import fully_connected_kernels
+from calibration.kernels.interface import Kernel
 from calibration.kernels.operands import operands_alone
 from calibration.kernels.pooling import pooling_kernels
-from calibration.kernels.port import Kernel
 from calibration.kernels.site import Site
 from calibration.kernels.softmax_loss import softmax_loss_kernels
 from calibration.kernels.update import update_kernels

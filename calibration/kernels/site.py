@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from calibration.kernels.port import Kernel, KernelTensors
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.tensors import Part, carve, dtype_of, weight_views, workspace_bytes
 from vdnnsim.cost.table import ONLY
 from vdnnsim.dnn.layers import Layer

@@ -5,7 +5,7 @@ The same calls in the same order as `torch.nn.functional.cross_entropy`.
 
 import torch
 
-from calibration.kernels.port import Kernel, KernelTensors
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.site import Site, given
 from calibration.kernels.tensors import Part
 from vdnnsim.dnn.layers import Phase

@@ -12,7 +12,7 @@ import torch
 from vdnnsim.dnn.convolutional import BatchNormalization, Convolution, FullyConnected
 from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 _DTYPES = {
     ElementType.FLOAT32: torch.float32,

@@ -6,7 +6,7 @@ momentum and AMSGrad are left out, as in the defaults of `torch.optim`.
 
 import torch
 
-from calibration.kernels.port import Kernel, KernelTensors
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.site import Site, given
 from calibration.kernels.tensors import Part
 from vdnnsim.dnn.workload import Optimizer

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from calibration.devices.port import Device
+from calibration.devices.interface import Device
 from calibration.kernels.tensors import dtype_of
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample
 from calibration.measure.timing import Extent, time_work, warm_up
-from vdnnsim.element_type import ElementType
-from vdnnsim.units import MIB
+from vdnnsim.units import MIB, ElementType
 
 RATE_STEPS = 2
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from calibration.devices.port import Device
+from calibration.devices.interface import Device
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample, summarize
 from calibration.measure.timing import Extent

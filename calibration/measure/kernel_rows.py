@@ -10,8 +10,8 @@ from typing import Final
 
 import torch
 
-from calibration.devices.port import Device, OutOfDeviceMemory
-from calibration.kernels.port import Kernel, KernelLibrary, KernelTensors
+from calibration.devices.interface import Device, OutOfDeviceMemory
+from calibration.kernels.interface import Kernel, KernelLibrary, KernelTensors
 from calibration.measure.operands import kernel_operands
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample, percent
@@ -19,8 +19,8 @@ from calibration.measure.subjects import Subject
 from calibration.measure.timing import TimeBox, time_work
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
 from vdnnsim.errors import ExecutionRefused
+from vdnnsim.files.messages import one_line
 from vdnnsim.hardware.server import Origin
-from vdnnsim.messages import one_line
 
 OUT_OF_MEMORY = "out of memory"
 _LONGEST_NOTE = 200

@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from calibration.devices.port import Device, DeviceStream, Interval
+from calibration.devices.interface import Device, DeviceStream, Interval
 from calibration.measure.device_rates import DeviceRates, RateKernel, matrix_product, memory_stream
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample, summarize

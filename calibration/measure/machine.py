@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from calibration.devices.port import Device
+from calibration.devices.interface import Device
 from calibration.measure.device_rates import DeviceRates
 from calibration.measure.host_costs import HostCosts, host_memory_bytes
 from calibration.measure.link_times import MATRIX_PRODUCT, MEMORY_STREAM, MORE_STREAMS, OTHER_DIRECTION, TimedCopy

@@ -16,9 +16,9 @@ from typing import Final
 
 import torch
 
-from calibration.devices.port import Device
+from calibration.devices.interface import Device
+from calibration.kernels.interface import KernelTensors
 from calibration.kernels.operands import phase_operands
-from calibration.kernels.port import KernelTensors
 from calibration.measure.subjects import Subject
 from vdnnsim.dnn.step import Role
 

@@ -8,7 +8,7 @@ from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 GPU_NETWORKS: Final = {
     "alexnet": (128,),

@@ -18,7 +18,7 @@ from typing import Final
 
 import torch
 
-from calibration.devices.port import Device, DeviceStream, Interval
+from calibration.devices.interface import Device, DeviceStream, Interval
 from calibration.measure.statistics import Sample, percent, summarize
 from vdnnsim.units import GIB, MIB, format_seconds
 

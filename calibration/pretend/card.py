@@ -13,11 +13,10 @@ from vdnnsim.cost.efficiency import efficient_gpu
 from vdnnsim.cost.machine import model_origin, peak_flop_per_s
 from vdnnsim.cost.model import EFFICIENCY
 from vdnnsim.cost.roofline import OVERHEAD
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
+from vdnnsim.files.messages import quote
 from vdnnsim.hardware.server import Link, Origin, Server
-from vdnnsim.messages import quote
-from vdnnsim.units import MIB
+from vdnnsim.units import MIB, ElementType
 
 ASSUMED_CONTEXT_BYTES: Final = 500 * MIB
 """Of a profile that states no context: assumed, of the order that nvidia-smi shows of PyTorch on cards since Ampere."""

@@ -48,15 +48,14 @@ def _follow_script() -> None:
     if importlib.util.find_spec("vdnnsim") is None:
         sys.stderr.write(f"vdnnsim: {sys.executable} finds no vdnnsim, expected it in the environment of the script\n")
         return
-    from vdnnsim.api.script import follow_script
-
-    follow_script(**json.loads(os.environ["VDNNSIM_APPLY"]))
+    # By its name, as an entry point is found, for what starts first is beneath what it starts.
+    importlib.import_module("vdnnsim.api.script").follow_script(**json.loads(os.environ["VDNNSIM_APPLY"]))
 
 
 if os.environ.get("VDNNSIM_PRETEND_CLOCK") == "virtual":
     _load_from_inside("clock").follow_virtual_clock()
 if "VDNNSIM_PRETEND_SESSION" in os.environ:
-    _load_from_inside("begin").wait_for_pytorch(Path(os.environ["VDNNSIM_PRETEND_SESSION"]))
+    _load_from_inside("start_recording").wait_for_pytorch(Path(os.environ["VDNNSIM_PRETEND_SESSION"]))
 if "VDNNSIM_APPLY" in os.environ:
-    _load_from_inside("begin").when_pytorch_is_imported(_follow_script)
+    _load_from_inside("start_recording").when_pytorch_is_imported(_follow_script)
 _run_the_other()

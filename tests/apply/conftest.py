@@ -6,7 +6,7 @@ import torch
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS, Network
 from tests.apply.training import planned
-from vdnnsim.api.live import Planned
+from vdnnsim.api.planning import Planned
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from vdnnsim.plans.schedule import Fetch, Offload, Step, Wait, iteration
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies import registry
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.interface import Policy, Setting
 
 
 class Mixed(Policy, frozen=True, kw_only=True):

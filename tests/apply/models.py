@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from tests.capture_zoo.case import Case
-from vdnnsim.element_type import Precision
+from vdnnsim.units import Precision
 
 Network: TypeAlias = Any
 """A module whose parts are asked for by their names."""

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
-from calibration.apply.following import Following
-from calibration.apply.held import Held
 from calibration.apply.loop import Loop
 from calibration.apply.recipe import Recipe
+from calibration.apply.saved_storage import Held
+from calibration.apply.step_hooks import Following
 from vdnnsim.plans.operations import Compute, Offload, Prefetch, RecordEvent, Stream, WaitEvent
 from vdnnsim.plans.training_plan import TrainingPlan
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibration.apply.held import Layout
+from calibration.apply.saved_storage import Layout
 from tests.apply.models import loss
 from tests.apply.training import alike, without
-from vdnnsim.api.live import plan
+from vdnnsim.api.planning import plan
 
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "itself": lambda each: each,

@@ -19,10 +19,10 @@ from calibration.capture.program import Arguments
 from tests.apply.models import MODELS, Network, backward, image, loss, rows
 from tests.apply.training import Applied, alike, planned, train, without
 from tests.capture_zoo.case import Case
-from vdnnsim.api.live import Planned, plan
+from vdnnsim.api.planning import Planned, plan
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.planning import planner
-from vdnnsim.planning.states import amounts
+from vdnnsim.planning.optimizer_states import amounts
 
 CASE, SMALL = MODELS["convolutional"], MODELS["perceptron"]
 POLICIES = ["save_on_cpu", pytest.param("checkpoint", marks=pytest.mark.thorough)]

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from calibration.apply.following import Following
 from calibration.apply.loop import Loop
+from calibration.apply.step_hooks import Following
 from tests.apply.models import Network, backward, image, loss
-from vdnnsim.api.live import Planned
+from vdnnsim.api.planning import Planned
 
 pytestmark = pytest.mark.filterwarnings("ignore:the plan of")
 

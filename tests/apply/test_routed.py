@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from calibration.apply.untouched import untouched
+from calibration.apply.capture_in_place import untouched
 from tests.apply.models import Network, backward, loss
 from tests.apply.test_script import watched
-from vdnnsim.api.live import Planned, plan
+from vdnnsim.api.planning import Planned, plan
 from vdnnsim.errors import CaptureError
 
 CPU = torch.device("cpu")

@@ -21,7 +21,7 @@ from torch.nn import functional
 from calibration.apply.script import Script
 from tests.apply.models import Function, Network, backward
 from vdnnsim.analysis.live import planned_s
-from vdnnsim.api.live import Planned
+from vdnnsim.api.planning import Planned
 from vdnnsim.api.script import OneOfSeveral, Refitted, _say_at_end, follow_script, planned_beside
 from vdnnsim.cli import cli
 from vdnnsim.errors import VdnnsimError

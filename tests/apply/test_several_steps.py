@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibration.apply.agenda import Action, Agenda, Give, Leave
-from calibration.apply.held import Held
-from calibration.apply.lane import CpuLane
-from calibration.apply.slots import PinnedSlots
+from calibration.apply.copy_stream import CpuLane
+from calibration.apply.pinned_slots import PinnedSlots
+from calibration.apply.plan_actions import Action, Agenda, Give, Leave
+from calibration.apply.saved_storage import Held
 from tests.apply.models import Network, backward, image, loss
 from tests.apply.training import Applied, alike, without
-from vdnnsim.api.live import Planned
+from vdnnsim.api.planning import Planned
 from vdnnsim.errors import InternalError
 
 pytestmark = pytest.mark.filterwarnings("ignore:the plan of")

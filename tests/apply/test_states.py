@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibration.apply.lane import CpuLane
+from calibration.apply.copy_stream import CpuLane
 from tests.apply.models import MODELS, backward, loss, rows
 from tests.apply.training import alike
-from vdnnsim.api.live import Planned, plan
+from vdnnsim.api.planning import Planned, plan
 
 POLICY = "optimal(recompute=false, offload_optimizer=true, time_limit=0.2 s)"
 

@@ -10,22 +10,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibration.apply import repeatable
-from calibration.apply.held import Held
-from calibration.apply.holding import movable
-from calibration.apply.lane import CpuLane
-from calibration.apply.repeatable import as_repeatable, is_deterministic_on_cuda
-from calibration.apply.slots import PinnedSlots
+from calibration.apply import determinism
+from calibration.apply.copy_stream import CpuLane
+from calibration.apply.determinism import as_repeatable, is_deterministic_on_cuda
+from calibration.apply.pinned_slots import PinnedSlots
+from calibration.apply.saved_storage import Held
+from calibration.apply.user_references import movable
 from calibration.capture.capture import CaptureDevice
 from calibration.capture.objects import captured_object
 from calibration.capture.tape import Tape
 from tests.apply.models import MODELS, backward, loss, rows
 from tests.apply.training import Applied, alike, without
-from vdnnsim.api.live import Planned, plan
+from vdnnsim.api.planning import Planned, plan
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
+from vdnnsim.units import Precision
 
 NBYTES = 64
 MAIN, SIDE = "main", "side"
@@ -258,7 +258,7 @@ def test_what_a_gpu_adds_up_in_no_order_is_not_computed_again(monkeypatch: pytes
     model = nn.Sequential(*blocks)
     inputs = [torch.randn(512, 16) for _ in range(3)]
     made = {"cpu": planned(model, inputs[0])}
-    monkeypatch.setattr(repeatable, "as_repeatable", lambda workload, _, aside: as_repeatable(workload, "cuda", aside))
+    monkeypatch.setattr(determinism, "as_repeatable", lambda workload, _, aside: as_repeatable(workload, "cuda", aside))
     made["cuda"] = planned(model, inputs[0])
     again = {
         device: {each.loop.captured.operations[number].name for number in each.loop.agenda.again}

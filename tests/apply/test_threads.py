@@ -13,7 +13,7 @@ from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS, Function, Network, loss, rows
 from tests.apply.training import alike, planned
 from tests.capture_zoo.case import Case
-from vdnnsim.api.live import Planned
+from vdnnsim.api.planning import Planned
 
 pytestmark = pytest.mark.filterwarnings("ignore:the plan of")
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from calibration.apply.following import Following
+from calibration.apply.step_hooks import Following
 from tests.apply.models import Network, backward, loss, rows
 from vdnnsim.analysis.live import measured_operations, operation_seconds, planned_s
-from vdnnsim.api.live import Planned, plan
-from vdnnsim.api.question import chosen_memory_model
+from vdnnsim.api.planning import Planned, plan
+from vdnnsim.api.scenarios import chosen_memory_model
 from vdnnsim.errors import PolicyError
-from vdnnsim.live_step import Level, Way
+from vdnnsim.plans.live_step import Level, Way
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.apply.models import MODELS, Network, backward, loss
 from tests.apply.training import alike, planned
-from vdnnsim.api.live import Planned
+from vdnnsim.api.planning import Planned
 
 CASE = MODELS["perceptron"]
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from calibration.capture.program import Arguments
 from tests.apply.models import backward
 from tests.capture_zoo.case import Case
-from vdnnsim.api.live import Asked, Planned, asked_for
+from vdnnsim.api.planning import Asked, Planned, asked_for
 from vdnnsim.policies import registry
 
 _STEPS: Final = 3

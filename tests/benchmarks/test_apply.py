@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 
 from tests.benchmarks.test_speed import best_s
-from vdnnsim.api.live import plan
+from vdnnsim.api.planning import plan
 
 pytestmark = pytest.mark.benchmark
 

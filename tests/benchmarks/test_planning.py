@@ -21,12 +21,12 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.planning.fluid import Links, fluid_optimum, stages_of
+from vdnnsim.planning.fluid_bound import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import problem_of
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.schedule import iteration
 from vdnnsim.policies.optimal import Optimal
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import GIB
 
 pytestmark = pytest.mark.benchmark

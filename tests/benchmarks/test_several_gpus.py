@@ -20,7 +20,7 @@ from vdnnsim.hardware.topology import Node, NodeKind, Sharing, Topology, Topolog
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.policies.swap import StaggeredSwap, SwapIn
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 
 pytestmark = pytest.mark.benchmark
 

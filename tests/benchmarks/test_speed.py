@@ -21,10 +21,10 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.policies.algorithms import Algorithms
+from vdnnsim.policies.interface import Setting
 from vdnnsim.policies.layrub import LayrubHybrid
-from vdnnsim.policies.port import Setting
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 
 pytestmark = pytest.mark.benchmark
 

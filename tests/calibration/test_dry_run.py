@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from calibration.dry_run import DryRunLibrary
-from calibration.kernels.port import Kernel, KernelTensors
+from calibration.kernels.interface import Kernel, KernelTensors
 from tests.calibration.calibrate.fake_device import FakeDevice
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks.tiny import tiny_linear

@@ -12,10 +12,10 @@ from tests.calibration.kernels.frontend_double import Engine, Frontend
 from vdnnsim.cost.kernel_file import read_kernel_table
 from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Origin
+from vdnnsim.units import ElementType
 
 PROFILES = Path(__file__).parents[2] / "hw_profiles"
 SEVERAL = ("alexnet:128", "vgg16:64", "resnet50:64", "gpt2_small:4")

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from calibration.capture.program import Arguments, Program
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
+from vdnnsim.units import Precision
 
 
 def own_loss(output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns

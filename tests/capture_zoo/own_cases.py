@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from calibration.capture.program import Arguments
 from tests.calibration.capture.programs import Square
 from tests.capture_zoo.case import Case, images
-from vdnnsim.element_type import Precision
+from vdnnsim.units import Precision
 
 _WIDTH = 128
 

@@ -21,14 +21,14 @@ from calibration.capture.request import Request
 from calibration.capture.sources import program_of
 from tests.toy import ROOT
 from vdnnsim.dnn.captured_workload import CapturedWorkload
-from vdnnsim.element_type import Precision
 from vdnnsim.hardware.profile import find_profile, load_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.report.csv_file import write_csv
 from vdnnsim.report.document import Heading
 from vdnnsim.report.markdown import escape, page, table
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
+from vdnnsim.units import Precision
 from vdnnsim.validation.run.side import predicted_peaks
 
 CARD = "rtx_4090"
@@ -45,7 +45,7 @@ MODELS = (
     *((f"timm:{name}", 16) for name in ("convnext_atto", "vit_tiny_patch16_224", "mixer_s32_224", "hrnet_w18_small")),
     ("transformers:gpt2", 4),
 )
-"""Of these the rule for workspaces of convolutions was read off (`vdnnsim.cost.chosen_workspace`)."""
+"""Of these the rule for workspaces of convolutions was read off (`vdnnsim.cost.default_workspace`)."""
 HELD_OUT = (
     *((f"torchvision:{name}", 16) for name in ("googlenet", "regnet_x_800mf", "shufflenet_v2_x1_0", "mnasnet1_0")),
     *(("torchvision:resnext50_32x4d", 16), ("torchvision:wide_resnet50_2", 8)),

@@ -19,12 +19,12 @@ from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import Precision
 from vdnnsim.hardware.profile import Profile, find_profile, load_profile, shipped_profiles
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.pytorch import PyTorch, pytorch_loop
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
+from vdnnsim.units import Precision
 
 ROOT = Path(__file__).parents[2]
 BATCH_SIZE = 16

@@ -9,7 +9,7 @@ from torch import nn
 
 from calibration.capture.program import Arguments
 from tests.capture_zoo.case import Case, images, tokens
-from vdnnsim.element_type import Precision
+from vdnnsim.units import Precision
 
 _SMALL = {
     "vocab_size": 1000,

@@ -10,7 +10,7 @@ from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Offload, Prefetch
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import known_policies, resolve_policy
 
 

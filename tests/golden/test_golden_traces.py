@@ -12,11 +12,11 @@ from tests.toy import replay, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.plans.operations import describe
+from vdnnsim.plans.trace import IterationTrace, Span, Stall
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 from vdnnsim.scenario.read import read_scenario
-from vdnnsim.simulator import Simulator
-from vdnnsim.trace import IterationTrace, Span, Stall
+from vdnnsim.scenario.simulator import Simulator
 
 HERE = Path(__file__).parent
 SCENARIOS = HERE.parents[1] / "scenarios"

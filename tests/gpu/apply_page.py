@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from tests.pretend.rates_page import WHAT_IT_PROVES
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.report.document import Bullets, Heading
-from vdnnsim.report.looks import ALARM, INK, KIND_COLORS, MUTED
 from vdnnsim.report.markdown import Ready, page, table
+from vdnnsim.report.palette import ALARM, INK, KIND_COLORS, MUTED
 from vdnnsim.report.plots.style import house_style, new_figure, png, ruled
 from vdnnsim.units import MIB
 

@@ -10,7 +10,7 @@ import torch
 from calibration.devices.arithmetic import arithmetic
 from calibration.devices.cuda import CudaDevice
 from calibration.kernels.cudnn_library import library_for
-from calibration.kernels.port import KernelLibrary
+from calibration.kernels.interface import KernelLibrary
 from tests.calibration.executor.bench import Bench
 from tests.host_arithmetic.operators import arithmetic_of_the_host
 from tests.pretended_gpu import is_pretended, tensors_shown_without_values

@@ -20,7 +20,7 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from tests.pretended_gpu import is_pretended
-from vdnnsim.api.live import plan
+from vdnnsim.api.planning import plan
 from vdnnsim.errors import PolicyError
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]

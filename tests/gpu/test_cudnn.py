@@ -9,15 +9,15 @@ import torch
 
 from calibration.devices.arithmetic import arithmetic
 from calibration.kernels.cudnn_library import library_for
+from calibration.kernels.interface import Kernel, KernelLibrary, KernelTensors
 from calibration.kernels.operands import operands_alone
-from calibration.kernels.port import Kernel, KernelLibrary, KernelTensors
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks.tiny import tiny_forked
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 pytestmark = [
     pytest.mark.gpu,

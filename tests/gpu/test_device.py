@@ -7,8 +7,8 @@ import torch
 
 from calibration.devices.arithmetic import arithmetic
 from calibration.devices.cuda import CudaDevice
+from calibration.devices.interface import OutOfDeviceMemory
 from calibration.devices.opening import open_device
-from calibration.devices.port import OutOfDeviceMemory
 from calibration.devices.provenance import provenance
 from vdnnsim.errors import DeviceError
 from vdnnsim.hardware.sections import what_identifies

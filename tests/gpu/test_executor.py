@@ -5,7 +5,7 @@ import torch
 
 from calibration.devices.arithmetic import arithmetic
 from calibration.devices.cuda import CudaDevice
-from calibration.kernels.port import KernelLibrary
+from calibration.kernels.interface import KernelLibrary
 from tests.calibration.executor.bench import UNLIMITED, Bench
 from vdnnsim.dnn.networks.vgg import vgg_paper
 from vdnnsim.dnn.workload import Workload

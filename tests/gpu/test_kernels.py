@@ -8,8 +8,8 @@ import torch
 
 from calibration.devices.arithmetic import arithmetic
 from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.operands import operands_alone
-from calibration.kernels.port import Kernel, KernelTensors
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.kernels.plain_network import run_plainly
 from tests.calibration.kernels.reference import run_reference
@@ -18,7 +18,7 @@ from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
 from vdnnsim.dnn.networks.vgg import vgg_paper
 from vdnnsim.dnn.workload import Optimizer, Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 pytestmark = [pytest.mark.gpu, pytest.mark.pretend]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.hostile.attack import MOST_BYTES, MOST_S, Outcome, attack
 from tests.hostile.kinds import KINDS
-from vdnnsim.replace import replace_files
+from vdnnsim.files.atomic import replace_files
 from vdnnsim.report import markdown
 from vdnnsim.report.document import Heading, section
 

@@ -23,7 +23,7 @@ import yaml
 
 from tests.study import kills as sweeps
 from tests.toy import ROOT
-from vdnnsim.replace import UNFINISHED
+from vdnnsim.files.atomic import UNFINISHED
 
 SCENARIO: Final = """
 schema_version: 1

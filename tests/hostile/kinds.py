@@ -25,7 +25,6 @@ from tests.hostile.mutations import (
 from tests.recorded_traces import new_trace, old_trace
 from tests.unit.recordings.snapshots import WHOLE
 from vdnnsim.dnn.workload import Mode, Optimizer
-from vdnnsim.element_type import Precision
 from vdnnsim.engine.host import Execution
 from vdnnsim.hardware.copies import CopyRow, Direction, HostMemory, copy_table_text
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -34,6 +33,7 @@ from vdnnsim.report.folder import write_folder
 from vdnnsim.report.run.write import RUN_WRITER
 from vdnnsim.study.points.outcome import OUTCOME, Outcome
 from vdnnsim.study.results.store import DATABASE, reading, writing
+from vdnnsim.units import Precision
 
 PROFILES: Final = Path(__file__).parents[2] / "hw_profiles"
 SCENARIO: Final = {

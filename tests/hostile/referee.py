@@ -23,19 +23,18 @@ from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts, KernelCost
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import PolicyError
-from vdnnsim.experiment import run_scenario, simulator_of
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Gpu
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Aggregation
-from vdnnsim.policies.port import DecidedBy
+from vdnnsim.policies.interface import DecidedBy
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.report.run.perfetto import perfetto_text
+from vdnnsim.scenario.experiment import run_scenario, simulator_of
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.points.figures import with_figures
-from vdnnsim.units import GIB, MIB
+from vdnnsim.units import GIB, MIB, ElementType
 
 _US: Final = 0.0015
 """Ends of slices are rounded to nanoseconds."""

@@ -11,14 +11,14 @@ import pytest
 from tests.recorded_traces import new_trace
 from tests.toy import ROOT, toy_setting
 from tests.two_gpus import COSTS, WORKLOAD, replay_two
-from tests.unit.test_cli import vdnnsim
-from vdnnsim.experiment import run_scenario
+from tests.unit.cli.test_commands import vdnnsim
 from vdnnsim.hardware.profile import load_profile, shipped_profiles
-from vdnnsim.plans.aggregate import aggregate_gradients
+from vdnnsim.plans.data_parallel import aggregate_gradients
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.layrub import LayrubIntra
 from vdnnsim.report.caveats import known
+from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.read import read_scenario
 
 SCENARIO = """

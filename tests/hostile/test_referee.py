@@ -15,12 +15,12 @@ from tests.two_gpus import PEERED
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.interconnect import Interconnect
-from vdnnsim.experiment import run_scenario
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.topology import Hop
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.report.run.perfetto import perfetto_text
+from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import GIB, MIB
 

@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
-from tests.unit.test_cli import vdnnsim
-from vdnnsim.simulator import Simulator
+from tests.unit.cli.test_commands import vdnnsim
+from vdnnsim.scenario.simulator import Simulator
 
 SCENARIO: Final = """
 schema_version: 1

@@ -25,12 +25,12 @@ from torch.nn import functional
 
 from calibration.apply.workspaces import chosen_here
 from vdnnsim.analysis.live import planned_s
-from vdnnsim.api.live import Asked, Planned, asked_for
+from vdnnsim.api.planning import Asked, Planned, asked_for
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 
 COLUMNS: Final = (
     *("model", "limit_bytes", "plain_s", "profile_s", "promised_s", "clock_s", "first_s", "third_s"),

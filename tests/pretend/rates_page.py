@@ -14,14 +14,13 @@ from pathlib import Path
 import click
 
 from calibration.pretend.card import Card, card_of
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import InputError
+from vdnnsim.files.atomic import replace_files
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
-from vdnnsim.replace import replace_files
 from vdnnsim.report.document import Block, Definitions, Heading
 from vdnnsim.report.markdown import Ready, page, table
-from vdnnsim.units import format_seconds
+from vdnnsim.units import ElementType, format_seconds
 
 WHAT_IT_PROVES = (
     "This proves PyTorch's host code, memory and order on real addresses, and no kernel's speed: the GPU was "

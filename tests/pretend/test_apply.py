@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibration.apply import lane
-from vdnnsim.api.live import Planned, plan
+from calibration.apply import copy_stream
+from vdnnsim.api.planning import Planned, plan
 
 pytestmark = pytest.mark.pretend
 
@@ -262,13 +262,13 @@ def test_memory_does_not_grow_over_200_steps() -> None:
 def test_copies_run_on_a_stream_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """All bytes that leave and come are copied on one stream, which is not the one that computes."""
     streams = []
-    whole = lane._copy  # noqa: SLF001
+    whole = copy_stream._copy  # noqa: SLF001
 
     def noted(target: Tensor, source: Tensor) -> None:
         streams.append((torch.cuda.current_stream().cuda_stream, target.nbytes))
         whole(target, source)
 
-    monkeypatch.setattr(lane, "_copy", noted)
+    monkeypatch.setattr(copy_stream, "_copy", noted)
     model, batch = perceptron()
     model.cuda()
     made = planned(model, batch, part_of_plain(model, batch, 0.6))

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from calibration.apply.lane import CudaLane
+from calibration.apply.copy_stream import CudaLane
 from calibration.devices.pinned_memory import PinnedMemory
 from tests.host_arithmetic.operators import arithmetic_of_the_host
 from tests.pretend.test_apply import empty, loss
-from vdnnsim.api.live import Planned, plan
+from vdnnsim.api.planning import Planned, plan
 from vdnnsim.errors import ExecutionRefused
 
 pytestmark = pytest.mark.pretend

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibration.apply.lane import CudaLane
+from calibration.apply.copy_stream import CudaLane
 from tests.pretend.stream_races import Happening, Hazard, find_hazards
 from tests.pretend.test_apply import MODELS, loss, part_of_plain, planned, train
 from tests.pretend.watch import Watch, watched
-from vdnnsim.api.live import Planned, plan
+from vdnnsim.api.planning import Planned, plan
 
 # What is reserved is not looked at here.
 pytestmark = [pytest.mark.pretend, pytest.mark.filterwarnings("ignore:PyTorch has reserved")]

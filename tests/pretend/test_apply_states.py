@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from vdnnsim.api.live import plan
+from vdnnsim.api.planning import plan
 from vdnnsim.planning import planner
-from vdnnsim.planning.states import amounts
+from vdnnsim.planning.optimizer_states import amounts
 
 pytestmark = pytest.mark.pretend
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from calibration.pretend.inside.values import Reads
-from vdnnsim.api.live import plan
+from calibration.pretend.inside.host_reads import Reads
+from vdnnsim.api.planning import plan
 
 pytestmark = pytest.mark.pretend
 

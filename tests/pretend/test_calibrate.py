@@ -8,9 +8,8 @@ import pytest
 
 from calibration.measure.timing import TimeBox
 from tests.gpu.test_calibrate import QUICK, vdnnsim
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.profile import load_profile
-from vdnnsim.units import MIB
+from vdnnsim.units import MIB, ElementType
 
 pytestmark = pytest.mark.pretend
 

@@ -73,7 +73,7 @@ def test_an_allocation_that_is_refused_is_logged_only_for_who_asks(level: str | 
     script = (
         "from vdnnsim.cli.devices import opened\n"
         "with opened('cuda', 0) as device:\n"
-        "    from calibration.devices.port import OutOfDeviceMemory\n"
+        "    from calibration.devices.interface import OutOfDeviceMemory\n"
         "    try: device.allocate(2 * device.memory_bytes)\n"
         "    except OutOfDeviceMemory: print('refused')\n"
     )

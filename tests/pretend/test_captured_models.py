@@ -11,7 +11,7 @@ from calibration.capture.program import Program
 from calibration.capture.sources import compare
 from tests.calibration.capture.programs import PROGRAMS, program
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
+from vdnnsim.units import Precision
 
 pytestmark = pytest.mark.pretend
 

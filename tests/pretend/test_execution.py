@@ -31,7 +31,7 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import DeviceError
 from vdnnsim.plans.placement import needed_bytes
-from vdnnsim.trace import MemoryCount
+from vdnnsim.plans.trace import MemoryCount
 from vdnnsim.units import MIB
 from vdnnsim.validation.run.side import predicted_peaks
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.pretend.promises import of_calls_alone, promised_s, question, steps, unet
-from vdnnsim.api.live import Planned
+from vdnnsim.api.planning import Planned
 from vdnnsim.plans.operations import Compute
 
 pytestmark = pytest.mark.pretend

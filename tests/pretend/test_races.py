@@ -28,7 +28,7 @@ from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.operations import Operation
 from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.vdnn import VdnnAll
 
 pytestmark = [

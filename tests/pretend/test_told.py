@@ -14,7 +14,7 @@ from torch.nn import functional
 from calibration.apply.script import Script
 from tests.pretend.test_apply import empty, loss, nothing_else, part_of_plain, perceptron, planned, train
 from vdnnsim.analysis.live import larger
-from vdnnsim.api.live import Planned
+from vdnnsim.api.planning import Planned
 from vdnnsim.api.script import OneOfSeveral, planned_beside
 
 __all__ = ["nothing_else"]

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.plan_writer import PlanWriter
 from tests.toy import touching, toy_chain, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
-from vdnnsim.plans.aggregate import aggregate_gradients
 from vdnnsim.plans.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.data_parallel import aggregate_gradients
 from vdnnsim.plans.operations import Aggregation, Allocate, AllReduce, Compute, Operation, Release
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 

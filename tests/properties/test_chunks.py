@@ -11,7 +11,7 @@ from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.chunks import in_chunks
 from vdnnsim.plans.operations import Compute, Offload, Prefetch
 from vdnnsim.plans.placement import place_unlimited
-from vdnnsim.trace import IterationTrace
+from vdnnsim.plans.trace import IterationTrace
 
 CHUNKS = st.integers(1, 40)
 COPYING = vdnn_policies() | swap_policies()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.memory_requests import assert_tells_the_truth, rest_given_back, toggled
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.cuda_malloc import BLOCK_BYTES, LARGEST_SHARED_BYTES
-from vdnnsim.memory.place import place
+from vdnnsim.memory.models import place
 from vdnnsim.memory.requests import Overflow, Placed, Request
 from vdnnsim.units import KIB, MIB
 

@@ -18,7 +18,7 @@ from vdnnsim.plans.operations import Allocate, Compute, Offload, Prefetch, Relea
 from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
-from vdnnsim.policies.port import Policy, Setting, make_plan
+from vdnnsim.policies.interface import Policy, Setting, make_plan
 from vdnnsim.policies.registry import known_policies
 
 POLICIES = known_policies()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.memory_requests import toggled
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.memory.place import place
+from vdnnsim.memory.models import place
 from vdnnsim.memory.requests import Overflow, Placed, Request
 
 # Of the pools that a machine's granule describes whole; those with segments or blocks have tests of their own.

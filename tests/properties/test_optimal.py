@@ -15,13 +15,13 @@ from tests.toy import TOY_LIMITS, TOY_SERVER, ToyCosts, toy_setting, toy_workloa
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.hardware.server import Link, Server
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.planning.survey import RESIDENT
+from vdnnsim.planning.buffer_uses import RESIDENT
 from vdnnsim.plans.operations import Compute, Offload, Prefetch
 from vdnnsim.plans.placement import MemoryLimits, needed_bytes
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.interface import Setting, Trial, make_plan
 from vdnnsim.policies.optimal import OUTSIDE, Optimal
-from vdnnsim.policies.port import Setting, Trial, make_plan
 from vdnnsim.policies.registry import known_policies
 
 OTHERS = [policy() for name, policy in known_policies().items() if name not in OUTSIDE]

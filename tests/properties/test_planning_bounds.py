@@ -20,7 +20,7 @@ from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.planning.deadline import Deadline
-from vdnnsim.planning.fluid import Links, fluid_optimum, stages_of
+from vdnnsim.planning.fluid_bound import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.plans.operations import Alias, Compute, Offload, Paged, Prefetch, Release
@@ -28,12 +28,12 @@ from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.schedule import Run
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.checkpoint import Checkpoint
+from vdnnsim.policies.interface import DecidedBy, make_plan
 from vdnnsim.policies.memonger import Memonger
 from vdnnsim.policies.page_migration import PageMigration
-from vdnnsim.policies.port import DecidedBy, make_plan
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.policies.superneurons import SuperNeurons
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 
 POLICIES = known_policies()
 IN_PLACE = {"layrub_intra", "layrub_hybrid"}

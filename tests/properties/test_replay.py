@@ -24,9 +24,9 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
 from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
-from vdnnsim.trace import IterationTrace
 
 
 @given(cases(vdnn_policies() | swap_policies()))

@@ -20,8 +20,8 @@ from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base, Resident
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.page_migration import PageMigration
-from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn
 
 ROOMY = replace(TOY_LIMITS, device_bytes=2**45, host_bytes=2**45)

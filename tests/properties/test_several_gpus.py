@@ -13,12 +13,12 @@ from vdnnsim.dnn.workload import Mode
 from vdnnsim.engine.simulate import simulate, simulate_server
 from vdnnsim.hardware.topology import Hop, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink, Way
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plans.aggregate import aggregate_gradients
 from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.data_parallel import aggregate_gradients
 from vdnnsim.plans.operations import Aggregation, Stream
 from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.trace import ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.trace import ServerTrace
 
 MOST_GPUS = 4
 _RATES = st.sampled_from((0.5, 1.0, 3.0, 64.0))

@@ -11,7 +11,7 @@ from tests.toy import toy_setting
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.planning.survey import RESIDENT
+from vdnnsim.planning.buffer_uses import RESIDENT
 from vdnnsim.plans.operations import Offload, Prefetch
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.policies.optimal import Optimal

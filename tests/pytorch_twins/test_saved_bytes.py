@@ -8,7 +8,7 @@ from tests.pytorch_twins.twin import Twin
 from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 OTHER_BYTES = 100
 """The weight of the loss, 4 B, is no storage of ours."""

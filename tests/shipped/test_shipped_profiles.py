@@ -11,13 +11,13 @@ from vdnnsim.cost.model import ServerCosts
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
-from vdnnsim.experiment import run_scenario
 from vdnnsim.hardware.profile import Profile, load_profile, shipped_profiles
 from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.scenario.check import check_file
+from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.read import read_scenario
+from vdnnsim.units import ElementType
 
 PROFILES = Path(__file__).parents[2] / "hw_profiles"
 FASTEST_FIRST = ("h100_sxm", "a100_80gb", "a100_40gb", "rtx_4090", "rtx_3090")

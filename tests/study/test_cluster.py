@@ -11,9 +11,9 @@ from distributed import LocalCluster
 from distributed.comm.core import CommClosedError
 
 from tests.study.kills import study_file
-from tests.unit.test_cli import vdnnsim
+from tests.unit.cli.test_commands import vdnnsim
 from vdnnsim.errors import StudyError
-from vdnnsim.replace import replace_file
+from vdnnsim.files.atomic import replace_file
 from vdnnsim.study.file.read import read_study
 from vdnnsim.study.results.export import results_csv
 from vdnnsim.study.results.rows import progress_of

@@ -16,8 +16,8 @@ from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.chunks import in_chunks
 from vdnnsim.plans.operations import Compute, Offload, ReleaseExtent, Stream, describe
 from vdnnsim.plans.placement import DoesNotFit, place_plan
+from vdnnsim.plans.trace import IterationTrace, Stall, StallCause
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.trace import IterationTrace, Stall, StallCause
 
 F, W = Phase.FORWARD, Phase.BACKWARD_WEIGHTS
 COMPUTE, MEMORY = Stream.COMPUTE, Stream.MEMORY

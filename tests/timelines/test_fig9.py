@@ -3,8 +3,8 @@
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plans.operations import Compute, Offload, Prefetch
+from vdnnsim.plans.trace import IterationTrace, StallCause
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import IterationTrace, StallCause
 
 F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS
 _SHORT = {F: "FWD", D: "BWD data", W: "BWD weights"}

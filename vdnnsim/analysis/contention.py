@@ -7,7 +7,7 @@ from vdnnsim.cost.transfer import before_flow_s, copy_s, paged_copy_s
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Server
 from vdnnsim.plans.operations import Offload, Paged, Prefetch
-from vdnnsim.trace import IterationTrace, Span
+from vdnnsim.plans.trace import IterationTrace, Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Server
 from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
-from vdnnsim.trace import IterationTrace, Span
+from vdnnsim.plans.trace import IterationTrace, Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.trace import IterationTrace
+from vdnnsim.plans.trace import IterationTrace
 
 
 @dataclass(frozen=True, slots=True)

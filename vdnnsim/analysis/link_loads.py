@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from vdnnsim.hardware.server import Server
 from vdnnsim.hardware.topology import Hop, Sharing, TopologyLink, Way
-from vdnnsim.trace import ServerTrace
+from vdnnsim.plans.trace import ServerTrace
 
 _FULL = 0.9
 """Of its capacity a link is full: what the other direction takes of it is not there for this one."""

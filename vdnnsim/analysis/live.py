@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Link
-from vdnnsim.live_step import LiveStep, Way
+from vdnnsim.plans.live_step import LiveStep, Way
 from vdnnsim.plans.operations import Compute, Offload, Prefetch, of_extent
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.trace import IterationTrace
 
 Copied = tuple[Way, int, range]
 """Which way a copy goes, of which storage, and which bytes."""

@@ -9,8 +9,8 @@ from itertools import accumulate, pairwise
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.hardware.server import Gpu
 from vdnnsim.plans.operations import Compute, Offload
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import Buffer, BufferKind
-from vdnnsim.trace import IterationTrace
 
 Selection = Callable[[Buffer], bool]
 """Which buffers to count."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from vdnnsim.analysis.memory import features_only, maximum_bytes, mean_bytes, peak_by_kind, step_mean_bytes
 from vdnnsim.analysis.timing import feature_seconds, stall_seconds
 from vdnnsim.plans.operations import Offload, Prefetch
+from vdnnsim.plans.trace import IterationTrace, StallCause
 from vdnnsim.plans.training_plan import BufferKind
-from vdnnsim.trace import IterationTrace, StallCause
 
 
 @dataclass(frozen=True, slots=True)

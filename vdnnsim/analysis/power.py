@@ -18,11 +18,11 @@ from itertools import accumulate, pairwise
 
 from vdnnsim.analysis.dram import copied_bytes, kernel_bytes
 from vdnnsim.cost.table import CostModel, CostTable
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Power, Server
 from vdnnsim.plans.operations import Compute, Stream
-from vdnnsim.trace import IterationTrace, Span
+from vdnnsim.plans.trace import IterationTrace, Span
+from vdnnsim.units import ElementType
 
 SAMPLING_PERIOD_S = 0.05
 """Time between two samples of power in the system profile of nvprof.

@@ -6,16 +6,13 @@ from enum import Enum
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.metrics import RunMetrics
-from vdnnsim.dnn.captured_model import CapturedModel
-from vdnnsim.dnn.workload import Workload
-from vdnnsim.engine.host import Execution
+from vdnnsim.analysis.setup import Setup
 from vdnnsim.errors import PolicyError
-from vdnnsim.hardware.server import Gpu, Server
-from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, is_of_pytorch
+from vdnnsim.hardware.server import Gpu
+from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.plans.host_memory import Pool
-from vdnnsim.plans.operations import Aggregation
 from vdnnsim.plans.placement import DoesNotFit
-from vdnnsim.trace import IterationTrace, ServerTrace
+from vdnnsim.plans.trace import IterationTrace, ServerTrace
 
 
 class Shortage(Enum):
@@ -105,41 +102,26 @@ class Nearby:
     iteration_s: tuple[tuple[int, float | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioResult(Setup):
     """What came of a scenario.
 
     Attributes:
-        sources: name as given and SHA-256 of each input file.
         oracle: base(p) on a GPU without a capacity, which every row is compared with.
         algorithm_profiling_s: time to try every algorithm of every convolution once, which any framework that picks
             the fastest spends before training.
         results: in the order of the scenario's policies; of each, one for each GPU.
-        gpus: how many GPUs train together.
-        gradients: how they add up their gradients; None where there is nothing to add up.
         kernels: what the plans of all rows launch.
-        captured: where the workload was captured, what it was captured as.
         advice: what would make it fit, in sentences; nothing where that was not asked.
-        execution: how the framework runs it.
         declined: policies that have no plan, in the order of the scenario.
         nearby: what machines like this one would do; nothing where that was not asked.
     """
 
-    name: str
-    workload: Workload
-    server: Server
-    memory_model: MemoryChoice
-    pinned_memory: PinnedMemory
-    sources: tuple[tuple[str, str], ...]
     oracle: RunMetrics
     algorithm_profiling_s: float
     results: tuple[PolicyResult, ...]
-    gpus: int = 1
-    gradients: Aggregation | None = None
     kernels: KernelOrigins = field(default_factory=KernelOrigins)
-    captured: CapturedModel | None = None
     advice: tuple[str, ...] = ()
-    execution: Execution = Execution.EAGER
     declined: tuple[Declined, ...] = ()
     nearby: tuple[Nearby, ...] = ()
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 from vdnnsim.dnn.layers import Stage
 from vdnnsim.plans.operations import Compute
-from vdnnsim.trace import IterationTrace, StallCause
+from vdnnsim.plans.trace import IterationTrace, StallCause
 
 
 def stall_seconds(trace: IterationTrace) -> tuple[tuple[StallCause, float], ...]:

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 
 from vdnnsim.api.captured import Captured, capture
-from vdnnsim.api.live import Planned, plan
-from vdnnsim.api.question import Question, Simulation, simulate
+from vdnnsim.api.planning import Planned, plan
+from vdnnsim.api.scenarios import Question, Simulation, simulate
 from vdnnsim.api.study import LoadedStudy, StudyResults
 from vdnnsim.api.validation import ValidationResults, validate
 
@@ -36,9 +36,9 @@ def load(path_or_name: str | Path) -> Question | LoadedStudy | Captured:
         InputError: it cannot be read, something in it is wrong, or there is none of this name.
     """
     from vdnnsim.dnn.captured_file import read_captured_step
+    from vdnnsim.files.packaged import SCENARIOS, STUDIES, find_file
     from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.scenario.read import read_scenario
-    from vdnnsim.shipped import SCENARIOS, STUDIES, find_file
     from vdnnsim.study.file.read import is_study, read_study
 
     path = find_file(str(path_or_name), (SCENARIOS, STUDIES))

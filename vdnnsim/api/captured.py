@@ -9,14 +9,14 @@ import msgspec
 from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
-from vdnnsim.entry import Entry
 from vdnnsim.errors import CaptureError
+from vdnnsim.files.value import Entry
 from vdnnsim.report.result_table import ResultTable
+from vdnnsim.units import Precision
 
 if TYPE_CHECKING:
     from vdnnsim.hardware.profile import Profile
-    from vdnnsim.policies.port import Policy
+    from vdnnsim.policies.interface import Policy
 
 
 class Captured(CapturedStep, frozen=True):
@@ -52,10 +52,10 @@ class Captured(CapturedStep, frozen=True):
             ProfileError: there is no such profile, or none of them computes in what the step does.
             PolicyError: there is no such policy, or it has no meaning for captured models.
         """
-        from vdnnsim.advice import POLICIES
         from vdnnsim.dnn.captured_model import CapturedModel
-        from vdnnsim.machines import rank_machines, scenario_on_any
         from vdnnsim.report.machines import machines_table
+        from vdnnsim.study.advice import POLICIES
+        from vdnnsim.study.machines import rank_machines, scenario_on_any
 
         profiles, policies = machines_named(hardware, Path()), policies_named(policy or POLICIES)
         asked = scenario_on_any(CapturedModel(self), self.model, profiles, policies)

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vdnnsim.api.told import Telling, described
+from vdnnsim.api.step_report import Telling, described
 from vdnnsim.errors import PolicyError
 
 if TYPE_CHECKING:
-    from calibration.apply.following import StepLog
     from calibration.apply.loop import Loop
+    from calibration.apply.step_hooks import StepLog
     from vdnnsim.analysis.results import PolicyResult
-    from vdnnsim.api.live import Asked
+    from vdnnsim.api.planning import Asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vdnnsim.api.live import Planned, asked_for
+from vdnnsim.api.planning import Planned, asked_for
 from vdnnsim.errors import PolicyError
 from vdnnsim.units import format_bytes
 

@@ -10,7 +10,7 @@ from vdnnsim.errors import ProfileError
 from vdnnsim.report.result_table import ResultTable
 
 if TYPE_CHECKING:
-    from calibration.devices.port import Device
+    from calibration.devices.interface import Device
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.validation.validate import Validation
 

@@ -9,8 +9,8 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from vdnnsim.errors import InputError
+from vdnnsim.files.messages import not_one_of
 from vdnnsim.hardware.profile import find_profile
-from vdnnsim.messages import not_one_of
 
 PUBLIC: Final = "public2026"
 PAPERS: Final = ("vdnn2016", "swap2018", "layrub2018", PUBLIC)

@@ -8,7 +8,7 @@ import msgspec
 from vdnnsim.cost.table import CostTable
 from vdnnsim.hardware.server import Server
 from vdnnsim.policies.algorithms import Algorithms
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 
 Ranks = tuple[tuple[tuple[str, int], ...], ...]

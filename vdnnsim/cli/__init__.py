@@ -17,7 +17,6 @@ from types import FrameType
 try:
     import click
 
-    from vdnnsim import __version__
     from vdnnsim.cli.apply import apply
     from vdnnsim.cli.calibrate import calibrate
     from vdnnsim.cli.capture import capture
@@ -36,8 +35,8 @@ try:
     from vdnnsim.cli.sweep import sweep
     from vdnnsim.cli.validate import validate
     from vdnnsim.cli.what_if import what_if
+    from vdnnsim.engine.processes import collect_rarely
     from vdnnsim.errors import VdnnsimError
-    from vdnnsim.processes import collect_rarely
 except KeyboardInterrupt:
     sys.exit("Aborted!")
 
@@ -87,7 +86,7 @@ def _ended_as_by_ctrl_c() -> Iterator[None]:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="vdnnsim")
+@click.version_option(package_name="vdnnsim", prog_name="vdnnsim")
 def cli() -> None:
     """Simulate how a GPU trains a deep network that does not fit into its memory."""
 

@@ -14,7 +14,7 @@ from vdnnsim.errors import InputError
 if TYPE_CHECKING:
     from calibration.calibrate import Calibration, Calibrator
     from calibration.journal import Journal
-    from vdnnsim.element_type import ElementType
+    from vdnnsim.units import ElementType
 
 _LARGEST_BATCH = 1_000_000
 
@@ -76,8 +76,8 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
 
 
 def _element_type(name: str) -> "ElementType":
-    from vdnnsim.element_type import ElementType
-    from vdnnsim.messages import not_one_of
+    from vdnnsim.files.messages import not_one_of
+    from vdnnsim.units import ElementType
 
     # TF32 is no type of maps, but how products of float32 are computed: --tf32.
     names = [each.value for each in ElementType if each is not ElementType.TF32]

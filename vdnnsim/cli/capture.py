@@ -64,10 +64,10 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
     from calibration.capture.request import Request, parse_image
     from vdnnsim.dnn.captured_file import write_captured_step
     from vdnnsim.dnn.workload import Mode
-    from vdnnsim.element_type import Precision
-    from vdnnsim.entry import Entry
+    from vdnnsim.files.value import Entry
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.captured import COLUMNS, captured_rows, captured_table
+    from vdnnsim.units import Precision
 
     if hardware is not None and (real or pretended):
         raise InputError("--hardware: found with real tensors, which are of the device that they are on")

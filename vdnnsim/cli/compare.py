@@ -10,10 +10,10 @@ from vdnnsim.cli.model import asked_for, takes_model
 from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, FilePath, policies_with, prints_table
 from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.errors import PolicyError
-from vdnnsim.messages import listed
+from vdnnsim.files.messages import listed
 
 if TYPE_CHECKING:
-    from vdnnsim.policies.port import Policy
+    from vdnnsim.policies.interface import Policy
     from vdnnsim.policies.registry import PolicyTypes
 
 _ALL = "all"
@@ -43,7 +43,6 @@ def compare(
     model, which is captured now: --model my_model.py:make --batch 8 --hardware rtx_4090.
     """
     from vdnnsim.cli.progress import ProgressBar
-    from vdnnsim.compare import compare_policies
     from vdnnsim.report.comparison import (
         COMPARED,
         COMPARISON_FILES,
@@ -54,6 +53,7 @@ def compare(
     )
     from vdnnsim.report.folder import write_folder
     from vdnnsim.report.result_table import ResultTable
+    from vdnnsim.scenario.compare import compare_policies
 
     types = policies_with(policy_modules)
     asked = asked_for(scenario, words, types, ()).scenario
@@ -85,7 +85,7 @@ def _policies(names: str, types: "PolicyTypes", own: Sequence["Policy"]) -> list
 
 def _spec(name: str) -> object:
     """Return a policy as a scenario names it: what stands in braces is the mapping that it is there."""
-    from vdnnsim.yaml_file import read_yaml_text
+    from vdnnsim.files.yaml_file import read_yaml_text
 
     if not name.strip().startswith("{"):
         return name

@@ -11,7 +11,7 @@ import click
 from vdnnsim.errors import DeviceError
 
 if TYPE_CHECKING:
-    from calibration.devices.port import Device
+    from calibration.devices.interface import Device
 
 DeviceKind = Literal["cuda", "cpu"]
 

@@ -6,7 +6,6 @@ from typing import Final
 
 import click
 
-from vdnnsim import __version__
 from vdnnsim.cli.options import prints_table
 from vdnnsim.cli.output import Output
 from vdnnsim.errors import DeviceError
@@ -24,7 +23,7 @@ def doctor(output: Output) -> None:
     """Say which commands work here, and what the others lack."""
     import platform
 
-    found = [("vdnnsim", __version__), ("python", f"{platform.python_version()}, {platform.system()}")]
+    found = [("vdnnsim", _version("vdnnsim")), ("python", f"{platform.python_version()}, {platform.system()}")]
     found += [(name, version) for name in _PACKAGES if (version := _version(name))]
     lacking = _without("torch", "'vdnnsim[calibrate]'") or _lacking(_require_torch)
     if not lacking:

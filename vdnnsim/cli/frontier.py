@@ -51,7 +51,6 @@ def frontier(
     fit. One table here; page, table and picture in DIR.
     """
     from vdnnsim.cli.progress import ProgressBar
-    from vdnnsim.frontier import find_frontier
     from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
     from vdnnsim.report.document import plain_table, titled_table
     from vdnnsim.report.findings import caption
@@ -66,6 +65,7 @@ def frontier(
         write_frontier,
     )
     from vdnnsim.report.result_table import ResultTable
+    from vdnnsim.study.frontier import find_frontier
 
     types = policies_with(policy_modules)
     asked = limited(_with_planner(asked_for(scenario, words, types, policies).scenario, types), time_limit)

@@ -9,7 +9,7 @@ import click
 from vdnnsim.cli.options import POLICY_MODULE, FilePath, policies_with, prints_table
 from vdnnsim.cli.output import Output, check_folder, print_result
 from vdnnsim.errors import OutputError
-from vdnnsim.shipped import PROFILES, SCENARIOS, shipped_folder
+from vdnnsim.files.packaged import PROFILES, SCENARIOS, shipped_folder
 
 if TYPE_CHECKING:
     from vdnnsim.analysis.columns import Row

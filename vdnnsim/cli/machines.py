@@ -10,7 +10,7 @@ from vdnnsim.cli.model import asked_model, describes_model, refuse_mixture
 from vdnnsim.cli.options import POLICY_MODULE, FilePath, NamedFile, parse_time_limit, policies_with, prints_table
 from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.errors import InputError
-from vdnnsim.shipped import SCENARIOS
+from vdnnsim.files.packaged import SCENARIOS
 
 if TYPE_CHECKING:
     from vdnnsim.hardware.profile import Profile
@@ -54,16 +54,16 @@ def machines(
     per_hour: {rtx_4090: 0.39, a100_80gb: 1.79}   # of one GPU, with its share of the host
     samples_per_epoch: 1281167                    # without it, costs are of 1000 steps
     """  # noqa: D301  # what click is to keep begins with that character
-    from vdnnsim.advice import POLICIES
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
-    from vdnnsim.machines import rank_machines, scenario_on_any
     from vdnnsim.planning.deadline import NEVER
     from vdnnsim.policies.registry import resolve_policy
     from vdnnsim.report.machines import MACHINE_FILES, MACHINES_WRITER, machines_table, write_machines
     from vdnnsim.scenario.captured import SUFFIX, captured_model
     from vdnnsim.scenario.prices import read_prices
     from vdnnsim.scenario.read import read_scenario
+    from vdnnsim.study.advice import POLICIES
+    from vdnnsim.study.machines import rank_machines, scenario_on_any
 
     types, limit = policies_with(policy_modules), None if time_limit is None else parse_time_limit(time_limit)
     is_file = question is not None and not question.name.endswith(SUFFIX)
@@ -97,7 +97,7 @@ def machines(
 
 def _check_names(per_hour: Mapping[str, float], path: Path | None, profiles: Sequence["Profile"]) -> None:
     """Refuse a price of a machine that there is not."""
-    from vdnnsim.messages import not_one_of
+    from vdnnsim.files.messages import not_one_of
 
     known = list(dict.fromkeys(each.server.name for each in profiles))
     for name in per_hour:

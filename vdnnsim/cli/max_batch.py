@@ -12,7 +12,7 @@ from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, limited, parse_time_lim
 from vdnnsim.cli.output import Output
 
 if TYPE_CHECKING:
-    from vdnnsim.largest_batch import LargestBatch
+    from vdnnsim.study.largest_batch import LargestBatch
 
 LARGEST: Final = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size")
 """Columns of the CSV."""
@@ -53,12 +53,12 @@ def max_batch(
     from vdnnsim.analysis.kernel_origins import joined_origins
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.dnn.samples import sample_of
-    from vdnnsim.largest_batch import largest_batches
     from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
     from vdnnsim.report.document import plain_table, titled_table
     from vdnnsim.report.findings import caption
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.scale import per_second, rate_cells
+    from vdnnsim.study.largest_batch import largest_batches
 
     limit = parse_time_limit(time_limit)
     asked = asked_for(scenario, words, policies_with(policy_modules), policies).scenario

@@ -17,13 +17,13 @@ from vdnnsim.errors import InputError, ProfileError
 if TYPE_CHECKING:
     from calibration.capture.request import Request
     from vdnnsim.dnn.captured_step import CapturedStep
-    from vdnnsim.element_type import Precision
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.hardware.server import Server
     from vdnnsim.memory.choices import MemoryChoice
-    from vdnnsim.policies.port import Policy
+    from vdnnsim.policies.interface import Policy
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.scenario.scenario import Scenario
+    from vdnnsim.units import Precision
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -131,9 +131,9 @@ def asked_model(words: Mapping[str, Any], profiles: "Sequence[Profile]", policie
 
     from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.engine.host import Execution
-    from vdnnsim.entry import Entry
-    from vdnnsim.machines import scenario_on_any
+    from vdnnsim.files.value import Entry
     from vdnnsim.scenario.captured import as_executed
+    from vdnnsim.study.machines import scenario_on_any
 
     execution = Entry("", "--execution", words["execution"] or _EXECUTION, InputError).choice(
         Execution, "a way of execution"
@@ -170,8 +170,8 @@ def _request(words: Mapping[str, Any], server: "Server") -> "Request":
 
     from calibration.capture.request import Request, parse_image
     from vdnnsim.dnn.workload import Mode
-    from vdnnsim.element_type import Precision
-    from vdnnsim.entry import Entry
+    from vdnnsim.files.value import Entry
+    from vdnnsim.units import Precision
 
     said = {name: default if words[name] is None else words[name] for name, default in _DEFAULTS.items()}
     request = Request(

@@ -11,8 +11,8 @@ import click
 
 from vdnnsim.cli.output import Output
 from vdnnsim.errors import InputError
-from vdnnsim.messages import plain, quote
-from vdnnsim.shipped import SCENARIOS, find_file
+from vdnnsim.files.messages import plain, quote
+from vdnnsim.files.packaged import SCENARIOS, find_file
 
 if TYPE_CHECKING:
     from vdnnsim.planning.deadline import TimeLimit

@@ -60,7 +60,7 @@ def pretend(  # an argument for each option
     would take. The exit status is that of the program, 0 if it does not fit or was ended.
     """
     from calibration.pretend.card import card_of, operator_rates
-    from calibration.pretend.findings import MEMORY_COLUMNS, findings, memory_rows, refusal
+    from calibration.pretend.report import MEMORY_COLUMNS, findings, memory_rows, refusal
     from calibration.pretend.session import Task
     from vdnnsim.hardware.profile import find_profile, load_profile
     from vdnnsim.report.folder import write_folder
@@ -143,7 +143,7 @@ def _cards() -> "dict[str, Card]":
 def _shown(
     profile: "Profile", command: Sequence[str], outcome: "Outcome", rows: list[tuple[str, ...]], told: list[str]
 ) -> "Document":
-    from calibration.pretend.findings import HOLDER_COLUMNS, MEMORY_COLUMNS, fullest, holder_rows
+    from calibration.pretend.report import HOLDER_COLUMNS, MEMORY_COLUMNS, fullest, holder_rows
     from vdnnsim.report.document import Bullets, Document, Heading, plain_table
     from vdnnsim.units import format_bytes
 
@@ -174,7 +174,7 @@ def _files(
     """Return the files of a run by name: the manifest, the steps, and PyTorch's snapshots."""
     import msgspec
 
-    from calibration.pretend.findings import STEP_COLUMNS, snapshot_names, step_rows
+    from calibration.pretend.report import STEP_COLUMNS, snapshot_names, step_rows
     from vdnnsim.report.csv_file import csv_text
     from vdnnsim.report.provenance import manifest
 

@@ -49,7 +49,7 @@ def read_snapshot(
 
     SNAPSHOT is what torch.cuda.memory._dump_snapshot wrote after torch.cuda.memory._record_memory_history().
     """
-    from vdnnsim.messages import file_name
+    from vdnnsim.files.messages import file_name
     from vdnnsim.recordings.snapshot import read_recordings
     from vdnnsim.recordings.snapshot_finding import find
     from vdnnsim.report.document import plain_table, titled_table

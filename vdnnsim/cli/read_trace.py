@@ -8,7 +8,7 @@ import click
 from vdnnsim.cli.options import FilePath, prints_table
 from vdnnsim.cli.output import Output, check_file, check_folder
 from vdnnsim.errors import InputError, RecordingError
-from vdnnsim.messages import quote
+from vdnnsim.files.messages import quote
 
 if TYPE_CHECKING:
     from vdnnsim.hardware.server import Server

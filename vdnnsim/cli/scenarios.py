@@ -21,7 +21,7 @@ from vdnnsim.cli.options import (
     prints_table,
 )
 from vdnnsim.cli.output import Output, report_folder, write_result
-from vdnnsim.shipped import PROFILES, SCENARIOS, STUDIES
+from vdnnsim.files.packaged import PROFILES, SCENARIOS, STUDIES
 
 if TYPE_CHECKING:
     from vdnnsim.report.folder import Written
@@ -57,7 +57,7 @@ def run(  # one for each option
     What an earlier run wrote into DIR is replaced or removed; nothing else there ever is.
     """
     from vdnnsim.analysis.columns import RUN, result_rows
-    from vdnnsim.answer import answer
+    from vdnnsim.api.run_analysis import answer
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.run.page import result_table

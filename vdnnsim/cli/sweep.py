@@ -11,7 +11,7 @@ from vdnnsim.cli.options import POLICY_MODULE, FilePath, NamedFile, policies_wit
 from vdnnsim.cli.output import Output, check_file, print_result
 from vdnnsim.cli.study_help import STUDY, StudyCommand
 from vdnnsim.errors import InputError, OutputError, StudyError
-from vdnnsim.shipped import STUDIES
+from vdnnsim.files.packaged import STUDIES
 
 if TYPE_CHECKING:
     from vdnnsim.study.results.rows import Progress
@@ -114,7 +114,7 @@ def _compute(study: "Study", store: "Store", workers: "Workers") -> str:
 
 
 def _write(study: "Study", store: "Store", folder: Path, csv_file: Path | None, parquet: Path | None) -> None:
-    from vdnnsim.replace import replace_file
+    from vdnnsim.files.atomic import replace_file
     from vdnnsim.report.folder import write_folder
     from vdnnsim.study.results.export import results_csv, write_parquet
     from vdnnsim.study.results.report import SWEEP_WRITER, report_files

@@ -3,7 +3,7 @@
 A convolution, or a product of matrices, is a phase of a layer that we could build; it costs what the machine's model
 says of that layer, with all its algorithms. Everything else is a kernel of which the FLOPs and the compulsory traffic
 are known. Operations that move no bytes launch nothing. The fastest convolution on tensor cores has the workspace of
-the one that PyTorch would take (`vdnnsim.cost.chosen_workspace`), whatever a table says of others; sums of rows take
+the one that PyTorch would take (`vdnnsim.cost.default_workspace`), whatever a table says of others; sums of rows take
 theirs (`vdnnsim.cost.reduction_workspace`), and a softmax that is safe against rows masked as a whole, as attention has
 it that is not fused, a byte for each number: whether it is masked (aten/src/ATen/native/transformers/attention.cpp).
 
@@ -16,7 +16,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from vdnnsim.cost.chosen_workspace import chosen_workspaces
+from vdnnsim.cost.default_workspace import chosen_workspaces
 from vdnnsim.cost.reduction_workspace import sum_of_rows_bytes
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts, fastest_of
 from vdnnsim.dnn.captured_step import ConvolutionWork, ProductWork
@@ -29,8 +29,8 @@ from vdnnsim.dnn.sequences import Linear
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Role, StepOperation
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Origin
+from vdnnsim.units import ElementType
 
 MachineOfType = Callable[[ElementType], tuple[MachineCosts, ElementType]]
 """What times kernels that compute in an element type, and as which."""

@@ -27,8 +27,8 @@ from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.sequences import Linear
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Server
+from vdnnsim.units import ElementType
 
 _NATIVE_BATCH_NORM: Final = "native_batch_norm"
 

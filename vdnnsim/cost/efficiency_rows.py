@@ -44,7 +44,7 @@ from vdnnsim.cost.efficiency_time import EfficientGpu
 from vdnnsim.cost.operator_kinds import operator_kind
 from vdnnsim.cost.tiled_product import TiledProduct
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 _BOTH = (Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS)
 

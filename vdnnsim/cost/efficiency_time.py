@@ -54,7 +54,7 @@ from vdnnsim.cost.tiled_product import ProductRates, TiledProduct, tiled_product
 from vdnnsim.cost.winograd_time import FUSED_KERNELS, SEPARATE_KERNELS, fused_product, separate_product
 from vdnnsim.cost.workspace import WINOGRAD_NONFUSED, winograd_points, winograd_tiles
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 _IDLE_TAIL_WAVES: Final = 0.5
 """Of the last wave of tiles half is idle in the mean."""

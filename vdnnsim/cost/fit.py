@@ -50,9 +50,9 @@ from vdnnsim.cost.fit_rows import FitRow, read_fit_rows
 from vdnnsim.cost.machine import Machine
 from vdnnsim.cost.model import EFFICIENCY
 from vdnnsim.cost.parameters import CostParameters
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Origin, Server
+from vdnnsim.units import ElementType
 
 _UNBOUNDED: Final = 1e3
 

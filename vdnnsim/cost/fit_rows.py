@@ -31,7 +31,7 @@ from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,10 @@ from typing import Final
 
 from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, KINDS, OPTIMIZERS, TORCH_OPERATOR, KernelRow, KernelShape
 from vdnnsim.cost.operator_text import read_operator
-from vdnnsim.csv_table import (
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.errors import ProfileError
+from vdnnsim.files.csv_table import (
     Lines,
     WrongCellError,
     choice_cell,
@@ -28,12 +31,9 @@ from vdnnsim.csv_table import (
     table_text,
     text_cell,
 )
-from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.element_type import ElementType
-from vdnnsim.errors import ProfileError
+from vdnnsim.files.messages import file_name, not_one_of, quote
 from vdnnsim.hardware.server import MeasuredKernels, Origin
-from vdnnsim.hardware.stated import (
+from vdnnsim.hardware.stated_figure import (
     MEASURED_BATCH,
     MEASURED_BYTES,
     MEASURED_TIME,
@@ -42,7 +42,7 @@ from vdnnsim.hardware.stated import (
     RUNS,
     SPREAD,
 )
-from vdnnsim.messages import file_name, not_one_of, quote
+from vdnnsim.units import ElementType
 
 COLUMNS: Final = (
     *("operator", "phase", "batch_size", "element_type", "inputs", "gradients"),

@@ -15,8 +15,8 @@ from vdnnsim.dnn.elementwise import Concat
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Origin
+from vdnnsim.units import ElementType
 
 WRITTEN, ADDED_TO, NOT_COMPUTED = "w", "a", "-"
 GRADIENT_LETTERS: Final = frozenset((WRITTEN, ADDED_TO, NOT_COMPUTED))

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from vdnnsim.cost.parameters import RATES, CostParameters
 from vdnnsim.cost.roofline_fit import Roofline
 from vdnnsim.cost.tiled_product import ProductRates
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Origin, Server
+from vdnnsim.units import ElementType
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Server
+from vdnnsim.units import ElementType
 
 
 class MaxwellCosts(MachineCosts):

@@ -35,8 +35,8 @@ from vdnnsim.cost.workspace_fit import WorkspaceRule, fit_workspace
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.operator import Arithmetic, SavingRule
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Origin
+from vdnnsim.units import ElementType
 
 _ENOUGH_FOR_TIMES: Final = (8, 4, 4, 1, 1)
 _ENOUGH_FOR_WORKSPACES: Final = (4, 1, 1)

@@ -25,10 +25,10 @@ from vdnnsim.cost.stated_workspaces import StatedWorkspaces
 from vdnnsim.cost.table import CostModel, CostTable, MachineCosts
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
+from vdnnsim.files.messages import file_name, not_one_of
 from vdnnsim.hardware.server import Server
-from vdnnsim.messages import file_name, not_one_of
+from vdnnsim.units import ElementType
 
 EFFICIENCY: Final = "efficiency"
 KINDS: Final[Mapping[str, Callable[[Server], MachineCosts]]] = {

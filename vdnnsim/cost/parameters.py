@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from vdnnsim.errors import ProfileError
-from vdnnsim.messages import not_one_of
+from vdnnsim.files.messages import not_one_of
 
 _WINOGRAD: Final = frozenset({"winograd_flop_fraction", "winograd_dram_fraction"})
 """Stated together, by profiles of machines whose library has Winograd."""

@@ -28,8 +28,8 @@ from vdnnsim.cost.table import ONLY, KernelCost, MachineCosts
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Optimizer, Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Server
+from vdnnsim.units import ElementType
 
 OVERHEAD: Final = "launch_overhead_s"
 _NAMES: Final = (*OPERATOR_NAMES, *(each.value for each in Optimizer if each is not Optimizer.NONE))

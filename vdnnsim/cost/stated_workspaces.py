@@ -11,7 +11,7 @@ from vdnnsim.cost.table import KernelCost, MachineCosts
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 
 class StatedWorkspaces(MachineCosts):

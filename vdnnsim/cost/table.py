@@ -12,8 +12,8 @@ from typing import ClassVar
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Origin
+from vdnnsim.units import ElementType
 
 ONLY = "only"
 """Name of the algorithm of a kernel that offers no choice."""

@@ -15,10 +15,10 @@ from typing import Final
 from vdnnsim.cost.kernel_file import read_measured_kernels
 from vdnnsim.cost.machine import model_origin
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
+from vdnnsim.files.packaged import PROFILES, shipped_folder
 from vdnnsim.hardware.profile import Profile
 from vdnnsim.hardware.server import MeasuredKernels, Origin, Server
-from vdnnsim.shipped import PROFILES, shipped_folder
+from vdnnsim.units import Precision
 
 _CHECKED: Final = "checked.csv"
 OF_SISTER_CARDS: Final = 0.25

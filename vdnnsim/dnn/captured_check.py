@@ -8,9 +8,9 @@ from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep, Convoluti
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.entry import LONGEST_TEXT, Entry
 from vdnnsim.errors import ScenarioError
-from vdnnsim.messages import not_one_of
+from vdnnsim.files.messages import not_one_of
+from vdnnsim.files.value import LONGEST_TEXT, Entry
 
 ELEMENT_BYTES: Final[Mapping[str, int]] = {
     "bool": 1,

@@ -13,11 +13,11 @@ import msgspec
 
 from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_step import VERSION, CapturedStep
-from vdnnsim.entry import Entry
 from vdnnsim.errors import ScenarioError
-from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line
-from vdnnsim.regular_file import UnreadableError, read_regular_file
-from vdnnsim.replace import replace_file
+from vdnnsim.files.atomic import replace_file
+from vdnnsim.files.messages import LONGEST_SHOWN, file_name, one_line
+from vdnnsim.files.regular import UnreadableError, read_regular_file
+from vdnnsim.files.value import Entry
 
 LARGEST_FILE_BYTES: Final = 128 * 2**20
 """Some 200,000 operations; networks of billions of parameters have a few thousand."""

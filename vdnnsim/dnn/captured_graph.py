@@ -20,8 +20,8 @@ from vdnnsim.dnn.layers import LayerKind, Phase, Stage
 from vdnnsim.dnn.operator import Arithmetic, SavingRule, Work
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ScenarioError
+from vdnnsim.units import ElementType
 
 TYPES: Final = {each.value: each for each in ElementType}
 _IMAGE_DIMENSIONS: Final = 4

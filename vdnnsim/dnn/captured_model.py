@@ -18,7 +18,7 @@ from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.errors import ScenarioError
-from vdnnsim.messages import describe, listed
+from vdnnsim.files.messages import describe, listed
 
 _SIZES: Final = frozenset(
     {"batch_size", "nbytes", "shape", "offset_bytes", "flop", "bytes_moved", "temporary_bytes", "work"}

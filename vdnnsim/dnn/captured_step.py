@@ -20,7 +20,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.step import Access, BufferKind, Role
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
+from vdnnsim.units import Precision
 
 VERSION = 1
 """Of the file; raised when a key is renamed, removed or means something else."""

@@ -13,8 +13,8 @@ from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.step import BufferKind, Step, StepOperation, WeightGradients
 from vdnnsim.dnn.workload import Optimizer, Workload
-from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.errors import PolicyError
+from vdnnsim.units import ElementType, Precision
 
 _OPTIMIZERS: Final = {"none": Optimizer.NONE, "sgd": Optimizer.SGD, "momentum": Optimizer.MOMENTUM}
 

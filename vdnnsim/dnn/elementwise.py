@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from vdnnsim.dnn.operator import Autocast, Operator, SavingRule, Statistics, Work
 from vdnnsim.dnn.shapes import Shapes
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 
 @dataclass(frozen=True, slots=True)

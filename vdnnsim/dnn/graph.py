@@ -20,7 +20,7 @@ from vdnnsim.dnn.elementwise import Cast, Concat, Dropout, ElementwiseAdd
 from vdnnsim.dnn.layers import Layer, LayerKind, Stage
 from vdnnsim.dnn.operator import Operator, SavingRule
 from vdnnsim.dnn.shapes import MapShape, Size2
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ class LayerGraph:
 
     @cached_property
     def _by_autograd(self) -> "LayerGraph":
-        from vdnnsim.dnn.rebuilding import by_autograd
+        from vdnnsim.dnn.variants import by_autograd
 
         return by_autograd(self)
 
     def under_autocast(self, half: ElementType) -> "LayerGraph":
         """Return the network as PyTorch's autocast runs it, whose casts to and from a narrow type are layers."""
-        from vdnnsim.dnn.rebuilding import under_autocast
+        from vdnnsim.dnn.variants import under_autocast
 
         return under_autocast(self, half)
 

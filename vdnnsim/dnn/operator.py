@@ -10,7 +10,7 @@ from enum import Enum
 from typing import ClassVar
 
 from vdnnsim.dnn.shapes import Shapes
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 
 class SavingRule(Enum):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.operator import Arithmetic
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 if TYPE_CHECKING:
     from vdnnsim.dnn.captured_step import CapturedOperation

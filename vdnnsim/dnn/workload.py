@@ -9,7 +9,7 @@ from vdnnsim.dnn.layer_step import step_of
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic, Autocast, SavingRule
 from vdnnsim.dnn.step import INDEX_BYTES, Step, WeightGradients
-from vdnnsim.element_type import ElementType, Precision
+from vdnnsim.units import ElementType, Precision
 
 
 class Mode(Enum):

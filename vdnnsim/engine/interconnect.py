@@ -14,7 +14,7 @@ import simpy
 
 from vdnnsim.hardware.fair_share import max_min_rates
 from vdnnsim.hardware.topology import Hop, Sharing, Topology, Way
-from vdnnsim.trace import LinkLoad
+from vdnnsim.plans.trace import LinkLoad
 
 NOTHING_LEFT_BYTES: Final = 0.5
 """A flow with less than this to go is done; what is left is rounding of the clock."""

@@ -27,9 +27,9 @@ from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans import operations
 from vdnnsim.plans.operations import Stream, describe
 from vdnnsim.plans.placement import Placement
+from vdnnsim.plans.recorder import Recorder
+from vdnnsim.plans.trace import IterationTrace, ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.recorder import Recorder
-from vdnnsim.trace import IterationTrace, ServerTrace
 
 
 def simulate(

@@ -20,8 +20,8 @@ from vdnnsim.hardware.server import Server
 from vdnnsim.plans import operations
 from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.placement import Placement
+from vdnnsim.plans.recorder import Recorder
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.recorder import Recorder
 
 Process = Generator[simpy.Event, Any, None]
 """A SimPy process."""

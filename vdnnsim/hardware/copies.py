@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from vdnnsim.csv_table import (
+from vdnnsim.files.csv_table import (
     Lines,
     WrongCellError,
     choice_cell,
@@ -26,7 +26,7 @@ from vdnnsim.csv_table import (
     table_text,
     text_cell,
 )
-from vdnnsim.hardware.stated import MEASURED_TIME, MOVED_BYTES, RUNS, SPREAD
+from vdnnsim.hardware.stated_figure import MEASURED_TIME, MOVED_BYTES, RUNS, SPREAD
 
 _FEWEST_POINTS: Final = 2
 

@@ -3,7 +3,7 @@
     memory: {value: 12 GiB, origin: datasheet, source: "12288 MB GDDR5"}
 
 A figure without a unit, an origin or a source is refused, so no number of a machine enters vdnnsim without them. Which
-field of a machine a figure is, and what it may be, its annotation says (`vdnnsim.hardware.stated`).
+field of a machine a figure is, and what it may be, its annotation says (`vdnnsim.hardware.stated_figure`).
 """
 
 import json
@@ -14,13 +14,13 @@ from enum import Enum
 from functools import cache
 from typing import Any, Final, get_args, get_origin
 
-from vdnnsim.entry import LONGEST_TEXT, Entry
 from vdnnsim.errors import InputError
-from vdnnsim.hardware.carried_over import DECIDES_KERNELS, carried_over
+from vdnnsim.files.messages import LONGEST_SHOWN
+from vdnnsim.files.value import LONGEST_TEXT, Entry
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power, Server
-from vdnnsim.hardware.stated import PARAMETER, Range, Stated, parameter_range
+from vdnnsim.hardware.stated_figure import PARAMETER, Range, Stated, parameter_range
 from vdnnsim.hardware.topology import TopologyLink
-from vdnnsim.messages import LONGEST_SHOWN
+from vdnnsim.hardware.transferred_fit import DECIDES_KERNELS, carried_over
 from vdnnsim.units import Dimension, parse_quantity, quantity_text, rounded_quantity
 
 _FIGURE = ("value", "origin", "source")

@@ -24,12 +24,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.entry import Entry, YamlValue
 from vdnnsim.errors import ProfileError
-from vdnnsim.file_kind import FileKind, check_kind
-from vdnnsim.hardware.carried_over import inherited, without_foreign_fits
+from vdnnsim.files.atomic import UNFINISHED
+from vdnnsim.files.kind import FileKind, check_kind
+from vdnnsim.files.messages import file_name, not_one_of, quote, spelled_as
+from vdnnsim.files.packaged import PROFILES, shipped_folder, shipped_name
+from vdnnsim.files.value import Entry, YamlValue
+from vdnnsim.files.yaml_file import read_yaml
 from vdnnsim.hardware.figures import Figures
-from vdnnsim.hardware.missing import missing
+from vdnnsim.hardware.new_profile import missing
 from vdnnsim.hardware.sections import (
     copies_of,
     read_cost_model,
@@ -40,10 +43,7 @@ from vdnnsim.hardware.sections import (
 )
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, Power, Server
 from vdnnsim.hardware.topology_section import host_link, read_topology
-from vdnnsim.messages import file_name, not_one_of, quote, spelled_as
-from vdnnsim.replace import UNFINISHED
-from vdnnsim.shipped import PROFILES, shipped_folder, shipped_name
-from vdnnsim.yaml_file import read_yaml
+from vdnnsim.hardware.transferred_fit import inherited, without_foreign_fits
 
 SCHEMA_VERSION: Final = 1
 _REQUIRED: tuple[str, ...] = ("schema_version", "name", "description", "gpu", "link", "host")

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from vdnnsim.csv_table import read_table
-from vdnnsim.entry import Entry
 from vdnnsim.errors import ProfileError
+from vdnnsim.files.csv_table import read_table
+from vdnnsim.files.messages import file_name, quote
+from vdnnsim.files.value import Entry
 from vdnnsim.hardware.copies import MeasuredCopies, read_copies
 from vdnnsim.hardware.figures import Figures, keys_of
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, MeasuredKernels, Power
-from vdnnsim.hardware.stated import parameter_range
-from vdnnsim.messages import file_name, quote
+from vdnnsim.hardware.stated_figure import parameter_range
 
 LAYOUTS: Final = ("nchw", "nhwc")
 """Of the maps of a measured kernel: channels before pixels, or after them."""

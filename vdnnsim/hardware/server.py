@@ -7,9 +7,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Final
 
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.copies import MeasuredCopies
-from vdnnsim.hardware.stated import (
+from vdnnsim.hardware.stated_figure import (
     BYTE_ENERGY,
     FLOP_ENERGY,
     FRACTION,
@@ -24,6 +23,7 @@ from vdnnsim.hardware.stated import (
     Stated,
 )
 from vdnnsim.hardware.topology import Topology
+from vdnnsim.units import ElementType
 
 PRETENDED: Final = "pretended"
 """Of a provenance, the name under which it says that the GPU was one of `vdnnsim pretend`."""

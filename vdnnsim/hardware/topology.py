@@ -16,7 +16,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Annotated, Final
 
-from vdnnsim.hardware.stated import FRACTION, RATE, TIME, Stated
+from vdnnsim.hardware.stated_figure import FRACTION, RATE, TIME, Stated
 
 _MOST_TRIALS: Final = 10_000
 """In the search for a ring, about a second."""

@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from vdnnsim.entry import Entry
+from vdnnsim.files.messages import not_one_of, quote
+from vdnnsim.files.value import Entry
 from vdnnsim.hardware.figures import Figures, figure_lines, keys_of, quoted
 from vdnnsim.hardware.server import Figure, Link
 from vdnnsim.hardware.topology import FabricPort, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
-from vdnnsim.messages import not_one_of, quote
 
 MOST_GPUS: Final = 64
 FIGURES_AT: Final = "topology.links."

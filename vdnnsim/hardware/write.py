@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Final
 
 from vdnnsim.errors import OutputError, ProfileError
+from vdnnsim.files.atomic import UNFINISHED, replace_files
+from vdnnsim.files.messages import quote
+from vdnnsim.files.regular import UnreadableError, read_regular_file
+from vdnnsim.files.yaml_file import LARGEST_FILE_BYTES
 from vdnnsim.hardware.copies import MeasuredCopies, read_copies
 from vdnnsim.hardware.figures import figure_lines, numbers_of, quoted, stated_number
 from vdnnsim.hardware.profile import SCHEMA_VERSION
 from vdnnsim.hardware.sections import LAYOUTS, what_identifies
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, MeasuredKernels, Server
 from vdnnsim.hardware.topology_section import FIGURES_AT, topology_lines
-from vdnnsim.messages import quote
-from vdnnsim.regular_file import UnreadableError, read_regular_file
-from vdnnsim.replace import UNFINISHED, replace_files
-from vdnnsim.yaml_file import LARGEST_FILE_BYTES
 
 _LINK: Final = "link."
 _HEAD: Final = "# Written by vdnnsim of what it measured or read; the next that it writes by this name replaces it."

@@ -3,10 +3,10 @@
 from enum import Enum
 from typing import Final, TypeAlias
 
-from vdnnsim.entry import Entry, YamlValue
 from vdnnsim.errors import InputError
+from vdnnsim.files.messages import not_one_of
+from vdnnsim.files.value import Entry, YamlValue
 from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings, parse_settings
-from vdnnsim.messages import not_one_of
 
 
 class MemoryModel(Enum):

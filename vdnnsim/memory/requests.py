@@ -16,7 +16,7 @@ class Request(NamedTuple):
 
     Attributes:
         resizes: whether the key, which is in use, holds nbytes from now on: extents of it were given back or taken
-            again. Only a model that states a granule for them can do so (`vdnnsim.memory.place.extent_granule_bytes`).
+            again. Only a model that states a granule for them can do so (`vdnnsim.memory.models.extent_granule_bytes`).
         searches: whether it takes nbytes, where there is no room for them half as many and so on, and gives them back
             at once and with them to the GPU all that is free: a search of cuDNN's. PyTorch's allocator alone does so.
     """

@@ -19,8 +19,8 @@ from functools import cached_property
 from typing import Final
 
 from vdnnsim.errors import InputError
+from vdnnsim.files.messages import not_one_of, quote
 from vdnnsim.memory.requests import round_up
-from vdnnsim.messages import not_one_of, quote
 from vdnnsim.units import MIB
 
 _INTERVALS: Final = 16

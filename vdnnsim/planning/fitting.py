@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.planning.deadline import PAST, Deadline
-from vdnnsim.planning.dropping import Order, Verdict
-from vdnnsim.planning.fluid import Optimum, optimum_of
+from vdnnsim.planning.fluid_bound import Optimum, optimum_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
 from vdnnsim.planning.problem import Kernel, Option, Problem
+from vdnnsim.planning.recompute_search import Order, Verdict
 from vdnnsim.planning.timetable import Movement, Timetable
 from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final, Protocol, TypeVar
 
+from vdnnsim.planning.buffer_uses import Wait
 from vdnnsim.planning.deadline import Deadline
-from vdnnsim.planning.fluid import TOLERANCE, Links, Optimum, fastest_around
+from vdnnsim.planning.fluid_bound import TOLERANCE, Links, Optimum, fastest_around
 from vdnnsim.planning.problem import Option, Problem
-from vdnnsim.planning.survey import Wait
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, at_needs, in_pieces, leaving
 
 WHOLE: Final = 0

@@ -12,19 +12,19 @@ from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
-from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
+from vdnnsim.memory.models import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.planning.deadline import Deadline
-from vdnnsim.planning.dropping import DropSearch, Order
+from vdnnsim.planning.explanations import floor_bytes, kept_on_host, levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.fitting import NEAR, Best, Fitting
-from vdnnsim.planning.fluid import Links, Optimum, optimum_of
+from vdnnsim.planning.fluid_bound import Links, Optimum, optimum_of
 from vdnnsim.planning.offload import WHOLE, Copies, all_away
+from vdnnsim.planning.optimizer_states import amounts, states_bound
 from vdnnsim.planning.problem import Problem, problem_of
-from vdnnsim.planning.reasons import floor_bytes, kept_on_host, levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import Relaxed, recomputation_bound
-from vdnnsim.planning.states import amounts, states_bound
-from vdnnsim.planning.steps import kernels_of, steps_of
+from vdnnsim.planning.recompute_search import DropSearch, Order
 from vdnnsim.planning.timetable import Timetable
+from vdnnsim.planning.timetable_schedule import kernels_of, steps_of
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.certificate import BoundClass, Certificate
 from vdnnsim.plans.lowering import lower

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from vdnnsim.cost.table import CostTable, KernelCost
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
-from vdnnsim.planning.survey import Stay, Survey, Wait, sums_of
+from vdnnsim.planning.buffer_uses import Stay, Survey, Wait, sums_of
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.schedule import Run, Schedule, by_operation
 

@@ -17,7 +17,7 @@ from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.planning.survey import sums_of
+from vdnnsim.planning.buffer_uses import sums_of
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.schedule import Run, Schedule, by_operation
 

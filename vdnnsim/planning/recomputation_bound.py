@@ -21,9 +21,9 @@ constraints is true of any schedule:
   that a kernel makes, so each pays by its size; but not two waits, of which one has ended when the other begins. What
   the kernel reads is taken to be there.
 
-With every r = 0 this is the fluid model of `vdnnsim.planning.fluid`, and where waits are nested the bound is not above
-the one there. Algorithms and r are chosen whole, which is a mixed-integer program; when time is up, what the solver has
-proven so far is a bound, too.
+With every r = 0 this is the fluid model of `vdnnsim.planning.fluid_bound`, and where waits are nested the bound is not
+above the one there. Algorithms and r are chosen whole, which is a mixed-integer program; when time is up, what the
+solver has proven so far is a bound, too.
 """
 
 import math
@@ -31,10 +31,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from vdnnsim.planning.buffer_uses import Wait, sums_of
 from vdnnsim.planning.deadline import Deadline
-from vdnnsim.planning.fluid import Links
+from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.problem import Problem
-from vdnnsim.planning.survey import Wait, sums_of
 from vdnnsim.plans.buffers import IterationBuffers
 
 _TOLERANCE: Final = 1e-6

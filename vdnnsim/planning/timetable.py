@@ -13,9 +13,9 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from vdnnsim.memory.requests import round_up
-from vdnnsim.planning.fluid import Need, Stage
+from vdnnsim.planning.buffer_uses import Wait
+from vdnnsim.planning.fluid_bound import Need, Stage
 from vdnnsim.planning.problem import Option, Problem
-from vdnnsim.planning.survey import Wait
 
 
 class Chunk(NamedTuple):

@@ -3,19 +3,19 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from vdnnsim.cost.chosen_workspace import searched_bytes
+from vdnnsim.cost.default_workspace import searched_bytes
 from vdnnsim.dnn.captured_step import ConvolutionWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.step import Role
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryChoice
-from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
+from vdnnsim.memory.models import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.memory.requests import Request, round_up
 from vdnnsim.plans import operations
 from vdnnsim.plans.operations import Operation, describe
 from vdnnsim.plans.pieces import Pieces
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.units import ElementType
 
 
 class Asked(NamedTuple):
@@ -93,8 +93,8 @@ def searches(plan: TrainingPlan, workload: CapturedWorkload) -> list[Asked]:
     PyTorch takes the largest workspace of all kernels that cuDNN names for it, where there is no room for that half of
     it and so on, tries each kernel in it, gives it back, and gives back to the GPU all that is free. Only then it takes
     the workspace of the fastest. Which that is nobody knows who has no GPU: here it is the first that cuDNN's
-    heuristics name, as where nobody searches (`vdnnsim.cost.chosen_workspace`). Depthwise convolutions are searched for
-    where maps lie as N, H, W, C alone; elsewhere PyTorch has kernels of its own.
+    heuristics name, as where nobody searches (`vdnnsim.cost.default_workspace`). Depthwise convolutions are searched
+    for where maps lie as N, H, W, C alone; elsewhere PyTorch has kernels of its own.
 
     Source: github.com/pytorch/pytorch, aten/src/ATen/native/cudnn/Conv_v8.cpp (run_single_conv, get_plans_from_find,
     generate_and_filter_plans).

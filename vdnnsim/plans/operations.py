@@ -83,7 +83,7 @@ class Release:
 class ReleaseExtent:
     """Gives the memory of some bytes of an allocated buffer back; it keeps its addresses and its other bytes.
 
-    A memory model hands memory back in granules, once no byte of one is held any more (`vdnnsim.memory.place`).
+    A memory model hands memory back in granules, once no byte of one is held any more (`vdnnsim.memory.models`).
     """
 
     buffer: int

@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, is_of_pytorch, settings_of
-from vdnnsim.memory.place import place
+from vdnnsim.memory.models import place
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Placed, round_up
 from vdnnsim.plans.device_requests import Asked, device_requests, searches
 from vdnnsim.plans.host_memory import HostLimits, HostOverflow, Pool, walk_host
@@ -51,6 +52,20 @@ class MemoryLimits:
     total_bytes: int | None = None
     pinned_bytes: int | None = None
     process_bytes: int = 0
+
+    @classmethod
+    def of_server(cls, server: Server, model: MemoryChoice, gpus: int) -> "MemoryLimits":
+        """Return the memory of one GPU, and its part of that of the host, which all GPUs share equally."""
+        return cls(
+            model=model,
+            device_bytes=max(0, server.gpu.memory_bytes - server.gpu.context_bytes),
+            host_bytes=server.host.memory_bytes // gpus,
+            pinned_bytes=(server.host.pinnable_bytes or server.host.memory_bytes) // gpus,
+            process_bytes=server.host.process_bytes if is_of_pytorch(model) else 0,
+            granule_bytes=server.gpu.granule_bytes,
+            handle_bytes=server.gpu.handle_bytes,
+            total_bytes=server.gpu.memory_bytes,
+        )
 
     @property
     def host(self) -> HostLimits:

@@ -28,7 +28,7 @@ from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.schedule import Run, backward, forward, update
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import ByRule
-from vdnnsim.policies.port import DecidedBy, Setting
+from vdnnsim.policies.interface import DecidedBy, Setting
 
 MOST_PARTS: Final = 512
 _UNLIKE = 2

@@ -20,7 +20,7 @@ from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.schedule import Schedule
 from vdnnsim.plans.schemes import ByLifetime, Scheme
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.interface import Policy, Setting
 from vdnnsim.units import GIB
 
 

@@ -12,8 +12,8 @@ from vdnnsim.plans.schedule import iteration
 from vdnnsim.plans.schemes import NetworkWide
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import ByRule
+from vdnnsim.policies.interface import DecidedBy, Setting
 from vdnnsim.policies.iterations.layerwise import LAYERWISE, layerwise_schedule
-from vdnnsim.policies.port import DecidedBy, Setting
 
 
 class Base(ByRule, frozen=True, kw_only=True):

@@ -28,8 +28,8 @@ from vdnnsim.plans.liveness import needed_in_backward
 from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.training_plan import ProfilingPass, TrainingPlan
+from vdnnsim.policies.interface import Policy, Setting
 from vdnnsim.policies.iterations.layerwise import LAYERWISE, PrefetchSearch, layerwise_schedule
-from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.vdnn import maps_of_all
 
 

@@ -30,7 +30,7 @@ from vdnnsim.plans.schedule import iteration
 from vdnnsim.plans.schemes import ByLifetime, Draft
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import kernels_within
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
+from vdnnsim.policies.interface import DecidedBy, Policy, Setting
 
 WORKSPACE_LIMIT_BYTES: Final = 8 * 2**20
 HANDLES_PER_CONVOLUTION: Final = 3

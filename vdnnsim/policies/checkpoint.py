@@ -21,8 +21,8 @@ from typing import ClassVar
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.interface import DecidedBy, Setting
 from vdnnsim.policies.iterations.segments import Segment, joined, modules, segmented_steps
-from vdnnsim.policies.port import DecidedBy, Setting
 from vdnnsim.policies.pytorch import PyTorchLoop
 
 

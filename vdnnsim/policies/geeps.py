@@ -39,7 +39,7 @@ from vdnnsim.plans.schedule import (
 )
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import ByRule
-from vdnnsim.policies.port import DecidedBy, Setting
+from vdnnsim.policies.interface import DecidedBy, Setting
 
 
 class GeePS(ByRule, frozen=True, kw_only=True):

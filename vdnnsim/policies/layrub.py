@@ -49,9 +49,9 @@ from vdnnsim.plans.schedule import (
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import kernels_within
 from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES, cudnn_handles
+from vdnnsim.policies.interface import DecidedBy, Policy, Setting
 from vdnnsim.policies.iterations.layrub_layout import Layout, Reuse, Stay, lay_out
 from vdnnsim.policies.iterations.layrub_spaces import Buffers, Spaces
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 BARRIER_FRACTION: Final = 0.0305
 """Of the time of the weight and the data gradient of a layer with weights, what a barrier between them costs (4.3)."""

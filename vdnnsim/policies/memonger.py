@@ -34,8 +34,8 @@ from vdnnsim.plans.placement import needed_bytes
 from vdnnsim.plans.schemes import ByLifetime
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import ByRule
+from vdnnsim.policies.interface import DecidedBy, Setting
 from vdnnsim.policies.iterations.segments import Segment, joined, modules, segmented_steps
-from vdnnsim.policies.port import DecidedBy, Setting
 
 _GUESSES, _TRIALS = 3, 6
 

@@ -17,17 +17,17 @@ from typing import ClassVar, Final
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError, PlanError, PolicyError
 from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.planning.buffer_uses import RESIDENT
 from vdnnsim.planning.deadline import Deadline, TimeLimit
 from vdnnsim.planning.fitting import NEAR
 from vdnnsim.planning.offload import WHOLE
 from vdnnsim.planning.planner import Planner
-from vdnnsim.planning.survey import RESIDENT
 from vdnnsim.plans.buffers import gradients_of_update, states_of_update
 from vdnnsim.plans.certificate import Certificate
 from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.port import Policy, Setting, make_plan
+from vdnnsim.policies.interface import Policy, Setting, make_plan
 from vdnnsim.units import Dimension, parse_quantity
 
 AUTO: Final = "auto"
@@ -117,7 +117,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
 
         While nothing fits, they are looked at for as long as the grace of the deadline.
         """
-        from vdnnsim.policies.shipped import SHIPPED
+        from vdnnsim.policies.built_in import SHIPPED
 
         certificate, trial = plan.certificate, setting.trials.run_trial(plan)
         assert certificate is not None, "a planner proves what it plans"

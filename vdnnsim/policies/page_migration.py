@@ -32,7 +32,7 @@ from vdnnsim.plans.schedule import Allocate, Fetch, Offload, Release, Run, Step,
 from vdnnsim.plans.schemes import AsScheduled
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import ByRule
-from vdnnsim.policies.port import DecidedBy, Setting
+from vdnnsim.policies.interface import DecidedBy, Setting
 from vdnnsim.units import KIB, Dimension, parse_quantity
 
 PAGE_BYTES = 4 * KIB

@@ -25,7 +25,7 @@ from vdnnsim.plans.buckets import with_kept_gradients
 from vdnnsim.plans.schedule import iteration
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import ByRule
-from vdnnsim.policies.port import DecidedBy, Setting
+from vdnnsim.policies.interface import DecidedBy, Setting
 
 
 def pytorch_loop(workload: Workload, *, set_to_none: bool) -> Workload:

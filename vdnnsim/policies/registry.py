@@ -1,8 +1,8 @@
 """The policies by name: those shipped here, those of installed packages, those of a module that the user names.
 
-Those shipped stand in `vdnnsim.policies.shipped`. A policy of one's own is a subclass of
-`vdnnsim.policies.port.Policy`, either in a module given with `--policy-module NAME`, or behind an entry point of the
-group `vdnnsim.policies`. A scenario file only ever names policies: YAML never imports code.
+Those shipped stand in `vdnnsim.policies.built_in`. A policy of one's own is a subclass of
+`vdnnsim.policies.interface.Policy`, either in a module given with `--policy-module NAME`, or behind an entry point of
+the group `vdnnsim.policies`. A scenario file only ever names policies: YAML never imports code.
 
 In one line a policy stands as results print it: `vdnn_all(m)`, `swap(p, interval=2, stagger=True)`.
 """
@@ -18,9 +18,9 @@ import msgspec
 from msgspec.structs import FieldInfo
 
 from vdnnsim.errors import PolicyError
-from vdnnsim.messages import describe, describe_exception, not_one_of, one_line, quote
-from vdnnsim.policies.port import DecidedBy, Policy
-from vdnnsim.policies.shipped import SHIPPED
+from vdnnsim.files.messages import describe, describe_exception, not_one_of, one_line, quote
+from vdnnsim.policies.built_in import SHIPPED
+from vdnnsim.policies.interface import DecidedBy, Policy
 
 PolicyTypes = Mapping[str, type[Policy]]
 """Policy classes by name."""
@@ -101,7 +101,7 @@ def _import(load: Callable[[], object], origin: str) -> object:
 def _add(types: dict[str, type[Policy]], origin: str, found: tuple[object, ...]) -> None:
     policies = [each for each in found if isinstance(each, type) and issubclass(each, Policy)]
     if not policies:
-        raise PolicyError(f"{origin}: holds no subclass of vdnnsim.policies.port.Policy")
+        raise PolicyError(f"{origin}: holds no subclass of vdnnsim.policies.interface.Policy")
     for policy in policies:
         _check_class(policy, f"{origin}: class {policy.__name__}")
         taken = types.setdefault(policy.name, policy)

@@ -39,7 +39,7 @@ from vdnnsim.plans.schedule import (
     update,
 )
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.policies.port import DecidedBy, Setting
+from vdnnsim.policies.interface import DecidedBy, Setting
 from vdnnsim.policies.pytorch import PyTorchLoop
 
 

@@ -46,7 +46,7 @@ from vdnnsim.plans.placement import MemoryLimits
 from vdnnsim.plans.schedule import Fetch, Offload, Run, Step, Wait, backward_layers, backward_of, forward, update
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import fastest_within
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
+from vdnnsim.policies.interface import DecidedBy, Policy, Setting
 
 CHEAP: Final = frozenset(
     {

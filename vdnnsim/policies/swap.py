@@ -37,9 +37,9 @@ from vdnnsim.plans.liveness import needed_in_backward
 from vdnnsim.plans.schemes import Pool
 from vdnnsim.plans.training_plan import ProfilingPass, TrainingPlan
 from vdnnsim.policies.algorithms import ByRule
+from vdnnsim.policies.interface import DecidedBy, Setting
 from vdnnsim.policies.iterations.asynchronous import asynchronous_schedule, steps_before_backward_use
 from vdnnsim.policies.iterations.layerwise import LAYERWISE, layerwise_schedule
-from vdnnsim.policies.port import DecidedBy, Setting
 
 Triggers = Mapping[int, int | None]
 """By feature map, its trigger: steps of backward before the first that reads it; None for none."""

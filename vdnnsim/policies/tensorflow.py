@@ -28,7 +28,7 @@ from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.schedule import iteration
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import TENSORFLOW_WORKSPACE_BYTES, downgraded_until_it_fits, kernels_within
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
+from vdnnsim.policies.interface import DecidedBy, Policy, Setting
 
 
 class TensorFlow(Policy, frozen=True, kw_only=True):

@@ -36,8 +36,8 @@ from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.training_plan import ProfilingPass, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, ByRule, choose_kernels, downgraded_until_it_fits
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.interface import DecidedBy, Policy, Setting, Trial
 from vdnnsim.policies.iterations.layerwise import LAYERWISE, PrefetchSearch, layerwise_schedule
-from vdnnsim.policies.port import DecidedBy, Policy, Setting, Trial
 from vdnnsim.units import Dimension, parse_quantity
 
 

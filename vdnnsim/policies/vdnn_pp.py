@@ -26,9 +26,9 @@ from vdnnsim.plans.placement import needed_bytes
 from vdnnsim.plans.schemes import Pool
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import ByRule
+from vdnnsim.policies.interface import DecidedBy, Setting
 from vdnnsim.policies.iterations.asynchronous import asynchronous_schedule
 from vdnnsim.policies.iterations.layerwise import LAYERWISE, layerwise_schedule
-from vdnnsim.policies.port import DecidedBy, Setting
 from vdnnsim.policies.swap import JUST_IN_TIME
 from vdnnsim.policies.vdnn import maps_of_all, maps_of_conv
 

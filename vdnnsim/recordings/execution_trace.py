@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from vdnnsim.errors import RecordingError
-from vdnnsim.messages import file_name
+from vdnnsim.files.messages import file_name
 from vdnnsim.recordings.recording_file import read_json
 
 _TENSOR: Final = 6

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from vdnnsim.errors import RecordingError
-from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line, printable
+from vdnnsim.files.messages import LONGEST_SHOWN, file_name, one_line, printable
 from vdnnsim.recordings.recording_file import read_json
 
 Dims = tuple[tuple[int, ...], ...]

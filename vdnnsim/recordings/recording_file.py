@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from vdnnsim.errors import RecordingError
-from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line
+from vdnnsim.files.messages import LONGEST_SHOWN, file_name, one_line
 
 Kind = TypeVar("Kind")
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 
 from vdnnsim.errors import RecordingError
-from vdnnsim.messages import file_name, printable
+from vdnnsim.files.messages import file_name, printable
 from vdnnsim.recordings.plain_pickle import read_plain_pickle
 from vdnnsim.recordings.recording_file import mismatch, read_recording
 

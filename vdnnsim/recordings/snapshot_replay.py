@@ -11,8 +11,8 @@ from typing import Final
 
 from vdnnsim.memory.caching import CachingAllocator
 from vdnnsim.memory.choices import MemoryChoice, settings_of
+from vdnnsim.memory.models import place
 from vdnnsim.memory.online import Block
-from vdnnsim.memory.place import place
 from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Request, round_up
 from vdnnsim.memory.settings import GRANULE_BYTES, AllocatorSettings

@@ -18,11 +18,11 @@ from vdnnsim.cost.kernel_table import TORCH_OPERATOR, KernelRow, KernelShape, to
 from vdnnsim.dnn.captured_step import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Origin
 from vdnnsim.recordings.trace_calls import Launch
 from vdnnsim.recordings.trace_operations import Operation
 from vdnnsim.recordings.trace_work import OperationWork
+from vdnnsim.units import ElementType
 
 ALGORITHM: Final = "recorded"
 _LEAST_SECONDS: Final = 0.5e-6

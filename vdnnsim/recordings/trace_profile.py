@@ -12,7 +12,6 @@ from typing import Final
 
 from vdnnsim.cost.kernel_file import kernel_table_text
 from vdnnsim.cost.kernel_table import TORCH_OPERATOR, KernelRow
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import RecordingError
 from vdnnsim.hardware.figures import definition, rounded_figure, state
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Server
@@ -21,7 +20,7 @@ from vdnnsim.memory.settings import GRANULE_BYTES
 from vdnnsim.recordings.kineto import GpuProperties
 from vdnnsim.recordings.recorded_step import RecordedStep
 from vdnnsim.recordings.trace_kernels import rows_of
-from vdnnsim.units import GIB
+from vdnnsim.units import GIB, ElementType
 
 _LARGE_BYTES: Final = 32 * 2**20
 """What no cache holds whole, so that it tells of the memory."""

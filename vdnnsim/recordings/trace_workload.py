@@ -25,12 +25,12 @@ from vdnnsim.dnn.captured_step import (
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Role
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
-from vdnnsim.entry import LONGEST_TEXT
+from vdnnsim.files.value import LONGEST_TEXT
 from vdnnsim.recordings.execution_trace import ExecutionTrace
 from vdnnsim.recordings.recorded_step import RecordedStep
 from vdnnsim.recordings.trace_memory import Memory, recorded_memory
 from vdnnsim.recordings.trace_operations import CONVOLUTION, Operation
+from vdnnsim.units import Precision
 
 NO_LIFETIMES: Final = "a trace tells no storages: every operation reads what the one before it made"
 _ACCUMULATES: Final = "AccumulateGrad"

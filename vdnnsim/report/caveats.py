@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from vdnnsim.analysis.contention import timed_copies, total_stretch
-from vdnnsim.analysis.exchanges import exchanges, waits_s
+from vdnnsim.analysis.gradient_exchanges import exchanges, waits_s
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.captured_model import CapturedModel
@@ -19,7 +19,7 @@ from vdnnsim.dnn.samples import Sample, sample_of
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Compute, Stream
-from vdnnsim.trace import ServerTrace, StallCause
+from vdnnsim.plans.trace import ServerTrace, StallCause
 from vdnnsim.units import format_seconds
 
 _WORDS: Final = {

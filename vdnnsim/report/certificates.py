@@ -9,7 +9,7 @@ from math import ceil
 from typing import Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.messages import listed
+from vdnnsim.files.messages import listed
 from vdnnsim.plans.certificate import Certificate
 from vdnnsim.units import format_bytes, format_seconds
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Self
 
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.files.atomic import replace_file
 from vdnnsim.plans.training_plan import BufferKind
-from vdnnsim.replace import replace_file
-from vdnnsim.report.looks import KIND_COLORS, OFFLOAD, PHASE_COLORS, SERIES_COLORS
+from vdnnsim.report.palette import KIND_COLORS, OFFLOAD, PHASE_COLORS, SERIES_COLORS
 from vdnnsim.report.scale import Scale
 
 

@@ -5,8 +5,8 @@ from operator import attrgetter
 from pathlib import Path
 
 from vdnnsim.analysis.columns import Value
-from vdnnsim.csv_table import table_text
-from vdnnsim.replace import replace_file
+from vdnnsim.files.atomic import replace_file
+from vdnnsim.files.csv_table import table_text
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value | None]]) -> str:

@@ -4,23 +4,19 @@ The oracular baseline is base(p) on a GPU without a capacity; speed and memory a
 """
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Shortage
+from vdnnsim.analysis.setup import Setup
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.engine.host import Execution
-from vdnnsim.messages import listed
+from vdnnsim.files.messages import listed
 from vdnnsim.report.caveats import by_peaks
 from vdnnsim.report.scale import percent, rate_text
-from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import format_bytes, format_seconds
 
 _LONGEST_NAME = 40
 
 
-Question = Scenario | ScenarioResult
-"""What is asked, and a result, which still knows it."""
-
-
-def workload_text(asked: Question) -> str:
+def workload_text(asked: Setup) -> str:
     """The network and its batch size as the papers write them: `vgg416 (32)`."""
     return f"{_name(asked.workload)} ({asked.workload.batch_size})"
 
@@ -31,7 +27,7 @@ def _name(workload: Workload) -> str:
     return name if len(name) <= _LONGEST_NAME else f"...{name[3 - _LONGEST_NAME :]}"
 
 
-def caption(asked: Question, batch: str | None = None) -> str:
+def caption(asked: Setup, batch: str | None = None) -> str:
     """What is run, in one line; of no certain batch, what is sought instead."""
     gpu, workload = asked.server.gpu, asked.workload
     number, each = ("", "") if asked.gpus == 1 else (f"{asked.gpus} x ", " each")

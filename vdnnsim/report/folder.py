@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from vdnnsim.errors import OutputError
-from vdnnsim.regular_file import UnreadableError, read_regular_file
-from vdnnsim.replace import UNFINISHED, Content, alone_in, replace_file, replace_files
+from vdnnsim.files.atomic import UNFINISHED, Content, alone_in, replace_file, replace_files
+from vdnnsim.files.regular import UnreadableError, read_regular_file
 
 _LARGEST_BYTES: Final = 64 * 2**20
 

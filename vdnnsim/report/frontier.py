@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from vdnnsim.analysis.columns import Row
 from vdnnsim.analysis.frontier import Frontier, FrontierPoint
+from vdnnsim.analysis.setup import Setup
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.hardware.server import Origin
 from vdnnsim.report import markdown
@@ -13,11 +14,10 @@ from vdnnsim.report.caveats import capture_lines, glossary, kernel_times
 from vdnnsim.report.certificates import gap_text
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.document import Bullets, Definitions, Heading, Note, Picture, Prose, plain_table, section
-from vdnnsim.report.findings import Question, caption, workload_text
+from vdnnsim.report.findings import caption, workload_text
 from vdnnsim.report.folder import Writer, write_folder
 from vdnnsim.report.provenance import manifest
 from vdnnsim.report.scale import byte_scale, percent, rate_text, time_scale
-from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import format_bytes, format_seconds
 
 FRONTIER: Final = {
@@ -75,7 +75,7 @@ def shown_rows(frontier: Frontier) -> list[tuple[str, ...]]:
     return rows
 
 
-def headline(asked: Question, frontier: Frontier) -> str:
+def headline(asked: Setup, frontier: Frontier) -> str:
     """Return what to see: how much slower less memory is, and in as much the best of the other policies.
 
     Where kernel times are datasheet peaks it claims nothing, for no kernel reaches them.
@@ -99,13 +99,13 @@ def _slower(fraction: float) -> str:
     return f"{percent(fraction)} slower" if fraction >= _NOTICED else "no slower"
 
 
-def proven(asked: Question, frontier: Frontier) -> str:
+def proven(asked: Setup, frontier: Frontier) -> str:
     """Return how near the plan of the headline is to its bound: `within 0.3 % of its bound`; nothing without one."""
     gap = shown_point(asked, frontier).gap
     return "" if gap is None else f"{frontier.planner} within {gap_text(gap)} of its bound"
 
 
-def shown_point(asked: Question, frontier: Frontier) -> FrontierPoint:
+def shown_point(asked: Setup, frontier: Frontier) -> FrontierPoint:
     """Return the point of the machine's own memory if the frontier has it, else the least that costs little time."""
     own = frontier.point_at(asked.server.gpu.memory_bytes)
     if own is not None and own is not frontier.points[-1]:
@@ -113,7 +113,7 @@ def shown_point(asked: Question, frontier: Frontier) -> FrontierPoint:
     return next(each for each in frontier.points if frontier.slower(each.plan.iteration_s) <= _LITTLE)
 
 
-def findings(asked: Question, frontier: Frontier) -> tuple[str, ...]:
+def findings(asked: Setup, frontier: Frontier) -> tuple[str, ...]:
     """Return what the frontier says at the machine's memory and at its ends, of the bound, and who is not on it."""
     point, least, roomy = shown_point(asked, frontier), frontier.points[0], frontier.points[-1]
     lines = [f"{headline(asked, frontier)}."]
@@ -135,7 +135,7 @@ def findings(asked: Question, frontier: Frontier) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _taken(asked: Question, point: FrontierPoint) -> str:
+def _taken(asked: Setup, point: FrontierPoint) -> str:
     rate = rate_text(sample_of(asked.workload.graph), asked.workload.batch_size / point.plan.iteration_s)
     return f"{format_seconds(point.plan.iteration_s)} per iteration, {rate}"
 
@@ -147,7 +147,7 @@ MANIFEST, PAGE, TABLE, PICTURE = FILES = ("frontier.json", "frontier.md", "front
 FRONTIER_WRITER: Final = Writer.of("frontier", FILES, "format_version", "scenario", "frontier")
 
 
-def write_frontier(scenario: Scenario, frontier: Frontier, folder: Path) -> tuple[Path, ...]:
+def write_frontier(scenario: Setup, frontier: Frontier, folder: Path) -> tuple[Path, ...]:
     """Write page, table, picture and manifest in the place of those of an earlier frontier.
 
     Raises:
@@ -165,7 +165,7 @@ def write_frontier(scenario: Scenario, frontier: Frontier, folder: Path) -> tupl
     return write_folder(folder, files, FRONTIER_WRITER).files
 
 
-def _page_text(scenario: Scenario, frontier: Frontier) -> str:
+def _page_text(scenario: Setup, frontier: Frontier) -> str:
     labels = [each.policy for each in frontier.policies]
     notes = (
         _MEANT,
@@ -195,7 +195,7 @@ def _page_text(scenario: Scenario, frontier: Frontier) -> str:
     )
 
 
-def _said(scenario: Scenario, frontier: Frontier) -> dict[str, Any]:
+def _said(scenario: Setup, frontier: Frontier) -> dict[str, Any]:
     workload = scenario.workload
     return {
         # Nothing is drawn by chance.

@@ -7,10 +7,11 @@ from typing import Final
 
 from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.analysis.machines import Ranking, Told
+from vdnnsim.analysis.setup import Setup
 from vdnnsim.cost.trust import Basis
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.messages import listed
+from vdnnsim.files.messages import listed
 from vdnnsim.report import markdown
 from vdnnsim.report.caveats import glossary, remarks
 from vdnnsim.report.document import Definitions, Document, Heading, Picture, Prose, plain_table, titled_table
@@ -19,7 +20,6 @@ from vdnnsim.report.folder import Writer, Written, write_folder
 from vdnnsim.report.provenance import manifest
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import per_second, rate_cells
-from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import format_bytes, format_seconds
 
 MACHINES: Final[Mapping[str, str]] = {
@@ -138,7 +138,7 @@ FORMAT_VERSION: Final = 1
 """Of machines.json; raised when a key is renamed or removed."""
 
 
-def question(scenario: Scenario) -> str:
+def question(scenario: Setup) -> str:
     """Return what is asked of every machine, in one line."""
     workload = scenario.workload
     sample = sample_of(workload.graph)
@@ -150,7 +150,7 @@ def question(scenario: Scenario) -> str:
     )
 
 
-def machines_table(scenario: Scenario, ranking: Ranking, has_all: str) -> ResultTable:
+def machines_table(scenario: Setup, ranking: Ranking, has_all: str) -> ResultTable:
     """Return a ranking as a table, which says where all columns are that it has no room for."""
     header, rows = shown(ranking, scenario.workload, scenario.gpus)
     table = plain_table(header, rows, has_all, LEFT_OUT_FIRST)
@@ -159,7 +159,7 @@ def machines_table(scenario: Scenario, ranking: Ranking, has_all: str) -> Result
     return ResultTable(tuple(MACHINES), machine_rows(ranking), titled_table(question(scenario), table, notes, said))
 
 
-def write_machines(scenario: Scenario, ranking: Ranking, sources: tuple[tuple[str, str], ...], folder: Path) -> Written:
+def write_machines(scenario: Setup, ranking: Ranking, sources: tuple[tuple[str, str], ...], folder: Path) -> Written:
     """Write the files of a ranking in the place of an earlier one; `sources` has name and SHA-256 of what was read.
 
     Raises:

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-import vdnnsim
-
-_PACKAGE = Path(vdnnsim.__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 _PATIENCE_S = 5.0
 
 
@@ -29,7 +27,7 @@ class Commit:
 
 def versions() -> dict[str, str]:
     """Return the versions on which results may depend, by name."""
-    return {"vdnnsim": vdnnsim.__version__, "python": platform.python_version(), "simpy": version("simpy")}
+    return {"vdnnsim": version("vdnnsim"), "python": platform.python_version(), "simpy": version("simpy")}
 
 
 def manifest(

@@ -18,12 +18,12 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.fusion import compiled
 from vdnnsim.engine.host import Execution
-from vdnnsim.entry import Entry
 from vdnnsim.errors import ProfileError, ScenarioError
+from vdnnsim.files.messages import describe, file_name, printable
+from vdnnsim.files.value import Entry
 from vdnnsim.hardware.profile import Profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.messages import describe, file_name, printable
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.scenario.scenario import Scenario
 
 STEP: Final = "step"

@@ -11,16 +11,16 @@ from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.errors import InputError, PolicyError
-from vdnnsim.file_kind import FileKind, kind_of
+from vdnnsim.files.kind import FileKind, kind_of
+from vdnnsim.files.messages import file_name
+from vdnnsim.files.yaml_file import read_yaml
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.hardware.server import Server
-from vdnnsim.messages import file_name
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.captured import SUFFIX
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import format_bytes
-from vdnnsim.yaml_file import read_yaml
 
 
 def check_file(path: Path, policy_types: PolicyTypes) -> str:

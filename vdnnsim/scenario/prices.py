@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.entry import Entry
 from vdnnsim.errors import ScenarioError
-from vdnnsim.yaml_file import read_yaml
+from vdnnsim.files.value import Entry
+from vdnnsim.files.yaml_file import read_yaml
 
 SCHEMA_VERSION: Final = 1
 _LARGEST_PRICE: Final = 1e6

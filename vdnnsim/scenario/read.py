@@ -22,21 +22,21 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.engine.host import Execution
-from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
-from vdnnsim.file_kind import FileKind, check_kind
+from vdnnsim.files.kind import FileKind, check_kind
+from vdnnsim.files.messages import one_line, printable, quote
+from vdnnsim.files.packaged import shipped_name
+from vdnnsim.files.value import Entry
+from vdnnsim.files.yaml_file import YamlFile, read_yaml
 from vdnnsim.hardware.profile import Profile, find_profile, load_profile
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, read_memory_model, settings_of
-from vdnnsim.messages import one_line, printable, quote
 from vdnnsim.plans.operations import Aggregation
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.captured import MEMORY_MODEL, STEP, is_captured, read_captured
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.shipped import shipped_name
-from vdnnsim.yaml_file import YamlFile, read_yaml
+from vdnnsim.units import ElementType, Precision
 
 SCHEMA_VERSION: Final = 1
 LARGEST_BATCH: Final = 1_000_000

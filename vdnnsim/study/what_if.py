@@ -6,17 +6,17 @@ from pathlib import Path
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
 from vdnnsim.dnn.captured_model import CapturedModel
-from vdnnsim.entry import Entry
 from vdnnsim.errors import StudyError
+from vdnnsim.files.value import Entry
+from vdnnsim.files.yaml_file import plain_value
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.study.file.keys import Key, check_combination, find_key, study_keys
 from vdnnsim.study.points.compute import PointRunner
 from vdnnsim.study.points.resolve import POLICY, Resolver, Value
 from vdnnsim.study.results.rows import StudyRow
-from vdnnsim.yaml_file import plain_value
 
 
 @dataclass(frozen=True, slots=True)

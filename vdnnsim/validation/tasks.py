@@ -14,7 +14,7 @@ import msgspec
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.policies.algorithms import Algorithms
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 
 _VDNN_PAPER: Final = frozenset({"base", "none", "vdnn_all", "vdnn_conv", "vdnn_dyn"})

@@ -6,9 +6,9 @@ from typing import Final
 
 from vdnnsim.errors import DeviceError, ExecutionRefused
 from vdnnsim.hardware.server import PRETENDED, Server
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
+from vdnnsim.validation.executor import Laboratory
 from vdnnsim.validation.method import Method
-from vdnnsim.validation.port import Laboratory
 from vdnnsim.validation.row import Outcome, Row
 from vdnnsim.validation.run.both_sides import BothSides
 

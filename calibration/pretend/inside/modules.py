@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optimizers
 
 from .peak import label
-from .places import own_line_here
+from .user_lines import own_line_here
 
 _MARK = "vdnnsim"
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .places import own_line_of
+from .user_lines import own_line_of
 
 RESERVATION = "vdnnsim: reservation"
 """What the history is told of memory that is asked for only to have PyTorch reserve it, and given back at once."""

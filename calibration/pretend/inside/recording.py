@@ -18,10 +18,10 @@ from torch.optim import optimizer as optimizers
 
 from .driver import Driver
 from .durations import OperatorTimes, Rates
+from .host_reads import Reads, ValuesNotComputedError
 from .modules import Whereabouts
 from .peak import RESERVATION, find_peak, labelled_place, phase_bytes
-from .places import own_line_here
-from .values import Reads, ValuesNotComputedError
+from .user_lines import own_line_here
 
 _HISTORY_ENTRIES: Final = 400_000
 _HOLDERS: Final = 1000

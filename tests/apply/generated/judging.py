@@ -15,9 +15,9 @@ from typing import Final
 import torch
 from torch import nn
 
-from calibration.apply.following import Following
-from calibration.apply.held import Held
 from calibration.apply.loop import Loop
+from calibration.apply.saved_storage import Held
+from calibration.apply.step_hooks import Following
 from tests.apply.generated.loops import WRITE, Act, Drawing, shown
 from tests.apply.generated.plans import POLICIES, Captured
 from tests.apply.generated.running import REFUSED, REFUSED_TO_RECOMPUTE, Found, Running

@@ -8,14 +8,14 @@ from typing import Final
 
 from torch import nn
 
-from calibration.apply.agenda import agenda_of
-from calibration.apply.holding import as_held, movable
 from calibration.apply.loop import Loop
-from calibration.apply.room import Planned, Room
+from calibration.apply.plan_actions import agenda_of
+from calibration.apply.reservation import Planned, Room
+from calibration.apply.user_references import as_held, movable
 from calibration.capture.program import Arguments
 from tests.apply.generated.trees import batch_of
 from tests.apply.models import loss
-from vdnnsim.api.live import Asked, asked_for
+from vdnnsim.api.planning import Asked, asked_for
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.captured_workload import CapturedWorkload

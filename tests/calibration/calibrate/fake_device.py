@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import torch
 
-from calibration.devices.port import DeviceStream, Interval, Mark, OutOfDeviceMemory
-from calibration.kernels.port import Kernel, KernelTensors
+from calibration.devices.interface import DeviceStream, Interval, Mark, OutOfDeviceMemory
+from calibration.kernels.interface import Kernel, KernelTensors
 from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.trace import MemoryCount
+from vdnnsim.plans.trace import MemoryCount
 
 # Powers of two, of which sums and differences are exact: the same work takes the same time whenever it runs.
 LAUNCH_S = 2.0**-20

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from calibration.devices.port import Interval
+from calibration.devices.interface import Interval
 from calibration.measure.link_times import Copy, Load, _covered, copy_sizes, time_concurrently
 from tests.calibration.calibrate.fake_device import FakeDevice, FakeMark
 from vdnnsim.hardware.copies import Direction, HostMemory

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from calibration.devices.port import OutOfDeviceMemory
+from calibration.devices.interface import OutOfDeviceMemory
 from calibration.journal import Journal
-from calibration.kernels.port import Kernel, KernelTensors
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.measure.kernel_rows import KernelTable, measure_kernel, smallest_kernel
 from calibration.measure.operands import kernel_operands
 from calibration.measure.session import Session

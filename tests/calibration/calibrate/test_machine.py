@@ -11,11 +11,10 @@ from calibration.measure.link_times import MATRIX_PRODUCT, MORE_STREAMS, OTHER_D
 from calibration.measure.machine import MeasuredMachine, Measurements, machine_of
 from calibration.measure.statistics import Sample
 from tests.calibration.calibrate.fake_device import FakeDevice
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import DeviceError
 from vdnnsim.hardware.copies import CopyRow, Direction, HostMemory
 from vdnnsim.hardware.server import Figure, Origin
-from vdnnsim.units import MIB
+from vdnnsim.units import MIB, ElementType
 
 LATENCIES_S = {Direction.H2D: 10e-6, Direction.D2H: 20e-6}
 RATES = {(Direction.H2D, HostMemory.PINNED): 50e9, (Direction.D2H, HostMemory.PINNED): 40e9}

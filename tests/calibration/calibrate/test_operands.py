@@ -11,7 +11,7 @@ from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 
 def every_operator() -> Workload:

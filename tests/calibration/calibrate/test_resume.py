@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from calibration.calibrate import Calibrator, Settings
-from calibration.devices.port import Device
-from calibration.kernels.port import Kernel
+from calibration.devices.interface import Device
+from calibration.kernels.interface import Kernel
 from calibration.measure.timing import Extent, TimeBox, WarmUp
 from tests.calibration.calibrate.fake_device import FakeDevice, FakeLibrary
 from tests.calibration.calibrate.listeners import Killer

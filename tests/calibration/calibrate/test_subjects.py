@@ -4,7 +4,7 @@ from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 
 def two_equal_layers() -> Workload:

@@ -12,9 +12,9 @@ from tests.calibration.calibrate.test_machine import MEASURED, machine
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import OutputError
 from vdnnsim.hardware.server import Origin, Server
+from vdnnsim.units import ElementType
 
 FILES = tuple(Path(f"fake.{ending}") for ending in ("copies.csv", "kernels.csv", "yaml"))
 

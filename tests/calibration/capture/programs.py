@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from calibration.capture.program import Program
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
+from vdnnsim.units import Precision
 
 
 def program(

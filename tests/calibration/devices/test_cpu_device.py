@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from calibration.devices.cpu import CpuDevice
-from calibration.devices.port import OutOfDeviceMemory
-from vdnnsim.trace import MemoryCount
+from calibration.devices.interface import OutOfDeviceMemory
+from vdnnsim.plans.trace import MemoryCount
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from calibration.devices.cuda import CudaDevice
-from calibration.devices.port import OutOfDeviceMemory
+from calibration.devices.interface import OutOfDeviceMemory
 from vdnnsim.errors import DeviceError, ExecutionRefused
-from vdnnsim.trace import MemoryCount
+from vdnnsim.plans.trace import MemoryCount
 
 SUCCESS, TOO_MUCH = 0, 2
 """Codes of CUDA's runtime: cudaSuccess, cudaErrorMemoryAllocation."""

@@ -14,7 +14,7 @@ import torch
 
 from calibration.devices import provenance as module
 from calibration.devices.cpu import CpuDevice
-from calibration.devices.port import Device
+from calibration.devices.interface import Device
 from calibration.devices.provenance import provenance
 from vdnnsim.hardware.sections import what_identifies
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration.devices.cpu import CpuDevice
-from calibration.devices.port import Mark
+from calibration.devices.interface import Mark
 from calibration.devices.worker import WorkerStream
 
 ROOT = Path(__file__).parents[3]

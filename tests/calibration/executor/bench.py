@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import msgspec
 import torch
 
-from calibration.devices.port import Device
+from calibration.devices.interface import Device
 from calibration.dry_run import DryRunLibrary
 from calibration.executor import Execution, Executor
-from calibration.kernels.port import Kernel, KernelLibrary
+from calibration.kernels.interface import Kernel, KernelLibrary
 from tests.calibration.kernels.plain_network import run_plainly
 from tests.calibration.kernels.reference import run_reference
 from tests.toy import toy_setting
@@ -20,18 +20,18 @@ from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Gpu, Host, Link, Origin, Server
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.operations import Compute, HostSynchronize, Offload, Prefetch, RecordEvent, Stream, WaitEvent
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import IterationTrace
+from vdnnsim.units import ElementType
 
 NETWORKS: tuple[Callable[[], LayerGraph], ...] = (tiny_linear, tiny_forked, tiny_residual)
 

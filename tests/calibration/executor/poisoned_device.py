@@ -6,8 +6,8 @@ from time import sleep
 
 import torch
 
-from calibration.devices.port import Device, DeviceStream, GivesBackExtents, Interval, Mark
-from vdnnsim.trace import MemoryCount
+from calibration.devices.interface import Device, DeviceStream, GivesBackExtents, Interval, Mark
+from vdnnsim.plans.trace import MemoryCount
 
 _POISON = 0xFF
 """A byte of which any floating point number is made up is not a number."""

@@ -18,8 +18,8 @@ import torch
 
 from calibration.compiled_plan import CompiledPlan, KernelCall
 from calibration.executor import Executor
-from calibration.kernels.port import KernelTensors
-from calibration.walk import PlanWalk
+from calibration.issue import PlanWalk
+from calibration.kernels.interface import KernelTensors
 from tests.pytorch_allocator.history import Entry, recorded
 from vdnnsim.plans.operations import (
     Compute,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from calibration.devices.port import OutOfDeviceMemory
+from calibration.devices.interface import OutOfDeviceMemory
 from calibration.executor import Executor
 from calibration.refusals import refuse_impossible
 from tests.calibration.executor.bench import (

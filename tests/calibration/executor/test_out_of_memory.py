@@ -8,7 +8,7 @@ import pytest
 from calibration.arena import PinnedArena
 from calibration.devices.cpu import CpuDevice
 from calibration.executor import Executor
-from calibration.kernels.port import Kernel, KernelTensors
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.executor.bench import (
     UNLIMITED,

@@ -20,10 +20,10 @@ from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.trace import IterationTrace, StallCause
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import IterationTrace, StallCause
 
 ATTEMPTS = 12
 TOLERANCE = 0.05

@@ -25,7 +25,7 @@ from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import HostSynchronize, Operation, Prefetch, WaitEvent
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.vdnn import VdnnAll
 
 LATE_S = 0.01

@@ -25,7 +25,7 @@ from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute, HostSynchronize, Operation, WaitEvent
 from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.vdnn import VdnnAll
 
 NOTHING = HostSynchronize(())

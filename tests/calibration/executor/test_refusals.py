@@ -12,7 +12,6 @@ from tests.toy import toy_costs, toy_setting
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
 from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.element_type import Precision
 from vdnnsim.errors import ExecutionRefused, PlanError
 from vdnnsim.plans.operations import (
     Aggregation,
@@ -31,6 +30,7 @@ from vdnnsim.policies.base import Base
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.policies.vdnn import VdnnAll
+from vdnnsim.units import Precision
 
 
 def refused(bench: Bench, plan: TrainingPlan, *, mode: Mode = Mode.TRAINING) -> str:

@@ -13,9 +13,9 @@ from tests.calibration.executor.bench import UNLIMITED, Bench, assert_results_ar
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear
 from vdnnsim.dnn.workload import Optimizer
 from vdnnsim.plans.placement import needed_bytes
+from vdnnsim.plans.trace import MemoryCount
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import MemoryCount
 from vdnnsim.units import KIB
 
 SEGMENT_BYTES = 64 * KIB

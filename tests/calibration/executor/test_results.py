@@ -28,8 +28,7 @@ from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.networks.tiny import tiny_linear, tiny_residual
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer
-from vdnnsim.element_type import ElementType
-from vdnnsim.planning.survey import RESIDENT
+from vdnnsim.planning.buffer_uses import RESIDENT
 from vdnnsim.plans.operations import (
     Allocate,
     Compute,
@@ -46,12 +45,13 @@ from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.checkpoint import Checkpoint
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.optimal import Optimal
-from vdnnsim.policies.port import Policy
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
 from vdnnsim.policies.vdnn import VdnnAll, VdnnDyn
-from vdnnsim.validation.port import Laboratory
+from vdnnsim.units import ElementType
+from vdnnsim.validation.executor import Laboratory
 
 
 def algorithms_of(plan: TrainingPlan) -> set[str]:

@@ -4,17 +4,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from calibration.devices.port import Interval
+from calibration.devices.interface import Interval
 from calibration.timeline import IssueLog, clock_noise_s, trace_of
 from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.errors import DeviceError
 from vdnnsim.plans.operations import Allocate, Compute, Offload, Prefetch, RecordEvent, Release, Stream, WaitEvent
 from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.trace import IterationTrace, StallCause
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.page_migration import PageMigration
-from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import IterationTrace, StallCause
 
 WORKLOAD = toy_workload(toy_chain(2))
 COSTS = toy_costs(WORKLOAD, {})

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import torch
 
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.operands import operands_alone
-from calibration.kernels.port import Kernel, KernelTensors
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape

@@ -10,7 +10,7 @@ from tests.calibration.kernels.cases import added_to, operands
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 READERS: dict[str, Callable[[GraphBuilder, int], int]] = {
     "convolution": lambda net, x: net.conv("layer", x, 4, 3, relu=False),

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from calibration.kernels.convolution import PYTORCH
 from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
-from calibration.kernels.port import KernelTensors
+from calibration.kernels.interface import KernelTensors
 from calibration.kernels.pytorch import PyTorchLibrary
 from calibration.kernels.tensors import weight_views
 from tests.calibration.kernels.cases import operands, with_workspace
@@ -19,7 +19,7 @@ from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 UNIT_ROUNDOFF = {ElementType.FLOAT32: 2.0**-24, ElementType.BFLOAT16: 2.0**-8, ElementType.FLOAT16: 2.0**-11}
 SMALLEST_STEP = 2.0**-24

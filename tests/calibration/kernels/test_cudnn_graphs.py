@@ -9,8 +9,8 @@ from calibration.workspaces_gpus import H200
 from tests.calibration.kernels.frontend_double import Behavior, Engine, Frontend, Note
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import DeviceError
+from vdnnsim.units import ElementType
 
 CONV2_1 = ConvolutionShape(n=64, c=64, k=128, input_size=(112, 112), kernel=(3, 3), padding=(1, 1))
 """Of VGG-16 at batch 64."""

@@ -13,8 +13,8 @@ from torch.nn import functional
 from calibration.kernels.cudnn_library import CudnnLibrary, PlanExecution, library_for
 from calibration.kernels.cudnn_plans import ConvolutionPlan
 from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.operands import operands_alone
-from calibration.kernels.port import Kernel, KernelTensors
 from calibration.kernels.pytorch import PyTorchLibrary
 from calibration.kernels.site import Site
 from tests.calibration.kernels.cases import added_to, with_workspace

@@ -19,7 +19,7 @@ from calibration.kernels.cudnn_plans import (
 )
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 CONV2_1 = ConvolutionShape(n=64, c=64, k=128, input_size=(112, 112), kernel=(3, 3), padding=(1, 1))
 """Of VGG-16 at batch 64: X is 205,520,896 B, Y twice that, W 294,912 B in float32."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from calibration.kernels.port import Kernel, KernelTensors
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.kernels.reference import run_reference
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph

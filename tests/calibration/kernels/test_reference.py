@@ -15,8 +15,8 @@ from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ExecutionRefused
+from vdnnsim.units import ElementType
 
 BATCH_SIZE = 3
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibration.devices.port import OutOfDeviceMemory
+from calibration.devices.interface import OutOfDeviceMemory
 from calibration.kernels.pytorch import PyTorchLibrary
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network

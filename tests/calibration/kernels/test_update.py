@@ -9,7 +9,7 @@ from calibration.kernels.tensors import dtype_of
 from tests.calibration.kernels.cases import three_readers, with_workspace
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Optimizer, Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 
 def optimizer_of(kind: Optimizer, weights: torch.Tensor, states: tuple[torch.Tensor, ...]) -> torch.optim.Optimizer:

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import pytest
 from torch.profiler import ProfilerActivity, profile
 
-from calibration.kernels.port import Kernel, KernelTensors
+from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.kernels.cases import alexnet_like, operands, three_readers
 from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_residual
 from vdnnsim.dnn.workload import Optimizer, Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 NO_WORKSPACE = {"relu", "add", "concat", "average_pool", "sgd"}
 """Kinds of layers and updates that are done within their operands."""

@@ -8,11 +8,10 @@ import pytest
 from calibration.pretend.build import Runtime, TorchBuild
 from calibration.pretend.card import ASSUMED_CONTEXT_BYTES, card_of
 from calibration.pretend.environment import Clock, Copies, environment
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import find_profile, read_profile, shipped_profiles
 from vdnnsim.hardware.server import Server
-from vdnnsim.units import KIB, MIB
+from vdnnsim.units import KIB, MIB, ElementType
 
 # Tables of compute capabilities in the CUDA C++ programming guide, appendix "compute capabilities".
 CAPABILITIES = {

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from calibration.pretend.card import Card, OperatorRates, card_of
-from calibration.pretend.findings import findings, holder_rows, memory_rows, refusal, snapshot_names, step_rows
+from calibration.pretend.report import findings, holder_rows, memory_rows, refusal, snapshot_names, step_rows
 from calibration.pretend.session import Gpu, Holder, Most, Outcome, OutOfMemory, Peak, Place, Process
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Origin

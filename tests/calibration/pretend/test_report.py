@@ -5,8 +5,8 @@ from dataclasses import replace
 from calibration.pretend.card import card_of
 from tests.pretend.rates_page import rate_rows, report_text
 from tests.toy import ROOT
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.profile import read_profile
+from vdnnsim.units import ElementType
 
 SERVER = read_profile(ROOT / "hw_profiles" / "h100_sxm.yaml")
 CARD = card_of(SERVER)

@@ -40,7 +40,7 @@ def test_recording_waits_for_pytorch_to_be_imported(tmp_path: Path) -> None:
     """A module called torch stands in; of it the recorder wants `cuda._lazy_call`, to be told of the first use."""
     (tmp_path / "torch.py").write_text("print('imported')")
     program = """
-import vdnnsim_pretend_inside.begin as begin, sys
+import vdnnsim_pretend_inside.start_recording as begin, sys
 sys.meta_path.remove(sys.meta_path[0])
 sys.meta_path.insert(0, begin._Waiting(lambda: print('said')))
 import torch
@@ -54,7 +54,7 @@ def test_what_looks_for_pytorch_without_importing_it_ends_no_wait(tmp_path: Path
     (tmp_path / "torch.py").write_text("print('imported')")
     program = """
 import importlib.util
-import vdnnsim_pretend_inside.begin as begin, sys
+import vdnnsim_pretend_inside.start_recording as begin, sys
 sys.meta_path.remove(sys.meta_path[0])
 begin.when_pytorch_is_imported(lambda: print('first'))
 begin.when_pytorch_is_imported(lambda: print('second'))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.calibration.calibrate.test_calibrate_cpu import CALIBRATE, QUICK, minimal, vdnnsim
 from vdnnsim.dnn.networks import NETWORKS
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.validation.method import PACED_CPU, Method
 from vdnnsim.validation.tasks import Task

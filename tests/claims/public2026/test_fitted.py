@@ -10,7 +10,7 @@ from vdnnsim.claims.public2026.fitted import FittedRows
 from vdnnsim.claims.public2026.measurements import OperatorTime, PeakMemory, StepTime, number_of
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
+from vdnnsim.units import Precision
 
 CARD = "card"
 EVEN, ODD = "timm:resnet10t", "timm:convnext_tiny"

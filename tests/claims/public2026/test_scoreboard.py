@@ -28,10 +28,9 @@ from vdnnsim.claims.public2026.scoreboard import Errors, Scoreboard
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
 from vdnnsim.errors import CaptureError
 from vdnnsim.hardware.profile import find_profile, read_profile
-from vdnnsim.units import MIB
+from vdnnsim.units import MIB, Precision
 
 CARD = "titan_xp"
 BUILT = Setup("torchvision:resnet18", 224, Mode.TRAINING, Precision.FLOAT32, "none", channels_last=False)

@@ -2,8 +2,8 @@ from tests.toy import toy_setting
 from tests.two_gpus import COSTS, WORKLOAD, replay_two
 from vdnnsim.analysis.link_loads import LoadCurve, load_curves
 from vdnnsim.hardware.topology import Hop, Way
+from vdnnsim.plans.trace import LinkLoad, ServerTrace
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import LinkLoad, ServerTrace
 
 
 def test_both_gpus_offload_the_input_and_fetch_it_back() -> None:

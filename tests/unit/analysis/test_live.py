@@ -19,15 +19,15 @@ from vdnnsim.analysis.live import (
 )
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.files.packaged import PROFILES, shipped_folder
 from vdnnsim.hardware.profile import find_profile, load_profile
 from vdnnsim.hardware.server import Link
-from vdnnsim.live_step import Level, LiveCopy, LiveStep, Pause, Stretch, Way
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plans.live_step import Level, LiveCopy, LiveStep, Pause, Stretch, Way
 from vdnnsim.plans.operations import Compute, Offload, Prefetch
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.shipped import PROFILES, shipped_folder
-from vdnnsim.simulator import Simulator
-from vdnnsim.trace import IterationTrace
+from vdnnsim.scenario.simulator import Simulator
 
 
 def replayed(policy: str) -> IterationTrace:

@@ -12,10 +12,10 @@ from vdnnsim.analysis.memory import (
 )
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.plans.operations import Allocate, Compute, Operation, Release
+from vdnnsim.plans.trace import IterationTrace, MemoryChange
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import IterationTrace, MemoryChange
 
 F, D, W, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
 MAP, GRADIENT, WEIGHTS, WORKSPACE = (

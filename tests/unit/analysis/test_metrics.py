@@ -4,10 +4,10 @@ from tests.toy import replay, touching, toy_chain, toy_costs, toy_setting, toy_w
 from vdnnsim.analysis.metrics import RunMetrics, measure
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.plans.operations import Allocate, Compute, Offload, Prefetch, Release, Stream
+from vdnnsim.plans.trace import IterationTrace, MemoryChange, Span, Stall, StallCause
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import IterationTrace, MemoryChange, Span, Stall, StallCause
 
 F, D = Phase.FORWARD, Phase.BACKWARD_DATA
 MAP = BufferKind.FEATURE_MAP

@@ -8,12 +8,12 @@ from tests.toy import TOY_SERVER, ToyCosts, replay, toy_chain, toy_costs, toy_se
 from vdnnsim.analysis.power import PowerCurve, power_curve
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Power, Server
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.vdnn import VdnnAll
+from vdnnsim.units import ElementType, Precision
 
 WORKLOAD = toy_workload(toy_chain(1))
 _DRAM_BYTES = {LayerKind.CONV: 80, LayerKind.FC: 24, LayerKind.LOSS: 4}

@@ -6,10 +6,10 @@ from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.hardware.server import Host
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.operations import Compute, Offload, Stream
+from vdnnsim.plans.trace import IterationTrace, Span, Stall, StallCause
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import IterationTrace, Span, Stall, StallCause
 
 F = Phase.FORWARD
 # Operations 0 and 1 are a kernel of feature extraction and one of the classifier, 2 is a copy.

@@ -6,8 +6,8 @@ import pytest
 
 from vdnnsim.cost.machine import Machine
 from vdnnsim.cost.parameters import CostParameters
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Gpu, Host, Link, Server
+from vdnnsim.units import ElementType
 
 
 @pytest.fixture

@@ -23,14 +23,13 @@ from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Access
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Allocate, Release
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.simulator import Simulator
-from vdnnsim.units import KIB
+from vdnnsim.scenario.simulator import Simulator
+from vdnnsim.units import KIB, ElementType, Precision
 
 SERVER = server_with({"launch_overhead_s": 1.0})
 CONV, BN, RELU, POOL, FC, LOSS = range(6)

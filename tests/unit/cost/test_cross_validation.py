@@ -8,7 +8,7 @@ from vdnnsim.cost.fit_rows import ConvolutionKernel, FitRow
 from vdnnsim.cost.machine import Machine
 from vdnnsim.cost.workspace import IMPLICIT_GEMM
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 
 def a_row(subject: str, group: str = "layer R2", role: str = "fit", n: int = 1, channels: int = 1) -> FitRow:

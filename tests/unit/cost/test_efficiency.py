@@ -19,10 +19,10 @@ from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
-from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Origin
+from vdnnsim.units import ElementType, Precision
 
 VALUES = {
     each.name: 0.0 if each.name.endswith(("load_flop", "start_depth")) else 0.5 for each in fields(EfficiencyParameters)

@@ -10,9 +10,9 @@ from vdnnsim.cost.efficiency_fit import efficiency_report, fit_efficiencies, fit
 from vdnnsim.cost.efficiency_rows import EfficiencyRow, FitKernel, read_efficiency_rows
 from vdnnsim.cost.fit import main
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Figure, Origin, Server
+from vdnnsim.units import ElementType
 
 PROFILES = ROOT / "hw_profiles"
 A40 = PROFILES / "a40.yaml"

@@ -6,7 +6,7 @@ from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
 from vdnnsim.cost.efficiency_time import EfficientGpu
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 VALUES = {
     each.name: 0.0 if each.name.endswith(("load_flop", "start_depth")) else 0.5 for each in fields(EfficiencyParameters)

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdnnsim import csv_table
 from vdnnsim.cost.kernel_file import COLUMNS, kernel_table_text, read_kernel_table, read_measured_kernels
 from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, OPTIMIZERS, KernelRow, KernelShape
 from vdnnsim.cost.operator_text import operator_text, read_operator
@@ -30,9 +29,10 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
+from vdnnsim.files import csv_table
 from vdnnsim.hardware.server import MeasuredKernels, Origin
+from vdnnsim.units import ElementType
 
 FORWARD = KernelShape("relu", Phase.FORWARD, 8, ElementType.FLOAT32, (MapShape(64, 28, 28),), "")
 ROW = KernelRow(

@@ -8,7 +8,7 @@ from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Line
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution
 from vdnnsim.dnn.workload import Optimizer, Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 ALL = "every operator"
 

@@ -12,8 +12,8 @@ from vdnnsim.cost.table import ONLY
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Optimizer, Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Gpu, Host, Link, Origin, Server
+from vdnnsim.units import ElementType
 
 PEAKS = Roofline(1 / 4e12, 1 / 4e11, 0.0)
 LAWS = {

@@ -20,9 +20,9 @@ from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostTable, KernelCost
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import MeasuredKernels, Origin, Server
+from vdnnsim.units import ElementType, Precision
 
 WIDE, HALF, TF32 = ElementType.FLOAT32, ElementType.BFLOAT16, ElementType.TF32
 F, U = Phase.FORWARD, Phase.UPDATE

@@ -17,10 +17,10 @@ from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Figure, MeasuredKernels, Origin, Server
+from vdnnsim.units import ElementType
 
 TITAN_X = Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml"
 

@@ -15,9 +15,9 @@ from vdnnsim.cost.roofline import RooflineCosts
 from vdnnsim.cost.table import ONLY, KernelCost
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Optimizer, Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Figure, Origin, Server
+from vdnnsim.units import ElementType
 
 WORKLOAD = Workload(toy_chain(1), 1, optimizer=Optimizer.SGD)
 CONV, FC = 0, 1

@@ -4,7 +4,7 @@ from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.cost.workspace_fit import Elements, WorkspaceRule, fit_workspace
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 
 def convolution(batch_size: int, channels: int, side: int, filters: int, window: int = 3) -> KernelShape:

@@ -20,7 +20,7 @@ from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Access, BufferKind, Role
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import ElementType, Precision
+from vdnnsim.units import ElementType, Precision
 
 F, D, W, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
 WIDE, HALF = ElementType.FLOAT32, ElementType.BFLOAT16

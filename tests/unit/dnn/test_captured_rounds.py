@@ -16,9 +16,9 @@ from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Compute
-from vdnnsim.policies.port import make_plan
+from vdnnsim.policies.interface import make_plan
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 
 
 def twice() -> CapturedStep:

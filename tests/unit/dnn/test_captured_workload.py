@@ -13,11 +13,11 @@ from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.samples import IMAGE, Sample, sample_of
 from vdnnsim.dnn.step import BufferKind, WeightGradients
 from vdnnsim.dnn.workload import Optimizer
-from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.errors import PolicyError
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lifetimes import lifetimes
 from vdnnsim.plans.schedule import iteration
+from vdnnsim.units import ElementType, Precision
 
 WORKLOAD = CapturedWorkload.of(chain())
 F, B, U = Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE

@@ -8,8 +8,8 @@ from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.plans.liveness import needed_in_backward
+from vdnnsim.units import ElementType
 
 F, D, W, B, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.BACKWARD, Phase.UPDATE
 

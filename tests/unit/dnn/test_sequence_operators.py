@@ -10,7 +10,7 @@ from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 F, D, W, B, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.BACKWARD, Phase.UPDATE
 

@@ -15,7 +15,7 @@ from vdnnsim.dnn.operator import Arithmetic, Operator, SavingRule, Work
 from vdnnsim.dnn.shapes import MapShape, Shapes
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Tensor
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 F, D, W, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
 READ, WRITE, UPDATE = Access.READ, Access.WRITE, Access.UPDATE

@@ -14,7 +14,7 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Role
 from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS
 PICTURE = MapShape(3, 2, 4)

@@ -22,12 +22,12 @@ from vdnnsim.hardware.server import Host, Server
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.operations import Compute, HostSynchronize
 from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import IterationTrace
 
 WORKLOAD = toy_workload(toy_chain(1))
 COSTS = toy_costs(WORKLOAD, {})

@@ -17,10 +17,10 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.hardware.topology import Hop, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink, Way
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plans.aggregate import aggregate_gradients
+from vdnnsim.plans.data_parallel import aggregate_gradients
 from vdnnsim.plans.operations import Aggregation, Stream
+from vdnnsim.plans.trace import ServerTrace
 from vdnnsim.policies.base import Base
-from vdnnsim.trace import ServerTrace
 
 US = 1e-6
 

@@ -14,11 +14,11 @@ from vdnnsim.hardware.server import Host, Link
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.trace import StallCause
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import StallCause
 
 F = Phase.FORWARD
 _KIND = BufferKind.FEATURE_MAP

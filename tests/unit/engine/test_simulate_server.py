@@ -17,12 +17,12 @@ from vdnnsim.engine.simulate import simulate, simulate_server
 from vdnnsim.errors import SimulationDeadlock
 from vdnnsim.hardware.topology import Hop, Node, NodeKind, PeerLink, Sharing, Topology, Way
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plans.aggregate import aggregate_gradients
+from vdnnsim.plans.data_parallel import aggregate_gradients
 from vdnnsim.plans.operations import Aggregation, AllReduce, Stream
 from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.trace import StallCause
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import StallCause
 
 
 @pytest.mark.parametrize(

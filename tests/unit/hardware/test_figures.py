@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.figures import FIGURES, definition, definitions, keys_of, numbers_of, with_number
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Gpu, Host, Link, Power, Server
 from vdnnsim.hardware.topology import TopologyLink
-from vdnnsim.units import parse_quantity
+from vdnnsim.units import ElementType, parse_quantity
 
 TITAN = read_profile(Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml")
 NUMBERS = dict(numbers_of(TITAN))

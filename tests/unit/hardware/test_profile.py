@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from tests.unit.hardware.toy_profile import TOY, figure, refusal, with_value
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import find_profile, load_profile, profile_of_card, read_profile, shipped_profiles
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power
+from vdnnsim.units import ElementType
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from tests.unit.hardware.toy_profile import TOY, figure, refusal
-from vdnnsim.entry import Entry
 from vdnnsim.errors import ProfileError
+from vdnnsim.files.value import Entry
 from vdnnsim.hardware.figures import Figures
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Link

@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import OutputError, ProfileError
 from vdnnsim.hardware.figures import state
 from vdnnsim.hardware.profile import find_profile, load_profile, read_profile
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power, Server
-from vdnnsim.hardware.stated import parameter_range
+from vdnnsim.hardware.stated_figure import parameter_range
 from vdnnsim.hardware.write import kernels_beside, profile_text, refuse_foreign_profile, write_profile
-from vdnnsim.units import GIB
+from vdnnsim.units import GIB, ElementType
 
 ROOT = Path(__file__).parents[3]
 TABLE = "operator,phase\n"

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from vdnnsim.entry import Entry, YamlValue
 from vdnnsim.errors import InputError, ScenarioError
+from vdnnsim.files.value import Entry, YamlValue
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, memory_choice, read_memory_model
 from vdnnsim.memory.settings import AllocatorSettings
 

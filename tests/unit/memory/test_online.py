@@ -3,8 +3,8 @@
 import pytest
 
 from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.models import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.memory.online import place_ideal, place_mapped
-from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.memory.requests import Overflow, Placed, Request
 from vdnnsim.units import MIB
 

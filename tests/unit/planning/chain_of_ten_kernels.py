@@ -12,9 +12,9 @@ from typing import Final
 
 from tests.toy import toy_chain, toy_costs, toy_workload
 from vdnnsim.cost.table import CostModel
-from vdnnsim.planning.fluid import Stage
+from vdnnsim.planning.buffer_uses import Wait
+from vdnnsim.planning.fluid_bound import Stage
 from vdnnsim.planning.problem import Kernel, Problem, problem_of
-from vdnnsim.planning.survey import Wait
 from vdnnsim.plans.schedule import iteration
 
 WORKLOAD: Final = toy_workload(toy_chain(2))

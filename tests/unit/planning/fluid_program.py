@@ -11,9 +11,9 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from vdnnsim.planning.fluid import Links
+from vdnnsim.planning.buffer_uses import Wait
+from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.problem import Problem
-from vdnnsim.planning.survey import Wait
 
 
 class Program:

@@ -12,10 +12,10 @@ from tests.unit.planning.chain_of_ten_kernels import chain_problem
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.planning.deadline import NEVER, PAST
-from vdnnsim.planning.dropping import Order, Verdict
 from vdnnsim.planning.fitting import Best, Candidate, Fitting
-from vdnnsim.planning.fluid import Links, optimum_of
+from vdnnsim.planning.fluid_bound import Links, optimum_of
 from vdnnsim.planning.offload import Copies
+from vdnnsim.planning.recompute_search import Order, Verdict
 from vdnnsim.planning.timetable import Timetable
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.placement import DoesNotFit, Placement

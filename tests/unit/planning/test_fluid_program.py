@@ -12,7 +12,7 @@ from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.hardware.server import Origin
-from vdnnsim.planning.fluid import Links, fluid_optimum, stages_of
+from vdnnsim.planning.fluid_bound import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.plans.schedule import Run, backward_layers, backward_of, forward
 

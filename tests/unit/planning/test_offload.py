@@ -8,7 +8,7 @@ from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.planning.deadline import NEVER, Deadline
-from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
+from vdnnsim.planning.fluid_bound import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.plans.schedule import iteration

@@ -19,8 +19,8 @@ from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import AllocateExtent, Offload
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.interface import Trial
 from vdnnsim.policies.optimal import Optimal
-from vdnnsim.policies.port import Trial
 
 FLOOR = (
     "forward of conv1 needs 284 B whatever is away, 264 B of them weights and their gradients: "

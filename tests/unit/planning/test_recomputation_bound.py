@@ -14,7 +14,7 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.planning import recomputation_bound as module
 from vdnnsim.planning import recomputation_bound as program
 from vdnnsim.planning.deadline import NEVER, PAST, Deadline
-from vdnnsim.planning.fluid import Links, fluid_optimum, stages_of
+from vdnnsim.planning.fluid_bound import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.plans.schedule import iteration

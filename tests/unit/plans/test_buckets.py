@@ -17,11 +17,10 @@ from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plans.aggregate import aggregate_gradients
 from vdnnsim.plans.buckets import bucket_bytes
 from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.data_parallel import aggregate_gradients
 from vdnnsim.plans.operations import (
     Aggregation,
     Allocate,
@@ -36,6 +35,7 @@ from vdnnsim.plans.operations import (
 from vdnnsim.plans.placement import MemoryLimits, Placement, needed_bytes, place_plan
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
+from vdnnsim.units import ElementType
 
 MIB = 2**20
 CHAIN = toy_workload(toy_chain(4))

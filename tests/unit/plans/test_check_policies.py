@@ -13,8 +13,8 @@ from vdnnsim.errors import PlanError
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import describe
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch
-from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 
 

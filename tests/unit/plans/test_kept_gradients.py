@@ -9,7 +9,7 @@ from vdnnsim.plans.operations import Allocate, Release
 from vdnnsim.plans.repetition import resident_buffers
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 
 
 def plan(*, set_to_none: bool) -> TrainingPlan:

@@ -15,7 +15,7 @@ from vdnnsim.plans.pieces import Pieces
 from vdnnsim.plans.repetition import cublas_bytes, first_products, repeated, resident_buffers, with_cublas_workspaces
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import GIB
 
 

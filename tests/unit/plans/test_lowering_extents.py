@@ -9,8 +9,8 @@ from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.operations import AllocateExtent, ReleaseExtent, Stream, describe
 from vdnnsim.plans.schedule import Fetch, Offload, Schedule, Step, Wait, backward, forward
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.trace import IterationTrace
 
 WORKLOAD = toy_workload(toy_chain(2))
 COSTS = toy_costs(WORKLOAD, {}, default_s=6.0)

@@ -17,7 +17,7 @@ from vdnnsim.plans.operations import Allocate, Compute
 from vdnnsim.plans.placement import asked_by_iteration
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import KIB
 
 SEARCHED = (2 * 32 + 144) * KIB * 3 // 2

@@ -20,7 +20,6 @@ from vdnnsim.analysis.power import power_curve
 from vdnnsim.cost.table import AdjustedCosts, KernelCost
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Power
 from vdnnsim.plans.check import check_plan
@@ -29,7 +28,8 @@ from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_p
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.base import Resident
-from vdnnsim.policies.port import make_plan
+from vdnnsim.policies.interface import make_plan
+from vdnnsim.units import ElementType
 
 CHAIN = replace(toy_workload(toy_chain(2)), batch_size=4)
 

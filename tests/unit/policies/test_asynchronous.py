@@ -24,10 +24,10 @@ from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.operations import Allocate, Compute, Offload, Prefetch, Release, Stream
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.schemes import Pool
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.iterations.asynchronous import asynchronous_schedule, backward_steps, steps_before_backward_use
-from vdnnsim.trace import IterationTrace
 
 SERVER = replace(TOY_SERVER, link=replace(TOY_SERVER.link, h2d_bytes_per_s=2.0, d2h_bytes_per_s=2.0))
 CHAIN = toy_workload(toy_chain(3))

@@ -17,9 +17,9 @@ from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Compute
 from vdnnsim.plans.placement import DoesNotFit, place_plan
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.algorithms import kernels_within
 from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES, Caffe
-from vdnnsim.trace import IterationTrace
 
 
 def replayed(workload: Workload, costs: CostModel | None = None) -> IterationTrace:

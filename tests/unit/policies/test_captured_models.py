@@ -12,10 +12,10 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.interface import make_plan
 from vdnnsim.policies.iterations.segments import blocks_of
-from vdnnsim.policies.port import make_plan
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 
 ONLY_BUILT = ("caffe", "geeps", "layrub_hybrid", "layrub_inter", "layrub_intra", "superneurons")
 

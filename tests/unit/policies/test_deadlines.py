@@ -20,8 +20,8 @@ from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.boundary_search import BoundarySearch
+from vdnnsim.policies.interface import Policy, Setting, make_plan
 from vdnnsim.policies.optimal import Optimal
-from vdnnsim.policies.port import Policy, Setting, make_plan
 from vdnnsim.policies.swap import StaggeredSwap
 from vdnnsim.policies.tensorflow import TensorFlow
 from vdnnsim.policies.vdnn import VdnnDyn

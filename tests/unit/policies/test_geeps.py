@@ -19,8 +19,8 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
 from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.geeps import GeePS
-from vdnnsim.trace import IterationTrace
 
 CHAIN = toy_workload(toy_chain(2))
 

@@ -18,11 +18,11 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Alias, Allocate, Compute, HostSynchronize, Offload, Prefetch
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.caffe import Caffe
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.layrub import LayrubHybrid, LayrubInter, LayrubIntra
-from vdnnsim.policies.port import Policy
-from vdnnsim.trace import IterationTrace
 
 ALL = (LayrubIntra(), LayrubInter(), LayrubHybrid())
 AHEAD = 30

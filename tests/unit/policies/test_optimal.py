@@ -11,17 +11,17 @@ from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PolicyError
-from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.server import Link
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Offload
 from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.policies.interface import Setting
 from vdnnsim.policies.optimal import Optimal
-from vdnnsim.policies.port import Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.policies.vdnn import VdnnDyn
+from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.read import read_scenario
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import GIB
 
 TYPES = known_policies()

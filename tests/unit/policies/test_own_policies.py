@@ -11,7 +11,7 @@ from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.policies import registry
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.port import make_plan, make_plans
+from vdnnsim.policies.interface import make_plan, make_plans
 from vdnnsim.policies.registry import describe_options, known_policies, resolve_policy
 
 TYPES = known_policies()
@@ -20,7 +20,7 @@ OWN_POLICY = """
 from typing import ClassVar
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.port import Setting
+from vdnnsim.policies.interface import Setting
 
 class {name}(Base, frozen=True, kw_only=True):
     name: ClassVar[str] = "{label}"
@@ -33,7 +33,7 @@ class {name}(Base, frozen=True, kw_only=True):
 COMPLETE_POLICY = """
 from typing import ClassVar
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 
 class Mine(Policy, frozen=True, kw_only=True):
     name: ClassVar[str] = "mine"
@@ -66,7 +66,7 @@ def test_a_policy_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "holds no subclass of vdnnsim.policies.port.Policy"),
+        ("", "holds no subclass of vdnnsim.policies.interface.Policy"),
         (OWN_POLICY.format(name="Mine", label="base"), "the name 'base' is taken by vdnnsim.policies.base"),
         ("import no_such_module", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
         ("raise ValueError('two\\nlines')", "cannot be imported: ValueError: two lines"),

@@ -13,12 +13,12 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Offload, Prefetch, Stream
 from vdnnsim.plans.placement import DoesNotFit, place_plan
+from vdnnsim.plans.trace import IterationTrace, StallCause
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.interface import make_plan
 from vdnnsim.policies.page_migration import PageMigration
-from vdnnsim.policies.port import make_plan
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.simulator import Simulator
-from vdnnsim.trace import IterationTrace, StallCause
+from vdnnsim.scenario.simulator import Simulator
 
 F = Phase.FORWARD
 WORKLOAD = toy_workload(toy_chain(2))

@@ -21,7 +21,7 @@ from vdnnsim.plans.operations import Compute, Release
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.base import Resident
 from vdnnsim.policies.checkpoint import Checkpoint
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
 

@@ -30,9 +30,9 @@ from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Resident
 from vdnnsim.policies.checkpoint import Checkpoint
+from vdnnsim.policies.interface import Policy, make_plan
 from vdnnsim.policies.iterations.segments import modules
 from vdnnsim.policies.memonger import Memonger, Segmentation, segments_within
-from vdnnsim.policies.port import Policy, make_plan
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.registry import known_policies, resolve_policy
 

@@ -14,8 +14,8 @@ from vdnnsim.plans.operations import Compute, Offload, Prefetch
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.page_migration import PageMigration
-from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn, maps_of_all, maps_of_conv
 
 

@@ -22,9 +22,9 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import Buffer, BufferKind
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
-from vdnnsim.trace import IterationTrace
 
 CHAIN = toy_workload(toy_chain(2))
 

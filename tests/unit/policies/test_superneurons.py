@@ -22,9 +22,9 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
 from vdnnsim.plans.placement import DoesNotFit, place_plan
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.superneurons import SuperNeurons, backward_with_recomputation, largest_backward_bytes
-from vdnnsim.trace import IterationTrace
 
 
 def pools(*before: int) -> LayerGraph:

@@ -16,12 +16,12 @@ from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Offload
 from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.trace import ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
-from vdnnsim.policies.port import Setting
+from vdnnsim.policies.interface import Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.policies.swap import StaggeredSwap, Swap, SwapIn, Synchronization
-from vdnnsim.trace import ServerTrace
 
 TYPES = known_policies()
 CHAIN = toy_workload(toy_chain(4))

@@ -18,7 +18,7 @@ from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plans.operations import Prefetch
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.port import Setting, Trial
+from vdnnsim.policies.interface import Setting, Trial
 from vdnnsim.policies.swap import DELAY_TOLERANCE, StaggeredSwap, SwapIn
 
 CHAIN = toy_workload(toy_chain(3))

@@ -13,8 +13,8 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.operations import Compute, HostSynchronize, Offload, Prefetch, ReleaseExtent
 from vdnnsim.plans.placement import place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch
-from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, maps_of_all, maps_of_conv
 
 F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS

@@ -25,7 +25,7 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.port import Setting, Trial
+from vdnnsim.policies.interface import Setting, Trial
 from vdnnsim.policies.vdnn import NoOffloadPass, VdnnDyn
 
 W = Phase.BACKWARD_WEIGHTS

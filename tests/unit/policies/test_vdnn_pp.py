@@ -19,10 +19,10 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plans.operations import Offload, Prefetch, Stream
 from vdnnsim.plans.placement import DoesNotFit, place_plan
-from vdnnsim.policies.port import Policy
+from vdnnsim.plans.trace import IterationTrace
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.policies.vdnn_pp import Offloaded, VdnnPlusPlus
-from vdnnsim.trace import IterationTrace
 
 CHAIN = toy_workload(toy_chain(2))
 

@@ -15,7 +15,6 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Role
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Origin
 from vdnnsim.recordings.kineto import Doing, Event
@@ -24,6 +23,7 @@ from vdnnsim.recordings.trace_calls import Call, Launch
 from vdnnsim.recordings.trace_kernels import phase_seconds, rows_of
 from vdnnsim.recordings.trace_operations import Operation, short_name
 from vdnnsim.recordings.trace_work import OperationWork, work_of
+from vdnnsim.units import ElementType
 
 MICRO = 1e-6
 PEAKS = Roofline(1e-12, 1e-11, 0.0)

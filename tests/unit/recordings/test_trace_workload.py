@@ -12,7 +12,6 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.errors import RecordingError
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Origin
@@ -20,6 +19,7 @@ from vdnnsim.recordings.execution_trace import read_execution_trace
 from vdnnsim.recordings.recorded_step import RecordedStep, read_step
 from vdnnsim.recordings.trace_profile import write_recorded_profile
 from vdnnsim.recordings.trace_workload import captured_step, precision_of
+from vdnnsim.units import ElementType, Precision
 
 MICRO = 1e-6
 

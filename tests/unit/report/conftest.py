@@ -41,12 +41,12 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Aggregation, Allocate, Compute, Offload, Prefetch, Release, Stream
 from vdnnsim.plans.placement import DoesNotFit
+from vdnnsim.plans.trace import IterationTrace, MemoryChange, Span, Stall, StallCause
 from vdnnsim.plans.training_plan import Buffer, BufferKind, ProfilingPass, TrainingPlan
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.port import Setting
+from vdnnsim.policies.interface import Setting
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.simulator import Simulator
-from vdnnsim.trace import IterationTrace, MemoryChange, Span, Stall, StallCause
+from vdnnsim.scenario.simulator import Simulator
 
 F, W = Phase.FORWARD, Phase.BACKWARD_WEIGHTS
 X_BUFFER = Buffer("map input", BufferKind.FEATURE_MAP, 10, Stage.FEATURES, given=True)

@@ -11,7 +11,7 @@ import pytest
 from vdnnsim.analysis.memory import alive_at_peak
 from vdnnsim.analysis.results import Nearby, PolicyResult, ScenarioResult
 from vdnnsim.report.run.browser import html_text, stalls_title
-from vdnnsim.report.run.stills import capacity_height, dots
+from vdnnsim.report.run.rendered_images import capacity_height, dots
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

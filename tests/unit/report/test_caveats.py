@@ -18,7 +18,7 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.base import Resident
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.report.caveats import kernel_times, part_statistics, peaks_note
 from vdnnsim.report.comparison import comparison_table
 from vdnnsim.report.plots.front import comparison_figure
@@ -27,7 +27,7 @@ from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.scaling import scaling_figure
 from vdnnsim.report.run.manifest import run_manifest
 from vdnnsim.report.run.page import page_text, result_table
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 
 PEAKS = "Kernel times: 2 of 2 from datasheet peaks, which no kernel reaches; copies weigh more here than on the card"
 

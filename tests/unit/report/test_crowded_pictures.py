@@ -6,10 +6,10 @@ import pytest
 from matplotlib.patches import Patch
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.plans.trace import Stall, StallCause
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.style import house_style, new_figure, write_legend
-from vdnnsim.trace import Stall, StallCause
 
 
 @pytest.mark.parametrize(("characters", "columns"), [(5, 4), (30, 3), (50, 2), (100, 1)])

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_cli import SMALL, vdnnsim
+from tests.unit.cli.test_commands import SMALL, vdnnsim
 from vdnnsim.errors import OutputError
-from vdnnsim.replace import UNFINISHED
+from vdnnsim.files.atomic import UNFINISHED
 from vdnnsim.report.folder import Writer, earlier_files, write_folder
 
 WRITER = Writer("test", "run.json", lambda content: "test" in content, re.compile(r"run\.json|\w\.csv"))
@@ -66,7 +66,7 @@ def test_of_two_at_once_one_writes_after_the_other(tmp_path: Path, is_new: bool)
 
 def test_who_holds_a_folder_for_ever_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `flock DIR make` does."""
-    monkeypatch.setattr("vdnnsim.replace._PATIENCE_S", 0.03)
+    monkeypatch.setattr("vdnnsim.files.atomic._PATIENCE_S", 0.03)
     holder = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(holder, fcntl.LOCK_EX)
     write_folder(tmp_path / "out", FIRST, WRITER)

@@ -4,8 +4,8 @@ from typing import Any
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plans.operations import Offload, Prefetch
+from vdnnsim.plans.trace import Stall, StallCause
 from vdnnsim.report.run.perfetto import perfetto_text
-from vdnnsim.trace import Stall, StallCause
 
 
 def events(result: ScenarioResult, row: PolicyResult) -> list[dict[str, Any]]:

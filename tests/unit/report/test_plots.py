@@ -14,16 +14,16 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Prefetch
+from vdnnsim.plans.trace import Stall, StallCause
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.base import Base
-from vdnnsim.report.looks import KIND_COLORS, PHASE_COLORS, STALL_COLORS
+from vdnnsim.report.palette import KIND_COLORS, PHASE_COLORS, STALL_COLORS
 from vdnnsim.report.plots import draw_pictures
 from vdnnsim.report.plots.iteration import memory
 from vdnnsim.report.plots.iteration.memory import memory_figure
 from vdnnsim.report.plots.iteration.spans import magnified_window
 from vdnnsim.report.plots.iteration.timeline import timeline_figure, timeline_subject
 from vdnnsim.report.plots.policies import drawn_rows, free_place, policies_figure
-from vdnnsim.trace import Stall, StallCause
 
 
 def texts(figure: Figure) -> list[str]:

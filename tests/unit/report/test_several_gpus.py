@@ -13,7 +13,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.workload import Optimizer
 from vdnnsim.hardware.topology import PeerLink, Topology
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plans.aggregate import aggregate_gradients
+from vdnnsim.plans.data_parallel import aggregate_gradients
 from vdnnsim.plans.operations import Aggregation, Stream
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.training_plan import ProfilingPass
@@ -26,7 +26,7 @@ from vdnnsim.report.run.page import page_text, profiling
 from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.report.run.write import report_files
 from vdnnsim.report.tables.summary import summary
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 
 
 def without_room(pair: ScenarioResult, gpus: set[int]) -> ScenarioResult:

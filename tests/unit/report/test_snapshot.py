@@ -16,7 +16,6 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.experiment import run_scenario
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, memory_choice
 from vdnnsim.memory.settings import parse_settings
@@ -28,6 +27,7 @@ from vdnnsim.recordings.snapshot_twin import compare
 from vdnnsim.report.run.page import page_text
 from vdnnsim.report.run.snapshot import snapshot_pickle
 from vdnnsim.report.run.write import report_files, snapshot_names
+from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import MIB
 

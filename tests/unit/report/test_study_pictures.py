@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from vdnnsim.errors import InputError
-from vdnnsim.report.looks import ALARM, SERIES_COLORS
+from vdnnsim.report.palette import ALARM, SERIES_COLORS
 from vdnnsim.report.plots.study import draw_study_picture
 from vdnnsim.report.plots.study.heat_map import heat_map_figure
 from vdnnsim.report.plots.study.lines import lines_figure

@@ -9,15 +9,15 @@ import pytest
 from tests.captured_steps import chain, residual
 from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.captured_workload import CapturedWorkload
-from vdnnsim.element_type import Precision
 from vdnnsim.errors import InputError, ScenarioError
-from vdnnsim.experiment import run_scenario
-from vdnnsim.largest_batch import largest_batches
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.scenario.check import check_file
+from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.largest_batch import largest_batches
+from vdnnsim.units import Precision
 
 SCENARIO = """\
 schema_version: 1

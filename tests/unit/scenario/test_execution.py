@@ -8,12 +8,12 @@ from tests.captured_steps import chain
 from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.engine.host import Execution
 from vdnnsim.errors import InputError
-from vdnnsim.experiment import run_scenario
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.report.findings import caption
+from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.simulator import Simulator
+from vdnnsim.scenario.simulator import Simulator
 
 STEP = "{step: chain.step.json}"
 NETWORK = "{network: alexnet, batch_size: 1}"

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from vdnnsim.dnn.layers import LayerKind
-from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.errors import InputError, ScenarioError
-from vdnnsim.experiment import run_scenario
+from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.units import ElementType, Precision
 
 ROOT = Path(__file__).parents[3]
 PEAKS = "expected one of float32, float16, bfloat16"

@@ -5,12 +5,12 @@ import pytest
 
 from vdnnsim.dnn.networks import NETWORK_NAMES
 from vdnnsim.dnn.workload import Mode, Optimizer
-from vdnnsim.element_type import ElementType
 from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.scenario.check import check_file
 from vdnnsim.scenario.read import read_scenario
+from vdnnsim.units import ElementType
 
 ROOT = Path(__file__).parents[3]
 PAPER = {

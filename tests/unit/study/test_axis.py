@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from vdnnsim.entry import Entry, YamlValue
 from vdnnsim.errors import StudyError
+from vdnnsim.files.value import Entry, YamlValue
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.study.file.axis import read_axis
 from vdnnsim.study.file.keys import study_keys

@@ -8,8 +8,8 @@ import pytest
 from tests.captured_steps import chain, residual
 from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.errors import InputError, StudyError
+from vdnnsim.files.atomic import replace_file
 from vdnnsim.policies.registry import known_policies
-from vdnnsim.replace import replace_file
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.study.file.read import read_study
 from vdnnsim.study.results.export import results_csv

@@ -11,18 +11,18 @@ from tests.toy import ROOT
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.element_type import Precision
-from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.port import DecidedBy, Policy, Setting
+from vdnnsim.policies.interface import DecidedBy, Policy, Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.points.compute import PointRunner
 from vdnnsim.study.points.outcome import Outcome, computed, failed
 from vdnnsim.study.points.resolve import Resolver, Value
+from vdnnsim.units import Precision
 
 SCENARIO = """
 schema_version: 1

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from vdnnsim.errors import StudyError
+from vdnnsim.files.yaml_file import read_yaml
 from vdnnsim.report.study_picture import Mark, PictureKind, StudyPicture, factors
 from vdnnsim.study.file.pictures import read_pictures
-from vdnnsim.yaml_file import read_yaml
 
 COLUMNS = ("policy", "hardware", "gpu.compute_speed", "link.bandwidth_bytes_per_s", "fits", "performance_ratio")
 LINES = "{name: speed, title: Speed, kind: lines, x: link.bandwidth_bytes_per_s, y: performance_ratio"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_cli import vdnnsim
+from tests.unit.cli.test_commands import vdnnsim
 from vdnnsim.study.version import model_version, version_of
 
 STUDY = """\

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.report.conftest import move_trace
 from tests.unit.validation.fake_device import slowed
-from vdnnsim.trace import MemoryCount
+from vdnnsim.plans.trace import MemoryCount
 from vdnnsim.validation.row import Outcome, Row
 from vdnnsim.validation.run.side import Side
 from vdnnsim.validation.tasks import Task

@@ -15,8 +15,8 @@ from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.operations import Offload, Paged, Prefetch
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
+from vdnnsim.plans.trace import IterationTrace, MemoryCount
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.trace import IterationTrace, MemoryCount
 from vdnnsim.validation.method import Method, given_durations
 from vdnnsim.validation.run.side import predicted_peaks
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import IterationTrace
 from vdnnsim.validation.run.runs import order_fault
 
 

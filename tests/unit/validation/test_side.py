@@ -9,8 +9,8 @@ from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.operations import Alias, Allocate, HostSynchronize, Release, Stream
 from vdnnsim.plans.placement import MemoryLimits, needed_bytes
+from vdnnsim.plans.trace import MemoryCount, StallCause
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
-from vdnnsim.trace import MemoryCount, StallCause
 from vdnnsim.validation.run.side import predicted_peaks
 
 

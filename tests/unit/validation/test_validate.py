@@ -9,7 +9,7 @@ from tests.unit.validation.fake_device import MAXWELL, FakeExecutor, FakeLaborat
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import DeviceError, ExecutionRefused, PolicyError
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.interface import Policy, Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.units import GIB
 from vdnnsim.validation.method import FREE_GPU, PACED_CPU, Method

@@ -21,17 +21,17 @@ from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.hardware.server import Server
-from vdnnsim.largest_batch import LargestBatch, largest_batches
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Aggregation, Compute
 from vdnnsim.plans.placement import Placement, needed_bytes, place_plan, place_unlimited
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.caffe import BATCH_AHEAD_NAMES
-from vdnnsim.policies.port import DecidedBy, Policy
+from vdnnsim.policies.interface import DecidedBy, Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.simulator import Simulator
-from vdnnsim.trace import IterationTrace
+from vdnnsim.scenario.simulator import Simulator
+from vdnnsim.study.largest_batch import LargestBatch, largest_batches
 from vdnnsim.units import MIB
 
 _PLANS: Final = 32

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from vdnnsim.claims.public2026.measurements import SERIES, AnyRow, OperatorTime, PeakMemory, StepTime, number_of
-from vdnnsim.element_type import ElementType
+from vdnnsim.units import ElementType
 
 _HOST_SERIES: Final = "torchvision-12"
 """To which hosts were fitted."""

@@ -20,8 +20,7 @@ from typing import Final
 from vdnnsim.claims.claim import read_data
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
-from vdnnsim.units import MIB
+from vdnnsim.units import MIB, Precision
 
 ONE_TIME_IN: Final = 16
 ONE_PEAK_IN: Final = 32

@@ -36,9 +36,9 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.placement import Placement
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.simulator import Simulator
-from vdnnsim.trace import IterationTrace
+from vdnnsim.scenario.simulator import Simulator
 
 Capture = Callable[[Setup, int], CapturedStep]
 """Captures a network at a batch size; raises CaptureError where it cannot."""

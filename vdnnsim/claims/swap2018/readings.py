@@ -9,8 +9,8 @@ from vdnnsim.claims.readings import ReadingRows
 from vdnnsim.claims.row import ClaimRow
 from vdnnsim.claims.swap2018.metrics import METRICS
 from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
+from vdnnsim.engine.processes import on_all_cores
 from vdnnsim.errors import PolicyError
-from vdnnsim.processes import on_all_cores
 
 READINGS: Final = read_data("swap2018", "readings.yaml", tuple[SwapReading, ...])
 """The alternatives, in the order of the report."""

@@ -27,10 +27,10 @@ from vdnnsim.claims.swap2018.stated import (
 )
 from vdnnsim.claims.swap2018.tables import Cell, table_1_cells, table_1_rows, throughput_cells, throughput_rows
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.experiment import run_scenario
 from vdnnsim.report import markdown
 from vdnnsim.report.chart import Picture
 from vdnnsim.report.csv_file import csv_text
+from vdnnsim.scenario.experiment import run_scenario
 
 _POLICIES = (NONE, SWAP, STAGGERED)
 _MATRIX = ("s-5", "s-6", "s-7", "s-8", "s-9", "s-10.vgg16", "s-10.inception_v3", "s-11")

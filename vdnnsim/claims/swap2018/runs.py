@@ -10,15 +10,15 @@ from vdnnsim.claims.swap2018.stated import NONE, VGG, Place, first_row
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.experiment import run_scenario
 from vdnnsim.hardware.server import Server
 from vdnnsim.hardware.topology import Node, NodeKind, Topology
-from vdnnsim.largest_batch import LargestBatch, largest_batches
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.operations import Aggregation
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies
+from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.largest_batch import LargestBatch, largest_batches
 
 _FIRST_GUESS = 128
 _FLOAT_BYTES = 4

@@ -7,8 +7,8 @@ from vdnnsim.claims.claim import Claim, NetworkBatch
 from vdnnsim.claims.row import Value
 from vdnnsim.claims.vdnn2016.metrics import METRICS
 from vdnnsim.claims.vdnn2016.runs import SharedPlans, VdnnRuns
+from vdnnsim.engine.processes import on_all_cores
 from vdnnsim.errors import PolicyError
-from vdnnsim.processes import on_all_cores
 
 Asked = tuple[VdnnRuns, Sequence[Claim]]
 

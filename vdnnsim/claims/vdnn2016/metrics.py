@@ -22,8 +22,8 @@ from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import Setting, Trial
-from vdnnsim.simulator import Simulator
+from vdnnsim.policies.interface import Setting, Trial
+from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import GIB
 
 VDNN_POLICIES = ("vdnn_all(m)", "vdnn_all(p)", "vdnn_conv(m)", "vdnn_conv(p)", "vdnn_dyn")

@@ -13,9 +13,9 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.port import DecidedBy, Policy, Trial, make_plans
+from vdnnsim.policies.interface import DecidedBy, Policy, Trial, make_plans
 from vdnnsim.policies.registry import PolicyTypes, known_policies
-from vdnnsim.simulator import Planned, Simulator
+from vdnnsim.scenario.simulator import Planned, Simulator
 
 CONVENTIONAL: tuple[NetworkBatch, ...] = (
     ("alexnet", 128),

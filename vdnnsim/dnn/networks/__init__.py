@@ -25,7 +25,7 @@ from vdnnsim.dnn.networks.unet import unet
 from vdnnsim.dnn.networks.vgg import vgg, vgg_paper, vgg_torchvision
 from vdnnsim.dnn.networks.vit import vit_b_16
 from vdnnsim.errors import InputError
-from vdnnsim.messages import not_one_of, plain, quote, spelled_as
+from vdnnsim.files.messages import not_one_of, plain, quote, spelled_as
 
 NETWORKS: Mapping[str, Callable[[], LayerGraph]] = {
     "alexnet": alexnet,

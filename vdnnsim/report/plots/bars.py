@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from vdnnsim.report.chart import Axis, Chart, Panel, Points, Series, Slot
-from vdnnsim.report.looks import ALARM, INK, MUTED
+from vdnnsim.report.palette import ALARM, INK, MUTED
 from vdnnsim.report.plots.style import ABOVE, as_png, new_figure, ruled, write
 
 _MARKER = "#a3195b"

@@ -9,11 +9,12 @@ from matplotlib.lines import Line2D
 
 from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.frontier import Frontier, PolicyTimes
+from vdnnsim.analysis.setup import Setup
 from vdnnsim.report.caveats import peaks_note
-from vdnnsim.report.findings import Question, caption
+from vdnnsim.report.findings import caption
 from vdnnsim.report.frontier import headline, proven
-from vdnnsim.report.label_places import Place
-from vdnnsim.report.looks import INK, MUTED, SERIES_COLORS
+from vdnnsim.report.label_placement import Place
+from vdnnsim.report.palette import INK, MUTED, SERIES_COLORS
 from vdnnsim.report.plots.names import Named, write_names
 from vdnnsim.report.plots.series import MARKERS
 from vdnnsim.report.plots.style import as_png, mark_capacity, new_figure, point_handle, ruled, write_legend
@@ -36,7 +37,7 @@ _EDGE_HEIGHT = 0.025
 _DASHED: Final[Any] = {"linewidth": 1.6, "linestyle": (0, (3, 2))}
 
 
-def frontier_figure(asked: Question, frontier: Frontier) -> Figure:
+def frontier_figure(asked: Setup, frontier: Frontier) -> Figure:
     """Draw the plan's curve, under it what no schedule reaches, and every policy where it fits."""
     notes = caption(asked), proven(asked, frontier)
     figure = new_figure(headline(asked, frontier), "; ".join(filter(None, notes)) + peaks_note(frontier.kernels))
@@ -147,7 +148,7 @@ def _draw_policy(axes: Axes, policy: PolicyTimes, number: int, memory: Scale, se
     return _Drawn(name, places, looks)
 
 
-def _draw_limit(axes: Axes, asked: Question, memory: Scale) -> list[float]:
+def _draw_limit(axes: Axes, asked: Setup, memory: Scale) -> list[float]:
     """Draw the machine's own memory, where it is on the slide, and return where."""
     gpu, (left, right) = asked.server.gpu, axes.get_xlim()
     limit = gpu.memory_bytes / memory.factor

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from vdnnsim.analysis.machines import Ranking
 from vdnnsim.cost.trust import Basis
-from vdnnsim.report.looks import INK, MUTED
 from vdnnsim.report.machines import title
+from vdnnsim.report.palette import INK, MUTED
 from vdnnsim.report.plots.style import as_png, new_figure, plain_ticks, point_handle, ruled, write, write_legend
 from vdnnsim.report.scale import Scale, time_scale
 from vdnnsim.units import format_bytes

@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.lines import Line2D
 
-from vdnnsim.report.label_places import Place, along, nearest, place_labels
+from vdnnsim.report.label_placement import Place, along, nearest, place_labels
 from vdnnsim.report.labels import fold_label, joined_labels
-from vdnnsim.report.looks import MUTED
+from vdnnsim.report.palette import MUTED
 
 _MARKER: Final = 9.0
 _LINE: Final = 3.0

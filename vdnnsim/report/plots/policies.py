@@ -11,7 +11,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Shortage
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import caption, comparison
 from vdnnsim.report.labels import fold_label
-from vdnnsim.report.looks import ALARM, GRID, INK, MUTED
+from vdnnsim.report.palette import ALARM, GRID, INK, MUTED
 from vdnnsim.report.plots.style import ABOVE, keep_left_spine_only, new_figure, write
 from vdnnsim.report.scale import byte_scale, percent
 from vdnnsim.units import format_bytes

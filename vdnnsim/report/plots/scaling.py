@@ -11,7 +11,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import workload_text
-from vdnnsim.report.looks import MUTED
+from vdnnsim.report.palette import MUTED
 from vdnnsim.report.plots.series import DASHES, look, series_handle
 from vdnnsim.report.plots.style import as_png, new_figure, point_handle, ruled, write_legend
 from vdnnsim.report.scale import per_second, rate_text

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from vdnnsim.report.looks import INK, MUTED, SERIES_COLORS
+from vdnnsim.report.palette import INK, MUTED, SERIES_COLORS
 from vdnnsim.report.plots.style import ABOVE, plain_ticks, spread, write
 
 MARKERS: Final = "osD^vPX*"

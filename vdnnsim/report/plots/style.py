@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
 
-from vdnnsim.report.looks import ALARM, GRID, INK, MUTED
+from vdnnsim.report.palette import ALARM, GRID, INK, MUTED
 from vdnnsim.units import format_bytes
 
 ABOVE: Final = ("data", "axes fraction")

@@ -7,18 +7,18 @@ from functools import partial
 from vdnnsim.analysis.memory import alive_at_peak, peak_operation
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
+from vdnnsim.plans.trace import StallCause
 from vdnnsim.report.caveats import glossary, known, remarks
 from vdnnsim.report.document import Bullets, Table, plain_table, section
 from vdnnsim.report.findings import caption, comparison, conclusions, headline
 from vdnnsim.report.html import environment
-from vdnnsim.report.looks import STALL_COLORS
+from vdnnsim.report.palette import STALL_COLORS
 from vdnnsim.report.run.page import columns, footnotes, questions, sources
 from vdnnsim.report.run.perfetto import operation_text
 from vdnnsim.report.run.recording import numbers, recorded, recording
-from vdnnsim.report.run.stills import RIGHT, areas, capacity_height, dots
+from vdnnsim.report.run.rendered_images import RIGHT, areas, capacity_height, dots
 from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.report.tables.summary import summary
-from vdnnsim.trace import StallCause
 from vdnnsim.units import format_bytes, format_seconds
 
 

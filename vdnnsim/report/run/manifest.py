@@ -12,7 +12,7 @@ import msgspec
 
 from vdnnsim.analysis.columns import COLUMNS, Measured
 from vdnnsim.analysis.contention import timed_copies
-from vdnnsim.analysis.exchanges import waits_s
+from vdnnsim.analysis.gradient_exchanges import waits_s
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.captured_model import CapturedModel

@@ -14,11 +14,11 @@ import msgspec
 from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.cost.table import ONLY
-from vdnnsim.live_step import LiveStep
+from vdnnsim.plans.live_step import LiveStep
 from vdnnsim.plans.operations import AllReduce, Offload, Prefetch, Stream, describe, of_extent
+from vdnnsim.plans.trace import ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.report.looks import kind_of
-from vdnnsim.trace import ServerTrace
+from vdnnsim.report.palette import kind_of
 
 _THREADS: Final = {Stream.COMPUTE: 1, Stream.MEMORY: 2, Stream.COMMUNICATION: 4}
 _STALL_THREAD: Final = 3

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plans.operations import Offload, Prefetch, Stream
-from vdnnsim.report.looks import KIND_COLORS, STALL_COLORS, STREAM_COLORS, kind_of
+from vdnnsim.plans.trace import IterationTrace
+from vdnnsim.report.palette import KIND_COLORS, STALL_COLORS, STREAM_COLORS, kind_of
 from vdnnsim.report.run.perfetto import operation_text
-from vdnnsim.trace import IterationTrace
 
 MOST_OPERATIONS: Final = 200_000
 """Of all policies together; beyond it the page has the traces of those that come first, of one at least."""

@@ -23,8 +23,7 @@ from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.memory.whole_segments import SMALL_SEGMENT_BYTES
 from vdnnsim.plans.operations import Allocate, Compute
 from vdnnsim.plans.placement import MemoryLimits, asked_by_iteration
-from vdnnsim.simulator import Simulator
-from vdnnsim.trace import IterationTrace
+from vdnnsim.plans.trace import IterationTrace
 
 _PROTOCOL: Final = 4
 """The last one that the viewer knows."""
@@ -39,7 +38,7 @@ def snapshot_pickle(result: ScenarioResult, rows: Sequence[PolicyResult]) -> byt
     model = result.memory_model
     settings = settings_of(model)
     assert settings is not None, "another memory model has no snapshot"
-    limits = Simulator.of(result.workload, result.server, model, result.pinned_memory, gpus=result.gpus).limits
+    limits = MemoryLimits.of_server(result.server, model, result.gpus)
     histories = [_History(row, limits, settings) for row in rows]
     content = {
         "segments": [segment for each in histories for segment in each.segments()],

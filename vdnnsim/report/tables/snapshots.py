@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
+from vdnnsim.files.messages import quote
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
-from vdnnsim.messages import quote
 from vdnnsim.recordings.snapshot import Action
 from vdnnsim.recordings.snapshot_finding import Finding
 from vdnnsim.recordings.snapshot_replay import Peaks, Replay

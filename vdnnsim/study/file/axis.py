@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from vdnnsim.entry import Entry
-from vdnnsim.messages import describe
+from vdnnsim.files.messages import describe
+from vdnnsim.files.value import Entry
 from vdnnsim.study.file.keys import Key, find_key
 from vdnnsim.study.points.resolve import Value, shown
 from vdnnsim.study.study import Axis

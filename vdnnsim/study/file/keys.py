@@ -18,21 +18,21 @@ from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer
-from vdnnsim.element_type import ElementType, Precision
-from vdnnsim.entry import Entry, YamlValue
 from vdnnsim.errors import InputError
+from vdnnsim.files.messages import not_one_of, one_line
+from vdnnsim.files.value import Entry, YamlValue
 from vdnnsim.hardware.figures import FIGURES, Definition, Figures, definition
 from vdnnsim.hardware.profile import find_profile
 from vdnnsim.hardware.server import Origin
-from vdnnsim.hardware.stated import parameter_range
+from vdnnsim.hardware.stated_figure import parameter_range
 from vdnnsim.memory.choices import PinnedMemory, read_memory_model
-from vdnnsim.messages import not_one_of, one_line
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.captured import captured_model
 from vdnnsim.scenario.read import LARGEST_BATCH, LONGEST_POLICY, MOST_GPUS
 from vdnnsim.study.points.figures import BANDWIDTH, COMPUTE_SPEED
 from vdnnsim.study.points.resolve import OF_CAPTURE, POLICY, STEP_KEY, Value, told_by_capture
+from vdnnsim.units import ElementType, Precision
 
 _LEAST_SPEED, _MOST_SPEED = 1e-3, 1e3
 _PRECISION, _ELEMENT_TYPE = "workload.precision", "workload.element_type"

@@ -23,9 +23,9 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError
-from vdnnsim.messages import LONGEST_SHOWN, not_one_of, one_line, quote
+from vdnnsim.files.messages import LONGEST_SHOWN, not_one_of, one_line, quote
+from vdnnsim.files.value import Entry
 from vdnnsim.report.study_picture import Mark, PictureKind, StudyPicture, cell_text, factors
 from vdnnsim.units import Dimension, dimension_of, parse_quantity
 

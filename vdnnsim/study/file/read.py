@@ -20,22 +20,22 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError, StudyError
-from vdnnsim.file_kind import FileKind, check_kind, kind_of
-from vdnnsim.messages import file_name, printable
+from vdnnsim.files.kind import FileKind, check_kind, kind_of
+from vdnnsim.files.messages import file_name, printable
+from vdnnsim.files.packaged import shipped_name
+from vdnnsim.files.value import Entry
+from vdnnsim.files.yaml_file import YamlFile, read_yaml
 from vdnnsim.policies.registry import PolicyTypes, known_policies
 from vdnnsim.scenario.read import read_scenario, resolve_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.shipped import shipped_name
 from vdnnsim.study.file.axis import read_axis
+from vdnnsim.study.file.conditions import comparisons, read_condition
 from vdnnsim.study.file.keys import check_combination, study_keys
 from vdnnsim.study.file.pictures import read_pictures
-from vdnnsim.study.file.where import comparisons, read_condition
 from vdnnsim.study.points.resolve import POLICY
 from vdnnsim.study.results.rows import WORDS, table_header
 from vdnnsim.study.study import MOST_POINTS, Axis, Condition, Study
-from vdnnsim.yaml_file import YamlFile, read_yaml
 
 SCHEMA_VERSION: Final = 1
 _LARGEST_GRID: Final = 10**12

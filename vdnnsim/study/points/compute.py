@@ -14,14 +14,14 @@ from vdnnsim.analysis.metrics import RunMetrics, measure
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts, CostModel
 from vdnnsim.errors import StudyError, VdnnsimError, is_fault
-from vdnnsim.experiment import simulator_of
-from vdnnsim.messages import describe_exception
+from vdnnsim.files.messages import describe_exception
 from vdnnsim.plans.operations import Offload, Prefetch
 from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.port import DecidedBy, Policy, make_plans
+from vdnnsim.policies.interface import DecidedBy, Policy, make_plans
+from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.simulator import Simulator, once
+from vdnnsim.scenario.simulator import Simulator, once
 from vdnnsim.study.points.outcome import Outcome, computed, failed
 from vdnnsim.study.points.resolve import Kept, Resolved
 

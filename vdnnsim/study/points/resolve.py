@@ -14,17 +14,17 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.errors import StudyError, VdnnsimError, is_fault
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, memory_choice
 from vdnnsim.plans.operations import Aggregation
-from vdnnsim.policies.port import Policy, is_shipped
+from vdnnsim.policies.interface import Policy, is_shipped
 from vdnnsim.scenario.captured import captured_model
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.points.figures import COMPUTE_SPEED, with_figures
 from vdnnsim.study.version import model_version
+from vdnnsim.units import ElementType, Precision
 
 Value: TypeAlias = int | float | str | Policy
 """One value of a point: figures are SI numbers, choices the words of a scenario."""

@@ -11,8 +11,8 @@ from typing import Final
 
 from vdnnsim.cost.trust import Basis, basis_of
 from vdnnsim.errors import ProfileError, StudyError
+from vdnnsim.files.atomic import Content
 from vdnnsim.hardware.profile import find_profile, load_profile
-from vdnnsim.replace import Content
 from vdnnsim.report.folder import Writer
 from vdnnsim.report.provenance import versions
 from vdnnsim.report.study_picture import KERNEL_TIMES, StudyCells, shows

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from vdnnsim.errors import StudyError
-from vdnnsim.messages import describe_exception, one_line
+from vdnnsim.files.messages import describe_exception, one_line
 from vdnnsim.study.workers.chunk import Chunk, Finished, Workers, compute_chunk
 
 _AHEAD = 2

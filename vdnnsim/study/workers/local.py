@@ -15,8 +15,8 @@ from itertools import islice
 from multiprocessing.connection import Connection
 from threading import Thread
 
+from vdnnsim.engine.processes import collect_rarely
 from vdnnsim.errors import StudyError
-from vdnnsim.processes import collect_rarely
 from vdnnsim.study.workers.chunk import Chunk, Finished, Workers, compute_chunk
 
 _AHEAD = 2

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vdnnsim.analysis.columns import Value
+from vdnnsim.plans.trace import StallCause
 from vdnnsim.report.document import plain_table
 from vdnnsim.report.result_table import ResultTable
-from vdnnsim.trace import StallCause
 from vdnnsim.units import format_bytes, format_seconds
 from vdnnsim.validation.row import STILL_CALIBRATED, Outcome, Row
 from vdnnsim.validation.run.side import Side

@@ -14,14 +14,14 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, needed_bytes, place_plan
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.port import Policy, Setting, Trial, TrialPort, make_plan
+from vdnnsim.policies.interface import Policy, Setting, Trial, TrialPort, make_plan
 from vdnnsim.policies.vdnn import VdnnDyn
-from vdnnsim.simulator import Simulator
-from vdnnsim.trace import IterationTrace
+from vdnnsim.scenario.simulator import Simulator
+from vdnnsim.validation.executor import Executor
 from vdnnsim.validation.method import Method, Pacing, given_durations
-from vdnnsim.validation.port import Executor
 from vdnnsim.validation.row import Outcome, Raw, Row
 from vdnnsim.validation.run.runs import Given, Runs, run_free, run_paced
 from vdnnsim.validation.run.side import Side, predicted_peaks

@@ -14,10 +14,10 @@ from vdnnsim.plans import operations
 from vdnnsim.plans.operations import Stream, describe
 from vdnnsim.plans.order import NOTHING, StreamOrder
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plans.trace import IterationTrace, MemoryCount
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.trace import IterationTrace, MemoryCount
+from vdnnsim.validation.executor import Execution, Executor
 from vdnnsim.validation.method import Tolerance
-from vdnnsim.validation.port import Execution, Executor
 from vdnnsim.validation.run.side import Side
 
 

@@ -8,8 +8,8 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow
 from vdnnsim.plans.operations import Offload, Stream
 from vdnnsim.plans.placement import MemoryLimits, needed_bytes, place_repeatedly
+from vdnnsim.plans.trace import IterationTrace, MemoryCount, StallCause
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.trace import IterationTrace, MemoryCount, StallCause
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from vdnnsim.claims.vdnn2016.figures.figure import (
 from vdnnsim.claims.vdnn2016.metrics import feature_share
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, VdnnRuns
 from vdnnsim.dnn.layers import LayerKind
-from vdnnsim.messages import listed
+from vdnnsim.files.messages import listed
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.report.chart import Chart, Level, Panel, Points, Series, Slot, Tint
-from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_bytes
 
 _KINDS = (

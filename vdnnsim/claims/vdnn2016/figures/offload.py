@@ -5,7 +5,7 @@ from vdnnsim.claims.report import SimulatedFigure
 from vdnnsim.claims.vdnn2016.figures.figure import POLICY_TINTS, bytes_axis, case_names, extremes, result_columns
 from vdnnsim.claims.vdnn2016.metrics import host_share
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VERY_DEEP, VdnnRuns
-from vdnnsim.messages import listed
+from vdnnsim.files.messages import listed
 from vdnnsim.report.chart import Chart, Level, Panel, Slot, Tint
 from vdnnsim.units import format_bytes
 

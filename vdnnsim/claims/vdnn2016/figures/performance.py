@@ -16,7 +16,7 @@ from vdnnsim.claims.vdnn2016.figures.figure import (
 )
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.messages import listed
+from vdnnsim.files.messages import listed
 from vdnnsim.report.chart import Axis, Chart, Level, Panel, Slot, Tint
 from vdnnsim.report.scale import percent
 

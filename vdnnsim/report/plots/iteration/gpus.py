@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from vdnnsim.analysis.contention import timed_copies
-from vdnnsim.analysis.exchanges import exchanges
+from vdnnsim.analysis.gradient_exchanges import exchanges
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plans.operations import Aggregation, Prefetch, Stream
 from vdnnsim.report.caveats import contention
 from vdnnsim.report.findings import workload_text
-from vdnnsim.report.looks import EXCHANGE, MUTED
+from vdnnsim.report.palette import EXCHANGE, MUTED
 from vdnnsim.report.plots.iteration.spans import HATCH, Bar, Look, Window, draw_bars, span_bar, write_on
 from vdnnsim.report.plots.style import keep_left_spine_only, name_band, new_figure, write_legend
 from vdnnsim.units import format_seconds

@@ -8,7 +8,7 @@ from vdnnsim.analysis.link_loads import LinkUse, link_uses
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.hardware.topology import Sharing, Way
 from vdnnsim.report.findings import workload_text
-from vdnnsim.report.looks import ALARM, INK, MUTED, OFFLOAD, PREFETCH
+from vdnnsim.report.palette import ALARM, INK, MUTED, OFFLOAD, PREFETCH
 from vdnnsim.report.plots.style import keep_left_spine_only, new_figure, write, write_legend
 from vdnnsim.report.scale import Scale, percent, rate_of_bytes_scale, time_scale
 from vdnnsim.units import format_seconds

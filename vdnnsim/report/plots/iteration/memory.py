@@ -10,12 +10,12 @@ from vdnnsim.analysis.memory import MemoryCurve, away_curve, memory_curve, peak_
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.report.findings import headline, place
-from vdnnsim.report.looks import ALARM, INK, KIND_COLORS, MUTED, OFFLOAD
+from vdnnsim.report.palette import ALARM, INK, KIND_COLORS, MUTED, OFFLOAD
 from vdnnsim.report.plots.style import ABOVE, new_figure, ruled, write
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
-from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_bytes, format_seconds
 
 _MANY_MOMENTS = 1000

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, Patch
 
 from vdnnsim.plans.operations import AllReduce, Compute, Offload, Prefetch, Stream
-from vdnnsim.report.looks import INK, MUTED, STALL_COLORS, STREAM_COLORS, kind_of, written_on
+from vdnnsim.plans.trace import IterationTrace, Span, Stall
+from vdnnsim.report.palette import INK, MUTED, STALL_COLORS, STREAM_COLORS, kind_of, written_on
 from vdnnsim.report.plots.style import keep_left_spine_only
 from vdnnsim.report.scale import Scale, time_scale
-from vdnnsim.trace import IterationTrace, Span, Stall
 from vdnnsim.units import format_seconds
 
 _KERNELS_AROUND = 5

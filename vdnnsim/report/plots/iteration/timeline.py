@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plans.operations import Stream
+from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import place, workload_text
 from vdnnsim.report.plots.iteration.spans import (
@@ -24,7 +25,6 @@ from vdnnsim.report.plots.iteration.spans import (
 )
 from vdnnsim.report.plots.style import new_figure, write, write_legend
 from vdnnsim.report.scale import percent
-from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_seconds
 
 _ROWS = {Stream.COMPUTE: 2.0, Stream.MEMORY: 0.0, Stream.COMMUNICATION: -1.0, None: 1.0}

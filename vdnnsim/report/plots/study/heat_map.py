@@ -13,7 +13,7 @@ from matplotlib.patches import Patch, Rectangle
 from vdnnsim.analysis.columns import Value
 from vdnnsim.errors import InputError
 from vdnnsim.report.labels import fold_label
-from vdnnsim.report.looks import ALARM, MUTED, written_on
+from vdnnsim.report.palette import ALARM, MUTED, written_on
 from vdnnsim.report.plots.series import look
 from vdnnsim.report.plots.study.slide import StudySlide, bounds_handle, study_slide, write_study_legend
 from vdnnsim.report.plots.style import keep_left_spine_only

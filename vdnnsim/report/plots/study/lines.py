@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vdnnsim.errors import InputError
-from vdnnsim.report.looks import ALARM, MUTED
+from vdnnsim.report.palette import ALARM, MUTED
 from vdnnsim.report.plots.series import DASHES, look, quantity_axis
 from vdnnsim.report.plots.study.slide import StudySlide, rows_of, study_slide
 from vdnnsim.report.plots.style import ruled

@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 
 from vdnnsim.analysis.columns import Value
 from vdnnsim.analysis.pareto import pareto_front
-from vdnnsim.report.looks import ALARM, INK
+from vdnnsim.report.palette import ALARM, INK
 from vdnnsim.report.plots.series import look, quantity_axis
 from vdnnsim.report.plots.study.slide import study_slide
 from vdnnsim.report.plots.style import ruled

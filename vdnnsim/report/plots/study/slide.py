@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from vdnnsim.report.looks import ALARM, MUTED
+from vdnnsim.report.palette import ALARM, MUTED
 from vdnnsim.report.plots.series import panel_axes, series_handle, write_marks
 from vdnnsim.report.plots.style import new_figure, point_handle, write_legend
 from vdnnsim.report.study_picture import (

@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vdnnsim.plans.operations import Stream
-from vdnnsim.report.looks import INK
+from vdnnsim.plans.trace import IterationTrace
+from vdnnsim.report.palette import INK
 from vdnnsim.report.plots.iteration.spans import (
     Window,
     color_patches,
@@ -22,7 +23,6 @@ from vdnnsim.report.plots.iteration.spans import (
 )
 from vdnnsim.report.plots.style import as_png, name_band, new_figure, ruled, write_legend
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
-from vdnnsim.trace import IterationTrace
 
 _SIDES = ("measured", "simulated")
 _ROWS: Final[dict[Stream | None, tuple[float, float]]] = {

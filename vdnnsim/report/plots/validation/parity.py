@@ -20,7 +20,7 @@ from matplotlib.ticker import (
 )
 
 from vdnnsim.report.chart import Cloud, Clouds, ErrorShares, Parity
-from vdnnsim.report.looks import ALARM, GRID, INK, MUTED
+from vdnnsim.report.palette import ALARM, GRID, INK, MUTED
 from vdnnsim.report.plots.series import look
 from vdnnsim.report.plots.style import (
     ABOVE,

@@ -1,0 +1,72 @@
+"""A capture with real tensors in the midst of a user's program, which finds all that it had as it was.
+
+The model is captured as a copy, with copies of its inputs. A loss is the user's own and may write to what it holds.
+"""
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from calibration.apply.temporary_state import random_numbers_kept
+from calibration.capture.schemas import OperatorMode, operands_of
+from vdnnsim.errors import CaptureError
+
+
+@contextmanager
+def untouched(device: torch.device) -> Iterator[None]:
+    """Let what runs within change no tensor that was there before, and no generator of random numbers.
+
+    Args:
+        device: of the model, the current one within.
+
+    Raises:
+        CaptureError: it would change one, which then is as it was, or gave one a gradient, which is gone again.
+    """
+    tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+    leaves = [each for each in tensors if each.is_leaf and each.requires_grad and each.grad is None]
+    with ExitStack() as stack:
+        if device.type == "cuda":
+            stack.enter_context(torch.cuda.device(device))
+        stack.enter_context(random_numbers_kept())
+        stack.enter_context(_Refusing(tensors))
+        try:
+            yield
+        finally:
+            given = [each for each in leaves if each.grad is not None]
+            for each in given:
+                each.grad = None
+    if given:
+        raise CaptureError(
+            f"the loss: gives gradients to a tensor of shape {tuple(given[0].shape)} that is none of the model's, "
+            "expected one of what the model returns; put both into a module of their own"
+        )
+
+
+class _Refusing(OperatorMode):  # type: ignore[no-untyped-call]
+    """Lets no operator write to some tensors, whose memory it holds so that no other has it meanwhile."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        super().__init__()
+        self._storages = {each._cdata: each for each in map(_storage, tensors) if each is not None}  # noqa: SLF001
+
+    def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Run an operation."""
+        if func._schema.is_mutable:  # noqa: SLF001 - PyTorch has no public one
+            for tensor, is_written in operands_of(func, args, kwargs):
+                if is_written and (storage := _storage(tensor)) is not None and storage._cdata in self._storages:  # noqa: SLF001
+                    raise CaptureError(
+                        f"{func}: writes to a tensor of shape {tuple(tensor.shape)} that is neither the model's nor "
+                        "made by it, which a capture with real tensors would change"
+                    )
+        return func(*args, **kwargs)
+
+
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    try:
+        return tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError):  # of sparse ones, and of classes that have none
+        return None

@@ -1,0 +1,135 @@
+"""What can be found out of a model that a script trains, where nobody tells it."""
+
+import gc
+from collections.abc import Container, Iterator
+from typing import Any
+
+import torch
+from torch import distributed, nn
+
+from vdnnsim.errors import CaptureError
+from vdnnsim.memory.requests import round_up
+from vdnnsim.memory.settings import GRANULE_BYTES
+from vdnnsim.units import Precision
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Return whether FSDP has the parameters of a part of a model."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return False
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+    return any(isinstance(each, FSDPModule | FullyShardedDataParallel) for each in model.modules())
+
+
+def refuse_other_kinds(model: nn.Module, known: Container[int] = ()) -> None:
+    """Refuse what torch.compile made, whose operations are others, and what FSDP spread, whose parameters are parts.
+
+    Args:
+        model: with all its parts.
+        known: identities of models whose calls are followed already.
+
+    Raises:
+        CaptureError: a part of the model is of these.
+    """
+    if is_sharded(model):
+        raise CaptureError(f"{type(model).__name__}: was sharded by FSDP, expected DDP, or vdnnsim.plan before that")
+    for each in model.modules():
+        is_compiled = each._compiled_call_impl is not None and id(each) not in known  # noqa: SLF001
+        if type(each).__name__ == "OptimizedModule" or is_compiled:
+            raise CaptureError(f"{type(each).__name__}: was compiled by torch.compile, expected a model as it is")
+
+
+def precision_of(module: nn.Module) -> Precision:
+    """Return in what a module computes where it is called."""
+    parameter = next(each for each in module.parameters() if each.requires_grad)
+    device = parameter.device.type
+    if torch.is_autocast_enabled(device):
+        return Precision(f"amp_{str(torch.get_autocast_dtype(device)).removeprefix('torch.')}")
+    if parameter.dtype is torch.float32:
+        return Precision.TF32 if torch.backends.cuda.matmul.allow_tf32 and device == "cuda" else Precision.FLOAT32
+    name = str(parameter.dtype).removeprefix("torch.")
+    if name not in (each.value for each in Precision):
+        raise CaptureError(f"{type(module).__name__}: its parameters are {name}, expected float32, bfloat16 or float16")
+    return Precision(name)
+
+
+def optimizers_of(model: nn.Module) -> list[torch.optim.Optimizer]:
+    """Return those that have parameters of a model."""
+    own = set(map(id, model.parameters()))
+    return [each for each in _optimizers() if not own.isdisjoint(_parameters(each))]
+
+
+def has_untrained(models: list[nn.Module]) -> bool:
+    """Whether there is an optimizer that has parameters to train, none of these models', and no state of a step yet."""
+    known = {id(parameter) for each in models for parameter in each.parameters()}
+
+    def is_there() -> bool:
+        return any(
+            not each.state
+            and known.isdisjoint(_parameters(each))
+            and any(one.requires_grad for one in each.param_groups[0]["params"])
+            for each in _optimizers()
+        )
+
+    if not is_there():
+        return False
+    # Nobody may hold it any longer.
+    gc.collect()
+    return is_there()
+
+
+def _optimizers() -> list[torch.optim.Optimizer]:
+    # What stands for another may run code when it is asked for its class.
+    return [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> set[int]:
+    return {id(each) for group in optimizer.param_groups for each in group["params"]}
+
+
+def name_of(optimizer: torch.optim.Optimizer) -> str:
+    """Return what an optimizer would be called among those that are known."""
+    group, kind = optimizer.param_groups[0], type(optimizer).__name__
+    name = "momentum" if kind == "SGD" and group.get("momentum") else kind.lower()
+    return f"{name}_fused" if group.get("fused") else name
+
+
+def kept_for(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Yield what is kept from step to step for a model: weights, gradients, buffers and states of its optimizers."""
+    for each in model.parameters():
+        yield each
+        if each.grad is not None:
+            yield each.grad
+    yield from model.buffers()
+    for optimizer in optimizers_of(model):
+        for state in optimizer.state.values():
+            yield from (value for value in state.values() if isinstance(value, torch.Tensor))
+
+
+def beside_bytes(known: list[Any]) -> int:
+    """Return what PyTorch has allocated on a GPU beside tensors that are known, as gradients and other models."""
+    tensors = [each for each in known if isinstance(each, torch.Tensor) and each.is_cuda]
+    if not tensors:
+        return 0
+    # They are planned, and made again when they are wanted.
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - there is no public way
+    storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}  # noqa: SLF001
+    rounded = (round_up(nbytes, GRANULE_BYTES) for nbytes in storages.values())
+    return max(0, torch.cuda.memory_allocated(tensors[0].device) - sum(rounded))
+
+
+def trained_by(loss: torch.Tensor) -> set[int]:
+    """Return the identities of the parameters that a loss has gradients of."""
+    found, seen = set[int](), set[Any]()
+    wanted = [loss.grad_fn]
+    while wanted:
+        node = wanted.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found.add(id(variable))
+        wanted.extend(each for each, _ in node.next_functions)
+    return found

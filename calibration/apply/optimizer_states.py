@@ -1,0 +1,153 @@
+"""The optimizer's states on the host: they come for the update of their parameter and leave after it, one by one.
+
+The optimizers that are captured work on each element by itself, so that parameter by parameter they compute the same.
+
+What `optimizer.state` hands out may be read at any time, on the host or on the GPU: a state that comes takes its place
+there once the current stream waits for its copy, and one that leaves once the host has waited for its copy.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from calibration.apply.copy_stream import Lane
+from calibration.apply.saved_storage import Layout
+from calibration.arena import PinnedArena
+from vdnnsim.errors import ExecutionRefused
+
+_AT_ONCE: Final = 2
+"""Parameters whose states may be on the device: while those of one come, those of another leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A state that is being copied, and what it is copied to."""
+
+    states: dict[str, Any]
+    key: str
+    copied: torch.Tensor
+    mark: Any
+
+    def take_place(self) -> None:
+        """Let the optimizer have it where it now is."""
+        self.states[self.key] = self.copied
+
+
+class States:
+    """Lets `step` of an optimizer stream its states; hooks of its step run for each parameter.
+
+    Args:
+        optimizer: whose.
+        model: of which are its parameters, by whose names states are known.
+        places: by name of a state, as `0.weight exp_avg`, its bytes in pinned memory; none of what stays on the GPU.
+        arena: that memory.
+        lane: where copies run.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: nn.Module,
+        places: Mapping[str, range],
+        arena: PinnedArena,
+        lane: Lane,
+    ) -> None:
+        self._optimizer, self._places, self._arena, self._lane = optimizer, places, arena, lane
+        self._names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self._whole: Callable[[], Any] = optimizer.step
+        # By parameter the copies that run, with the states on the host that will then be in the place of others.
+        self._leaving: deque[list[_Copied]] = deque()
+        self._leave_all()
+        # A scheduler of the learning rate wraps `step` as a method of the optimizer.
+        optimizer.step = MethodType(lambda _, closure=None: self._step(closure), optimizer)  # type: ignore[method-assign]
+        optimizer.register_load_state_dict_post_hook(lambda _: self._leave_all())
+
+    def _step(self, closure: Callable[[], Any] | None) -> Any:  # noqa: ANN401 - what the closure returns
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        groups = self._optimizer.param_groups
+        whole = [group["params"] for group in groups]
+        due = [(group, each) for group in groups for each in group["params"] if each.grad is not None]
+        coming = deque([self._come(each) for _, each in due[:1]])
+        try:
+            for group in groups:
+                group["params"] = []
+            for position, (group, parameter) in enumerate(due):
+                coming.extend(self._come(each) for _, each in due[position + 1 : position + 2])
+                for each in coming.popleft():
+                    self._lane.wait(each.mark)
+                    each.take_place()
+                group["params"] = [parameter]
+                self._whole()
+                group["params"] = []
+                self._leave(parameter)
+                self._finish(_AT_ONCE - 1)
+        finally:
+            # Their memory is free behind this.
+            for each in (each for copies in coming for each in copies):
+                self._lane.wait(each.mark)
+            for group, parameters in zip(groups, whole, strict=True):
+                group["params"] = parameters
+            self._finish(0)
+        return loss
+
+    def _come(self, parameter: nn.Parameter) -> list["_Copied"]:
+        """Begin to copy the states of a parameter to where it is."""
+        states, copies = self._optimizer.state[parameter], []
+        for key, _ in self._placed(parameter):
+            here = torch.empty_like(states[key], device=parameter.device)
+            copies.append(_Copied(states, key, here, self._lane.copy(here, states[key])))
+        return copies
+
+    def _leave(self, parameter: nn.Parameter) -> None:
+        """Begin to copy the states of a parameter to the host."""
+        states, copies = self._optimizer.state[parameter], []
+        for key, place in self._placed(parameter):
+            here: torch.Tensor = states[key]
+            region = self._arena.slice(place.start, len(place))
+            layout = Layout(here.dtype, place.start // here.element_size(), here.shape, here.stride())
+            host = layout.on(region.untyped_storage())
+            copies.append(_Copied(states, key, host, self._lane.copy(host, here)))
+        self._leaving.append(copies)
+
+    def _leave_all(self) -> None:
+        for group in self._optimizer.param_groups:
+            for each in group["params"]:
+                self._leave(each)
+                self._finish(0)
+
+    def _finish(self, running: int) -> None:
+        """Let the host wait for the copies that leave, but of so many parameters, and give back what they read.
+
+        The copies that the GPU has to do meanwhile, and an update, have been issued.
+        """
+        while len(self._leaving) > running:
+            for each in self._leaving.popleft():
+                self._lane.finish(each.mark)
+                each.take_place()
+
+    def _placed(self, parameter: nn.Parameter) -> Iterator[tuple[str, range]]:
+        """Yield what is moved of the states of a parameter, with its place.
+
+        Raises:
+            ExecutionRefused: a state has no place.
+        """
+        owner = self._names.get(id(parameter), "a parameter of another model")
+        for key, state in self._optimizer.state[parameter].items():
+            name = f"{owner} {key}"
+            place = self._places.get(name)
+            if not isinstance(state, torch.Tensor) or (not state.dim() if place is None else not place):
+                continue
+            if place is None or len(place) != state.nbytes:
+                raise ExecutionRefused(
+                    f"{name}: a state of {state.nbytes} bytes, expected {len(place or ())}, as planned; plan with the "
+                    "optimizer of the loop, with its default options"
+                )
+            yield key, place

@@ -1,0 +1,238 @@
+"""A step of a loop with the times of what it did; ordinary steps are not timed."""
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Self
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from calibration.apply.copy_stream import Lane, card_of
+from calibration.apply.loop import Loop
+from calibration.apply.reservation import remembering
+from calibration.apply.saved_storage import Packed
+from calibration.apply.step_hooks import Following, StepLog
+from calibration.apply.timers import Stopwatch, stopwatch
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.plans.live_step import Level, LiveCopy, LiveStep, Pause, Stretch, Way
+
+
+@dataclass
+class Timed:
+    """A step that is timed.
+
+    Attributes:
+        step: what happened; None until it has ended, and of one that left the plan or whose backward ran elsewhere.
+    """
+
+    log: StepLog = field(default_factory=StepLog)
+    step: LiveStep | None = None
+
+
+@contextmanager
+def timed(
+    loop: Loop, model: nn.Module, number: int, *, closely: bool = False, snapshot: bool = False
+) -> Iterator[Timed]:
+    """Follow a step of a model, and time it.
+
+    Args:
+        loop: whose step it is.
+        model: as of `Loop.apply`.
+        number: of the step.
+        closely: whether to note each moment and each copy as well.
+        snapshot: whether to ask for one of PyTorch's allocator, where there is a GPU.
+    """
+    found = Timed()
+    with _Timing(loop, closely=closely) as timing, _history(loop.device, wanted=snapshot) as history:
+        with loop.apply(model) as found.log:
+            yield found
+        timing.end()
+        following = timing.following
+        if following is not None and following.is_whole:
+            found.step = timing.step(number, following, found.log, history())
+
+
+def forget_peak(device: torch.device) -> None:
+    """Let the peak of allocated bytes be that from now on."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+class TimedFollowing(Following):
+    """One step, whose moments are noted.
+
+    Attributes:
+        moments: each that was come to, when the loop came, and when it went on.
+        memory: bytes that PyTorch had allocated at each, on a GPU.
+    """
+
+    def __init__(self, loop: Loop, model: nn.Module, watch: Stopwatch, *, closely: bool) -> None:
+        super().__init__(loop, model)
+        self._stopwatch, self._closely = watch, closely
+        self._last_take = max(loop.takes.values(), default=-1)
+        self.moments: list[tuple[int, Any, Any]] = []
+        self.memory: list[int] = []
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was captured was saved and taken."""
+        return not self.log.departure and self._moment > self._last_take
+
+    def storage_of(self, tensor: torch.Tensor) -> int | None:
+        """Return the number of the storage in which a tensor lies."""
+        identity = tensor.untyped_storage()._cdata  # noqa: SLF001 - its identity
+        live = ((number, each.live) for number, each in list(self._held.items()))
+        return next((number for number, each in live if each is not None and each._cdata == identity), None)  # noqa: SLF001
+
+    def _pack(self, tensor: torch.Tensor) -> Packed:
+        if not self._closely:
+            return super()._pack(tensor)
+        reached = self._stopwatch.here()
+        packed = super()._pack(tensor)
+        if packed.save is not None:
+            self._note(packed.save, reached)
+        return packed
+
+    def _unpack(self, packed: Packed) -> torch.Tensor:
+        if not self._closely:
+            return super()._unpack(packed)
+        reached = self._stopwatch.here()
+        tensor = super()._unpack(packed)
+        if packed.save is not None and packed.save in self._loop.takes:
+            self._note(self._loop.takes[packed.save], reached)
+        return tensor
+
+    def _note(self, moment: int, reached: Any) -> None:  # noqa: ANN401 - a mark
+        if self.moments and moment <= self.moments[-1][0]:
+            return
+        left = self._stopwatch.here()
+        self.moments.append((moment, reached, left))
+        if self._loop.device.type == "cuda":
+            self.memory.append(torch.cuda.memory_allocated(self._loop.device))
+
+
+class _Timing:
+    """Has a loop make its next step a timed one, and copy on a lane that is watched."""
+
+    def __init__(self, loop: Loop, *, closely: bool) -> None:
+        self._loop, self._device, self._closely = loop, loop.device, closely
+        self._watch = stopwatch(loop.lane, loop.device)
+        self.following: TimedFollowing | None = None
+        self._copies: list[tuple[Way, int, range, Any, Any]] = []
+        self._end: Any = None
+
+    def __enter__(self) -> Self:
+        self._before = self._loop.follow, self._loop.lane
+        self._loop.follow = self._follow
+        if self._closely:
+            self._loop.lane = _WatchedLane(self._loop.lane, self)
+        # A loop may update its weights within the context, which is of another part of the step.
+        self._hook = register_optimizer_step_pre_hook(lambda *_: self.end())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hook.remove()
+        # What it holds copies on a lane that knows this.
+        self.following = None
+        self._loop.follow, self._loop.lane = self._before
+
+    def end(self) -> None:
+        """Take forward and backward for done."""
+        if self._end is None:
+            self._end = self._watch.here()
+
+    def copied(self, lane: Lane, target: torch.Tensor, source: torch.Tensor) -> Any:  # noqa: ANN401 - a mark of the lane
+        """Have a lane copy, and note when."""
+        pinned = self._loop.arena.slice(0, 0).untyped_storage()._cdata  # noqa: SLF001 - its identity
+        way = Way.OUT if target.untyped_storage()._cdata == pinned else Way.BACK  # noqa: SLF001
+        live = source if way is Way.OUT else target
+        storage = None if self.following is None else self.following.storage_of(live)
+        begun = self._watch.beside()
+        mark = lane.copy(target, source)
+        if storage is not None:
+            first = int(live.storage_offset())
+            self._copies.append((way, storage, range(first, first + live.nbytes), begun, self._watch.beside()))
+        return mark
+
+    def step(self, number: int, following: TimedFollowing, log: StepLog, snapshot: bytes | None) -> LiveStep:
+        """Return what happened."""
+        seconds = self._watch.seconds
+        moments = self._moments(following)
+        stretches, pauses = self._parts(moments) if self._closely else ((), ())
+        is_cuda = self._device.type == "cuda"
+        return LiveStep(
+            device=card_of(self._device)[0],
+            number=number,
+            seconds=seconds(self._end),
+            peak_bytes=torch.cuda.max_memory_allocated(self._device) if is_cuda else None,
+            offloaded_bytes=log.offloaded_bytes,
+            fetched_bytes=log.fetched_bytes,
+            stretches=stretches,
+            pauses=pauses,
+            copies=tuple(
+                LiveCopy(way, storage, extent, seconds(begun), seconds(ended))
+                for way, storage, extent, begun, ended in self._copies
+            ),
+            memory=tuple(
+                Level(operation, left_s, nbytes)
+                for (operation, _, left_s), nbytes in zip(moments, following.memory, strict=False)
+            ),
+            snapshot=snapshot,
+        )
+
+    def _moments(self, following: TimedFollowing) -> list[tuple[int, float, float]]:
+        """Return before which operation each moment was, and when the loop came to it and went on."""
+        issued, seconds, end = self._loop.agenda.issued, self._watch.seconds, self._updates_from
+        return [
+            (min(issued[moment], end), seconds(reached), seconds(left)) for moment, reached, left in following.moments
+        ]
+
+    def _parts(self, moments: list[tuple[int, float, float]]) -> tuple[tuple[Stretch, ...], tuple[Pause, ...]]:
+        """Return what ran between the moments, and what the loop waited for at them."""
+        end_s = self._watch.seconds(self._end)
+        places = [(0, 0.0, 0.0), *moments, (self._updates_from, end_s, end_s)]
+        stretches = (
+            Stretch(range(first, last), left_s, reached_s)
+            for (first, _, left_s), (last, reached_s, _) in pairwise(places)
+            if first < last
+        )
+        pauses = (Pause(operation, reached_s, left_s) for operation, reached_s, left_s in places if reached_s < left_s)
+        return tuple(stretches), tuple(pauses)
+
+    @property
+    def _updates_from(self) -> int:
+        """The number of the first operation that is of neither forward nor backward."""
+        operations = self._loop.captured.operations
+        return next((at for at, each in enumerate(operations) if each.phase is Phase.UPDATE), len(operations))
+
+    def _follow(self, loop: Loop, model: nn.Module) -> Following:
+        self.following = TimedFollowing(loop, model, self._watch, closely=self._closely)
+        return self.following
+
+
+class _WatchedLane:
+    """A lane whose copies are noted."""
+
+    def __init__(self, lane: Lane, timing: _Timing) -> None:
+        self._lane, self._timing = lane, timing
+        self.pin, self.unpin, self.wait, self.finish = lane.pin, lane.unpin, lane.wait, lane.finish
+        self.current, self.is_current, self.on = lane.current, lane.is_current, lane.on
+        self.join, self.lend = lane.join, lane.lend
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> Any:  # noqa: ANN401 - a mark of the lane
+        """Begin a copy."""
+        return self._timing.copied(self._lane, target, source)
+
+
+@contextmanager
+def _history(device: torch.device, *, wanted: bool) -> Iterator[Any]:
+    """Have PyTorch's allocator remember what is asked of it; yields what returns its snapshot, pickled."""
+    if not wanted or device.type != "cuda":
+        yield lambda: None
+        return
+    with remembering(device):
+        yield lambda: pickle.dumps(torch.cuda.memory._snapshot(device), protocol=4)  # noqa: SLF001

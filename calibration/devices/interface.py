@@ -1,0 +1,170 @@
+"""What a device is to the rest of this package: streams in order, marks in time, memory that is counted.
+
+The host gives work to streams in the order of a plan and runs ahead, as CUDA has it; a stream runs what it was given
+in order. A mark is a point of a stream: another stream can wait for it, and after a synchronization it knows when it
+was reached. All times are seconds since `begin`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from vdnnsim.errors import DeviceError
+from vdnnsim.plans.trace import MemoryCount
+
+
+class Mark(Protocol):
+    """A point of a stream."""
+
+    @property
+    def time_s(self) -> float:
+        """When the stream reached it; known once the stream has been synchronized."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """From the start of a piece of work on its stream to its end."""
+
+    start: Mark
+    end: Mark
+
+    @property
+    def duration_s(self) -> float:
+        """How long it took, once the device was waited for."""
+        return self.end.time_s - self.start.time_s
+
+
+class DeviceStream(Protocol):
+    """A queue of work that runs in order."""
+
+    def launch(self, work: Callable[[], None], *, lasts_s: float | None = None) -> Interval:
+        """Queue work.
+
+        Args:
+            work: calls PyTorch; on a GPU it only launches kernels or copies, on the CPU it does them.
+            lasts_s: on the CPU, how long the work is made to hold the stream at least, counted from when nothing kept
+                it from starting; None for as long as it takes. A GPU refuses anything else.
+        """
+
+    def mark(self) -> Mark:
+        """Queue a point."""
+
+    def wait(self, mark: Mark) -> None:
+        """Hold the stream until a mark of another one has been reached."""
+
+
+class OutOfDeviceMemory(DeviceError):  # noqa: N818  # says what it is, as torch.cuda.OutOfMemoryError
+    """The device has no room for an allocation, or for what a kernel takes for itself."""
+
+
+class Device(Protocol):
+    """One device.
+
+    Attributes:
+        name: as people call it: `NVIDIA H200`, `CPU`.
+        torch_device: where its tensors live.
+        memory_bytes: its capacity; on the CPU, the memory of the machine.
+        granule_bytes: unit to which its allocator rounds a request.
+        cache_bytes: of the cache in which a kernel that is run again may find its operands, which in an iteration it
+            does not; 0 where that is not asked.
+    """
+
+    name: str
+    torch_device: torch.device
+    memory_bytes: int
+    granule_bytes: int
+    cache_bytes: int
+
+    @property
+    def compute(self) -> DeviceStream:
+        """Its compute stream."""
+
+    @property
+    def memory(self) -> DeviceStream:
+        """Its memory stream."""
+
+    def new_stream(self) -> DeviceStream:
+        """Return a further stream; it lives until `close`."""
+
+    def allocate(self, nbytes: int) -> torch.Tensor:
+        """Return uninitialized bytes of device memory, a flat uint8 tensor, allocated on the compute stream.
+
+        Raises:
+            OutOfDeviceMemory: there is no room.
+        """
+
+    def release(self, tensor: torch.Tensor) -> None:
+        """Give back what `allocate` returned; the caller drops its own references at the same time."""
+
+    def takes_for_itself(self, nbytes: int) -> None:
+        """Count what the next kernel will allocate and free by itself, where the device does not see it (CPU).
+
+        Raises:
+            OutOfDeviceMemory: there is no room.
+        """
+
+    def pin(self, nbytes: int) -> torch.Tensor:
+        """Return uninitialized host memory, a flat uint8 tensor, pinned where the device copies from pinned memory.
+
+        So many bytes are pinned and no more, until `unpin` or `close`.
+
+        Raises:
+            DeviceError: the host does not give it.
+        """
+
+    def unpin(self, tensor: torch.Tensor) -> None:
+        """Give back what `pin` returned, once no copy uses it; the caller drops its own references and views."""
+
+    def empty_cache(self) -> None:
+        """Give back to the device what its allocator holds for later, so that what is reserved can be counted.
+
+        What comes next finds a cold allocator: do not time it.
+        """
+
+    def begin(self) -> None:
+        """Wait for all streams, set the clock to zero and the peaks of memory to what is in use."""
+
+    def now_s(self) -> float:
+        """Seconds since `begin` by the clock of the host."""
+
+    def synchronize(self, streams: Sequence[DeviceStream]) -> None:
+        """Wait until these streams have done all that they were given.
+
+        What failed in them is raised here; a stream where something failed has dropped all that came after it.
+        """
+
+    def peaks(self) -> MemoryCount:
+        """Return the maxima since `begin`, beyond what was in use then.
+
+        What PyTorch's allocator already held at `begin`, used or not, is not among what is reserved.
+        """
+
+    def in_use(self) -> MemoryCount:
+        """Return what is in use now, by whomever in this process."""
+
+    def context_bytes(self) -> int | None:
+        """Return what the process holds of the device's memory beyond all tensors: CUDA's context, libraries, kernels.
+
+        Kernels are loaded as they are first run, so it grows. None where no driver counts it, or where others use the
+        device, whose memory is counted with it.
+        """
+
+    def close(self) -> None:
+        """End all streams; nothing can be launched afterwards."""
+
+
+@runtime_checkable
+class GivesBackExtents(Protocol):
+    """A device that can also give back the memory of an extent of an allocation."""
+
+    def release_extent(self, extent: torch.Tensor) -> None:
+        """Give back the memory of some bytes of what `allocate` returned; their content is lost."""
+
+    def allocate_extent(self, extent: torch.Tensor) -> None:
+        """Take again, on the compute stream, what `release_extent` gave back; `release` takes what is left.
+
+        Raises:
+            OutOfDeviceMemory: there is no room.
+        """

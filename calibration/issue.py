@@ -1,0 +1,215 @@
+"""Issues a plan to a device, operation by operation, and notes when.
+
+Everything is allocated on the compute stream, and the plan's events order what the memory stream does with it, so no
+tensor has to be recorded for another stream. What a kernel or copy works on is kept alive by the buffers alone, or on
+the CPU by the queued work itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+
+from calibration.arena import PinnedArena
+from calibration.buffers import DeviceBuffers, Residents
+from calibration.compiled_plan import CompiledPlan, KernelCall
+from calibration.devices.interface import Device, DeviceStream, Mark
+from calibration.kernels.interface import KernelTensors
+from calibration.timeline import IssueLog
+from calibration.workspace_memory import WorkspaceMemory
+from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.plans import operations
+from vdnnsim.plans.operations import MemoryOperation, Operation, Stream
+from vdnnsim.plans.training_plan import BufferKind
+
+
+@dataclass(eq=False)
+class PlanWalk:
+    """One walk through a plan.
+
+    Attributes:
+        arena: with room for its copies.
+        residents: what has stayed of an earlier run of it.
+        labels, loss: of the batch; in memory of the device that belongs to no plan.
+        kept: kinds of buffers whose content is copied to the host before they are released.
+        position: of the operation that is being issued, or was last.
+        log: what was noted.
+    """
+
+    device: Device
+    compiled: CompiledPlan
+    arena: PinnedArena
+    residents: Residents
+    labels: torch.Tensor
+    loss: torch.Tensor
+    kept: frozenset[BufferKind]
+
+    def __post_init__(self) -> None:
+        """Stand before the first operation."""
+        device = self.device
+        self._plan = self.compiled.plan
+        self._buffers = DeviceBuffers(device, self.compiled.forms, self.residents)
+        self._workspaces = WorkspaceMemory(self.compiled, self._buffers)
+        self._streams: dict[Stream, DeviceStream] = {Stream.COMPUTE: device.compute, Stream.MEMORY: device.memory}
+        self._events: dict[int, Mark] = {}
+        # Where the compute stream is, as long as nothing but allocations and releases was issued since.
+        self._here: Mark | None = None
+        self.position = 0
+        self.log = IssueLog()
+        self._results: dict[tuple[BufferKind, int], torch.Tensor] = {}
+
+    @property
+    def held_bytes(self) -> dict[int, int]:
+        """What buffers hold at the moment, of which a workspace counts with what the largest of its kernels needs."""
+        taken_bytes, away_bytes = self.compiled.taken_bytes, self._buffers.away_bytes
+        return {buffer: taken_bytes[buffer] - away_bytes[buffer] for buffer in self._buffers.held}
+
+    def results_of(self, kind: BufferKind) -> dict[int, torch.Tensor]:
+        """Return what was kept of a kind, flat, by index of the layer; there once the compute stream is done."""
+        return {of: kept for (each, of), kept in self._results.items() if each is kind}
+
+    def take(self, stop: int) -> None:
+        """Carry out the Allocates and Aliases at the head of the plan, up to a position.
+
+        Raises:
+            OutOfDeviceMemory: there is no room.
+        """
+        for self.position in range(stop):
+            operation = self._plan.operations[self.position]
+            assert isinstance(operation, operations.Allocate | operations.Alias), "the head of a plan only takes memory"
+            self._change_memory(operation)
+
+    def fill(self, buffer: int, content: torch.Tensor) -> None:
+        """Copy content from the host into a buffer, as flat elements; what is given on the host stays there."""
+        if self._plan.buffers[buffer].given_on_host:
+            target = self.arena.slice(self.compiled.copies.given[buffer], content.nbytes)
+        else:
+            target = self._buffers.flat(buffer)
+        self.device.compute.launch(partial(_copy, target.view(content.dtype), content))
+
+    def issue(self, start: int, stop: int, pace: Mapping[int, float]) -> None:
+        """Issue the operations of a part of the plan.
+
+        Raises:
+            OutOfDeviceMemory: there is no room for the operation at `position`.
+        """
+        for self.position in range(start, stop):
+            begun_s = self.device.now_s()
+            operation = self._plan.operations[self.position]
+            match operation:
+                case operations.HostSynchronize(streams=streams):
+                    self.device.synchronize([self._streams[each] for each in streams])
+                    self._here = None
+                    continue
+                case operations.Alias():
+                    self._change_memory(operation)
+                case (
+                    operations.Allocate()
+                    | operations.AllocateExtent()
+                    | operations.Release()
+                    | operations.ReleaseExtent()
+                ):
+                    self._here = self.log.marks[self.position] = self._here or self.device.compute.mark()
+                    self._change_memory(operation)
+                case _:
+                    self._here = None
+                    self._launch(operation, pace.get(self.position))
+            self.log.host_issue_s += self.device.now_s() - begun_s
+
+    def give_up(self) -> None:
+        """Carry out the Releases at the end of the plan, which take no time."""
+        tail = range(self.position + 1, len(self._plan.operations))
+        for self.position in tail:
+            operation = self._plan.operations[self.position]
+            assert isinstance(operation, operations.Release), "the tail of a plan only gives memory back"
+            self._change_memory(operation)
+
+    def abandon(self) -> None:
+        """Let the device finish what it was given, and release whatever is left."""
+        try:
+            self.device.synchronize([self.device.compute, self.device.memory])
+        finally:
+            self._buffers.release_all()
+
+    def _launch(self, operation: Operation, lasts_s: float | None) -> None:
+        position = self.position
+        match operation:
+            case operations.Compute():
+                self._compute(self.compiled.calls[position], lasts_s)
+            case operations.Offload(buffer=buffer, extent=extent):
+                self._copy(self._slice(operation), self._buffers.flat(buffer, extent), lasts_s)
+            case operations.Prefetch(buffer=buffer, extent=extent):
+                self._copy(self._buffers.flat(buffer, extent), self._slice(operation), lasts_s)
+            case operations.RecordEvent(event=event, stream=stream):
+                self._events[event] = self.log.marks[position] = self._streams[stream].mark()
+            case operations.WaitEvent(event=event, stream=stream):
+                self._streams[stream].wait(self._events[event])
+            case _:  # pragma: no cover
+                raise AssertionError(f"operation {position} was refused")
+
+    def _compute(self, call: KernelCall, lasts_s: float | None) -> None:
+        work = partial(call.kernel.run, self._tensors(call))
+        self.device.takes_for_itself(call.own_bytes)
+        interval = self.device.compute.launch(work, lasts_s=lasts_s)
+        # With it the last view of what the kernel was lent goes, before the whole workspace is taken again.
+        del work
+        self._workspaces.take_back(call)
+        self.log.issue_s[self.position] = self.device.now_s()
+        self.log.intervals[self.position] = interval
+
+    def _copy(self, target: torch.Tensor, source: torch.Tensor, lasts_s: float | None) -> None:
+        interval = self.device.memory.launch(partial(_copy_ahead, target, source), lasts_s=lasts_s)
+        self.log.issue_s[self.position] = self.device.now_s()
+        self.log.intervals[self.position] = interval
+
+    def _slice(self, copy: operations.Offload | operations.Prefetch) -> torch.Tensor:
+        return self.arena.slice(self.compiled.copies.offsets[self.position], self._plan.copied_bytes(copy))
+
+    def _tensors(self, call: KernelCall) -> KernelTensors:
+        is_loss = call.layer.kind is LayerKind.LOSS
+        return replace(
+            KernelTensors.of(call.layer, call.phase, call.operands, self._buffers.__getitem__),
+            labels=self.labels if is_loss else None,
+            loss=self.loss if is_loss else None,
+            workspace=self._workspaces.lend(call),
+        )
+
+    def _change_memory(self, operation: MemoryOperation) -> None:
+        buffer = self._plan.buffers[operation.buffer]
+        match operation:
+            case operations.Allocate() if buffer.kind is BufferKind.WORKSPACE:
+                self._workspaces.allocate(operation.buffer)
+            case operations.Allocate():
+                self._buffers.allocate(operation.buffer, buffer.nbytes)
+            case operations.Alias(storage=storage):
+                self._buffers.lay(operation.buffer, storage, buffer.nbytes)
+            case operations.Release() if buffer.kind is BufferKind.WORKSPACE:
+                self._workspaces.release(operation.buffer)
+            case operations.AllocateExtent(extent=extent):
+                self._buffers.allocate_extent(operation.buffer, extent)
+            case operations.ReleaseExtent(extent=extent):
+                self._keep(operation.buffer)
+                self._buffers.release_extent(operation.buffer, extent)
+            case operations.Release():  # pragma: no branch
+                self._keep(operation.buffer)
+                self._buffers.release(operation.buffer)
+
+    def _keep(self, buffer: int) -> None:
+        """Copy what a buffer holds to the host before it goes, or the first extent of it, if it is to be kept."""
+        if self._plan.buffers[buffer].kind not in self.kept or self._buffers.away_bytes[buffer]:
+            return
+        number = self._plan.buffers[buffer].storage
+        assert number is not None, "weights are of the step"
+        content, storage = self._buffers[buffer], self._plan.workload.step.storages[number]
+        kept = self._results[storage.kind, storage.owner] = torch.empty(content.shape, dtype=content.dtype)
+        self.device.compute.launch(partial(_copy, kept, content))
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    target.copy_(source)
+
+
+def _copy_ahead(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy without holding the host, which pinned memory allows."""
+    target.copy_(source, non_blocking=True)

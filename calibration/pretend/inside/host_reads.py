@@ -1,0 +1,75 @@
+"""What a program reads from the pretended GPU: zeros, counted; and what would need values to go on is refused.
+
+No kernel computes, so device memory holds what was copied there and otherwise anything. A number that the host reads is
+therefore a zero: losses do not become NaN, and no check of gradients finds an overflow. A result whose *size* hangs on
+values has none. What processes have sent each other came as copies, and is read as it is.
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+
+import torch
+
+from .user_lines import is_called_from, own_line_here
+
+_EXCHANGES = ("/torch/distributed/", "/torch/nn/parallel/")
+"""Where PyTorch reads what other processes have sent, as sizes of parameters before it begins."""
+_SIZED_BY_VALUES = (
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "bincount",
+    "repeat_interleave.Tensor",
+)
+"""Operators of PyTorch whose results are as large as the values of a tensor say; a boolean index is a `nonzero`."""
+
+
+class ValuesNotComputedError(RuntimeError):
+    """The program needs values of device memory to go on, and on a pretended GPU there are none."""
+
+
+class Reads:
+    """Counts what the host reads from the pretended GPU, by the user's line.
+
+    Attributes:
+        zeros: how often each line was told a zero.
+        refused: the sentence of each refusal, in their order.
+    """
+
+    def __init__(self) -> None:
+        self.zeros: Counter[str] = Counter()
+        self.refused: list[str] = []
+        self._library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+        with warnings.catch_warnings():
+            # That a kernel of PyTorch is replaced is the point.
+            warnings.simplefilter("ignore")
+            self._library.impl("_local_scalar_dense", self._zero, "CUDA")  # type: ignore[no-untyped-call]
+            for name in _SIZED_BY_VALUES:
+                self._library.impl(name, self._refusal(name), "CUDA")  # type: ignore[no-untyped-call]
+
+    def _zero(self, tensor: torch.Tensor) -> bool | int | float | complex:
+        if is_called_from(*_EXCHANGES):
+            return tensor.detach().cpu().item()
+        self.zeros[own_line_here()] += 1
+        torch.cuda.current_stream(tensor.device).synchronize()
+        if tensor.dtype is torch.bool:
+            return False
+        if tensor.dtype.is_complex:
+            return 0j
+        return 0.0 if tensor.dtype.is_floating_point else 0
+
+    def _refusal(self, name: str) -> Callable[..., object]:
+        def refuse(*_arguments: object, **_names: object) -> object:
+            what = "nonzero (a boolean index is one)" if name == "nonzero" else name.partition(".")[0].strip("_")
+            where = own_line_here()
+            sentence = (
+                f"{what} gives a result as large as values on the GPU say, which a pretended GPU does not compute"
+                + (f"; asked for at {where}" if where else "")
+            )
+            self.refused.append(sentence)
+            raise ValuesNotComputedError(sentence)
+
+        return refuse

@@ -1,0 +1,165 @@
+"""Steps that left their plan in a stated memory: what they keep waits on the host, with the same bits."""
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from calibration.apply import unplanned_offload
+from calibration.apply.reservation import Planned, Room, told_beyond
+from calibration.apply.saved_storage import Packed
+from calibration.apply.unplanned_offload import Budget, Spilled, most_kept
+from tests.apply.models import backward, loss
+from vdnnsim.api.planning import plan
+from vdnnsim.units import GIB
+
+CUDA = torch.device("cuda", 0)
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    parts = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.GELU(), nn.Flatten()]
+    return nn.Sequential(*parts, nn.Linear(128, 4))
+
+
+def gradients(trained: nn.Module, batch: Tensor) -> list[Tensor]:
+    backward(loss(trained(batch)))
+    found = [each.grad for each in trained.parameters() if each.grad is not None]
+    trained.zero_grad()
+    return found
+
+
+def test_a_step_that_left_its_plan_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of another size keeps what others hold, weights and images, and has the rest on the host.
+
+    These are the inputs of the second convolution and of the last layer, of GELU, of ReLU and of the normalization, and
+    what that computed of the batch.
+    """
+    batch, kept = torch.randn(4, 3, 8, 8), []
+
+    def packed(_: Room, tensor: Tensor, trained: nn.Module) -> Packed:
+        budget = Budget(tensor.device, 100, 0)
+        kept.append(budget.packed(tensor, trained))
+        return kept[-1]
+
+    expected = gradients(model(), batch)
+    trained = model()
+    made = plan(trained, torch.randn(8, 3, 8, 8), hardware="rtx_4090", policy="save_on_cpu", loss=loss)
+    monkeypatch.setattr(Room, "packed", packed)
+    monkeypatch.setattr(unplanned_offload, "allocated_bytes", lambda _: 1000)
+    with pytest.warns(UserWarning, match="was left"), made.apply(trained):
+        found = gradients(trained, batch)
+    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+    assert sum(isinstance(each, Spilled) for each in kept) >= 5
+    assert any(type(each) is Packed for each in kept)
+
+
+def test_a_tensor_on_the_host_lies_as_it_lay() -> None:
+    """A view of every second column, from the third on, of memory that is then written over in another tensor."""
+    whole = torch.arange(24.0).view(4, 6)
+    part = whole[:, 2::2]
+    expected = part.clone()
+    packed = Spilled(part)
+    found = packed.unpack()
+    assert (found.shape, found.stride(), found.storage_offset()) == (part.shape, part.stride(), 2)
+    assert torch.equal(found, expected)
+    assert found.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr()
+
+
+def test_what_is_written_over_is_refused_as_ever() -> None:
+    tensor = torch.ones(3)
+    packed = Spilled(tensor)
+    tensor.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        packed.unpack()
+
+
+def test_a_third_of_the_room_may_be_kept() -> None:
+    """Of 100 bytes 30 were allocated and 10 are for gradients: 20 of the 60 that are left. Of nothing, nothing."""
+    assert most_kept(100, 30, 10) == 50
+    assert most_kept(100, 95, 10) == 95
+
+
+def test_what_fits_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to (100 - 10 - 24) / 3 = 22 bytes more than the 10 that were there; a layer of 2 x 2 and 2 is 24 bytes."""
+    level = 32
+    monkeypatch.setattr(unplanned_offload, "allocated_bytes", lambda _: level)
+    layer = nn.Linear(2, 2)
+    tensor = layer(torch.ones(1, 2))
+    budget = Budget(torch.device("cpu"), 100, 10)
+    assert type(budget.packed(tensor, layer)) is Packed
+    level = 33
+    assert isinstance(budget.packed(tensor, layer), Spilled)
+    assert type(budget.packed(layer.weight.t(), layer)) is Packed
+
+
+@pytest.mark.parametrize(
+    ("held", "was_left", "words"),
+    [
+        (0, False, ["found no room in what was reserved ahead"]),
+        (GIB, False, ["1.00 GiB are of tensors that the plan was not made for", "found no room"]),
+        (2 * GIB, False, ["2.00 GiB are of tensors that the plan was not made for"]),
+        (2 * GIB, True, ["2.00 GiB are of tensors", "a step left the plan"]),
+    ],
+)
+def test_why_more_is_reserved(held: int, was_left: bool, words: list[str]) -> None:  # noqa: FBT001
+    """12 GiB where 10 may be: of the two too many, so many are of tensors, and the rest is named."""
+    said = told_beyond(10 * GIB, 2 * GIB, held, was_left=was_left)
+    assert said.startswith("PyTorch has reserved 12.0 GiB, 2.00 GiB more than the 10.0 GiB that it may: ")
+    assert said.count(", and ") == len(words) - 1
+    assert all(each in said for each in words)
+
+
+class Statistics:
+    """What PyTorch counts of a GPU that is not there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.allocated = self.reserved = self.most = 0
+        monkeypatch.setattr(torch.cuda, "memory_stats", lambda _: self._all())
+        monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: self.most)
+
+    def _all(self) -> dict[str, Any]:
+        return {
+            "allocated_bytes.all.current": self.allocated,
+            "reserved_bytes.all.current": self.reserved,
+            "reserved_bytes.all.peak": self.most,
+        }
+
+
+def test_a_limit_is_watched_from_step_to_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10 bytes may be reserved. 12 before the first step say nothing, 14 after it once; 17 at the end are 7 more."""
+    counted, layer = Statistics(monkeypatch), nn.Linear(2, 2)
+    room = Room(CUDA, 10, Planned())
+    counted.reserved, counted.most = 8, 12
+    room.take(layer)
+    assert (room.beyond_bytes, room.is_full_of_gaps) == (2, False)
+    counted.reserved = counted.most = 14
+    with pytest.warns(UserWarning, match="4 B more than the 10 B that it may: some of what a step asks for"):
+        room.take(layer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        room.take(layer)
+    assert (room.beyond_bytes, room.is_full_of_gaps) == (4, True)
+    counted.most = 17
+    assert room.end() == 7
+
+
+def test_a_step_that_left_the_plan_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, layer = Statistics(monkeypatch), nn.Linear(2, 2)
+    room = Room(CUDA, 10, Planned())
+    counted.reserved = counted.most = 8
+    room.take(layer)
+    assert type(room.packed(torch.ones(3), layer)) is Packed
+    counted.most = 14
+    with pytest.warns(UserWarning, match="that it may: a step left the plan"):
+        room.take(layer)
+    assert not room.is_full_of_gaps
+
+
+def test_without_a_limit_nothing_is_watched() -> None:
+    room = Room(CUDA, None, Planned())
+    room.take(nn.Linear(2, 2))
+    assert type(room.packed(torch.ones(3), None)) is Packed
+    assert room.end() == 0

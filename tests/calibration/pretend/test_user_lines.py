@@ -1,0 +1,44 @@
+import sysconfig
+
+import torch
+
+from calibration.apply import saved_storage
+from calibration.pretend.inside.user_lines import own_line, own_line_of
+
+PACKAGES = sysconfig.get_path("purelib")
+LIBRARY = sysconfig.get_path("stdlib")
+
+
+def test_the_innermost_line_of_the_users_own_code_is_told() -> None:
+    """Innermost first: PyTorch's, an installed package's, then two of the user's, of which the inner one counts."""
+    frames = [
+        (f"{PACKAGES}/torch/nn/functional.py", 10),
+        (f"{PACKAGES}/timm/layers/mlp.py", 20),
+        ("/projects/model.py", 30),
+        ("/projects/train.py", 40),
+    ]
+    assert own_line(frames) == "/projects/model.py:30"
+
+
+def test_what_applies_a_plan_is_not_the_users_own_code() -> None:
+    """A loop's own line stands behind what follows its backward, where vdnnsim is run from its source as well."""
+    frames = [(saved_storage.__file__, 10), (f"{PACKAGES}/torch/autograd/graph.py", 20), ("/projects/train.py", 30)]
+    assert own_line(frames) == "/projects/train.py:30"
+
+
+def test_a_program_that_is_all_packages_is_told_by_the_innermost_beyond_pytorch() -> None:
+    frames = [
+        (torch.__file__, 10),
+        (f"{PACKAGES}/timm/layers/mlp.py", 20),
+        (f"{PACKAGES}/timm/train.py", 30),
+        (f"{LIBRARY}/runpy.py", 40),
+    ]
+    assert own_line(frames) == f"{PACKAGES}/timm/layers/mlp.py:20"
+
+
+def test_code_without_a_file_has_no_line() -> None:
+    assert not own_line([("<string>", 1), ("", 2)])
+
+
+def test_frames_of_a_history_are_read_alike() -> None:
+    assert own_line_of([{"filename": "/projects/train.py", "line": 4, "name": "main"}]) == "/projects/train.py:4"

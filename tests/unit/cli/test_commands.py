@@ -1,0 +1,365 @@
+"""The command line as scripts rely on it: commands, options, streams and exit codes."""
+
+import csv
+import os
+import subprocess
+import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import click
+import pytest
+
+from vdnnsim.cli import cli, main
+from vdnnsim.dnn.networks import NETWORK_NAMES
+from vdnnsim.hardware.profile import load_profile, shipped_profiles
+from vdnnsim.policies.registry import known_policies
+from vdnnsim.units import format_bytes
+
+ROOT = Path(__file__).parents[3]
+SMALL = """
+schema_version: 1
+workload: {network: alexnet, batch_size: 8, element_type: float32}
+hardware: titan_x_maxwell
+policies: [base(p), vdnn_all(m)]
+"""
+OWN_POLICY = """
+from typing import ClassVar
+from vdnnsim.policies.base import Base
+
+class Mine(Base, frozen=True, kw_only=True):
+    name: ClassVar[str] = "mine"
+    summary: ClassVar[str] = "keeps everything, under a name of its own"
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def vdnnsim(*arguments: str, folder: Path) -> Done:
+    """Run the command in this process, from a folder that is not the source tree."""
+    stdout, stderr = StringIO(), StringIO()
+    path = list(sys.path)
+    with chdir(folder), redirect_stdout(stdout), redirect_stderr(stderr), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["vdnnsim", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+    sys.path[:] = path
+    return Done(int(end.value.code or 0), stdout.getvalue(), stderr.getvalue())
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    """A folder with a small scenario in it."""
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+def test_run_says_how_much_it_writes_and_what_is_gone(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace of a policy that is no longer asked for; how much only where it is a lot."""
+    vdnnsim("run", "small.yaml", folder=scenario.parent)
+    scenario.write_text(SMALL.replace(", vdnn_all(m)", ""))
+    done = vdnnsim("run", "small.yaml", folder=scenario.parent)
+    assert done.stderr.startswith("wrote 8 files, removed 1 of an earlier run, to reports/small/; read ")
+
+    monkeypatch.setattr("vdnnsim.cli.scenarios._LARGE_BYTES", 0)
+    done = vdnnsim("run", "small.yaml", folder=scenario.parent)
+    nbytes = sum(path.stat().st_size for path in (scenario.parent / "reports" / "small").iterdir())
+    assert done.stderr.startswith(f"wrote 8 files ({format_bytes(nbytes)}) to reports/small/; read ")
+
+
+def test_run_leaves_what_it_did_not_write(scenario: Path) -> None:
+    """It says so before anything is replayed, and writes nothing."""
+    (scenario.parent / "report.md").write_text("mine")
+    done = vdnnsim("run", "small.yaml", "--out", ".", folder=scenario.parent)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "vdnnsim: report.md: was not written by an earlier run; move it away, or write elsewhere\n"
+    assert sorted(path.name for path in scenario.parent.iterdir()) == ["report.md", "small.yaml"]
+
+
+def test_run_prints_the_table_and_writes_the_folder(scenario: Path) -> None:
+    """Results on standard output, talk on standard error, files in reports/<scenario name>/, exit 0."""
+    done = vdnnsim("run", "small.yaml", "--csv", "table.csv", folder=scenario.parent)
+
+    assert done.returncode == 0
+    assert "vdnn_all(m)" in done.stdout
+    assert done.stderr.startswith("wrote 9 files to reports/small/")
+    folder = scenario.parent / "reports" / "small"
+    assert (folder / "results.csv").read_bytes() == (scenario.parent / "table.csv").read_bytes()
+    with (folder / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["policy"] for row in rows] == ["base(p)", "vdnn_all(m)"]
+
+
+def test_equal_input_gives_equal_bytes(scenario: Path) -> None:
+    """Two processes that order sets differently, two folders, the same bytes in every file."""
+    for folder in ("a", "b"):
+        command = [sys.executable, "-c", "from vdnnsim.cli import main; main()", "run", "small.yaml", "--out", folder]
+        environment = {"PYTHONPATH": str(ROOT), "PATH": "", "PYTHONHASHSEED": {"a": "1", "b": "2"}[folder]}
+        subprocess.run(command, cwd=scenario.parent, env=environment, check=True, capture_output=True)
+
+    first = {path.name: path.read_bytes() for path in (scenario.parent / "a").iterdir()}
+    second = {path.name: path.read_bytes() for path in (scenario.parent / "b").iterdir()}
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "missing.yaml"], "vdnnsim: missing.yaml: cannot be read: no such file or directory"),
+        (["check", "small.yaml", "--policy-module", "nowhere"], "vdnnsim: policy module 'nowhere': cannot be imported"),
+        (["run", "small.yaml", "--out", "small.yaml"], "vdnnsim: small.yaml:"),
+        (["list", "networks", "--csv", "small.yaml/x.csv"], "vdnnsim: small.yaml/x.csv: "),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_status_1(scenario: Path, arguments: list[str], message: str) -> None:
+    done = vdnnsim(*arguments, folder=scenario.parent)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("option", [["--out", ""], ["--csv", ""]])
+def test_an_empty_path_is_not_the_working_directory(scenario: Path, option: list[str]) -> None:
+    done = vdnnsim("run", "small.yaml", *option, folder=scenario.parent)
+
+    assert (done.returncode, done.stderr) == (1, f"vdnnsim: {option[0]}: found '', expected a path\n")
+    assert [path.name for path in scenario.parent.iterdir()] == ["small.yaml"]
+
+
+def test_whether_a_file_may_be_read_its_reader_tells(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not click, whose answer would be wrong usage."""
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+
+    assert vdnnsim("check", "small.yaml", folder=scenario.parent).returncode == 0
+
+
+def test_wrong_usage_is_exit_status_2(scenario: Path) -> None:
+    assert vdnnsim("run", folder=scenario.parent).returncode == 2
+    assert vdnnsim("fly", folder=scenario.parent).returncode == 2
+
+
+def test_check_says_what_a_file_is(scenario: Path) -> None:
+    """A scenario and a profile are told apart by their keys; nothing is run or written."""
+    done = vdnnsim("check", "small.yaml", folder=scenario.parent)
+    profile = vdnnsim("check", str(ROOT / "hw_profiles" / "titan_x_maxwell.yaml"), folder=scenario.parent)
+
+    assert done.stdout == (
+        "small.yaml: a scenario: alexnet (8), float32, training on titan_x_maxwell, under base(p), vdnn_all(m)\n"
+    )
+    assert "a hardware profile: NVIDIA GeForce GTX Titan X (Maxwell) with 12.0 GiB" in profile.stdout
+    assert [path.name for path in scenario.parent.iterdir()] == ["small.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("what", "first", "count"),
+    [
+        ("networks", "alexnet", len(NETWORK_NAMES)),
+        ("policies", "base", len(known_policies())),
+        ("hardware", "titan_x", len(shipped_profiles())),
+    ],
+)
+def test_list_prints_a_table_and_writes_it(tmp_path: Path, what: str, first: str, count: int) -> None:
+    done = vdnnsim("list", what, "--csv", "list.csv", folder=tmp_path)
+
+    assert done.returncode == 0
+    assert first in done.stdout
+    with (tmp_path / "list.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == count
+
+
+def test_list_says_how_long_what_a_network_reads_is(tmp_path: Path) -> None:
+    vdnnsim("list", "networks", "--csv", "list.csv", folder=tmp_path)
+
+    with (tmp_path / "list.csv").open() as file:
+        reads = {row["name"]: row["reads"] for row in csv.DictReader(file)}
+    found = [reads[name] for name in ("gpt2_small", "lstm_cnn", "lstm_rnn", "vgg16", "resnetN")]
+    assert found == ["1024 tokens", "16 frames", "512 steps", "1 image", "1 image"]
+
+
+def test_list_draws_the_links_of_a_profile(tmp_path: Path) -> None:
+    """By name or path; the drawing is no table, and a name that is not there is wrong input."""
+    done = vdnnsim("list", "hardware", "--tree", "titan_x_maxwell", folder=tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gpu0, 12.0 GiB  PCIe gen3 x16" in done.stdout
+    assert vdnnsim("list", "hardware", "--tree", "titan_y", folder=tmp_path).returncode == 1
+    assert vdnnsim("list", "hardware", "--tree", "titan_x_maxwell", "--csv", "x", folder=tmp_path).returncode == 2
+
+
+def test_list_says_where_every_number_of_a_profile_is_from(tmp_path: Path) -> None:
+    """Every figure that its file states, and where its table of kernels was made; a tree is something else."""
+    done = vdnnsim("list", "hardware", "--sources", "a100_40gb", "--csv", "all.csv", folder=tmp_path)
+
+    assert done.returncode == 0
+    with (tmp_path / "all.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["figure"]: row for row in csv.DictReader(file)}
+    figures = load_profile(ROOT / "hw_profiles" / "a100_40gb.yaml").server.figures
+    assert [each.path for each in figures] == [name for name in rows if name != "kernels"]
+    assert (rows["gpu.multiprocessors"]["value"], rows["gpu.multiprocessors"]["origin"]) == ("108", "datasheet")
+    assert rows["host.dispatch_forward"]["source"].startswith("a DGX A100, ")
+    assert "a100_40gb.kernels.csv" in rows["kernels"]["source"]
+    both = ("--sources", "a100_40gb", "--tree", "a100_40gb")
+    assert vdnnsim("list", "hardware", *both, folder=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("cost_model", "expected"),
+    [
+        ("{kind: roofline, launch_overhead_s: ASSUMED}", "real ones take 1.1 to 3 times as long"),
+        (
+            "{kind: roofline, launch_overhead_s: ASSUMED, dram_fraction: ASSUMED}",
+            "of a sister card: expect errors",
+        ),
+        ("{kind: roofline, launch_overhead_s: ASSUMED, dram_fraction: FITTED}", ""),
+    ],
+)
+def test_check_says_what_error_to_expect_where_nobody_timed_anything(
+    tmp_path: Path, cost_model: str, expected: str
+) -> None:
+    whole = (ROOT / "hw_profiles" / "v100.yaml").read_text(encoding="utf-8")
+    for word in ("ASSUMED", "FITTED"):
+        cost_model = cost_model.replace(word, f"{{value: 0.5, origin: {word.lower()}, source: a test}}")
+    (tmp_path / "v100.yaml").write_text(f"{whole.partition('cost_model:')[0]}cost_model: {cost_model}\n")
+
+    done = vdnnsim("check", "v100.yaml", folder=tmp_path)
+
+    assert done.returncode == 0
+    assert done.stdout.count("\n") == 1
+    assert expected in done.stdout
+    assert bool(expected) == ("no kernel was timed" in done.stdout)
+
+
+def test_a_policy_module_in_the_working_folder_is_found(scenario: Path) -> None:
+    """A scenario names it like any other policy; only the command line brings the code."""
+    (scenario.parent / "own.py").write_text(OWN_POLICY)
+    scenario.write_text(SMALL.replace("base(p)", "mine(p)"))
+
+    without = vdnnsim("check", "small.yaml", folder=scenario.parent)
+    done = vdnnsim("run", "small.yaml", "--policy-module", "own", folder=scenario.parent)
+
+    assert "'mine' is not a policy" in without.stderr
+    assert done.returncode == 0
+    assert "mine(p)" in done.stdout
+    del sys.modules["own"]
+
+
+def test_a_module_beside_a_policy_takes_the_place_of_no_library(scenario: Path) -> None:
+    """A file of somebody's is called as a library is that a run imports after the policy."""
+    (scenario.parent / "own.py").write_text(OWN_POLICY)
+    (scenario.parent / "simpy.py").write_text("raise ImportError('mine')")
+    scenario.write_text(SMALL.replace("base(p)", "mine(p)"))
+    code = "from vdnnsim.cli import main; main()"
+    command = (sys.executable, "-P", "-c", code, "run", "small.yaml", "--policy-module", "own")
+    done = subprocess.run(
+        command, cwd=scenario.parent, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "first_line", "frames"),
+    [
+        ("return None", "vdnnsim: mine(p): plan: found nothing, expected a TrainingPlan", False),
+        ("return 1 / 0", "vdnnsim: mine(p): plan: ZeroDivisionError: division by zero", True),
+    ],
+)
+def test_a_policy_that_cannot_plan_is_named_first(scenario: Path, body: str, first_line: str, *, frames: bool) -> None:
+    """Of an exception that its author did not foresee the frames follow."""
+    (scenario.parent / "own.py").write_text(f"{OWN_POLICY}\n    def plan(self, setting):\n        {body}\n")
+    scenario.write_text(SMALL.replace("base(p), vdnn_all(m)", "mine(p)"))
+
+    done = vdnnsim("run", "small.yaml", "--policy-module", "own", folder=scenario.parent)
+
+    assert done.returncode == 1
+    first, *rest = done.stderr.splitlines()
+    assert first == first_line
+    assert any("own.py" in line for line in rest) == bool(rest) == frames
+    assert not (scenario.parent / "reports").exists()
+    del sys.modules["own"]
+
+
+def test_the_surface_is_frozen() -> None:
+    """Commands and options are a promise; a new knob belongs into the scenario."""
+
+    def options(command: click.Command) -> list[str]:
+        return sorted(name for each in command.params for name in each.opts if name.startswith("--"))
+
+    surface: dict[str, list[str]] = {}
+    for name, command in sorted(cli.commands.items()):
+        if isinstance(command, click.Group):
+            surface |= {f"{name} {sub}": options(each) for sub, each in sorted(command.commands.items())}
+        else:
+            surface[name] = options(command)
+    table = ["--csv", "--json"]
+    model = [
+        "--allocator",
+        "--batch",
+        "--channels-last",
+        "--execution",
+        "--hardware",
+        "--image",
+        "--inputs",
+        "--mode",
+        "--model",
+        "--optimizer",
+        "--precision",
+        "--tokens",
+    ]
+    assert surface == {
+        "apply": ["--hardware", "--memory", "--policy", "--real"],
+        "calibrate": [
+            *("--batch-size", "--channels-last", "--csv", "--device", "--element-type"),
+            *("--gpu", "--json", "--network", "--out", "--tf32"),
+        ],
+        "capture": [
+            *(
+                "--accumulate",
+                "--batch",
+                "--channels-last",
+                "--csv",
+                "--hardware",
+                "--image",
+                "--inputs",
+                "--json",
+                "--mode",
+                "--optimizer",
+                "--out",
+                "--precision",
+            ),
+            *("--pretend", "--real", "--tokens"),
+        ],
+        "check": ["--policy-module"],
+        "claims": [*table, "--paper", "--report"],
+        "compare": sorted([*model, *table, "--out", "--policies", "--policy-module"]),
+        "doctor": table,
+        "examples": [],
+        "frontier": sorted([*model, "--capacities", *table, "--out", "--policy", "--policy-module", "--time-limit"]),
+        "list hardware": [*table, "--sources", "--tree"],
+        "list networks": [*table],
+        "list policies": [*table, "--policy-module"],
+        "machines": sorted([*model, *table, "--out", "--policy", "--policy-module", "--price", "--time-limit"]),
+        "max-batch": sorted([*model, *table, "--policy", "--policy-module", "--time-limit"]),
+        "new hardware": [],
+        "pretend": ["--csv", "--gpus", "--hardware", "--json", "--minutes", "--out", "--steps", "--whole"],
+        # Its options are those of what it reads: `test_cli_read`.
+        "read": [],
+        "run": sorted([*model, *table, "--out", "--policy", "--policy-module", "--require-fit", "--time-limit"]),
+        "sweep": [
+            *("--cluster", "--csv", "--json", "--out", "--parquet", "--policy-module"),
+            *("--retry-failed", "--status", "--workers", "--yes"),
+        ],
+        "validate": ["--csv", "--device", "--gpu", "--json", "--out", "--profile"],
+        "whatif": sorted([*model, *table, "--policy", "--policy-module", "--require-fit", "--set"]),
+    }

@@ -1,0 +1,128 @@
+"""`vdnnsim max-batch` as scripts rely on it."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.test_commands import ROOT, vdnnsim
+from vdnnsim.cli.max_batch import _nothing
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.study.largest_batch import LargestBatch
+
+SCENARIO = """
+schema_version: 1
+workload: {{network: alexnet, batch_size: {batch_size}, element_type: float32}}
+hardware: {hardware}
+policies: [base(m), vdnn_all(m)]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A profile with little memory, one with more than can be used, and scenarios."""
+    profile = (ROOT / "hw_profiles" / "titan_x_maxwell.yaml").read_text(encoding="utf-8")
+    for name, memory in (("small", "100 MiB"), ("vast", "1000000 GiB")):
+        changed = profile.replace("12 GiB", memory).replace("64 GiB", memory).replace("titan_x_maxwell", name)
+        assert changed.count(memory) == 2
+        (tmp_path / f"{name}.yaml").write_text(changed)
+    for name in ("titan_x_maxwell", "small.yaml", "vast.yaml"):
+        text = SCENARIO.format(hardware=name, batch_size=8)
+        (tmp_path / f"on_{name.removesuffix('.yaml')}.yaml").write_text(text)
+    return tmp_path
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_row_for_each_policy_with_its_speed_and_what_stops_it(folder: Path) -> None:
+    """What it finds, `run` confirms: this batch fits, one image more does not, for the same reason."""
+    done = vdnnsim("max-batch", "on_titan_x_maxwell.yaml", "--csv", "max.csv", folder=folder)
+
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert " ".join(done.stdout.split()).startswith(
+        "alexnet, largest batch of images, float32, training on NVIDIA GeForce GTX Titan X (Maxwell) with 12.0 GiB "
+        "(ideal memory model) policy largest batch images/s what stops one image more base(m) "
+    )
+    # The kernels of AlexNet, over the one batch and over the other.
+    alexnet = Workload(build_network("alexnet"), 1)
+    kernels = 2 * sum(len(alexnet.phases(layer)) for layer in alexnet.graph.layers)
+    assert done.stdout.splitlines()[-1] == f"- Kernel times: {kernels} of {kernels} fitted to measurements"
+    base, everything = rows(folder / "max.csv")
+    assert list(base) == ["network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size"]
+    assert [base["policy"], everything["policy"]] == ["base(m)", "vdnn_all(m)"]
+    largest = int(base["batch_size"])
+    assert 8 < largest < int(everything["batch_size"])
+    assert f"{float(base['images_per_s']):.4g}" in done.stdout
+    for batch_size, fits in ((largest, "true"), (largest + 1, "false")):
+        (folder / "run.yaml").write_text(SCENARIO.format(hardware="titan_x_maxwell", batch_size=batch_size))
+        vdnnsim("run", "run.yaml", "--out", "out", folder=folder)
+        row = rows(folder / "out" / "results.csv")[0]
+        assert row["fits"] == fits
+        assert row["images_per_s"] == base["images_per_s"] if fits == "true" else row["refusal"] == base["refusal"]
+    assert base["refusal"].startswith(f"{base['phase']} of {base['layer']} asked for ")
+
+
+def test_a_network_that_fits_at_no_batch_is_a_row_that_says_so(folder: Path) -> None:
+    done = vdnnsim("max-batch", "on_small.yaml", folder=folder)
+    written = vdnnsim("max-batch", "on_small.yaml", "--csv", "max.csv", folder=folder)
+
+    assert done.returncode == 0
+    assert done.stdout == written.stdout
+    assert "does not fit" in done.stdout
+    assert [(row["batch_size"], row["images_per_s"]) for row in rows(folder / "max.csv")] == [("0", "")] * 2
+    assert all("asked for" in row["refusal"] for row in rows(folder / "max.csv"))
+
+
+def test_a_policy_that_cuts_batches_into_parts_takes_any(folder: Path) -> None:
+    """A part of one image fits, so every batch does; the largest part is the largest batch in a single part."""
+    text = SCENARIO.format(hardware="titan_x_maxwell", batch_size=8)
+    cut = text.replace("base(m), vdnn_all(m)", "'accumulate(m)', 'accumulate(m, steps=1)'")
+    (folder / "cut.yaml").write_text(cut)
+    done = vdnnsim("max-batch", "cut.yaml", "--csv", "max.csv", folder=folder)
+
+    assert done.returncode == 0, done.stderr
+    free, whole = rows(folder / "max.csv")
+    assert (free["batch_size"], free["part_size"]) == ("1000000", whole["batch_size"])
+    assert whole["part_size"] == free["refusal"] == ""
+    assert done.stdout.splitlines()[4].split()[:2] == ["accumulate(m)", "any"]
+
+
+def test_no_scenario_may_have_a_larger_batch_than_a_million(folder: Path) -> None:
+    done = vdnnsim("max-batch", "on_vast.yaml", "--csv", "max.csv", folder=folder)
+
+    assert "nothing: a scenario may ask for no more" in done.stdout
+    assert [(row["batch_size"], row["refusal"]) for row in rows(folder / "max.csv")] == [("1000000", "")] * 2
+
+
+def test_a_wrong_scenario_is_one_line(folder: Path) -> None:
+    done = vdnnsim("max-batch", "missing.yaml", folder=folder)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "vdnnsim: missing.yaml: cannot be read: no such file or directory\n"
+
+
+def test_a_limit_that_ends_the_search_says_what_is_known(folder: Path) -> None:
+    """A nanosecond is over before a batch is tried; of a policy that was ended late it is said by how much."""
+    done = vdnnsim("max-batch", "on_small.yaml", "--time-limit", "1 ns", folder=folder)
+    assert done.returncode == 0
+    assert done.stdout.count("not known") == 4
+    assert "the search ended after its part of 1 ns; 0 fitted; a longer --time-limit tells" in " ".join(
+        done.stdout.split()
+    )
+    late = LargestBatch("mine", 8, None, None, untried=16, late_s=42.2)
+    assert _nothing(late, "18 s", "images") == (
+        "not known: the search ended after its part of 18 s, 42 s late, for this policy does not look at its deadline "
+        "while it plans; 8 fitted, 16 did not; a longer --time-limit tells"
+    )
+
+
+@pytest.mark.parametrize("limit", ["0 s", "soon", "3 GiB"])
+def test_what_is_no_limit_is_refused_in_a_line(folder: Path, limit: str) -> None:
+    done = vdnnsim("max-batch", "on_small.yaml", "--time-limit", limit, folder=folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"vdnnsim: --time-limit: found {limit!r}, expected ")

@@ -1,0 +1,217 @@
+"""`--model` in the place of a scenario; who captures is a chain made by hand, at whatever batch is asked for."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from calibration.capture import isolation
+from calibration.capture.request import Request
+from tests.captured_steps import chain
+from vdnnsim.cli import cli
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.errors import CaptureError, InputError
+from vdnnsim.units import Precision
+
+ROOT = Path(__file__).parents[3]
+MODEL = ("--model", "timm:chain", "--batch", "4", "--hardware")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
+    """What was captured, in this process and in its order; a profile of a card with 40 MiB is there."""
+    requests: list[Request] = []
+
+    def captured(request: Request) -> tuple[CapturedStep, None]:
+        requests.append(request)
+        return msgspec.structs.replace(chain(request.batch_size), precision=request.precision), None
+
+    monkeypatch.setattr(isolation, "captured", captured)
+    monkeypatch.chdir(tmp_path)
+    profile = (ROOT / "hw_profiles" / "rtx_4090.yaml").read_text()
+    (tmp_path / "hw_profiles").mkdir()
+    kernels = "rtx_4090.kernels.csv"
+    (tmp_path / "hw_profiles" / kernels).write_bytes((ROOT / "hw_profiles" / kernels).read_bytes())
+    (tmp_path / "hw_profiles" / "small.yaml").write_text(
+        profile.replace("23.64 GiB", "40 MiB").replace("488 MiB", "1 B").replace("name: rtx_4090\n", "name: small\n")
+    )
+    return requests
+
+
+def vdnnsim(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments, catch_exceptions=False)
+
+
+def refusal(*arguments: str) -> str:
+    with pytest.raises(InputError) as refused:
+        vdnnsim(*arguments)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_run_answers_and_writes_a_report(asked: list[Request]) -> None:
+    done = vdnnsim("run", *MODEL, "rtx_4090", "--image", "1x2x2", "--policy", "pytorch", "--policy", "save_on_cpu")
+
+    assert done.exit_code == 0
+    assert asked == [
+        Request(
+            model="timm:chain",
+            batch_size=4,
+            image=(1, 2, 2),
+            mode=Mode.TRAINING,
+            precision=Precision.FLOAT32,
+            optimizer="adamw",
+            compute_capability=(8, 9),
+        )
+    ]
+    assert "- It fits: pytorch(p) takes 510 MiB of the 23.6 GiB of NVIDIA GeForce RTX 4090, " in done.stdout
+    assert "captured timm:chain at a batch of 4 in float32" in done.stderr
+    manifest = json.loads(Path("reports/chain/run.json").read_text())
+    assert manifest["scenario"]["policies"] == ["pytorch(p)", "save_on_cpu(p)"]
+    assert manifest["scenario"]["memory_model"] == "pytorch"
+    assert manifest["captured"]["model"] == "chain"
+    assert manifest["advice"] == []
+    assert manifest["inputs"][0]["name"] == "timm:chain, captured"
+
+
+def test_the_allocator_is_set_in_pytorchs_words(asked: list[Request]) -> None:
+    done = vdnnsim("run", *MODEL, "rtx_4090", "--allocator", "expandable_segments:True")
+
+    assert done.exit_code == 0
+    assert len(asked) == 1
+    manifest = json.loads(Path("reports/chain/run.json").read_text())
+    assert manifest["scenario"]["memory_model"] == "pytorch(expandable_segments:True)"
+    assert "snapshot_pytorch_p.pickle" in manifest["files"]
+
+
+def test_the_card_says_as_which_gpu_it_is_captured(asked: list[Request]) -> None:
+    """A Titan X (Maxwell) is of compute capability 5.2."""
+    vdnnsim("run", *MODEL, "titan_x_maxwell", "--optimizer", "sgd", "--mode", "inference", "--precision", "float32")
+
+    assert asked[0].compute_capability == (5, 2)
+    assert (asked[0].optimizer, asked[0].mode) == ("sgd", Mode.INFERENCE)
+
+
+def test_the_largest_batch_is_extended_from_three_captures(asked: list[Request]) -> None:
+    done = vdnnsim("max-batch", *MODEL, "small", "--policy", "pytorch")
+
+    assert [each.batch_size for each in asked] == [4, 8, 12]
+    text = " ".join(done.stdout.split())
+    assert "batches: extended from captures at 4 and 8, between which all sizes grow on a line; a third" in text
+
+
+def test_compare_takes_a_model(asked: list[Request]) -> None:
+    done = vdnnsim("compare", *MODEL, "rtx_4090", "--policies", "pytorch,checkpoint,caffe")
+
+    assert len(asked) == 1
+    assert "2 of 3 policies fit chain (4) into 23.6 GiB" in " ".join(done.stdout.split())
+    assert "no plan: caffe: " in done.stdout
+    assert Path("reports/chain/compare.png").is_file()
+
+
+def test_what_if_takes_a_model_and_captures_other_batches(asked: list[Request]) -> None:
+    done = vdnnsim("whatif", *MODEL, "rtx_4090", "--set", "workload.batch_size=20")
+
+    assert [each.batch_size for each in asked] == [4, 8, 12]
+    assert "before and after workload.batch_size=20" in " ".join(done.stdout.split())
+
+
+def test_what_does_not_fit_is_told_what_would(asked: list[Request], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 300,000 images 24 B each are given, 6.9 MiB; cuBLAS has 16.2 MiB and maps take more than the rest of 40."""
+    # What a search would find, which takes its 10 s, is told in `test_advice.py`.
+    monkeypatch.setattr("vdnnsim.study.advice.POLICIES", ("checkpoint",))
+    arguments = ("--model", "timm:chain", "--batch", "300000", "--hardware", "small")
+    done = vdnnsim("run", *arguments)
+
+    told = " ".join(done.stdout.split()).partition("What would make it fit?")[2]
+    assert "- pytorch(p) does not fit chain (300000) into 40.0 MiB: it would take " in " ".join(done.stdout.split())
+    assert "a smaller batch: of " in told
+    assert "another precision: " in told
+    assert "another card: " in told
+    assert "What would make it fit?" in Path("reports/chain/report.md").read_text()
+    batches = [each.batch_size for each in asked if each.precision is Precision.FLOAT32]
+    assert batches == [300_000, 600_000, 900_000]
+    assert {each.precision for each in asked} == {Precision.FLOAT32, Precision.AMP_BFLOAT16, Precision.BFLOAT16}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("run", "x.yaml", "--batch", "3"),
+            "--batch: found beside x.yaml, expected one of SCENARIO and --model; `vdnnsim whatif SCENARIO --set ",
+        ),
+        (
+            ("run", "x.yaml", "--policy", "p"),
+            "--policy: found beside x.yaml, expected one of SCENARIO and --model",
+        ),
+        (
+            ("run", "--model", "timm:chain", "--hardware", "rtx_4090"),
+            "--batch: is missing, expected --model MODEL --batch N --hardware NAME",
+        ),
+        (
+            ("max-batch", "--model", "timm:chain", "--batch", "3"),
+            "--hardware: is missing, expected --model MODEL --batch N --hardware NAME",
+        ),
+        (
+            ("run", *MODEL, "rtx_4090", "--mode", "training!"),
+            "--mode: 'training!' is not a mode; did you mean 'training'?",
+        ),
+        (("run", *MODEL, "rtx_4090", "--batch", "0"), "--batch: found 0, expected an integer from 1 on"),
+        (
+            ("run", *MODEL, "rtx_4090", "--image", "3,2"),
+            "--image: found '3,2', expected sizes, channels first, as 3x224x224",
+        ),
+        (("run", *MODEL, "rtx_4090", "--policy", "pytorsh"), "'pytorsh' is not a policy; did you mean 'pytorch'?"),
+        (
+            ("run", *MODEL, "rtx_4090", "--allocator", "max_split_size_mb:1"),
+            "--allocator: max_split_size_mb: found '1', expected an integer from 20 on",
+        ),
+        (("run", *MODEL, "rtx_5090"), "'rtx_5090' is not a hardware profile; did you mean"),
+        (
+            ("run", "chain.step.json"),
+            "chain.step.json: is a captured step, expected a scenario that names it as `workload: {step: chain",
+        ),
+    ],
+)
+def test_wrong_words_are_one_line(arguments: tuple[str, ...], message: str, asked: list[Request]) -> None:
+    assert refusal(*arguments).startswith(message)
+    assert asked == []
+
+
+def test_machines_are_ranked_for_a_model(asked: list[Request]) -> None:
+    """On 40 MiB the batch of 400,000 has no room, computed again or not; it is captured once, as on the first card."""
+    cards = ("--hardware", "rtx_4090", "--hardware", "small", "--policy", "pytorch", "--policy", "checkpoint")
+    done = vdnnsim("machines", "--model", "timm:chain", "--batch", "400000", *cards, "--json")
+
+    rows = {row["machine"]: row["policy"] for row in json.loads(done.stdout)}
+    assert rows == {"rtx_4090": "pytorch(p)", "small": None}
+    assert [(each.batch_size, each.compute_capability) for each in asked] == [(400_000, (8, 9))]
+    assert refusal("machines", "x.yaml", "--batch", "4").startswith("--batch: found beside x.yaml")
+
+
+def test_neither_a_scenario_nor_a_model_is_wrong_usage() -> None:
+    done = vdnnsim("run")
+
+    assert done.exit_code == 2
+    assert "Missing argument 'SCENARIO', or --model with --batch and --hardware." in done.stderr
+
+
+def test_a_model_that_cannot_be_captured_is_one_line(asked: list[Request], monkeypatch: pytest.MonkeyPatch) -> None:
+    def captured(request: Request) -> tuple[CapturedStep, None]:
+        raise CaptureError(f"{request.model}: branches on data")
+
+    monkeypatch.setattr(isolation, "captured", captured)
+
+    assert refusal("run", *MODEL, "rtx_4090") == "timm:chain: branches on data"
+    assert asked == []
+    assert not Path("reports").exists()
+
+
+def test_commands_say_where_a_model_may_stand(asked: list[Request]) -> None:
+    for name in ("run", "compare", "max-batch", "whatif"):
+        assert "--model MODEL" in vdnnsim(name, "--help").stdout
+    assert asked == []

@@ -1,0 +1,154 @@
+import hashlib
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from vdnnsim.errors import ProfileError, ScenarioError
+from vdnnsim.files.value import YamlValue
+from vdnnsim.files.yaml_file import read_yaml
+
+
+def write(folder: Path, data: str | bytes) -> Path:
+    path = folder / "x.yaml"
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: 1", 1),
+        ("a: -007", -7),
+        ("a: 1.5", 1.5),
+        ("a: 1e3", 1000.0),
+        ("a: .5", 0.5),
+        ("a: -.INF", -math.inf),
+        ("a: true", True),
+        ("a: false", False),
+        ("a:", None),
+        ("a: ~", None),
+        ("a: null", None),
+        ("a: '1'", "1"),
+        ('a: "true"', "true"),
+        ("a: |\n  1\n", "1\n"),
+        ("a: []", []),
+        ("a: {}", {}),
+        ("a: [x, [y], {z: 1}]", ["x", ["y"], {"z": 1}]),
+        ("a: none", "none"),
+        ("a: vdnn_all(m)", "vdnn_all(m)"),
+    ],
+)
+def test_plain_values(tmp_path: Path, text: str, expected: YamlValue) -> None:
+    value = read_yaml(write(tmp_path, text), ScenarioError).root.value
+    assert value == {"a": expected}
+    assert isinstance(value, dict)
+    assert type(value["a"]) is type(expected)
+
+
+@pytest.mark.parametrize("word", ["no", "yes", "on", "off", "True", "12:30", "2016-10-15", "0x10", "0b1", "1_000", "="])
+def test_words_that_yaml_1_1_turns_into_something_else_stay_text(tmp_path: Path, word: str) -> None:
+    assert read_yaml(write(tmp_path, f"a: {word}"), ScenarioError).root.value == {"a": word}
+
+
+def test_not_a_number_is_read_as_such(tmp_path: Path) -> None:
+    value = read_yaml(write(tmp_path, "a: .nan"), ScenarioError).root.value
+    assert isinstance(value, dict)
+    assert math.isnan(float(str(value["a"])))
+
+
+def test_a_number_of_more_than_80_digits_stays_text(tmp_path: Path) -> None:
+    """Python refuses to convert more than 4300 digits and needs quadratic time; no honest number is that long."""
+    for digits in ("1" * 5000, "0." + "1" * 5000):
+        assert read_yaml(write(tmp_path, f"a: {digits}"), ScenarioError).root.value == {"a": digits}
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    assert read_yaml(write(tmp_path, b"\xef\xbb\xbfa: 1"), ScenarioError).root.value == {"a": 1}
+
+
+def test_name_and_hash_are_those_of_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "a: 1\n")
+    file = read_yaml(path, ScenarioError)
+    assert (file.name, file.sha256) == (str(path), hashlib.sha256(b"a: 1\n").hexdigest())
+
+
+BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n"
+BROKEN = "line 2, column 1: is not YAML: while parsing a flow node expected the node content, but found '<stream end>'"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("", "the file is empty"),
+        ("# only a comment\n", "the file is empty"),
+        ("a: 1\n---\nb: 2", "line 2: found a second document (after ---), expected one"),
+        (BOMB, "line 1: found anchor 'a', expected the value alone; anchors are not allowed"),
+        ("a: *a", "line 1: found alias 'a', expected the value itself; aliases are not allowed"),
+        (
+            "a: !!binary eA==",
+            "line 1: found tag 'tag:yaml.org,2002:binary', expected the value alone; tags are not allowed",
+        ),
+        ("a: 1\nb: 2\na: 3", "line 3: key 'a' is given twice"),
+        ("? [a]\n: 1", "line 1: a key must be plain text"),
+        ("*a : 1", "line 1: a key must be plain text"),
+        ("&a b: 1", "line 1: a key must be plain text"),
+        ("!!str b: 1", "line 1: a key must be plain text"),
+        ("[" * 100_000, "line 1: nested deeper than 20 levels"),
+        ("a: [\n", BROKEN),
+        ("a: b: c", "line 1, column 5: is not YAML: mapping values are not allowed here"),
+        (
+            "%YAML 2.0\n---\na",
+            "line 1, column 1: is not YAML: found incompatible YAML document (version 1.* is required)",
+        ),
+        ("%YAML 1." + "1" * 5000, "is not YAML: found a character code or a version that is out of range"),
+        (r'a: "\UFFFFFFFF"', "is not YAML: found a character code or a version that is out of range"),
+        (b"a: 1\nb: \x00", "line 2: found the character '\\x00', expected text"),
+        ("a: 1\nb: \x80", "line 2: found the character '\\x80', expected text"),
+        (r'a: "\ud800"', "line 1: found the character '\\ud800', expected text"),
+        (b"\x7fELF\x02\x01\xff", "byte 6 is not UTF-8, expected a YAML file in UTF-8"),
+        ("a: 1".encode("utf-16"), "byte 0 is not UTF-8, expected a YAML file in UTF-8"),
+        ("[1" + ",1" * 130_000 + "]", "line 1: found more than 50000 values, expected a short YAML file"),
+        ("#" * (256 * 1024 + 1), "is larger than 256 KiB, expected a short YAML file"),
+    ],
+)
+def test_what_is_not_strict_yaml_is_refused(tmp_path: Path, data: str | bytes, message: str) -> None:
+    path = write(tmp_path, data)
+    with pytest.raises(ProfileError) as caught:
+        read_yaml(path, ProfileError)
+    assert str(caught.value) == f"{path}: {message}"
+
+
+def test_twenty_levels_are_allowed(tmp_path: Path) -> None:
+    """The limit is one that no recursion of Python notices, and that no honest file reaches."""
+    nested = read_yaml(write(tmp_path, "[" * 20 + "]" * 20), ScenarioError).root.value
+    for _ in range(19):
+        assert isinstance(nested, list)
+        (nested,) = nested
+    assert nested == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing.yaml", "cannot be read: no such file or directory"),
+        (".", "is a folder, expected a short YAML file"),
+        ("x.yaml/y.yaml", "cannot be read: not a directory"),
+        ("n" * 300, "cannot be read: file name too long"),
+        ("pipe", "is no regular file, expected a short YAML file"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, message: str) -> None:
+    write(tmp_path, "a: 1")
+    os.mkfifo(tmp_path / "pipe")
+    path = tmp_path / name
+    with pytest.raises(ScenarioError) as caught:
+        read_yaml(path, ScenarioError)
+    assert str(caught.value) == f"{path}: {message}"
+
+
+def test_a_name_that_no_file_can_have_is_quoted() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        read_yaml(Path("a\0\nb.yaml"), ScenarioError)
+    assert str(caught.value) == r"'a\x00\nb.yaml': cannot be read: no file can have this name"

@@ -1,0 +1,161 @@
+"""The fluid bound on cases worked out by hand, on a link of 1 B/s each way unless said."""
+
+import pytest
+
+from tests.toy import toy_chain, toy_costs, toy_workload
+from tests.unit.planning.chain_of_ten_kernels import impossible
+from vdnnsim.cost.table import ONLY, KernelCost
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.hardware.server import Origin
+from vdnnsim.planning import fluid_bound
+from vdnnsim.planning.fluid_bound import Links, Need, Stage, fluid_optimum, stages_of
+from vdnnsim.planning.problem import Kernel, Option, Problem, problem_of
+from vdnnsim.plans.schedule import iteration
+
+LINKS = Links(1.0, 1.0)
+MUCH = 10**6
+
+
+def need(seconds: float, away_bytes: int = 0) -> Need:
+    """An algorithm that needs so much away, both before and after."""
+    option = Option(KernelCost(ONLY, seconds, 0, Origin.ASSUMED), seconds, 0)
+    return Need(option, seconds, away_bytes, away_bytes)
+
+
+def stage(*needs: Need, sendable_bytes: int = MUCH, returnable_bytes: int = MUCH) -> Stage:
+    return Stage(needs, sendable_bytes, returnable_bytes)
+
+
+def chain_problem(capacity_bytes: int) -> Problem:
+    """Three kernels of forward, seven of backward (test_problem.py), 1 s each; 264 B are held throughout.
+
+    Together with what waits they take 284, 294, 296, 298, 298, 306, 306, 304, 304, 284 B.
+    """
+    workload = toy_workload(toy_chain(2))
+    return problem_of(iteration(workload), workload, toy_costs(workload, {}).table(workload), capacity_bytes)
+
+
+def bound_s(problem: Problem, links: Links = LINKS) -> float:
+    return fluid_optimum(stages_of(problem, links, MUCH), links).seconds
+
+
+def barred(problem: Problem, host_bytes: int = MUCH) -> Kernel | None:
+    """The kernel that no schedule can run."""
+    return impossible(problem, stages_of(problem, LINKS, host_bytes))
+
+
+def test_what_need_not_leave_takes_what_kernels_take() -> None:
+    assert bound_s(chain_problem(306)) == pytest.approx(10.0, rel=1e-12)
+
+
+def test_what_leaves_beside_kernels_costs_nothing() -> None:
+    """At 305 B 1 B must be away for the kernels 5 and 6, which has left beside kernel 0, for it is of the input."""
+    assert bound_s(chain_problem(305)) == pytest.approx(10.0, rel=1e-12)
+
+
+def test_kernels_wait_for_what_must_have_left_and_be_back() -> None:
+    """At 286 B kernel 1 lacks 8 B, 2 lacks 10 B, 3 and 4 lack 12 B, 5 and 6 lack 20 B, 7 and 8 lack 18 B.
+
+    Beside kernel 0 leaves 1 B, so 1 waits until 8 s and ends at 9 s, when 9 B have left; 2 waits until 10 s, 3 until
+    12 s; 4 ends at 14 s, 5 waits until 20 s, and 6 ends at 22 s. Beside kernel 7 1 B of the 20 B comes back, 1 B before
+    it. 8 lacks 18 B, of which 8 B are of the gradient that 7 has made: they leave in a stall, as 8 B of conv1 return.
+    What is wanted behind kernel 9 is nothing, so 18 B come back before it: 22 + 1 + 1 + 8 + 1 + 18 + 1 s.
+    """
+    assert bound_s(chain_problem(286)) == pytest.approx(52.0, rel=1e-12)
+
+
+def test_each_direction_has_its_rate() -> None:
+    """As above; at 10 B/s back 18 B take 1.8 s, and what comes back before kernel 7 and 8 needs no stall of its own.
+
+    22 + 1 + 8 + 1 + 1.8 + 1 s.
+    """
+    assert bound_s(chain_problem(286), Links(1.0, 10.0)) == pytest.approx(34.8, rel=1e-12)
+
+
+def test_nothing_leaves_before_it_is_made() -> None:
+    """The second kernel needs 4 B away, of which there are 3 B before the first kernel has made more: 3 B in 10 s.
+
+    Then it waits 1 s; of 5 s behind it 4 s suffice to come back.
+    """
+    stages = [stage(need(10.0), sendable_bytes=3), stage(need(1.0, 4)), stage(need(5.0))]
+
+    assert fluid_optimum(stages, LINKS).seconds == pytest.approx(17.0, rel=1e-12)
+
+
+def test_a_slower_algorithm_may_be_better_than_to_wait() -> None:
+    """In 1 s with 10 B away, which takes 9 s to leave and 9 s to return beside kernels of 1 s; or in 5 s with none."""
+    stages = [stage(need(1.0)), stage(need(1.0, 10), need(5.0)), stage(need(1.0))]
+    found = fluid_optimum(stages, LINKS)
+
+    assert found.seconds == pytest.approx(7.0, rel=1e-12)
+    assert [each.seconds for each in found.options] == [1.0, 5.0, 1.0]
+
+
+def test_one_slow_kernel_pays_for_several_fast_ones() -> None:
+    """Each of the three in the middle takes 1 s with 6 B away, or 4 s: 1 s beside the first, so 5 s of waiting a way.
+
+    Fast they take 1 + 5 + 3 + 5 + 1 = 15 s. Slow all take 14 s. Slow and then two fast: beside 1 + 4 s leave 5 B, 1 s
+    of waiting, and as long as above to come back: 1 + 4 + 1 + 2 + 5 + 1 = 14 s; slow, fast, slow: 1 + 4 + 1 + 1 + 1 + 4
+    + 1 = 13 s.
+    """
+    middle = [stage(need(1.0, 6), need(4.0)) for _ in range(3)]
+    found = fluid_optimum([stage(need(1.0)), *middle, stage(need(1.0))], LINKS)
+
+    assert found.seconds == pytest.approx(13.0, rel=1e-12)
+    assert [each.seconds for each in found.options] == [1.0, 4.0, 1.0, 4.0, 1.0]
+    assert (found.turn, found.away_bytes) == (2, 6)
+
+
+def test_labels_that_are_merged_make_one_that_is_better_than_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 B leave in 20 s before a turn of 1 s, and come back behind it; behind the kernels there are no more than 4 B.
+
+    In reversed time the last kernel brings 1 B back in 1 s. The one before it takes 1 s behind a stall of 5 s, 7 s and
+    7 B so far, or 4 s without: 5 s and 4 B. What is left takes 13 s or 16 s: 20 + 1 + 20 s is best. Merged they are 5 s
+    with 7 B: 18 s.
+    """
+    stages = [
+        stage(need(1.0, 20)),
+        stage(need(1.0)._replace(before_s=5.0), need(4.0), returnable_bytes=4),
+        stage(need(1.0), returnable_bytes=4),
+    ]
+    assert fluid_optimum(stages, LINKS).seconds == pytest.approx(41.0, rel=1e-12)
+
+    monkeypatch.setattr(fluid_bound, "MOST_LABELS", 1)
+
+    assert fluid_optimum(stages, LINKS).seconds == pytest.approx(39.0, rel=1e-12)
+
+
+def test_what_no_schedule_can_run_is_named() -> None:
+    """At 283 B kernels 0, 1 and 7 to 9 hold more, 284 B each; the first that lacks most is forward of conv1."""
+    problem = chain_problem(283)
+
+    found = barred(problem)
+
+    assert found is not None
+    assert (found.run.layer.name, found.run.phase) == ("conv1", Phase.FORWARD)
+    assert barred(chain_problem(284)) is None
+
+
+def test_the_host_holds_what_is_away() -> None:
+    """At 286 B 20 B are away at a time."""
+    problem = chain_problem(286)
+
+    assert barred(problem, 20) is None
+    found = barred(problem, 19)
+    assert found is not None
+    assert found.run.layer.name == "fc"
+
+
+def test_granules_are_no_bytes_to_copy() -> None:
+    """In granules of 16 B 288 B are held throughout, every kernel holds 32 B of its own, and 16 B each that waits.
+
+    A copy of one moves 10 B, so that of n that wait 6 n B take no time to leave. At 336 B kernel 2 lacks 16 B beside
+    two of them, kernels 3 to 6 lack 32 B beside three, 7 and 8 lack 16 B beside two: 4 B, 14 B and 4 B to move. Kernel
+    2 waits until 4 s and ends at 5 s, 3 waits until 14 s, and 6 ends at 18 s. Before kernel 9 come back 4 B, beside 8
+    and 7 come 2 B, before 7 the other 8 B: 18 + 8 + 2 + 4 + 1 s.
+    """
+    workload = toy_workload(toy_chain(2))
+    table = toy_costs(workload, {}).table(workload)
+    problem = problem_of(iteration(workload), workload, table, 336, 16)
+
+    assert bound_s(problem) == pytest.approx(33.0, rel=1e-12)

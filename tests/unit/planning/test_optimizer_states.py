@@ -1,0 +1,391 @@
+"""States of Adam and weight gradients on the host: the chain of `chain_of_ten_kernels.py`, then three updates of 1 s.
+
+Kernels 10, 11 and 12 are the updates of conv1 and conv2, each with two states of 60 B, and of fc with two of 12 B:
+264 B. Beside 264 B of weights and their gradients, which are held throughout, kernels 0 to 9 need 20 to 42 B more at
+once, where all maps stay.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from msgspec.structs import replace as replaced
+
+from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.unit.cost.test_roofline import server_with
+from tests.unit.dnn.test_captured_rounds import twice
+from tests.unit.planning.chain_of_ten_kernels import WORKLOAD as WITHOUT_UPDATE
+from tests.unit.planning.test_timetable_schedule import told
+from vdnnsim.dnn.captured_step import CapturedOperand, CapturedStorage, CapturedTensor
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import Access, BufferKind, Role
+from vdnnsim.dnn.workload import Optimizer, Workload
+from vdnnsim.errors import PolicyError
+from vdnnsim.hardware.server import Link, Server
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.planning.buffer_uses import Stay
+from vdnnsim.planning.fluid_bound import Links
+from vdnnsim.planning.optimizer_states import states_bound
+from vdnnsim.planning.problem import problem_of
+from vdnnsim.planning.timetable import Movement
+from vdnnsim.planning.timetable_schedule import steps_of
+from vdnnsim.plans.buffers import IterationBuffers, gradients_of_update, states_of_update
+from vdnnsim.plans.certificate import BoundClass, Certificate
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.host_memory import Pool
+from vdnnsim.plans.operations import Compute, Offload, Operation, Prefetch
+from vdnnsim.plans.placement import DoesNotFit, Placement, needed_bytes, place_plan
+from vdnnsim.plans.schedule import Fetch, in_rounds, iteration
+from vdnnsim.plans.trace import IterationTrace
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.optimal import Optimal
+from vdnnsim.scenario.simulator import Simulator
+
+WORKLOAD: Final = replace(toy_workload(toy_chain(2)), optimizer=Optimizer.ADAM)
+COSTS: Final = toy_costs(WORKLOAD, {})
+LEAST: Final = "no schedule of this order fits less memory"
+FAST: Final = replace(TOY_SERVER, link=Link("fast", 100.0, 100.0, latency_s=0.0))
+
+
+def states_of(workload: Workload) -> dict[str, int]:
+    return {
+        each.name.removeprefix("state ").replace(" of ", " "): number
+        for number, each in enumerate(workload.step.storages)
+        if each.kind is BufferKind.OPTIMIZER_STATE
+    }
+
+
+STATES: Final = states_of(WORKLOAD)
+GRADIENTS: Final = gradients_of_update(WORKLOAD.step)
+
+
+def steps_in(device_bytes: int, workload: Workload = WORKLOAD, gradients: frozenset[int] = frozenset()) -> list[str]:
+    """Steps where no map leaves but all states and some gradients, in a few words; a kernel is its number."""
+    costs = toy_costs(workload, {}).table(workload)
+    buffers = IterationBuffers(workload, states_of_update(workload.step) | gradients)
+    problem = problem_of(iteration(workload), workload, costs, device_bytes, buffers=buffers)
+    movement = Movement(problem, problem.fullest, (), float, float)
+    return told(steps_of(movement.timetable([each.options[0] for each in problem.kernels])))
+
+
+def planned(
+    device_bytes: int, server: Server = TOY_SERVER, host_bytes: int = 10_000
+) -> tuple[TrainingPlan, Certificate, IterationTrace]:
+    """A plan that computes nothing again, what it proves, and its replay."""
+    limits = replace(TOY_LIMITS, device_bytes=device_bytes, host_bytes=host_bytes)
+    plan = Optimal(recompute=False, offload_optimizer=True).plan(toy_setting(WORKLOAD, COSTS, limits, server))
+    assert plan.certificate is not None
+    return plan, plan.certificate, replay(plan, COSTS, limits=limits, server=server)
+
+
+def names(*states: str) -> Sequence[int]:
+    return [STATES[each] for each in states]
+
+
+def test_states_stay_for_their_update_alone() -> None:
+    problem = problem_of(
+        iteration(WORKLOAD),
+        WORKLOAD,
+        COSTS.table(WORKLOAD),
+        1000,
+        buffers=IterationBuffers(WORKLOAD, states_of_update(WORKLOAD.step)),
+    )
+
+    updates = {"1 conv1": 10, "2 conv1": 10, "1 conv2": 11, "2 conv2": 11, "1 fc": 12, "2 fc": 12}
+    sizes = {10: 60, 11: 60, 12: 12}
+    assert problem.stays == tuple(
+        Stay(STATES[each], sizes[at], at, at, comes=True, leaves=True) for each, at in updates.items()
+    )
+    assert [each.held_bytes for each in problem.kernels[9:]] == [284, 384, 384, 288]
+
+
+def test_where_there_is_room_all_come_at_once_and_leave_when_they_are_done() -> None:
+    a, b, c, d, e, f = names("1 conv1", "2 conv1", "1 conv2", "2 conv2", "1 fc", "2 fc")
+
+    assert steps_in(1000) == [
+        *(f"{a} comes for conv1", f"{b} comes for conv1", f"{c} comes for conv2", f"{d} comes for conv2"),
+        *(f"{e} comes for fc", f"{f} comes for fc"),
+        *(str(number) for number in range(11)),
+        *(f"{a} leaves for conv1", f"{b} leaves for conv1", "11", f"{c} leaves for conv2", f"{d} leaves for conv2"),
+        *("12", f"{e} leaves for fc", f"{f} leaves for fc", f"wait ({a}, {b}, {c}, {d}, {e}, {f})"),
+    ]
+
+
+def test_where_there_is_little_room_some_leave_before_others_come() -> None:
+    """At 444 B 138 B are free beside kernel 5, and 60 B beside the update of conv1: a state of conv2 fits there.
+
+    For the other, 60 B must have left; and for those of fc beside the update of conv2 the other 60 B of conv1.
+    """
+    a, b, c, d, e, f = names("1 conv1", "2 conv1", "1 conv2", "2 conv2", "1 fc", "2 fc")
+
+    assert steps_in(444) == [
+        *(f"{a} comes for conv1", f"{b} comes for conv1", *(str(number) for number in range(10))),
+        *(f"{c} comes for conv2", "10", f"{a} leaves for conv1", f"{b} leaves for conv1"),
+        *(f"wait ({a},)", f"{d} comes late for conv2", f"wait ({b},)", f"{e} comes for fc", f"{f} comes for fc", "11"),
+        *(f"{c} leaves for conv2", f"{d} leaves for conv2", "12", f"{e} leaves for fc", f"{f} leaves for fc"),
+        f"wait ({c}, {d}, {e}, {f})",
+    ]
+
+
+def test_only_those_of_the_next_update_are_worth_a_wait() -> None:
+    """Three layers with 120 B of states and fc with 24 B: at 684 B 60 B are free beside 240 B of states.
+
+    A state of conv3 comes before the update of conv1 (kernel 13), beside those of conv2. Before that of conv2 the first
+    of conv1 must have left for the other; those of fc have no room while the second leaves, and come an update later,
+    for which that must have left.
+    """
+    longer = replace(toy_workload(toy_chain(3)), optimizer=Optimizer.ADAM)
+    states = states_of(longer)
+    a, b, c, d, e, f = (states[f"{number} conv{layer}"] for layer in (1, 2, 3) for number in (1, 2))
+    g, h = states["1 fc"], states["2 fc"]
+
+    found = steps_in(684, longer)
+
+    assert found[:4] == [
+        f"{each} comes for {layer}" for each, layer in ((a, "conv1"), (b, "conv1"), (c, "conv2"), (d, "conv2"))
+    ]
+    assert found[17:] == [
+        *(f"{e} comes for conv3", "13", f"{a} leaves for conv1", f"{b} leaves for conv1"),
+        *(f"wait ({a},)", f"{f} comes for conv3", "14", f"{c} leaves for conv2", f"{d} leaves for conv2"),
+        *(f"wait ({b},)", f"{g} comes for fc", f"{h} comes for fc", "15"),
+        *(f"{e} leaves for conv3", f"{f} leaves for conv3", "16", f"{g} leaves for fc", f"{h} leaves for fc"),
+        f"wait ({c}, {d}, {e}, {f}, {g}, {h})",
+    ]
+
+
+def test_gradients_leave_when_they_are_made_and_come_for_their_update() -> None:
+    """In 312 B update of conv1 has room for its own alone, and only a state of it beside kernels 0 to 8 (156 B).
+
+    Gradients of fc and conv2 (kernels 6 and 8) must have left for kernel 9, which makes that of conv1: it is wanted
+    right behind, and stays until then.
+    """
+    a, b, c, d, e, f = names("1 conv1", "2 conv1", "1 conv2", "2 conv2", "1 fc", "2 fc")
+    _, conv2, fc = sorted(GRADIENTS)
+
+    assert steps_in(312, gradients=GRADIENTS) == [
+        *(f"{a} comes for conv1", *"0123456", f"{fc} leaves for fc", "7", "8", f"{conv2} leaves for conv2"),
+        *(f"wait ({fc},)", f"wait ({conv2},)", "9", f"{b} comes late for conv1", "10"),
+        *(f"{a} leaves for conv1", f"{b} leaves for conv1", f"wait ({a},)", f"wait ({b},)"),
+        *(f"{each} comes late for conv2" for each in (conv2, c, d)),
+        *("11", f"{c} leaves for conv2", f"{d} leaves for conv2"),
+        *(f"{each} comes late for fc" for each in (fc, e, f)),
+        *("12", f"{e} leaves for fc", f"{f} leaves for fc", f"wait ({c}, {d}, {e}, {f})"),
+    ]
+
+
+def test_what_is_wanted_again_before_it_has_left_has_left_before_it_comes() -> None:
+    """In 1000 B nothing needs to leave, and all come as soon as they can."""
+    _, conv2, fc = sorted(GRADIENTS)
+    found = steps_in(1000, gradients=GRADIENTS)
+
+    assert found[found.index("6") :][:5] == ["6", f"{fc} leaves for fc", f"wait ({fc},)", f"{fc} comes for fc", "7"]
+    assert f"wait ({conv2},)" in found
+
+
+@pytest.mark.parametrize(
+    ("device_bytes", "seconds", "bound_s"), [(570, 13, 13), (444, 507, 208), (384, 529, 328), (312, 676, 472)]
+)
+def test_on_a_slow_link_copies_are_all_that_takes_time(device_bytes: int, seconds: float, bound_s: float) -> None:
+    """In 570 B all has room. The least must be away beside kernel 9, which takes 212 B.
+
+    Then there are 264 B of states and 72 B of gradients of conv2 and fc, of which all but 232, 172 and 100 B must leave
+    and come at 1 B/s, one after the other. In 444 B three states of 60 B and both gradients do, and nothing beside the
+    updates; in 384 B all states, and nothing beside the update of conv1; in 312 B the gradients as well, and nothing
+    beside kernels 9 to 12.
+    """
+    plan, certificate, trace = planned(device_bytes)
+
+    assert trace.iteration_s == seconds
+    assert certificate.bound_s == bound_s
+    assert certificate.holds_for is BoundClass.OFFLOAD_AND_STATES
+    moved_bytes = sum(plan.copied_bytes(each) for each in plan.operations if isinstance(each, Offload))
+    assert trace.host_bytes == moved_bytes == {570: 0, 444: 252, 384: 264, 312: 336}[device_bytes]
+
+
+def test_a_certificate_says_what_no_kernel_hides() -> None:
+    """Of 472 s 13 are those of the kernels."""
+    _, certificate, _ = planned(312)
+
+    assert certificate.levers[0] == (
+        "264 B of optimizer states and 72 B of weight gradients come for the update and leave: "
+        "at least 459 s of that no kernel hides"
+    )
+
+
+def test_beside_a_fast_link_a_part_on_the_host_costs_nothing() -> None:
+    """At 540 B 30 B lack beside kernels 5 and 6, where the 60 B of a gradient of conv1 have no memory yet.
+
+    Beside kernel 9, which makes it, 8 B do: the gradient of fc leaves before, and comes in time.
+    """
+    plan, certificate, trace = planned(540, FAST)
+
+    assert trace.iteration_s == certificate.bound_s == 13
+    coming = {plan.buffers[each.buffer].name for each in plan.operations if isinstance(each, Prefetch)}
+    assert coming == {"weight gradient of fc"}
+
+
+def test_what_has_no_room_comes_behind_the_first_update() -> None:
+    """At 444 B 60 of the 144 B of states of conv2 and fc are there when the update of conv1 ends at 11 s.
+
+    1.2 s of conv1 leave before the others come, 0.84 s; from 13.04 s on conv2 is updated for 1 s, in which nothing
+    moves, and then 1.2 + 0.24 s leave; fc is updated beside.
+    """
+    assert planned(444, FAST)[2].iteration_s == pytest.approx(15.24, abs=0.25)
+
+
+def test_maps_that_must_move_take_the_link_as_well() -> None:
+    """With 200 B of workspace kernel 5 takes 344 B; of 264 B of states and 30 B of maps 6 B fit beside it in 350 B."""
+    costs = toy_costs(WORKLOAD, {}, workspace_bytes={("fc", Phase.BACKWARD_DATA): 200})
+    limits = replace(TOY_LIMITS, device_bytes=350, host_bytes=10_000)
+    plan = Optimal(recompute=False, offload_optimizer=True).plan(toy_setting(WORKLOAD, costs, limits))
+
+    assert plan.certificate is not None
+    assert plan.certificate.bound_s == 2 * (264 + 24)
+    assert replay(plan, costs, limits=limits).iteration_s >= plan.certificate.bound_s
+
+
+def test_pinned_memory_counts_states_throughout() -> None:
+    """264 B of states fit exactly, and no map beside them; in 263 B the last of them does not."""
+    limits = replace(TOY_LIMITS, device_bytes=384, host_bytes=264)
+    plan = Optimal(recompute=False, offload_optimizer=True).plan(toy_setting(WORKLOAD, COSTS, limits))
+    assert isinstance(place_plan(plan, limits), Placement)
+
+    refused = place_plan(plan, replace(limits, host_bytes=263))
+
+    assert isinstance(refused, DoesNotFit)
+    assert refused.pool is Pool.PINNED
+    assert refused.explain() == (
+        "forward of conv1 asked for 12 B (state 2 of fc) of pinned host memory; 11 B of 263 B were free; "
+        "held: optimizer states 252 B"
+    )
+
+
+def test_pytorch_pins_states_in_blocks() -> None:
+    """Four of 60 B in blocks of 64 B, two of 12 B in blocks of 16 B: 288 B."""
+    limits = replace(TOY_LIMITS, device_bytes=384, host_bytes=10_000)
+    plan = Optimal(recompute=False, offload_optimizer=True).plan(toy_setting(WORKLOAD, COSTS, limits))
+
+    placed = place_plan(plan, replace(limits, model=MemoryModel.PYTORCH, device_bytes=2**30, granule_bytes=512))
+
+    assert isinstance(placed, Placement)
+    assert placed.host_bytes == 288
+
+
+def test_where_states_may_leave_they_may_stay_as_well() -> None:
+    classes = BoundClass.ANY, BoundClass.OFFLOAD_AND_STATES, BoundClass.ANY_AND_STATES
+
+    assert [each.includes(BoundClass.OFFLOAD_AND_STATES) for each in classes] == [False, True, True]
+    assert all(each.includes(BoundClass.OFFLOAD) for each in classes)
+    assert [each.includes(BoundClass.ANY) for each in classes] == [True, False, True]
+
+
+def test_a_report_says_what_states_would_give() -> None:
+    """At 550 B map conv1 has no room; 264 of 548 B that any schedule needs are states."""
+    limits = replace(TOY_LIMITS, device_bytes=550)
+    kept = Optimal(recompute=False).plan(toy_setting(WORKLOAD, COSTS, limits)).certificate
+    moved = Optimal(recompute=False, offload_optimizer=True).plan(
+        toy_setting(WORKLOAD, COSTS, replace(limits, device_bytes=320))
+    )
+
+    assert kept is not None
+    assert kept.stays == (
+        f"forward of conv1 needs 548 B whatever is away, 528 B of them weights, their gradients and states: {LEAST}",
+        "backward weights of conv2 needs 558 B in every plan that is sought: what waits within backward stays",
+        "optimizer states take 264 B throughout; offload_optimizer moves them",
+    )
+    assert moved.certificate is not None
+    assert moved.certificate.stays == (f"update of conv1 needs 312 B whatever is away, 132 B of them weights: {LEAST}",)
+
+
+def test_in_too_little_memory_the_update_is_named_that_no_schedule_can_run() -> None:
+    """That of conv1 takes 312 B; so does that of conv2, but behind it."""
+    limits = replace(TOY_LIMITS, device_bytes=311, host_bytes=10_000)
+    plan = Optimal(recompute=False, offload_optimizer=True).plan(toy_setting(WORKLOAD, COSTS, limits))
+
+    assert isinstance(place_plan(plan, limits), DoesNotFit)
+    assert plan.certificate is not None
+    assert plan.certificate.stays[0].startswith("update of conv1 needs 312 B whatever is away")
+
+
+@pytest.mark.parametrize("optimizer", [Optimizer.NONE, Optimizer.SGD])
+def test_nothing_to_move_is_refused(optimizer: Optimizer) -> None:
+    workload = replace(WITHOUT_UPDATE, optimizer=optimizer)
+    setting = toy_setting(workload, toy_costs(workload, {}))
+
+    with pytest.raises(
+        PolicyError,
+        match=r"^optimal\(offload_optimizer=True\): offload_optimizer: found a workload whose update keeps nothing",
+    ):
+        Optimal(offload_optimizer=True).plan(setting)
+
+
+def test_what_comes_for_the_update_comes_once() -> None:
+    forward, *_, update = iteration(WORKLOAD)
+    coming = Fetch((0,), update.layer, Phase.UPDATE, on_demand=False)
+
+    assert in_rounds([forward, coming, update], 2) == [forward, forward, coming, update]
+
+
+def twice_with_a_state(access: Access) -> CapturedWorkload:
+    """Two micro-batches before an update that also touches a state of 4 B."""
+    step = twice()
+    *others, update = step.operations
+    operand = CapturedOperand(Role.STATE, len(step.tensors), access)
+    return CapturedWorkload.of(
+        replaced(
+            step,
+            storages=(*step.storages, CapturedStorage("state", BufferKind.OPTIMIZER_STATE, 4, "float32", given=True)),
+            tensors=(*step.tensors, CapturedTensor(len(step.storages), (1,), "float32")),
+            operations=(*others, replaced(update, operands=(*update.operands, operand))),
+        )
+    )
+
+
+def copies_of(workload: CapturedWorkload, model: MemoryModel = MemoryModel.IDEAL) -> list[type[Operation]]:
+    """Kernels and copies of a plan in a little less memory than all, in their order."""
+    machine = Simulator.of(workload, server_with({"launch_overhead_s": 1.0}), model, PinnedMemory.ARENA)
+    most_bytes = needed_bytes(Optimal().plan(machine.setting()), machine.limits.granule_bytes)
+    machine = replace(machine, limits=replace(machine.limits, device_bytes=most_bytes - 1))
+    plan = Optimal(recompute=False, offload_optimizer=True).plan(machine.setting())
+    check_plan(plan)
+    return [type(each) for each in plan.operations if isinstance(each, Compute | Offload | Prefetch)]
+
+
+def test_of_several_micro_batches_the_last_is_followed_by_what_the_update_takes() -> None:
+    assert copies_of(twice_with_a_state(Access.UPDATE)) == [*[Compute] * 6, Prefetch, Compute, Offload]
+
+
+def test_policies_for_networks_that_we_build_have_no_plan_of_a_captured_one_to_compare() -> None:
+    """Under a memory model that gives buffers addresses."""
+    moved = copies_of(twice_with_a_state(Access.UPDATE), MemoryModel.BEST_FIT)
+
+    assert moved == [*[Compute] * 6, Prefetch, Compute, Offload]
+
+
+def test_what_is_only_read_need_not_leave() -> None:
+    assert copies_of(twice_with_a_state(Access.READ)) == [*[Compute] * 6, Prefetch, Compute]
+
+
+def test_where_nothing_comes_the_update_adds_nothing() -> None:
+    """What is held from backward into the update neither comes nor leaves: 5 s before it and 7 s stay 12 s."""
+    workload = toy_workload(toy_chain(1))
+    nothing = problem_of(iteration(workload), workload, toy_costs(workload, {}).table(workload), 10**6)
+    held = replace(nothing, stays=(Stay(0, 10, 0, 1, comes=False, leaves=False),))
+
+    assert states_bound(held, 7.0, 5.0, Links(1, 1), recompute=False, may_stay=False) == 12
+
+
+@pytest.mark.parametrize(("device_bytes", "bound_s"), [(384, 22.08), (383, 20)])
+def test_only_behind_updates_that_need_nothing_away_the_bound_of_all_goes_on(device_bytes: int, bound_s: float) -> None:
+    """Updates of conv1 and conv2 take 384 B; where these are there, and nothing is faster than 20 s, one ends at 18 s.
+
+    Then 144 B have to come and 264 B to leave at 100 B/s. In less, that update ends at 11 s by kernels alone.
+    """
+    buffers = IterationBuffers(WORKLOAD, states_of_update(WORKLOAD.step))
+    problem = problem_of(iteration(WORKLOAD), WORKLOAD, COSTS.table(WORKLOAD), device_bytes, buffers=buffers)
+
+    found_s = states_bound(problem, 20.0, 0.0, Links(100, 100), recompute=True, may_stay=False)
+
+    assert found_s == pytest.approx(bound_s)

@@ -1,0 +1,167 @@
+"""What would make a captured model fit: what is said, and that it is true."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from tests.captured_steps import Recording, X, Y, chain
+from vdnnsim.api.run_analysis import answer
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_step import CapturedStep, CapturedStorage
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.hardware.profile import load_profile
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.scenario.captured import scenario_of
+from vdnnsim.scenario.experiment import run_scenario
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.advice import held_bytes
+from vdnnsim.units import Precision, format_bytes
+
+PROFILE = Path(__file__).parents[3] / "hw_profiles" / "rtx_4090.yaml"
+MIB = 2**20
+
+
+def asked(model: CapturedModel, capacity: int) -> Scenario:
+    """Return the scenario of a model under `pytorch` on a card of so many bytes, whose memory has no gaps."""
+    profile = load_profile(PROFILE)
+    server = replace(profile.server, gpu=replace(profile.server.gpu, memory_bytes=capacity, context_bytes=0))
+    policies = (resolve_policy("pytorch", known_policies()),)
+    return replace(scenario_of(model, "x", replace(profile, server=server), policies), memory_model=MemoryModel.IDEAL)
+
+
+def told(scenario: Scenario, recaptured: list[Precision] | None = None) -> tuple[str, ...]:
+    """Return what is said; what is captured again is the same step in another precision."""
+    model = scenario.captured
+    assert model is not None
+
+    def recapture(precision: Precision) -> CapturedStep:
+        assert recaptured is not None
+        recaptured.append(precision)
+        return msgspec.structs.replace(model.base, precision=precision)
+
+    return answer(scenario, known_policies(), None if recaptured is None else recapture).advice
+
+
+def with_storage(step: CapturedStep, kind: BufferKind, nbytes: int) -> CapturedStep:
+    """Return a step with more given memory, which no operation touches."""
+    storage = CapturedStorage("more", kind, nbytes, "float32", given=True)
+    return msgspec.structs.replace(step, storages=(*step.storages, storage))
+
+
+def test_what_is_held_at_once_is_weights_states_and_their_gradients() -> None:
+    """The chain has three weights of 4 B and as many gradients; of states there are 8 B here."""
+    step = with_storage(chain(2), BufferKind.OPTIMIZER_STATE, 8)
+
+    assert held_bytes(chain(2)) == 3 * 4 + 3 * 4
+    assert held_bytes(step) == 3 * 4 + 3 * 4 + 8
+
+
+def test_what_fits_needs_nothing() -> None:
+    assert told(asked(CapturedModel(chain(4)), 8 * MIB), []) == ()
+
+
+def test_the_smaller_batch_that_is_named_fits_and_one_more_does_not() -> None:
+    """A million bytes of maps and more of 20,000 images, on a card of 1 MiB."""
+    model = CapturedModel(chain(20_000), chain(10_000))
+    (line,) = [each for each in told(asked(model, MIB)) if each.startswith("a smaller batch: ")]
+
+    found = re.fullmatch(r"a smaller batch: of (\d+) images under pytorch\(p\)", line)
+    assert found is not None
+    largest = int(found[1])
+    fits = [run_scenario(asked(CapturedModel(chain(n)), MIB)).results[0].fits for n in (largest, largest + 1)]
+    assert fits == [True, False]
+
+
+def test_policies_that_fit_are_told_with_what_they_take() -> None:
+    """Where `pytorch` needs a byte more than there is, one that offloads its maps fits, and takes longer."""
+    model = CapturedModel(chain(20_000))
+    needed = run_scenario(asked(model, 64 * MIB)).results[0].metrics.max_memory_bytes
+    lines = told(asked(model, needed - 512))
+
+    save = [each for each in lines if each.startswith("another policy: save_on_cpu(p) takes ")]
+    assert len(save) == 1
+    assert float(save[0].split(" per iteration, ")[1].partition(" ")[0]) > 1
+
+
+def test_a_setting_is_told_under_which_memory_has_no_gaps() -> None:
+    """In 84 MiB: 20 MiB in a segment that was of 40 keep it, and no other 40 are there beside the first 12.
+
+    So segments are 12 + 40 + 40 = 92 MiB; one that grows has 12 + 20 + 40 = 72, in parts of 20.
+    """
+    note = Recording("gaps", 1, ["a", "b", "c", "d"])
+    first, kept, part, last = (
+        note.memory(name, BufferKind.FEATURE_MAP, (megabytes, 2**18), held=name == "last")
+        for name, megabytes in (("first", 40), ("kept", 12), ("part", 20), ("last", 40))
+    )
+    note.run("a", "a", Phase.FORWARD, writes=[(Y, first)])
+    note.run("b", "b", Phase.FORWARD, reads=[(X, first)], writes=[(Y, kept)])
+    note.run("c", "c", Phase.FORWARD, reads=[(X, kept)], writes=[(Y, part)])
+    note.run("d", "d", Phase.FORWARD, reads=[(X, part), (X, kept)], writes=[(Y, last)])
+    model = CapturedModel(note.step(Mode.INFERENCE))
+    lines = told(replace(asked(model, 84 * MIB), memory_model=MemoryModel.PYTORCH))
+
+    (line,) = (each for each in lines if each.startswith("another setting: "))
+    assert line.startswith(
+        "another setting: under PYTORCH_ALLOC_CONF=expandable_segments:True pytorch(p) takes 80.0 MiB"
+    )
+
+
+def test_one_capture_has_no_smaller_batch_and_says_so() -> None:
+    lines = told(asked(CapturedModel(chain(20_000)), MIB))
+
+    assert any(each.startswith("a smaller batch: chain: was captured at a batch of 20000, found ") for each in lines)
+
+
+def test_of_what_is_held_no_batch_helps() -> None:
+    """Weights of 32 MiB do not fit into 8 MiB, nor does half of that; the next larger card that is shipped holds it."""
+    step = with_storage(chain(4), BufferKind.WEIGHTS, 32 * MIB)
+    recaptured: list[Precision] = []
+    lines = told(asked(CapturedModel(step), 8 * MIB), recaptured)
+
+    assert lines[0] == (
+        "neither a smaller batch nor another policy: 32.0 MiB of parameters and 12 B of their gradients are held at "
+        "once, of 8.00 MiB"
+    )
+    assert lines[1] == "another precision: not bfloat16, of which 16.0 MiB would be held at once"
+    assert lines[2].startswith("another card: ")
+    assert recaptured == []
+
+
+def test_an_optimizer_without_states_is_told_where_it_would_do() -> None:
+    step = with_storage(chain(4), BufferKind.OPTIMIZER_STATE, 32 * MIB)
+    lines = told(asked(CapturedModel(step), 8 * MIB))
+
+    assert lines[1] == ("another optimizer: without states, as of sgd, 24 B would be held at once; capture it to know")
+
+
+def test_another_precision_is_captured_and_placed() -> None:
+    """The same step in words of another precision takes as much, and so does not fit either."""
+    recaptured: list[Precision] = []
+    lines = told(asked(CapturedModel(chain(20_000)), MIB), recaptured)
+
+    assert recaptured == [Precision.AMP_BFLOAT16, Precision.BFLOAT16]
+    assert [each for each in lines if each.startswith("another precision: ")] == [
+        "another precision: not amp_bfloat16",
+        "another precision: not bfloat16",
+    ]
+
+
+def test_the_card_that_is_named_holds_it() -> None:
+    """A step of 35 GiB of weights: the smallest shipped card with more is that of 40 GB, for a V100 has 31.7."""
+    step = with_storage(chain(4), BufferKind.WEIGHTS, 35 * 2**30)
+    lines = told(asked(CapturedModel(step), 24 * 2**30))
+    card = load_profile(PROFILE.with_name("a100_40gb.yaml")).server.gpu
+
+    assert f"another card: a100_40gb, with {format_bytes(card.memory_bytes)}, holds it under pytorch(p)" in lines
+
+
+def test_what_no_card_holds_is_said() -> None:
+    step = with_storage(chain(4), BufferKind.WEIGHTS, 1000 * 2**30)
+    lines = told(asked(CapturedModel(step), 24 * 2**30))
+
+    assert lines[-1] == "another card: none that comes with vdnnsim holds it under pytorch(p)"

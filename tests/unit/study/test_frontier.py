@@ -1,0 +1,183 @@
+"""The frontier of the chain of `test_largest_batch`, three images, by a planner that tells two plans apart.
+
+Of three images W and dW take 768 B, none(m) 3 x 104 B more, 1080 B in all, and base(m) 3 x 128 B more, 1152 B. The
+planner keeps everything where it may, and offloads all maps where it may not.
+"""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from tests.unit.cli.test_commands import SMALL, vdnnsim
+from tests.unit.scenario.test_compare import Picky
+from tests.unit.study.test_largest_batch import BASE, LEAST, NONE, scenario
+from vdnnsim.errors import PolicyError
+from vdnnsim.plans.certificate import BoundClass, Certificate
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.interface import DecidedBy, Policy, Setting
+from vdnnsim.policies.optimal import Optimal
+from vdnnsim.policies.swap import StaggeredSwap
+from vdnnsim.policies.vdnn import VdnnAll, VdnnDyn
+from vdnnsim.scenario.experiment import run_scenario
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.frontier import find_frontier
+
+MOVE = VdnnAll(algorithms=LEAST)
+BOUND_S = 1e-9
+
+
+class Planner(Policy, frozen=True, kw_only=True):
+    """Keeps everything from 1080 B on; but between 1100 and 1200 B it is mistaken and offloads."""
+
+    name: ClassVar[str] = "planner"
+    summary: ClassVar[str] = "one of two plans"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Return one of the two with what is proven of it."""
+        nbytes = setting.limits.device_bytes
+        plan = (NONE if nbytes >= 1080 and not 1100 <= nbytes < 1200 else MOVE).plan(setting)
+        return replace(plan, policy=self.label, certificate=Certificate(BOUND_S, BoundClass.OFFLOAD))
+
+
+class Steps:
+    """Counts what it is told."""
+
+    def __init__(self) -> None:
+        """Expect nothing yet."""
+        self.expected = 0
+        self.names: list[str] = []
+
+    def expect(self, count: int) -> None:
+        """Learn how many there will be."""
+        self.expected = count + len(self.names)
+
+    def done(self, name: str) -> None:
+        """Learn of one."""
+        self.names.append(name)
+
+
+def run_at(asked: Scenario, policy: Policy, memory_bytes: int) -> tuple[bool, float]:
+    """Whether a policy fits into so much memory, and how long it takes."""
+    gpu = replace(asked.server.gpu, memory_bytes=memory_bytes)
+    (row,) = run_scenario(replace(asked, policies=(policy,), server=replace(asked.server, gpu=gpu))).results
+    return row.fits, row.metrics.iteration_s
+
+
+def test_the_frontier_of_two_plans() -> None:
+    """From what offloading needs to the 1080 B of none(m), beyond which nothing is faster; both times those of runs."""
+    asked, steps = scenario(BASE, VdnnDyn(), Picky(), Planner(), memory_bytes=1070), Steps()
+
+    found = find_frontier(asked, Planner(), 6, steps)
+
+    first, last = found.points[0], found.points[-1]
+    assert last.capacity_bytes == 1080
+    assert 1070 in [each.capacity_bytes for each in found.points]
+    assert len(found.points) == 6
+    assert run_at(asked, MOVE, first.capacity_bytes) == (True, first.plan.iteration_s)
+    assert not run_at(asked, MOVE, first.capacity_bytes - 1)[0]
+    assert run_at(asked, NONE, 1080) == (True, last.plan.iteration_s)
+    assert first.plan.iteration_s > last.plan.iteration_s
+    assert first.plan.offloaded_bytes > last.plan.offloaded_bytes == 0
+    assert all(each.bound is not None and each.bound.seconds == BOUND_S for each in found.points)
+    base, dynamic = found.policies
+    assert base.times == ((1152, run_at(asked, BASE, 1152)[1]),)
+    assert {nbytes for nbytes, _ in dynamic.times} <= {each.capacity_bytes for each in found.points}
+    assert [(each.policy, each.reason) for each in found.declined] == [("picky", "expects a network other than toy")]
+    assert steps.names[0] == "planner"
+    assert len(steps.names) <= steps.expected
+
+
+def test_a_machine_with_more_memory_than_needed_changes_no_capacity() -> None:
+    """Nor does one with less than the least."""
+    for memory_bytes in (10, 5000):
+        found = find_frontier(scenario(memory_bytes=memory_bytes), Planner(), 4, Steps())
+        capacities = [each.capacity_bytes for each in found.points]
+        assert len(capacities) == 4
+        assert memory_bytes not in capacities
+
+
+def test_a_policy_that_fits_nowhere_says_why() -> None:
+    """All maps of base(m) stay, so only host memory can be short; vdnn_all(m) has none to offload to."""
+    asked = scenario(MOVE, memory_bytes=1070)
+    host = replace(asked.server.host, memory_bytes=1)
+    found = find_frontier(replace(asked, server=replace(asked.server, host=host)), NONE, 3, Steps())
+    (declined,) = found.declined
+    assert declined.policy == "vdnn_all(m)"
+    assert "host memory" in declined.reason
+
+    with pytest.raises(PolicyError, match=r"vdnn_all\(m\): fits into no memory: .* of pinned host memory"):
+        find_frontier(replace(asked, server=replace(asked.server, host=host)), MOVE, 3, Steps())
+
+
+def test_no_policy_is_below_the_bound_and_more_memory_is_never_slower() -> None:
+    """Of those that compute nothing again, at every capacity into which they fit, with the shipped planner."""
+    others = (BASE, NONE, MOVE, VdnnDyn(), StaggeredSwap(algorithms=LEAST))
+    found = find_frontier(scenario(*others, memory_bytes=1070), Optimal(), 8, Steps())
+    times = [each.plan.iteration_s for each in found.points]
+    bounds = [each.bound.seconds for each in found.points if each.bound is not None]
+    assert times == sorted(times, reverse=True)
+    assert bounds == sorted(bounds, reverse=True)
+    for point, bound_s in zip(found.points, bounds, strict=True):
+        assert point.plan.iteration_s >= bound_s
+        best = found.best_policy(point.capacity_bytes)
+        assert best is None or best[1] >= bound_s
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a small scenario in it."""
+    (tmp_path / "small.yaml").write_text(SMALL)
+    return tmp_path
+
+
+def test_the_command_prints_a_table_and_writes_four_files(folder: Path) -> None:
+    """Each capacity is a row, and so is each policy in the CSV."""
+    arguments = ("small.yaml", "--capacities", "3", "--csv", "table.csv")
+    done = vdnnsim("frontier", *arguments, folder=folder)
+
+    assert (done.returncode, done.stderr) == (
+        0,
+        "wrote frontier.json, frontier.md, frontier.csv, frontier.png to reports/small/\n",
+    )
+    assert "fastest other policy" in done.stdout
+    assert "which holds for schedules of this order" in done.stdout
+    written = folder / "reports" / "small"
+    with (folder / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert (written / "frontier.csv").read_bytes() == (folder / "table.csv").read_bytes()
+    assert list(dict.fromkeys(row["policy"] for row in rows)) == ["optimal", "base(p)", "vdnn_all(m)"]
+    manifest = json.loads((written / "frontier.json").read_text())
+    assert [row["capacity_bytes"] for row in manifest["frontier"]] == [int(row["capacity_bytes"]) for row in rows]
+    assert manifest["frontier"][-1]["bound_s"] is None
+    assert manifest["files"] == ["frontier.csv", "frontier.json", "frontier.md", "frontier.png"]
+    assert (written / "frontier.png").read_bytes().startswith(b"\x89PNG")
+    page = (written / "frontier.md").read_text()
+    assert "](frontier.png)" in page
+    assert "gap: how far a time is above its bound" in page
+
+    assert vdnnsim("frontier", *arguments, folder=folder).returncode == 0, "what it wrote itself it replaces"
+
+
+def test_what_no_frontier_wrote_is_not_overwritten(folder: Path) -> None:
+    """It says so before anything is planned."""
+    (folder / "frontier.md").write_text("mine")
+    done = vdnnsim("frontier", "small.yaml", "--out", ".", folder=folder)
+    assert done.returncode == 1
+    refusal = "frontier.md: was not written by an earlier frontier; move it away, or write elsewhere"
+    assert done.stderr == f"vdnnsim: {refusal}\n"
+    assert (folder / "frontier.md").read_text() == "mine"
+
+
+def test_the_planner_is_that_of_the_scenario(folder: Path) -> None:
+    """With its options; it is no policy beside itself."""
+    (folder / "small.yaml").write_text(SMALL.replace("base(p), vdnn_all(m)", "{policy: optimal, chunk: whole}"))
+    arguments = ("small.yaml", "--capacities", "3", "--time-limit", "5 s", "--csv", "table.csv")
+    done = vdnnsim("frontier", *arguments, folder=folder)
+    assert done.returncode == 0
+    with (folder / "table.csv").open() as file:
+        assert {row["policy"] for row in csv.DictReader(file)} == {"optimal(chunk=whole, time_limit=5 s)"}

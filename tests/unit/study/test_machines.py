@@ -1,0 +1,156 @@
+"""Machines held against each other."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.overlaps import overlapping
+from vdnnsim.analysis.machines import Offer, Ranking, Told, cost_of
+from vdnnsim.cost.trust import Basis, Trust
+from vdnnsim.errors import ScenarioError
+from vdnnsim.files.packaged import PROFILES, shipped_folder
+from vdnnsim.hardware.profile import load_profile
+from vdnnsim.planning.deadline import PAST, Deadline
+from vdnnsim.policies.interface import Policy
+from vdnnsim.report.machines import findings, machine_rows, shown, title
+from vdnnsim.report.plots.machines import machines_figure
+from vdnnsim.report.plots.style import house_style
+from vdnnsim.scenario.prices import read_prices
+from vdnnsim.scenario.read import read_scenario
+from vdnnsim.study.machines import rank_machines
+
+SCENARIO = """
+schema_version: 1
+workload: {network: tiny_linear, batch_size: 4}
+hardware: rtx_3090
+policies: [base(p), vdnn_all(p)]
+"""
+
+
+def offer(name: str, iteration_s: float, trust: Trust, cost: float | None = None) -> Offer:
+    return Offer((name,), name, "base(p)", iteration_s, 1 / iteration_s, 10, 12, 20, trust, cost=cost)
+
+
+def test_a_cost_is_price_times_time() -> None:
+    """A thousand steps of 3.6 s take an hour, on two GPUs at 5 an hour 10; an epoch of 400 at 4 a step is 100 steps."""
+    assert cost_of(5.0, 2, 3.6, 4, None) == pytest.approx(10.0)
+    assert cost_of(5.0, 2, 3.6, 4, 400) == pytest.approx(1.0)
+
+
+def test_an_order_is_told_where_errors_leave_it() -> None:
+    """At 25 % off, 1 s may be 1.33 s, and 1.2 s 0.96 s; at 10 % off, 2 s is 1.82 s at least."""
+    carried, fitted = Trust(Basis.CARRIED_OVER, error=0.25), Trust(Basis.FITTED, error=0.1)
+    rows = (
+        offer("a", 1.0, carried),
+        offer("b", 1.2, carried),
+        offer("c", 2.0, fitted),
+        offer("d", 2.1, Trust(Basis.DATASHEET)),
+        offer("e", 9.0, Trust(Basis.FITTED)),
+    )
+    ranking = Ranking(rows, (), ("base(p)",))
+    assert ranking.told == (Told.APART, Told.NOT_APART, Told.APART, Told.APART, Told.NOT_KNOWN)
+    said = findings(ranking)
+    assert said[0] == "The errors expected do not tell a from b; which of them is first is open"
+    assert "2 fitted, 2 carried over, 1 datasheet" in said[1]
+    assert "unequal origin" in said[1]
+
+
+def test_what_has_no_price_stands_apart_behind_what_has_one() -> None:
+    """Of times that errors do not tell apart."""
+    trust = Trust(Basis.CARRIED_OVER, error=0.25)
+    rows = replace(offer("a", 1.0, trust), cost=3.0), offer("b", 1.0, trust)
+    assert Ranking(rows, (), ("base(p)",), "EUR").told == (Told.APART, Told.APART)
+
+
+def test_what_is_said_of_a_row_stays_in_the_picture() -> None:
+    """However long the name of its policy is: the axes give way."""
+    row = replace(offer("a", 1.0, Trust(Basis.FITTED)), policy="optimal(offload_optimizer=true, time_limit=10 s)")
+    with house_style():
+        figure = machines_figure(Ranking((row,), (), (row.policy,)), "tiny", "")
+    (axes,) = figure.axes
+    assert max(text.get_window_extent().x1 for text in axes.texts) <= figure.bbox.x1
+    assert axes.get_window_extent().width > 0.2 * figure.bbox.width
+
+
+def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
+    """Two profiles of one card share a row; who asks for two GPUs is not answered by a machine with one."""
+    path = tmp_path / "s.yaml"
+    path.write_text(SCENARIO, encoding="utf-8")
+    scenario = read_scenario(path)
+    profiles = [load_profile(shipped_folder(PROFILES) / f"{name}.yaml") for name in ("t4", "p100_x2", "p100_x4")]
+    ranking = rank_machines(scenario, profiles)
+    assert {each.names for each in ranking.offers} == {("p100_x2", "p100_x4"), ("t4",)}
+    assert [each.iteration_s for each in ranking.offers] == sorted(each.iteration_s for each in ranking.offers)
+    header, rows = shown(ranking, scenario.workload, 1)
+    assert len(header) == len(rows[0])
+    assert len(machine_rows(ranking)) == 2
+    assert title(ranking, "tiny").startswith("3 of 3 machines hold tiny")
+    figure = machines_figure(ranking, "tiny", "x")
+    assert len(figure.axes) == 1
+    assert not overlapping(figure)
+
+    prices = tmp_path / "p.yaml"
+    prices.write_text("schema_version: 1\ncurrency: EUR\nper_hour: {t4: 0.0001}\n", encoding="utf-8")
+    priced = rank_machines(scenario, profiles, read_prices(prices))
+    assert [each.name for each in priced.offers] == ["t4", "p100_x2, p100_x4"]
+    assert priced.unit == "EUR per 1000 steps"
+    assert priced.offers[0].cost == pytest.approx(0.0001 * 1000 * priced.offers[0].iteration_s / 3600)
+
+    server = profiles[1].server
+    two = replace(scenario, server=server, gpus=2)
+    alone = rank_machines(two, profiles[:1])
+    assert alone.unfit[0].reason == "has one GPU, and 2 are asked for"
+    assert title(alone, "tiny") == "None of 1 machines holds tiny"
+
+
+def test_machines_that_are_not_reached_in_time_say_so(tmp_path: Path) -> None:
+    """With no time at all none is reached; with a clock that stands still all are."""
+    path = tmp_path / "s.yaml"
+    path.write_text(SCENARIO, encoding="utf-8")
+    scenario = read_scenario(path)
+    profiles = [load_profile(shipped_folder(PROFILES) / f"{name}.yaml") for name in ("t4", "p100_x2")]
+    ranking = rank_machines(scenario, profiles, deadline=PAST)
+    tried = " and ".join(each.label for each in scenario.policies)
+    assert [each.reason for each in ranking.unfit] == [f"not tried in time: {tried}"] * 2
+    assert len(rank_machines(scenario, profiles, deadline=Deadline.after(1.0, lambda: 0.0)).offers) == 2
+
+
+def test_what_needs_nothing_done_is_taken_where_it_fits_and_elsewhere_the_fastest(tmp_path: Path) -> None:
+    """Of AlexNet in 800 MiB: (p) does not fit; (m) does, and is faster than if it offloaded as well."""
+    path, profile = tmp_path / "s.yaml", load_profile(shipped_folder(PROFILES) / "titan_x_maxwell.yaml")
+    asked = SCENARIO.replace("tiny_linear, batch_size: 4", "alexnet, batch_size: 64")
+    path.write_text(asked.replace("vdnn_all(p)]", "vdnn_all(m), base(m)]"), encoding="utf-8")
+    scenario = read_scenario(path)
+    fastest, slowest, between = scenario.policies
+
+    def taken(memory_bytes: int, *policies: Policy, first: bool = True) -> str:
+        gpu = replace(profile.server.gpu, memory_bytes=memory_bytes)
+        machine = replace(profile, server=replace(profile.server, gpu=gpu))
+        (found,) = rank_machines(replace(scenario, policies=policies), [machine], first_where_it_fits=first).offers
+        return found.policy
+
+    assert taken(800 * 2**20, fastest, slowest, between) == "base(m)"
+    assert taken(800 * 2**20, slowest, fastest, between) == "vdnn_all(m)"
+    assert taken(800 * 2**20, slowest, fastest, between, first=False) == "base(m)"
+    assert taken(2**30, slowest, fastest, between, first=False) == "base(p)"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("currency: EUR\nper_hour: {t4: 1}", "'schema_version' is missing"),
+        (
+            "schema_version: 1\ncurrency: EUR\nper_hour: {t4: cheap}",
+            "per_hour.t4: found 'cheap', expected a number",
+        ),
+        ("schema_version: 1\ncurrency: EUR\nper_hour: {}", "per_hour: found an empty mapping"),
+    ],
+)
+def test_wrong_prices_are_refused_in_a_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ScenarioError) as refused:
+        read_prices(path)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)

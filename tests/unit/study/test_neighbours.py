@@ -1,0 +1,44 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vdnnsim.policies.registry import known_policies
+from vdnnsim.scenario.experiment import run_scenario
+from vdnnsim.scenario.read import read_scenario
+from vdnnsim.study import neighbours as module
+from vdnnsim.study.neighbours import nearby
+
+SCENARIO = """\
+schema_version: 1
+workload: {network: alexnet, batch_size: 128, precision: float32}
+hardware: titan_x_maxwell
+policies: [base(p), vdnn_all(p), vdnn_dyn]
+"""
+
+
+def test_other_machines_do_what_a_run_on_them_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`vdnn_dyn` plans for the memory that there is, and is not asked; base(p) copies nothing, at any bandwidth.
+
+    With room for no replay only base(p) is left, and several GPUs are not asked.
+    """
+    path = tmp_path / "s.yaml"
+    path.write_text(SCENARIO)
+    scenario = read_scenario(path, known_policies())
+    result = run_scenario(scenario)
+    found = {(each.policy, each.bandwidth): dict(each.iteration_s) for each in nearby(scenario, result)}
+    there = scenario.server.gpu.memory_bytes
+    base, everything = (result.results[at].metrics for at in (0, 1))
+    assert {policy for policy, _ in found} == {"base(p)", "vdnn_all(p)"}
+    assert {found["base(p)", factor][there] for factor in (0.5, 1.0, 2.0, 4.0)} == {base.iteration_s}
+    assert found["vdnn_all(p)", 1.0][there] == everything.iteration_s
+    link = scenario.server.link
+    faster = replace(link, h2d_bytes_per_s=2 * link.h2d_bytes_per_s, d2h_bytes_per_s=2 * link.d2h_bytes_per_s)
+    again = run_scenario(replace(scenario, server=replace(scenario.server, link=faster)))
+    assert found["vdnn_all(p)", 2.0][there] == again.results[1].metrics.iteration_s
+    for policy, metrics in (("base(p)", base), ("vdnn_all(p)", everything)):
+        for size, seconds in found[policy, 1.0].items():
+            assert (seconds is not None) == (metrics.max_memory_bytes <= size)
+    monkeypatch.setattr(module, "MOST_OPERATIONS", 0)
+    assert {each.policy for each in nearby(scenario, result)} == {"base(p)"}
+    assert nearby(replace(scenario, gpus=2), result) == ()

@@ -1,0 +1,216 @@
+"""A scenario as a question, and what comes of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vdnnsim.api.captured import machines_named, policies_named
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.errors import CaptureError, DeviceError, InputError
+from vdnnsim.files.value import Entry
+from vdnnsim.report.result_table import ResultTable
+
+if TYPE_CHECKING:
+    from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+    from vdnnsim.hardware.profile import Profile
+    from vdnnsim.hardware.server import Server
+    from vdnnsim.memory.choices import MemoryChoice
+    from vdnnsim.report.chart import Picture
+    from vdnnsim.scenario.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation(ResultTable):
+    """What policies do with a workload on a machine; it prints as the table of `vdnnsim run`.
+
+    Attributes:
+        result: all of it, with the trace of each policy.
+    """
+
+    result: "ScenarioResult"
+
+    @classmethod
+    def of(cls, result: "ScenarioResult") -> "Simulation":
+        """Return a result as a table."""
+        from vdnnsim.analysis.columns import RUN, result_rows
+        from vdnnsim.report.run.page import result_table
+
+        return cls(RUN, result_rows(result), result_table(result), result)
+
+    @property
+    def rows(self) -> "tuple[PolicyResult, ...]":
+        """What came of each policy, with its metrics, in the order in which they were named."""
+        return self.result.results
+
+    @property
+    def fitting(self) -> tuple[str, ...]:
+        """The policies under which it fits, the fastest first."""
+        rows = sorted(self.result.slowest, key=lambda row: row.metrics.iteration_s)
+        return tuple(row.policy for row in rows if row.fits)
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What would make a model fit that does not, in sentences."""
+        return self.result.advice
+
+    @property
+    def pictures(self) -> "tuple[Picture, ...]":
+        """The pictures of `vdnnsim run`, drawn anew each time: a notebook shows one where a cell ends with it."""
+        from vdnnsim.report.plots import draw_pictures
+
+        return draw_pictures(self.result)
+
+    def write(self, folder: str | Path) -> None:
+        """Write the folder of `vdnnsim run`: report, CSV, pictures and traces.
+
+        Raises:
+            OutputError: the folder cannot be written, or holds what no earlier run wrote.
+        """
+        from vdnnsim.report.run.write import write_report
+
+        write_report(self.result, Path(folder))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A scenario that was read: a workload on a machine under some policies."""
+
+    scenario: "Scenario"
+    folder: Path
+
+    def run(self) -> Simulation:
+        """Replay every policy, as `vdnnsim run` does.
+
+        Raises:
+            PolicyError: no policy has a plan.
+        """
+        from vdnnsim.api.run_analysis import answer
+        from vdnnsim.policies.registry import known_policies
+
+        return Simulation.of(answer(self.scenario, known_policies()))
+
+    def machines(self, *hardware: str) -> ResultTable:
+        """Rank machines for the workload, as `vdnnsim machines` does: on which does it fit, and how fast is it there?
+
+        Args:
+            hardware: names of profiles, or paths; all that come with vdnnsim by default.
+
+        Raises:
+            ProfileError: there is no such profile.
+        """
+        from vdnnsim.report.machines import machines_table
+        from vdnnsim.study.machines import rank_machines
+
+        ranking = rank_machines(self.scenario, machines_named(hardware, self.folder))
+        return machines_table(self.scenario, ranking, "to_pandas() has all")
+
+    def on(self, hardware: str) -> "Question":
+        """Return the same question on another machine.
+
+        Args:
+            hardware: the name of a profile, or a path to one that ends in .yaml.
+
+        Raises:
+            ProfileError: there is no such profile, or it does not cover what the workload computes in.
+        """
+        from vdnnsim.cost.machine import lacking_peak
+        from vdnnsim.errors import ProfileError
+        from vdnnsim.hardware.profile import find_profile, load_profile
+
+        profile = load_profile(find_profile(hardware, self.folder))
+        if lacking := lacking_peak(profile.file, profile.server, self.scenario.workload.element_type):
+            raise ProfileError(lacking)
+        server = self.scenario.server
+        tables = (each.table.name for each in (server.kernels, server.link.copies) if each is not None)
+        left = {f"{server.name}.yaml", *tables}
+        kept = (each for each in self.scenario.sources if Path(each[0]).name not in left)
+        scenario = replace(self.scenario, server=profile.server, sources=(*kept, *profile.sources))
+        return replace(self, scenario=scenario)
+
+    def under(self, *policies: str) -> "Question":
+        """Return the same question with other policies, `vdnn_all(m)` as a scenario names them.
+
+        Raises:
+            PolicyError: there is no such policy.
+        """
+        return replace(self, scenario=replace(self.scenario, policies=policies_named(policies)))
+
+
+def simulate(
+    step: CapturedStep | str | Path,
+    hardware: str,
+    policy: str | Sequence[str] = "pytorch",
+    *,
+    memory_model: str = "pytorch",
+    execution: str = "eager",
+) -> Simulation:
+    """Replay a captured model on a machine.
+
+    Args:
+        step: what `capture` returned, or the file that it was written to.
+        hardware: the name of a profile, `rtx_4090`, or a path to one that ends in .yaml.
+        policy: one as a scenario names it, `vdnn_all(m)`, or several.
+        memory_model: how memory is given out, as in a scenario; `pytorch` as PyTorch's caching allocator does,
+            `pytorch(expandable_segments:True)` as it does where PYTORCH_ALLOC_CONF says this.
+        execution: how the model is run: `eager`, `cuda_graphs`, or `compiled`, which fuses pointwise operators.
+
+    Raises:
+        ScenarioError: the file is not a captured step, or the memory model is unknown.
+        ProfileError: there is no such profile, or it does not cover what the model computes in.
+        PolicyError: there is no such policy, or it has no meaning for captured models.
+    """
+    from vdnnsim.dnn.captured_file import read_captured_step
+    from vdnnsim.dnn.captured_model import CapturedModel
+    from vdnnsim.engine.host import Execution
+    from vdnnsim.hardware.profile import find_profile, load_profile
+    from vdnnsim.scenario.captured import as_executed, scenario_of
+
+    way = Entry("", "execution", execution, CaptureError).choice(Execution, "a way of execution")
+    captured = as_executed(step if isinstance(step, CapturedStep) else read_captured_step(Path(step))[0], way)
+    profile = load_profile(find_profile(hardware, Path()))
+    scenario = scenario_of(CapturedModel(captured), captured.model, profile, policies_named(policy), way)
+    return Question(replace(scenario, memory_model=chosen_memory_model(memory_model)), Path()).run()
+
+
+def chosen_memory_model(text: str) -> "MemoryChoice":
+    """Return a memory model by its name.
+
+    Raises:
+        CaptureError: there is none of this name.
+    """
+    from vdnnsim.memory.choices import memory_choice
+
+    try:
+        return memory_choice(text)
+    except InputError as failure:
+        raise CaptureError(f"memory_model: {failure}") from None
+
+
+def with_memory(profile: "Profile", memory: str | None) -> "Server":
+    """Return the server of a profile, with the memory that PyTorch may take on it."""
+    from vdnnsim.units import Dimension, parse_quantity
+
+    server = profile.server
+    if memory is None:
+        return server
+    nbytes = int(parse_quantity(memory, Dimension.BYTES)) + server.gpu.context_bytes
+    return replace(server, gpu=replace(server.gpu, memory_bytes=nbytes))
+
+
+def profile_of(hardware: str, card: str, *, is_gpu: bool) -> "Profile":
+    """Return a profile by name, or that of a card.
+
+    Raises:
+        DeviceError: there is none of it.
+    """
+    from vdnnsim.hardware.profile import find_profile, load_profile, profile_of_card, shipped_profiles
+
+    if hardware != "auto":
+        return load_profile(find_profile(hardware, Path()))
+    if (found := profile_of_card(card)) is not None:
+        return found
+    names = ", ".join(each.server.name for each in shipped_profiles())
+    if not is_gpu:
+        raise DeviceError(f"hardware: the model is on the {card}, expected the name of a profile: {names}")
+    raise DeviceError(f"hardware: there is no profile of {card}; expected one of {names}")

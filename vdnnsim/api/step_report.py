@@ -1,0 +1,237 @@
+"""What a plan's loop tells of itself while it runs: of its third step, and of any that is asked for."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from vdnnsim.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from calibration.apply.loop import Loop
+    from calibration.apply.plan_actions import Agenda
+    from calibration.apply.step_hooks import StepLog
+    from vdnnsim.analysis.live import Difference
+    from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+    from vdnnsim.plans.live_step import LiveStep
+    from vdnnsim.report.folder import Writer
+
+_TOLD: Final = 3
+"""The first steps make what later ones find: states, workspaces, choices of algorithms."""
+_DRIFT: Final = 0.05
+_LARGEST: Final = 3
+_MANIFEST: Final = "step.json"
+_FORMAT_VERSION: Final = 1
+_NO_PEAK: Final = "no peak, for PyTorch counts what it allocates on a GPU alone"
+
+
+class Telling:
+    """Watches the steps of a loop that are told of, and no others.
+
+    Args:
+        loop: that follows the plan.
+        scenario: the question that the plan answers, with its one result.
+        beside_bytes: on the GPU, that the loop holds beside what is planned.
+        offer: what is said at the end where a step was not as planned.
+        is_measured: whether the times of the plan are of this very loop.
+
+    Attributes:
+        has_drifted: whether the latest step whose parts were timed was not as planned.
+    """
+
+    def __init__(
+        self, loop: "Loop", scenario: "ScenarioResult", beside_bytes: int, offer: str, *, is_measured: bool
+    ) -> None:
+        self._loop, self._scenario, self._beside_bytes, self._is_measured = loop, scenario, beside_bytes, is_measured
+        self._offer = offer
+        self.has_drifted = False
+        self._begun = 0
+        self._is_told = False
+        self._explains = False
+        self._folder: Path | None = None
+        self.recorded: LiveStep | None = None
+        """The latest step whose parts were timed."""
+
+    def record(self, folder: Path) -> None:
+        """Time the parts of the next step, and write them there."""
+        self._folder = folder
+
+    def apply(self, model: Any) -> "AbstractContextManager[StepLog]":  # noqa: ANN401  # a torch.nn.Module
+        """Follow a step of the model."""
+        if self._is_told and not self._explains and self._folder is None:
+            return self._loop.apply(model)
+        return self._watched(model)
+
+    @contextmanager
+    def _watched(self, model: Any) -> "Iterator[StepLog]":  # noqa: ANN401
+        from calibration.apply.timed_step import forget_peak, timed
+
+        self._begun += 1
+        if not self._is_told and (self._begun == _TOLD - 1 or (self._begun >= _TOLD and not self._is_whole_before)):
+            # The update of the weights between this step and the next is then part of what the next is told of.
+            forget_peak(self._loop.device)
+        folder, closely = self._folder, self._explains or self._folder is not None
+        is_due = self._begun >= _TOLD and not self._is_told and self._is_whole_before
+        if not (closely or is_due):
+            with self._loop.apply(model) as log:
+                yield log
+            return
+        with timed(self._loop, model, self._begun, closely=closely, snapshot=folder is not None) as found:
+            yield found.log
+        step = found.step
+        if step is None:
+            return
+        has_drifted = bool(self._drifted(step))
+        if is_due:
+            self._is_told = True
+            _say(self._line(step))
+        if closely:
+            self.recorded = step
+            self.has_drifted = has_drifted
+            if self._explains or has_drifted:
+                _say(*self._explained(step))
+        self._explains = has_drifted and not closely
+        if folder is not None:
+            self._folder = None
+            _say(self._write(step, folder))
+
+    @property
+    def _is_whole_before(self) -> bool:
+        """Whether the step before was as it was captured."""
+        return bool(self._loop.steps) and not self._loop.steps[-1].departure
+
+    @property
+    def _predicted(self) -> "PolicyResult":
+        return self._scenario.results[0]
+
+    def _line(self, step: "LiveStep") -> str:
+        from vdnnsim.hardware.profile import is_of_card
+
+        took = f"step {step.number}: forward and backward took "
+        planned = self._compared(step)
+        if not planned:
+            moved = f"{format_bytes(step.offloaded_bytes)} left and {format_bytes(step.fetched_bytes)} came back"
+            return (
+                f"{took}{format_seconds(step.seconds)} on the CPU, of which a plan for the "
+                f"{self._scenario.server.gpu.name} says nothing; {moved}, "
+                f"{format_bytes(self._loop.agenda.offloaded_bytes)} planned; {_NO_PEAK}"
+            )
+        text = f"{took}{_beside(planned[0], format_seconds)}"
+        if len(planned) > 1:
+            text += f"; peak {_beside(planned[1], format_bytes)}"
+        else:
+            text += f"; {_NO_PEAK}"
+        if not self._is_measured and not is_of_card(self._scenario.server, step.device):
+            text += f"; planned for another card, {self._scenario.server.gpu.name}"
+        return text
+
+    def _compared(self, step: "LiveStep") -> "tuple[Difference, ...]":
+        """Return what can be held against the plan: time, and peak where there is one."""
+        from vdnnsim.analysis.live import Difference, planned_s
+
+        if step.peak_bytes is None and not self._is_measured:
+            return ()
+        time = Difference("time", step.seconds, planned_s(self._predicted.trace))
+        if step.peak_bytes is None:
+            return (time,)
+        return time, Difference("peak", step.peak_bytes, self._predicted.metrics.max_memory_bytes + self._beside_bytes)
+
+    def _drifted(self, step: "LiveStep") -> frozenset[str]:
+        """Return what of `time` and `peak` was not as planned."""
+        return frozenset(each.what for each in self._compared(step) if abs(each.excess) > _DRIFT * each.planned)
+
+    def _explained(self, step: "LiveStep") -> Iterator[str]:
+        from vdnnsim.analysis.live import larger, slower
+
+        trace, drifted = self._predicted.trace, self._drifted(step)
+        if not drifted:
+            yield f"step {step.number}: as planned, within {_DRIFT:.0%}"
+            return
+        parts: list[tuple[str, str, list[Difference], Callable[[float], str]]] = [
+            ("time", "off in time by most", slower(step, trace), format_seconds),
+            ("peak", "most over in memory", larger(step, trace, self._beside_bytes), format_bytes),
+        ]
+        for what, words, found, text in parts:
+            off = "; ".join(f"{each.what} {_beside(each, text)}" for each in found[:_LARGEST])
+            if off and what in drifted:
+                yield f"step {step.number}, {words}: {off}"
+        if self._offer:
+            yield self._offer
+
+    def _write(self, step: "LiveStep", folder: Path) -> str:
+
+        from vdnnsim.memory.choices import is_of_pytorch
+        from vdnnsim.report.folder import write_folder
+        from vdnnsim.report.provenance import manifest
+        from vdnnsim.report.run.perfetto import live_events, perfetto_text
+        from vdnnsim.report.run.snapshot import snapshot_pickle
+
+        rows = (self._predicted,)
+        beside = live_events(step, self._predicted.trace.plan)
+        files = {"trace.json": perfetto_text(self._scenario, rows, beside).encode()}
+        if is_of_pytorch(self._scenario.memory_model):
+            files["snapshot_predicted.pickle"] = snapshot_pickle(self._scenario, rows)
+        if step.snapshot is not None:
+            files["snapshot_happened.pickle"] = step.snapshot
+        said = {
+            "told": self._line(step),
+            "step": {each: value for each, value in asdict(step).items() if not isinstance(value, tuple | bytes)},
+        }
+        content = manifest(_FORMAT_VERSION, self._scenario.sources, said, (*files, _MANIFEST))
+        write_folder(folder, {**files, _MANIFEST: content}, _writer())
+        return f"wrote {', '.join(sorted(files))} to {folder}/; https://ui.perfetto.dev opens the trace"
+
+
+def described(predicted: "PolicyResult", agenda: "Agenda", beside_bytes: int) -> str:
+    """Return in a few lines what a plan costs and does.
+
+    Args:
+        predicted: what came of it in the simulator.
+        agenda: of the loop that follows it.
+        beside_bytes: on the GPU, that the loop holds beside what is planned.
+    """
+    from vdnnsim.report.certificates import certified
+
+    metrics, plan = predicted.metrics, predicted.trace.plan
+    storages = plan.workload.step.storages
+    again = dict.fromkeys(storages[each].name for each in sorted(agenda.remade))
+    peak, step = format_bytes(metrics.max_memory_bytes), format_seconds(metrics.iteration_s)
+    others = f"; {format_bytes(beside_bytes)} of the GPU's are of others" if beside_bytes else ""
+    moved, pinned = format_bytes(agenda.offloaded_bytes), format_bytes(agenda.pinned_bytes)
+    speed = f"{predicted.performance_ratio:.1%} of the speed with unlimited memory (predicted)"
+    lines = [
+        f"{plan.policy}: {peak} at most, {step} a step, {speed}",
+        f"to the host {moved} of {len(agenda.moved)} storages; pinned memory {pinned}{others}",
+        f"computes again: {', '.join(again) if again else 'nothing'}",
+    ]
+    if agenda.states:
+        states = format_bytes(sum(map(len, agenda.states.values())))
+        lines.append(f"the optimizer's states on the host: {states}, by plan.stream(optimizer, model)")
+    if plan.certificate is not None:
+        lines.append(certified(plan.certificate, metrics.iteration_s))
+    return "\n".join(lines)
+
+
+def _beside(difference: "Difference", text: Callable[[float], str]) -> str:
+    """Return both numbers, and by how much the first is off: `12 ms, 10 ms planned, +20.0%`."""
+    share = f", {difference.excess / difference.planned:+.1%}" if difference.planned else ""
+    return f"{text(difference.measured)}, {text(difference.planned)} planned{share}"
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        sys.stderr.write(f"vdnnsim: {line}\n")
+
+
+def _writer() -> "Writer":
+    from vdnnsim.report.folder import Writer
+
+    return Writer(
+        noun="step of a loop",
+        manifest=_MANIFEST,
+        wrote=lambda content: {"told", "step", "files"} <= content.keys(),
+        names=re.compile(r"step\.json|trace\.json|snapshot_(predicted|happened)\.pickle"),
+    )

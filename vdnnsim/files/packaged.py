@@ -1,0 +1,52 @@
+"""What comes with vdnnsim beside its code: scenarios, studies and profiles, which are found by name.
+
+They lie inside an installed package, and beside the package in a checkout.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from vdnnsim.errors import InputError
+from vdnnsim.files.messages import file_name, not_one_of
+
+PROFILES: Final = "hw_profiles"
+SCENARIOS: Final = "scenarios"
+STUDIES: Final = "scenarios/studies"
+
+
+def shipped_folder(name: str) -> Path:
+    """Return one of the folders that come with vdnnsim."""
+    return _root() / name
+
+
+def shipped_name(name: str) -> str:
+    """Return the name of a file without where vdnnsim is installed, which is no part of what came with it."""
+    return name.removeprefix(f"{file_name(_root())}/")
+
+
+def find_file(path_or_name: str, folders: Sequence[str]) -> Path:
+    """Return a file by its path, or by the name that it has in a folder that comes with vdnnsim.
+
+    A name is looked up in the folder of that name in the working directory, and then in ours.
+
+    Args:
+        path_or_name: `my/own.yaml`, or `vgg416`.
+        folders: in which names are looked up, in this order.
+
+    Raises:
+        InputError: it is a name, and there is no such file; the message offers the nearest.
+    """
+    path = Path(path_or_name)
+    if path.suffix or path.name != path_or_name or path.is_file():
+        return path
+    places = [place for folder in folders for place in (Path(folder), shipped_folder(folder))]
+    files = {each.stem: each for place in reversed(places) for each in sorted(place.glob("*.yaml"))}
+    if path_or_name not in files:
+        raise InputError(not_one_of(path_or_name, sorted(files), "a file, nor the name of one that comes with vdnnsim"))
+    return files[path_or_name]
+
+
+def _root() -> Path:
+    package = Path(__file__).resolve().parent
+    return package if (package / PROFILES).is_dir() else package.parent

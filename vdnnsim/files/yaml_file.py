@@ -1,0 +1,193 @@
+"""YAML files read strictly: a value in, or one line that says what is wrong and where.
+
+A file is a tree of mappings, lists, text, numbers, true, false and null, and nothing else: anchors and aliases (which
+can grow without bound), tags, merge keys, dates and repeated keys are refused, as is whatever is too large or too deep.
+Plain words stay text: `no`, `on` and `12:30` mean what they say, only `true` and `false` are truth values. PyYAML
+splits the text into events, and this module builds the values, so that no constructor of PyYAML ever runs.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from vdnnsim.errors import InputError
+from vdnnsim.files.messages import LONGEST_SHOWN, file_name, one_line, quote
+from vdnnsim.files.regular import UnreadableError, read_regular_file
+from vdnnsim.files.value import Entry, YamlValue
+
+if TYPE_CHECKING:
+    import yaml
+
+LARGEST_FILE_BYTES: Final = 256 * 2**10
+DEEPEST_NESTING: Final = 20
+MOST_VALUES: Final = 50_000
+"""Of which PyYAML reads some 25,000 in a second."""
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan", re.IGNORECASE)
+_WORDS: dict[str, YamlValue] = {"": None, "~": None, "null": None, "true": True, "false": False}
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class _RefusedError(Exception):
+    """Text that is not YAML, or YAML that this module does not accept; the message lacks the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class YamlFile:
+    """A file that was read: its name as messages show it, the SHA-256 of its bytes, what it holds.
+
+    Attributes:
+        lines: where each key stands, by its key path, as `gpu.memory`.
+    """
+
+    name: str
+    sha256: str
+    root: Entry
+    lines: Mapping[str, int]
+
+
+def read_yaml(path: Path, error: type[InputError]) -> YamlFile:
+    """Read one YAML file of at most 256 KiB and 50,000 values, which takes PyYAML some two seconds at worst.
+
+    Raises:
+        error: the file cannot be read, or is not YAML as this module accepts it.
+    """
+    name = file_name(path)
+    try:
+        data = read_regular_file(path, LARGEST_FILE_BYTES, "expected a short YAML file")
+        lines: dict[str, int] = {}
+        value = _parse(_decode(data), lines)
+    except (UnreadableError, _RefusedError) as refused:
+        raise error(f"{name}: {refused}") from refused
+    return YamlFile(name, hashlib.sha256(data).hexdigest(), Entry(name, "", value, error), lines)
+
+
+def read_yaml_text(text: str, name: str, error: type[InputError]) -> Entry:
+    """Read YAML that stands elsewhere than in a file; messages call it `name`.
+
+    Raises:
+        error: it is not YAML as this module accepts it.
+    """
+    try:
+        return Entry(name, "", _parse(_decode(text.encode()), {}), error)
+    except _RefusedError as refused:
+        raise error(f"{name}: {refused}") from None
+
+
+def _decode(data: bytes) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as failure:
+        raise _RefusedError(f"byte {failure.start} is not UTF-8, expected a YAML file in UTF-8") from None
+    if found := _UNPRINTABLE.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise _RefusedError(f"line {line}: found the character {found[0]!r}, expected text")
+    return text
+
+
+def _parse(text: str, lines: dict[str, int]) -> YamlValue:
+    import yaml  # not at the top: half of the time in which `vdnnsim --help` must answer
+
+    quick = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    try:
+        return _document(yaml.parse(text, Loader=quick), lines)
+    except (yaml.YAMLError, ValueError, OverflowError):
+        lines.clear()  # and read again for PyYAML's own message: LibYAML, which is five times as fast, says other words
+    try:
+        return _document(yaml.parse(text, Loader=yaml.SafeLoader), lines)
+    except yaml.MarkedYAMLError as failure:
+        problem = one_line(f"{failure.context or ''} {failure.problem or ''}")[: 2 * LONGEST_SHOWN]
+        mark = failure.problem_mark or failure.context_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise _RefusedError(f"{place}is not YAML: {problem}") from None
+    except (ValueError, OverflowError):
+        # PyYAML lets the errors of chr() and int() through: "\UFFFFFFFF", %YAML with 5000 digits.
+        raise _RefusedError("is not YAML: found a character code or a version that is out of range") from None
+
+
+def _document(parsed: "Iterator[yaml.Event]", lines: dict[str, int]) -> YamlValue:
+    """Build the value of the one document that `parsed` is of."""
+    import yaml
+
+    events = _counted(parsed)
+    next(events)
+    if isinstance(next(events), yaml.StreamEndEvent):
+        raise _RefusedError("the file is empty")
+    value = _value(events, next(events), (), lines)
+    next(events)
+    if not isinstance(extra := next(events), yaml.StreamEndEvent):
+        raise _refused(extra, "found a second document (after ---), expected one")
+    return value
+
+
+def _counted(events: "Iterator[yaml.Event]") -> "Iterator[yaml.Event]":
+    """Yield events, and refuse the one after so many."""
+    for count, event in enumerate(events):
+        if count > MOST_VALUES:
+            raise _refused(event, f"found more than {MOST_VALUES} values, expected a short YAML file")
+        yield event
+
+
+def _value(
+    events: "Iterator[yaml.Event]", event: "yaml.Event", path: tuple[str, ...], lines: dict[str, int]
+) -> YamlValue:
+    """Build the value that begins with `event`; calls itself at most DEEPEST_NESTING times.
+
+    Args:
+        events: what follows.
+        event: the first of the value.
+        path: the keys that lead to it.
+        lines: gets the line of every key in it.
+    """
+    import yaml
+
+    if isinstance(event, yaml.AliasEvent):
+        alias = quote(str(event.anchor))
+        raise _refused(event, f"found alias {alias}, expected the value itself; aliases are not allowed")
+    assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
+    if event.anchor is not None:
+        raise _refused(event, f"found anchor {quote(event.anchor)}, expected the value alone; anchors are not allowed")
+    if event.tag is not None:
+        raise _refused(event, f"found tag {quote(event.tag)}, expected the value alone; tags are not allowed")
+    if isinstance(event, yaml.ScalarEvent):
+        text = str(event.value)
+        if found := _UNPRINTABLE.search(text):
+            raise _refused(event, f"found the character {found[0]!r}, expected text")
+        return plain_value(text) if event.implicit[0] else text
+    if len(path) == DEEPEST_NESTING:
+        raise _refused(event, f"nested deeper than {DEEPEST_NESTING} levels")
+    if isinstance(event, yaml.SequenceStartEvent):
+        items: list[YamlValue] = []
+        while not isinstance(event := next(events), yaml.SequenceEndEvent):
+            items.append(_value(events, event, (*path, str(len(items))), lines))
+        return items
+    members: dict[str, YamlValue] = {}
+    while not isinstance(event := next(events), yaml.MappingEndEvent):
+        if not isinstance(event, yaml.ScalarEvent) or event.anchor is not None or event.tag is not None:
+            raise _refused(event, "a key must be plain text")
+        if event.value in members:
+            raise _refused(event, f"key {quote(event.value)} is given twice")
+        below = (*path, event.value)
+        if event.start_mark is not None:
+            lines[".".join(below)] = event.start_mark.line + 1
+        members[event.value] = _value(events, next(events), below, lines)
+    return members
+
+
+def plain_value(text: str) -> YamlValue:
+    """Return what text without quotes means: a number, true, false, nothing, or itself."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if len(text) <= LONGEST_SHOWN and _INTEGER.fullmatch(text):
+        return int(text)
+    if len(text) <= LONGEST_SHOWN and _FLOAT.fullmatch(text):
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    return text
+
+
+def _refused(event: "yaml.Event", message: str) -> _RefusedError:
+    assert event.start_mark is not None, "PyYAML marks every event that it reads from text"
+    return _RefusedError(f"line {event.start_mark.line + 1}: {message}")

@@ -1,0 +1,133 @@
+"""Why a plan is as it is, in words: what leaves, which kernels are slower and for what, who waits, and what stays."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.files.messages import listed
+from vdnnsim.planning.buffer_uses import RESIDENT
+from vdnnsim.planning.problem import Kernel, Problem
+from vdnnsim.planning.timetable import Timetable
+from vdnnsim.plans.certificate import SlowerKernel
+from vdnnsim.units import format_bytes, format_seconds
+
+MOST_REASONS: Final = 3
+NEGLIGIBLE: Final = 1e-4
+"""A part of the iteration; what costs less is no reason."""
+OF_NOTE: Final = 0.1
+"""A part of the memory that no schedule gets below; states that take less are not what fills it."""
+
+
+def offloaded(timetable: Timetable, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """Return what leaves, with bytes, in the order in which it does."""
+    moved: Counter[int] = Counter()
+    for chunk in timetable.movement.chunks:
+        moved[chunk.wait.buffer] += chunk.nbytes
+    return tuple((names[buffer], nbytes) for buffer, nbytes in moved.items())
+
+
+def slower_kernels(timetable: Timetable) -> tuple[SlowerKernel, ...]:
+    """Return the kernels that do not run by their fastest algorithm, the largest loss first."""
+    found = []
+    for kernel, option in zip(timetable.movement.problem.kernels, timetable.options, strict=True):
+        fastest = kernel.options[0]
+        if option is not fastest:
+            found.append(
+                SlowerKernel(
+                    layer=kernel.run.layer.name,
+                    phase=kernel.run.phase.value,
+                    chosen=option.kernel.algorithm,
+                    fastest=fastest.kernel.algorithm,
+                    lost_s=option.seconds - fastest.seconds,
+                    saved_bytes=fastest.workspace_bytes - option.workspace_bytes,
+                )
+            )
+    return tuple(sorted(found, key=lambda each: -each.lost_s))
+
+
+def levers(timetable: Timetable, names: Sequence[str], states_s: float) -> tuple[str, ...]:
+    """Return what costs most, in at most three sentences: waits for copies, and workspaces that crowd out maps.
+
+    And states on the host, of which it is given how much longer an iteration takes at the least for them.
+    """
+    reasons = [*_waits(timetable, names), *_workspaces(timetable), *_held_up(timetable.movement.problem, states_s)]
+    negligible_s = NEGLIGIBLE * timetable.seconds
+    worth = (each for each in sorted(reasons, key=lambda each: -each[0]) if each[0] > negligible_s)
+    return tuple(sentence for _, sentence in islice(worth, MOST_REASONS))
+
+
+def _workspaces(timetable: Timetable) -> Iterator[tuple[float, str]]:
+    """Yield the seconds that kernels lose by their workspaces."""
+    waiting = {_name(each): each.waiting_bytes for each in timetable.movement.problem.kernels}
+    for each in slower_kernels(timetable):
+        name = f"{each.phase} of {each.layer}"
+        sentence = (
+            f"{name} runs {each.chosen} and not {each.fastest}, {format_seconds(each.lost_s)} slower: "
+            f"{format_bytes(each.saved_bytes)} of workspace compete with {format_bytes(waiting[name])} that wait"
+        )
+        yield each.lost_s, sentence
+
+
+def _waits(timetable: Timetable, names: Sequence[str]) -> Iterator[tuple[float, str]]:
+    """Yield the seconds for which kernels wait for copies."""
+    movement = timetable.movement
+    for number, stall_s in enumerate(timetable.stalls):
+        if not stall_s:
+            continue
+        kernel = movement.problem.kernels[number]
+        coming = [each.wait.buffer for each in movement.chunks if each.wait.next == number]
+        if coming and number > movement.turn:
+            what = f"{names[coming[0]]} has come back"
+        else:
+            gone = sum(each.nbytes for each in movement.chunks[: timetable.released[number]])
+            what = f"{format_bytes(gone)} have left"
+        yield stall_s, f"{_name(kernel)} waits {format_seconds(stall_s)} until {what}: the link is the limit"
+
+
+def kept_on_host(problem: Problem) -> tuple[tuple[str, int], ...]:
+    """Return the bytes of states that come for the update and of gradients that leave before it, by kind."""
+    moved = Counter[BufferKind]()
+    for each in problem.stays:
+        moved[problem.workload.step.storages[each.buffer].kind] += each.nbytes * each.comes
+    return tuple((kind.value, moved[kind]) for kind in RESIDENT[::-1] if moved[kind])
+
+
+def _held_up(problem: Problem, lost_s: float) -> Iterator[tuple[float, str]]:
+    """Yield the seconds that states and gradients take to come for the update and to leave."""
+    moved = " and ".join(f"{format_bytes(nbytes)} of {kind}" for kind, nbytes in kept_on_host(problem))
+    yield lost_s, f"{moved} come for the update and leave: at least {format_seconds(lost_s)} of that no kernel hides"
+
+
+def what_stays(problem: Problem) -> tuple[str, ...]:
+    """Return below which memory no schedule of the order gets, and for whom; below which none that is sought does.
+
+    And whether states are in the way.
+    """
+    tightest = max(problem.kernels, key=floor_bytes)
+    floor = floor_bytes(tightest)
+    storages = [each for number, each in enumerate(problem.workload.step.storages) if number not in problem.on_host]
+    resident = sum(each.nbytes for each in storages if each.kind in RESIDENT)
+    kinds, names = {each.kind for each in storages}, ("weights", "their gradients", "states")
+    whose = listed([name for kind, name in zip(RESIDENT, names, strict=True) if kind in kinds])
+    of_them = f", {format_bytes(resident)} of them {whose}" if resident else ""
+    least = f"{_name(tightest)} needs {format_bytes(floor)} whatever is away{of_them}: no schedule of this order"
+    sentences = [f"{least} fits less memory"]
+    sought = max(problem.around(problem.fullest).kernels, key=floor_bytes)
+    if floor <= problem.capacity_bytes < (nbytes := floor_bytes(sought)):
+        sought_least = f"{_name(sought)} needs {format_bytes(nbytes)} in every plan that is sought"
+        sentences.append(f"{sought_least}: what waits within backward stays")
+    states = sum(each.nbytes for each in storages if each.kind is BufferKind.OPTIMIZER_STATE)
+    if states >= OF_NOTE * floor:
+        sentences.append(f"optimizer states take {format_bytes(states)} throughout; offload_optimizer moves them")
+    return tuple(sentences)
+
+
+def floor_bytes(kernel: Kernel) -> int:
+    """Return below which memory a kernel cannot run, whatever is away."""
+    return kernel.held_bytes + kernel.options[-1].workspace_bytes
+
+
+def _name(kernel: Kernel) -> str:
+    return f"{kernel.run.phase.value} of {kernel.run.layer.name}"

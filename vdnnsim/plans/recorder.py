@@ -1,0 +1,157 @@
+"""Writes down what happens: spans, memory changes, and why the compute stream stood still; for every executor.
+
+A stall is the gap between two kernels. Whoever holds the compute stream back says so while it happens: a wait for an
+event, a synchronization of the host, the pinning of memory. The recorder remembers until when, why, and for which
+copy. When the next kernel starts, its gap is divided among those reasons in the order of their time; what nobody
+claims is the host that had not issued the kernel yet.
+
+It also asserts that no kernel, copy or release touches a buffer that a copy or kernel of the other stream is using:
+copies in flight are remembered, and whatever meets one is a bug of the plan check.
+"""
+
+from dataclasses import dataclass
+
+from vdnnsim.plans.operations import AllocateExtent, AllReduce, Compute, Offload, Prefetch, ReleaseExtent, Stream
+from vdnnsim.plans.placement import PlacedChange
+from vdnnsim.plans.trace import IterationTrace, MemoryChange, Span, Stall, StallCause
+from vdnnsim.plans.training_plan import TrainingPlan
+
+
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    until_s: float
+    cause: StallCause
+    copy: int | None
+
+
+class Recorder:
+    """Collects the parts of a trace of one plan; it is told of everything in the order in which it happens."""
+
+    def __init__(self, plan: TrainingPlan) -> None:
+        self._plan = plan
+        self._spans: list[Span] = []
+        self._stalls: list[Stall] = []
+        self._memory: list[MemoryChange] = []
+        self._holds: list[_Hold] = []
+        self._kernel_end_s = 0.0
+        self._in_flight: dict[int, Offload | Prefetch | AllReduce] = {}
+        self._running: Compute | None = None
+        self._last_copy: dict[Stream, int] = {}
+        # By event recorded on a stream of copies, the last one that had ended there.
+        self._copy_before: dict[int, int] = {}
+
+    def kernel(self, operation: int, kernel: Compute, issue_s: float, start_s: float, end_s: float) -> None:
+        """A kernel starts on the compute stream and will end at end_s."""
+        for buffer in kernel.reads:
+            in_flight = self._in_flight.get(buffer)
+            assert in_flight is None or isinstance(in_flight, Offload), f"kernel {operation} reads what is on its way"
+        for buffer in kernel.writes:
+            assert buffer not in self._in_flight, f"kernel {operation} writes under a copy"
+        if start_s > self._kernel_end_s:
+            self._divide_gap(operation, start_s)
+        # The host runs ahead, so a hold may concern a kernel after this one.
+        self._holds = [hold for hold in self._holds if hold.until_s > start_s]
+        self._running = kernel
+        self._kernel_end_s = end_s
+        self._spans.append(Span(operation, Stream.COMPUTE, issue_s, start_s, end_s))
+
+    def copy_starts(self, copy: Offload | Prefetch, now_s: float) -> None:
+        """A copy starts on the memory stream."""
+        running = self._running if now_s < self._kernel_end_s else None
+        if running is not None:
+            assert copy.buffer not in running.writes, f"a copy of buffer {copy.buffer} starts under its writer"
+            assert isinstance(copy, Offload) or copy.buffer not in running.reads, "a prefetch starts under a reader"
+        self._in_flight[copy.buffer] = copy
+
+    def copy_ends(self, operation: int, copy: Offload | Prefetch, issue_s: float, start_s: float, end_s: float) -> None:
+        """A copy ends."""
+        del self._in_flight[copy.buffer]
+        self._last_copy[Stream.MEMORY] = operation
+        self._spans.append(Span(operation, Stream.MEMORY, issue_s, start_s, end_s))
+
+    def all_reduce_starts(self, operation: int, all_reduce: AllReduce) -> None:
+        """The communication stream reaches an exchange, and waits for the other GPUs."""
+        for buffer in all_reduce.buffers:
+            assert buffer not in self._in_flight, f"exchange {operation} meets a copy"
+            self._in_flight[buffer] = all_reduce
+
+    def all_reduce_ends(
+        self, operation: int, all_reduce: AllReduce, issue_s: float, start_s: float, end_s: float
+    ) -> None:
+        """An exchange ends."""
+        for buffer in all_reduce.buffers:
+            del self._in_flight[buffer]
+        self._last_copy[Stream.COMMUNICATION] = operation
+        self._spans.append(Span(operation, Stream.COMMUNICATION, issue_s, start_s, end_s))
+
+    def memory_change(self, change: PlacedChange, now_s: float) -> None:
+        """The compute stream reaches an allocation or release."""
+        in_flight = self._in_flight.get(change.buffer)
+        assert in_flight is None or self._lie_apart(change.operation, in_flight), (
+            f"buffer {change.buffer} changes under a copy"
+        )
+        self._memory.append(MemoryChange(now_s, change.operation, change.buffer, change.delta_bytes, change.offset))
+
+    def event_recorded(self, event: int, stream: Stream) -> None:
+        """A stream reaches the point that an event marks."""
+        if stream in self._last_copy:
+            self._copy_before[event] = self._last_copy[stream]
+
+    def event_waited(self, event: int, stream: Stream, now_s: float) -> None:
+        """A stream goes on behind its wait for an event."""
+        copy = self._copy_before.get(event)
+        if stream is Stream.COMPUTE and copy is not None:
+            self._holds.append(_Hold(now_s, self._copy_cause(copy), copy))
+
+    def host_synchronized(self, streams: tuple[Stream, ...], now_s: float) -> None:
+        """Streams have done all that the host waited for; a copy among it has held up what the host issues next."""
+        for stream in streams:
+            if stream in self._last_copy:
+                copy = self._last_copy[stream]
+                self._holds.append(_Hold(now_s, self._copy_cause(copy), copy))
+
+    def host_pins(self, until_s: float) -> None:
+        """The host is busy with pinning memory until a moment."""
+        self._holds.append(_Hold(until_s, StallCause.PINNING, None))
+
+    def trace(self, *, iteration_s: float, pool_bytes: int, host_bytes: int, host_issue_s: float) -> IterationTrace:
+        """Return what was recorded."""
+        return IterationTrace(
+            plan=self._plan,
+            iteration_s=iteration_s,
+            spans=tuple(sorted(self._spans, key=lambda span: (span.start_s, span.operation))),
+            stalls=tuple(self._stalls),
+            memory=tuple(self._memory),
+            pool_bytes=pool_bytes,
+            host_bytes=host_bytes,
+            host_issue_s=host_issue_s,
+        )
+
+    def _lie_apart(self, change: int, in_flight: Offload | Prefetch | AllReduce) -> bool:
+        """Return whether memory is taken or given back for other bytes of a buffer than those that are on their way."""
+        operation = self._plan.operations[change]
+        if not isinstance(operation, AllocateExtent | ReleaseExtent) or isinstance(in_flight, AllReduce):
+            return False
+        extent, moved = operation.extent, in_flight.extent
+        return moved is not None and (extent.stop <= moved.start or moved.stop <= extent.start)
+
+    def _copy_cause(self, copy: int) -> StallCause:
+        match self._plan.operations[copy]:
+            case Offload():
+                return StallCause.OFFLOAD
+            case Prefetch(on_demand=True):
+                return StallCause.ON_DEMAND
+            case AllReduce():
+                return StallCause.AGGREGATION
+            case _:
+                return StallCause.PREFETCH
+
+    def _divide_gap(self, blocked: int, start_s: float) -> None:
+        cursor = self._kernel_end_s
+        for hold in sorted(self._holds, key=lambda hold: hold.until_s):
+            until_s = min(hold.until_s, start_s)
+            if until_s > cursor:
+                self._stalls.append(Stall(cursor, until_s, hold.cause, blocked, hold.copy))
+                cursor = until_s
+        if start_s > cursor:
+            self._stalls.append(Stall(cursor, start_s, StallCause.HOST, blocked, None))

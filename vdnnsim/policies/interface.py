@@ -1,0 +1,292 @@
+"""What a policy is given: the workload, its costs, the memory it may use, and a port through which it may run trials.
+
+A policy is a frozen msgspec Struct: its fields are its options, read from a scenario with unknown ones refused, and
+`plan` is a pure function of them and of its `Setting`. The trials of a dynamic policy run wherever the caller plugs
+the port in: on the simulator, or on a real GPU.
+
+`make_plan` and `make_plans` are how plans are asked for: they keep from a policy what it does not declare to be decided
+by, so that a study may give one plan to all points that agree in what it does, and they turn whatever fails in a user's
+policy into one line that names it.
+"""
+
+import traceback
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import ClassVar, Protocol
+
+import msgspec
+
+from vdnnsim.cost.table import CostModel, CostTable
+from vdnnsim.cost.transfer import HostCopies
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import PolicyError, VdnnsimError
+from vdnnsim.files.messages import describe, describe_exception
+from vdnnsim.memory.choices import MemoryChoice
+from vdnnsim.planning.deadline import NEVER, Deadline
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plans.trace import IterationTrace
+from vdnnsim.plans.training_plan import TrainingPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The outcome of one trial iteration, and what it took: of a plan that does not fit, the part before it failed.
+
+    Attributes:
+        outcome: the iteration; where it is only asked what fits, the placement of the plan instead.
+    """
+
+    outcome: IterationTrace | Placement | DoesNotFit
+    cost_s: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the iteration ran to its end."""
+        return not isinstance(self.outcome, DoesNotFit)
+
+
+class TrialPort(Protocol):
+    """Runs one iteration of a plan."""
+
+    def run_trial(self, plan: TrainingPlan) -> Trial:
+        """Run a plan once and say how it went."""
+
+
+class ServerTrialPort(Protocol):
+    """Runs one iteration of all GPUs of a server."""
+
+    def run_server_trial(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
+        """Run a plan on each GPU, begun together, and say how each went."""
+
+
+class DecidedBy(Enum):
+    """What decides a plan besides the options of its policy; each includes those before it.
+
+    The workload, its costs and the GPUs that train together; the memory that there is; and what trials say, in which
+    the whole machine takes part.
+    """
+
+    COSTS = "costs"
+    MEMORY = "memory"
+    TRIALS = "trials"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """All that a policy may know.
+
+    Attributes:
+        cost_model: what the kernels of any workload cost on the machine.
+        known_limits, known_trials: None where they are kept from the policy, which reads `limits` and `trials`.
+        gpus: how many GPUs train together.
+        groups: their numbers by the switch on which they hang.
+        server_trials: the port for trials of all of them; None for one GPU alone.
+        known_copies: how long copies to and from the host take; None where that is kept from the policy, or not known.
+        placed: says where the buffers of a plan come to lie beside what no policy knows of; None for nothing beside.
+        tell: says in a line how far a search is, to whoever watches.
+        deadline: when a search is to end; a policy that searches looks at it, and returns the best it has found.
+    """
+
+    workload: Workload
+    cost_model: CostModel
+    known_limits: MemoryLimits | None
+    known_trials: TrialPort | None
+    gpus: int = 1
+    groups: tuple[tuple[int, ...], ...] = ((0,),)
+    server_trials: ServerTrialPort | None = None
+    known_copies: HostCopies | None = None
+    placed: Callable[[TrainingPlan], Placement | DoesNotFit] | None = None
+    tell: Callable[[str], object] = str
+    deadline: Deadline = NEVER
+
+    @property
+    def costs(self) -> CostTable:
+        """What the kernels of the workload cost as it stands; of another rule or in parts they cost `costs_of` it."""
+        return self.costs_of(self.workload)
+
+    def costs_of(self, workload: Workload) -> CostTable:
+        """Return what the kernels of a workload cost."""
+        return self.cost_model.table(workload)
+
+    @property
+    def limits(self) -> MemoryLimits:
+        """The memory of one GPU, and its part of that of the host.
+
+        Raises:
+            PolicyError: the policy does not declare that memory decides its plans.
+        """
+        if self.known_limits is None:
+            raise _undeclared("limits", DecidedBy.MEMORY)
+        return self.known_limits
+
+    @property
+    def trials(self) -> TrialPort:
+        """The port for trials of one GPU.
+
+        Raises:
+            PolicyError: the policy does not declare that trials decide its plans.
+        """
+        if self.known_trials is None:
+            raise _undeclared("trials", DecidedBy.TRIALS)
+        return self.known_trials
+
+    @property
+    def copies(self) -> HostCopies:
+        """How long copies between the host and one GPU take, beside those of the others.
+
+        Raises:
+            PolicyError: the policy does not declare that trials decide its plans, which the link does as well.
+        """
+        if self.known_copies is None:
+            raise _undeclared("copies", DecidedBy.TRIALS)
+        return self.known_copies
+
+    def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
+        """Say whether a plan fits, without running it."""
+        return place_plan(plan, self.limits) if self.placed is None else self.placed(plan)
+
+    def run_on_all_gpus(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
+        """Run a trial iteration of all GPUs."""
+        if self.server_trials is not None:
+            return self.server_trials.run_server_trial(plans)
+        return tuple(self.trials.run_trial(plan) for plan in plans)
+
+    def of(self, decided_by: DecidedBy) -> "Setting":
+        """Return as much of it as a policy may know that is decided by no more than this."""
+        if decided_by is DecidedBy.TRIALS:
+            return self
+        limits = self.known_limits if decided_by is DecidedBy.MEMORY else None
+        return replace(self, known_limits=limits, known_trials=None, server_trials=None, known_copies=None, placed=None)
+
+
+def _undeclared(name: str, decided_by: DecidedBy) -> PolicyError:
+    return PolicyError(
+        f"found a look at setting.{name}, expected of a policy that takes it: decided_by: ClassVar[DecidedBy] = "
+        f"DecidedBy.{decided_by.name}"
+    )
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One memory-management policy with its options; subclasses add fields for options and implement `plan`.
+
+    Attributes:
+        name: the policy's name in scenarios.
+        summary: one sentence for `vdnnsim list policies`.
+        only_built: why it has a meaning only for networks that we build; empty where it has one for captured models.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    only_built: ClassVar[str] = ""
+
+    @property
+    def label(self) -> str:
+        """Name and options as results show them: `vdnn_all(m)`, `vdnn_all(m, prefetch_search=fig10_without_pool)`."""
+        shown = []
+        for field in msgspec.structs.fields(self):
+            value = getattr(self, field.name)
+            text = str(value.value) if isinstance(value, Enum) else str(value)
+            if field.name == "algorithms":
+                shown.append(text)
+            elif value != field.default:
+                shown.append(f"{field.name}={text}")
+        return f"{self.name}({', '.join(shown)})" if shown else self.name
+
+    @property
+    def decided_by(self) -> DecidedBy:
+        """What its plans are decided by, and so all that it is told; everything, where a policy does not say."""
+        return DecidedBy.TRIALS
+
+    @property
+    def batch_multiple(self) -> int:
+        """Of what a batch must be a multiple."""
+        return 1
+
+    @property
+    def of_a_part(self) -> "Policy | None":
+        """The policy of each part, where a batch of any size is cut into parts that fit; None elsewhere."""
+        return None
+
+    def misfit(self, workload: Workload, memory_model: MemoryChoice | None) -> str:  # noqa: ARG002 - for subclasses
+        """Return why it has no plan for a workload, as far as no plan need be made to know; empty where it may have.
+
+        The memory model is None where it is kept from the policy.
+        """
+        if self.only_built and isinstance(workload, CapturedWorkload):
+            return (
+                f"{self.only_built}, which {workload.graph.name} has not, for it was captured; expected another "
+                "policy, or a network of `vdnnsim list networks`"
+            )
+        return ""
+
+    @abstractmethod
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Decide one iteration of one GPU."""
+
+    def plans(self, setting: Setting) -> tuple[TrainingPlan, ...]:
+        """Decide one iteration of every GPU of the server; all do the same unless a policy says otherwise."""
+        return (make_plan(self, setting),) * setting.gpus
+
+
+def make_plan(policy: Policy, setting: Setting) -> TrainingPlan:
+    """Let a policy decide one iteration of one GPU.
+
+    Raises:
+        PolicyError: it refuses, looks at what it does not declare, has no meaning for the workload, or, one of a user's
+            own, fails or returns no plan.
+    """
+    _refuse_misfit(policy, setting)
+    with _telling(policy, "plan"):
+        return _checked_plan(policy.plan(setting.of(policy.decided_by)))
+
+
+def make_plans(policy: Policy, setting: Setting) -> tuple[TrainingPlan, ...]:
+    """Let a policy decide one iteration of every GPU of a server.
+
+    Raises:
+        PolicyError: as `make_plan`; or the plans are not one for each GPU.
+    """
+    _refuse_misfit(policy, setting)
+    with _telling(policy, "plans"):
+        made: object = policy.plans(setting.of(policy.decided_by))
+        if not isinstance(made, tuple):
+            raise PolicyError(f"found {describe(made)}, expected a tuple of TrainingPlans")
+        if len(made) != setting.gpus:
+            raise PolicyError(f"found {len(made)} plans, expected {setting.gpus}, one for each GPU")
+        return tuple(_checked_plan(plan) for plan in made)
+
+
+def is_shipped(policy: type[Policy]) -> bool:
+    """Say whether a policy is one of vdnnsim's."""
+    return policy.__module__.partition(".")[0] == "vdnnsim"
+
+
+def _refuse_misfit(policy: Policy, setting: Setting) -> None:
+    limits = setting.known_limits
+    if why := policy.misfit(setting.workload, None if limits is None else limits.model):
+        raise PolicyError(f"{policy.label}: {why}")
+
+
+def _checked_plan(made: object) -> TrainingPlan:
+    if not isinstance(made, TrainingPlan):
+        raise PolicyError(f"found {describe(made)}, expected a TrainingPlan")
+    return made
+
+
+@contextmanager
+def _telling(policy: Policy, member: str) -> Iterator[None]:
+    """Make what fails in a user's policy say which it is; the frames, which its author needs, are in a note."""
+    try:
+        yield
+    except Exception as error:
+        ours = isinstance(error, VdnnsimError)
+        if is_shipped(type(policy)) or (ours and str(error).startswith(f"{policy.label}: ")):
+            raise
+        failure = PolicyError(f"{policy.label}: {member}: {error if ours else describe_exception(error)}")
+        if not ours:
+            failure.add_note(traceback.format_exc())
+        raise failure from error

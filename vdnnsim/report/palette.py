@@ -1,0 +1,81 @@
+"""What each thing is called and which colour it has, in every picture and on every page.
+
+The colours are those that people who see fewer colours can tell apart (Okabe and Ito). A copy and the stall that waits
+for it have the same one.
+"""
+
+from typing import Final
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.plans.operations import AllReduce, Compute, Offload, Operation, Prefetch
+from vdnnsim.plans.trace import StallCause
+from vdnnsim.plans.training_plan import BufferKind
+
+INK: Final = "#1a1a1a"
+MUTED: Final = "#6b6b6b"
+GRID: Final = "#e4e4e4"
+ALARM: Final = "#c0392b"
+OFFLOAD: Final = "#e69f00"
+PREFETCH: Final = "#cc79a7"
+EXCHANGE: Final = "#b8a500"
+_ON_DEMAND: Final = "#8e2f6b"
+
+PHASE_COLORS: Final = {
+    Phase.FORWARD: "#0072b2",
+    Phase.BACKWARD_DATA: "#56b4e9",
+    Phase.BACKWARD_WEIGHTS: "#009e73",
+    Phase.BACKWARD: "#117a8b",
+    Phase.UPDATE: "#4d4d4d",
+}
+STREAM_COLORS: Final = {
+    **{phase.value: color for phase, color in PHASE_COLORS.items()},
+    "offload": OFFLOAD,
+    "prefetch": PREFETCH,
+    "fetch on demand": _ON_DEMAND,
+    "exchange of gradients": EXCHANGE,
+}
+"""Of what runs on streams, by its `kind_of`."""
+STALL_COLORS: Final = {
+    StallCause.OFFLOAD: OFFLOAD,
+    StallCause.PREFETCH: PREFETCH,
+    StallCause.ON_DEMAND: _ON_DEMAND,
+    StallCause.AGGREGATION: EXCHANGE,
+    StallCause.PINNING: "#d55e00",
+    StallCause.HOST: "#9a9a9a",
+}
+KIND_COLORS: Final = {
+    BufferKind.WEIGHTS: "#4d4d4d",
+    BufferKind.WEIGHT_GRADIENT: "#9a9a9a",
+    BufferKind.OPTIMIZER_STATE: "#cc79a7",
+    BufferKind.STATISTICS: "#009e73",
+    BufferKind.LABELS: "#117733",
+    BufferKind.FEATURE_MAP: "#0072b2",
+    BufferKind.GRADIENT_MAP: "#56b4e9",
+    BufferKind.WORKSPACE: "#f0c53a",
+}
+"""In the order in which they are stacked: what stays at the bottom, what comes and goes above it."""
+SERIES_COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#4d4d4d", "#8e2f6b")
+"""Of what has no colour of its own, in this order."""
+_LIGHT: Final = 135
+"""Of 255, how light a colour is on which one writes in ink."""
+
+
+def kind_of(operation: Operation) -> str:
+    """Return what something that takes time is, in few words: `backward data`, `fetch on demand`."""
+    match operation:
+        case Compute(phase=phase):
+            return phase.value
+        case Offload():
+            return "offload"
+        case Prefetch(on_demand=on_demand):
+            return "fetch on demand" if on_demand else "prefetch"
+        case _:
+            assert isinstance(operation, AllReduce), "only what takes time has a span"
+            return "exchange of gradients"
+
+
+def written_on(color: str) -> str:
+    """Return the colour of what is written on a colour: ink on light ones, white on others."""
+    red, green, blue = bytes.fromhex(color.removeprefix("#"))
+    # How light the three are to the eye (ITU-R BT.601).
+    return INK if 0.299 * red + 0.587 * green + 0.114 * blue >= _LIGHT else "white"

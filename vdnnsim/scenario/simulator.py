@@ -1,0 +1,270 @@
+"""A workload on a machine, where plans are made, checked, placed, replayed and measured, on one GPU or on several."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from vdnnsim.analysis.metrics import RunMetrics, measure, performance_ratios
+from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.table import CostModel, CostTable
+from vdnnsim.cost.transfer import HostCopies
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.engine.host import Execution, check_execution
+from vdnnsim.engine.simulate import simulate_server
+from vdnnsim.errors import PlanError, PolicyError
+from vdnnsim.hardware.server import Server
+from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, is_of_pytorch
+from vdnnsim.planning.deadline import NEVER, Deadline
+from vdnnsim.plans.buckets import bucket_bytes
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.data_parallel import aggregate_gradients, exchanged, until_one_overflows
+from vdnnsim.plans.operations import Aggregation
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan, place_unlimited
+from vdnnsim.plans.repetition import cublas_bytes, with_cublas_workspaces
+from vdnnsim.plans.trace import ServerTrace
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.interface import Policy, Setting, Trial, make_plans
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Simulator:
+    """A workload on a machine, ready to run policies; it is also the ports through which they run their trials.
+
+    Attributes:
+        limits: the memory of one GPU, and its part of that of the host, which all share equally.
+        gpus: how many GPUs train together, the first of the machine's.
+        gradients: how they add up their gradients; None where there is nothing to add up.
+        execution: how the framework runs the workload.
+        tell, deadline: as of a `Setting`.
+        as_run: what becomes of a plan where it is run, if that is not as it is.
+    """
+
+    workload: Workload
+    server: Server
+    cost_model: CostModel
+    limits: MemoryLimits
+    pinned: PinnedMemory
+    gpus: int = 1
+    gradients: Aggregation | None = None
+    execution: Execution = Execution.EAGER
+    tell: Callable[[str], object] = str
+    as_run: Callable[[TrainingPlan], TrainingPlan] | None = None
+    deadline: Deadline = NEVER
+
+    @classmethod
+    def of(
+        cls,
+        workload: Workload,
+        server: Server,
+        model: MemoryChoice,
+        pinned: PinnedMemory,
+        *,
+        gpus: int = 1,
+        gradients: Aggregation | None = None,
+        execution: Execution = Execution.EAGER,
+        cost_model: CostModel | None = None,
+    ) -> "Simulator":
+        """Build the limits of a workload on a machine, and its cost model if that is not given."""
+        limits = MemoryLimits.of_server(server, model, gpus)
+        return cls(workload, server, cost_model or ServerCosts(server), limits, pinned, gpus, gradients, execution)
+
+    @property
+    def costs(self) -> CostTable:
+        """What the kernels of the workload cost as it stands, before a policy says how it is saved or cut."""
+        return self.cost_model.table(self.workload)
+
+    def setting(self) -> Setting:
+        """Return what a policy may know; its limits are what buckets and workspaces of cuBLAS leave of the memory."""
+        limits, taken_bytes = self.limits, 0
+        if self.gradients is Aggregation.DDP:
+            taken_bytes += bucket_bytes(self.workload, limits.granule_bytes)
+        if is_of_pytorch(self.limits.model) and isinstance(self.workload, CapturedWorkload):
+            taken_bytes += cublas_bytes(self.workload, limits.granule_bytes)
+        if taken_bytes:
+            limits = replace(limits, device_bytes=max(0, limits.device_bytes - taken_bytes))
+        return Setting(
+            workload=self.workload,
+            cost_model=self.cost_model,
+            known_limits=limits,
+            known_trials=self,
+            gpus=self.gpus,
+            groups=self._groups(),
+            server_trials=self if self.gpus > 1 else None,
+            known_copies=HostCopies(self.server, self.gpus),
+            placed=lambda plan: self.place(self.completed((plan,) * self.gpus)[0]),
+            tell=self.tell,
+            deadline=self.deadline,
+        )
+
+    def run(self, policy: Policy, oracle: RunMetrics) -> tuple[PolicyResult, ...]:
+        """Plan and replay one policy, and return what came of it on each GPU.
+
+        Where the plan of one GPU does not fit, all are replayed without a capacity.
+
+        Raises:
+            PolicyError: the policy plans for another number of GPUs, moves what a recorded trace does not tell of, or
+                does what the way of execution cannot run.
+            PlanError: a plan breaks the contract, or the plans do not fit together.
+        """
+        return self.outcome(self.planned(policy), oracle)
+
+    def planned(self, policy: Policy) -> "Planned":
+        """Plan one policy, and place its plans.
+
+        Raises:
+            PolicyError, PlanError: as `run`.
+        """
+        return self.placed(self._made(policy))
+
+    def placed(self, plans: tuple[TrainingPlan, ...]) -> "Planned":
+        """Place plans that are ready."""
+        placements = once(self.place, plans)
+        found = [each for each in placements if isinstance(each, Placement)]
+        return Planned(plans, placements, found if len(found) == len(plans) else once(self.place_unlimited, plans))
+
+    def outcome(self, planned: "Planned", oracle: RunMetrics | None) -> tuple[PolicyResult, ...]:
+        """Replay plans, and return what came of them on each GPU; without an oracle they are their own."""
+        server_trace = self.replay(planned.plans, planned.replayed)
+        rows = []
+        for gpu, (plan, placement, trace) in enumerate(
+            zip(planned.plans, planned.placements, server_trace.gpus, strict=True)
+        ):
+            metrics = measure(trace, self.workload.batch_size)
+            ratio, feature_ratio = performance_ratios(oracle or metrics, metrics)
+            rows.append(
+                PolicyResult(
+                    policy=plan.policy,
+                    algorithms=plan.algorithms,
+                    gpu=gpu,
+                    trace=trace,
+                    refusal=placement if isinstance(placement, DoesNotFit) else next(iter(planned.refusals), None),
+                    metrics=metrics,
+                    performance_ratio=ratio,
+                    feature_performance_ratio=feature_ratio,
+                    server_trace=server_trace if self.gpus > 1 else None,
+                )
+            )
+        return tuple(rows)
+
+    def refusal(self, policy: Policy) -> DoesNotFit | None:
+        """Plan one policy, and return what does not fit on the first GPU where something does not; replay nothing.
+
+        Raises:
+            PolicyError, PlanError: as `run`.
+        """
+        placements = once(self.place, self._made(policy))
+        return next((each for each in placements if isinstance(each, DoesNotFit)), None)
+
+    def oracle(self) -> RunMetrics:
+        """Return what base(p) would do on GPUs without a capacity: of several, the one that is done last."""
+        plans = self.completed((Base().plan(self.setting()),) * self.gpus)
+        server_trace = self.replay(plans, once(self.place_unlimited, plans))
+        slowest = max(server_trace.gpus, key=lambda trace: trace.iteration_s)
+        return measure(slowest, self.workload.batch_size)
+
+    def run_trial(self, plan: TrainingPlan) -> Trial:
+        """Replay a plan once, of several GPUs on each, and return how the slowest went."""
+        return max(self.run_server_trial((plan,) * self.gpus), key=lambda trial: trial.cost_s)
+
+    def run_server_trial(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
+        """Replay a plan on each GPU once.
+
+        Where one does not fit, none gets to its end; to know what it cost, the part before memory ran out is replayed.
+        """
+        ready = self.ready(plans, plans[0].policy)
+        placements = once(self.place, ready)
+        refusals = [each for each in placements if isinstance(each, DoesNotFit)]
+        if not refusals:
+            return tuple(Trial(trace, trace.iteration_s) for trace in self.replay(ready, placements).gpus)
+        begun = until_one_overflows(ready, placements)
+        traces = self.replay(begun, tuple(self.place_unlimited(plan) for plan in begun)).gpus
+        outcomes = (each if isinstance(each, DoesNotFit) else refusals[0] for each in placements)
+        return tuple(Trial(outcome, trace.iteration_s) for outcome, trace in zip(outcomes, traces, strict=True))
+
+    def _groups(self) -> tuple[tuple[int, ...], ...]:
+        """Return the GPUs that take part, by the switch on which they hang."""
+        topology = self.server.topology
+        if topology is None:
+            return ((0,),)
+        groups = [tuple(each for each in topology.group(gpu) if each < self.gpus) for gpu in range(self.gpus)]
+        return tuple(dict.fromkeys(groups))
+
+    def _made(self, policy: Policy) -> tuple[TrainingPlan, ...]:
+        """Plan one policy, and return its plans, ready."""
+        workload = self.workload
+        if isinstance(workload, CapturedWorkload) and not workload.captured.lifetimes and not isinstance(policy, Base):
+            raise PolicyError(
+                f"{policy.label}: {workload.graph.name} was recorded as a trace, which does not tell what lives when; "
+                "expected base(p), or a step with an execution trace"
+            )
+        return self.ready(make_plans(policy, self.setting()), policy.label)
+
+    def ready(self, plans: Sequence[TrainingPlan], policy: str) -> tuple[TrainingPlan, ...]:
+        """Complete plans, and check them."""
+        if len(plans) != self.gpus:
+            raise PolicyError(f"{policy}: plans: found {len(plans)} plans, expected {self.gpus}, one for each GPU")
+        ready = self.completed(plans)
+        once(check_plan, ready)
+        once(lambda plan: check_execution(plan, self.execution, self.pinned), ready)
+        orders = [exchanged(plan) for plan in ready]
+        for gpu, order in enumerate(orders):
+            if order != orders[0]:
+                raise PlanError(
+                    f"{policy}: GPU {gpu} writes its weight gradients in another order than GPU 0, expected the same, "
+                    "for they are exchanged in this order"
+                )
+        return ready
+
+    def completed(self, plans: Sequence[TrainingPlan]) -> tuple[TrainingPlan, ...]:
+        """Add to plans what no policy knows of: what PyTorch's libraries hold, and the exchange of gradients."""
+        gradients = self.gradients
+        if self.as_run is not None:
+            plans = once(self.as_run, plans)
+        held = once(with_cublas_workspaces, plans) if is_of_pytorch(self.limits.model) else tuple(plans)
+        return held if gradients is None else once(lambda plan: aggregate_gradients(plan, gradients), held)
+
+    def replay(self, plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]) -> ServerTrace:
+        """Replay one iteration of plans that all have a placement."""
+        work = []
+        for plan, placement in zip(plans, placements, strict=True):
+            assert isinstance(placement, Placement)
+            work.append((plan, placement))
+        return simulate_server(work, self.cost_model, self.server, self.pinned, self.execution)
+
+    def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
+        """Place a plan within the limits of this machine."""
+        return place_plan(plan, self.limits)
+
+    def place_unlimited(self, plan: TrainingPlan) -> Placement:
+        """Place a plan on a GPU and a host without a capacity."""
+        return place_unlimited(plan, self.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plans of all GPUs, and where their buffers lie.
+
+    Attributes:
+        placements: within the memory that there is.
+        replayed: those of the replay, on GPUs without a capacity where one of the plans does not fit.
+    """
+
+    plans: tuple[TrainingPlan, ...]
+    placements: tuple[Placement | DoesNotFit, ...]
+    replayed: Sequence[Placement]
+
+    @property
+    def refusals(self) -> list[DoesNotFit]:
+        """What did not fit."""
+        return [each for each in self.placements if isinstance(each, DoesNotFit)]
+
+
+def once(function: Callable[[TrainingPlan], Made], plans: Sequence[TrainingPlan]) -> tuple[Made, ...]:
+    """Apply a function to each plan, once to a plan that several GPUs share."""
+    made = {key: function(plan) for key, plan in {id(plan): plan for plan in plans}.items()}
+    return tuple(made[id(plan)] for plan in plans)

@@ -1,0 +1,147 @@
+"""The frontier of a scenario: its iteration as fast as a planner makes it by capacity, and its policies beside it.
+
+Capacities are those of the GPU, from what the plan takes that needs least to what it takes where nothing has to leave;
+the machine's own is among them where it lies between. A policy that looks at no memory is one point, the memory
+that it takes on a GPU without a capacity; any other is run at every capacity.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import dropwhile
+from math import ceil
+from typing import Protocol
+
+from vdnnsim.analysis.frontier import Bound, Frontier, PlannedTime, PolicyTimes, Searched, frontier_points
+from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
+from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.results import Declined, PolicyResult
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.errors import PolicyError
+from vdnnsim.memory.requests import UNLIMITED_BYTES
+from vdnnsim.policies.interface import DecidedBy, Policy
+from vdnnsim.scenario.experiment import simulator_of
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.scenario.simulator import Simulator
+
+
+class Progress(Protocol):
+    """Is told how far a search is."""
+
+    def expect(self, count: int) -> None:
+        """Learn how many replays there will be."""
+
+    def done(self, name: str) -> None:
+        """Learn of one of them."""
+
+
+def find_frontier(scenario: Scenario, planner: Policy, count: int, progress: Progress) -> Frontier:
+    """Return the frontier of a scenario with its policies.
+
+    Args:
+        scenario: the question.
+        planner: whose plans are sought; another one of the scenario's policies of that label is left out.
+        count: how many capacities, 2 or more.
+        progress: is told of every replay.
+
+    Raises:
+        PolicyError: the planner has no plan for the workload that fits, whatever the memory of the GPU.
+    """
+    return _Search(scenario, progress).run(planner, count)
+
+
+class _Search:
+    def __init__(self, scenario: Scenario, progress: Progress) -> None:
+        self._scenario = scenario
+        self._progress = progress
+        # One model for all capacities, for a kernel costs the same under each.
+        self._costs = ServerCosts(scenario.server)
+        self._oracle = simulator_of(scenario, self._costs).oracle()
+        self._launched: list[KernelOrigins] = []
+        self._declined: list[Declined] = []
+
+    def run(self, planner: Policy, count: int) -> Frontier:
+        gpu = self._scenario.server.gpu
+        others = [each for each in self._scenario.policies if each.label != planner.label]
+        deciding = [each for each in others if each.decided_by is not DecidedBy.COSTS]
+        roomy = self._run(planner, UNLIMITED_BYTES)
+        refusal = _slowest(roomy).refusal
+        if refusal is not None:
+            raise PolicyError(f"{planner.label}: fits into no memory: {refusal.explain()}")
+        most = self._taken_bytes(roomy)
+        # Where nothing fits a planner's plan is the one that needs least.
+        least = self._taken_bytes(self._run(planner, gpu.context_bytes))
+        capacities = _capacities(min(least, most), most, gpu.memory_bytes, count)
+        self._progress.expect(len(others) - len(deciding) + len(capacities) * (1 + len(deciding)))
+        searched = [_searched(each, _slowest(self._run(planner, each))) for each in capacities[:-1]]
+        searched.append(_searched(most, _slowest(roomy)))
+        times = {each.label: self._times(each, capacities) for each in others}
+        return Frontier(
+            planner.label,
+            frontier_points(list(dropwhile(lambda each: each.plan is None, searched))),
+            tuple(PolicyTimes(label, found) for label, found in times.items() if found),
+            tuple(self._declined),
+            joined_origins(self._launched),
+        )
+
+    def _simulator(self, capacity_bytes: int) -> Simulator:
+        server = self._scenario.server
+        gpu = replace(server.gpu, memory_bytes=capacity_bytes)
+        return simulator_of(replace(self._scenario, server=replace(server, gpu=gpu)), self._costs)
+
+    def _times(self, policy: Policy, capacities: Sequence[int]) -> tuple[tuple[int, float], ...]:
+        """Return where a policy fits and how long it takes there; note why it fits nowhere."""
+        tried = [UNLIMITED_BYTES] if policy.decided_by is DecidedBy.COSTS else capacities
+        found, reason = [], ""
+        for capacity_bytes in tried:
+            try:
+                rows = self._run(policy, capacity_bytes)
+            except PolicyError as refusal:
+                self._declined.append(Declined.by(policy.label, refusal))
+                return ()
+            slowest = _slowest(rows)
+            if slowest.refusal is None:
+                needed_bytes = self._taken_bytes(rows) if capacity_bytes == UNLIMITED_BYTES else capacity_bytes
+                found.append((needed_bytes, slowest.metrics.iteration_s))
+            else:
+                reason = slowest.refusal.explain()
+        if not found:
+            self._declined.append(Declined(policy.label, reason))
+        return tuple(found)
+
+    def _run(self, policy: Policy, capacity_bytes: int) -> tuple[PolicyResult, ...]:
+        rows = self._simulator(capacity_bytes).run(policy, self._oracle)
+        self._launched.append(kernel_origins((row.trace.plan for row in rows), self._costs))
+        self._progress.done(policy.label)
+        return rows
+
+    def _taken_bytes(self, rows: Sequence[PolicyResult]) -> int:
+        return max(runtime_bytes(row.trace, self._scenario.server.gpu) for row in rows)
+
+
+def _searched(capacity_bytes: int, row: PolicyResult) -> Searched:
+    certificate = row.trace.plan.certificate
+    if not row.fits:
+        return Searched(capacity_bytes, None, None)
+    plan = PlannedTime(
+        row.metrics.iteration_s,
+        capacity_bytes,
+        row.metrics.offloaded_bytes,
+        0 if certificate is None else len(certificate.recomputed),
+        complete=certificate is None or certificate.complete,
+    )
+    bound = None if certificate is None else Bound(certificate.bound_s, certificate.holds_for)
+    return Searched(capacity_bytes, plan, bound)
+
+
+def _slowest(rows: Sequence[PolicyResult]) -> PolicyResult:
+    """Return the GPU that is done last, for which the others wait; or one on which it does not fit."""
+    return max(rows, key=lambda row: (row.is_short, row.metrics.iteration_s))
+
+
+def _capacities(least: int, most: int, own: int, count: int) -> list[int]:
+    """Return capacities in equal ratios from the least to the most, with the machine's own where it lies between."""
+    between = least < own < most
+    steps = count - 1 - between
+    found = {least, most, *([own] if between else [])}
+    found |= {ceil(least * (most / least) ** (step / steps)) for step in range(1, steps)}
+    return sorted(found)

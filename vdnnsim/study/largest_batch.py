@@ -1,0 +1,274 @@
+"""The largest batch that fits, by policy: step 1 of the adaptive trigger (Kim et al. 2018, III-C), for any policy.
+
+A batch fits if every GPU's plan can be placed in its memory, which no duration decides; so no iteration is replayed
+while the search goes on, and trials that a policy asks for are only placed. Each next batch is the one that would just
+fill the memory if what is needed grew in a line, or, where that does not close in on the answer, the middle of what is
+left.
+
+What is found is then held against real trials: the batch fits, and with one image more the policy's own plan does not.
+Where that turns out otherwise, because a policy decides by the durations of its trials whether to fit, the search is
+repeated with real ones. If more images always need more memory, no larger batch fits. That need not be so: the fastest
+algorithm of a convolution changes with the batch, and another one may do with less workspace.
+
+A search may have a deadline, in equal shares for the policies, of which a part is kept for the real trials: the answer
+then is the largest batch that fitted, and the least that did not. Policies that search are handed their share and end
+with it; one that never looks at it is ended between two plans, and the answer says by how much that was late.
+
+A policy that cuts a batch into parts until they fit trains any batch if it trains one image; then the search is for the
+largest part.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins
+from vdnnsim.analysis.results import Declined
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.errors import PolicyError
+from vdnnsim.planning.deadline import NEVER, Deadline
+from vdnnsim.plans.placement import DoesNotFit, Placement
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.interface import Policy, Setting, Trial, make_plans
+from vdnnsim.scenario.read import LARGEST_BATCH
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.scenario.simulator import Simulator
+
+
+@dataclass(frozen=True, slots=True)
+class LargestBatch:
+    """The largest batch of one policy.
+
+    Attributes:
+        policy: the policy with its options.
+        batch_size: images per GPU; 0 where not even one fits.
+        images_per_s: of one GPU, until the last is done; None where no batch fits. Of a batch in parts, that of a part.
+        refusal: what stops one image more; None where the largest batch that a scenario may have fits.
+        part_size: images in the largest part that fits, where a batch of any size is cut into parts.
+        no_plan: why the policy has no plan at any batch; empty where it has.
+        untried: where time was up, the least batch that is known not to fit; those between were not tried.
+        late_s: by how many seconds a policy that does not look at its deadline was ended late.
+        kernels: what the plans of that batch launch.
+    """
+
+    policy: str
+    batch_size: int
+    images_per_s: float | None
+    refusal: DoesNotFit | None
+    part_size: int | None = None
+    kernels: KernelOrigins = field(default_factory=KernelOrigins, compare=False)
+    no_plan: str = ""
+    untried: int | None = None
+    late_s: float = field(default=0.0, compare=False)
+
+    @property
+    def stopped_by(self) -> tuple[str, str]:
+        """The layer and the phase on whose behalf one image more asks for too much; empty where nothing does."""
+        if self.refusal is None:
+            return "", ""
+        return self.refusal.plan.layers[self.refusal.layer], self.refusal.phase.value
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a batch needs.
+
+    Attributes:
+        fits: whether there is as much.
+        share: of the memory there is, on the GPU or host that has the least to spare; a guide, and no more than that.
+    """
+
+    fits: bool
+    share: float
+
+
+_SEARCHED: Final = 0.75
+"""Of the time of a policy, the part in which batches are sought; in the rest what was found is run."""
+
+
+def largest_batches(scenario: Scenario, deadline: Deadline = NEVER) -> tuple[LargestBatch, ...]:
+    """Return the largest batch of every policy of a scenario; the scenario's own is where the search begins.
+
+    Args:
+        scenario: the question.
+        deadline: when the search ends, for all policies together.
+
+    Raises:
+        PolicyError: no policy has a plan; one that has none takes no other with it.
+    """
+    simulators = _Simulators(scenario, ServerCosts(scenario.server))
+    found, refusals = list[LargestBatch](), list[PolicyError]()
+    for left, policy in zip(range(len(scenario.policies), 0, -1), scenario.policies, strict=True):
+        try:
+            found.append(_largest_batch(simulators, policy, deadline.part(1 / left)))
+        except PolicyError as refusal:
+            refusals.append(refusal)
+            declined = Declined.by(policy.label, refusal)
+            found.append(LargestBatch(policy.label, 0, None, None, no_plan=declined.reason))
+    if refusals and len(refusals) == len(found):
+        raise refusals[0]
+    return tuple(found)
+
+
+def find_edge(
+    need: Callable[[int], Need | None], guess: int, largest: int = LARGEST_BATCH, deadline: Deadline = NEVER
+) -> tuple[int, int]:
+    """Return a batch that fits and the next larger one, which does not.
+
+    The batch is 0 if one image does not fit, `largest` if that does. At the deadline, or where nobody can say what a
+    batch needs, others may lie between the two.
+    """
+    known: dict[int, Need] = {}
+    low, high = 0, largest + 1
+    batch, width = guess, high
+    while high - low > 1 and not deadline.is_over and (needed := need(batch)) is not None:
+        known[batch] = needed
+        low, high = (batch, high) if needed.fits else (low, batch)
+        closing, width = 2 * (high - low) <= width, high - low
+        estimate = _where_full(known, batch) if closing or len(known) < _ALWAYS_ESTIMATED else None
+        if estimate is None:
+            estimate = 2 * low if high > largest else (low + high) // 2
+        batch = min(max(estimate, low + 1), high - 1)
+    return low, high
+
+
+_ALWAYS_ESTIMATED = 4
+"""Batches tried before an estimate that did not halve what is left is followed by the middle: all that a line takes."""
+
+
+def _where_full(known: dict[int, Need], last: int) -> int | None:
+    """Return the batch that would fill the memory, on a line through the last two, or through the origin for one."""
+    others = [batch for batch in known if batch != last]
+    other, share = (others[-1], known[others[-1]].share) if others else (0, 0.0)
+    slope = (known[last].share - share) / (last - other)
+    return int(min(last + (1 - known[last].share) / slope, 2 * LARGEST_BATCH)) if slope > 0 else None
+
+
+@dataclass(slots=True)
+class _Simulators:
+    """The machine with each batch that was asked for, its kernels timed once for all policies.
+
+    One model of its costs serves all batches, for reading its tables takes longer than a plan.
+    """
+
+    scenario: Scenario
+    costs: ServerCosts
+    made: dict[int, Simulator] = field(default_factory=dict)
+
+    def __getitem__(self, batch: int) -> Simulator:
+        if batch not in self.made:
+            scenario = self.scenario
+            self.made[batch] = Simulator.of(
+                scenario.workload_of(batch),
+                scenario.server,
+                scenario.memory_model,
+                scenario.pinned_memory,
+                gpus=scenario.gpus,
+                gradients=scenario.gradients,
+                execution=scenario.execution,
+                cost_model=self.costs,
+            )
+        return self.made[batch]
+
+    def setting(self, batch: int, deadline: Deadline, *, placed: bool) -> Setting:
+        """What a policy may know at a batch, with trials that are only placed, or real ones."""
+        setting = replace(self[batch].setting(), deadline=deadline)
+        if not placed:
+            return setting
+        trials = _PlacedTrials(self[batch])
+        return replace(setting, known_trials=trials, server_trials=trials)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlacedTrials:
+    """Trials that are only placed, and take no time."""
+
+    simulator: Simulator
+
+    def run_trial(self, plan: TrainingPlan) -> Trial:
+        return self.run_server_trial((plan,))[0]
+
+    def run_server_trial(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
+        return tuple(Trial(self.simulator.place(plan), 0.0) for plan in self.simulator.completed(plans))
+
+
+def _largest_batch(simulators: _Simulators, policy: Policy, deadline: Deadline) -> LargestBatch:
+    part_policy = policy.of_a_part
+    if part_policy is not None:
+        if simulators.scenario.captured is not None:
+            raise PolicyError(
+                f"{policy.label}: cuts a batch into parts, and {simulators.scenario.workload.graph.name} was captured "
+                "with all of it at a time; expected another policy"
+            )
+        part = _largest_batch(simulators, part_policy, deadline)
+        if part.batch_size == 0:
+            return replace(part, policy=policy.label)
+        return replace(part, policy=policy.label, batch_size=LARGEST_BATCH, refusal=None, part_size=part.batch_size)
+    for placed in (True, False):
+        batch, more = _edge(simulators, policy, deadline.part(_SEARCHED), placed=placed)
+        untried = more if more > batch + policy.batch_multiple else None
+        found = None if deadline.is_over else _hold_against_trials(simulators, policy, batch, untried, deadline)
+        if found is not None:
+            return found
+        if deadline.is_over:
+            break
+    # A policy whose own search is cut short may find a plan once, and none the next time.
+    assert deadline != NEVER, f"{policy.label} plans differently each time"
+    return LargestBatch(policy.label, batch, None, None, untried=more, late_s=deadline.late_s)
+
+
+def _edge(simulators: _Simulators, policy: Policy, deadline: Deadline, *, placed: bool) -> tuple[int, int]:
+    """Search among the batches that a policy can have."""
+    multiple = policy.batch_multiple
+    guess = max(1, simulators.scenario.workload.batch_size // multiple)
+
+    def need(count: int) -> Need | None:
+        batch = count * multiple
+        needed = _need(simulators[batch], make_plans(policy, simulators.setting(batch, deadline, placed=placed)))
+        # A search that was ended early may have missed what fits.
+        return needed if needed.fits or not deadline.is_over else None
+
+    batch, more = find_edge(need, guess, LARGEST_BATCH // multiple, deadline)
+    return multiple * batch, multiple * more
+
+
+def _hold_against_trials(
+    simulators: _Simulators, policy: Policy, batch: int, untried: int | None, deadline: Deadline
+) -> LargestBatch | None:
+    """Return what real trials say of a batch and the next; None where it does not fit, or the next one does."""
+    images_per_s = refusal = None
+    kernels = KernelOrigins()
+    if batch > 0:
+        simulator = simulators[batch]
+        plans = make_plans(policy, simulators.setting(batch, deadline, placed=False))
+        trials = simulator.run_server_trial(plans)
+        if not all(trial.fits for trial in trials):
+            return None
+        images_per_s = batch / max(trial.cost_s for trial in trials)
+        kernels = kernel_origins(plans, simulator.cost_model)
+    more = batch + policy.batch_multiple
+    if untried is None and more <= LARGEST_BATCH:
+        refusal = replace(simulators[more], deadline=deadline).refusal(policy)
+        if deadline.is_over:
+            refusal, untried = None, more
+        elif refusal is None:
+            return None
+    return LargestBatch(
+        policy.label, batch, images_per_s, refusal, kernels=kernels, untried=untried, late_s=deadline.late_s
+    )
+
+
+def _need(simulator: Simulator, plans: Sequence[TrainingPlan]) -> Need:
+    limits = simulator.limits
+    device_bytes, host_bytes = max(1, limits.device_bytes), max(1, limits.host_bytes)
+    shares, fits = [], True
+    for plan in _distinct(simulator.completed(plans)):
+        unlimited = simulator.place_unlimited(plan)
+        shares += [unlimited.pool_bytes / device_bytes, unlimited.host_bytes / host_bytes]
+        fits = fits and isinstance(simulator.place(plan), Placement)
+    return Need(fits, max(shares))
+
+
+def _distinct(plans: Sequence[TrainingPlan]) -> list[TrainingPlan]:
+    """Return plans without those that several GPUs share."""
+    return list({id(plan): plan for plan in plans}.values())

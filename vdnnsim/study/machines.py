@@ -1,0 +1,172 @@
+"""Which machine for this workload? One scenario on many profiles, and what each makes of it."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from vdnnsim.analysis.kernel_origins import kernel_origins
+from vdnnsim.analysis.machines import Offer, Ranking, Unfit, cost_of
+from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.metrics import measure
+from vdnnsim.cost.machine import lacking_peak
+from vdnnsim.cost.trust import trust_in
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.engine.host import Execution
+from vdnnsim.errors import InputError, ProfileError
+from vdnnsim.files.messages import listed
+from vdnnsim.hardware.profile import Profile
+from vdnnsim.hardware.server import Server
+from vdnnsim.planning.deadline import NEVER, Deadline
+from vdnnsim.policies.interface import Policy
+from vdnnsim.scenario.captured import scenario_of
+from vdnnsim.scenario.experiment import simulator_of
+from vdnnsim.scenario.prices import Prices
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.units import Precision, format_bytes
+
+
+def rank_machines(
+    scenario: Scenario,
+    profiles: Sequence[Profile],
+    prices: Prices | None = None,
+    *,
+    first_where_it_fits: bool = False,
+    done: Callable[[str], object] = str,
+    deadline: Deadline = NEVER,
+) -> Ranking:
+    """Return what every machine makes of the workload and the policies of a scenario, whatever machine it names itself.
+
+    Args:
+        scenario: the question; it says on how many GPUs.
+        profiles: the machines.
+        prices: what an hour of them costs; the order is by cost then.
+        first_where_it_fits: whether the first policy is taken wherever it fits, as what needs nothing done; otherwise,
+            and where it does not, all are replayed, and the fastest is taken.
+        done: is told of each machine when it is done.
+        deadline: when all searches are to end, in equal shares for the machines.
+    """
+    offers: dict[tuple[object, ...], list[Offer]] = defaultdict(list)
+    unfit: list[Unfit] = []
+    for left, profile in zip(range(len(profiles), 0, -1), profiles, strict=True):
+        found = _try(scenario, profile, deadline.part(1 / left), first_where_it_fits=first_where_it_fits)
+        if isinstance(found, Offer):
+            offer = found if prices is None else _priced(found, scenario, prices)
+            key = (offer.gpu, offer.policy, offer.iteration_s, offer.held_bytes, offer.cost, offer.trust)
+            offers[key].append(offer)
+        else:
+            unfit.append(found)
+        done(profile.server.name)
+    joined = (replace(same[0], names=tuple(each.name for each in same)) for same in offers.values())
+    ordered = sorted(joined, key=lambda each: (each.cost is None, each.cost or 0.0, each.iteration_s))
+    return Ranking(
+        tuple(ordered),
+        tuple(unfit),
+        tuple(policy.label for policy in scenario.policies),
+        "" if prices is None else prices.currency,
+        None if prices is None else prices.samples_per_epoch,
+    )
+
+
+def scenario_on_any(
+    model: CapturedModel,
+    name: str,
+    profiles: Sequence[Profile],
+    policies: tuple[Policy, ...],
+    execution: Execution = Execution.EAGER,
+) -> Scenario:
+    """Return the scenario of a captured model on the first machine that can compute it, to be asked of all of them.
+
+    Raises:
+        ProfileError: none can.
+    """
+    refusals: list[ProfileError] = []
+    for profile in profiles:
+        try:
+            return scenario_of(model, name, profile, policies, execution)
+        except ProfileError as refusal:
+            refusals.append(refusal)
+    raise refusals[0]
+
+
+def _try(scenario: Scenario, profile: Profile, deadline: Deadline, *, first_where_it_fits: bool) -> Offer | Unfit:
+    server = profile.server
+    there = 1 if server.topology is None else len(server.topology.gpus)
+    if there < scenario.gpus:
+        has = "one GPU" if there == 1 else f"{there} GPUs"
+        return Unfit(server.name, f"has {has}, and {scenario.gpus} are asked for")
+    if lacking := lacking_peak(server.name, server, scenario.workload.element_type):
+        return Unfit(server.name, lacking)
+    on_it = replace(scenario, server=server)
+    found: list[Offer] = []
+    reasons: list[tuple[int, str]] = []
+    untried: list[Policy] = []
+    for policy in scenario.policies:
+        if deadline.is_over:
+            untried.append(policy)
+            continue
+        try:
+            offer = _replayed(on_it, profile, policy, deadline)
+        except InputError as refusal:
+            reasons.append((-1, str(refusal)))
+            continue
+        if isinstance(offer, Offer):
+            found.append(offer)
+            if first_where_it_fits and policy is scenario.policies[0]:
+                break
+        else:
+            reasons.append(offer)
+    if found:
+        return min(found, key=lambda each: (each.iteration_s, each.held_bytes))
+    missed = f"not tried in time: {listed([each.label for each in untried])}" if untried else ""
+    return Unfit(server.name, "; ".join(filter(None, (_why(server, reasons) if reasons else "", missed))))
+
+
+def _why(server: Server, reasons: Sequence[tuple[int, str]]) -> str:
+    """Return what the policy that takes least would take; where none has a plan, what the first says."""
+    taken = [each for each in reasons if each[0] >= 0]
+    if not taken:
+        return reasons[0][1]
+    least, policy = min(taken)
+    return f"{policy} would hold {format_bytes(least)} of {format_bytes(server.gpu.memory_bytes)}, the least of all"
+
+
+def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: Deadline) -> Offer | tuple[int, str]:
+    """Return what comes of a policy; of one that does not fit what it would hold, and its name."""
+    simulator, gpu = replace(simulator_of(scenario), deadline=deadline), scenario.server.gpu
+    planned = simulator.planned(policy)
+    plans = planned.plans
+    if planned.refusals:
+        taken = max(
+            placement.pool_bytes + gpu.framework_bytes(plan.handles)
+            for plan, placement in zip(plans, planned.replayed, strict=True)
+        )
+        return taken, policy.label
+    replayed = simulator.replay(plans, planned.replayed)
+    slowest = max(replayed.gpus, key=lambda trace: trace.iteration_s)
+    metrics = measure(slowest, scenario.workload.batch_size)
+    origins = kernel_origins(plans, simulator.cost_model)
+    workload, kernels = scenario.workload, scenario.server.kernels
+    in_tf32 = kernels is not None and kernels.tf32 and workload.precision is Precision.FLOAT32
+    # What is the same of several machines reads the same.
+    gap = origins.gap.replace(f"{profile.server.name}.kernels.csv", "its table").replace(profile.server.name, "it")
+    return Offer(
+        names=(profile.server.name,),
+        gpu=gpu.name,
+        policy=plans[0].policy,
+        iteration_s=metrics.iteration_s,
+        samples_per_s=scenario.gpus * metrics.images_per_s,
+        asked_bytes=metrics.max_memory_bytes,
+        held_bytes=runtime_bytes(slowest, gpu),
+        memory_bytes=gpu.memory_bytes,
+        trust=trust_in(profile, workload.mode, workload.precision),
+        notes=tuple(filter(None, ("products of float32 in TF32" if in_tf32 else "", gap))),
+    )
+
+
+def _priced(offer: Offer, scenario: Scenario, prices: Prices) -> Offer:
+    per_hour = prices.per_hour.get(offer.name)
+    if per_hour is None:
+        return offer
+    samples = scenario.gpus * scenario.workload.batch_size
+    cost = cost_of(per_hour, scenario.gpus, offer.iteration_s, samples, prices.samples_per_epoch)
+    return replace(offer, cost=cost)
