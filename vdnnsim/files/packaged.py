@@ -48,5 +48,5 @@ def find_file(path_or_name: str, folders: Sequence[str]) -> Path:
 
 
 def _root() -> Path:
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     return package if (package / PROFILES).is_dir() else package.parent
