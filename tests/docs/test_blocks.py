@@ -18,7 +18,7 @@ import pytest
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser
 
-from tests.unit.cli.test_commands import ROOT, vdnnsim
+from tests.command_line import ROOT, vdnnsim
 from vdnnsim.cli import cli
 
 FOLDERS = ("docs", "docs/start", "docs/reference")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import vdnnsim
 from tests.recorded_traces import new_trace
 from tests.toy import ROOT, toy_setting
 from tests.two_gpus import COSTS, WORKLOAD, replay_two
-from tests.unit.cli.test_commands import vdnnsim
 from vdnnsim.hardware.profile import load_profile, shipped_profiles
 from vdnnsim.plans.data_parallel import aggregate_gradients
 from vdnnsim.plans.operations import Aggregation

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.unit.cli.test_commands import vdnnsim
+from tests.command_line import vdnnsim
 from vdnnsim.scenario.simulator import Simulator
 
 SCENARIO: Final = """

@@ -10,8 +10,8 @@ import pytest
 from distributed import LocalCluster
 from distributed.comm.core import CommClosedError
 
+from tests.command_line import vdnnsim
 from tests.study.kills import study_file
-from tests.unit.cli.test_commands import vdnnsim
 from vdnnsim.errors import StudyError
 from vdnnsim.files.atomic import replace_file
 from vdnnsim.study.file.read import read_study

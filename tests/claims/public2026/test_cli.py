@@ -11,7 +11,7 @@ import pytest
 from calibration.capture.request import Request
 from tests.captured_steps import chain
 from tests.claims.public2026.test_scoreboard import BUILT, board_of, time_row
-from tests.unit.cli.test_commands import vdnnsim
+from tests.command_line import vdnnsim
 from vdnnsim.claims.claim import read_claims
 from vdnnsim.claims.public2026.replays import Capture
 from vdnnsim.claims.public2026.scoreboard import Scoreboard

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.unit.cli.test_commands import vdnnsim
+from tests.command_line import vdnnsim
 from vdnnsim.claims.claim import read_claims
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 

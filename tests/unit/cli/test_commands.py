@@ -4,27 +4,18 @@ import csv
 import os
 import subprocess
 import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
 import click
 import pytest
 
-from vdnnsim.cli import cli, main
+from tests.command_line import ROOT, SMALL, vdnnsim
+from vdnnsim.cli import cli
 from vdnnsim.dnn.networks import NETWORK_NAMES
 from vdnnsim.hardware.profile import load_profile, shipped_profiles
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.units import format_bytes
 
-ROOT = Path(__file__).parents[3]
-SMALL = """
-schema_version: 1
-workload: {network: alexnet, batch_size: 8, element_type: float32}
-hardware: titan_x_maxwell
-policies: [base(p), vdnn_all(m)]
-"""
 OWN_POLICY = """
 from typing import ClassVar
 from vdnnsim.policies.base import Base
@@ -33,27 +24,6 @@ class Mine(Base, frozen=True, kw_only=True):
     name: ClassVar[str] = "mine"
     summary: ClassVar[str] = "keeps everything, under a name of its own"
 """
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a command left behind."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def vdnnsim(*arguments: str, folder: Path) -> Done:
-    """Run the command in this process, from a folder that is not the source tree."""
-    stdout, stderr = StringIO(), StringIO()
-    path = list(sys.path)
-    with chdir(folder), redirect_stdout(stdout), redirect_stderr(stderr), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["vdnnsim", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-    sys.path[:] = path
-    return Done(int(end.value.code or 0), stdout.getvalue(), stderr.getvalue())
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.test_commands import ROOT, vdnnsim
+from tests.command_line import ROOT, vdnnsim
 from vdnnsim.cli.max_batch import _nothing
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import BashComplete
 
-from tests.unit.cli.test_commands import vdnnsim
+from tests.command_line import vdnnsim
 from vdnnsim.cli import cli
 from vdnnsim.errors import InputError
 from vdnnsim.files.packaged import SCENARIOS, find_file, shipped_folder

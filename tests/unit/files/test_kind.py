@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.test_commands import ROOT, vdnnsim
+from tests.command_line import ROOT, vdnnsim
 from vdnnsim.errors import InputError
 from vdnnsim.files.kind import FileKind, kind_of
 from vdnnsim.files.value import Entry, YamlValue

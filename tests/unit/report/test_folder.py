@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.test_commands import SMALL, vdnnsim
+from tests.command_line import SMALL, vdnnsim
 from vdnnsim.errors import OutputError
 from vdnnsim.files.atomic import UNFINISHED
 from vdnnsim.report.folder import Writer, earlier_files, write_folder

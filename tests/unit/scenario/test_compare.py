@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import pytest
 
+from tests.command_line import SMALL, vdnnsim
 from tests.toy import TOY_SERVER
-from tests.unit.cli.test_commands import SMALL, vdnnsim
 from vdnnsim.analysis.results import Declined
 from vdnnsim.errors import PolicyError
 from vdnnsim.files.messages import listed

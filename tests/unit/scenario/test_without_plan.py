@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.test_commands import vdnnsim
+from tests.command_line import vdnnsim
 
 SCENARIO = """
 schema_version: 1

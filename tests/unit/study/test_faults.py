@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.test_commands import SMALL, vdnnsim
+from tests.command_line import SMALL, vdnnsim
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Server

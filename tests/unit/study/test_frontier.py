@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from tests.unit.cli.test_commands import SMALL, vdnnsim
+from tests.command_line import SMALL, vdnnsim
 from tests.unit.scenario.test_compare import Picky
 from tests.unit.study.test_largest_batch import BASE, LEAST, NONE, scenario
 from vdnnsim.errors import PolicyError

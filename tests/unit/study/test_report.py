@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.test_commands import vdnnsim
+from tests.command_line import vdnnsim
 from vdnnsim.study.version import model_version, version_of
 
 STUDY = """\

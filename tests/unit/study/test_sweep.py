@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.test_commands import SMALL, vdnnsim
+from tests.command_line import SMALL, vdnnsim
 from vdnnsim.study.results.store import DATABASE
 
 STUDY = """

@@ -1,0 +1,40 @@
+"""The command line run within a test's process, and a small scenario for it."""
+
+import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from vdnnsim.cli import main
+
+ROOT = Path(__file__).parents[1]
+SMALL = """
+schema_version: 1
+workload: {network: alexnet, batch_size: 8, element_type: float32}
+hardware: titan_x_maxwell
+policies: [base(p), vdnn_all(m)]
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def vdnnsim(*arguments: str, folder: Path) -> Done:
+    """Run the command in this process, from a folder that is not the source tree."""
+    stdout, stderr = StringIO(), StringIO()
+    path = list(sys.path)
+    with chdir(folder), redirect_stdout(stdout), redirect_stderr(stderr), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["vdnnsim", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+    sys.path[:] = path
+    return Done(int(end.value.code or 0), stdout.getvalue(), stderr.getvalue())
