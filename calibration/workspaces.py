@@ -44,8 +44,8 @@ from calibration.kernels.cudnn_plans import (
     family_of,
     workspace_beside_result_bytes,
 )
+from calibration.kernels.described_gpus import GPUS, DescribedGpu
 from calibration.measure.subjects import GPU_NETWORKS, Subject, distinct_subjects
-from calibration.workspaces_gpus import GPUS, DescribedGpu
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.kernel_file import kernel_table_text
 from vdnnsim.cost.kernel_table import ADDED_TO, KernelRow

@@ -26,9 +26,9 @@ from typing import Any, Protocol
 
 import torch
 
-from calibration.arena import HostMemory
 from calibration.devices.pinned_memory import PinnedMemory
 from calibration.devices.worker import HostClock, WorkerMark, WorkerStream
+from calibration.executor.pinned_arena import HostMemory
 from vdnnsim.errors import ExecutionRefused
 
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from calibration.apply.copy_stream import Lane
 from calibration.apply.saved_storage import Layout
-from calibration.arena import PinnedArena
+from calibration.executor.pinned_arena import PinnedArena
 from vdnnsim.errors import ExecutionRefused
 
 _AT_ONCE: Final = 2

@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from calibration.arena import HostMemory, PinnedArena
+from calibration.executor.pinned_arena import HostMemory, PinnedArena
 from vdnnsim.errors import InternalError
 
 

@@ -10,8 +10,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from calibration.arena import lay_copies
 from calibration.capture.tape import Tape
+from calibration.executor.pinned_arena import lay_copies
 from vdnnsim.dnn.step import StepOperation
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.plans.buffers import states_of_update

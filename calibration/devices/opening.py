@@ -1,8 +1,10 @@
-"""Open a device that a user named, or say in one line why it cannot be."""
+"""Opens a device by name, or says in one line why it cannot; and what nvidia-smi knows of a GPU, where it is there."""
 
 import os
+import shutil
+import subprocess
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Literal
 
@@ -11,12 +13,13 @@ import torch
 from calibration.devices.cpu import CpuDevice
 from calibration.devices.cuda import CudaDevice
 from calibration.devices.interface import Device
-from calibration.devices.nvidia_smi import query_gpu, query_processes
 from vdnnsim.errors import DeviceError
 from vdnnsim.units import format_bytes
 
 # What this process holds on a GPU beyond PyTorch's segments is its context, about half of this.
 _CONTEXT_BYTES = 1 << 30
+_PATIENCE_S = 20.0
+"""For an answer of nvidia-smi."""
 
 _OF_GPU: Final = (torch.AcceleratorError, torch.OutOfMemoryError)
 _OF_LIBRARIES: Final = ("CUDA error: ", "CUDA driver error: ", "cuDNN error: ", "cuDNN Frontend error: ")
@@ -113,3 +116,34 @@ def _others_on(index: int) -> str | None:
     if used_bytes > _CONTEXT_BYTES:
         return f"others use {format_bytes(used_bytes)} of GPU {index}; times and free memory may suffer"
     return None
+
+
+def query_gpu(fields: Sequence[str], gpu: str | None = None) -> dict[str, str]:
+    """Return what is known of some fields (`nvidia-smi --help-query-gpu`) of a GPU, by default the first."""
+    lines = _ask(f"--query-gpu={','.join(fields)}", gpu)
+    texts = [text.strip() for text in lines[0].split(",")] if lines else []
+    if len(texts) != len(fields):
+        return {}
+    # What a card does not know is [N/A] or [Not Supported].
+    return {field: text for field, text in zip(fields, texts, strict=True) if text and not text.startswith("[")}
+
+
+def query_processes(gpu: str) -> dict[int, str]:
+    """Return the memory of each process that computes on a GPU, as text with its unit, by the process's number.
+
+    Inside a container the numbers may be those of the machine outside, and there may be none at all.
+    """
+    pairs = [line.split(",") for line in _ask("--query-compute-apps=pid,used_gpu_memory", gpu)]
+    return {int(pair[0]): pair[1].strip() for pair in pairs if len(pair) == 2 and pair[0].strip().isdecimal()}
+
+
+def _ask(query: str, gpu: str | None) -> list[str]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    command = [program, query, "--format=csv,noheader", *([] if gpu is None else [f"--id={gpu}"])]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=True)  # noqa: S603  # no part of it is a user's
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line for line in answer.stdout.splitlines() if line.strip()]

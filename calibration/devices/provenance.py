@@ -16,8 +16,7 @@ import torch
 
 from calibration.devices.cpu import CpuDevice
 from calibration.devices.interface import Device
-from calibration.devices.nvidia_smi import query_gpu
-from calibration.devices.opening import cuda_devices, smi_name
+from calibration.devices.opening import cuda_devices, query_gpu, smi_name
 from vdnnsim.errors import DeviceError
 from vdnnsim.hardware.server import PRETENDED
 from vdnnsim.units import format_bytes

@@ -11,8 +11,7 @@ differ from plain PyTorch's by rounding.
 
 import torch
 
-from calibration.kernels.interface import Kernel, KernelTensors
-from calibration.kernels.site import Site, deposit, given
+from calibration.kernels.interface import Kernel, KernelTensors, Site, deposit, given
 from vdnnsim.dnn.layers import Phase
 
 EPSILON = 1e-5

@@ -20,9 +20,8 @@ from calibration.kernels.cudnn_plans import (
     result_begin_bytes,
     workspace_beside_result_bytes,
 )
-from calibration.kernels.interface import Kernel, KernelLibrary, KernelTensors
+from calibration.kernels.interface import Kernel, KernelLibrary, KernelTensors, Site, given
 from calibration.kernels.pytorch import PyTorchLibrary
-from calibration.kernels.site import Site, given
 from calibration.kernels.tensors import map_view
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.dnn.convolutional import Convolution

@@ -1,14 +1,19 @@
-"""Operands of one phase of one layer alone, in fresh memory: to run a kernel outside of any network."""
+"""Initial content of weights, states, the input batch and labels, and the operands of one phase of a layer alone.
 
+Every tensor is drawn from a generator of its own, seeded by a hash of the seed and the tensor's name, on the CPU in
+float32: it does not depend on the order in which tensors are filled, on the device, or on what is left out.
+"""
+
+import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
-from calibration.kernels.initial import fill as fill_normal
 from calibration.kernels.interface import KernelTensors
-from calibration.kernels.tensors import dtype_of, shaped_view
-from vdnnsim.dnn.convolutional import Pooling
+from calibration.kernels.tensors import dtype_of, shaped_view, weight_views
+from vdnnsim.dnn.convolutional import BatchNormalization, Pooling
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.step import BufferKind, Operand, Role, Storage
 from vdnnsim.dnn.workload import Workload
@@ -71,11 +76,58 @@ def operands_alone(
     def take(kind: torch.dtype, count: int) -> torch.Tensor:
         return torch.zeros(count, dtype=kind, device=device_type)
 
-    def fill(flat: torch.Tensor, role: Role, number: int) -> None:
+    def fill_by_role(flat: torch.Tensor, role: Role, number: int) -> None:
         if role in _MAPS.values():
-            fill_normal(flat, _SEED, f"{role.value} {number}", deviation=1.0)
+            fill(flat, _SEED, f"{role.value} {number}", deviation=1.0)
         elif role is not Role.LABELS:
-            fill_normal(flat, _SEED, f"{role.value} {number}", deviation=0.1)
+            fill(flat, _SEED, f"{role.value} {number}", deviation=0.1)
             flat.abs_()
 
-    return phase_operands(workload, layer, phase, take, fill, channels_last=channels_last)
+    return phase_operands(workload, layer, phase, take, fill_by_role, channels_last=channels_last)
+
+
+def fill_weights(layer: Layer, flat: torch.Tensor, seed: int, *, channels_last: bool) -> None:
+    """Fill the flat weights of a layer: filters as He et al. (2015) for rectifiers, biases small, gamma near 1.
+
+    A bias is not zero, so that a layer that forgot it is found out. The layout changes no value.
+    """
+    weights, bias = weight_views(layer, flat, channels_last=channels_last)
+    if isinstance(layer.operator, BatchNormalization):
+        weights.copy_(_normal(weights.shape, seed, f"W {layer.name}") * 0.1 + 1)
+    else:
+        inputs_of_one = weights[0].numel()
+        weights.copy_(_normal(weights.shape, seed, f"W {layer.name}") * math.sqrt(2 / inputs_of_one))
+    if bias is not None:
+        fill(bias, seed, f"bias {layer.name}", deviation=0.1)
+
+
+def fill_state(layer: Layer, number: int, flat: torch.Tensor, seed: int) -> None:
+    """Fill a state of the optimizer, flat: the first a mean of gradients, the second a mean of their squares."""
+    fill(flat, seed, f"state {number} {layer.name}", deviation=0.01)
+    if number == 1:
+        flat.square_()
+
+
+def fill_input(batch: torch.Tensor, seed: int) -> None:
+    """Fill the input batch (N, C, H, W), standard normal as images are after their mean and deviation are taken out."""
+    fill(batch, seed, "input", deviation=1.0)
+
+
+def labels(workload: Workload, seed: int) -> torch.Tensor:
+    """Return the class of each image, on the CPU, uniform over the classes."""
+    classes = workload.graph.layers[-1].in_shapes[0].channels
+    return torch.randint(classes, (workload.batch_size,), generator=_generator(seed, "labels"))
+
+
+def fill(tensor: torch.Tensor, seed: int, name: str, *, deviation: float) -> None:
+    """Fill a tensor of any layout and device with normal values of mean 0, drawn by seed and name."""
+    tensor.copy_(_normal(tensor.shape, seed, name) * deviation)
+
+
+def _normal(shape: torch.Size, seed: int, name: str) -> torch.Tensor:
+    return torch.randn(shape, generator=_generator(seed, name))
+
+
+def _generator(seed: int, name: str) -> torch.Generator:
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))

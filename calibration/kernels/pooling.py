@@ -7,8 +7,7 @@ second Y beside them, in workspace.
 
 import torch
 
-from calibration.kernels.interface import Kernel, KernelTensors
-from calibration.kernels.site import Site, deposit, given
+from calibration.kernels.interface import Kernel, KernelTensors, Site, deposit, given
 from calibration.kernels.tensors import Part, shaped_view
 from vdnnsim.dnn.convolutional import Pooling
 from vdnnsim.dnn.layers import Phase

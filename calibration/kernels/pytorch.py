@@ -7,16 +7,12 @@ import torch
 
 from calibration.devices.interface import OutOfDeviceMemory
 from calibration.kernels.batch_normalization import batch_normalization_kernels
-from calibration.kernels.convolution import framework_convolution
-from calibration.kernels.elementwise import activation_kernels, add_kernels, concat_kernels
-from calibration.kernels.explicit_gemm import explicit_gemm
-from calibration.kernels.fully_connected import fully_connected_kernels
-from calibration.kernels.interface import Kernel
+from calibration.kernels.classifier import fully_connected_kernels, softmax_loss_kernels
+from calibration.kernels.convolution import explicit_gemm, framework_convolution
+from calibration.kernels.elementwise import activation_kernels, add_kernels, concat_kernels, update_kernels
+from calibration.kernels.interface import Kernel, Site
 from calibration.kernels.operands import operands_alone
 from calibration.kernels.pooling import pooling_kernels
-from calibration.kernels.site import Site
-from calibration.kernels.softmax_loss import softmax_loss_kernels
-from calibration.kernels.update import update_kernels
 from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.cost.operator_text import operator_text
 from vdnnsim.dnn.convolutional import Activation, BatchNormalization, Convolution, FullyConnected, Pooling, SoftmaxLoss

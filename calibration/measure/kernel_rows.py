@@ -1,4 +1,12 @@
-"""The kernel table of a machine: every algorithm for every distinct shape, measured one shape after the other."""
+"""The kernel table of a machine: every algorithm for every distinct shape, measured one shape after the other.
+
+In an iteration a kernel finds little of its operands in the cache; one that is timed again and again on the same small
+operands finds all of them there: by the datasheets of an H100, 50 MB of them at several times the rate of its memory.
+So there are as many copies of the operands as fill the cache twice, and runs take them in turn.
+
+Operands are random, for kernels take other time on zeros: a GPU draws less power for them and clocks higher, and a CPU
+slows down on the tiny numbers that a repeated update of zeros may leave.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +20,13 @@ import torch
 
 from calibration.devices.interface import Device, OutOfDeviceMemory
 from calibration.kernels.interface import Kernel, KernelLibrary, KernelTensors
-from calibration.measure.operands import kernel_operands
+from calibration.kernels.operands import phase_operands
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample, percent
 from calibration.measure.subjects import Subject
 from calibration.measure.timing import TimeBox, time_work
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
+from vdnnsim.dnn.step import Role
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.files.messages import one_line
 from vdnnsim.hardware.server import Origin
@@ -27,6 +36,9 @@ _LONGEST_NOTE = 200
 _SHORTEST_S: Final = 0.02
 _LONGEST_S: Final = 0.3
 _MUCH_SLOWER: Final = 5
+_MOST_COPIES: Final = 64
+"""Of operands. What is smaller than a 64th of two caches, 1.6 MB of an H100, is read from its memory in half a
+microsecond, a fraction of what any kernel takes to start."""
 
 
 def measure_kernel(
@@ -186,3 +198,41 @@ class KernelTable:
 def _text(shape: KernelShape) -> str:
     parts = (shape.phase.value, str(shape.batch_size), shape.element_type.value, shape.inputs_text, shape.gradients)
     return ", ".join((shape.operator, *parts))
+
+
+@contextmanager
+def kernel_operands(
+    device: Device, subject: Subject, *, channels_last: bool, cache_bytes: int = 0
+) -> Iterator[tuple[KernelTensors, ...]]:
+    """Hold the operands of a subject in device memory; the workspace is left out, for it differs by algorithm.
+
+    There is a single copy of them unless there is a cache, in which runs are to find nothing of each other's.
+
+    Raises:
+        OutOfDeviceMemory: there is no room for them.
+    """
+    blocks: list[torch.Tensor] = []
+
+    def take(kind: torch.dtype, count: int) -> torch.Tensor:
+        blocks.append(device.allocate(count * kind.itemsize))
+        return blocks[-1].view(kind)
+
+    def fill(flat: torch.Tensor, role: Role, _: int) -> None:
+        def work() -> None:
+            flat.zero_() if role is Role.LABELS else flat.uniform_()
+
+        device.compute.launch(work)
+
+    def operands() -> KernelTensors:
+        return phase_operands(subject.workload, subject.layer, subject.phase, take, fill, channels_last=channels_last)
+
+    try:
+        copies = [operands()]
+        wanted = math.ceil(2 * cache_bytes / sum(block.nbytes for block in blocks))
+        copies += [operands() for _ in range(1, min(wanted, _MOST_COPIES))]
+        yield tuple(copies)
+        copies.clear()
+    finally:
+        device.synchronize([device.compute])
+        while blocks:
+            device.release(blocks.pop())

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from calibration.journal import Journal
+from calibration.measure.journal import Journal
 from calibration.measure.statistics import WARNED_SPREAD, Sample
 
 Value = TypeVar("Value")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from calibration.workspaces_gpus import GPUS, SM_86, SM_89, SM_90, Board, Limits, properties_of
+from calibration.kernels.described_gpus import GPUS, SM_86, SM_89, SM_90, Board, Limits, properties_of
 from vdnnsim.cost.efficiency import efficient_gpu
 from vdnnsim.cost.machine import model_origin, peak_flop_per_s
 from vdnnsim.cost.model import EFFICIENCY
@@ -45,7 +45,7 @@ class _Chip:
 
     Programs are told of them, and no time follows from them but that of `torch.cuda._sleep`, which waits for cycles.
     They are of data sheets as they are widely told, without a source of each; what cuDNN chooses hangs on clocks in a
-    few rows of hundreds (`calibration.workspaces_gpus`).
+    few rows of hundreds (`calibration.kernels.described_gpus`).
 
     Attributes:
         names: of cards that have it, as a pattern that a profile's `gpu.name` contains.
@@ -87,7 +87,7 @@ _KNOWN: Final = (
     (r"(?<!G)H200", "h200"),
     (r"H100.*(SXM|HBM3)", "h100_sxm"),
 )
-"""Cards whose properties stand in `calibration.workspaces_gpus`, by a pattern of their names."""
+"""Cards whose properties stand in `calibration.kernels.described_gpus`, by a pattern of their names."""
 
 
 @dataclass(frozen=True, slots=True)

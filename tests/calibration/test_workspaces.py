@@ -5,9 +5,9 @@ import pytest
 from click.testing import CliRunner
 
 from calibration.kernels.cudnn_plans import DOWN_CONVERT_NOTE, NONDETERMINISTIC_NOTE, TENSOR_CORE_NOTE, ConvolutionPlan
+from calibration.kernels.described_gpus import GPUS, H200
 from calibration.measure.subjects import Subject, distinct_subjects
 from calibration.workspaces import PAPER_AND_RESNET, KernelSettings, asked_workloads, convolution_rows, main, other_row
-from calibration.workspaces_gpus import GPUS, H200
 from tests.calibration.kernels.frontend_double import Engine, Frontend
 from vdnnsim.cost.kernel_file import read_kernel_table
 from vdnnsim.cost.kernel_table import KernelRow

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from calibration.devices.nvidia_smi import query_gpu
-from calibration.devices.opening import smi_name
+from calibration.devices.opening import query_gpu, smi_name
 from calibration.measure.timing import Extent, TimeBox, WarmUp, time_work
 from tests.pretended_gpu import is_pretended
 from vdnnsim.cli import main

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibration.devices.arithmetic import arithmetic
-from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
+from calibration.kernels.convolution import EXPLICIT_GEMM
 from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.operands import operands_alone
 from calibration.kernels.pytorch import PyTorchLibrary

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from calibration.kernels.cudnn_plans import ConvolutionProblem
-from calibration.kernels.site import given
+from calibration.kernels.interface import given
 from tests.host_arithmetic.host_work import HostWork, host_view
 from vdnnsim.dnn.layers import Phase
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from calibration.journal import Journal
+from calibration.measure.journal import Journal
 from calibration.measure.statistics import Sample
 from tests.captured_steps import chain, checkpointed, residual
 from tests.hostile.attack import Command, Kind

@@ -8,11 +8,11 @@ from functools import reduce
 import pytest
 import torch
 
-from calibration.arena import PinnedArena
 from calibration.devices.cuda import CudaDevice
-from calibration.dry_run import DryRunLibrary
-from calibration.executor import Execution, Executor
-from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
+from calibration.executor.dry_run import DryRunLibrary
+from calibration.executor.executor import Execution, Executor
+from calibration.executor.pinned_arena import PinnedArena
+from calibration.kernels.convolution import EXPLICIT_GEMM
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.executor.bench import (
     UNLIMITED,

@@ -70,7 +70,7 @@ def profile_of(device: "Device", kind: Kind, name: str | None = None) -> "Profil
     Raises:
         ProfileError: there is none.
     """
-    from calibration.calibrate import profile_path
+    from calibration.measure.calibrate import profile_path
     from vdnnsim.hardware.profile import find_profile, load_profile
 
     if name is not None:
@@ -100,7 +100,7 @@ def validation_on(
     """
     from calibration.devices.arithmetic import arithmetic
     from calibration.devices.provenance import provenance
-    from calibration.executor import DeviceLaboratory
+    from calibration.executor.executor import DeviceLaboratory
     from calibration.kernels.cudnn_library import library_for
     from vdnnsim.policies.registry import known_policies
     from vdnnsim.validation.method import FREE_GPU, PACED_CPU

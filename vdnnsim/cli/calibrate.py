@@ -12,8 +12,8 @@ from vdnnsim.cli.output import Output
 from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
-    from calibration.calibrate import Calibration, Calibrator
-    from calibration.journal import Journal
+    from calibration.measure.calibrate import Calibration, Calibrator
+    from calibration.measure.journal import Journal
     from vdnnsim.units import ElementType
 
 _LARGEST_BATCH = 1_000_000
@@ -57,11 +57,11 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
         raise InputError("--tf32: the CPU has no TF32")
     workloads = selected_workloads(kind, networks, batch_sizes, _element_type(element_type))
     with opened(kind, gpu) as device:
-        from calibration.calibrate import Calibrator, Settings, profile_path
         from calibration.devices.provenance import provenance
         from calibration.kernels.cudnn_library import library_for
+        from calibration.measure.calibrate import Calibrator, Settings, profile_path
+        from calibration.measure.summary import COLUMNS, summary_rows, warning_lines
         from calibration.measure.timing import extent_of
-        from calibration.summary import COLUMNS, summary_rows, warning_lines
 
         path = profile_path(out, device.name)
         library = library_for(device.torch_device, channels_last=channels_last, tf32=tf32)

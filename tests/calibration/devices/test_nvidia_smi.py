@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.devices.nvidia_smi import query_gpu, query_processes
+from calibration.devices.opening import query_gpu, query_processes
 
 Smi = Callable[[Mapping[str, str]], Path]
 

@@ -8,8 +8,8 @@ import msgspec
 import torch
 
 from calibration.devices.interface import Device
-from calibration.dry_run import DryRunLibrary
-from calibration.executor import Execution, Executor
+from calibration.executor.dry_run import DryRunLibrary
+from calibration.executor.executor import Execution, Executor
 from calibration.kernels.interface import Kernel, KernelLibrary
 from tests.calibration.kernels.plain_network import run_plainly
 from tests.calibration.kernels.reference import run_reference

@@ -16,9 +16,9 @@ from itertools import permutations
 
 import torch
 
-from calibration.compiled_plan import CompiledPlan, KernelCall
-from calibration.executor import Executor
-from calibration.issue import PlanWalk
+from calibration.executor.compiled_plan import CompiledPlan, KernelCall
+from calibration.executor.executor import Executor
+from calibration.executor.plan_walk import PlanWalk
 from calibration.kernels.interface import KernelTensors
 from tests.pytorch_allocator.history import Entry, recorded
 from vdnnsim.plans.operations import (

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.arena import PinnedArena, lay_copies
 from calibration.devices.cpu import CpuDevice
+from calibration.executor.pinned_arena import PinnedArena, lay_copies
 from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Stage
 from vdnnsim.plans.operations import Offload, Operation, Prefetch

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from calibration.devices.interface import OutOfDeviceMemory
-from calibration.executor import Executor
-from calibration.refusals import refuse_impossible
+from calibration.executor.compiled_plan import refuse_impossible
+from calibration.executor.executor import Executor
 from tests.calibration.executor.bench import (
     NETWORKS,
     UNLIMITED,

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from calibration.arena import PinnedArena
 from calibration.devices.cpu import CpuDevice
-from calibration.executor import Executor
+from calibration.executor.executor import Executor
+from calibration.executor.pinned_arena import PinnedArena
 from calibration.kernels.interface import Kernel, KernelTensors
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.executor.bench import (

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from calibration import executor
+from calibration.executor import executor
 from tests.calibration.executor.bench import (
     NETWORKS,
     Bench,

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from calibration.executor import Executor
-from calibration.refusals import refuse_impossible
+from calibration.executor.compiled_plan import refuse_impossible
+from calibration.executor.executor import Executor
 from tests.calibration.executor.bench import REFUSED, UNLIMITED, Bench, every_second_explicit
 from tests.toy import toy_costs, toy_setting
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual

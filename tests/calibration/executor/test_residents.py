@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibration.devices.cpu import CpuDevice
-from calibration.executor import DeviceLaboratory, Execution, Executor
+from calibration.executor.executor import DeviceLaboratory, Execution, Executor
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.executor.bench import UNLIMITED, Bench, assert_results_are_the_references
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear

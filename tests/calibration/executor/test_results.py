@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from calibration.executor import DeviceLaboratory, Execution, Executor
+from calibration.executor.executor import DeviceLaboratory, Execution, Executor
 from calibration.kernels.convolution import PYTORCH
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.executor.bench import (

@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from calibration.buffers import DeviceBuffers, Residents
-from calibration.compiled_plan import CompiledPlan, KernelCall
 from calibration.devices.cpu import CpuDevice
-from calibration.workspace_memory import WorkspaceMemory
+from calibration.executor.compiled_plan import CompiledPlan, KernelCall
+from calibration.executor.device_buffers import DeviceBuffers, Residents
+from calibration.executor.plan_walk import WorkspaceMemory
 
 WORKSPACE = 0
 

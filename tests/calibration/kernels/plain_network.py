@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from calibration.kernels.initial import fill_input, fill_weights, labels
+from calibration.kernels.operands import fill_input, fill_weights, labels
 from calibration.kernels.tensors import dtype_of, weight_views
 from vdnnsim.dnn.convolutional import Activation, BatchNormalization, Convolution, FullyConnected, Pooling, SoftmaxLoss
 from vdnnsim.dnn.elementwise import Concat, ElementwiseAdd

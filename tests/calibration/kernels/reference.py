@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from calibration.kernels.initial import fill_input, fill_state, fill_weights, labels
 from calibration.kernels.interface import Kernel, KernelLibrary, KernelTensors
+from calibration.kernels.operands import fill_input, fill_state, fill_weights, labels
 from calibration.kernels.tensors import dtype_of, map_view
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Workload

@@ -8,8 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from calibration.kernels.convolution import PYTORCH
-from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
+from calibration.kernels.convolution import EXPLICIT_GEMM, PYTORCH
 from calibration.kernels.interface import KernelTensors
 from calibration.kernels.pytorch import PyTorchLibrary
 from calibration.kernels.tensors import weight_views

@@ -5,7 +5,7 @@ import pytest
 
 from calibration.kernels.cudnn_graphs import PlanFinder, Target, described_device, frontend
 from calibration.kernels.cudnn_plans import ConvolutionProblem, family_of
-from calibration.workspaces_gpus import H200
+from calibration.kernels.described_gpus import H200
 from tests.calibration.kernels.frontend_double import Behavior, Engine, Frontend, Note
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.dnn.layers import Phase

@@ -10,13 +10,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from calibration.kernels.convolution import EXPLICIT_GEMM
 from calibration.kernels.cudnn_library import CudnnLibrary, PlanExecution, library_for
 from calibration.kernels.cudnn_plans import ConvolutionPlan
-from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
-from calibration.kernels.interface import Kernel, KernelTensors
+from calibration.kernels.interface import Kernel, KernelTensors, Site
 from calibration.kernels.operands import operands_alone
 from calibration.kernels.pytorch import PyTorchLibrary
-from calibration.kernels.site import Site
 from tests.calibration.kernels.cases import added_to, with_workspace
 from tests.calibration.kernels.frontend_double import Engine, Frontend, Note
 from vdnnsim.dnn.graph import GraphBuilder

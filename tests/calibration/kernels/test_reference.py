@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
+from calibration.kernels.convolution import EXPLICIT_GEMM
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.kernels.cases import alexnet_like, input_readers, three_readers
 from tests.calibration.kernels.plain_network import run_plainly

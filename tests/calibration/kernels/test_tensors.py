@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from calibration.kernels.initial import fill, fill_input, fill_state, fill_weights, labels
+from calibration.kernels.operands import fill, fill_input, fill_state, fill_weights, labels
 from calibration.kernels.tensors import Part, carve, map_view, weight_views, workspace_bytes
 from tests.calibration.kernels.cases import three_readers
 from vdnnsim.dnn.networks.tiny import tiny_residual

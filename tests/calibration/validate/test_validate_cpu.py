@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.calibration.calibrate.test_calibrate_cpu import CALIBRATE, QUICK, minimal, vdnnsim
+from tests.calibration.measure.test_calibrate_cpu import CALIBRATE, QUICK, minimal, vdnnsim
 from vdnnsim.dnn.networks import NETWORKS
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import known_policies, resolve_policy

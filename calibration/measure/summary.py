@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Final
 
-from calibration.calibrate import Calibration
+from calibration.measure.calibrate import Calibration
 from calibration.measure.statistics import WARNED_SPREAD, Sample, percent
 from vdnnsim.cost.fit_quality import fit_quality
 from vdnnsim.cost.kernel_table import KernelRow

@@ -8,10 +8,10 @@ from typing import Final
 
 from calibration.devices.arithmetic import arithmetic
 from calibration.devices.interface import Device
-from calibration.journal import Journal
 from calibration.kernels.interface import KernelLibrary
 from calibration.measure.device_rates import RATE_STEPS, measure_rates, warm_up_compute
 from calibration.measure.host_costs import host_steps, measure_host
+from calibration.measure.journal import Journal
 from calibration.measure.kernel_rows import KernelTable, smallest_kernel
 from calibration.measure.link_times import link_steps, measure_link
 from calibration.measure.machine import MeasuredMachine, Measurements, machine_of

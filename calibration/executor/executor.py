@@ -14,30 +14,31 @@ import gc
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 
-from calibration.arena import PinnedArena
-from calibration.buffers import Residents
-from calibration.compiled_plan import CompiledPlan, overflow_at, placement_of
 from calibration.devices.interface import Device, GivesBackExtents, OutOfDeviceMemory
-from calibration.dry_run import DryRunLibrary
-from calibration.issue import PlanWalk
-from calibration.kernels.initial import fill_input, fill_state, fill_weights, labels
+from calibration.executor.compiled_plan import CompiledPlan, refuse_impossible
+from calibration.executor.device_buffers import GivenContent, Residents
+from calibration.executor.dry_run import DryRunLibrary
+from calibration.executor.pinned_arena import PinnedArena
+from calibration.executor.plan_walk import PlanWalk
+from calibration.executor.timeline import trace_of
 from calibration.kernels.interface import KernelLibrary
-from calibration.kernels.tensors import Part, shaped_view
-from calibration.refusals import refuse_impossible
-from calibration.timeline import trace_of
+from calibration.kernels.operands import labels
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.errors import ExecutionRefused
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.requests import round_up
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
+from vdnnsim.plans.host_memory import Pool
+from vdnnsim.plans.operations import Allocate, AllocateExtent, Compute
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan, place_unlimited
 from vdnnsim.plans.repetition import end_of_work, leading_operations
 from vdnnsim.plans.trace import IterationTrace, MemoryCount
-from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,52 +230,44 @@ def _results_of(workload: Workload) -> frozenset[BufferKind]:
     return frozenset(updated | {BufferKind.WEIGHT_GRADIENT})
 
 
-class GivenContent:
-    """The content of the given buffers of every plan of a workload, drawn once."""
+def placement_of(compiled: CompiledPlan, limits: MemoryLimits) -> Placement:
+    """Count a plan as `ideal` does, but with the workspaces that kernels took instead of those that it foresaw."""
+    sizes = zip(compiled.plan.buffers, compiled.taken_bytes, strict=True)
+    taken = replace(compiled.plan, buffers=tuple(replace(buffer, nbytes=nbytes) for buffer, nbytes in sizes))
+    return place_unlimited(taken, replace(limits, model=MemoryModel.IDEAL))
 
-    def __init__(self, workload: Workload, seed: int, *, channels_last: bool) -> None:
-        self._workload = workload
-        self._channels_last = channels_last
-        self._seed = seed
-        self._drawn: dict[tuple[BufferKind, int, int], torch.Tensor] = {}
 
-    def of(self, compiled: CompiledPlan) -> dict[int, torch.Tensor]:
-        """Return the content of the given buffers of a plan, by buffer, as flat elements on the host.
-
-        Raises:
-            ExecutionRefused: there is none for one of them.
-        """
-        contents = {}
-        seen: Counter[tuple[BufferKind, int]] = Counter()
-        storages = compiled.plan.workload.step.storages
-        for number, (buffer, form) in enumerate(zip(compiled.plan.buffers, compiled.forms, strict=True)):
-            if not buffer.given or buffer.storage is None or form is None:
-                continue
-            # The states of an optimizer come in their order.
-            owner = storages[buffer.storage].owner
-            key = (buffer.kind, owner, seen[buffer.kind, owner])
-            seen[buffer.kind, owner] += 1
-            if key not in self._drawn:
-                self._drawn[key] = self._draw(compiled.plan, buffer, key, form)
-            contents[number] = self._drawn[key]
-        return contents
-
-    def _draw(self, plan: TrainingPlan, buffer: Buffer, key: tuple[BufferKind, int, int], form: Part) -> torch.Tensor:
-        kind, owner, ordinal = key
-        content = torch.empty(torch.Size(form.shape).numel(), dtype=form.dtype)
-        graph = self._workload.graph
-        match kind:
-            case BufferKind.FEATURE_MAP if graph.maps[owner].producer is None:
-                fill_input(shaped_view(content, form.shape, channels_last=form.channels_last), self._seed)
-            case BufferKind.LABELS:
-                content.copy_(labels(self._workload, self._seed))
-            case BufferKind.WEIGHT_GRADIENT:
-                # As zero_grad leaves those that are kept.
-                content.zero_()
-            case BufferKind.WEIGHTS:
-                fill_weights(graph.layers[owner], content, self._seed, channels_last=self._channels_last)
-            case BufferKind.OPTIMIZER_STATE:
-                fill_state(graph.layers[owner], ordinal, content, self._seed)
-            case _:
-                raise ExecutionRefused(f"{plan.policy}: {buffer.name} is given, and there is nothing to fill it with")
-        return content
+def overflow_at(
+    compiled: CompiledPlan, position: int, held: Mapping[int, int], limits: MemoryLimits, memory_bytes: int
+) -> DoesNotFit:
+    """Say for which operation a device of so much memory had no room, and what held the rest, in bytes by buffer."""
+    plan = compiled.plan
+    operation = plan.operations[position]
+    assert isinstance(operation, Allocate | AllocateExtent | Compute), f"operation {position} takes no memory"
+    if isinstance(operation, Allocate):
+        buffer = operation.buffer
+        nbytes = compiled.taken_bytes[buffer]
+    elif isinstance(operation, AllocateExtent):
+        buffer, nbytes = operation.buffer, len(operation.extent)
+    else:
+        call = compiled.calls[position]
+        buffer = operation.writes[0] if call.workspace is None else call.workspace
+        nbytes = call.workspace_bytes
+    held_bytes: Counter[BufferKind] = Counter()
+    for each, taken in held.items():
+        held_bytes[plan.buffers[each].kind] += round_up(taken, limits.granule_bytes)
+    capacity = min(limits.device_bytes, memory_bytes)
+    free = max(0, capacity - held_bytes.total())
+    return DoesNotFit(
+        plan=plan,
+        pool=Pool.DEVICE,
+        operation=position,
+        buffer=buffer,
+        layer=operation.layer,
+        phase=operation.phase,
+        requested_bytes=round_up(nbytes, limits.granule_bytes),
+        free_bytes=free,
+        largest_free_bytes=free,
+        capacity_bytes=capacity,
+        held_bytes=tuple(held_bytes.most_common()),
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.journal import Journal
+from calibration.measure.journal import Journal
 from calibration.measure.timing import Extent, TimeBox, WarmUp
 from vdnnsim.cli import main
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
@@ -158,7 +158,7 @@ def test_an_interrupt_before_the_first_measurement_leaves_nothing(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("calibration.calibrate.measure_rates", interrupted)
+    monkeypatch.setattr("calibration.measure.calibrate.measure_rates", interrupted)
 
     assert vdnnsim(*CALIBRATE).returncode == 1
     assert list((folder / "hw_profiles").iterdir()) == []
@@ -186,7 +186,7 @@ def test_wrong_input_is_one_line_before_anything_is_measured(
     folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     (folder / "file").write_text("")
-    monkeypatch.setattr("calibration.calibrate.measure_rates", lambda *_: pytest.fail("measures"))
+    monkeypatch.setattr("calibration.measure.calibrate.measure_rates", lambda *_: pytest.fail("measures"))
 
     done = vdnnsim("calibrate", "--device", "cpu", *arguments)
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from calibration.measure.operands import kernel_operands
+from calibration.measure.kernel_rows import kernel_operands
 from calibration.measure.subjects import Subject, distinct_subjects
-from tests.calibration.calibrate.fake_device import FakeDevice
+from tests.calibration.measure.fake_device import FakeDevice
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.operator import SavingRule

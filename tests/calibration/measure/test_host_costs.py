@@ -2,12 +2,12 @@ from pathlib import Path
 
 import torch
 
-from calibration.journal import Journal
 from calibration.measure.host_costs import host_memory_bytes, measure_host
+from calibration.measure.journal import Journal
 from calibration.measure.session import Session
-from tests.calibration.calibrate.fake_device import LAUNCH_S, PIN_S, FakeDevice
-from tests.calibration.calibrate.listeners import Silent
-from tests.calibration.calibrate.test_resume import SMALL
+from tests.calibration.measure.fake_device import LAUNCH_S, PIN_S, FakeDevice
+from tests.calibration.measure.listeners import Silent
+from tests.calibration.measure.test_resume import SMALL
 from vdnnsim.units import MIB
 
 

@@ -9,15 +9,14 @@ import pytest
 import torch
 
 from calibration.devices.interface import OutOfDeviceMemory
-from calibration.journal import Journal
 from calibration.kernels.interface import Kernel, KernelTensors
-from calibration.measure.kernel_rows import KernelTable, measure_kernel, smallest_kernel
-from calibration.measure.operands import kernel_operands
+from calibration.measure.journal import Journal
+from calibration.measure.kernel_rows import KernelTable, kernel_operands, measure_kernel, smallest_kernel
 from calibration.measure.session import Session
 from calibration.measure.subjects import Subject, distinct_subjects
 from calibration.measure.timing import HOST_LATE, TimeBox
-from tests.calibration.calibrate.fake_device import FakeDevice, FakeGpu, FakeLibrary
-from tests.calibration.calibrate.listeners import Silent
+from tests.calibration.measure.fake_device import FakeDevice, FakeGpu, FakeLibrary
+from tests.calibration.measure.listeners import Silent
 from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks import build_network

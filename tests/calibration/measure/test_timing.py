@@ -3,7 +3,7 @@
 import pytest
 
 from calibration.measure.timing import HOST_LATE, TimeBox, WarmUp, time_work, warm_up
-from tests.calibration.calibrate.fake_device import LAUNCH_S, FakeDevice, FakeGpu
+from tests.calibration.measure.fake_device import LAUNCH_S, FakeDevice, FakeGpu
 
 WARM_UPS = 2
 

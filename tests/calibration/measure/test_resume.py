@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from calibration.calibrate import Calibrator, Settings
 from calibration.devices.interface import Device
 from calibration.kernels.interface import Kernel
+from calibration.measure.calibrate import Calibrator, Settings
 from calibration.measure.timing import Extent, TimeBox, WarmUp
-from tests.calibration.calibrate.fake_device import FakeDevice, FakeLibrary
-from tests.calibration.calibrate.listeners import Killer
+from tests.calibration.measure.fake_device import FakeDevice, FakeLibrary
+from tests.calibration.measure.listeners import Killer
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape

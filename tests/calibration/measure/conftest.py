@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.calibration.calibrate.fake_device import FakeGpu
+from tests.calibration.measure.fake_device import FakeGpu
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@ import torch
 
 from calibration.devices.interface import Interval
 from calibration.measure.link_times import Copy, Load, _covered, copy_sizes, time_concurrently
-from tests.calibration.calibrate.fake_device import FakeDevice, FakeMark
+from tests.calibration.measure.fake_device import FakeDevice, FakeMark
 from vdnnsim.hardware.copies import Direction, HostMemory
 from vdnnsim.units import GIB, KIB, MIB
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from calibration.calibrate import Calibration, profile_path
+from calibration.measure.calibrate import Calibration, profile_path
 from calibration.measure.statistics import Sample
-from calibration.summary import summary_rows, warning_lines
-from tests.calibration.calibrate.test_machine import MEASURED, machine
+from calibration.measure.summary import summary_rows, warning_lines
+from tests.calibration.measure.test_machine import MEASURED, machine
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.journal import Journal
+from calibration.measure.journal import Journal
 from calibration.measure.statistics import Sample
 from vdnnsim.errors import OutputError
 

@@ -3,9 +3,9 @@
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from calibration.dry_run import DryRunLibrary
+from calibration.executor.dry_run import DryRunLibrary
 from calibration.kernels.interface import Kernel, KernelTensors
-from tests.calibration.calibrate.fake_device import FakeDevice
+from tests.calibration.measure.fake_device import FakeDevice
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.dnn.workload import Workload

@@ -12,8 +12,7 @@ import torch
 
 from calibration.devices.interface import Device, OutOfDeviceMemory
 from calibration.kernels.interface import Kernel, KernelLibrary, KernelTensors
-from calibration.measure.kernel_rows import own_bytes
-from calibration.measure.operands import kernel_operands
+from calibration.measure.kernel_rows import kernel_operands, own_bytes
 from calibration.measure.subjects import Subject
 from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.dnn.layers import Layer, Phase

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from calibration.calibrate import Calibration, Calibrator, Settings
-from tests.calibration.calibrate.fake_device import FakeDevice, FakeGpu, FakeLibrary
-from tests.calibration.calibrate.listeners import Silent
-from tests.calibration.calibrate.test_resume import SMALL, small_network
+from calibration.measure.calibrate import Calibration, Calibrator, Settings
+from tests.calibration.measure.fake_device import FakeDevice, FakeGpu, FakeLibrary
+from tests.calibration.measure.listeners import Silent
+from tests.calibration.measure.test_resume import SMALL, small_network
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.units import MIB
 

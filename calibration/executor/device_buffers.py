@@ -1,6 +1,6 @@
-"""The buffers of a plan in device memory: flat bytes for copies, tensors in their shape for kernels.
+"""The buffers of a plan in device memory: flat bytes for copies, tensors for kernels; residents; initial content.
 
-Some stay between the runs of a plan, as weights do in training.
+Residents stay between the runs of a plan, as weights do in training.
 """
 
 from collections import Counter
@@ -10,10 +10,11 @@ from collections.abc import Set as AbstractSet
 import torch
 
 from calibration.devices.interface import Device, GivesBackExtents
-from calibration.kernels.tensors import Part, dtype_of, shaped_view
-from vdnnsim.dnn.layers import Layer
-from vdnnsim.dnn.shapes import MapShape
+from calibration.executor.compiled_plan import CompiledPlan
+from calibration.kernels.operands import fill_input, fill_state, fill_weights, labels
+from calibration.kernels.tensors import Part, shaped_view
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import ExecutionRefused
 from vdnnsim.plans.repetition import resident_buffers
 from vdnnsim.plans.trace import MemoryCount
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
@@ -64,35 +65,6 @@ class Residents:
     def counted(self) -> MemoryCount:
         """What is in use now, beyond what was when the plan settled in."""
         return self._device.in_use() - self._before
-
-
-def form_of(workload: Workload, buffer: Buffer, *, channels_last: bool) -> Part | None:
-    """Return how the bytes of a buffer are read: maps as (N, C, H, W), all else flat.
-
-    None for what holds no storage of the workload's step: a workspace, and memory into which others are laid.
-    """
-    if buffer.storage is None:
-        return None
-    storage, graph = workload.step.storages[buffer.storage], workload.graph
-    dtype = dtype_of(workload.element_type)
-    match storage.kind:
-        case BufferKind.FEATURE_MAP | BufferKind.GRADIENT_MAP:
-            return Part(_whole(workload, graph.maps[storage.owner].shape), dtype, channels_last)
-        case BufferKind.STATISTICS:
-            return Part((storage.nbytes // torch.float32.itemsize,), torch.float32)
-        case BufferKind.LABELS:
-            return Part((storage.nbytes // torch.int64.itemsize,), torch.int64)
-        case _:
-            return Part((graph.layers[storage.owner].parameters,), dtype)
-
-
-def record_form(workload: Workload, layer: Layer, *, channels_last: bool) -> Part:
-    """Return how a record of a rectifier is read: a truth value for each element."""
-    return Part(_whole(workload, layer.out_shape), torch.bool, channels_last)
-
-
-def _whole(workload: Workload, shape: MapShape) -> tuple[int, ...]:
-    return (workload.part_size, shape.channels, shape.height, shape.width)
 
 
 class DeviceBuffers:
@@ -177,3 +149,54 @@ class DeviceBuffers:
         if form is not None:
             elements = taken.view(form.dtype)
             self._tensors[buffer] = shaped_view(elements, form.shape, channels_last=form.channels_last)
+
+
+class GivenContent:
+    """The content of the given buffers of every plan of a workload, drawn once."""
+
+    def __init__(self, workload: Workload, seed: int, *, channels_last: bool) -> None:
+        self._workload = workload
+        self._channels_last = channels_last
+        self._seed = seed
+        self._drawn: dict[tuple[BufferKind, int, int], torch.Tensor] = {}
+
+    def of(self, compiled: CompiledPlan) -> dict[int, torch.Tensor]:
+        """Return the content of the given buffers of a plan, by buffer, as flat elements on the host.
+
+        Raises:
+            ExecutionRefused: there is none for one of them.
+        """
+        contents = {}
+        seen: Counter[tuple[BufferKind, int]] = Counter()
+        storages = compiled.plan.workload.step.storages
+        for number, (buffer, form) in enumerate(zip(compiled.plan.buffers, compiled.forms, strict=True)):
+            if not buffer.given or buffer.storage is None or form is None:
+                continue
+            # The states of an optimizer come in their order.
+            owner = storages[buffer.storage].owner
+            key = (buffer.kind, owner, seen[buffer.kind, owner])
+            seen[buffer.kind, owner] += 1
+            if key not in self._drawn:
+                self._drawn[key] = self._draw(compiled.plan, buffer, key, form)
+            contents[number] = self._drawn[key]
+        return contents
+
+    def _draw(self, plan: TrainingPlan, buffer: Buffer, key: tuple[BufferKind, int, int], form: Part) -> torch.Tensor:
+        kind, owner, ordinal = key
+        content = torch.empty(torch.Size(form.shape).numel(), dtype=form.dtype)
+        graph = self._workload.graph
+        match kind:
+            case BufferKind.FEATURE_MAP if graph.maps[owner].producer is None:
+                fill_input(shaped_view(content, form.shape, channels_last=form.channels_last), self._seed)
+            case BufferKind.LABELS:
+                content.copy_(labels(self._workload, self._seed))
+            case BufferKind.WEIGHT_GRADIENT:
+                # As zero_grad leaves those that are kept.
+                content.zero_()
+            case BufferKind.WEIGHTS:
+                fill_weights(graph.layers[owner], content, self._seed, channels_last=self._channels_last)
+            case BufferKind.OPTIMIZER_STATE:
+                fill_state(graph.layers[owner], ordinal, content, self._seed)
+            case _:
+                raise ExecutionRefused(f"{plan.policy}: {buffer.name} is given, and there is nothing to fill it with")
+        return content

@@ -1,28 +1,64 @@
-"""A plan made ready for a device: for each of its kernels what to call and on which buffers, before any clock runs.
+"""A plan made ready for a device: what each kernel calls and on which buffers; what cannot be executed is refused.
 
-And what it really took of the device once it ran: counted as the simulator counts, or why it was too much.
+Copies are made by copy engines, all that is given is filled in before the clock starts, and there is one GPU. Extents
+of memory are released where the device can, which PyTorch's allocator on a GPU cannot.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
 
-from calibration.arena import ArenaLayout, lay_copies
-from calibration.buffers import form_of, record_form
-from calibration.dry_run import DryRunLibrary
+import torch
+
+from calibration.executor.dry_run import DryRunLibrary
+from calibration.executor.pinned_arena import ArenaLayout, lay_copies
 from calibration.kernels.interface import Kernel
-from calibration.kernels.tensors import Part
+from calibration.kernels.tensors import Part, dtype_of
 from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
-from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.memory.requests import round_up
-from vdnnsim.plans.host_memory import Pool
-from vdnnsim.plans.operations import Alias, Allocate, AllocateExtent, Compute, describe
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_unlimited
-from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans import operations
+from vdnnsim.plans.operations import Alias, Compute, Operation, Stream, describe
+from vdnnsim.plans.repetition import leading_operations
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.units import Precision
+
+_ONE_TYPE: Final = frozenset({Precision.FLOAT32, Precision.BFLOAT16, Precision.FLOAT16})
+"""Precisions in which every kernel computes in the type of the maps. TF32 is a setting of a device here."""
+_CANNOT: Final = "this executor cannot do"
+
+
+def form_of(workload: Workload, buffer: Buffer, *, channels_last: bool) -> Part | None:
+    """Return how the bytes of a buffer are read: maps as (N, C, H, W), all else flat.
+
+    None for what holds no storage of the workload's step: a workspace, and memory into which others are laid.
+    """
+    if buffer.storage is None:
+        return None
+    storage, graph = workload.step.storages[buffer.storage], workload.graph
+    dtype = dtype_of(workload.element_type)
+    match storage.kind:
+        case BufferKind.FEATURE_MAP | BufferKind.GRADIENT_MAP:
+            return Part(_whole(workload, graph.maps[storage.owner].shape), dtype, channels_last)
+        case BufferKind.STATISTICS:
+            return Part((storage.nbytes // torch.float32.itemsize,), torch.float32)
+        case BufferKind.LABELS:
+            return Part((storage.nbytes // torch.int64.itemsize,), torch.int64)
+        case _:
+            return Part((graph.layers[storage.owner].parameters,), dtype)
+
+
+def record_form(workload: Workload, layer: Layer, *, channels_last: bool) -> Part:
+    """Return how a record of a rectifier is read: a truth value for each element."""
+    return Part(_whole(workload, layer.out_shape), torch.bool, channels_last)
+
+
+def _whole(workload: Workload, shape: MapShape) -> tuple[int, ...]:
+    return (workload.part_size, shape.channels, shape.height, shape.width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,44 +227,51 @@ class _Binder:
         return ExecutionRefused(f"{plan.policy}: operation {self._position} ({text}): {message}")
 
 
-def placement_of(compiled: CompiledPlan, limits: MemoryLimits) -> Placement:
-    """Count a plan as `ideal` does, but with the workspaces that kernels took instead of those that it foresaw."""
-    sizes = zip(compiled.plan.buffers, compiled.taken_bytes, strict=True)
-    taken = replace(compiled.plan, buffers=tuple(replace(buffer, nbytes=nbytes) for buffer, nbytes in sizes))
-    return place_unlimited(taken, replace(limits, model=MemoryModel.IDEAL))
+def refuse_impossible(plan: TrainingPlan, *, gives_back_extents: bool) -> None:
+    """Let a plan pass that can be executed, on a device that can give back extents of memory or not.
+
+    Raises:
+        ExecutionRefused: it cannot; the message names the operation or the precision.
+    """
+    precision = plan.workload.precision
+    if precision not in _ONE_TYPE:
+        found = f"{plan.workload.graph.name} computes in {precision.value}"
+        raise ExecutionRefused(f"{plan.policy}: {found}: {_CANNOT} other precisions than float32, bfloat16 and float16")
+    demands = ((position, _impossible(each, gives_back_extents)) for position, each in enumerate(plan.operations))
+    late = ((position, "a given buffer that is allocated after the iteration has begun") for position in _late(plan))
+    for position, what in chain(demands, late):
+        if what:
+            text = describe(plan.operations[position], plan.buffer_names, plan.layers)
+            raise ExecutionRefused(f"{plan.policy}: operation {position} ({text}): {_CANNOT} {what}")
 
 
-def overflow_at(
-    compiled: CompiledPlan, position: int, held: Mapping[int, int], limits: MemoryLimits, memory_bytes: int
-) -> DoesNotFit:
-    """Say for which operation a device of so much memory had no room, and what held the rest, in bytes by buffer."""
-    plan = compiled.plan
-    operation = plan.operations[position]
-    assert isinstance(operation, Allocate | AllocateExtent | Compute), f"operation {position} takes no memory"
-    if isinstance(operation, Allocate):
-        buffer = operation.buffer
-        nbytes = compiled.taken_bytes[buffer]
-    elif isinstance(operation, AllocateExtent):
-        buffer, nbytes = operation.buffer, len(operation.extent)
-    else:
-        call = compiled.calls[position]
-        buffer = operation.writes[0] if call.workspace is None else call.workspace
-        nbytes = call.workspace_bytes
-    held_bytes: Counter[BufferKind] = Counter()
-    for each, taken in held.items():
-        held_bytes[plan.buffers[each].kind] += round_up(taken, limits.granule_bytes)
-    capacity = min(limits.device_bytes, memory_bytes)
-    free = max(0, capacity - held_bytes.total())
-    return DoesNotFit(
-        plan=plan,
-        pool=Pool.DEVICE,
-        operation=position,
-        buffer=buffer,
-        layer=operation.layer,
-        phase=operation.phase,
-        requested_bytes=round_up(nbytes, limits.granule_bytes),
-        free_bytes=free,
-        largest_free_bytes=free,
-        capacity_bytes=capacity,
-        held_bytes=tuple(held_bytes.most_common()),
-    )
+def _late(plan: TrainingPlan) -> Iterator[int]:
+    """Yield where what is given is first allocated behind the head of a plan, after which the clock starts."""
+    leading, begun = leading_operations(plan), set[int]()
+    for position, operation in enumerate(plan.operations):
+        if isinstance(operation, operations.Allocate | operations.Alias):
+            buffer = operation.buffer
+            if plan.buffers[buffer].given_on_gpu and buffer not in begun and position >= leading:
+                yield position
+            begun.add(buffer)
+
+
+def _impossible(operation: Operation, gives_back_extents: bool) -> str:  # noqa: FBT001  # of the device
+    """Return what of an operation cannot be done, wherever it stands; empty where it can."""
+    match operation:
+        case operations.Compute(part=part) if part:
+            return "kernels over a part of the batch"
+        case operations.AllocateExtent() | operations.ReleaseExtent() if not gives_back_extents:
+            return "memory of an extent of a buffer, given back and taken again"
+        case operations.Offload(mechanism=operations.Paged()) | operations.Prefetch(mechanism=operations.Paged()):
+            return "copies page by page at page faults"
+        case (
+            operations.AllReduce()
+            | operations.RecordEvent(stream=Stream.COMMUNICATION)
+            | operations.WaitEvent(stream=Stream.COMMUNICATION)
+        ):
+            return "what several GPUs exchange"
+        case operations.HostSynchronize(streams=streams) if Stream.COMMUNICATION in streams:
+            return "what several GPUs exchange"
+        case _:
+            return ""

@@ -10,7 +10,7 @@ from calibration.measure.host_costs import HostCosts
 from calibration.measure.link_times import MATRIX_PRODUCT, MORE_STREAMS, OTHER_DIRECTION, TimedCopy
 from calibration.measure.machine import MeasuredMachine, Measurements, machine_of
 from calibration.measure.statistics import Sample
-from tests.calibration.calibrate.fake_device import FakeDevice
+from tests.calibration.measure.fake_device import FakeDevice
 from vdnnsim.errors import DeviceError
 from vdnnsim.hardware.copies import CopyRow, Direction, HostMemory
 from vdnnsim.hardware.server import Figure, Origin
