@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Literal
+from typing import Final, Literal
 
 import torch
 
@@ -12,6 +12,10 @@ from calibration.devices.pinned_memory import PinnedMemory
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.memory.settings import GRANULE_BYTES
 from vdnnsim.plans.trace import MemoryCount
+from vdnnsim.units import MIB
+
+_LARGEST_SMALL_BYTES: Final = MIB
+"""kSmallSize of c10/cuda/CUDACachingAllocator: larger requests alone are served from large segments."""
 
 
 class CudaMark:
@@ -58,8 +62,9 @@ class CudaDevice:
     """One GPU. It becomes the current device of the process, for pinned memory belongs to one too.
 
     Opening it multiplies two small matrices on the compute stream: cuBLAS takes a workspace for a stream at its first
-    product there and keeps it (32 MiB on Hopper), which would otherwise count as the first iteration's. Closing gives
-    the workspaces of all streams back: one that is used again takes another.
+    product there and keeps it (32 MiB on Hopper), which would otherwise count as the first iteration's. What a smaller
+    one leaves of its segment is held too, so that no plan finds room there. Closing frees the workspaces of all
+    streams: one that is used again takes another.
 
     Args:
         index: its number among the devices that CUDA shows.
@@ -88,6 +93,7 @@ class CudaDevice:
         self.compute = self.new_stream()
         self.memory = self.new_stream()
         self.compute.launch(self._bring_workspace_of_cublas)
+        self._beside_workspaces = self._rest_of_segments()
         self._pinned = PinnedMemory()
         self._at_begin = self.in_use()
         self.begin()
@@ -168,6 +174,7 @@ class CudaDevice:
         if self._limited:
             torch.cuda.set_per_process_memory_fraction(1.0, self.index)
         self._pinned.give_all_back()
+        self._beside_workspaces.clear()
         torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - there is no public way
         torch.cuda.empty_cache()
 
@@ -187,6 +194,20 @@ class CudaDevice:
         torch.mm(matrix, matrix)
         # With a bias PyTorch may take cublasLt, which has its own.
         torch.addmm(matrix[0], matrix, matrix)
+
+    def _rest_of_segments(self) -> list[torch.Tensor]:
+        """Allocate what is free in large segments of the compute stream that are in use."""
+        stream = self.compute.stream.cuda_stream
+        sizes = [
+            block["size"]
+            for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+            if (segment["device"], segment["stream"], segment["segment_type"]) == (self.index, stream, "large")
+            if segment["active_size"]
+            for block in segment["blocks"]
+            if block["state"] == "inactive" and block["size"] > _LARGEST_SMALL_BYTES
+        ]
+        # The smallest first: each finds the block of its own size.
+        return [self.allocate(nbytes) for nbytes in sorted(sizes)]
 
 
 def _timing_event() -> torch.cuda.Event:

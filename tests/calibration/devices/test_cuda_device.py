@@ -4,6 +4,7 @@ What only a real GPU can show, that streams overlap and memory is counted, stand
 """
 
 import types
+import weakref
 from contextlib import nullcontext
 
 import pytest
@@ -27,6 +28,7 @@ class Gpu:
         log: what it was told, in order.
         memory: its allocator's statistics.
         registered: bytes of pinned memory by address.
+        segments: of its allocator.
     """
 
     def __init__(self) -> None:
@@ -41,6 +43,7 @@ class Gpu:
         )
         self.clock_ms = 0
         self.registered: dict[int, int] = {}
+        self.segments: list[dict[str, object]] = []
 
     def register(self, address: int, nbytes: int, _flags: int) -> int:
         if nbytes > MOST_PINNED:
@@ -63,7 +66,7 @@ class Gpu:
         )
 
     def stream(self, _device: torch.device) -> types.SimpleNamespace:
-        stream = types.SimpleNamespace(synchronize=lambda: self.log.append("synchronize stream"))
+        stream = types.SimpleNamespace(synchronize=lambda: self.log.append("synchronize stream"), cuda_stream=7)
         stream.wait_event = lambda event: self.log.append(f"wait for {event.time_ms}")
         return stream
 
@@ -95,6 +98,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         "synchronize": lambda _: gpu.log.append("synchronize"),
         "reset_peak_memory_stats": lambda _: gpu.log.append("reset peaks"),
         "memory_stats": lambda _: dict(gpu.memory),
+        "memory_snapshot": lambda: gpu.segments,
         "empty_cache": lambda: gpu.log.append("empty cache"),
         "cudart": lambda: gpu.runtime,
         "check_error": lambda code: gpu.log.append(f"checked {code}"),
@@ -232,3 +236,30 @@ def test_closing_takes_the_workspaces_from_cublas_before_the_cache_is_emptied(gp
     gpu.log.clear()
     device.close()
     assert gpu.log == ["synchronize", "workspaces of cuBLAS go", "empty cache"]
+
+
+def test_what_a_workspace_leaves_of_its_segment_is_held_until_the_device_closes(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 20 MiB a workspace takes 8 and leaves 3 and 9 MiB; a rest of 1 MiB, which no large request gets, stays.
+
+    So does what lies in an empty segment, in one for small requests, of another stream or of another GPU.
+    """
+    rests = [{"state": state, "size": size << 20} for state, size in (("active_allocated", 8), ("inactive", 9))]
+    rests += [{"state": "inactive", "size": size << 20} for size in (3, 1)]
+    used = {"device": 0, "stream": 7, "segment_type": "large", "active_size": 8 << 20, "blocks": rests}
+    others = ({"active_size": 0}, {"segment_type": "small"}, {"stream": 8}, {"device": 1})
+    gpu.segments = [used, *(used | other for other in others)]
+    taken: dict[int, weakref.ref[torch.Tensor]] = {}
+
+    def allocate(_: CudaDevice, nbytes: int) -> torch.Tensor:
+        tensor = torch.empty(0)
+        taken[nbytes] = weakref.ref(tensor)
+        return tensor
+
+    monkeypatch.setattr(CudaDevice, "allocate", allocate)
+    device = CudaDevice(0)
+    assert [*taken] == [3 << 20, 9 << 20]
+    assert all(tensor() is not None for tensor in taken.values())
+    device.close()
+    assert all(tensor() is None for tensor in taken.values())
