@@ -26,9 +26,9 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Policy, make_plan
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.report.csv_file import write_csv
 from vdnnsim.report.document import Bullets, Heading, section
 from vdnnsim.report.markdown import Ready, code, page, table
+from vdnnsim.report.result_table import write_csv
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario

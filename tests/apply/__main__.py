@@ -20,9 +20,9 @@ from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS
 from tests.apply.training import Outcome, compare
 from tests.capture_zoo.case import Case
-from vdnnsim.report.csv_file import write_csv
 from vdnnsim.report.document import Heading
 from vdnnsim.report.markdown import escape, page, table
+from vdnnsim.report.result_table import write_csv
 
 POLICIES = {"save_on_cpu": "leaves", "checkpoint": "computed again", "mixed": "both"}
 FROM = {

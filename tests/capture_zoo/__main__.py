@@ -30,7 +30,7 @@ from tests.capture_zoo.instruments import measure
 from tests.capture_zoo.page import zoo_page
 from tests.toy import ROOT
 from vdnnsim.errors import VdnnsimError
-from vdnnsim.report.csv_file import write_csv
+from vdnnsim.report.result_table import write_csv
 
 FAMILIES = ("own", "torchvision", "timm", "transformers", "diffusers", "peft")
 AT_ONCE = 3

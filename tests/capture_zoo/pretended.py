@@ -24,12 +24,12 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.hardware.profile import find_profile, load_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.report.csv_file import write_csv
 from vdnnsim.report.document import Heading
 from vdnnsim.report.markdown import escape, page, table
+from vdnnsim.report.result_table import write_csv
 from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import Precision
-from vdnnsim.validation.run.side import predicted_peaks
+from vdnnsim.validation.row import predicted_peaks
 
 CARD = "rtx_4090"
 ITERATIONS = 3

@@ -8,8 +8,7 @@ import pytest
 
 from tests.gpu.test_calibrate import QUICK, vdnnsim
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.validation.method import FREE_GPU
-from vdnnsim.validation.tasks import Task
+from vdnnsim.validation.method import FREE_GPU, Task
 
 pytestmark = [pytest.mark.gpu, pytest.mark.pretend]
 POLICIES = ("base(p)", "vdnn_all(m)", "vdnn_conv(p)", "vdnn_dyn")
@@ -26,7 +25,7 @@ def test_memory_and_order_are_as_simulated(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("calibration.measure.timing.GPU_EXTENT", QUICK)
     monkeypatch.setattr("vdnnsim.validation.method.FREE_GPU", replace(FREE_GPU, tasks=tasks))
-    monkeypatch.setattr("vdnnsim.validation.tasks.every_policy", lambda _types: policies)
+    monkeypatch.setattr("vdnnsim.validation.method.every_policy", lambda _types: policies)
     status, _, talk = vdnnsim("calibrate", "--network", "alexnet", "--batch-size", "32", "--out", "here.yaml")
     assert status == 0, talk
     status, _, talk = vdnnsim("validate", "--profile", "here.yaml", "--out", "report")

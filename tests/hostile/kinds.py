@@ -30,7 +30,7 @@ from vdnnsim.hardware.copies import CopyRow, Direction, HostMemory, copy_table_t
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.report.folder import write_folder
-from vdnnsim.report.run.write import RUN_WRITER
+from vdnnsim.report.run.folder import RUN_WRITER
 from vdnnsim.study.points.outcome import OUTCOME, Outcome
 from vdnnsim.study.results.store import DATABASE, reading, writing
 from vdnnsim.units import Precision

@@ -33,7 +33,7 @@ from vdnnsim.errors import DeviceError
 from vdnnsim.plans.placement import needed_bytes
 from vdnnsim.plans.trace import MemoryCount
 from vdnnsim.units import MIB
-from vdnnsim.validation.run.side import predicted_peaks
+from vdnnsim.validation.row import predicted_peaks
 
 pytestmark = [
     pytest.mark.pretend,

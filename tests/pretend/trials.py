@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 
 from tests.toy import ROOT
-from vdnnsim.report.csv_file import write_csv
+from vdnnsim.report.result_table import write_csv
 
 SCRIPTS = Path(__file__).parent / "scripts"
 PUBLISHED = Path(__file__).parent / "published_peaks.csv"

@@ -1,4 +1,4 @@
-"""The results of a scenario: one per policy, each compared with the oracular baseline."""
+"""The results of a scenario: what was set up, and for each policy a trace compared with the oracular baseline."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -6,13 +6,42 @@ from enum import Enum
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.metrics import RunMetrics
-from vdnnsim.analysis.setup import Setup
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.engine.host import Execution
 from vdnnsim.errors import PolicyError
-from vdnnsim.hardware.server import Gpu
-from vdnnsim.memory.choices import is_of_pytorch
+from vdnnsim.hardware.server import Gpu, Server
+from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, is_of_pytorch
 from vdnnsim.plans.host_memory import Pool
+from vdnnsim.plans.operations import Aggregation
 from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.plans.trace import IterationTrace, ServerTrace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a scenario and its result share.
+
+    Attributes:
+        name: stem of the scenario's file, with escapes for what cannot be printed.
+        sources: (name, SHA-256) of every file that was read: the scenario first, then the captured steps, the profile
+            and the tables that it names.
+        gpus: how many GPUs of the server train together, each with the workload's batch.
+        gradients: how they add up their gradients; None where there is nothing to add up.
+        captured: where the workload was captured, what says how it is with other batches; None for a network of ours.
+        execution: how the framework runs it; what was captured is fused already where that is `compiled`.
+    """
+
+    name: str
+    workload: Workload
+    server: Server
+    memory_model: MemoryChoice
+    pinned_memory: PinnedMemory
+    sources: tuple[tuple[str, str], ...] = ()
+    gpus: int = 1
+    gradients: Aggregation | None = None
+    captured: CapturedModel | None = None
+    execution: Execution = Execution.EAGER
 
 
 class Shortage(Enum):

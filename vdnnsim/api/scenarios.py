@@ -67,7 +67,7 @@ class Simulation(ResultTable):
         Raises:
             OutputError: the folder cannot be written, or holds what no earlier run wrote.
         """
-        from vdnnsim.report.run.write import write_report
+        from vdnnsim.report.run.folder import write_report
 
         write_report(self.result, Path(folder))
 

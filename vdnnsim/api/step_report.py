@@ -164,8 +164,7 @@ class Telling:
     def _write(self, step: "LiveStep", folder: Path) -> str:
 
         from vdnnsim.memory.choices import is_of_pytorch
-        from vdnnsim.report.folder import write_folder
-        from vdnnsim.report.provenance import manifest
+        from vdnnsim.report.folder import manifest, write_folder
         from vdnnsim.report.run.perfetto import live_events, perfetto_text
         from vdnnsim.report.run.snapshot import snapshot_pickle
 

@@ -30,7 +30,7 @@ class ValidationResults(ResultTable):
     @property
     def holds(self) -> bool:
         """Whether every requirement is met."""
-        from vdnnsim.validation.verdict import requirements
+        from vdnnsim.validation.row import requirements
 
         judged = requirements(self.validation.rows, self.validation.method.tolerance)
         return all(each.holds for each in judged)
@@ -103,8 +103,7 @@ def validation_on(
     from calibration.executor.executor import DeviceLaboratory
     from calibration.kernels.cudnn_library import library_for
     from vdnnsim.policies.registry import known_policies
-    from vdnnsim.validation.method import FREE_GPU, PACED_CPU
-    from vdnnsim.validation.tasks import every_policy
+    from vdnnsim.validation.method import FREE_GPU, PACED_CPU, every_policy
     from vdnnsim.validation.validate import Validation, validation_rows
 
     kernels = machine.server.kernels

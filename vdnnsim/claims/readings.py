@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from vdnnsim.claims.row import ClaimRow
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.result_table import csv_text
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from vdnnsim.claims.claim import ClaimsFile, Verdict
 from vdnnsim.claims.row import COLUMNS, ClaimCount, ClaimRow, cells
 from vdnnsim.report import markdown
 from vdnnsim.report.chart import Chart
-from vdnnsim.report.csv_file import csv_text
-from vdnnsim.report.folder import Writer
-from vdnnsim.report.provenance import versions
+from vdnnsim.report.folder import Writer, versions
+from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import Scale, percent
 from vdnnsim.units import format_seconds
 

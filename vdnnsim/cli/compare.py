@@ -70,7 +70,7 @@ def compare(
 def _policies(names: str, types: "PolicyTypes", own: Sequence["Policy"]) -> list["Policy"]:
     """Return each policy once, in the order in which they were asked for."""
     from vdnnsim.policies.registry import resolve_policy, split_policies
-    from vdnnsim.validation.tasks import every_policy
+    from vdnnsim.validation.method import every_policy
 
     if names == _ALL:
         chosen = [*every_policy(types), *own]

@@ -63,7 +63,7 @@ class Output:
 
     def show(self, table: "ResultTable", *talk: str, piped_width: int = 120) -> None:
         """Write the numbers where they are asked for, and print the table for people, or what stands in its place."""
-        from vdnnsim.report.csv_file import write_csv
+        from vdnnsim.report.result_table import write_csv
 
         if self.csv_file is not None and self.csv_file != _STANDARD_OUTPUT:
             write_csv(self.csv_file, table.columns, table.cells)

@@ -175,8 +175,8 @@ def _files(
     import msgspec
 
     from calibration.pretend.report import STEP_COLUMNS, snapshot_names, step_rows
-    from vdnnsim.report.csv_file import csv_text
-    from vdnnsim.report.provenance import manifest
+    from vdnnsim.report.folder import manifest
+    from vdnnsim.report.result_table import csv_text
 
     snapshots = dict(zip(snapshot_names(outcome.processes), outcome.snapshots, strict=True))
     steps = {"steps.csv": csv_text(STEP_COLUMNS, step_rows(outcome)).encode()}

@@ -60,8 +60,8 @@ def run(  # one for each option
     from vdnnsim.api.run_analysis import answer
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.report.result_table import ResultTable
+    from vdnnsim.report.run.folder import ALWAYS, RUN_WRITER, write_report
     from vdnnsim.report.run.page import result_table
-    from vdnnsim.report.run.write import ALWAYS, RUN_WRITER, write_report
     from vdnnsim.scenario.check import refuse_misfits
 
     types = policies_with(policy_modules)

@@ -29,8 +29,8 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.validation.report.tables import validation_table
     from vdnnsim.validation.report.write import VALIDATION_WRITER, write_validation
+    from vdnnsim.validation.row import requirements
     from vdnnsim.validation.validate import differences
-    from vdnnsim.validation.verdict import requirements
 
     with opened(kind, gpu) as device:
         machine = profile_of(device, kind, profile)

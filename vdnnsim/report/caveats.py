@@ -7,10 +7,9 @@ other: whose copies take longer than alone, who waits for whom.
 from collections.abc import Iterable
 from typing import Final
 
-from vdnnsim.analysis.contention import timed_copies, total_stretch
-from vdnnsim.analysis.gradient_exchanges import exchanges, waits_s
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.analysis.several_gpus import exchanges, timed_copies, total_stretch, waits_s
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import LayerKind, Phase

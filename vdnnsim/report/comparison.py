@@ -8,12 +8,11 @@ from vdnnsim.analysis.comparison import Comparison, Standing
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.caveats import glossary, known, remarks, without_plan
-from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.document import Column, Document, Fold, Table, text_column, titled_table
 from vdnnsim.report.findings import caption, counted, how_many_fit, refusals, workload_text
-from vdnnsim.report.folder import Writer
+from vdnnsim.report.folder import Writer, manifest
 from vdnnsim.report.labels import joined_labels
-from vdnnsim.report.provenance import manifest
+from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.tables.summary import quantity_column, rate_column, titles_of
 from vdnnsim.units import format_bytes, format_seconds
 

@@ -3,8 +3,7 @@
 The oracular baseline is base(p) on a GPU without a capacity; speed and memory are stated against it.
 """
 
-from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Shortage
-from vdnnsim.analysis.setup import Setup
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Setup, Shortage
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.engine.host import Execution

@@ -6,17 +6,16 @@ from typing import Any, Final
 
 from vdnnsim.analysis.columns import Row
 from vdnnsim.analysis.frontier import Frontier, FrontierPoint
-from vdnnsim.analysis.setup import Setup
+from vdnnsim.analysis.results import Setup
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.hardware.server import Origin
 from vdnnsim.report import markdown
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times
 from vdnnsim.report.certificates import gap_text
-from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.document import Bullets, Definitions, Heading, Note, Picture, Prose, plain_table, section
 from vdnnsim.report.findings import caption, workload_text
-from vdnnsim.report.folder import Writer, write_folder
-from vdnnsim.report.provenance import manifest
+from vdnnsim.report.folder import Writer, manifest, write_folder
+from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import byte_scale, percent, rate_text, time_scale
 from vdnnsim.units import format_bytes, format_seconds
 

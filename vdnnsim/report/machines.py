@@ -7,7 +7,7 @@ from typing import Final
 
 from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.analysis.machines import Ranking, Told
-from vdnnsim.analysis.setup import Setup
+from vdnnsim.analysis.results import Setup
 from vdnnsim.cost.trust import Basis
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Workload
@@ -16,8 +16,7 @@ from vdnnsim.report import markdown
 from vdnnsim.report.caveats import glossary, remarks
 from vdnnsim.report.document import Definitions, Document, Heading, Picture, Prose, plain_table, titled_table
 from vdnnsim.report.findings import workload_text
-from vdnnsim.report.folder import Writer, Written, write_folder
-from vdnnsim.report.provenance import manifest
+from vdnnsim.report.folder import Writer, Written, manifest, write_folder
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import per_second, rate_cells
 from vdnnsim.units import format_bytes, format_seconds

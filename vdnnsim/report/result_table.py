@@ -1,17 +1,56 @@
-"""A table of results: numbers for programs, text for people; what every command prints and every function returns."""
+"""Tables of results: numbers as CSV, JSON and pandas, text for people."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from vdnnsim.analysis.columns import Row, Value
-from vdnnsim.report.csv_file import csv_text
+from vdnnsim.files.atomic import replace_file
+from vdnnsim.files.csv_table import table_text
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import RenderableType
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value | None]]) -> str:
+    """Return a table as CSV text, without loss: reading a float back gives the same float; None is an empty cell.
+
+    Raises:
+        ValueError: a row is longer or shorter than the header.
+    """
+    return table_text(header, [[_cell(value) for _, value in zip(header, row, strict=True)] for row in rows])
+
+
+def attributes_csv(columns: Mapping[str, str], things: Iterable[object]) -> str:
+    """Return things as CSV text, a row each: by name of a column the attribute that it shows, `row.setup.network`."""
+    return csv_text(tuple(columns), map(attrgetter(*columns.values()), things))
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Value | None]]) -> None:
+    """Write a table to a file, whole or not at all.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    replace_file(path, csv_text(header, rows).encode())
+
+
+def _cell(value: Value | None) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return repr(value)
+        case _:
+            return str(value)
+
 
 WIDTH: Final = 100
 """Characters of a table in a notebook."""

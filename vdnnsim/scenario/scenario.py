@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from vdnnsim.analysis.setup import Setup
+from vdnnsim.analysis.results import Setup
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.policies.interface import Policy
 

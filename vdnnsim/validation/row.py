@@ -1,11 +1,77 @@
-"""One row of a validation: a network, a batch size, a policy; what a device did, what the simulator says it does."""
+"""Rows of a validation, measured and simulated, and the requirements that they meet or break."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import accumulate
+from statistics import fmean
 from typing import Final
 
-from vdnnsim.validation.run.side import Side
-from vdnnsim.validation.tasks import Task
+from vdnnsim.analysis.metrics import stall_seconds
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.requests import Overflow
+from vdnnsim.plans.operations import Offload, Stream
+from vdnnsim.plans.placement import MemoryLimits, needed_bytes, place_repeatedly
+from vdnnsim.plans.trace import IterationTrace, MemoryCount, StallCause
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.report.scale import percent
+from vdnnsim.validation.method import Task, Tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One iteration, on a device or in the simulator.
+
+    Attributes:
+        stall_by_cause: time in which the compute stream stood still before or between kernels, longest first.
+        offloaded_bytes: bytes of the copies to the host that ran.
+    """
+
+    trace: IterationTrace
+    peaks: MemoryCount
+    iteration_s: float
+    stall_by_cause: tuple[tuple[StallCause, float], ...]
+    offloaded_bytes: int
+
+    @property
+    def stall_s(self) -> float:
+        """Stalls of all causes."""
+        return sum((seconds for _, seconds in self.stall_by_cause), 0.0)
+
+    @property
+    def copy_stall_s(self) -> float:
+        """What of it was spent waiting for copies."""
+        copies = (StallCause.OFFLOAD, StallCause.PREFETCH, StallCause.ON_DEMAND)
+        return sum((seconds for cause, seconds in self.stall_by_cause if cause in copies), 0.0)
+
+    @classmethod
+    def of(cls, trace: IterationTrace, peaks: MemoryCount) -> "Side":
+        """Read a trace."""
+        plan = trace.plan
+        copies = [plan.operations[span.operation] for span in trace.spans_on(Stream.MEMORY)]
+        return cls(
+            trace=trace,
+            peaks=peaks,
+            iteration_s=trace.iteration_s,
+            stall_by_cause=stall_seconds(trace),
+            offloaded_bytes=sum(plan.copied_bytes(copy) for copy in copies if isinstance(copy, Offload)),
+        )
+
+
+def predicted_peaks(plan: TrainingPlan, limits: MemoryLimits, *, caching_allocator: bool, times: int) -> MemoryCount:
+    """Return what a plan will ask for, and what PyTorch's caching allocator will make of it where it is in use.
+
+    Of a plan that is executed so many times in a row; the allocator's numbers are None where even its model has no room
+    in the memory that it finds.
+    """
+    requested_bytes = needed_bytes(plan)
+    if not caching_allocator:
+        return MemoryCount(requested_bytes, None, None)
+    placed = place_repeatedly(plan, replace(limits, model=MemoryModel.PYTORCH), times)
+    if isinstance(placed, Overflow):
+        return MemoryCount(requested_bytes, None, None)
+    return MemoryCount(requested_bytes, max(accumulate(placed.deltas), default=0), placed.pool_bytes)
+
 
 STILL_CALIBRATED: Final = 0.05
 """Share of its kernel time that may be predicted in a row that counts as calibrated.
@@ -93,3 +159,84 @@ class Row:
     def spread(self) -> float | None:
         """(slowest - fastest) / fastest of the runs; None of a single one, and where their durations were given."""
         return max(self.runs_s) / min(self.runs_s) - 1 if len(self.runs_s) > 1 and self.raw is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One thing that must hold.
+
+    Attributes:
+        name: of what.
+        required: what may be, in words.
+        found: what was, in words.
+        broken_by: the rows that break it; where only their mean counts, the one that is farthest off.
+    """
+
+    name: str
+    required: str
+    found: str
+    holds: bool
+    broken_by: tuple[Row, ...] = ()
+
+
+def compared(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return the rows that have both sides."""
+    return tuple(row for row in rows if row.time_error is not None)
+
+
+def mean_absolute_error(rows: Sequence[Row]) -> float:
+    """Return the mean absolute error of the iteration time, relative to the measured one, of rows with both sides."""
+    return fmean(abs(row.time_error) for row in rows if row.time_error is not None)
+
+
+def requirements(rows: Sequence[Row], tolerance: Tolerance) -> tuple[Requirement, ...]:
+    """Return what must hold of these rows; a class of rows that is empty has no requirement, none at all fails."""
+    both = compared(rows)
+    calibrated = [row for row in both if row.calibrated]
+    others = [row for row in both if not row.calibrated]
+    judged = [Requirement("rows compared", "at least one", f"{len(both)} of {len(rows)}", holds=bool(both))]
+    if calibrated:
+        judged.append(_time("iteration time, kernels calibrated", calibrated, tolerance.calibrated, tolerance))
+    if others:
+        judged.append(_time("iteration time, never calibrated", others, tolerance.never_calibrated, tolerance))
+    if both:
+        judged += [_memory(both, tolerance.memory), _order(both)]
+    judged.append(_fit(rows))
+    return tuple(judged)
+
+
+def _time(name: str, rows: Sequence[Row], limit: float, tolerance: Tolerance) -> Requirement:
+    mean = mean_absolute_error(rows)
+    worst = max(rows, key=lambda row: abs(row.time_error or 0.0))
+    found = f"{percent(mean)} in the mean of {len(rows)} rows, {percent(abs(worst.time_error or 0.0))} at worst"
+    if tolerance.every_row:
+        broken = tuple(row for row in rows if abs(row.time_error or 0.0) > limit)
+        return Requirement(name, f"within {100 * limit:g} % in every row", found, not broken, broken)
+    holds = mean <= limit
+    return Requirement(name, f"within {100 * limit:g} % in the mean", found, holds, () if holds else (worst,))
+
+
+def _memory(rows: Sequence[Row], limit: float) -> Requirement:
+    broken = tuple(row for row in rows if abs(row.memory_error or 0.0) > limit)
+    worst = max(abs(row.memory_error or 0.0) for row in rows)
+    found = f"{100 * worst:.3g} % at worst" if worst else f"equal in all {len(rows)} rows"
+    required = f"within {100 * limit:g} % in every row" if limit else "equal in every row"
+    return Requirement("peak requested memory", required, found, not broken, broken)
+
+
+def _order(rows: Sequence[Row]) -> Requirement:
+    broken = tuple(row for row in rows if row.order_fault is not None)
+    found = f"kept in {len(rows) - len(broken)} of {len(rows)} rows"
+    return Requirement("order of kernels and copies", "kept in every run", found, not broken, broken)
+
+
+def _fit(rows: Sequence[Row]) -> Requirement:
+    broken = tuple(row for row in rows if _disagrees(row))
+    agree = sum(row.outcome is Outcome.DOES_NOT_FIT and not _disagrees(row) for row in rows)
+    found = f"{len(broken)} rows differ" if broken else f"the same; {agree} rows do not fit on either side"
+    return Requirement("what fits", "the same on both sides", found, not broken, broken)
+
+
+def _disagrees(row: Row) -> bool:
+    """Whether one side has room for a row and the other has not."""
+    return row.outcome is Outcome.OUT_OF_MEMORY or (row.outcome is Outcome.RAN and row.simulated is None)

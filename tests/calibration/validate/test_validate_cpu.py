@@ -12,8 +12,7 @@ from tests.calibration.measure.test_calibrate_cpu import CALIBRATE, QUICK, minim
 from vdnnsim.dnn.networks import NETWORKS
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.validation.method import PACED_CPU, Method
-from vdnnsim.validation.tasks import Task
+from vdnnsim.validation.method import PACED_CPU, Method, Task
 
 POLICIES = ("base(p)", "vdnn_all(m)", "vdnn_dyn", "page_migration(p)")
 VALIDATE = ("validate", "--device", "cpu")
@@ -39,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def shorten(monkeypatch: pytest.MonkeyPatch, method: Method, *names: str) -> None:
     """Run so much of a validation as a test has time for."""
     monkeypatch.setattr("vdnnsim.validation.method.PACED_CPU", method)
-    monkeypatch.setattr("vdnnsim.validation.tasks.every_policy", lambda _types: policies(*names))
+    monkeypatch.setattr("vdnnsim.validation.method.every_policy", lambda _types: policies(*names))
 
 
 def test_calibrate_then_validate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.toy import TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from tests.two_gpus import COSTS, SERVER, WORKLOAD, replay_two
-from vdnnsim.analysis.contention import timed_copies, total_stretch
+from vdnnsim.analysis.several_gpus import timed_copies, total_stretch
 from vdnnsim.hardware.server import Link
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.toy import TOY_SERVER, ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload
-from vdnnsim.analysis.dram import KernelTraffic, convolution_traffic, copy_slowdown_bound
+from vdnnsim.analysis.power import KernelTraffic, convolution_traffic, copy_slowdown_bound
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import read_profile

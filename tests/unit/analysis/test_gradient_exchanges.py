@@ -1,7 +1,7 @@
 """Two GPUs come to two exchanges at the moments that a test says."""
 
 from tests.toy import toy_chain, toy_workload
-from vdnnsim.analysis.gradient_exchanges import exchanges, waits_s
+from vdnnsim.analysis.several_gpus import exchanges, waits_s
 from vdnnsim.dnn.layers import Stage
 from vdnnsim.plans.operations import Aggregation, AllReduce, Stream
 from vdnnsim.plans.trace import IterationTrace, ServerTrace, Span

@@ -1,6 +1,6 @@
 from tests.toy import toy_setting
 from tests.two_gpus import COSTS, WORKLOAD, replay_two
-from vdnnsim.analysis.link_loads import LoadCurve, load_curves
+from vdnnsim.analysis.several_gpus import LoadCurve, load_curves
 from vdnnsim.hardware.topology import Hop, Way
 from vdnnsim.plans.trace import LinkLoad, ServerTrace
 from vdnnsim.policies.vdnn import VdnnAll

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdnnsim.analysis.pareto import pareto_front, ranks
+from vdnnsim.analysis.comparison import pareto_front, ranks
 
 POINTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12)
 

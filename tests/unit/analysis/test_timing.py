@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from tests.toy import TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
-from vdnnsim.analysis.timing import feature_seconds, stall_seconds
+from vdnnsim.analysis.metrics import feature_seconds, stall_seconds
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.hardware.server import Host
 from vdnnsim.memory.choices import PinnedMemory

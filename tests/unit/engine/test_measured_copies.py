@@ -10,7 +10,7 @@ import pytest
 
 from tests.toy import TOY_SERVER, replay, toy_setting
 from tests.two_gpus import COSTS, SERVER, WORKLOAD, placed
-from vdnnsim.analysis.contention import timed_copies
+from vdnnsim.analysis.several_gpus import timed_copies
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.hardware.copies import Curve, Direction, MeasuredCopies
 from vdnnsim.hardware.server import Server

@@ -13,10 +13,9 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
-from vdnnsim.analysis.dram import kernel_bytes
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.analysis.metrics import measure
-from vdnnsim.analysis.power import power_curve
+from vdnnsim.analysis.power import kernel_bytes, power_curve
 from vdnnsim.cost.table import AdjustedCosts, KernelCost
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload

@@ -10,8 +10,7 @@ import pytest
 
 from vdnnsim.analysis.memory import alive_at_peak
 from vdnnsim.analysis.results import Nearby, PolicyResult, ScenarioResult
-from vdnnsim.report.run.browser import html_text, stalls_title
-from vdnnsim.report.run.rendered_images import capacity_height, dots
+from vdnnsim.report.run.browser import capacity_height, dots, html_text, stalls_title
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

@@ -25,7 +25,7 @@ from vdnnsim.report.plots.front import comparison_figure
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.scaling import scaling_figure
-from vdnnsim.report.run.manifest import run_manifest
+from vdnnsim.report.run.folder import run_manifest
 from vdnnsim.report.run.page import page_text, result_table
 from vdnnsim.scenario.simulator import Simulator
 

@@ -9,7 +9,7 @@ from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plans.certificate import BoundClass, Certificate, SlowerKernel
 from vdnnsim.report.certificates import certificates, certified, gap_text
-from vdnnsim.report.run.manifest import run_manifest
+from vdnnsim.report.run.folder import run_manifest
 from vdnnsim.report.run.page import page_text, result_table
 
 CERTIFICATE = Certificate(

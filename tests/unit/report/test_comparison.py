@@ -15,9 +15,9 @@ from rich.console import Console
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult
 from vdnnsim.report.comparison import COMPARED, comparison_rows, comparison_table, comparison_title
-from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.plots.front import comparison_figure, draw_comparison
 from vdnnsim.report.plots.style import house_style
+from vdnnsim.report.result_table import csv_text
 
 
 def like(row: PolicyResult, policy: str, seconds: float, max_memory_bytes: int) -> PolicyResult:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from vdnnsim.errors import OutputError
-from vdnnsim.report.csv_file import csv_text, write_csv
+from vdnnsim.report.result_table import csv_text, write_csv
 
 
 def test_cells_are_written_without_loss() -> None:

@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 from matplotlib.figure import Figure
 
-from vdnnsim.analysis.link_loads import link_uses
 from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.analysis.several_gpus import link_uses
 from vdnnsim.hardware.topology import Hop, Sharing, Way
-from vdnnsim.report.plots.iteration.gpus import copy_look, gpus_figure
-from vdnnsim.report.plots.iteration.links import drawn_links, links_figure, links_title
 from vdnnsim.report.plots.iteration.memory import memory_figure
+from vdnnsim.report.plots.iteration.several_gpus import copy_look, drawn_links, gpus_figure, links_figure, links_title
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.scaling import draw_scaling, scaling_figure, scaling_title

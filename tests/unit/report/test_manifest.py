@@ -4,14 +4,14 @@ from dataclasses import replace
 import pytest
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.report import provenance
-from vdnnsim.report.provenance import Commit, versions
-from vdnnsim.report.run.manifest import run_manifest
+from vdnnsim.report import folder
+from vdnnsim.report.folder import Commit, versions
+from vdnnsim.report.run.folder import run_manifest
 
 
 def test_what_was_run(result: ScenarioResult, monkeypatch: pytest.MonkeyPatch) -> None:
     """conv1 has 5 x 5 + 5 weights and fc 5 + 1, 36 in all; the loss is the third layer."""
-    monkeypatch.setattr(provenance, "source_commit", lambda: Commit("c0ffee", modified=True))
+    monkeypatch.setattr(folder, "source_commit", lambda: Commit("c0ffee", modified=True))
     manifest = json.loads(run_manifest(result, ("results.csv", "a.png")))
     assert manifest["versions"] == versions()
     assert (manifest["commit"], manifest["commit_modified"]) == ("c0ffee", True)
@@ -107,6 +107,6 @@ def test_a_refusal_says_who_asked_for_how_much_and_what_held_the_rest(result: Sc
 
 
 def test_an_unknown_commit_is_null(result: ScenarioResult, move: PolicyResult, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provenance, "source_commit", lambda: None)
+    monkeypatch.setattr(folder, "source_commit", lambda: None)
     manifest = json.loads(run_manifest(replace(result, results=(move,)), ()))
     assert (manifest["commit"], manifest["commit_modified"]) == (None, None)

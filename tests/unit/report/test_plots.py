@@ -21,8 +21,7 @@ from vdnnsim.report.palette import KIND_COLORS, PHASE_COLORS, STALL_COLORS
 from vdnnsim.report.plots import draw_pictures
 from vdnnsim.report.plots.iteration import memory
 from vdnnsim.report.plots.iteration.memory import memory_figure
-from vdnnsim.report.plots.iteration.spans import magnified_window
-from vdnnsim.report.plots.iteration.timeline import timeline_figure, timeline_subject
+from vdnnsim.report.plots.iteration.timeline import magnified_window, timeline_figure, timeline_subject
 from vdnnsim.report.plots.policies import drawn_rows, free_place, policies_figure
 
 

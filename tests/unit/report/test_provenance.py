@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import vdnnsim
-from vdnnsim.report.provenance import Commit, source_commit, versions
+from vdnnsim.report.folder import Commit, source_commit, versions
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="makes a repository")
 

@@ -20,11 +20,10 @@ from vdnnsim.plans.training_plan import ProfilingPass
 from vdnnsim.policies.base import Base
 from vdnnsim.report.caveats import contention_lines
 from vdnnsim.report.findings import caption, refusals, verdict
-from vdnnsim.report.plots.iteration.gpus import gpus_figure
-from vdnnsim.report.run.manifest import run_manifest
+from vdnnsim.report.plots.iteration.several_gpus import gpus_figure
+from vdnnsim.report.run.folder import report_files, run_manifest
 from vdnnsim.report.run.page import page_text, profiling
 from vdnnsim.report.run.perfetto import perfetto_text
-from vdnnsim.report.run.write import report_files
 from vdnnsim.report.tables.summary import summary
 from vdnnsim.scenario.simulator import Simulator
 

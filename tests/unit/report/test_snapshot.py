@@ -24,9 +24,9 @@ from vdnnsim.recordings.snapshot import Action, read_recordings
 from vdnnsim.recordings.snapshot_replay import recorded_peaks, replay
 from vdnnsim.recordings.snapshot_start import start_of
 from vdnnsim.recordings.snapshot_twin import compare
+from vdnnsim.report.run.folder import report_files, snapshot_names
 from vdnnsim.report.run.page import page_text
 from vdnnsim.report.run.snapshot import snapshot_pickle
-from vdnnsim.report.run.write import report_files, snapshot_names
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import MIB

@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 from vdnnsim.errors import InputError
 from vdnnsim.report.palette import ALARM, SERIES_COLORS
 from vdnnsim.report.plots.study import draw_study_picture
+from vdnnsim.report.plots.study.curves import front, lines_figure, pareto_figure
 from vdnnsim.report.plots.study.heat_map import heat_map_figure
-from vdnnsim.report.plots.study.lines import lines_figure
-from vdnnsim.report.plots.study.pareto import front, pareto_figure
 from vdnnsim.report.study_picture import Mark, PictureKind, StudyCells, StudyPicture
 
 GIB = 2**30

@@ -9,7 +9,7 @@ import pytest
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.errors import OutputError
 from vdnnsim.report.folder import earlier_files
-from vdnnsim.report.run.write import ALWAYS, RUN_WRITER, report_files, trace_names, write_report
+from vdnnsim.report.run.folder import ALWAYS, RUN_WRITER, report_files, trace_names, write_report
 
 TRACES = {"trace_move_m.json", "trace_keep_p.json", "trace_dyn.json"}
 

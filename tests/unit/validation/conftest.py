@@ -8,9 +8,8 @@ import pytest
 from tests.unit.report.conftest import move_trace
 from tests.unit.validation.fake_device import slowed
 from vdnnsim.plans.trace import MemoryCount
-from vdnnsim.validation.row import Outcome, Row
-from vdnnsim.validation.run.side import Side
-from vdnnsim.validation.tasks import Task
+from vdnnsim.validation.method import Task
+from vdnnsim.validation.row import Outcome, Row, Side
 
 RowMaker = Callable[..., Row]
 

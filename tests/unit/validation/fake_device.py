@@ -18,7 +18,7 @@ from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
 from vdnnsim.plans.trace import IterationTrace, MemoryCount
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.validation.method import Method, given_durations
-from vdnnsim.validation.run.side import predicted_peaks
+from vdnnsim.validation.row import predicted_peaks
 
 MAXWELL = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
 

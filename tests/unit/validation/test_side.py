@@ -11,7 +11,7 @@ from vdnnsim.plans.operations import Alias, Allocate, HostSynchronize, Release, 
 from vdnnsim.plans.placement import MemoryLimits, needed_bytes
 from vdnnsim.plans.trace import MemoryCount, StallCause
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
-from vdnnsim.validation.run.side import predicted_peaks
+from vdnnsim.validation.row import predicted_peaks
 
 
 def plan(sizes: tuple[int, ...], *operations: object) -> TrainingPlan:

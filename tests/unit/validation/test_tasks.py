@@ -2,7 +2,7 @@ import pytest
 
 from vdnnsim.dnn.networks import NETWORKS
 from vdnnsim.policies.registry import known_policies
-from vdnnsim.validation.tasks import CPU_TASKS, GPU_TASKS, Task, every_policy
+from vdnnsim.validation.method import CPU_TASKS, GPU_TASKS, Task, every_policy
 
 
 def test_every_policy_comes_once_for_each_choice_of_algorithms() -> None:

@@ -12,11 +12,9 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Policy, Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.units import GIB
-from vdnnsim.validation.method import FREE_GPU, PACED_CPU, Method
-from vdnnsim.validation.row import Outcome, Row
-from vdnnsim.validation.tasks import Task
+from vdnnsim.validation.method import FREE_GPU, PACED_CPU, Method, Task
+from vdnnsim.validation.row import Outcome, Row, requirements
 from vdnnsim.validation.validate import validation_rows
-from vdnnsim.validation.verdict import requirements
 
 TYPES = known_policies()
 PAPER = (

@@ -5,10 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.validation.conftest import RowMaker
-from vdnnsim.validation.method import FREE_GPU, PACED_CPU
-from vdnnsim.validation.row import Outcome, Row
-from vdnnsim.validation.tasks import Task
-from vdnnsim.validation.verdict import Requirement, compared, mean_absolute_error, requirements
+from vdnnsim.validation.method import FREE_GPU, PACED_CPU, Task
+from vdnnsim.validation.row import Outcome, Requirement, Row, compared, mean_absolute_error, requirements
 
 IN_MEAN, IN_EVERY_ROW = FREE_GPU.tolerance, PACED_CPU.tolerance
 

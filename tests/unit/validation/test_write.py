@@ -12,13 +12,12 @@ import pytest
 
 from tests.toy import TOY_SERVER
 from tests.unit.validation.conftest import RowMaker
-from vdnnsim.report.csv_file import csv_text
-from vdnnsim.validation.method import FREE_GPU, PACED_CPU, Method
+from vdnnsim.report.result_table import csv_text
+from vdnnsim.validation.method import FREE_GPU, PACED_CPU, Method, Task
 from vdnnsim.validation.report.page import page_text
 from vdnnsim.validation.report.tables import COLUMNS, HEADER, cells, column_names, summary_cells
 from vdnnsim.validation.report.write import validation_files, write_validation
 from vdnnsim.validation.row import Outcome, Raw, Row
-from vdnnsim.validation.tasks import Task
 from vdnnsim.validation.validate import Validation
 
 UNFIT = Row(Task("vgg16", 1), "base(p)", Outcome.DOES_NOT_FIT, note="conv1 asked for 2 B")

@@ -17,7 +17,7 @@ from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
 from vdnnsim.claims.layrub2018.tables import NEAR, TABLES, Record
 from vdnnsim.claims.report import figure_files, page, report_files
 from vdnnsim.claims.row import ClaimCount, ClaimRow, is_met
-from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.result_table import csv_text
 from vdnnsim.units import MIB
 
 _HANG_ON_A_READING: Final = ("l-2", "l-9", "l-15")

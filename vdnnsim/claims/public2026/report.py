@@ -16,7 +16,7 @@ from vdnnsim.claims.public2026.scoreboard import AnyHeld, Scoreboard, errors_of,
 from vdnnsim.claims.report import page, report_files
 from vdnnsim.claims.row import ClaimRow
 from vdnnsim.report.chart import Picture
-from vdnnsim.report.csv_file import attributes_csv
+from vdnnsim.report.result_table import attributes_csv
 
 _PLACE: Final = {"series": "row.series", "hardware": "row.hardware"}
 _NETWORK: Final = {"network": "row.setup.network"}

@@ -29,7 +29,7 @@ from vdnnsim.claims.swap2018.tables import Cell, table_1_cells, table_1_rows, th
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.report import markdown
 from vdnnsim.report.chart import Picture
-from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.result_table import csv_text
 from vdnnsim.scenario.experiment import run_scenario
 
 _POLICIES = (NONE, SWAP, STAGGERED)

@@ -21,7 +21,7 @@ from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.claims.vdnn2016.sensitivity import DRAWS, SEED, sensitivity
 from vdnnsim.cost.fit_rows import FitRow, read_fit_rows
 from vdnnsim.cost.machine import Machine
-from vdnnsim.report.csv_file import attributes_csv, csv_text
+from vdnnsim.report.result_table import attributes_csv, csv_text
 from vdnnsim.units import ElementType
 
 _SENSITIVITY: Final = {

@@ -7,9 +7,8 @@ from vdnnsim.plans.operations import Stream
 from vdnnsim.report.chart import Picture
 from vdnnsim.report.findings import comparison, headline
 from vdnnsim.report.labels import file_names
-from vdnnsim.report.plots.iteration.gpus import gpus_figure, gpus_title
-from vdnnsim.report.plots.iteration.links import links_figure, links_title
 from vdnnsim.report.plots.iteration.memory import memory_figure
+from vdnnsim.report.plots.iteration.several_gpus import gpus_figure, gpus_title, links_figure, links_title
 from vdnnsim.report.plots.iteration.timeline import timeline_figure, timeline_subject, timeline_title
 from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.style import house_style, png

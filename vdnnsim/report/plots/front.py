@@ -14,9 +14,8 @@ from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.comparison import comparison_title
 from vdnnsim.report.findings import caption
-from vdnnsim.report.label_placement import Place
 from vdnnsim.report.palette import INK, MUTED
-from vdnnsim.report.plots.names import Named, write_names
+from vdnnsim.report.plots.names import Named, Place, write_names
 from vdnnsim.report.plots.style import (
     as_png,
     mark_capacity,

@@ -7,7 +7,7 @@ from typing import Final
 from vdnnsim.analysis.columns import Value
 from vdnnsim.errors import StudyError
 from vdnnsim.files.atomic import replace_file
-from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.result_table import csv_text
 from vdnnsim.study.results.rows import batches, study_rows, table_header, table_row
 from vdnnsim.study.results.store import Store
 from vdnnsim.study.study import Study

@@ -13,8 +13,7 @@ from vdnnsim.cost.trust import Basis, basis_of
 from vdnnsim.errors import ProfileError, StudyError
 from vdnnsim.files.atomic import Content
 from vdnnsim.hardware.profile import find_profile, load_profile
-from vdnnsim.report.folder import Writer
-from vdnnsim.report.provenance import versions
+from vdnnsim.report.folder import Writer, versions
 from vdnnsim.report.study_picture import KERNEL_TIMES, StudyCells, shows
 from vdnnsim.study.points.resolve import shown
 from vdnnsim.study.results.export import results_csv

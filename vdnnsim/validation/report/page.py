@@ -7,9 +7,8 @@ from vdnnsim.report.document import Block, Definitions, Heading, Picture, Prose,
 from vdnnsim.units import format_seconds
 from vdnnsim.validation.method import Method
 from vdnnsim.validation.report.tables import COLUMNS, HEADER, summary_cells
-from vdnnsim.validation.row import Outcome, Row
+from vdnnsim.validation.row import Outcome, Requirement, Row, compared, requirements
 from vdnnsim.validation.validate import Validation
-from vdnnsim.validation.verdict import Requirement, compared, requirements
 
 _PACED_PROOF = """\
 Proven, where the table above says so: kernels and copies run in the order that the simulator says, each waits for what

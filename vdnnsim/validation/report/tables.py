@@ -12,8 +12,7 @@ from vdnnsim.plans.trace import StallCause
 from vdnnsim.report.document import plain_table
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.units import format_bytes, format_seconds
-from vdnnsim.validation.row import STILL_CALIBRATED, Outcome, Row
-from vdnnsim.validation.run.side import Side
+from vdnnsim.validation.row import STILL_CALIBRATED, Outcome, Row, Side
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from vdnnsim.report.chart import Pair, Parity, Picture
-from vdnnsim.report.csv_file import csv_text
-from vdnnsim.report.folder import Writer, write_folder
-from vdnnsim.report.provenance import manifest
+from vdnnsim.report.folder import Writer, manifest, write_folder
+from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import percent
 from vdnnsim.units import format_bytes, format_seconds
 from vdnnsim.validation.report.page import page_text
 from vdnnsim.validation.report.tables import cells, column_names
-from vdnnsim.validation.row import Row
-from vdnnsim.validation.run.side import Side
+from vdnnsim.validation.row import Row, Side, compared, mean_absolute_error, requirements
 from vdnnsim.validation.validate import Validation
-from vdnnsim.validation.verdict import compared, mean_absolute_error, requirements
 
 FORMAT_VERSION = 1
 """Of run.json; raised when a key is renamed or removed."""

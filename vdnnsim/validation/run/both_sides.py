@@ -21,11 +21,9 @@ from vdnnsim.policies.interface import Policy, Setting, Trial, TrialPort, make_p
 from vdnnsim.policies.vdnn import VdnnDyn
 from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.validation.executor import Executor
-from vdnnsim.validation.method import Method, Pacing, given_durations
-from vdnnsim.validation.row import Outcome, Raw, Row
+from vdnnsim.validation.method import Method, Pacing, Task, given_durations
+from vdnnsim.validation.row import Outcome, Raw, Row, Side, predicted_peaks
 from vdnnsim.validation.run.runs import Given, Runs, run_free, run_paced
-from vdnnsim.validation.run.side import Side, predicted_peaks
-from vdnnsim.validation.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)

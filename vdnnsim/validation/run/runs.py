@@ -18,7 +18,7 @@ from vdnnsim.plans.trace import IterationTrace, MemoryCount
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.validation.executor import Execution, Executor
 from vdnnsim.validation.method import Tolerance
-from vdnnsim.validation.run.side import Side
+from vdnnsim.validation.row import Side
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from statistics import fmean
 
-from vdnnsim.analysis.dram import convolution_traffic, copy_slowdown_bound
+from vdnnsim.analysis.power import convolution_traffic, copy_slowdown_bound
 from vdnnsim.claims.claim import stated
 from vdnnsim.claims.report import PERCENT, SimulatedFigure
 from vdnnsim.claims.vdnn2016.figures.figure import (

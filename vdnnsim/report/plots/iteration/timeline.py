@@ -1,31 +1,213 @@
-"""Streams over time: kernels by phase, copies by direction, and what the compute stream waited for.
+"""Streams over time: spans and stalls as bars, the whole iteration above, a magnified part below."""
 
-The upper half is the whole iteration. The lower half magnifies where most time is lost to waits for copies, which
-shows whether copies hide behind kernels or kernels wait for copies. Where nothing is copied it magnifies the turn from
-forward to backward, or the first layers where there is none.
-"""
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import ConnectionPatch, Patch
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plans.operations import Stream
-from vdnnsim.plans.trace import IterationTrace
+from vdnnsim.plans.operations import AllReduce, Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.trace import IterationTrace, Span, Stall
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import place, workload_text
-from vdnnsim.report.plots.iteration.spans import (
-    Bar,
-    Window,
-    color_patches,
-    draw_halves,
-    magnified_window,
-    trace_bars,
-    waits_for_copies,
-    write_on,
-)
-from vdnnsim.report.plots.style import new_figure, write, write_legend
-from vdnnsim.report.scale import percent
+from vdnnsim.report.palette import INK, MUTED, STALL_COLORS, STREAM_COLORS, kind_of, written_on
+from vdnnsim.report.plots.style import keep_left_spine_only, new_figure, write, write_legend
+from vdnnsim.report.scale import Scale, percent, time_scale
 from vdnnsim.units import format_seconds
+
+_KERNELS_AROUND = 5
+
+
+HATCH: Final = "///"
+_SEEN: Final = 0.0005
+"""Share of the width of an axis that a bar needs to be seen: more than half a pixel."""
+_FRACTION_PER_CHARACTER: Final = {13: 0.0088, 12: 0.0082}
+"""A bar gets its name written on it if it has so much of the width for every character of that size in points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a bar is drawn, and what the legend calls it."""
+
+    color: str
+    meaning: str
+    hatched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What is drawn in a row for as long as it lasts; the text is written on it where there is room."""
+
+    row: float
+    start_s: float
+    end_s: float
+    look: Look
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The interval of an iteration that an axis shows."""
+
+    start_s: float
+    end_s: float
+
+    @property
+    def times(self) -> Scale:
+        """The unit of its axis."""
+        return time_scale((self.end_s - self.start_s,))
+
+    @property
+    def since(self) -> str:
+        """What its axis adds to `time`: ` since 1.2 s`; nothing where it begins with the iteration."""
+        return f" since {format_seconds(self.start_s)}" if self.start_s else ""
+
+    def shows(self, thing: Bar | Span | Stall) -> bool:
+        """Whether a part of it lies inside."""
+        return thing.end_s > self.start_s and thing.start_s < self.end_s
+
+    def shown_fraction(self, thing: Bar) -> float:
+        """Return how much of the width of its axis a thing takes."""
+        return self.bar(thing)[1] * self.times.factor / (self.end_s - self.start_s)
+
+    def bar(self, thing: Bar) -> tuple[float, float]:
+        """Return where it begins after the start of the window, and how long it is, on the axis."""
+        start_s, end_s = max(thing.start_s, self.start_s), min(thing.end_s, self.end_s)
+        return (start_s - self.start_s) / self.times.factor, (end_s - start_s) / self.times.factor
+
+
+def magnified_window(trace: IterationTrace) -> Window:
+    """Return the interval of so many kernels in which most time is lost to waits for copies.
+
+    Of several the one around the longest wait, of these the first. Without such a wait it is the turn from forward to
+    backward; in inference, the first layers.
+    """
+    kernels = trace.kernels
+
+    def around(center: int) -> tuple[int, int]:
+        return max(center - _KERNELS_AROUND, 0), min(center + _KERNELS_AROUND, len(kernels)) - 1
+
+    if waits := waits_for_copies(trace):
+        numbers = {span.operation: number for number, (span, _) in enumerate(kernels)}
+        waited_s = [0.0] * len(kernels)
+        for stall in waits:
+            waited_s[numbers[stall.blocked]] += stall.end_s - stall.start_s
+        until_s = [0.0, *accumulate(waited_s)]
+
+        def lost_s(center: int) -> tuple[float, float]:
+            first, last = around(center)
+            return until_s[last + 1] - until_s[first], waited_s[center]
+
+        center = max((number for number, seconds in enumerate(waited_s) if seconds), key=lost_s)
+    else:
+        backward = (number for number, (_, kernel) in enumerate(kernels) if kernel.phase.is_backward)
+        center = next(backward, _KERNELS_AROUND)
+    first, last = (kernels[number][0] for number in around(center))
+    return Window(first.start_s, last.end_s)
+
+
+def waits_for_copies(trace: IterationTrace) -> list[Stall]:
+    """Return the stalls that ended with a copy."""
+    return [stall for stall in trace.stalls if stall.waited_for is not None]
+
+
+def draw_halves(
+    figure: Figure, bars: Sequence[Bar], iteration: Window, window: Window, *, heights: tuple[int, int], height: float
+) -> tuple[Axes, Axes]:
+    """Draw the whole iteration above, and below what a window magnifies of it; return the axes of both.
+
+    Args:
+        figure: the slide.
+        bars: all of the iteration.
+        iteration: all of it.
+        window: what is magnified.
+        heights: of the halves, in proportion.
+        height: of a bar, in rows.
+    """
+    whole, part = figure.subplots(2, 1, height_ratios=heights)
+    draw_bars(whole, bars, iteration, height=height, edge=0.0)
+    draw_bars(part, bars, window, height=height, edge=1.0)
+    whole.xaxis.tick_top()
+    whole.xaxis.set_label_position("top")
+    start, end = (time_s / iteration.times.factor for time_s in (window.start_s, window.end_s))
+    whole.axvspan(start, end, facecolor="none", edgecolor=INK, linewidth=1.5, zorder=5)
+    coords: Any = {"coordsA": whole.get_xaxis_transform(), "coordsB": part.transAxes}
+    for above, below in ((start, 0.0), (end, 1.0)):
+        figure.add_artist(ConnectionPatch((above, 0.0), (below, 1.0), color=MUTED, linewidth=1, **coords))
+    return whole, part
+
+
+def trace_bars(trace: IterationTrace, rows: Mapping[Stream | None, float]) -> list[Bar]:
+    """Return the bars of all spans and stalls, by the rows of their streams; stalls are of none."""
+    spans = [span_bar(trace, span, rows[span.stream]) for span in trace.spans]
+    return spans + [stall_bar(stall, rows[None]) for stall in trace.stalls]
+
+
+def span_bar(trace: IterationTrace, span: Span, row: float) -> Bar:
+    """Return the bar of a span, with the layer or the buffer that it is of."""
+    plan = trace.plan
+    operation = plan.operations[span.operation]
+    if isinstance(operation, Offload | Prefetch):
+        text = plan.buffers[operation.buffer].name
+    else:
+        assert isinstance(operation, Compute | AllReduce), "only what takes time has a span"
+        text = plan.layers[operation.layer]
+    kind = kind_of(operation)
+    return Bar(row, span.start_s, span.end_s, Look(STREAM_COLORS[kind], kind), text)
+
+
+def stall_bar(stall: Stall, row: float) -> Bar:
+    """Return the bar of a stall, with how long it is; its colour is that of the copy that it waits for."""
+    look = Look(STALL_COLORS[stall.cause], f"stall: {stall.cause.value}")
+    return Bar(row, stall.start_s, stall.end_s, look, format_seconds(stall.end_s - stall.start_s))
+
+
+def draw_bars(axes: Axes, bars: Iterable[Bar], window: Window, *, height: float, edge: float) -> None:
+    """Draw what a window shows of bars, so many rows high and with white lines around them, and scale the axis."""
+    intervals: defaultdict[tuple[float, Look], list[tuple[float, float]]] = defaultdict(list)
+    for bar in filter(window.shows, bars):
+        intervals[bar.row, bar.look].append(window.bar(bar))
+    for (row, look), places in intervals.items():
+        # One collection per look, for thousands of separate patches would take seconds to draw.
+        band, hatch = (row - height / 2, height), HATCH if look.hatched else None
+        axes.broken_barh(places, band, facecolors=look.color, edgecolors="white", linewidth=edge, hatch=hatch, zorder=2)
+    axes.set_xlim(0, (window.end_s - window.start_s) / window.times.factor)
+    axes.set_xlabel(f"time{window.since}, {window.times.unit}")
+    keep_left_spine_only(axes)
+
+
+def write_on(axes: Axes, window: Window, bar: Bar, points: int) -> bool:
+    """Write on a bar if it is wide enough, and return whether it is."""
+    fits = window.shown_fraction(bar) >= _FRACTION_PER_CHARACTER[points] * len(bar.text)
+    if fits and bar.text:
+        start, length = window.bar(bar)
+        color = bar.look.color
+        look: Any = {"ha": "center", "va": "center", "color": written_on(color), "zorder": 4}
+        box = {"facecolor": color, "edgecolor": "none", "pad": 1} if bar.look.hatched else None
+        axes.text(start + length / 2, bar.row, bar.text, fontsize=points, bbox=box, **look)
+    return fits
+
+
+def color_patches(traces: Sequence[IterationTrace], windows: Sequence[Window]) -> list[Patch]:
+    """Return a patch for each colour that is seen; a stall has the colour of the copy that it waits for."""
+    names: dict[str, str] = {}
+    for trace in traces:
+        for stream in Stream:
+            for span in trace.spans_on(stream):
+                found = span_bar(trace, span, 0.0).look
+                names.setdefault(
+                    found.color, found.meaning if stream is Stream.COMPUTE else f"{found.meaning} (and its stalls)"
+                )
+        for bar in (stall_bar(stall, 0.0) for stall in trace.stalls):
+            if any(window.shows(bar) and window.shown_fraction(bar) >= _SEEN for window in windows):
+                names.setdefault(bar.look.color, bar.look.meaning)
+    return [Patch(facecolor=color, label=name) for color, name in names.items()]
+
 
 _ROWS = {Stream.COMPUTE: 2.0, Stream.MEMORY: 0.0, Stream.COMMUNICATION: -1.0, None: 1.0}
 """Where each stream lies, and the stalls, which are of none."""

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
+from vdnnsim.report.plots.study.curves import lines_figure, pareto_figure
 from vdnnsim.report.plots.study.heat_map import heat_map_figure
-from vdnnsim.report.plots.study.lines import lines_figure
-from vdnnsim.report.plots.study.pareto import pareto_figure
 from vdnnsim.report.plots.style import house_style, png
 from vdnnsim.report.study_picture import PictureKind, StudyCells, StudyPicture
 

@@ -15,7 +15,7 @@ from vdnnsim.errors import InputError
 from vdnnsim.report.labels import fold_label
 from vdnnsim.report.palette import ALARM, MUTED, written_on
 from vdnnsim.report.plots.series import look
-from vdnnsim.report.plots.study.slide import StudySlide, bounds_handle, study_slide, write_study_legend
+from vdnnsim.report.plots.study.curves import StudySlide, bounds_handle, study_slide, write_study_legend
 from vdnnsim.report.plots.style import keep_left_spine_only
 from vdnnsim.report.study_picture import (
     StudyAxis,

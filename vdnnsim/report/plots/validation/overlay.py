@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.report.palette import INK
-from vdnnsim.report.plots.iteration.spans import (
+from vdnnsim.report.plots.iteration.timeline import (
     Window,
     color_patches,
     draw_halves,

@@ -1,24 +1,26 @@
-"""`run.json`: everything that a result depends on, and every number that came out, in SI units.
+"""The folder of a run: CSV, pages, pictures, traces, snapshots and the manifest `run.json`."""
 
-It holds no time of day and nothing of the machine that ran the simulator but its versions, so equal inputs give
-equal bytes.
-"""
-
+import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from vdnnsim.analysis.columns import COLUMNS, Measured
-from vdnnsim.analysis.contention import timed_copies
-from vdnnsim.analysis.gradient_exchanges import waits_s
+from vdnnsim.analysis.columns import COLUMNS, RUN, Measured, result_rows
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.analysis.several_gpus import timed_copies, waits_s
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.hardware.server import Server
+from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.plans.placement import DoesNotFit
-from vdnnsim.report.provenance import manifest
+from vdnnsim.report.folder import Writer, Written, manifest, write_folder
+from vdnnsim.report.labels import file_names
+from vdnnsim.report.result_table import csv_text
+from vdnnsim.report.run.page import page_text
+from vdnnsim.report.run.perfetto import perfetto_text
+from vdnnsim.report.run.snapshot import snapshot_pickle
 
 FORMAT_VERSION = 1
 """Raised when a key is renamed or removed."""
@@ -152,3 +154,60 @@ def _refusal(refusal: DoesNotFit) -> dict[str, Any]:
         "capacity_bytes": refusal.capacity_bytes,
         "held_bytes": {kind.value: nbytes for kind, nbytes in refusal.held_bytes},
     }
+
+
+MANIFEST: Final = "run.json"
+ALWAYS: Final = (MANIFEST, "results.csv", "report.md", "report.html", "policies.png", "memory.png", "timeline.png")
+"""What every run writes, whatever its policies are."""
+
+RUN_WRITER: Final = Writer(
+    noun="run",
+    manifest=MANIFEST,
+    wrote=lambda content: {"format_version", "scenario", "results", "files"} <= content.keys(),
+    names=re.compile(
+        "|".join(
+            (*map(re.escape, ALWAYS), r"trace_[\w.]+\.json", r"snapshot_[\w.]+\.pickle", r"(gpus|links)_[\w.]+\.png")
+        )
+    ),
+)
+
+
+def write_report(result: ScenarioResult, folder: Path) -> Written:
+    """Write tables, report, pictures and traces of a scenario in the place of those of an earlier run.
+
+    Raises:
+        OutputError: the folder or a file in it cannot be written, or is not from an earlier run.
+    """
+    return write_folder(folder, report_files(result), RUN_WRITER)
+
+
+def report_files(result: ScenarioResult) -> dict[str, bytes]:
+    """Return the content of every file of a report by its name."""
+    # Matplotlib takes longer to import than most scenarios to simulate.
+    from vdnnsim.report.plots import draw_pictures
+    from vdnnsim.report.run.browser import html_text
+
+    pictures = draw_pictures(result)
+    traces = trace_names(result.slowest)
+    snapshots = snapshot_names(result)
+    texts = {
+        "results.csv": csv_text(RUN, result_rows(result)),
+        "report.md": page_text(result, {each.name: each.description for each in pictures}, traces, snapshots),
+        "report.html": html_text(result),
+        **{name: perfetto_text(result, rows) for name, rows in zip(traces, result.by_policy, strict=True)},
+    }
+    files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
+    files |= {name: snapshot_pickle(result, rows) for name, rows in zip(snapshots, result.by_policy, strict=False)}
+    return files | {MANIFEST: run_manifest(result, (*files, MANIFEST))}
+
+
+def trace_names(results: tuple[PolicyResult, ...]) -> tuple[str, ...]:
+    """Return a file name for the trace of each policy: `trace_vdnn_all_m.json`."""
+    return file_names("trace", [each.policy for each in results], ".json")
+
+
+def snapshot_names(result: ScenarioResult) -> tuple[str, ...]:
+    """Return a file name for the memory snapshot of each policy; none but under PyTorch's allocator."""
+    if not is_of_pytorch(result.memory_model):
+        return ()
+    return file_names("snapshot", [each.policy for each in result.slowest], ".pickle")
