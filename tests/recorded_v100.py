@@ -14,9 +14,9 @@ from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.hardware.figures import with_number
 from vdnnsim.hardware.profile import read_profile
+from vdnnsim.recordings.recorded_profile import write_recorded_profile
 from vdnnsim.recordings.recorded_step import WAITS_FOR_COPIES, WAITS_FOR_DATA, RecordedStep, read_step
-from vdnnsim.recordings.trace_profile import write_recorded_profile
-from vdnnsim.recordings.trace_workload import captured_step
+from vdnnsim.recordings.recorded_workload import captured_step
 from vdnnsim.report.markdown import table
 from vdnnsim.scenario.experiment import run_scenario
 from vdnnsim.scenario.read import read_scenario

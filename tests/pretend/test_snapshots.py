@@ -15,9 +15,8 @@ from tests.pytorch_allocator.random_traces import SETTINGS
 from tests.pytorch_allocator.twin import allocator_set
 from vdnnsim.memory.settings import parse_settings
 from vdnnsim.recordings.snapshot import read_recordings
-from vdnnsim.recordings.snapshot_replay import recorded_peaks
-from vdnnsim.recordings.snapshot_start import start_of
-from vdnnsim.recordings.snapshot_twin import compare
+from vdnnsim.recordings.snapshot_comparison import compare
+from vdnnsim.recordings.snapshot_replay import recorded_peaks, start_of
 
 pytestmark = [
     pytest.mark.pretend,

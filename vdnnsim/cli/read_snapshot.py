@@ -51,7 +51,7 @@ def read_snapshot(
     """
     from vdnnsim.files.messages import file_name
     from vdnnsim.recordings.snapshot import read_recordings
-    from vdnnsim.recordings.snapshot_finding import find
+    from vdnnsim.recordings.snapshot_comparison import find
     from vdnnsim.report.document import plain_table, titled_table
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.snapshots import COLUMNS, CSV_COLUMNS, csv_rows, sentences, snapshot_rows

@@ -39,8 +39,8 @@ def read_trace(  # an argument for each option
     TRACE is of PyTorch's profiler with ProfilerActivity.CUDA; with record_shapes=True it becomes a workload
     (`workload: {step: FILE.step.json}`) and a profile whose kernels cost what they cost there.
     """
+    from vdnnsim.recordings.recorded_profile import write_recorded_profile
     from vdnnsim.recordings.recorded_step import read_step
-    from vdnnsim.recordings.trace_profile import write_recorded_profile
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.recorded import COLUMNS, recorded_rows, recorded_table
 
@@ -87,7 +87,7 @@ def _base(name: str | None) -> "Server | None":
 def _write_step(recorded: "RecordedStep", out: Path, execution_trace: Path | None) -> None:
     from vdnnsim.dnn.captured_file import write_captured_step
     from vdnnsim.recordings.execution_trace import read_execution_trace
-    from vdnnsim.recordings.trace_workload import captured_step
+    from vdnnsim.recordings.recorded_workload import captured_step
 
     execution = None if execution_trace is None else read_execution_trace(execution_trace)
     model = out.name.removesuffix(".json").removesuffix(".step") or "recorded"

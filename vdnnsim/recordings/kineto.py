@@ -30,8 +30,8 @@ _MODULE: Final = "nn.Module: "
 _ANNOTATION: Final = re.compile(r"ProfilerStep#?\d*$|Optimizer\.|enumerate\(DataLoader\)")
 
 
-class Doing(Enum):
-    """What a thread of the host, or a stream of the GPU, was doing."""
+class Activity(Enum):
+    """What a thread of the host, or a stream of the GPU, was activity."""
 
     OPERATOR = "operator"
     ANNOTATION = "annotation"
@@ -43,20 +43,20 @@ class Doing(Enum):
 
 
 _CATEGORIES: Final = {
-    "operator": Doing.OPERATOR,
-    "cpu_op": Doing.OPERATOR,
-    "user_annotation": Doing.ANNOTATION,
-    "python_function": Doing.MODULE,
-    "runtime": Doing.CALL,
-    "cuda_runtime": Doing.CALL,
-    "cuda_driver": Doing.CALL,
-    "kernel": Doing.KERNEL,
-    "memcpy": Doing.COPY,
-    "gpu_memcpy": Doing.COPY,
-    "memset": Doing.FILL,
-    "gpu_memset": Doing.FILL,
+    "operator": Activity.OPERATOR,
+    "cpu_op": Activity.OPERATOR,
+    "user_annotation": Activity.ANNOTATION,
+    "python_function": Activity.MODULE,
+    "runtime": Activity.CALL,
+    "cuda_runtime": Activity.CALL,
+    "cuda_driver": Activity.CALL,
+    "kernel": Activity.KERNEL,
+    "memcpy": Activity.COPY,
+    "gpu_memcpy": Activity.COPY,
+    "memset": Activity.FILL,
+    "gpu_memset": Activity.FILL,
 }
-ON_GPU: Final = frozenset({Doing.KERNEL, Doing.COPY, Doing.FILL})
+ON_GPU: Final = frozenset({Activity.KERNEL, Activity.COPY, Activity.FILL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Event:
         nbytes: that a copy moved or a fill wrote.
     """
 
-    doing: Doing
+    activity: Activity
     name: str
     thread: str
     start_s: float
@@ -168,14 +168,14 @@ def read_trace(path: Path) -> Trace:
         found = "an execution trace, which --execution-trace names" if file.nodes else "JSON without 'traceEvents'"
         raise RecordingError(f"{name}: found {found}, {_PROFILER}")
     read = list(_read(events))
-    if not any(each.doing is Doing.OPERATOR and "::" in each.name for each, *_ in read):
+    if not any(each.activity is Activity.OPERATOR and "::" in each.name for each, *_ in read):
         raise RecordingError(f"{name}: found {len(events):,} events, none an operator of PyTorch, {_PROFILER}")
-    read.sort(key=lambda each: (each[0].start_s, each[0].doing in ON_GPU, -each[0].end_s))
-    devices = Counter(device for each, device, _ in read if each.doing is Doing.KERNEL)
+    read.sort(key=lambda each: (each[0].start_s, each[0].activity in ON_GPU, -each[0].end_s))
+    devices = Counter(device for each, device, _ in read if each.activity is Activity.KERNEL)
     used = max(devices, key=lambda each: devices[each], default=0)
     return Trace(
         name=name,
-        events=tuple(each for each, device, _ in read if each.doing not in ON_GPU or device == used),
+        events=tuple(each for each, device, _ in read if each.activity not in ON_GPU or device == used),
         gpu=_gpu(file.devices, used),
         stacks=any(stack for *_, stack in read),
     )
@@ -187,13 +187,13 @@ def _read(events: list[_Event]) -> Iterator[tuple[Event, int, bool]]:
     first = min((float(each.ts) for each in timed), default=0.0)
     decoder = msgspec.json.Decoder(_Arguments)
     for each in timed:
-        doing = _CATEGORIES.get(str(each.cat).lower())
+        activity = _CATEGORIES.get(str(each.cat).lower())
         name = str(each.name)[:_LONGEST_NAME]
         name = name if name.isprintable() else printable(name)
-        if doing is None or (doing is Doing.MODULE and not name.startswith(_MODULE)):
+        if activity is None or (activity is Activity.MODULE and not name.startswith(_MODULE)):
             continue
-        if doing is Doing.OPERATOR and _ANNOTATION.match(name):
-            doing = Doing.ANNOTATION
+        if activity is Activity.OPERATOR and _ANNOTATION.match(name):
+            activity = Activity.ANNOTATION
         try:
             found = decoder.decode(each.args)
         except (msgspec.MsgspecError, ValueError, RecursionError):  # of other kinds, not UTF-8, nested too deep
@@ -202,9 +202,9 @@ def _read(events: list[_Event]) -> Iterator[tuple[Event, int, bool]]:
         device = _integer(found.device) or 0
         dims, types = _arguments(found.dims if found.dims is not None else found.old_dims, _texts(found.types))
         event = Event(
-            doing=doing,
-            name=name.removeprefix(_MODULE) if doing is Doing.MODULE else name,
-            thread=str(found.stream if doing in ON_GPU and found.stream is not None else each.tid),
+            activity=activity,
+            name=name.removeprefix(_MODULE) if activity is Activity.MODULE else name,
+            thread=str(found.stream if activity in ON_GPU and found.stream is not None else each.tid),
             start_s=start * _MICRO,
             end_s=(start + max(0.0, float(each.dur))) * _MICRO,
             correlation=_integer(found.correlation),
@@ -216,7 +216,7 @@ def _read(events: list[_Event]) -> Iterator[tuple[Event, int, bool]]:
             values=_texts(found.values),
             nbytes=max(0, _integer(found.bytes) or 0),
         )
-        yield event, device, doing is Doing.MODULE or bool(found.stack)
+        yield event, device, activity is Activity.MODULE or bool(found.stack)
 
 
 def _is_time(value: object) -> bool:

@@ -11,10 +11,9 @@ from typing import Final
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import RecordingError
 from vdnnsim.recordings.kineto import Event, Trace, read_trace
-from vdnnsim.recordings.trace_calls import NO_OPERATOR, Call, Calls, Launch, calls_of
+from vdnnsim.recordings.operation_work import OperationWork, work_of
 from vdnnsim.recordings.trace_operations import CONVOLUTION, Operation, autograd_threads, is_transfer, operations_of
-from vdnnsim.recordings.trace_steps import TracedStep, chosen_step
-from vdnnsim.recordings.trace_work import OperationWork, work_of
+from vdnnsim.recordings.trace_steps import NO_OPERATOR, Call, Calls, Launch, TracedStep, calls_of, chosen_step
 
 WAITS_FOR_DATA: Final = "waits for the next batch"
 WAITS_FOR_COPIES: Final = "waits for copies between host and GPU"

@@ -1,31 +1,38 @@
-"""The bytes of a recording, packed by gzip or not, and which kind of recording they are.
+"""Recordings as files of JSON or pickled plain data, packed by gzip or not, read without running anything in them.
 
-A file may come from anybody: it is looked at by its first bytes and not by its name, and no more of it is unpacked
-than its reader takes.
+A file may come from anybody. It is known by its first bytes and not by its name, no more of it is unpacked than a
+limit, and of pickle only the operations that build plain data are known, so that there is nothing to import or to call.
 """
 
 import gzip
-import stat
+import io
+import pickle
+import struct
 import zlib
 from enum import Enum
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
 from vdnnsim.errors import RecordingError
 from vdnnsim.files.messages import LONGEST_SHOWN, file_name, one_line
+from vdnnsim.files.regular import UnreadableError, opened_regular_file
 
 Kind = TypeVar("Kind")
 
 LARGEST_BYTES: Final = 2**30
 """Of a recording, unpacked. A step of ResNet-50 takes 5 MB in a trace, with stacks 20."""
+_MOST_CONTAINERS: Final = 20_000_000
+"""Lists and dictionaries in a pickle. A snapshot has one for each event and for each frame of its stack."""
+_DEEPEST: Final = 64
 
 _GZIP: Final = b"\x1f\x8b"
 _PICKLE: Final = b"\x80"
 _JSON: Final = (b"{", b"[")
 _PEEKED: Final = 64
 _EXPECTED: Final = "expected a trace of PyTorch's profiler (.json, .json.gz) or a CUDA memory snapshot (.pickle)"
+_PLAIN: Final = "expected plain lists, dictionaries, text and numbers; nothing of it was executed"
 
 
 class RecordingKind(Enum):
@@ -51,28 +58,24 @@ def kind_of(path: Path) -> RecordingKind:
 
 
 def read_recording(path: Path, limit_bytes: int = LARGEST_BYTES, *, whole: bool = True) -> bytes:
-    """Return the content of a file, unpacked where gzip packed it.
-
-    No more than the limit is read or unpacked; the whole of a file with more, or one that ends early, is refused.
+    """Return the content of a file, unpacked where gzip packed it, and no more of it than the limit.
 
     Raises:
-        RecordingError: the file cannot be read, is cut off, or is too large.
+        RecordingError: the file cannot be read, is cut off, or is larger although the whole is wanted.
     """
     name = file_name(path)
     try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise RecordingError(f"{name}: is {'a folder' if stat.S_ISDIR(mode) else 'no regular file'}, {_EXPECTED}")
-        with path.open("rb") as file:
+        with opened_regular_file(path, _EXPECTED) as file:
             packed = file.read(len(_GZIP)) == _GZIP
             file.seek(0)
-            data = gzip.GzipFile(fileobj=file).read(limit_bytes + 1) if packed else file.read(limit_bytes + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise RecordingError(f"{name}: ends in the middle or is damaged, expected all that gzip packed") from None
-    except OSError as failure:
-        raise RecordingError(f"{name}: cannot be read: {(failure.strerror or 'unknown error').lower()}") from None
-    except ValueError:
-        raise RecordingError(f"{name}: cannot be read: no file can have this name") from None
+            try:
+                data = (gzip.GzipFile(fileobj=file) if packed else file).read(limit_bytes + 1)
+            except (EOFError, zlib.error, gzip.BadGzipFile):
+                raise RecordingError(
+                    f"{name}: ends in the middle or is damaged, expected all that gzip packed"
+                ) from None
+    except UnreadableError as failure:
+        raise RecordingError(f"{name}: {failure}") from None
     if whole and len(data) > limit_bytes:
         raise RecordingError(f"{name}: holds more than {limit_bytes // 2**20} MiB, expected a recording of fewer steps")
     return data
@@ -92,6 +95,65 @@ def read_json(path: Path, kind: type[Kind], expected: str) -> Kind:
     except (msgspec.MsgspecError, ValueError, RecursionError) as failure:
         reason = one_line(str(failure))[:LONGEST_SHOWN]
         raise RecordingError(f"{name}: is not whole JSON: {reason}; {expected}") from None
+
+
+def read_plain_pickle(data: bytes, name: str) -> object:
+    """Return what a pickle holds.
+
+    Raises:
+        RecordingError: it is cut off, or holds anything but plain data.
+    """
+    if data.count(b"]") + data.count(b"}") > _MOST_CONTAINERS:
+        raise RecordingError(f"{name}: holds more than {_MOST_CONTAINERS} lists and dictionaries, {_PLAIN}")
+    try:
+        return _PlainUnpickler(io.BytesIO(data), name=name).load()
+    except KeyError as unknown:
+        raise RecordingError(f"{name}: holds operation {unknown.args[0]:#04x} of pickle, {_PLAIN}") from None
+    except (EOFError, IndexError, struct.error, pickle.UnpicklingError):
+        raise RecordingError(f"{name}: ends in the middle or is damaged, expected a whole pickle") from None
+    except (AttributeError, TypeError, ValueError) as failure:
+        raise RecordingError(f"{name}: is damaged ({one_line(str(failure))[:LONGEST_SHOWN]}), {_PLAIN}") from None
+
+
+class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001  # in C it reserves memory for any place that a file names
+    """Python's own unpickler without the operations that construct objects; what would import is refused by name."""
+
+    dispatch: ClassVar[dict[int, Any]] = {  # type: ignore[misc]  # of the class above all that build plain data
+        operation: pickle._Unpickler.dispatch[operation]  # noqa: SLF001
+        for operation in b"hjKMJ\x8a(usea}]\x8cXqrN\x88\x89G)\x85\x86\x87t\x95\x80.\x94c\x93"
+    }
+
+    def __init__(self, file: io.BytesIO, *, name: str) -> None:
+        super().__init__(file)
+        self._name = name
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # as Python has it
+        imported = f"{module}.{name}"[:LONGEST_SHOWN]
+        raise RecordingError(f"{self._name}: wants to run code (imports {imported!r}), {_PLAIN}")
+
+    def load_mark(self) -> None:
+        super().load_mark()
+        if len(self.metastack) > _DEEPEST:
+            raise RecordingError(f"{self._name}: is nested deeper than {_DEEPEST} levels, {_PLAIN}")
+
+    def load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._fill([key, value])
+
+    def load_setitems(self) -> None:
+        self._fill(self.pop_mark())
+
+    def _fill(self, items: list[object]) -> None:
+        """Put keys and values, in turn, into the last dictionary."""
+        keys = items[::2]
+        # Of text alone nobody can make keys whose hashes collide.
+        if not all(type(key) is str for key in keys):
+            raise RecordingError(f"{self._name}: has keys that are not text, expected dictionaries by text")
+        if type(self.stack[-1]) is not dict:
+            raise TypeError("items of what is no dictionary")
+        self.stack[-1].update(zip(keys, items[1::2], strict=True))
+
+    dispatch |= {ord("("): load_mark, ord("s"): load_setitem, ord("u"): load_setitems}
 
 
 def mismatch(failure: msgspec.ValidationError) -> str:

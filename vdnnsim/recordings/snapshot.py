@@ -18,8 +18,7 @@ import msgspec
 
 from vdnnsim.errors import RecordingError
 from vdnnsim.files.messages import file_name, printable
-from vdnnsim.recordings.plain_pickle import read_plain_pickle
-from vdnnsim.recordings.recording_file import mismatch, read_recording
+from vdnnsim.recordings.recording_file import mismatch, read_plain_pickle, read_recording
 
 _DEFAULT_POOL: Final = (0, 0)
 _MOST_BYTES: Final = 2**58

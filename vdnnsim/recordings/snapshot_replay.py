@@ -1,14 +1,19 @@
-"""The requests of a snapshot asked of a memory model: how much it would have reserved, and whether that fits.
+"""The requests of a snapshot replayed under a memory model: how much it would have reserved, and whether that fits.
 
 A replay begins with an empty memory, asks for what was in use when the history begins, from the lowest address on, and
 goes on with the history. What PyTorch refused then is not asked, and what it emptied from its cache is kept. A block
 that waited for other streams waits as long; memory models other than PyTorch's know no streams, and hold it until then.
+
+What was in use when the history begins is what is in use at its end with every event undone from the last on. Where
+blocks lay that were freed since follows from PyTorch's rules: a rest that is too small to be split off belongs to them.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+from vdnnsim.errors import RecordingError
 from vdnnsim.memory.caching import CachingAllocator
 from vdnnsim.memory.choices import MemoryChoice, settings_of
 from vdnnsim.memory.models import place
@@ -16,17 +21,125 @@ from vdnnsim.memory.online import Block
 from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Request, round_up
 from vdnnsim.memory.settings import GRANULE_BYTES, AllocatorSettings
+from vdnnsim.memory.whole_segments import SMALL_SEGMENT_BYTES, least_rest_bytes
 from vdnnsim.recordings.snapshot import Action, Event, Recording
-from vdnnsim.recordings.snapshot_start import Start
 from vdnnsim.units import MIB
 
 _SHORT_BY_BYTES: Final = 8 * MIB
-"""To so many bytes it is found out how much is lacking."""
+"""Precision to which the lacking memory is searched for."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartSegment:
+    """A segment at the beginning, with the blocks in it that are in use."""
+
+    nbytes: int
+    stream: int
+    small: bool
+    blocks: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What was there at the beginning.
+
+    Attributes:
+        segments: by address.
+        requested: bytes that were asked for and the stream, by the address of each block in use, from the lowest on.
+    """
+
+    segments: Mapping[int, StartSegment]
+    requested: Mapping[int, tuple[int, int]]
+
+
+def start_of(recording: Recording, settings: AllocatorSettings, name: str) -> Start:
+    """Return what the allocator of one GPU held when a history begins.
+
+    Raises:
+        RecordingError: an event cannot have led to what was there afterwards, or a block lies in no segment.
+    """
+    segments = {each.address: StartSegment(each.nbytes, each.stream, each.small) for each in recording.segments}
+    requested: dict[int, tuple[int, int]] = {}
+    sizes: dict[int, int] = {}
+    for segment in recording.segments:
+        for block in segment.blocks:
+            requested[block.address] = block.requested_bytes, segment.stream
+            sizes[block.address] = block.nbytes
+    for at, event in reversed(list(enumerate(recording.events))):
+        if not _undo(event, segments, requested, sizes):
+            raise RecordingError(
+                f"{name}: device_traces[{recording.gpu}][{at}]: {event.action.value} of {event.nbytes} bytes at "
+                f"{event.address} does not lead to what is there afterwards, expected a history up to the snapshot"
+            )
+    ordered = dict(sorted(requested.items()))
+    if recording.expandable:
+        return Start(segments, ordered)
+    addresses = list(ordered)
+    with_blocks, found = {}, 0
+    for at, held in segments.items():
+        starts = addresses[bisect_left(addresses, at) : bisect_left(addresses, at + held.nbytes)]
+        blocks = _blocks(starts, at + held.nbytes, held.small, ordered, sizes, settings)
+        with_blocks[at] = replace(held, blocks=tuple(blocks))
+        found += len(starts)
+    if found != len(ordered):
+        raise RecordingError(
+            f"{name}: device_traces[{recording.gpu}]: begins with {len(ordered):,} blocks in use, of which {found:,} "
+            "lie in a segment, expected each in one"
+        )
+    return Start(with_blocks, ordered)
+
+
+def _undo(
+    event: Event,
+    segments: dict[int, StartSegment],
+    requested: dict[int, tuple[int, int]],
+    sizes: dict[int, int],
+) -> bool:
+    """Undo one event; say whether it can have happened."""
+    address = event.address
+    match event.action:
+        case Action.ALLOCATE:
+            sizes.pop(address, None)
+            return requested.pop(address, None) is not None
+        case Action.FREE_COMPLETED:
+            free = address not in requested
+            requested[address] = event.nbytes, event.stream
+            return free
+        case Action.FREE_REQUESTED:
+            return address in requested
+        case Action.SEGMENT_TAKEN:
+            return segments.pop(address, None) is not None
+        case Action.SEGMENT_GIVEN_BACK:
+            free = address not in segments
+            segments[address] = StartSegment(event.nbytes, event.stream, event.nbytes == SMALL_SEGMENT_BYTES)
+            return free
+        case _:
+            # Pages that were mapped are not needed: such a segment is replayed from its blocks alone.
+            return True
+
+
+def _blocks(
+    starts: Sequence[int],
+    end: int,
+    small: bool,  # noqa: FBT001  # of the segment
+    requested: Mapping[int, tuple[int, int]],
+    sizes: Mapping[int, int],
+    settings: AllocatorSettings,
+) -> Iterator[Block]:
+    """Yield the blocks that lay in a segment."""
+    for start, limit in zip(starts, [*starts[1:], end], strict=False):
+        nbytes = sizes.get(start)
+        if nbytes is None:
+            nbytes = settings.rounded(round_up(requested[start][0], GRANULE_BYTES))
+            least = least_rest_bytes(settings, nbytes, GRANULE_BYTES, small=small)
+            if least is None or limit - start - nbytes < least:
+                nbytes = limit - start
+        yield Block(start, nbytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """The most that was in use, and the most that was reserved for it, gaps included."""
+    """The peaks of allocated and of reserved memory."""
 
     allocated_bytes: int
     reserved_bytes: int
@@ -34,14 +147,10 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What there is: free for the allocator, and in all, of which settings take a part."""
+    """Memory that is free for the allocator, and in all, of which settings take a fraction."""
 
     free_bytes: int
     total_bytes: int
-
-    def with_more(self, nbytes: int) -> "Memory":
-        """Return a larger memory."""
-        return Memory(self.free_bytes + nbytes, self.total_bytes + nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +174,13 @@ def recorded_peaks(recording: Recording, start: Start, settings: AllocatorSettin
     little to be cut off a block.
     """
     reserved = most_reserved = first_reserved_bytes(recording)
-    sizes = {address: _block_bytes(nbytes, settings) for address, (nbytes, _) in start.requested.items()}
-    in_use = most_in_use = sum(sizes.values())
-    for event in recording.events:
+    sizes: dict[int, int] = {}
+    in_use = most_in_use = 0
+    for event in _all_events(recording, start):
         reserved += event.nbytes * _PAGES.get(event.action, 0)
         most_reserved = max(most_reserved, reserved)
         if event.action is Action.ALLOCATE:
-            sizes[event.address] = _block_bytes(event.nbytes, settings)
+            sizes[event.address] = settings.rounded(round_up(event.nbytes, GRANULE_BYTES))
             in_use += sizes[event.address]
             most_in_use = max(most_in_use, in_use)
         elif event.action is Action.FREE_COMPLETED:
@@ -93,10 +202,6 @@ def first_reserved_bytes(recording: Recording) -> int:
     return sum(each.nbytes for each in recording.segments) - taken
 
 
-def _block_bytes(nbytes: int, settings: AllocatorSettings) -> int:
-    return settings.rounded(round_up(nbytes, GRANULE_BYTES))
-
-
 def replay(recording: Recording, start: Start, model: MemoryChoice, memory: Memory | None = None) -> Replay:
     """Ask a memory model what was recorded, beginning with what was in use then; without a memory there is no limit."""
     settings = settings_of(model)
@@ -111,16 +216,17 @@ def replay(recording: Recording, start: Start, model: MemoryChoice, memory: Memo
     assert roomy is not None
     if memory is None or peaks(memory) is not None:
         return Replay(model, roomy)
+
+    def fits(more_bytes: int) -> bool:
+        return peaks(Memory(memory.free_bytes + more_bytes, memory.total_bytes + more_bytes)) is not None
+
     low, high = 0, max(_SHORT_BY_BYTES, roomy.reserved_bytes - memory.free_bytes)
     # Where settings allow but a part of all memory, it takes more than what is reserved.
-    while peaks(memory.with_more(high)) is None:
+    while not fits(high):
         low, high = high, 2 * high
     while high - low > _SHORT_BY_BYTES:
         middle = (low + high) // 2
-        if peaks(memory.with_more(middle)) is None:
-            low = middle
-        else:
-            high = middle
+        low, high = (low, middle) if fits(middle) else (middle, high)
     return Replay(model, roomy, high)
 
 
@@ -150,16 +256,12 @@ def _peaks_of_pytorch(recording: Recording, start: Start, allocator: CachingAllo
                 allocator.reach(stream, allocator.waiting_blocks(stream))
             case Action.FREE_COMPLETED:
                 allocator.give_back(held.pop(event.address))
-            case _:
-                pass
     return Peaks(most_bytes, allocator.pool_bytes)
 
 
 def _completed_at_once(events: tuple[Event, ...], at: int) -> bool:
-    following = events[at + 1] if at + 1 < len(events) else None
-    return (
-        following is not None and following.action is Action.FREE_COMPLETED and following.address == events[at].address
-    )
+    following = events[at + 1 : at + 2]
+    return any(each.action is Action.FREE_COMPLETED and each.address == events[at].address for each in following)
 
 
 def _peaks_of_model(recording: Recording, start: Start, model: MemoryChoice, capacity_bytes: int) -> Peaks | None:

@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.recordings.kineto import Dims, Doing, Event
-from vdnnsim.recordings.trace_calls import Call, Launch
-from vdnnsim.recordings.trace_steps import TracedStep
+from vdnnsim.recordings.kineto import Activity, Dims, Event
+from vdnnsim.recordings.trace_steps import Call, Launch, TracedStep
 
 CONVOLUTION, CONVOLUTION_BACKWARD = "convolution", "convolution_backward"
 
@@ -105,13 +104,13 @@ def operations_of(step: TracedStep) -> tuple[Operation, ...]:
 def autograd_threads(step: TracedStep) -> frozenset[str]:
     """Return the threads of the host on which nothing but backward runs."""
     nodes = {each.event.thread for each in step.calls if is_node(each)}
-    others = {each.event.thread for each in step.calls if each.event.doing in (Doing.MODULE, Doing.ANNOTATION)}
+    others = {each.event.thread for each in step.calls if each.event.activity in (Activity.MODULE, Activity.ANNOTATION)}
     return frozenset(nodes - others - {step.thread})
 
 
 def is_transfer(event: Event) -> bool:
     """Whether an event is a copy between host and GPU."""
-    return event.doing is Doing.COPY and "DtoD" not in event.name and "Device -> Device" not in event.name
+    return event.activity is Activity.COPY and "DtoD" not in event.name and "Device -> Device" not in event.name
 
 
 def is_node(call: Call) -> bool:
@@ -127,7 +126,7 @@ def short_name(call: Call) -> str:
 
 def _named(chain: Sequence[Call]) -> Call:
     """Return the operator by which a chain of calls is called."""
-    operators = [each for each in chain if each.event.doing is Doing.OPERATOR and not is_node(each)]
+    operators = [each for each in chain if each.event.activity is Activity.OPERATOR and not is_node(each)]
     named = (each for each in operators if each.event.name.removeprefix("aten::") not in _COMPOSITES)
     return next(named, operators[-1] if operators else chain[-1])
 
@@ -140,7 +139,7 @@ def _operation(call: Call, launches: list[Launch], threads: frozenset[str]) -> O
         phase = Phase.UPDATE
     elif call.event.thread in threads or any(map(is_node, call.chain)):
         phase = Phase.BACKWARD
-    module = "/".join(each.event.name for each in call.around if each.event.doing is Doing.MODULE)
+    module = "/".join(each.event.name for each in call.around if each.event.activity is Activity.MODULE)
     return Operation(short_name(call), phase, call, tuple(launches), module, zeroes=zeroes)
 
 
@@ -180,7 +179,7 @@ def _forward_index(operations: Sequence[Operation]) -> tuple[dict[int, int], dic
     for at, operation in enumerate(operations):
         if operation.phase is not Phase.FORWARD:
             continue
-        operators = [each.event for each in operation.call.chain if each.event.doing is Doing.OPERATOR]
+        operators = [each.event for each in operation.call.chain if each.event.activity is Activity.OPERATOR]
         inner = [each.event for launch in operation.launches if launch.operator for each in launch.operator.chain]
         numbers = [each.sequence for each in operators if each.sequence is not None and each.sequence >= 0]
         if numbers:

@@ -9,7 +9,6 @@ from tests.recorded_traces import execution_trace, new_trace, write
 from vdnnsim.cli import cli
 from vdnnsim.cli.read_trace import read_trace
 from vdnnsim.errors import InputError, PolicyError
-from vdnnsim.recordings.recording_file import RecordingKind, kind_of, read_recording
 from vdnnsim.report.findings import conclusions
 from vdnnsim.scenario.experiment import run_scenario, simulator_of
 from vdnnsim.scenario.read import read_scenario
@@ -127,23 +126,3 @@ def test_wrong_options_are_refused(options: list[str], message: str, folder: Pat
 def test_the_batch_may_be_told() -> None:
     """Where the sizes tell another."""
     assert "batch: 5" in invoke("trace.json.gz", "--batch", "5")
-
-
-def test_kinds_are_told_by_content(tmp_path: Path) -> None:
-    """A pickle begins with 0x80, JSON with a bracket, whatever the name and whether or not gzip packed it."""
-    path = tmp_path / "file"
-    for content, kind in ((b"\x80\x04.", RecordingKind.SNAPSHOT), (b" \n{}", RecordingKind.TRACE)):
-        path.write_bytes(content)
-        assert kind_of(path) is kind
-    assert kind_of(write({}, tmp_path / "packed.gz")) is RecordingKind.TRACE
-    for content, message in ((b"", "is empty"), (b"hello", "is neither JSON nor a pickle")):
-        path.write_bytes(content)
-        with pytest.raises(InputError, match=message):
-            kind_of(path)
-
-
-def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
-    """Packed, too: no more is unpacked than the limit."""
-    path = write("x" * 3 * 2**20, tmp_path / "large.gz")
-    with pytest.raises(InputError, match="holds more than 2 MiB"):
-        read_recording(path, 2 * 2**20)

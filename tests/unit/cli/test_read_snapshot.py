@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.recordings.snapshots import HIGH, LOW, WHOLE, block, event, freed, segment, snapshot, written
-from tests.unit.recordings.test_plain_pickle import Evil
+from tests.unit.recordings.test_recording_file import Evil
 from vdnnsim.cli.read import read
 from vdnnsim.cli.read_snapshot import read_snapshot
 from vdnnsim.errors import VdnnsimError

@@ -15,9 +15,8 @@ import pytest
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.settings import DEFAULTS
 from vdnnsim.recordings.snapshot import Action, Event, HeldBlock, HeldSegment, Recording
-from vdnnsim.recordings.snapshot_replay import recorded_peaks, replay
-from vdnnsim.recordings.snapshot_start import start_of
-from vdnnsim.recordings.snapshot_twin import compare
+from vdnnsim.recordings.snapshot_comparison import compare
+from vdnnsim.recordings.snapshot_replay import recorded_peaks, replay, start_of
 
 FOLDER = Path(__file__).parent / "published"
 UNIT = 512

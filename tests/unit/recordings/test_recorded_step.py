@@ -11,9 +11,9 @@ from tests.recorded_traces import STEP_US, new_trace, old_trace, write
 from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import RecordingError, VdnnsimError
+from vdnnsim.recordings.recorded_profile import write_recorded_profile
 from vdnnsim.recordings.recorded_step import RecordedStep, read_step
-from vdnnsim.recordings.trace_profile import write_recorded_profile
-from vdnnsim.recordings.trace_workload import captured_step
+from vdnnsim.recordings.recorded_workload import captured_step
 
 MICRO = 1e-6
 

@@ -11,9 +11,8 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings, parse_settings
 from vdnnsim.recordings.snapshot import Recording, read_recordings
-from vdnnsim.recordings.snapshot_replay import Memory, Peaks, recorded_peaks, replay
-from vdnnsim.recordings.snapshot_start import Start, StartSegment, start_of
-from vdnnsim.recordings.snapshot_twin import Agreement, compare
+from vdnnsim.recordings.snapshot_comparison import Agreement, compare
+from vdnnsim.recordings.snapshot_replay import Memory, Peaks, Start, StartSegment, recorded_peaks, replay, start_of
 from vdnnsim.units import MIB
 
 GROWING = AllocatorSettings(expandable_segments=True)

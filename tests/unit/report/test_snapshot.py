@@ -21,9 +21,8 @@ from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, memo
 from vdnnsim.memory.settings import parse_settings
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.recordings.snapshot import Action, read_recordings
-from vdnnsim.recordings.snapshot_replay import recorded_peaks, replay
-from vdnnsim.recordings.snapshot_start import start_of
-from vdnnsim.recordings.snapshot_twin import compare
+from vdnnsim.recordings.snapshot_comparison import compare
+from vdnnsim.recordings.snapshot_replay import recorded_peaks, replay, start_of
 from vdnnsim.report.run.folder import report_files, snapshot_names
 from vdnnsim.report.run.page import page_text
 from vdnnsim.report.run.snapshot import snapshot_pickle

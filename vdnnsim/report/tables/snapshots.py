@@ -7,7 +7,7 @@ from vdnnsim.files.messages import quote
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 from vdnnsim.recordings.snapshot import Action
-from vdnnsim.recordings.snapshot_finding import Finding
+from vdnnsim.recordings.snapshot_comparison import Finding
 from vdnnsim.recordings.snapshot_replay import Peaks, Replay
 from vdnnsim.units import GIB, format_bytes
 

@@ -16,9 +16,9 @@ from vdnnsim.errors import RecordingError
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Origin
 from vdnnsim.recordings.execution_trace import read_execution_trace
+from vdnnsim.recordings.recorded_profile import write_recorded_profile
 from vdnnsim.recordings.recorded_step import RecordedStep, read_step
-from vdnnsim.recordings.trace_profile import write_recorded_profile
-from vdnnsim.recordings.trace_workload import captured_step, precision_of
+from vdnnsim.recordings.recorded_workload import captured_step, precision_of
 from vdnnsim.units import ElementType, Precision
 
 MICRO = 1e-6

@@ -1,4 +1,4 @@
-"""The model of PyTorch's allocator beside what a snapshot recorded: does each block lie where PyTorch put it?
+"""What a snapshot recorded of PyTorch's allocator compared with the model of it: does each block lie at its address?
 
 The model begins with the segments and blocks of the beginning. Where the GPU's driver put a segment is taken from the
 record, and so is when segments were given back, for nobody recorded how much memory was free.
@@ -8,18 +8,29 @@ request 183591). A snapshot does not say its version, so both are tried.
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from vdnnsim.errors import InputError
 from vdnnsim.memory.caching import CachingAllocator, StreamPool
+from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, round_up
-from vdnnsim.memory.settings import GRANULE_BYTES, AllocatorSettings
+from vdnnsim.memory.settings import DEFAULTS, GRANULE_BYTES, AllocatorSettings, parse_settings
 from vdnnsim.memory.whole_segments import WholeSegments
 from vdnnsim.recordings.snapshot import Action, Event, Recording
-from vdnnsim.recordings.snapshot_replay import first_reserved_bytes
-from vdnnsim.recordings.snapshot_start import Start, StartSegment
+from vdnnsim.recordings.snapshot_replay import (
+    Memory,
+    Peaks,
+    Replay,
+    Start,
+    StartSegment,
+    first_reserved_bytes,
+    recorded_peaks,
+    replay,
+    start_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,48 @@ class Agreement:
     segments_agreed: int
     most_allocated_bytes: int
     whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a snapshot says of one GPU, and the replays of its requests.
+
+    Attributes:
+        settings: of its allocator, as far as they are modelled.
+        unread: why they could not be read; empty where they could.
+        agreement: how far the model does what PyTorch did; None where that cannot be known.
+        replays: by memory model, each from an empty memory on.
+        memory: what there is; None where no limit was given.
+    """
+
+    recording: Recording
+    settings: AllocatorSettings
+    unread: str
+    start: Start
+    recorded: Peaks
+    agreement: Agreement | None
+    replays: tuple[Replay, ...]
+    memory: Memory | None
+
+
+def find(recording: Recording, models: Sequence[MemoryChoice], memory: Memory | None, name: str) -> Finding:
+    """Replay a recording under memory models, and hold the model of PyTorch's allocator against it.
+
+    Raises:
+        RecordingError: the recording contradicts itself.
+    """
+    settings, unread = DEFAULTS, ""
+    try:
+        settings = parse_settings(recording.settings)
+    except InputError as failure:
+        unread = str(failure)
+    start = start_of(recording, settings, name)
+    agreement = compare(recording, start, settings)
+    recorded = recorded_peaks(recording, start, settings)
+    if agreement is not None and agreement.whole:
+        recorded = Peaks(agreement.most_allocated_bytes, recorded.reserved_bytes)
+    replays = tuple(replay(recording, start, model, memory) for model in models)
+    return Finding(recording, settings, unread, start, recorded, agreement, replays, memory)
 
 
 def compare(recording: Recording, start: Start, settings: AllocatorSettings) -> Agreement | None:
@@ -87,15 +140,12 @@ def _compare(recording: Recording, start: Start, settings: AllocatorSettings, *,
                 most_bytes = max(most_bytes, allocator.allocated_bytes)
             case Action.FREE_COMPLETED:
                 allocator.give_back(held.pop(event.address))
-            case _:
-                pass
         if not alike:
             break
-    requests = sum(each.action is Action.ALLOCATE for each in recording.events)
     return Agreement(
-        requests=requests,
+        requests=_count(recording, Action.ALLOCATE),
         agreed=agreed,
-        segments=sum(each.action is Action.SEGMENT_TAKEN for each in recording.events),
+        segments=_count(recording, Action.SEGMENT_TAKEN),
         segments_agreed=segments_agreed,
         most_allocated_bytes=most_bytes,
         whole=alike and _ends_alike(recording, segments, held),
@@ -133,16 +183,18 @@ def _compare_growing(recording: Recording, settings: AllocatorSettings) -> Agree
                 most_bytes = max(most_bytes, allocator.allocated_bytes)
             case Action.FREE_COMPLETED:
                 allocator.give_back(held.pop(event.address))
-            case _:
-                pass
     return Agreement(
-        requests=sum(each.action is Action.ALLOCATE for each in recording.events),
+        requests=_count(recording, Action.ALLOCATE),
         agreed=agreed,
-        segments=sum(each.action is Action.PAGES_MAPPED for each in recording.events),
+        segments=_count(recording, Action.PAGES_MAPPED),
         segments_agreed=maps_agreed,
         most_allocated_bytes=most_bytes,
         whole=alike and allocator.reserved_bytes == sum(each.nbytes for each in recording.segments),
     )
+
+
+def _count(recording: Recording, action: Action) -> int:
+    return sum(each.action is action for each in recording.events)
 
 
 def _taken(allocator: CachingAllocator, event: Event) -> Block:

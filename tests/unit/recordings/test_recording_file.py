@@ -1,5 +1,3 @@
-"""Pickles of plain data are read as Python reads them; whatever else is in one is named, and never done."""
-
 import pickle
 from contextlib import suppress
 from pathlib import Path
@@ -8,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.recorded_traces import write
 from vdnnsim.errors import RecordingError
-from vdnnsim.recordings.plain_pickle import read_plain_pickle
+from vdnnsim.recordings.recording_file import RecordingKind, kind_of, read_plain_pickle, read_recording
 
 LEAVES = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(
@@ -26,13 +25,10 @@ def test_plain_data_is_read_as_python_reads_it(value: object, protocol: int) -> 
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_what_stands_twice_is_read_once_and_much_is_read_too(protocol: int) -> None:
-    """More than 256 things are remembered, so that they are referred to in both ways; lists go in parts of 1000."""
+def test_more_than_256_references_and_lists_in_parts_of_1000_are_read(protocol: int) -> None:
     frames = [{"name": f"f{number}"} for number in range(400)]
     value = {"first": frames, "second": [*frames, *range(-2000, 70_000, 500)]}
-
     read = read_plain_pickle(pickle.dumps(value, protocol), "x.pickle")
-
     assert read == value
     assert isinstance(read, dict)
     assert read["first"][399] is read["second"][399]
@@ -72,15 +68,18 @@ def test_a_pickle_that_wants_to_run_code_is_refused_and_nothing_runs(
     [
         (b"\x80\x04cposix\nsystem\n.", "wants to run code (imports 'posix.system')"),
         (b"\x80\x04\x8c\x05posix\x8c\x06system\x93.", "wants to run code (imports 'posix.system')"),
-        (b"\x80\x02(iposix\nsystem\n.", "wants to run code (imports 'posix.system')"),
-        (b"\x80\x02\x82\x01.", "wants to run code (imports)"),
-        (b"\x80\x02)R.", "holds what no snapshot has (operation 0x52 of pickle)"),
-        (b"\x80\x02Pname\n.", "holds what no snapshot has (operation 0x50 of pickle)"),
-        (b"\x80\x09.", "is a pickle of protocol 9, expected 2 to 5"),
+        (b"\x80\x02\x82\x01.", "holds operation 0x82"),
+        (b"\x80\x02(iposix\nsystem\n.", "holds operation 0x69"),
+        (b"\x80\x02)R.", "holds operation 0x52"),
+        (b"\x80\x02Pname\n.", "holds operation 0x50"),
+        (b"\x80\x02p4000000000\n.", "holds operation 0x70"),
+        (b"\x80\x09.", "is damaged (unsupported pickle protocol: 9)"),
         (b"\x80\x04" + b"(" * 65, "is nested deeper than 64 levels"),
         (b"\x80\x04}(K\x01K\x02u.", "has keys that are not text"),
+        (b"\x80\x04}K\x01K\x02s.", "has keys that are not text"),
+        (b"\x80\x04](\x8c\x01aK\x02u.", "is damaged"),
         (b"\x80\x04}(X\x01\x00\x00\x00au.", "is damaged"),
-        (b"\x80\x04](h\x05e.", "is damaged"),
+        (b"\x80\x04](h\x05e.", "ends in the middle or is damaged"),
         (b"\x80\x04K\x01K\x02a.", "is damaged"),
         (b"\x80\x04\x8c\x01\xff.", "is damaged"),
         (b"\x80\x04.", "ends in the middle or is damaged"),
@@ -92,30 +91,49 @@ def test_a_pickle_that_wants_to_run_code_is_refused_and_nothing_runs(
 def test_what_is_no_plain_data_is_refused_in_one_line(data: bytes, message: str) -> None:
     with pytest.raises(RecordingError) as caught:
         read_plain_pickle(data, "x.pickle")
-
     assert str(caught.value).startswith(f"x.pickle: {message}")
     assert "\n" not in str(caught.value)
 
 
+def test_an_index_of_4_billion_reserves_no_memory() -> None:
+    """Python's unpickler in C makes a table of 64 GB of it (LONG_BINPUT)."""
+    assert read_plain_pickle(b"\x80\x02]r\xf0\xff\xff\xff.", "x.pickle") == []
+
+
 def test_a_pickle_that_was_cut_off_anywhere_is_refused() -> None:
     data = pickle.dumps({"segments": [{"address": 2**40, "blocks": []}], "device_traces": [[{"action": "alloc"}]]})
-
     for length in range(2, len(data)):
         with pytest.raises(RecordingError):
             read_plain_pickle(data[:length], "x.pickle")
 
 
-def test_lists_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte would be a list."""
-    monkeypatch.setattr("vdnnsim.recordings.plain_pickle._MOST_CONTAINERS", 1000)
-
+def test_more_lists_than_a_snapshot_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vdnnsim.recordings.recording_file._MOST_CONTAINERS", 1000)
     with pytest.raises(RecordingError, match="holds more than 1000 lists and dictionaries"):
         read_plain_pickle(b"\x80\x04" + b"]" * 2000, "x.pickle")
 
 
 @settings(max_examples=200)
 @given(data=st.binary(max_size=60))
-def test_no_bytes_do_anything_else(data: bytes) -> None:
-    """They are plain data or refused."""
+def test_any_bytes_are_plain_data_or_refused(data: bytes) -> None:
     with suppress(RecordingError):
         read_plain_pickle(b"\x80\x04" + data, "x.pickle")
+
+
+def test_kinds_are_told_by_content(tmp_path: Path) -> None:
+    """A pickle begins with 0x80, JSON with a bracket, whatever the name and whether or not gzip packed it."""
+    path = tmp_path / "file"
+    for content, kind in ((b"\x80\x04.", RecordingKind.SNAPSHOT), (b" \n{}", RecordingKind.TRACE)):
+        path.write_bytes(content)
+        assert kind_of(path) is kind
+    assert kind_of(write({}, tmp_path / "packed.gz")) is RecordingKind.TRACE
+    for content, message in ((b"", "is empty"), (b"hello", "is neither JSON nor a pickle")):
+        path.write_bytes(content)
+        with pytest.raises(RecordingError, match=message):
+            kind_of(path)
+
+
+def test_no_more_is_unpacked_than_the_limit(tmp_path: Path) -> None:
+    path = write("x" * 3 * 2**20, tmp_path / "large.gz")
+    with pytest.raises(RecordingError, match="holds more than 2 MiB"):
+        read_recording(path, 2 * 2**20)

@@ -26,9 +26,8 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Role
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.files.value import LONGEST_TEXT
-from vdnnsim.recordings.execution_trace import ExecutionTrace
+from vdnnsim.recordings.execution_trace import ExecutionTrace, StepMemory, recorded_memory
 from vdnnsim.recordings.recorded_step import RecordedStep
-from vdnnsim.recordings.trace_memory import Memory, recorded_memory
 from vdnnsim.recordings.trace_operations import CONVOLUTION, Operation
 from vdnnsim.units import Precision
 
@@ -142,7 +141,7 @@ def _modules(recorded: RecordedStep, phases: Sequence[Phase]) -> tuple[list[int]
     return numbers, [CapturedModule(path, path.rpartition(".")[2] or "torch.optim.Optimizer") for path in paths]
 
 
-def _chained(recorded: RecordedStep, phases: Sequence[Phase]) -> Memory:
+def _chained(recorded: RecordedStep, phases: Sequence[Phase]) -> StepMemory:
     """Return memory of which no more is true than sizes: each operation reads what the one before it made."""
     chain = _Chain()
     first = next((each.dims[0] for each in recorded.operations if each.dims and each.dims[0]), (1,))
@@ -164,7 +163,7 @@ def _chained(recorded: RecordedStep, phases: Sequence[Phase]) -> Memory:
             read.append(CapturedOperand(Role.WEIGHTS, weights, Access.READ))
         operands.append((*read, CapturedOperand(role, made, Access.WRITE)))
         before = made
-    return Memory(
+    return StepMemory(
         storages=tuple(chain.storages),
         tensors=tuple(chain.tensors),
         operands=tuple(operands),

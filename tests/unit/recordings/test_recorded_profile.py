@@ -17,12 +17,12 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Role
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Origin
-from vdnnsim.recordings.kineto import Doing, Event
+from vdnnsim.recordings.kineto import Activity, Event
+from vdnnsim.recordings.operation_work import OperationWork, work_of
+from vdnnsim.recordings.recorded_profile import phase_seconds, rows_of
 from vdnnsim.recordings.recorded_step import RecordedStep, read_step
-from vdnnsim.recordings.trace_calls import Call, Launch
-from vdnnsim.recordings.trace_kernels import phase_seconds, rows_of
 from vdnnsim.recordings.trace_operations import Operation, short_name
-from vdnnsim.recordings.trace_work import OperationWork, work_of
+from vdnnsim.recordings.trace_steps import Call, Launch
 from vdnnsim.units import ElementType
 
 MICRO = 1e-6
@@ -50,8 +50,8 @@ def operation(
 ) -> Operation:
     """Return an operation on floats with kernels of so many microseconds, as if it had been recorded."""
     types = ("float",) * len(dims)
-    call = Call(Event(Doing.OPERATOR, f"aten::{name}", "1", 0.0, 1.0, **{"dims": dims, "types": types, **event}), ())  # type: ignore[arg-type]
-    launched = tuple(Launch(Event(Doing.KERNEL, kernel, "7", 0.0, us * MICRO), call, 0.0) for kernel, us in kernels)
+    call = Call(Event(Activity.OPERATOR, f"aten::{name}", "1", 0.0, 1.0, **{"dims": dims, "types": types, **event}), ())  # type: ignore[arg-type]
+    launched = tuple(Launch(Event(Activity.KERNEL, kernel, "7", 0.0, us * MICRO), call, 0.0) for kernel, us in kernels)
     return Operation(short_name(call), phase, call, launched)
 
 
