@@ -53,7 +53,7 @@ attack: $(VENV)/ready-to-test
 
 clean:
 	rm -rf $(VENV) $(PRETEND) build dist docs/_build docs/reference/generated .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find calibration tests vdnnsim -name __pycache__ -type d -prune -exec rm -rf {} +
+	find calibration reports tests vdnnsim -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps make a second call quick; each is written last, so that an interrupted set-up is done again.
 $(VENV)/created:

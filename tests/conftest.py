@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from calibration.capture.request import Request
 
 _TESTS: Final = Path(__file__).parent
-COUNTED: Final = tuple(_TESTS / each for each in ("apply", "architecture", "calibration", "claims", "unit"))
+COUNTED: Final = tuple(_TESTS / each for each in ("apply", "architecture", "calibration", "claims", "reports", "unit"))
 """Whose tests were written for the lines that coverage counts. To count lines takes twice as long as to run them, so
 those that run the same ones again are left out: tests elsewhere, Hypothesis's, what is marked `replay`, and but in
 `unit`, where a case may be there for one line, all cases of a parametrized test behind its first."""

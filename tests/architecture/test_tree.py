@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MODULES = sorted(path for package in ("vdnnsim", "calibration") for path in (ROOT / package).rglob("*.py"))
+MODULES = sorted(path for package in ("vdnnsim", "calibration", "reports") for path in (ROOT / package).rglob("*.py"))
 LINE_LIMIT = 300
 CATCH_ALL_NAMES = frozenset({"common", "helpers", "misc", "util", "utils"})
 # A path that exists on one machine only, as the home of a user.

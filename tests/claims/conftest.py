@@ -41,8 +41,8 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def answers(answer: Callable[[Question], Answer], questions: Iterable[Question], _: object) -> list[Answer]:
         return [answer(each) for each in questions]
 
-    monkeypatch.setattr("vdnnsim.claims.swap2018.readings.on_all_cores", answers)
-    monkeypatch.setattr("vdnnsim.claims.vdnn2016.machines.on_all_cores", answers)
+    monkeypatch.setattr("reports.swap2018.readings.on_all_cores", answers)
+    monkeypatch.setattr("reports.vdnn2016.readings.on_all_cores", answers)
 
 
 @pytest.fixture

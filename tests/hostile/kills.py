@@ -40,17 +40,6 @@ def make():
 _WHILE_S: Final = 0.01
 """In which files are replaced."""
 _DONE: Final = (0, 3)
-_FEW_CLAIMS: Final = """
-from msgspec.structs import replace
-import vdnnsim.claims.claim as claim, vdnnsim.claims.vdnn2016.report as report
-from vdnnsim.claims.report import manifest
-read = claim.read_claims
-claim.read_claims = lambda paper: replace(read(paper), claims=read(paper).claims[: 2 + NUMBER])
-report.paper_report = lambda file, rows, runs, profiles, tell: {
-    "README.md": repr(rows).encode(), "claims.csv": b"NUMBER", "run.json": manifest(file, profiles).encode()
-}
-"""
-"""A report on the first claims of a paper: all figures take a minute."""
 _ONE_TASK: Final = """
 from dataclasses import replace
 import vdnnsim.validation.method as method
@@ -114,7 +103,6 @@ class Victim:
 VICTIMS: Final = (
     Victim("run sNUMBER.yaml --out OUT", "run.json"),
     Victim("compare sNUMBER.yaml --out OUT --policies base,none,vdnn_all", "compare.json"),
-    Victim("claims --report OUT", "run.json", _FEW_CLAIMS),
     Victim("capture model.py:make --batch 1NUMBER --image 3x2x2 --out OUT/model.step.json"),
     Victim(
         "calibrate --device cpu --network tiny_linear --batch-size 2 --out OUT/own.yaml",

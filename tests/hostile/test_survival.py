@@ -127,7 +127,6 @@ def test_who_asks_it_to_end_interrupts_it(folder: Path, words: tuple[str, ...], 
         *(each[:-1] for each in COMMANDS),
         ("machines", "s.yaml", "--out"),
         ("frontier", "s.yaml", "--out"),
-        ("claims", "--report"),
     ],
     ids=lambda words: words[0],
 )

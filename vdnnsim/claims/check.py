@@ -1,26 +1,130 @@
-"""Holds what a paper states against its replays: the same for every paper, which says how its metrics are computed."""
+"""Checked claims: what a replay gives of each number that a paper states, and whether that is within its tolerance."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from vdnnsim.claims.claim import Claim, NetworkBatch, read_network
-from vdnnsim.claims.row import AGGREGATES, ClaimRow, Value, in_unit_of, judge
+from vdnnsim.claims.claim import Claim, NetworkBatch, Verdict, read_network
+from vdnnsim.units import GIB, MIB
 
 Runs = TypeVar("Runs")
+Value = float | str
 OfAll = Callable[[Sequence[NetworkBatch], Sequence[Any]], Value]
+
+FACTORS: Mapping[str, float] = {
+    "": 1.0,
+    "times": 1.0,
+    "images": 1.0,
+    "images/s": 1.0,
+    "million": 1e6,
+    "MiB": float(MIB),
+    "GiB": float(GIB),
+    "GB/s": 1e9,
+    "MB/s": 1e6,
+    "ms": 1e-3,
+}
+"""SI units in one of the units in which claims are stated."""
+AGGREGATES: Mapping[str, tuple[str, Callable[[Sequence[float]], float]]] = {
+    "mean": ("mean", fmean),
+    "min": ("least", min),
+    "max": ("most", max),
+}
+"""How several networks become one number: its name in a row, and how to compute it."""
+COLUMNS = ("id", "where", "metric", "expected", "simulated", "error", "verdict", "reason", "scenario")
+"""Columns of `vdnnsim claims`; the terminal leaves the last one to the CSV."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRow:
+    """One row of `vdnnsim claims`; a claim of several numbers has a row for each.
+
+    Attributes:
+        id: of the claim, with the name of the number behind a dot: `v-vm-3.max`.
+        where: section or figure of the paper.
+        metric: what is measured, on which network, batch size and policy.
+        expected, simulated, error: as text with units.
+        verdict, recorded: what came out, and what the claims file records.
+        reason: why it is not met, or what a reader should know of it; empty where nothing is.
+        scenario: how to see it: a command or a scenario file.
+    """
+
+    id: str
+    where: str
+    metric: str
+    expected: str
+    simulated: str
+    error: str
+    verdict: Verdict
+    recorded: Verdict
+    reason: str
+    scenario: str
+
+    @property
+    def claim_id(self) -> str:
+        """Id of the claim that this row belongs to, as v-vm-3 of v-vm-3.max."""
+        return self.id.partition(".")[0]
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it is reproduced."""
+        return self.verdict is Verdict.REPRODUCED
+
+    @property
+    def of_table(self) -> bool:
+        """Whether it is a number of one of the paper's tables, and not of its text."""
+        return self.id.startswith("t-")
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row in the order of `COLUMNS`."""
+        values = (getattr(self, name) for name in COLUMNS)
+        return tuple(value.value if isinstance(value, Verdict) else value for value in values)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimCount:
+    """How many claims of a paper's text are reproduced, each with all of its rows, and how many numbers of its tables.
+
+    Attributes:
+        claims, reproduced: of the text.
+        by_construction: how many of the reproduced ones merely return an input.
+        numbers, met: of the tables.
+    """
+
+    claims: int
+    reproduced: int
+    by_construction: int
+    numbers: int
+    met: int
+
+    @classmethod
+    def of(cls, rows: Sequence[ClaimRow]) -> "ClaimCount":
+        """Count the claims that some rows belong to."""
+        text, tables = ([row for row in rows if row.of_table is of_table] for of_table in (False, True))
+        ids = {row.claim_id for row in text}
+        missed = {row.claim_id for row in text if not row.is_met}
+        trivial = {row.claim_id for row in text if row.reason.startswith("by construction")} - missed
+        met = sum(row.is_met for row in tables)
+        return cls(len(ids), len(ids) - len(missed), len(trivial), len(tables), met)
+
+    def __str__(self) -> str:
+        """`34 of 35 claims reproduced, 4 of them by construction`: those of the text."""
+        trivial = f", {self.by_construction} of them by construction" if self.by_construction else ""
+        return f"{self.reproduced} of {self.claims} claims reproduced{trivial}"
 
 
 class Metric(NamedTuple):
     """What is computed of each network of a claim.
 
     Attributes:
-        words: what it is called.
+        words: its name in a row.
         of_one: computes it from the replays, a claim with its machine, and a network with its batch size; in SI, or a
             text.
-        of_all: makes one value of what all networks have; None where the claim says how.
+        of_all: makes one value of those of all networks; None where the claim says how.
     """
 
     words: str
@@ -42,7 +146,7 @@ class Metrics(Generic[Runs]):
     groups: Mapping[str, tuple[NetworkBatch, ...]] = field(default_factory=dict)
 
     def check(self, claim: Claim, runs: Runs, hardware: str) -> ClaimRow:
-        """Compute a claim's number and hold it against what the paper states; `hardware` unless it names its own."""
+        """Compute a claim's number and check it against the paper's; on `hardware` unless the claim names its own."""
         return self.row(claim, self.simulate(claim, runs, hardware), hardware)
 
     def row(self, claim: Claim, value: Value, hardware: str) -> ClaimRow:
@@ -59,9 +163,14 @@ class Metrics(Generic[Runs]):
         return self.named[claim.metric].of_one(runs, _on(claim, hardware), network)
 
     def together(self, claim: Claim, found: Sequence[Any]) -> Value:
-        """Return what the networks of a claim have as one value, in its unit."""
+        """Return the values of a claim's networks as one, in its unit."""
         of_all = self.named[claim.metric].of_all
-        return in_unit_of(claim, found) if of_all is None else of_all(self.networks(claim), found)
+        if of_all is not None:
+            return of_all(self.networks(claim), found)
+        if claim.over is not None:
+            return AGGREGATES[claim.over][1](found) / FACTORS[claim.unit]
+        (value,) = found
+        return value if isinstance(value, str) else value / FACTORS[claim.unit]
 
     def networks(self, claim: Claim) -> tuple[NetworkBatch, ...]:
         """Return the networks of a claim with their batch sizes."""
@@ -82,3 +191,66 @@ class Metrics(Generic[Runs]):
 
 def _on(claim: Claim, hardware: str) -> Claim:
     return claim if claim.hardware else msgspec.structs.replace(claim, hardware=hardware)
+
+
+def judge(claim: Claim, value: Value, *, metric: str, scenario: str) -> ClaimRow:
+    """Return the row of a claim from a value in its unit, what is measured in one line, and how to see it."""
+    return ClaimRow(
+        id=claim.id,
+        where=claim.where,
+        metric=metric,
+        expected=_expected(claim),
+        simulated=_text(value, claim),
+        error=_error(claim, value),
+        verdict=Verdict.REPRODUCED if is_met(claim, value) else Verdict.NOT_REPRODUCED,
+        recorded=claim.recorded,
+        reason=claim.reason,
+        scenario=scenario,
+    )
+
+
+def is_met(claim: Claim, value: Value) -> bool:
+    """Whether a value lies within what the claim allows."""
+    if isinstance(value, str):
+        return value == claim.expected
+    low, high = claim.bounds()
+    return low <= value <= high
+
+
+def summary(rows: Sequence[ClaimRow]) -> str:
+    """Return one line: how many claims and numbers of tables are reproduced, and which rows differ from the record."""
+    count = ClaimCount.of(rows)
+    text = f"{count}; {count.met} of {count.numbers} numbers of its tables" if count.numbers else str(count)
+    moved = [f"{row.id} ({row.verdict.value})" for row in rows if row.verdict is not row.recorded]
+    return f"{text}; other than recorded: {', '.join(moved)}" if moved else text
+
+
+def _text(value: Value, claim: Claim) -> str:
+    if isinstance(value, str):
+        return value
+    if not claim.unit:
+        return f"{value:.1%}"
+    if claim.unit == "images":
+        return f"{value:.0f} images"
+    return f"{value:.{max(0, 2 - int(math.log10(max(1.0, abs(value)))))}f} {claim.unit}"
+
+
+def _expected(claim: Claim) -> str:
+    if claim.range is not None:
+        return f"{_text(claim.range[0], claim)} to {_text(claim.range[1], claim)}"
+    for words, bound in (("at least", claim.at_least), ("at most", claim.at_most)):
+        if bound is not None:
+            return f"{words} {_text(bound, claim)}"
+    assert claim.expected is not None
+    if isinstance(claim.expected, str):
+        return claim.expected
+    slack = f"{claim.points * 100:g} points" if claim.points is not None else f"{claim.tolerance or 0:.0%}"
+    return f"{_text(claim.expected, claim)} within {slack}"
+
+
+def _error(claim: Claim, value: Value) -> str:
+    if isinstance(value, str) or not isinstance(claim.expected, float):
+        return "" if is_met(claim, value) else "outside"
+    if claim.points is not None:
+        return f"{(value - claim.expected) * 100:+.1f} points"
+    return f"{value / claim.expected - 1:+.1%}"

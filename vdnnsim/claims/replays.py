@@ -1,15 +1,33 @@
-"""What the replays of all papers have: policies by the labels of their claims, and machines at another pace."""
+"""Parts of the replays of papers: policies by their labels, readings, ranks of algorithms, machines at another pace."""
 
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from vdnnsim.cost.table import CostTable
 from vdnnsim.hardware.server import Server
+from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
+
+
+@dataclass(frozen=True)
+class PaperReading:
+    """One way to read what a paper leaves open; without a name the default one.
+
+    Attributes:
+        name: what selects it.
+        question: what the paper leaves open, and what is taken by default.
+        options: by policy, options that its runs have.
+    """
+
+    name: str = ""
+    question: str = ""
+    options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    memory_model: MemoryModel = MemoryModel.IDEAL
+
 
 Ranks = tuple[tuple[tuple[str, int], ...], ...]
 """By kernel the algorithms that none beats, each with its workspace, the fastest first."""

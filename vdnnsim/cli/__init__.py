@@ -42,7 +42,12 @@ except KeyboardInterrupt:
 
 
 def main() -> None:
-    """Run the command line; wrong input ends in one line and exit status 1."""
+    """Run the command line."""
+    run_command(cli)
+
+
+def run_command(command: click.Command) -> None:
+    """Run a command; wrong input ends in one line and exit status 1."""
     collect_rarely()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -50,7 +55,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         with _ended_as_by_ctrl_c():
-            cli()
+            command()
     except KeyboardInterrupt:
         sys.exit("Aborted!")
     except MemoryError:

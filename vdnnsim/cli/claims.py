@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from vdnnsim.cli.options import FilePath, prints_table
-from vdnnsim.cli.output import Output, report_folder
+from vdnnsim.cli.options import prints_table
+from vdnnsim.cli.output import Output
+from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
     from vdnnsim.claims.public2026.measurements import Setup
@@ -22,44 +23,34 @@ _LEFT_OUT_FIRST = ("reason", "where", "error", "metric", "expected", "simulated"
 
 @click.command()
 @click.option("--paper", default="vdnn2016", show_default=True, metavar="PAPER", help="Whose claims to check.")
-@click.option("--report", metavar="DIR", type=FilePath(), help="Also write the paper's figures and tables to DIR.")
+@click.option("--report", is_flag=False, flag_value="", hidden=True)
 @prints_table
-def claims(paper: str, report: Path | None, output: Output) -> None:
-    """Hold every number that a paper states against the replay.
+def claims(paper: str, report: str | None, output: Output) -> None:
+    """Check every number that a paper states against the replay.
 
     Exits with 3 when one that is recorded as reproduced no longer is.
     """
+    from vdnnsim.claims.check import COLUMNS, summary
     from vdnnsim.claims.claim import Verdict, read_claims
     from vdnnsim.claims.paper import open_paper
-    from vdnnsim.claims.report import claims_writer
-    from vdnnsim.claims.row import COLUMNS, cells, summary
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.report.document import plain_table
-    from vdnnsim.report.folder import write_folder
     from vdnnsim.report.result_table import ResultTable
 
-    opened = open_paper(read_claims(paper), Path(), _capture())
-    writer = claims_writer(paper)
     if report is not None:
-        report_folder(report, paper, ("README.md", writer.manifest), writer)
+        raise InputError(f"--report: pages on papers are drawn from a clone, by `python -m reports {paper} --out DIR`")
+    opened = open_paper(read_claims(paper), Path(), capture())
     with SearchLine() as line:
         rows = opened.check(line.tell)
-    talk = [summary(rows)]
-    if report is not None:
-        with SearchLine() as line:
-            line.tell("figures and tables")
-            files = opened.report(rows, line.tell)
-        written = write_folder(report, files, writer).files
-        talk.append(f"wrote {len(written)} files to {report}/; read {report / 'README.md'} first")
-    shown = [cells(row)[:-1] for row in rows]
+    shown = [row.cells[:-1] for row in rows]
     table = plain_table(COLUMNS[:-1], shown, output.has_all, _LEFT_OUT_FIRST)
-    output.show(ResultTable(COLUMNS, [cells(row) for row in rows], table), *talk, piped_width=200)
+    output.show(ResultTable(COLUMNS, [row.cells for row in rows], table), summary(rows), piped_width=200)
     if any(row.recorded is Verdict.REPRODUCED and row.verdict is not Verdict.REPRODUCED for row in rows):
         sys.exit(3)
 
 
-def _capture() -> "Capture | None":
-    """Return who captures networks; None where something that it takes is not installed."""
+def capture() -> "Capture | None":
+    """Return what captures networks; None where something that it takes is not installed."""
     return _captured if all(find_spec(each) for each in _CAPTURING) else None
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from reports.layrub2018.tables import NETWORK_BYTES_PER_S
 from tests.toy import ROOT
 from vdnnsim.claims.layrub2018.metrics import (
     barrier_share,
@@ -17,7 +18,6 @@ from vdnnsim.claims.layrub2018.metrics import (
 )
 from vdnnsim.claims.layrub2018.pace import at_one_node_pace, at_paper_pace
 from vdnnsim.claims.layrub2018.runs import MXNET_CONTEXT_BYTES, LayrubCase, LayrubRuns
-from vdnnsim.claims.layrub2018.tables import NETWORK_BYTES_PER_S
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan

@@ -2,11 +2,11 @@
 
 import pytest
 
+from reports.layrub2018.report import paper_report
 from tests.claims.rows import row_parameters, unmet
 from tests.toy import ROOT
 from vdnnsim.claims.claim import Claim, Verdict, read_claims
 from vdnnsim.claims.layrub2018.metrics import METRICS
-from vdnnsim.claims.layrub2018.report import paper_report
 from vdnnsim.claims.layrub2018.runs import LayrubRuns
 
 FILE = read_claims("layrub2018")

@@ -6,6 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from reports.public2026.report import paper_report
 from tests.captured_steps import chain
 from tests.toy import ROOT
 from tests.unit.plans.test_searches import BOTH, with_convolutions, work
@@ -23,7 +24,6 @@ from vdnnsim.claims.public2026.measurements import (
     asked_batches,
 )
 from vdnnsim.claims.public2026.replays import Capture, PublicRuns
-from vdnnsim.claims.public2026.report import paper_report
 from vdnnsim.claims.public2026.scoreboard import Errors, Scoreboard
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import LayerKind

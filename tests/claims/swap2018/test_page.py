@@ -1,13 +1,13 @@
 import pytest
 
+from reports.readings import ReadingRows
+from reports.swap2018.readings import READINGS
+from reports.swap2018.report import readme
+from reports.swap2018.tables import Cell, line_of_table_1, table_1_rows, throughput_rows
+from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import Verdict
-from vdnnsim.claims.readings import ReadingRows
-from vdnnsim.claims.row import ClaimRow
-from vdnnsim.claims.swap2018.readings import READINGS
-from vdnnsim.claims.swap2018.report import readme
 from vdnnsim.claims.swap2018.runs import SwapReading
-from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, VGG, line_of_table_1
-from vdnnsim.claims.swap2018.tables import Cell, table_1_rows, throughput_rows
+from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, VGG
 
 BATCHES = {"Table II": (2, 120), "Table III": (4, 110)}
 

@@ -5,11 +5,11 @@ from io import StringIO
 import msgspec
 import pytest
 
+from reports.swap2018.readings import READINGS, compare_readings
+from reports.swap2018.report import paper_report
 from tests.toy import ROOT
 from vdnnsim.claims.claim import Claim, read_claims
 from vdnnsim.claims.swap2018.metrics import METRICS
-from vdnnsim.claims.swap2018.readings import READINGS, compare_readings
-from vdnnsim.claims.swap2018.report import paper_report
 from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
 from vdnnsim.hardware.profile import find_profile, read_profile
 
@@ -60,8 +60,8 @@ def test_readings_have_names_of_their_own_and_say_what_is_open() -> None:
 @pytest.mark.usefixtures("in_this_process", "no_labels_overlap")
 def test_one_command_makes_the_whole_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """On AlexNet instead of VGG it takes seconds: nine pictures, three tables, the page, the manifest."""
-    monkeypatch.setattr("vdnnsim.claims.swap2018.report.VGG", "alexnet")
-    monkeypatch.setattr("vdnnsim.claims.swap2018.tables.VGG", "alexnet")
+    monkeypatch.setattr("reports.swap2018.report.VGG", "alexnet")
+    monkeypatch.setattr("reports.swap2018.tables.VGG", "alexnet")
     few = msgspec.structs.replace(FILE, claims=(ALEXNET,))
     runs = fresh()
     rows = [METRICS.check(ALEXNET, runs, "p100_x2")]

@@ -1,8 +1,8 @@
 import msgspec
 import pytest
 
+from vdnnsim.claims.check import COLUMNS, is_met, summary
 from vdnnsim.claims.claim import Claim, Verdict, read_claims, read_network
-from vdnnsim.claims.row import COLUMNS, cells, is_met, summary
 from vdnnsim.claims.vdnn2016.metrics import METRICS
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, VERY_DEEP, VdnnRuns
 from vdnnsim.errors import InputError
@@ -68,7 +68,7 @@ def test_a_row_says_what_was_expected_and_what_came_out(vdnn_runs: VdnnRuns) -> 
     assert met.verdict is Verdict.REPRODUCED
     assert missed.verdict is Verdict.NOT_REPRODUCED
     assert met.scenario == "scenarios/alexnet.yaml"
-    assert dict(zip(COLUMNS, cells(met), strict=True))["verdict"] == "reproduced"
+    assert dict(zip(COLUMNS, met.cells, strict=True))["verdict"] == "reproduced"
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from io import StringIO
 import msgspec
 import pytest
 
+from reports.vdnn2016.readings import READINGS
+from reports.vdnn2016.report import paper_report
 from tests.toy import ROOT
 from vdnnsim.claims.claim import Claim, read_claims
 from vdnnsim.claims.vdnn2016.metrics import METRICS
-from vdnnsim.claims.vdnn2016.readings import READINGS
-from vdnnsim.claims.vdnn2016.report import paper_report
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 
 FEW_READINGS = [each for each in READINGS if each.name in ("prefetch_search: fig10_without_pool", "gpu_memory: whole")]

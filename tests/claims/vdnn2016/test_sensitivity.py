@@ -3,14 +3,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from reports.vdnn2016.readings import LINK, READINGS, compare_readings, draw_factors, perturbed, sensitivity, values_on
 from tests.toy import TOY_SERVER
 from vdnnsim.claims.claim import read_claims
 from vdnnsim.claims.replays import ranks
-from vdnnsim.claims.vdnn2016.machines import values_on
 from vdnnsim.claims.vdnn2016.metrics import METRICS
-from vdnnsim.claims.vdnn2016.readings import READINGS, compare_readings
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
-from vdnnsim.claims.vdnn2016.sensitivity import LINK, draw_factors, perturbed, sensitivity
 
 CLAIMS = {claim.id: claim for claim in read_claims("vdnn2016").claims}
 

@@ -114,14 +114,3 @@ def test_a_comparison_writes_over_nothing_of_others(tmp_path: Path, name: str) -
         f"vdnnsim: {name}: was not written by an earlier comparison; move it away, or write elsewhere\n",
     )
     assert (tmp_path / name).read_text() == "mine"
-
-
-def test_a_report_on_claims_writes_over_nothing_of_others(tmp_path: Path) -> None:
-    """A README.md of somebody's, and the report on another paper."""
-    (tmp_path / "README.md").write_text("mine")
-    done = vdnnsim("claims", "--report", ".", folder=tmp_path)
-    assert done.stderr.startswith("vdnnsim: README.md: was not written by an earlier report on vdnn2016")
-    (tmp_path / "run.json").write_text('{"command": "vdnnsim claims --paper vdnn2016 --report DIR"}')
-    done = vdnnsim("claims", "--paper", "swap2018", "--report", ".", folder=tmp_path)
-    assert done.stderr.startswith("vdnnsim: README.md: was not written by an earlier report on swap2018")
-    assert (tmp_path / "README.md").read_text() == "mine"

@@ -5,11 +5,10 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Final
 
-from vdnnsim.claims.check import Metric, Metrics
+from vdnnsim.claims.check import Metric, Metrics, Value
 from vdnnsim.claims.claim import Claim, NetworkBatch
 from vdnnsim.claims.layrub2018.pace import at_one_node_pace, at_paper_pace
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
-from vdnnsim.claims.row import Value
 from vdnnsim.cost.transfer import copy_s
 from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import LayerKind, Phase

@@ -52,9 +52,6 @@ _COLUMNS: Final[Mapping[str, int]] = {"base(p)": 0, "caffe": 2}
 """Of Table 5, by the policy that is its base."""
 
 
-ABSOLUTE_S: Final[Mapping[str, float]] = {"resnet1001": 712.2, "resnet1517": 1148.86}
-"""Seconds of 20 iterations under Layrub of networks that no base of Table 5 can train; nothing was set by them."""
-
 _PACE_ERROR: Final = 1e-3
 
 
@@ -85,12 +82,3 @@ def at_one_node_pace(runs: LayrubRuns, case: LayrubCase, policy: str) -> LayrubC
         slope_s = (case_s - runs.iteration_s(before, policy)) / (case.slowdown - before.slowdown)
         before, case = case, replace(case, slowdown=case.slowdown + (wanted_s - case_s) / slope_s)
     return case
-
-
-def deeper_networks(runs: LayrubRuns) -> dict[str, float]:
-    """Return what 20 iterations of `ABSOLUTE_S` take, in seconds, at the pace of ResNet-50's base."""
-    slowdown = at_paper_pace(runs, LayrubCase("k40m", "resnet50", 32), "caffe").slowdown
-    return {
-        network: ITERATIONS * runs.iteration_s(LayrubCase("k40m", network, 32, slowdown), "layrub_hybrid")
-        for network in ABSOLUTE_S
-    }

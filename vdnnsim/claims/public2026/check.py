@@ -5,10 +5,10 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Final
 
+from vdnnsim.claims.check import ClaimRow, judge
 from vdnnsim.claims.claim import Claim
 from vdnnsim.claims.public2026.measurements import Setup
 from vdnnsim.claims.public2026.scoreboard import AnyHeld, Scoreboard, errors_of
-from vdnnsim.claims.row import ClaimRow, judge
 
 _Rows = Callable[[Scoreboard], Sequence[AnyHeld]]
 

@@ -4,8 +4,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from vdnnsim.claims.readings import PaperReading
-from vdnnsim.claims.replays import labelled_policy, stretched
+from vdnnsim.claims.replays import PaperReading, labelled_policy, stretched
 from vdnnsim.claims.swap2018.stated import NONE, VGG, Place, first_row
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network

@@ -68,10 +68,3 @@ def first_row(hardware: str) -> FirstRow | None:
             assert images_per_s is not None, "the first row of each table fits"
             return FirstRow(place, batch_size, images_per_s)
     return None
-
-
-def line_of_table_1(network: str = VGG) -> tuple[float, float]:
-    """Return seconds an image, and seconds besides, of an iteration: through the two rows of a network in Table I."""
-    (small, slow), (large, fast) = (TABLE_I[key] for key in TABLE_I if key[0] == network)
-    per_image_s = (large / fast - small / slow) / (large - small)
-    return per_image_s, small / slow - per_image_s * small

@@ -1,35 +1,27 @@
-"""What other readings of a paper would give: every claim again under each named alternative.
+"""Claims of a paper under other readings: every row again under each named alternative, and which rows it moves.
 
 A reading is a choice that the text leaves open: an option of a policy, of the scenario, of the machine or of a claim's
 metric. Its alternative is one option away; tables show which rows it moves.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, TypeVar
 
-from vdnnsim.claims.row import ClaimRow
-from vdnnsim.memory.choices import MemoryModel
+import msgspec
+
+from vdnnsim.claims.check import ClaimRow
+from vdnnsim.claims.replays import PaperReading
 from vdnnsim.report.result_table import csv_text
 
-
-@dataclass(frozen=True)
-class PaperReading:
-    """One way to read what a paper leaves open; without a name the default one.
-
-    Attributes:
-        name: what selects it.
-        question: what the paper leaves open, and what is taken by default.
-        options: by policy, options that its runs have.
-    """
-
-    name: str = ""
-    question: str = ""
-    options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    memory_model: MemoryModel = MemoryModel.IDEAL
-
-
 Reading = TypeVar("Reading", bound=PaperReading)
+
+
+def read_readings(paper: str, kind: type[Reading]) -> tuple[Reading, ...]:
+    """Return the alternatives of a paper from `readings.yaml` in its folder, in the order of its page."""
+    path = Path(__file__).parent / paper / "readings.yaml"
+    return msgspec.yaml.decode(path.read_bytes(), type=tuple[kind, ...])  # type: ignore[valid-type]  # known at run time
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,25 +5,33 @@ Files: README.md, figureNN.png and .csv, claims.csv, readings.csv, sensitivity.c
 gives equal bytes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Final
+from typing import Final, NamedTuple
 
+from reports.page import SimulatedFigure, figure_files, page, report_files
+from reports.readings import effects_csv
+from reports.vdnn2016.figure_parts import Builder
+from reports.vdnn2016.layer_figures import figure_05, figure_06, figure_13
+from reports.vdnn2016.memory_figures import figure_01, figure_04, figure_11
+from reports.vdnn2016.policy_figures import figure_12, figure_14, figure_15, power_section
+from reports.vdnn2016.readings import DRAWS, READINGS, SEED, VdnnReading, compare_readings, sensitivity
+from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import ClaimsFile, read_claims
-from vdnnsim.claims.readings import effects_csv
-from vdnnsim.claims.report import figure_files, page, report_files
-from vdnnsim.claims.row import ClaimRow
-from vdnnsim.claims.vdnn2016.figures import paper_figures
-from vdnnsim.claims.vdnn2016.paging import PagingCost, paging_costs
-from vdnnsim.claims.vdnn2016.readings import READINGS, VdnnReading, compare_readings
-from vdnnsim.claims.vdnn2016.runs import VdnnRuns
-from vdnnsim.claims.vdnn2016.sensitivity import DRAWS, SEED, sensitivity
+from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
 from vdnnsim.cost.fit_rows import FitRow, read_fit_rows
 from vdnnsim.cost.machine import Machine
 from vdnnsim.report.result_table import attributes_csv, csv_text
 from vdnnsim.units import ElementType
 
+BUILDERS: Final[tuple[Builder, ...]] = (
+    *(figure_01, figure_04, figure_05, figure_06, figure_11, figure_12, figure_13, figure_14, figure_15),
+    power_section,
+)
+"""The figures in the order of the paper."""
+_PAGE_LATENCIES: Final = ("20 us", "50 us")
+"""The range that the paper gives for a page of 4 KB (II-C)."""
 _SENSITIVITY: Final = {
     "id": "claim.id",
     "draws_met_share": "met",
@@ -35,6 +43,31 @@ _SENSITIVITY: Final = {
 }
 """Columns of `sensitivity.csv`, and what they show."""
 _KERNEL_COLUMNS = ("role", "group", "subject", "phase", "algorithms", "observed_s", "predicted_s", "error", "origin")
+
+
+def paper_figures(runs: VdnnRuns) -> tuple[SimulatedFigure, ...]:
+    """Return all figures; replays that several need are run once."""
+    return tuple(build(runs) for build in BUILDERS)
+
+
+class PagingCost(NamedTuple):
+    """One network under paging beside vDNN_dyn: a row of `page_migration.csv`."""
+
+    network: str
+    batch_size: int
+    page_latency: str
+    iteration_s: float
+    performance_ratio: float
+    vdnn_dyn_performance_ratio: float
+
+
+def paging_costs(runs: VdnnRuns) -> Iterator[PagingCost]:
+    """Replay page migration on the six networks of Fig. 11, at both ends of the paper's range."""
+    for case in CONVENTIONAL:
+        dyn = runs.result(*case, "vdnn_dyn").performance_ratio
+        for latency in _PAGE_LATENCIES:
+            paged = runs.result(*case, "page_migration(p)", page_latency=latency)
+            yield PagingCost(*case, latency, paged.metrics.iteration_s, paged.performance_ratio, dyn)
 
 
 def paper_report(

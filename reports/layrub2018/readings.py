@@ -4,6 +4,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Final, NamedTuple
 
+from reports.layrub2018.tables import HYBRID, SYSTEMS
 from vdnnsim.claims.layrub2018.metrics import (
     map_reduction,
     overhead,
@@ -13,7 +14,6 @@ from vdnnsim.claims.layrub2018.metrics import (
 )
 from vdnnsim.claims.layrub2018.pace import STATED, at_paper_pace, by_case
 from vdnnsim.claims.layrub2018.runs import MXNET_CONTEXT_BYTES, LayrubCase, LayrubRuns
-from vdnnsim.claims.layrub2018.tables import HYBRID, SYSTEMS
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up

@@ -26,6 +26,13 @@ class Cell(NamedTuple):
     fits: bool
 
 
+def line_of_table_1(network: str = VGG) -> tuple[float, float]:
+    """Return seconds an image, and seconds besides, of an iteration: through the two rows of a network in Table I."""
+    (small, slow), (large, fast) = (TABLE_I[key] for key in TABLE_I if key[0] == network)
+    per_image_s = (large / fast - small / slow) / (large - small)
+    return per_image_s, small / slow - per_image_s * small
+
+
 def throughput_cells(runs: ServerRuns) -> tuple[Cell, ...]:
     """Replay Tables II and III."""
     return tuple(

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from reports.page import page, report_files
+from reports.public2026.pictures import draw_pictures
+from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import ClaimsFile
 from vdnnsim.claims.public2026.measurements import ONE_PEAK_IN, ONE_TIME_IN, SERIES
-from vdnnsim.claims.public2026.pictures import draw_pictures
 from vdnnsim.claims.public2026.scoreboard import AnyHeld, Scoreboard, errors_of, faketensor_errors
-from vdnnsim.claims.report import page, report_files
-from vdnnsim.claims.row import ClaimRow
 from vdnnsim.report.chart import Picture
 from vdnnsim.report.result_table import attributes_csv
 

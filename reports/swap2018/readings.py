@@ -4,15 +4,15 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Final
 
-from vdnnsim.claims.claim import Claim, read_data, read_network
-from vdnnsim.claims.readings import ReadingRows
-from vdnnsim.claims.row import ClaimRow
+from reports.readings import ReadingRows, read_readings
+from vdnnsim.claims.check import ClaimRow
+from vdnnsim.claims.claim import Claim, read_network
 from vdnnsim.claims.swap2018.metrics import METRICS
 from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
 from vdnnsim.engine.processes import on_all_cores
 from vdnnsim.errors import PolicyError
 
-READINGS: Final = read_data("swap2018", "readings.yaml", tuple[SwapReading, ...])
+READINGS: Final = read_readings("swap2018", SwapReading)
 """The alternatives, in the order of the report."""
 
 

@@ -1,14 +1,15 @@
-"""One figure of a paper, redrawn: its data, its chart, and what is to be said about it."""
+"""Parts of the figures of the vDNN paper: names of networks and policies, columns, axes, panels, extremes."""
 
 from collections.abc import Callable, Mapping, Sequence
 
+from reports.page import PERCENT, SimulatedFigure
 from vdnnsim.analysis.columns import COLUMNS, Measured, Value
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.report import PERCENT, SimulatedFigure
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
-from vdnnsim.report.chart import Axis, Panel, Slot, Tint
+from vdnnsim.report.chart import Axis, Level, Panel, Slot, Tint
 from vdnnsim.report.scale import Scale, byte_scale, percent
+from vdnnsim.units import format_bytes
 
 POLICY_LABELS: Mapping[str, str] = {
     "vdnn_all(m)": "all(m)",
@@ -56,9 +57,20 @@ def bytes_axis(label: str, values: Sequence[float], top: float = 0.0) -> Axis:
     return Axis(label, Scale(scale.unit, scale.factor, 1), top)
 
 
+def capacity_level(runs: VdnnRuns) -> Level:
+    """A line at the memory of the GPU."""
+    nbytes = runs.server.gpu.memory_bytes
+    return Level(f"capacity {format_bytes(nbytes)}", nbytes)
+
+
 def percent_axis(label: str) -> Axis:
     """An axis from 0 to 100 %."""
     return Axis(label, PERCENT, 1.0)
+
+
+def attributes(things: Sequence[object], *names: str, prefix: str = "") -> dict[str, Sequence[Value]]:
+    """Columns of attributes of things."""
+    return {f"{prefix}{name}": [getattr(each, name) for each in things] for name in names}
 
 
 def result_columns(

@@ -1,4 +1,4 @@
-"""What the reports of all papers have: checked claims, a CSV and a slide of each figure, and what run.json says."""
+"""Parts of the pages on papers: checked claims, a CSV and a slide of each figure, run.json, templates in Markdown."""
 
 import hashlib
 import json
@@ -11,8 +11,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from vdnnsim.analysis.columns import Row, Value
+from vdnnsim.claims.check import COLUMNS, ClaimCount, ClaimRow
 from vdnnsim.claims.claim import ClaimsFile, Verdict
-from vdnnsim.claims.row import COLUMNS, ClaimCount, ClaimRow, cells
 from vdnnsim.report import markdown
 from vdnnsim.report.chart import Chart
 from vdnnsim.report.folder import Writer, versions
@@ -21,8 +21,8 @@ from vdnnsim.report.scale import Scale, percent
 from vdnnsim.units import format_seconds
 
 
-def claims_writer(paper: str) -> Writer:
-    """Return who writes the folder of a paper, by the paper's name."""
+def page_writer(paper: str) -> Writer:
+    """Return the writer of the folder of a paper, by the paper's name."""
     return Writer(
         noun=f"report on {paper}",
         manifest="run.json",
@@ -32,7 +32,7 @@ def claims_writer(paper: str) -> Writer:
 
 
 def _command(paper: str) -> str:
-    return f"vdnnsim claims --paper {paper} --report DIR"
+    return f"python -m reports {paper}"
 
 
 PERCENT = Scale("%", 0.01, 0)
@@ -89,7 +89,8 @@ def report_files(
     file: ClaimsFile, profiles: Iterable[Path], rows: Sequence[ClaimRow], texts: Mapping[str, str], **chance: int
 ) -> dict[str, bytes]:
     """Return the content of the files of a report that are text: the checked claims, the manifest, its own."""
-    every = {"claims.csv": csv_text(COLUMNS, map(cells, rows)), **texts, "run.json": manifest(file, profiles, **chance)}
+    checked = csv_text(COLUMNS, [row.cells for row in rows])
+    every = {"claims.csv": checked, **texts, "run.json": manifest(file, profiles, **chance)}
     return {name: text.encode() for name, text in every.items()}
 
 
@@ -101,17 +102,15 @@ def page(template: str, rows: Sequence[ClaimRow], **values: object) -> bytes:
         rows: the checked numbers; the template has `claims` of them, the table, `reasons` and their `count`.
         values: what else the template names.
     """
-    told = [each for each in rows if each.reason]
+    reasons = [(row.id, _verdict(row.verdict), markdown.escape(row.reason)) for row in rows if row.reason]
+    claims = markdown.table(
+        ("claim", "where", "metric", "paper", "replay", "error", "verdict"),
+        [(*row.cells[:6], _verdict(row.verdict)) for row in rows],
+    )
     text = (
         _templates()
         .get_template(template)
-        .render(
-            rows=rows,
-            count=ClaimCount.of(rows),
-            claims=_claims_table(rows),
-            reasons=[(each.id, _verdict(each.verdict), markdown.escape(each.reason)) for each in told],
-            **values,
-        )
+        .render(rows=rows, count=ClaimCount.of(rows), claims=claims, reasons=reasons, **values)
     )
     return re.sub(r"\n{3,}", "\n\n", f"{text.strip()}\n").encode()
 
@@ -121,29 +120,10 @@ def _templates() -> Environment:
     made = Environment(  # noqa: S701  # Markdown, which `markdown.escape` escapes
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {"percent": percent, "number": _number, "duration": format_seconds}
-    made.filters |= {"escape": markdown.escape, "table": _table}
+    made.filters |= {"percent": percent, "duration": format_seconds, "escape": markdown.escape}
+    made.filters["number"] = lambda value, form: "" if value is None else format(value, form)
+    made.filters["table"] = lambda rows, *header, left=None: markdown.table(header, rows, left)
     return made
-
-
-def _number(value: float | None, form: str) -> str:
-    """Return a number in one of Python's formats; nothing of none."""
-    return "" if value is None else format(value, form)
-
-
-def _table(rows: Iterable[Sequence[str]], *header: str, left: int | None = None) -> str:
-    return markdown.table(header, rows, left)
-
-
-def _claims_table(rows: Sequence[ClaimRow]) -> str:
-    """Return every row in Markdown: what the paper states, what the replay shows, the verdict."""
-    return markdown.table(
-        ("claim", "where", "metric", "paper", "replay", "error", "verdict"),
-        (
-            (row.id, row.where, row.metric, row.expected, row.simulated, row.error, _verdict(row.verdict))
-            for row in rows
-        ),
-    )
 
 
 def _verdict(verdict: Verdict) -> str:

@@ -1,13 +1,20 @@
-"""Figures 5 and 6: VGG-16 layer by layer, its memory, its time and how long its X lies idle."""
+"""Figures 5, 6 and 13 of the vDNN paper: memory, time and DRAM bandwidth of the layers of VGG-16."""
 
+from reports.page import SimulatedFigure
+from reports.vdnn2016.figure_parts import (
+    attributes,
+    bytes_axis,
+    extremes,
+    percent_axis,
+    whole_percent,
+)
 from vdnnsim.analysis.layers import forward_bytes, layer_times
-from vdnnsim.claims.report import SimulatedFigure
-from vdnnsim.claims.vdnn2016.figures.figure import bytes_axis
+from vdnnsim.analysis.power import convolution_traffic, copy_slowdown_bound
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
-from vdnnsim.dnn.layers import LayerKind, Stage
+from vdnnsim.dnn.layers import LayerKind, Phase, Stage
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.report.chart import Axis, Chart, Panel, Points, Series, Slot, Tint
-from vdnnsim.report.scale import time_scale
+from vdnnsim.report.chart import Axis, Chart, Level, Panel, Points, Series, Slot, Tint
+from vdnnsim.report.scale import percent, time_scale
 from vdnnsim.units import format_bytes, format_seconds
 
 
@@ -103,5 +110,53 @@ def figure_06(runs: VdnnRuns) -> SimulatedFigure:
             "alexnet": alexnet and format_seconds(alexnet),
             "conv_share": conv_s / total_s,
             "backward_over_forward": sum(backward_s) / sum(forward_s),
+        },
+    )
+
+
+def figure_13(runs: VdnnRuns) -> SimulatedFigure:
+    """The most DRAM bandwidth that a kernel of each CONV layer of VGG-16 draws."""
+    case = ("vgg16", 64)
+    simulator = runs.simulator(*case)
+    traces = runs.oracle(*case).trace, runs.result(*case, "vdnn_all(p)").trace
+    alone, copied = (convolution_traffic(trace, simulator.cost_model, runs.server) for trace in traces)
+    layers = list(dict.fromkeys(each.layer for each in alone))
+    names = tuple(simulator.workload.graph.layers[layer].name for layer in layers)
+
+    # The greatest share of the peak among the kernels of a layer in one direction.
+    forward, backward = (
+        tuple(
+            max(each.kernel_utilization for each in alone if (each.layer, each.phase is Phase.FORWARD) == (layer, way))
+            for layer in layers
+        )
+        for way in (True, False)
+    )
+    slowdowns = [each.copy_slowdown for each in copied]
+    labels = [f"{each.phase.value} of {simulator.workload.graph.layers[each.layer].name}" for each in copied]
+    slots = Slot.of("forward", Tint.FORWARD, forward), Slot.of("backward", Tint.BACKWARD, backward)
+    left = 1 - copy_slowdown_bound(runs.server)
+    level = Level(f"what a copy at the link's peak leaves of it, {percent(left)}", left)
+    return SimulatedFigure(
+        stem="figure13",
+        columns={
+            "layer": [simulator.workload.graph.layers[each.layer].name for each in alone],
+            "phase": [each.phase.value for each in alone],
+            **attributes(alone, "algorithm", "seconds", "kernel_bytes", "kernel_bytes_per_s", "kernel_utilization"),
+            **attributes(copied, "copy_bytes", "bytes_per_s", "utilization", prefix="all_p_"),
+            "all_p_copy_slowdown_at_most": slowdowns,
+        },
+        chart=Chart(
+            f"Convolutions draw at most {whole_percent(max(*forward, *backward))} of the DRAM's peak, "
+            f"copies add {percent(max(slowdowns))}",
+            "Fig. 13: VGG-16 (64) under base(p); traffic of the cost model, a mean over the kernel; the greater of the "
+            "two backward kernels",
+            (Panel(names, slots, percent_axis("maximum DRAM bandwidth utilization"), level=level, numbered=False),),
+        ),
+        facts={
+            "forward": extremes(names, forward),
+            "backward": extremes(names, backward),
+            "both": extremes(labels, [each.utilization for each in copied]),
+            "slowdown": max(slowdowns),
+            "bound": copy_slowdown_bound(runs.server),
         },
     )

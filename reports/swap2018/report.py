@@ -7,12 +7,20 @@ of the load of each link, and run.json. Equal input gives equal bytes.
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from reports.page import page, report_files
+from reports.readings import ReadingRows, effects_csv
+from reports.swap2018.readings import READINGS, compare_readings
+from reports.swap2018.tables import (
+    Cell,
+    line_of_table_1,
+    table_1_cells,
+    table_1_rows,
+    throughput_cells,
+    throughput_rows,
+)
 from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.claims.check import ClaimCount, ClaimRow
 from vdnnsim.claims.claim import ClaimsFile
-from vdnnsim.claims.readings import ReadingRows, effects_csv
-from vdnnsim.claims.report import page, report_files
-from vdnnsim.claims.row import ClaimCount, ClaimRow
-from vdnnsim.claims.swap2018.readings import READINGS, compare_readings
 from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
 from vdnnsim.claims.swap2018.stated import (
     INCEPTION,
@@ -23,9 +31,7 @@ from vdnnsim.claims.swap2018.stated import (
     VGG,
     Place,
     first_row,
-    line_of_table_1,
 )
-from vdnnsim.claims.swap2018.tables import Cell, table_1_cells, table_1_rows, throughput_cells, throughput_rows
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.report import markdown
 from vdnnsim.report.chart import Picture

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
+from reports.layrub2018.readings import WELL_KNOWN
+from reports.layrub2018.tables import HYBRID, Record
+from reports.page import PERCENT, SimulatedFigure
 from vdnnsim.analysis.columns import Value
 from vdnnsim.claims.claim import stated
 from vdnnsim.claims.layrub2018.metrics import map_reduction, overhead
-from vdnnsim.claims.layrub2018.readings import WELL_KNOWN
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
-from vdnnsim.claims.layrub2018.tables import HYBRID, Record
-from vdnnsim.claims.report import PERCENT, SimulatedFigure
 from vdnnsim.report.chart import Axis, Chart, Level, Panel, Slot, Tint
 from vdnnsim.report.scale import Scale, byte_scale
 from vdnnsim.units import MIB

@@ -1,0 +1,42 @@
+"""Checks the claims of a paper and draws its page anew: `python -m reports PAPER [--out DIR]`, from a clone."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+import click
+
+from reports.page import page_writer
+from vdnnsim.claims.check import summary
+from vdnnsim.claims.claim import PAPERS, read_claims
+from vdnnsim.claims.paper import open_paper
+from vdnnsim.cli import run_command
+from vdnnsim.cli.claims import capture
+from vdnnsim.cli.options import FilePath
+from vdnnsim.cli.output import report_folder
+from vdnnsim.cli.progress import SearchLine
+from vdnnsim.report.folder import write_folder
+
+_HERE: Final = Path(__file__).parent
+
+
+@click.command()
+@click.argument("paper", type=click.Choice(PAPERS))
+@click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; reports/PAPER unless given.")
+def redraw(paper: str, out: Path | None) -> None:
+    """Draw the page on a paper: README.md, claims.csv, its figures and tables, run.json. Equal input, equal bytes."""
+    folder, writer = out or _HERE / paper, page_writer(paper)
+    report_folder(folder, paper, ("README.md", writer.manifest), writer)
+    opened = open_paper(read_claims(paper), Path(), capture())
+    paper_report: Callable[..., Mapping[str, bytes]] = import_module(f"reports.{paper}.report").paper_report
+    with SearchLine() as line:
+        rows = opened.check(line.tell)
+        line.tell("figures and tables")
+        files = paper_report(opened.file, rows, opened.runs, opened.profiles, line.tell)
+    written = write_folder(folder, files, writer).files
+    click.echo(f"{summary(rows)}\nwrote {len(written)} files to {folder}/; read {folder / 'README.md'} first", err=True)
+
+
+if __name__ == "__main__":
+    run_command(redraw)
