@@ -311,7 +311,7 @@ def test_the_surface_is_frozen() -> None:
             *("--pretend", "--real", "--tokens"),
         ],
         "check": ["--policy-module"],
-        "claims": [*table, "--paper"],
+        "claims": [*table, "--paper", "--report"],
         "compare": sorted([*model, *table, "--out", "--policies", "--policy-module"]),
         "doctor": table,
         "examples": [],
