@@ -18,7 +18,7 @@ from vdnnsim.errors import DeviceError
 
 _SOURCES: Final = Path(__file__).parent / "runtime"
 _CORE: Final = (
-    "device.c errors.c extents.c memory.c host_access.c virtual_memory.c schedule.c handles.c streams.c events.c "
+    "state.c errors.c extents.c addresses.c schedule.c device.c memory.c virtual_memory.c handles.c streams.c events.c "
     "copies.c images.c launches.c driver.c modules.c nvml.c"
 ).split()
 """What the runtime is made of; `absent.c` has what the others do not define, and all other files are libraries."""

@@ -1,4 +1,4 @@
-/* Settings, the one lock, and what the GPUs are like. */
+/* Reads the settings, lets calls in and out, and says what the GPUs are like. */
 #define _GNU_SOURCE
 #include "runtime.h"
 
@@ -7,10 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct settings settings;
-int64_t counts[COUNTS];
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int installed;
 static char missing_setting[64];
@@ -30,11 +26,9 @@ static const char *text_of(const char *name) {
 static double number_of(const char *name) { return strtod(text_of(name), NULL); }
 static bool chosen(const char *name, const char *word) { return !strcmp(text_of(name), word); }
 
-static void before_fork(void) { pthread_mutex_lock(&lock); }
-static void parent_of_fork(void) { pthread_mutex_unlock(&lock); }
 static void child_of_fork(void) {
   for (int gpu = 0; gpu < settings.gpus; gpu++) forked |= has_context(gpu);
-  pthread_mutex_unlock(&lock);
+  release_lock();
 }
 
 /* As the driver reads it: numbers with commas, up to the first that is no GPU. */
@@ -82,7 +76,7 @@ static void read_settings(void) {
   settings.delayed_copies = chosen("COPIES", "delayed");
   const char *log_kernels = getenv("VDNNSIM_PRETEND_LOG_KERNELS");
   settings.log_kernels = log_kernels && !strcmp(log_kernels, "1");
-  pthread_atfork(before_fork, parent_of_fork, child_of_fork);
+  pthread_atfork(hold_lock, release_lock, child_of_fork);
 }
 
 /* ---- the way in and out ---- */
@@ -100,7 +94,7 @@ cudaError_t enter(void) {
   if (!settings.gpus) return fail(cudaErrorNoDevice);
   if (forked)
     return explain(cudaErrorInitializationError, "CUDA was used before this process was forked, which ends its use");
-  pthread_mutex_lock(&lock);
+  hold_lock();
   settle();
   return cudaSuccess;
 }
@@ -112,12 +106,9 @@ cudaError_t enter_context(void) {
 }
 
 cudaError_t leave(cudaError_t error) {
-  pthread_mutex_unlock(&lock);
+  release_lock();
   return fail(error);
 }
-
-void pause_lock(void) { pthread_mutex_unlock(&lock); }
-void resume_lock(void) { pthread_mutex_lock(&lock); }
 
 /* ---- which GPU, and what it is like ---- */
 
@@ -275,7 +266,14 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int gpu) {
 EXPORT cudaError_t cudaProfilerStart(void) { return cudaSuccess; }
 EXPORT cudaError_t cudaProfilerStop(void) { return cudaSuccess; }
 
-/* ---- for the tests, by ctypes ---- */
+/* ---- for the tests and the command, by ctypes ---- */
+
+EXPORT void pretend_spend(double seconds) {
+  if (enter()) return;
+  spend(in_nanoseconds(seconds));
+  settle();
+  leave(cudaSuccess);
+}
 
 EXPORT int64_t pretend_count(const char *what) {
   static const char *const names[COUNTS] = {"malloc", "free", "launch", "copy", "pin"};

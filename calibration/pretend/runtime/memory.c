@@ -1,12 +1,9 @@
-/* Memory of the GPUs and pinned memory of the host.
+/* Blocks of device memory, and pinned memory of the host.
  *
  * The driver hands out blocks of 2 MiB. What is larger than 1 MiB has blocks of its own, at the lowest addresses that
  * are free; smaller requests share blocks, at multiples of 512 bytes, in the smallest gap that holds them. A block that
  * nothing lies in any more goes back at once. (Measured by others on a driver of version 5xx; their figures and source
- * stand in vdnnsim/memory/cuda_malloc.py.)
- *
- * Addresses are taken from this process and never get memory behind them. The bytes of a block lie elsewhere
- * (host_access.c), where the host backs a page when something is written to it, and are gone when the block is freed.
+ * stand in vdnnsim/memory/cuda_malloc.py.) The bytes of a block are gone when it is freed.
  */
 #define _GNU_SOURCE
 #include "memory.h"
@@ -17,74 +14,10 @@
 
 #define SHARED_AT_MOST MIB
 #define SHARED_GRANULE ((size_t)512)
-/* More addresses than any card has memory, so that gaps between blocks are never what is missing. */
-#define SPAN ((size_t)4 << 40)
 
-struct gpu {
-  bool begun;
-  char *addresses;
-  size_t used, peak;
-  struct extents blocks; /* what is accessible: blocks of the driver and mapped ranges of the virtual memory calls */
-  struct extents small;  /* what was asked for in shared blocks */
-};
-static struct gpu gpus[MOST_GPUS];
 static struct extents pins;
 
 static size_t rounded_up(size_t bytes, size_t granule) { return (bytes + granule - 1) / granule * granule; }
-
-/* ---- the capacity ---- */
-
-bool has_context(int gpu) { return gpus[gpu].begun; }
-
-bool take(int gpu, size_t bytes) {
-  if (gpus[gpu].used + bytes > settings.memory_bytes) return false;
-  gpus[gpu].used += bytes;
-  if (gpus[gpu].used > gpus[gpu].peak) gpus[gpu].peak = gpus[gpu].used;
-  return true;
-}
-
-void give_back(int gpu, size_t bytes) { gpus[gpu].used -= bytes; }
-
-void begin_context(int gpu) {
-  if (gpus[gpu].begun) return;
-  gpus[gpu].begun = true;
-  char *addresses = mmap(NULL, SPAN + DRIVER_BLOCK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (addresses == MAP_FAILED) abort();
-  gpus[gpu].addresses = (char *)rounded_up((size_t)addresses, DRIVER_BLOCK);
-  tell_host_access();
-  take(gpu, settings.context_bytes);
-}
-
-/* ---- what may be accessed ---- */
-
-struct extents *accessible(int gpu) { return &gpus[gpu].blocks; }
-
-int gpu_of(const void *address) {
-  for (int gpu = 0; gpu < settings.gpus; gpu++) {
-    const char *start = gpus[gpu].addresses;
-    if (gpus[gpu].begun && (const char *)address >= start && (const char *)address < start + SPAN) return gpu;
-  }
-  return reserved_by(address);
-}
-
-const struct extent *allocation_at(int gpu, const void *address) {
-  const struct extent *block = extent_at(&gpus[gpu].blocks, address);
-  return block && block->shared ? extent_at(&gpus[gpu].small, address) : block;
-}
-
-/* Mapped ranges lie side by side without being one. */
-bool allocated(const void *address, size_t bytes) {
-  int gpu = gpu_of(address);
-  if (gpu < 0) return false;
-  const char *from = address, *end = from + bytes;
-  do {
-    const struct extent *block = extent_at(&gpus[gpu].blocks, from);
-    if (!block) return false;
-    if (block->shared && !extent_at(&gpus[gpu].small, from)) return false;
-    from = block->start + block->bytes;
-  } while (from < end);
-  return true;
-}
 
 /* ---- blocks ---- */
 

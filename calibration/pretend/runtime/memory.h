@@ -1,5 +1,5 @@
-/* Extents of addresses, and the memory of the GPUs as its two files share it: blocks (memory.c) and the driver's calls
- * that map memory behind addresses (virtual_memory.c). */
+/* Extents of addresses, and the memory of the GPUs (addresses.c) as the files share it that hand it out: blocks
+ * (memory.c), and the driver's calls that map memory behind addresses (virtual_memory.c). */
 #ifndef VDNNSIM_PRETEND_MEMORY_H
 #define VDNNSIM_PRETEND_MEMORY_H
 
@@ -27,14 +27,24 @@ struct extent *extent_at(const struct extents *extents, const void *address);
 struct extent *add_extent(struct extents *extents, struct extent extent);
 void remove_extent(struct extents *extents, struct extent *extent);
 
+/* More addresses than any card has memory, so that gaps between blocks are never what is missing. */
+#define SPAN ((size_t)4 << 40)
+
+struct gpu {
+  bool begun;
+  char *addresses;
+  size_t used, peak;
+  struct extents blocks; /* what is accessible: blocks of the driver and mapped ranges of the virtual memory calls */
+  struct extents small;  /* what was asked for in shared blocks */
+};
+extern struct gpu gpus[MOST_GPUS];
+/* Addresses that programs reserved to map memory behind them. */
+extern struct extents reservations;
+
 /* Take memory of a GPU without an address; false if there is not so much left. */
 bool take(int gpu, size_t bytes);
 void give_back(int gpu, size_t bytes);
 struct extents *accessible(int gpu);
-/* What was asked for of a GPU that an address lies in; NULL if nothing was. Needs no lock where nobody else has it. */
-const struct extent *allocation_at(int gpu, const void *address);
-/* Tell on stderr when the host touches device memory, from now on. */
-void tell_host_access(void);
 /* The GPU for which an address was reserved, -1 if it was not. */
 int reserved_by(const void *address);
 

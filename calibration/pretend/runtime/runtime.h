@@ -27,7 +27,7 @@
 
 typedef int64_t nanoseconds;
 
-/* ---- device.c: settings, the lock, what the GPUs are like ---- */
+/* ---- state.c ---- */
 
 struct settings {
   char name[256];
@@ -40,6 +40,13 @@ struct settings {
   bool real_clock, delayed_copies, log_kernels;
 };
 extern struct settings settings;
+enum count { COUNT_MALLOC, COUNT_FREE, COUNT_LAUNCH, COUNT_COPY, COUNT_PIN, COUNTS };
+extern int64_t counts[COUNTS];
+/* The lock alone, for what is no call of the API, and to wait without it amid one. */
+void hold_lock(void);
+void release_lock(void);
+
+/* ---- device.c: the way into a call and out, what the GPUs are like ---- */
 
 /* GPUs of the machine; settings.gpus are those that CUDA_VISIBLE_DEVICES lets be seen, all alike. Needs no lock. */
 int installed_gpus(void);
@@ -52,11 +59,6 @@ cudaError_t enter(void);
 cudaError_t enter_context(void);
 /* Let go of the lock, and remember an error for cudaGetLastError. */
 cudaError_t leave(cudaError_t error);
-/* Without the lock for a while, amid a call. */
-void pause_lock(void);
-void resume_lock(void);
-enum count { COUNT_MALLOC, COUNT_FREE, COUNT_LAUNCH, COUNT_COPY, COUNT_PIN, COUNTS };
-extern int64_t counts[COUNTS];
 
 /* ---- errors.c, which needs no lock ---- */
 
@@ -77,22 +79,23 @@ struct module;
 /* The compute capability, times ten, of the image that a GPU would take of a library's kernels; 0 if there is none. */
 int image_for(const struct module *module, int major, int minor);
 
-/* ---- memory.c: the capacity of each GPU, blocks, pinned memory ---- */
+/* ---- addresses.c: the capacity of each GPU, and where the bytes of device memory lie ---- */
 
 /* Which GPU an address belongs to, -1 if to none. */
 int gpu_of(const void *address);
 /* Whether bytes from an address on lie in one block that is allocated and may be accessed. */
 bool allocated(const void *address, size_t bytes);
-bool pinned(const void *address);
 EXPORT size_t pretend_used_bytes(int gpu);
 void begin_context(int gpu);
 bool has_context(int gpu);
 
-/* ---- host_access.c: where the bytes of device memory lie ---- */
-
 /* Where the host finds the bytes that an address of a GPU stands for, as far as its block or its reservation reaches;
  * any other address is itself. */
 void *bytes_at(const void *address);
+
+/* ---- memory.c ---- */
+
+bool pinned(const void *address);
 
 /* ---- schedule.c: the clock, engines, and what is done when the clock has come to a moment ---- */
 

@@ -41,9 +41,9 @@ void spend(nanoseconds lasts) {
     virtual_now += lasts;
     return;
   }
-  pause_lock();
+  release_lock();
   sleep_until(clock_now() + lasts);
-  resume_lock();
+  hold_lock();
 }
 
 void host_works(nanoseconds lasts) {
@@ -52,9 +52,9 @@ void host_works(nanoseconds lasts) {
 
 void wait_until(nanoseconds moment) {
   if (settings.real_clock) {
-    pause_lock();
+    release_lock();
     if (moment > clock_now()) sleep_until(moment);
-    resume_lock();
+    hold_lock();
   } else if (moment > virtual_now) {
     virtual_now = moment;
   }
@@ -108,9 +108,9 @@ static void do_first(void) {
     move(&first);
     return;
   }
-  pause_lock();
+  release_lock();
   first.function(first.data);
-  resume_lock();
+  hold_lock();
 }
 
 static void settle_until(nanoseconds moment) {
@@ -215,15 +215,8 @@ EXPORT void pretend_operator_end(void) {
 /* What the host has come to, whether or not there is a GPU to call. */
 EXPORT int64_t pretend_clock_ns(void) {
   int64_t now = 0;
-  resume_lock();
+  hold_lock();
   now = clock_now();
-  pause_lock();
+  release_lock();
   return now;
-}
-
-EXPORT void pretend_spend(double seconds) {
-  if (enter()) return;
-  spend(in_nanoseconds(seconds));
-  settle();
-  leave(cudaSuccess);
 }

@@ -21,8 +21,6 @@ static struct made *made;
 static size_t made_count, made_room;
 static uint64_t last_handle;
 
-static struct extents reservations;
-
 static struct made *made_of(uint64_t handle) {
   for (size_t each = 0; each < made_count; each++)
     if (made[each].handle == handle) return &made[each];
@@ -32,12 +30,6 @@ static struct made *made_of(uint64_t handle) {
 static void forget(struct made *one) {
   give_back(one->gpu, one->bytes);
   *one = made[--made_count];
-}
-
-/* A reservation has the GPU of the first memory that is mapped there. */
-int reserved_by(const void *address) {
-  const struct extent *reservation = extent_at(&reservations, address);
-  return reservation ? reservation->gpu : -1;
 }
 
 /* Where the bytes of a reserved address lie, whether or not they may be touched yet. */
