@@ -97,7 +97,7 @@ class CpuDevice:
         self._live_bytes += extent.nbytes
         self._peak_bytes = max(self._peak_bytes, self._live_bytes)
 
-    def takes_for_itself(self, nbytes: int) -> None:
+    def count_internal_allocation(self, nbytes: int) -> None:
         """Count what the next kernel will allocate and free by itself."""
         self._check_room(nbytes)
         self._peak_bytes = max(self._peak_bytes, self._live_bytes + nbytes)

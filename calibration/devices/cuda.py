@@ -110,7 +110,7 @@ class CudaDevice:
     def release(self, tensor: torch.Tensor) -> None:
         """Leave it to the caller, with whose last reference the block goes back to the compute stream's pool."""
 
-    def takes_for_itself(self, nbytes: int) -> None:
+    def count_internal_allocation(self, nbytes: int) -> None:
         """Leave it to the allocator, which sees it."""
 
     def pin(self, nbytes: int) -> torch.Tensor:

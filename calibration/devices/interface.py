@@ -98,7 +98,7 @@ class Device(Protocol):
     def release(self, tensor: torch.Tensor) -> None:
         """Give back what `allocate` returned; the caller drops its own references at the same time."""
 
-    def takes_for_itself(self, nbytes: int) -> None:
+    def count_internal_allocation(self, nbytes: int) -> None:
         """Count what the next kernel will allocate and free by itself, where the device does not see it (CPU).
 
         Raises:
@@ -156,7 +156,7 @@ class Device(Protocol):
 
 
 @runtime_checkable
-class GivesBackExtents(Protocol):
+class ReleasesExtents(Protocol):
     """A device that can also give back the memory of an extent of an allocation."""
 
     def release_extent(self, extent: torch.Tensor) -> None:

@@ -61,7 +61,7 @@ def open_device(
 
 
 @contextmanager
-def told_failures() -> Iterator[None]:
+def device_errors() -> Iterator[None]:
     """Tell in one line what a GPU raises that is broken, taken by another process, or full.
 
     Raises:

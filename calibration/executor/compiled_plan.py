@@ -6,7 +6,6 @@ of memory are released where the device can, which PyTorch's allocator on a GPU 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 import torch
@@ -32,6 +31,108 @@ _ONE_TYPE: Final = frozenset({Precision.FLOAT32, Precision.BFLOAT16, Precision.F
 _CANNOT: Final = "this executor cannot do"
 
 
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One kernel and the buffers it works on.
+
+    Attributes:
+        operands: the buffers by their roles.
+        workspace: the plan's buffer for it; None where the plan has none.
+        workspace_bytes: what the kernel needs.
+    """
+
+    layer: Layer
+    phase: Phase
+    kernel: Kernel
+    operands: tuple[Operand, ...]
+    workspace: int | None
+    workspace_bytes: int
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes that the kernel allocates itself."""
+        return max(0, self.workspace_bytes - self.kernel.passed_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPlan:
+    """A plan that can be executed.
+
+    Attributes:
+        calls: by position of the Compute in the plan.
+        forms: by buffer.
+        copies: where its copies lie on the host.
+        taken_bytes: by buffer, its device memory: a workspace has as much as the largest of its kernels needs.
+        idle_bytes: by workspace, its memory when no kernel runs: of a single kernel's, what that is handed.
+    """
+
+    plan: TrainingPlan
+    calls: Mapping[int, KernelCall]
+    forms: Sequence[Part | None]
+    copies: ArenaLayout
+    taken_bytes: Sequence[int]
+    idle_bytes: Mapping[int, int]
+
+    @classmethod
+    def of(cls, plan: TrainingPlan, workload: Workload, library: DryRunLibrary) -> "CompiledPlan":
+        """Find the kernels of a plan and their buffers.
+
+        Raises:
+            ExecutionRefused: the plan asks for what cannot be done; the message names it.
+        """
+        forms = _forms(plan, workload, channels_last=library.channels_last)
+        calls = {
+            position: _kernel_call(plan, position, operation, library)
+            for position, operation in enumerate(plan.operations)
+            if isinstance(operation, Compute)
+        }
+        idle_bytes: dict[int, int] = {}
+        taken_bytes = [0 if buffer.kind is BufferKind.WORKSPACE else buffer.nbytes for buffer in plan.buffers]
+        for call in calls.values():
+            if call.workspace is not None:
+                taken_bytes[call.workspace] = max(taken_bytes[call.workspace], call.workspace_bytes)
+                own_bytes = 0 if call.workspace in idle_bytes else call.own_bytes
+                idle_bytes[call.workspace] = taken_bytes[call.workspace] - own_bytes
+        return cls(plan, calls, forms, lay_copies(plan), taken_bytes, idle_bytes)
+
+
+def _forms(plan: TrainingPlan, workload: Workload, *, channels_last: bool) -> tuple[Part | None, ...]:
+    graph = workload.graph
+    if plan.layers != tuple(layer.name for layer in graph.layers):
+        raise ExecutionRefused(f"{plan.policy}: found a plan of another network, expected one of {graph.name}")
+    mine = workload.saved_by(plan.workload.graph.saving)
+    if len(mine.step.storages) != len(plan.workload.step.storages):
+        raise ExecutionRefused(f"{plan.policy}: found a plan of another mode or optimizer")
+    kernels = [each for each in plan.operations if isinstance(each, Compute)]
+    touched = {operand.memory for each in kernels for operand in each.operands}
+    layers = plan.workload.graph.layers
+    # Rectifiers in place that keep a record instead of their map, by its buffer.
+    records = {
+        operand.memory: layers[each.layer]
+        for each in kernels
+        for operand in each.operands
+        if operand.role is Role.STATISTICS and isinstance(layers[each.layer].operator, Activation)
+    }
+    storages = {operation.storage for operation in plan.operations if isinstance(operation, Alias)}
+    forms: list[Part | None] = []
+    for number, buffer in enumerate(plan.buffers):
+        if number in records:
+            forms.append(Part(_whole(plan.workload, records[number].out_shape), torch.bool, channels_last))
+            continue
+        form = form_of(mine, buffer, channels_last=channels_last)
+        # What a framework's own kernels keep beside maps, as Caffe's temporary maps, is moved here and not computed.
+        means_nothing_here = buffer.kind in (BufferKind.WORKSPACE, BufferKind.STATISTICS)
+        if form is None and not means_nothing_here and number in touched - storages:
+            raise ExecutionRefused(f"{plan.policy}: {buffer.name} does not say what it belongs to")
+        if form is not None and form.nbytes != buffer.nbytes:
+            raise ExecutionRefused(
+                f"{plan.policy}: {buffer.name} has {buffer.nbytes} bytes, expected {form.nbytes}: the plan is one of "
+                "another batch size or element type"
+            )
+        forms.append(form)
+    return tuple(forms)
+
+
 def form_of(workload: Workload, buffer: Buffer, *, channels_last: bool) -> Part | None:
     """Return how the bytes of a buffer are read: maps as (N, C, H, W), all else flat.
 
@@ -52,183 +153,59 @@ def form_of(workload: Workload, buffer: Buffer, *, channels_last: bool) -> Part 
             return Part((graph.layers[storage.owner].parameters,), dtype)
 
 
-def record_form(workload: Workload, layer: Layer, *, channels_last: bool) -> Part:
-    """Return how a record of a rectifier is read: a truth value for each element."""
-    return Part(_whole(workload, layer.out_shape), torch.bool, channels_last)
-
-
 def _whole(workload: Workload, shape: MapShape) -> tuple[int, ...]:
     return (workload.part_size, shape.channels, shape.height, shape.width)
 
 
-@dataclass(frozen=True, slots=True)
-class KernelCall:
-    """One kernel and the buffers it works on.
-
-    Attributes:
-        operands: the buffers by their roles.
-        workspace: the plan's buffer for it; None where the plan has none.
-        workspace_bytes: what the kernel needs.
-    """
-
-    layer: Layer
-    phase: Phase
-    kernel: Kernel
-    operands: tuple[Operand, ...]
-    workspace: int | None
-    workspace_bytes: int
-
-    @property
-    def own_bytes(self) -> int:
-        """Bytes that the kernel takes for itself."""
-        return max(0, self.workspace_bytes - self.kernel.passed_bytes)
+def _kernel_call(plan: TrainingPlan, position: int, operation: Compute, library: DryRunLibrary) -> KernelCall:
+    """Find the kernel of an operation, and its buffers by their roles."""
+    layer = plan.workload.graph.layers[operation.layer]
+    workspace = _first(operation, Role.WORKSPACE)
+    if fault := _operand_fault(plan, operation):
+        raise _refusal(plan, position, fault)
+    offered = library.kernels(plan.workload, layer, operation.phase)
+    kernel = next((each for each in offered if each.algorithm == operation.algorithm), None)
+    if kernel is None:
+        names = " or ".join(each.algorithm for each in offered)
+        raise _refusal(plan, position, f"the device has no such algorithm for this layer, expected {names}")
+    assert kernel.workspace_bytes is not None, "a dry run says what a kernel does not"
+    planned_bytes = 0 if workspace is None else plan.buffers[workspace].nbytes
+    if planned_bytes < kernel.passed_bytes:
+        found = f"it has {planned_bytes} bytes of workspace, expected {kernel.passed_bytes}"
+        raise _refusal(plan, position, found)
+    temporary_bytes = plan.workload.step.operation(layer.index, operation.phase).temporary_bytes
+    needed_bytes = kernel.workspace_bytes + temporary_bytes
+    return KernelCall(layer, operation.phase, kernel, operation.operands, workspace, needed_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledPlan:
-    """A plan that can be executed.
-
-    Attributes:
-        calls: by position of the Compute in the plan.
-        forms: by buffer.
-        copies: where its copies lie on the host.
-        taken_bytes: by buffer, what it takes of the device: a workspace as much as the largest of its kernels needs.
-        idle_bytes: by workspace, what it takes when no kernel runs: of a single kernel's, what that is handed.
-    """
-
-    plan: TrainingPlan
-    calls: Mapping[int, KernelCall]
-    forms: Sequence[Part | None]
-    copies: ArenaLayout
-    taken_bytes: Sequence[int]
-    idle_bytes: Mapping[int, int]
-
-    @classmethod
-    def of(cls, plan: TrainingPlan, workload: Workload, library: DryRunLibrary) -> "CompiledPlan":
-        """Find the kernels of a plan and their buffers.
-
-        Raises:
-            ExecutionRefused: the plan asks for what cannot be done; the message names it.
-        """
-        forms = _forms(plan, workload, channels_last=library.channels_last)
-        calls = {
-            position: _Binder(plan, position, operation).bind(library)
-            for position, operation in enumerate(plan.operations)
-            if isinstance(operation, Compute)
-        }
-        idle_bytes: dict[int, int] = {}
-        taken_bytes = [0 if buffer.kind is BufferKind.WORKSPACE else buffer.nbytes for buffer in plan.buffers]
-        for call in calls.values():
-            if call.workspace is not None:
-                taken_bytes[call.workspace] = max(taken_bytes[call.workspace], call.workspace_bytes)
-                own_bytes = 0 if call.workspace in idle_bytes else call.own_bytes
-                idle_bytes[call.workspace] = taken_bytes[call.workspace] - own_bytes
-        return cls(plan, calls, forms, lay_copies(plan), taken_bytes, idle_bytes)
+def _operand_fault(plan: TrainingPlan, operation: Compute) -> str:
+    """Say which operand a kernel lacks, or has without knowing what it is; empty where there is none."""
+    step = plan.workload.step
+    for operand in operation.operands:
+        buffer = plan.buffers[operand.memory]
+        if buffer.storage is None and buffer.kind in (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP):
+            return f"{buffer.name} does not say what it belongs to"
+    named = {(each.role, each.position) for each in operation.operands}
+    expected = step.operation(operation.layer, operation.phase).operands
+    for operand, storage in zip(expected, step.storages_of(expected), strict=True):
+        # The record of a rectifier takes the place of its map.
+        stands_in = operand.role is Role.OUTPUT and _first(operation, Role.STATISTICS) is not None
+        if (operand.role, operand.position) not in named and not stands_in:
+            return f"it does not name its operand {operand.role.value}: {storage.name}"
+    return ""
 
 
-def _forms(plan: TrainingPlan, workload: Workload, *, channels_last: bool) -> tuple[Part | None, ...]:
-    if plan.layers != tuple(layer.name for layer in workload.graph.layers):
-        name = workload.graph.name
-        raise ExecutionRefused(f"{plan.policy}: found a plan of another network, expected one of {name}")
-    mine = workload.saved_by(plan.workload.graph.saving)
-    if len(mine.step.storages) != len(plan.workload.step.storages):
-        raise ExecutionRefused(f"{plan.policy}: found a plan of another mode or optimizer")
-    kernels = [each for each in plan.operations if isinstance(each, Compute)]
-    touched = {operand.memory for each in kernels for operand in each.operands}
-    records = _records(plan, kernels)
-    storages = {operation.storage for operation in plan.operations if isinstance(operation, Alias)}
-    forms: list[Part | None] = []
-    for number, buffer in enumerate(plan.buffers):
-        if number in records:
-            forms.append(record_form(plan.workload, records[number], channels_last=channels_last))
-            continue
-        form = form_of(mine, buffer, channels_last=channels_last)
-        # What a framework's own kernels keep beside maps, as Caffe's temporary maps, is moved here and not computed.
-        means_nothing_here = buffer.kind in (BufferKind.WORKSPACE, BufferKind.STATISTICS)
-        if form is None and not means_nothing_here and number in touched - storages:
-            raise ExecutionRefused(f"{plan.policy}: {buffer.name} does not say what it belongs to")
-        if form is not None and form.nbytes != buffer.nbytes:
-            raise ExecutionRefused(
-                f"{plan.policy}: {buffer.name} has {buffer.nbytes} bytes, expected {form.nbytes}: the plan is one of "
-                "another batch size or element type"
-            )
-        forms.append(form)
-    return tuple(forms)
+def _first(operation: Compute, role: Role) -> int | None:
+    return next((each.memory for each in operation.operands if each.role is role), None)
 
 
-def _records(plan: TrainingPlan, kernels: Sequence[Compute]) -> Mapping[int, Layer]:
-    """Return the layers in place that keep a record instead of their map, by its buffer."""
-    layers = plan.workload.graph.layers
-    return {
-        operand.memory: layers[each.layer]
-        for each in kernels
-        for operand in each.operands
-        if operand.role is Role.STATISTICS and isinstance(layers[each.layer].operator, Activation)
-    }
+def _refusal(plan: TrainingPlan, position: int, message: str) -> ExecutionRefused:
+    text = describe(plan.operations[position], plan.buffer_names, plan.layers)
+    return ExecutionRefused(f"{plan.policy}: operation {position} ({text}): {message}")
 
 
-class _Binder:
-    """Finds the kernel of one operation, and its buffers by their roles."""
-
-    def __init__(self, plan: TrainingPlan, position: int, operation: Compute) -> None:
-        self._plan = plan
-        self._position = position
-        self._operation = operation
-        self._layer = plan.workload.graph.layers[operation.layer]
-
-    def bind(self, library: DryRunLibrary) -> KernelCall:
-        """Return the kernel with its buffers."""
-        self._check_operands()
-        kernel, workspace = self._kernel(library), self._first(Role.WORKSPACE)
-        planned_bytes = 0 if workspace is None else self._plan.buffers[workspace].nbytes
-        operation = self._plan.workload.step.operation(self._layer.index, self._operation.phase)
-        temporary_bytes = operation.temporary_bytes
-        assert kernel.workspace_bytes is not None, "a dry run says what a kernel does not"
-        if planned_bytes < kernel.passed_bytes:
-            raise self._refusal(f"it has {planned_bytes} bytes of workspace, expected {kernel.passed_bytes}")
-        return KernelCall(
-            layer=self._layer,
-            phase=self._operation.phase,
-            kernel=kernel,
-            operands=self._operation.operands,
-            workspace=workspace,
-            workspace_bytes=kernel.workspace_bytes + temporary_bytes,
-        )
-
-    def _kernel(self, library: DryRunLibrary) -> Kernel:
-        offered = library.kernels(self._plan.workload, self._layer, self._operation.phase)
-        for kernel in offered:
-            if kernel.algorithm == self._operation.algorithm:
-                return kernel
-        names = " or ".join(kernel.algorithm for kernel in offered)
-        raise self._refusal(f"the device has no such algorithm for this layer, expected {names}")
-
-    def _check_operands(self) -> None:
-        """Refuse a kernel that lacks an operand, or has one of which nobody knows what it is."""
-        buffers, step = self._plan.buffers, self._plan.workload.step
-        named = {(each.role, each.position) for each in self._operation.operands}
-        for operand in self._operation.operands:
-            buffer = buffers[operand.memory]
-            if buffer.storage is None and buffer.kind in (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP):
-                raise self._refusal(f"{buffer.name} does not say what it belongs to")
-        expected = step.operation(self._layer.index, self._operation.phase).operands
-        for operand, storage in zip(expected, step.storages_of(expected), strict=True):
-            # The record of a rectifier takes the place of its map.
-            stands_in = operand.role is Role.OUTPUT and self._first(Role.STATISTICS) is not None
-            if (operand.role, operand.position) not in named and not stands_in:
-                raise self._refusal(f"it does not name its operand {operand.role.value}: {storage.name}")
-
-    def _first(self, role: Role) -> int | None:
-        return next((each.memory for each in self._operation.operands if each.role is role), None)
-
-    def _refusal(self, message: str) -> ExecutionRefused:
-        plan = self._plan
-        text = describe(plan.operations[self._position], plan.buffer_names, plan.layers)
-        return ExecutionRefused(f"{plan.policy}: operation {self._position} ({text}): {message}")
-
-
-def refuse_impossible(plan: TrainingPlan, *, gives_back_extents: bool) -> None:
-    """Let a plan pass that can be executed, on a device that can give back extents of memory or not.
+def refuse_impossible(plan: TrainingPlan, *, releases_extents: bool) -> None:
+    """Let a plan pass that can be executed, on a device that can release extents of memory or not.
 
     Raises:
         ExecutionRefused: it cannot; the message names the operation or the precision.
@@ -237,31 +214,30 @@ def refuse_impossible(plan: TrainingPlan, *, gives_back_extents: bool) -> None:
     if precision not in _ONE_TYPE:
         found = f"{plan.workload.graph.name} computes in {precision.value}"
         raise ExecutionRefused(f"{plan.policy}: {found}: {_CANNOT} other precisions than float32, bfloat16 and float16")
-    demands = ((position, _impossible(each, gives_back_extents)) for position, each in enumerate(plan.operations))
-    late = ((position, "a given buffer that is allocated after the iteration has begun") for position in _late(plan))
-    for position, what in chain(demands, late):
-        if what:
-            text = describe(plan.operations[position], plan.buffer_names, plan.layers)
-            raise ExecutionRefused(f"{plan.policy}: operation {position} ({text}): {_CANNOT} {what}")
+    for position, operation in enumerate(plan.operations):
+        if what := _impossible(operation, releases_extents):
+            raise _refusal(plan, position, f"{_CANNOT} {what}")
+    for position in _late(plan):
+        raise _refusal(plan, position, f"{_CANNOT} a given buffer that is allocated after the iteration has begun")
 
 
 def _late(plan: TrainingPlan) -> Iterator[int]:
-    """Yield where what is given is first allocated behind the head of a plan, after which the clock starts."""
+    """Yield where a given buffer is first allocated behind the head of a plan, after which the clock starts."""
     leading, begun = leading_operations(plan), set[int]()
     for position, operation in enumerate(plan.operations):
-        if isinstance(operation, operations.Allocate | operations.Alias):
+        if isinstance(operation, operations.Allocate | Alias):
             buffer = operation.buffer
             if plan.buffers[buffer].given_on_gpu and buffer not in begun and position >= leading:
                 yield position
             begun.add(buffer)
 
 
-def _impossible(operation: Operation, gives_back_extents: bool) -> str:  # noqa: FBT001  # of the device
+def _impossible(operation: Operation, releases_extents: bool) -> str:  # noqa: FBT001  # of the device
     """Return what of an operation cannot be done, wherever it stands; empty where it can."""
     match operation:
-        case operations.Compute(part=part) if part:
+        case Compute(part=part) if part:
             return "kernels over a part of the batch"
-        case operations.AllocateExtent() | operations.ReleaseExtent() if not gives_back_extents:
+        case operations.AllocateExtent() | operations.ReleaseExtent() if not releases_extents:
             return "memory of an extent of a buffer, given back and taken again"
         case operations.Offload(mechanism=operations.Paged()) | operations.Prefetch(mechanism=operations.Paged()):
             return "copies page by page at page faults"

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 
 import torch
 
-from calibration.devices.interface import Device, GivesBackExtents
+from calibration.devices.interface import Device, ReleasesExtents
 from calibration.executor.compiled_plan import CompiledPlan
 from calibration.kernels.operands import fill_input, fill_state, fill_weights, labels
 from calibration.kernels.tensors import Part, shaped_view
@@ -24,7 +24,7 @@ class Residents:
     """The buffers of one plan that stay, on a device that runs one plan after the other.
 
     Attributes:
-        runs: how often the plan was begun since it settled in.
+        runs: how often the plan was begun since it is the device's.
     """
 
     def __init__(self, device: Device) -> None:
@@ -35,22 +35,22 @@ class Residents:
         self._before = device.in_use()
         self.runs = 0
 
-    def settle(self, plan: TrainingPlan) -> None:
-        """Begin a run of a plan; one that follows another finds an empty cache, so that what it reserves is told."""
+    def begin(self, plan: TrainingPlan) -> None:
+        """Begin a run of a plan; after another plan with an empty cache, so that what it reserves can be counted."""
         if plan is not self._plan:
-            self.leave()
+            self.release()
             self._plan, self._buffers = plan, resident_buffers(plan)
             self._before = self._device.in_use()
         self.runs += 1
 
-    def leave(self) -> None:
-        """Give everything back to the device, and what its allocator holds for later."""
+    def release(self) -> None:
+        """Release everything, and what the device's allocator caches."""
         while self._held:
             self._device.release(self._held.popitem()[1])
         self._device.empty_cache()
         self._plan, self._buffers, self.runs = None, frozenset(), 0
 
-    def take(self, buffer: int) -> torch.Tensor | None:
+    def pop(self, buffer: int) -> torch.Tensor | None:
         """Return the bytes of a buffer that stayed; None of any other."""
         return self._held.pop(buffer, None)
 
@@ -63,15 +63,15 @@ class Residents:
 
     @property
     def counted(self) -> MemoryCount:
-        """What is in use now, beyond what was when the plan settled in."""
+        """What is in use now, beyond what was before the plan's first run."""
         return self._device.in_use() - self._before
 
 
 class DeviceBuffers:
-    """What is allocated at the moment, by id of the buffer; what stays between runs comes from and goes to residents.
+    """What is allocated at the moment, by id of the buffer; residents keep their memory between runs.
 
     Attributes:
-        away_bytes: of each buffer, how many bytes of its memory are given back.
+        away_bytes: of each buffer, how many bytes of its memory are released.
     """
 
     def __init__(self, device: Device, forms: Sequence[Part | None], residents: Residents) -> None:
@@ -86,7 +86,7 @@ class DeviceBuffers:
 
     @property
     def held(self) -> tuple[int, ...]:
-        """The buffers that hold memory of their own at the moment, in the order in which they took it."""
+        """The buffers that hold memory of their own at the moment, in the order in which they were allocated."""
         return tuple(buffer for buffer in self._bytes if buffer not in self._aliased)
 
     def __getitem__(self, buffer: int) -> torch.Tensor:
@@ -98,28 +98,28 @@ class DeviceBuffers:
         return self._bytes[buffer] if extent is None else self._bytes[buffer][extent.start : extent.stop]
 
     def release_extent(self, buffer: int, extent: range) -> None:
-        """Give the memory of an extent of a buffer back; what was in it is lost."""
-        assert isinstance(self._device, GivesBackExtents), "other plans were refused"
+        """Release the memory of an extent of a buffer; what was in it is lost."""
+        assert isinstance(self._device, ReleasesExtents), "other plans were refused"
         self._device.release_extent(self.flat(buffer, extent))
         self.away_bytes[buffer] += len(extent)
 
     def allocate_extent(self, buffer: int, extent: range) -> None:
-        """Take memory for an extent of a buffer again.
+        """Allocate memory for an extent of a buffer again.
 
         Raises:
             OutOfDeviceMemory: there is no room.
         """
-        assert isinstance(self._device, GivesBackExtents), "other plans were refused"
+        assert isinstance(self._device, ReleasesExtents), "other plans were refused"
         self._device.allocate_extent(self.flat(buffer, extent))
         self.away_bytes[buffer] -= len(extent)
 
     def allocate(self, buffer: int, nbytes: int) -> None:
-        """Take memory for a buffer.
+        """Allocate memory for a buffer.
 
         Raises:
             OutOfDeviceMemory: there is no room.
         """
-        stayed = self._residents.take(buffer)
+        stayed = self._residents.pop(buffer)
         self._add(buffer, self._device.allocate(nbytes) if stayed is None else stayed)
 
     def lay(self, buffer: int, storage: int, nbytes: int) -> None:
@@ -128,7 +128,7 @@ class DeviceBuffers:
         self._aliased.add(buffer)
 
     def release(self, buffer: int) -> None:
-        """Give a buffer back; an alias frees nothing."""
+        """Release a buffer; an alias frees nothing."""
         self._tensors.pop(buffer, None)
         taken = self._bytes.pop(buffer)
         del self.away_bytes[buffer]
@@ -138,7 +138,7 @@ class DeviceBuffers:
             self._device.release(taken)
 
     def release_all(self) -> None:
-        """Give back whatever is left, after an iteration that broke off."""
+        """Release whatever is left, after an iteration that broke off."""
         for buffer in tuple(self._bytes):
             self.release(buffer)
 

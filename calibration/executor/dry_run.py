@@ -1,7 +1,7 @@
-"""What kernels take that do not say it: each is run once on operands of its own, before a plan is made with it.
+"""The workspace of kernels that do not state it: each is run once on operands of its own, before a plan is made.
 
-The kernels of PyTorch allocate results, reduction buffers and the workspaces of cuDNN by themselves, and tell nobody
-ahead how much. A plan that counted nothing for them would be found wanting on the device only.
+PyTorch's kernels allocate results, reduction buffers and the workspaces of cuDNN themselves, and how much nobody can
+ask ahead. A plan that counted nothing for them would run out of memory on the device only.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from vdnnsim.dnn.workload import Workload
 
 @dataclass
 class DryRunLibrary:
-    """The kernels of a library, each of which says what workspace it needs; a `KernelLibrary`.
+    """The kernels of a library, each of which states its workspace; a `KernelLibrary`.
 
     Attributes:
         device: of the library's kernels; does nothing else while one is run.
@@ -51,14 +51,13 @@ class DryRunLibrary:
         subject = Subject(KernelShape.of(workload, layer, phase), workload, layer, phase)
         offered = self.library.kernels(workload, layer, phase)
         silent = [each for each in offered if each.workspace_bytes is None]
-        unknown = [each for each in silent if self._key(subject, each) not in self._found]
-        if unknown:
+        if unknown := [each for each in silent if self._key(subject, each) not in self._found]:
             # Where there is no room for operands alone, no plan has any for them, whatever a kernel takes besides.
             with suppress(OutOfDeviceMemory, torch.OutOfMemoryError):
-                self._find(subject, unknown)
+                self._run(subject, unknown)
         return tuple(
             replace(each, workspace_bytes=self._found.get(self._key(subject, each), each.passed_bytes))
-            if each in silent
+            if each.workspace_bytes is None
             else each
             for each in offered
         )
@@ -66,7 +65,7 @@ class DryRunLibrary:
     def _key(self, subject: Subject, kernel: Kernel) -> tuple[KernelShape, SavingRule, str]:
         return subject.shape, subject.workload.graph.saving, kernel.algorithm
 
-    def _find(self, subject: Subject, kernels: Sequence[Kernel]) -> None:
+    def _run(self, subject: Subject, kernels: Sequence[Kernel]) -> None:
         with kernel_operands(self.device, subject, channels_last=self.channels_last) as (tensors,):
             for kernel in kernels:
                 self._found[self._key(subject, kernel)] = kernel.passed_bytes + self._own_bytes(kernel, tensors)

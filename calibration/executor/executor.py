@@ -1,25 +1,23 @@
 """Executes a training plan on a device: one iteration of real work, and the trace of what happened.
 
 What the plan allocates before its first kernel, copy or event is allocated before the clock starts, and what is given
-is filled in; what it releases after the last one is released after the clock has stopped, but for weights and states of
-the optimizer, which stay for its next run. A plan that does not fit is a result, whether the plan's own arithmetic says
-so or the device.
+is filled in; what it releases after the last one is released after the clock has stopped, but for residents (weights
+and optimizer states). A plan that does not fit is a result, whether by its own arithmetic or on the device.
 
 The settings of PyTorch that decide which kernels it chooses (`calibration.devices.arithmetic`) are the caller's, as is
-any warming up: an executor runs a plan once for each call. A plan that follows another one begins with an empty cache,
-so that what the allocator reserves for it can be told; that run is slow, and not one to be timed.
+any warming up. A plan that follows another one begins with an empty cache, so that what the allocator reserves for it
+can be counted; that run is slow, and not one to be timed.
 """
 
 import gc
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 
-from calibration.devices.interface import Device, GivesBackExtents, OutOfDeviceMemory
+from calibration.devices.interface import Device, OutOfDeviceMemory, ReleasesExtents
 from calibration.executor.compiled_plan import CompiledPlan, refuse_impossible
 from calibration.executor.device_buffers import GivenContent, Residents
 from calibration.executor.dry_run import DryRunLibrary
@@ -97,7 +95,8 @@ class Executor:
         self._given = GivenContent(workload, seed, channels_last=library.channels_last)
         self._arena = arena or PinnedArena(device)
         self._residents = residents or Residents(device)
-        self._kept = _results_of(workload) if keeps_results else frozenset()
+        results = {BufferKind.WEIGHT_GRADIENT} | ({BufferKind.WEIGHTS} if workload.updated_layers else set())
+        self._kept = frozenset(results if keeps_results else ())
         self._compiled: CompiledPlan | None = None
         # Labels and loss are of no plan; they are in use before any clock starts, so no peak counts them.
         self._labels = labels(workload, seed).to(device.torch_device)
@@ -117,12 +116,12 @@ class Executor:
             PlanError: the plan breaks the contract of plans.
             ExecutionRefused: it asks for what this executor cannot do; the message names it.
         """
-        compiled = self._made_ready(plan)
+        compiled = self._compile(plan)
         content = self._given.of(compiled)
         placement = place_plan(plan, limits)
         if isinstance(placement, DoesNotFit):
             return placement
-        self._residents.settle(plan)
+        self._residents.begin(plan)
         self._arena.reserve(compiled.copies.nbytes)
         walk = self.walk(compiled)
         try:
@@ -130,8 +129,8 @@ class Executor:
         except OutOfDeviceMemory:
             overflow = overflow_at(compiled, walk.position, walk.held_bytes, limits, self._device.memory_bytes)
         finally:
-            walk.abandon()
-        self._residents.leave()
+            walk.release_all()
+        self._residents.release()
         return overflow
 
     def walk(self, compiled: CompiledPlan) -> PlanWalk:
@@ -140,19 +139,19 @@ class Executor:
             self._device, compiled, self._arena, self._residents, self._labels, self._loss, self._kept
         )
 
-    def _made_ready(self, plan: TrainingPlan) -> CompiledPlan:
+    def _compile(self, plan: TrainingPlan) -> CompiledPlan:
         if self._compiled is not None and self._compiled.plan is plan:
             return self._compiled
         # What another plan left would be in the way of dry runs.
-        self._residents.leave()
+        self._residents.release()
         check_plan(plan)
-        refuse_impossible(plan, gives_back_extents=isinstance(self._device, GivesBackExtents))
+        refuse_impossible(plan, releases_extents=isinstance(self._device, ReleasesExtents))
         self._compiled = CompiledPlan.of(plan, self._workload, self._library)
         return self._compiled
 
     def close(self) -> None:
         """Give back what stays in the memory of the device; another run takes it again."""
-        self._residents.leave()
+        self._residents.release()
 
     def _run(
         self,
@@ -165,18 +164,24 @@ class Executor:
         plan, device = compiled.plan, self._device
         streams = [device.compute, device.memory]
         leading = leading_operations(plan)
-        walk.take(leading)
+        walk.allocate_head(leading)
         for buffer, elements in content.items():
             walk.fill(buffer, elements)
         device.synchronize(streams)
-        with _undisturbed():
+        collects = gc.isenabled()
+        # Python's collector may hold the host for a tenth of a second.
+        gc.disable()
+        try:
             held = self._residents.counted
             device.begin()
             walk.issue(leading, end_of_work(plan), pace)
             device.synchronize(streams)
             iteration_s = device.now_s()
+        finally:
+            if collects:
+                gc.enable()
         peaks = held + device.peaks()
-        walk.give_up()
+        walk.release_tail()
         device.synchronize(streams)
         return Execution(
             trace=trace_of(plan, walk.log, placement_of(compiled, limits), iteration_s),
@@ -201,7 +206,7 @@ class DeviceLaboratory:
 
     def executor(self, workload: Workload) -> Executor:
         """Return an executor of plans of a workload; what stayed in memory of another one goes."""
-        self._residents.leave()
+        self._residents.release()
         return Executor(
             self._device,
             workload,
@@ -213,25 +218,8 @@ class DeviceLaboratory:
         )
 
 
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Keep Python's garbage collector away, which may hold the host for a tenth of a second."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def _results_of(workload: Workload) -> frozenset[BufferKind]:
-    updated = {BufferKind.WEIGHTS} if workload.updated_layers else set()
-    return frozenset(updated | {BufferKind.WEIGHT_GRADIENT})
-
-
 def placement_of(compiled: CompiledPlan, limits: MemoryLimits) -> Placement:
-    """Count a plan as `ideal` does, but with the workspaces that kernels took instead of those that it foresaw."""
+    """Place a plan as `ideal` does, but with the workspaces that kernels took instead of those of the plan."""
     sizes = zip(compiled.plan.buffers, compiled.taken_bytes, strict=True)
     taken = replace(compiled.plan, buffers=tuple(replace(buffer, nbytes=nbytes) for buffer, nbytes in sizes))
     return place_unlimited(taken, replace(limits, model=MemoryModel.IDEAL))

@@ -1,4 +1,4 @@
-"""Issues a plan to a device, operation by operation, and notes when.
+"""Issues a plan to a device, operation by operation, and notes when; lends kernels their workspaces.
 
 Everything is allocated on the compute stream, and the plan's events order what the memory stream does with it, so no
 tensor has to be recorded for another stream. What a kernel or copy works on is kept alive by the buffers alone, or on
@@ -68,7 +68,7 @@ class PlanWalk:
         """Return what was kept of a kind, flat, by index of the layer; there once the compute stream is done."""
         return {of: kept for (each, of), kept in self._results.items() if each is kind}
 
-    def take(self, stop: int) -> None:
+    def allocate_head(self, stop: int) -> None:
         """Carry out the Allocates and Aliases at the head of the plan, up to a position.
 
         Raises:
@@ -76,7 +76,9 @@ class PlanWalk:
         """
         for self.position in range(stop):
             operation = self._plan.operations[self.position]
-            assert isinstance(operation, operations.Allocate | operations.Alias), "the head of a plan only takes memory"
+            assert isinstance(operation, operations.Allocate | operations.Alias), (
+                "the head of a plan only allocates memory"
+            )
             self._change_memory(operation)
 
     def fill(self, buffer: int, content: torch.Tensor) -> None:
@@ -116,15 +118,15 @@ class PlanWalk:
                     self._launch(operation, pace.get(self.position))
             self.log.host_issue_s += self.device.now_s() - begun_s
 
-    def give_up(self) -> None:
+    def release_tail(self) -> None:
         """Carry out the Releases at the end of the plan, which take no time."""
         tail = range(self.position + 1, len(self._plan.operations))
         for self.position in tail:
             operation = self._plan.operations[self.position]
-            assert isinstance(operation, operations.Release), "the tail of a plan only gives memory back"
+            assert isinstance(operation, operations.Release), "the tail of a plan only releases memory"
             self._change_memory(operation)
 
-    def abandon(self) -> None:
+    def release_all(self) -> None:
         """Let the device finish what it was given, and release whatever is left."""
         try:
             self.device.synchronize([self.device.compute, self.device.memory])
@@ -149,16 +151,16 @@ class PlanWalk:
 
     def _compute(self, call: KernelCall, lasts_s: float | None) -> None:
         work = partial(call.kernel.run, self._tensors(call))
-        self.device.takes_for_itself(call.own_bytes)
+        self.device.count_internal_allocation(call.own_bytes)
         interval = self.device.compute.launch(work, lasts_s=lasts_s)
         # With it the last view of what the kernel was lent goes, before the whole workspace is taken again.
         del work
-        self._workspaces.take_back(call)
+        self._workspaces.reclaim(call)
         self.log.issue_s[self.position] = self.device.now_s()
         self.log.intervals[self.position] = interval
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor, lasts_s: float | None) -> None:
-        interval = self.device.memory.launch(partial(_copy_ahead, target, source), lasts_s=lasts_s)
+        interval = self.device.memory.launch(partial(_copy_queued, target, source), lasts_s=lasts_s)
         self.log.issue_s[self.position] = self.device.now_s()
         self.log.intervals[self.position] = interval
 
@@ -206,7 +208,11 @@ class PlanWalk:
 
 
 class WorkspaceMemory:
-    """The workspaces of a plan among its buffers."""
+    """The workspaces of a plan among its buffers.
+
+    A workspace that several kernels share has what the largest of them needs, as a plan counts it. A kernel that
+    allocates memory itself must find room for it: while it runs, the workspace is smaller by so much.
+    """
 
     def __init__(self, compiled: CompiledPlan, buffers: DeviceBuffers) -> None:
         self._compiled = compiled
@@ -215,7 +221,7 @@ class WorkspaceMemory:
         self._held: dict[int, int] = {}
 
     def allocate(self, workspace: int) -> None:
-        """Take a workspace where the plan does.
+        """Allocate a workspace where the plan does.
 
         Raises:
             OutOfDeviceMemory: there is no room.
@@ -224,7 +230,7 @@ class WorkspaceMemory:
         self._resize(workspace, self._compiled.idle_bytes.get(workspace, 0))
 
     def lend(self, call: KernelCall) -> torch.Tensor | None:
-        """Return what a kernel wants to be handed, and make room for what it takes for itself.
+        """Return what a kernel wants to be handed, and make room for what it allocates itself.
 
         Raises:
             OutOfDeviceMemory: there is no room.
@@ -235,8 +241,8 @@ class WorkspaceMemory:
         passed_bytes = call.kernel.passed_bytes
         return self._buffers.flat(call.workspace)[:passed_bytes] if passed_bytes else None
 
-    def take_back(self, call: KernelCall) -> None:
-        """Take again what a kernel that was launched took for itself.
+    def reclaim(self, call: KernelCall) -> None:
+        """Allocate again what a kernel that was launched allocated itself.
 
         Raises:
             OutOfDeviceMemory: there is no room.
@@ -245,7 +251,7 @@ class WorkspaceMemory:
             self._resize(call.workspace, self._compiled.idle_bytes[call.workspace])
 
     def release(self, workspace: int) -> None:
-        """Give a workspace back."""
+        """Release a workspace."""
         self._resize(workspace, 0)
         del self._held[workspace]
 
@@ -264,6 +270,6 @@ def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
     target.copy_(source)
 
 
-def _copy_ahead(target: torch.Tensor, source: torch.Tensor) -> None:
+def _copy_queued(target: torch.Tensor, source: torch.Tensor) -> None:
     """Copy without holding the host, which pinned memory allows."""
     target.copy_(source, non_blocking=True)

@@ -54,7 +54,7 @@ def measure_kernel(
         if kernel.passed_bytes:
             passed = device.allocate(kernel.passed_bytes)
         if workspace_bytes is not None:
-            device.takes_for_itself(workspace_bytes - kernel.passed_bytes)
+            device.count_internal_allocation(workspace_bytes - kernel.passed_bytes)
         work = _in_turn(kernel, [replace(tensors, workspace=passed) for tensors in operands])
         if workspace_bytes is None:
             workspace_bytes = kernel.passed_bytes + own_bytes(device, work)

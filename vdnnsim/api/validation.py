@@ -51,10 +51,10 @@ def validate(device: Kind = "cuda", gpu: int | None = None, profile: str | None 
     from calibration.availability import require_torch
 
     require_torch()
-    from calibration.devices.opening import open_device, told_failures
+    from calibration.devices.opening import device_errors, open_device
     from vdnnsim.validation.report.tables import validation_table
 
-    with told_failures():
+    with device_errors():
         opened = open_device(device, gpu, warn=warnings.warn)
         try:
             found = validation_on(opened, device, profile_of(opened, device, profile), lambda _: None)

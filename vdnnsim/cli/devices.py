@@ -40,9 +40,9 @@ def opened(kind: DeviceKind, gpu: int | None) -> Iterator["Device"]:
     # PyTorch's C++ reads it as it is loaded. Below errors it logs, amid the output, every allocation that a GPU refuses
     # (since 2.14), and that is a result here, told as such. Who sets the level wants to see more.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    from calibration.devices.opening import open_device, told_failures
+    from calibration.devices.opening import device_errors, open_device
 
-    with told_failures():
+    with device_errors():
         device = open_device(kind, gpu, warn=lambda line: click.echo(f"warning: {line}", err=True))
         try:
             yield device

@@ -36,11 +36,11 @@ def test_the_peak_is_the_most_that_was_in_use_at_once(device: CpuDevice) -> None
     assert device.peaks() == MemoryCount(1500, None, None)
 
 
-def test_what_a_kernel_takes_for_itself_lies_on_top_of_what_is_in_use(device: CpuDevice) -> None:
+def test_what_a_kernel_count_internal_allocation_lies_on_top_of_what_is_in_use(device: CpuDevice) -> None:
     """700 and 2000 on top of it; afterwards 700 again, so 800 more make 1500."""
     device.begin()
     device.allocate(700)
-    device.takes_for_itself(2000)
+    device.count_internal_allocation(2000)
     assert device.peaks().requested_bytes == 2700
     device.allocate(800)
     assert device.peaks().requested_bytes == 2700
@@ -70,10 +70,10 @@ def test_memory_runs_out_at_the_limit_and_not_before(small_device: CpuDevice) ->
     small_device.allocate(600)
     with pytest.raises(OutOfDeviceMemory, match="401 bytes do not fit: 600 of 1000 bytes are in use"):
         small_device.allocate(401)
-    small_device.takes_for_itself(400)
+    small_device.count_internal_allocation(400)
     small_device.allocate(400)
     with pytest.raises(OutOfDeviceMemory, match="1 bytes do not fit"):
-        small_device.takes_for_itself(1)
+        small_device.count_internal_allocation(1)
 
 
 def test_what_did_not_fit_is_not_counted(small_device: CpuDevice) -> None:

@@ -14,7 +14,7 @@ import torch
 from calibration.availability import require_torch
 from calibration.devices import opening
 from calibration.devices.cpu import CpuDevice
-from calibration.devices.opening import open_device, told_failures
+from calibration.devices.opening import device_errors, open_device
 from vdnnsim.errors import DeviceError
 
 Smi = Callable[[Mapping[str, str]], Path]
@@ -217,12 +217,12 @@ def test_memory_that_nobody_listed_holds_is_told(
 )
 def test_a_gpu_that_fails_is_told_in_one_line(kind: type[RuntimeError], line: str) -> None:
     """CUDA's advice for developers is left out. PyTorch has no type of its own for what cuBLAS and cuDNN say."""
-    with pytest.raises(DeviceError) as raised, told_failures():
+    with pytest.raises(DeviceError) as raised, device_errors():
         raise kind(f"{line}\nCompile with TORCH_USE_CUDA_DSA")
     assert str(raised.value) == f"the GPU failed: {line}"
 
 
 @pytest.mark.parametrize("text", ["shapes differ", "not a CUDA error: a mistake of ours"])
 def test_an_error_of_ours_shows_where_it_came_from(text: str) -> None:
-    with pytest.raises(RuntimeError, match=rf"^{text}$"), told_failures():
+    with pytest.raises(RuntimeError, match=rf"^{text}$"), device_errors():
         raise RuntimeError(text)

@@ -6,7 +6,7 @@ from time import sleep
 
 import torch
 
-from calibration.devices.interface import Device, DeviceStream, GivesBackExtents, Interval, Mark
+from calibration.devices.interface import Device, DeviceStream, Interval, Mark, ReleasesExtents
 from vdnnsim.plans.trace import MemoryCount
 
 _POISON = 0xFF
@@ -63,16 +63,16 @@ class PoisonedDevice:
 
     def release_extent(self, extent: torch.Tensor) -> None:
         self._device.compute.launch(partial(_poison, extent))
-        assert isinstance(self._device, GivesBackExtents)
+        assert isinstance(self._device, ReleasesExtents)
         self._device.release_extent(extent)
 
     def allocate_extent(self, extent: torch.Tensor) -> None:
-        assert isinstance(self._device, GivesBackExtents)
+        assert isinstance(self._device, ReleasesExtents)
         self._device.allocate_extent(extent)
         self._device.compute.launch(partial(_poison, extent))
 
-    def takes_for_itself(self, nbytes: int) -> None:
-        self._device.takes_for_itself(nbytes)
+    def count_internal_allocation(self, nbytes: int) -> None:
+        self._device.count_internal_allocation(nbytes)
 
     def pin(self, nbytes: int) -> torch.Tensor:
         return self._device.pin(nbytes).fill_(_POISON)

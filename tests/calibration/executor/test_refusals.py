@@ -195,7 +195,7 @@ def test_what_several_gpus_exchange(bench: Bench, operation: Operation) -> None:
     plan = bench.plan(bench.workload(tiny_linear), Base())
 
     with pytest.raises(ExecutionRefused, match="cannot do what several GPUs exchange"):
-        refuse_impossible(replace(plan, operations=(*plan.operations, operation)), gives_back_extents=True)
+        refuse_impossible(replace(plan, operations=(*plan.operations, operation)), releases_extents=True)
 
 
 def test_a_kernel_over_a_part_of_the_batch(bench: Bench) -> None:

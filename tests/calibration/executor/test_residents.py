@@ -33,8 +33,8 @@ class CachingDevice(CpuDevice):
         self._take_segments(super().in_use().requested_bytes)
         return tensor
 
-    def takes_for_itself(self, nbytes: int) -> None:
-        super().takes_for_itself(nbytes)
+    def count_internal_allocation(self, nbytes: int) -> None:
+        super().count_internal_allocation(nbytes)
         self._take_segments(super().in_use().requested_bytes + nbytes)
 
     def empty_cache(self) -> None:

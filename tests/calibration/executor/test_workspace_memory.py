@@ -41,7 +41,7 @@ def test_a_shared_workspace_makes_room_for_a_kernel_and_takes_it_again(buffers: 
     handed = memory.lend(modest)
     assert handed is not None
     assert (len(handed), held_bytes(buffers)) == (30, 50)
-    memory.take_back(modest)
+    memory.reclaim(modest)
     assert held_bytes(buffers) == 100
     handed = memory.lend(greedy)
     assert handed is not None
@@ -59,6 +59,6 @@ def test_the_workspace_of_one_kernel_is_never_more_than_it_is_handed(buffers: De
     before = held_bytes(buffers)
     memory.lend(modest)
     during = held_bytes(buffers)
-    memory.take_back(modest)
+    memory.reclaim(modest)
 
     assert (before, during, held_bytes(buffers)) == (30, 30, 30)

@@ -94,7 +94,7 @@ class FakeDevice:
     def release(self, tensor: torch.Tensor) -> None:
         self.live_bytes -= tensor.nbytes
 
-    def takes_for_itself(self, nbytes: int) -> None:
+    def count_internal_allocation(self, nbytes: int) -> None:
         if self.live_bytes + nbytes > self.memory_bytes:
             raise OutOfDeviceMemory("full")
 
