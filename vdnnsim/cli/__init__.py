@@ -1,10 +1,12 @@
-"""Arguments in, exit codes out.
+"""The command line: `vdnnsim` and its commands, in one module for those that belong together.
+
+Nothing imports this package. `replay.py` is where to begin: `run` shows how a command asks, computes and prints.
 
 Exit status: 0 done (a network that does not fit is a result), 1 wrong input, or points of a study that failed, in one
 line on standard error, 2 usage, 3 a check failed, 4 nothing fits under --require-fit, 5 PyTorch reserved more than
 --memory of `apply`.
-Results go to standard output, talk to standard error. Everything heavy is imported inside the command that needs it,
-so that `--help` answers at once.
+Results go to standard output, notices to standard error. Everything heavy is imported inside the command that needs
+it, so that `--help` answers at once.
 """
 
 import signal
@@ -17,24 +19,16 @@ from types import FrameType
 try:
     import click
 
-    from vdnnsim.cli.apply import apply
-    from vdnnsim.cli.calibrate import calibrate
     from vdnnsim.cli.capture import capture
+    from vdnnsim.cli.catalog import doctor, examples, list_, new
     from vdnnsim.cli.claims import claims
-    from vdnnsim.cli.compare import compare
-    from vdnnsim.cli.doctor import doctor
-    from vdnnsim.cli.frontier import frontier
-    from vdnnsim.cli.lists import examples, list_
-    from vdnnsim.cli.machines import machines
-    from vdnnsim.cli.max_batch import max_batch
-    from vdnnsim.cli.new import new
-    from vdnnsim.cli.output import forget_output
-    from vdnnsim.cli.pretend import pretend
-    from vdnnsim.cli.read import read
-    from vdnnsim.cli.scenarios import check, run
-    from vdnnsim.cli.sweep import sweep
-    from vdnnsim.cli.validate import validate
-    from vdnnsim.cli.what_if import what_if
+    from vdnnsim.cli.devices import calibrate, validate
+    from vdnnsim.cli.output import discard_output
+    from vdnnsim.cli.programs import apply, pretend
+    from vdnnsim.cli.recordings import read
+    from vdnnsim.cli.replay import check, compare, run, what_if
+    from vdnnsim.cli.search import frontier, machines, max_batch
+    from vdnnsim.cli.study import sweep
     from vdnnsim.engine.processes import collect_rarely
     from vdnnsim.errors import VdnnsimError
 except KeyboardInterrupt:
@@ -62,7 +56,7 @@ def run_command(command: click.Command) -> None:
         click.echo("vdnnsim: memory does not suffice", err=True)
         sys.exit(1)
     except OSError as failure:
-        forget_output()
+        discard_output()
         click.echo(f"vdnnsim: {failure}", err=True)
         sys.exit(1)
     except VdnnsimError as error:

@@ -1,17 +1,23 @@
-"""Commands that use a real device: how it is named, and how it is opened."""
+"""Commands that use a real device: `calibrate` measures one, `validate` executes plans on one."""
 
 import importlib.util
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from vdnnsim.errors import DeviceError
+from vdnnsim.cli.options import out_option, prints_table
+from vdnnsim.cli.output import Output, report_folder
+from vdnnsim.errors import DeviceError, InputError
 
 if TYPE_CHECKING:
     from calibration.devices.interface import Device
+    from calibration.measure.calibrate import Calibration, Calibrator
+    from vdnnsim.units import ElementType
 
 DeviceKind = Literal["cuda", "cpu"]
 
@@ -48,3 +54,138 @@ def opened(kind: DeviceKind, gpu: int | None) -> Iterator["Device"]:
             yield device
         finally:
             device.close()
+
+
+_LARGEST_BATCH = 1_000_000
+
+
+@click.command()
+@GPU
+@DEVICE
+@click.option(
+    "--network", "networks", multiple=True, metavar="NAME", help="Measure the layers of NAME; may be repeated."
+)
+@click.option("--batch-size", "batch_sizes", multiple=True, type=int, metavar="N", help="Batch size; may be repeated.")
+@click.option("--element-type", default="float32", show_default=True, metavar="TYPE", help="Of maps and weights.")
+@click.option("--tf32", is_flag=True, help="Compute float32 products in TF32.")
+@click.option("--channels-last", is_flag=True, help="Lay maps as N, H, W, C.")
+@out_option("hw_profiles/<device>.yaml", "PROFILE")
+@prints_table
+def calibrate(  # noqa: PLR0913  # an argument for each option
+    gpu: int | None,
+    kind: DeviceKind,
+    networks: Sequence[str],
+    batch_sizes: Sequence[int],
+    element_type: str,
+    *,
+    tf32: bool,
+    channels_last: bool,
+    out: Path | None,
+    output: Output,
+) -> None:
+    """Measure a device, and write a hardware profile of it.
+
+    Interrupted, it keeps what was measured, and the same command goes on from there. Without networks it measures those
+    of the vDNN paper and ResNet-50, on a CPU three tiny ones. No setting of the machine is changed.
+    """
+    from calibration.measure.subjects import selected_workloads
+    from vdnnsim.report.document import plain_table
+    from vdnnsim.report.result_table import ResultTable
+
+    for size in batch_sizes:
+        if not 1 <= size <= _LARGEST_BATCH:
+            raise InputError(f"--batch-size: found {size}, expected an integer from 1 to {_LARGEST_BATCH}")
+    if tf32 and kind == "cpu":
+        raise InputError("--tf32: the CPU has no TF32")
+    workloads = selected_workloads(kind, networks, batch_sizes, _element_type(element_type))
+    with opened(kind, gpu) as device:
+        from calibration.devices.provenance import provenance
+        from calibration.kernels.cudnn_library import library_for
+        from calibration.measure.calibrate import Calibrator, Settings, profile_path
+        from calibration.measure.summary import COLUMNS, summary_rows, warning_lines
+        from calibration.measure.timing import extent_of
+
+        path = profile_path(out, device.name)
+        library = library_for(device.torch_device, channels_last=channels_last, tf32=tf32)
+        settings = Settings(workloads, tf32)
+        result = _measured(Calibrator(device, library, settings, extent_of(kind), provenance, path))
+    rows = summary_rows(result)
+    wrote = ", ".join(str(file) for file in result.files)
+    name = path.stem if path.parent == Path("hw_profiles") else path
+    talk = f"wrote {wrote}; scenarios name it as `hardware: {name}`"
+    table = ResultTable(COLUMNS, rows, plain_table(COLUMNS, rows, output.has_all))
+    output.show(table, *warning_lines(result), talk)
+
+
+def _element_type(name: str) -> "ElementType":
+    from vdnnsim.files.messages import not_one_of
+    from vdnnsim.units import ElementType
+
+    # TF32 is no type of maps, but how products of float32 are computed: --tf32.
+    names = [each.value for each in ElementType if each is not ElementType.TF32]
+    if name not in names:
+        raise InputError(f"--element-type: {not_one_of(name, names, 'an element type')}")
+    return ElementType(name)
+
+
+def _measured(calibrator: "Calibrator") -> "Calibration":
+    """Measure behind a bar of progress; if it ends early, print what was kept."""
+    from vdnnsim.cli.progress import ProgressBar
+
+    with calibrator.journal() as journal:
+        if journal.begun_anew is not None:
+            click.echo(f"begins anew, and not where an earlier run ended: {journal.begun_anew}", err=True)
+        if len(journal):
+            click.echo(f"goes on from {len(journal)} measurements of an earlier run", err=True)
+        try:
+            with ProgressBar() as bar:
+                return calibrator.calibrate(journal, bar)
+        except BaseException:
+            if len(journal):
+                kept = f"{len(journal)} measurements are kept in {journal.path}"
+                click.echo(f"{kept}; the same command goes on from there", err=True)
+            else:
+                journal.remove()
+            raise
+
+
+@click.command()
+@GPU
+@DEVICE
+@click.option(
+    "--profile", metavar="PROFILE", help="The device's own profile; by default the one that `calibrate` writes for it."
+)
+@out_option("reports/validation/<profile>/")
+@prints_table
+def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path | None, output: Output) -> None:
+    """Execute plans on a device, and hold the replay against them.
+
+    A GPU runs as fast as it goes. The CPU is told how long to take for each kernel and copy, and the simulator is told
+    the same: that proves order, overlap, stalls and memory, and not the kernel times. Exits with 3 beyond the
+    tolerance.
+    """
+    from vdnnsim.api.validation import profile_of, validation_on
+    from vdnnsim.cli.progress import ProgressBar
+    from vdnnsim.validation.report.tables import validation_table
+    from vdnnsim.validation.report.write import VALIDATION_WRITER, write_validation
+    from vdnnsim.validation.row import requirements
+    from vdnnsim.validation.validate import differences
+
+    with opened(kind, gpu) as device:
+        machine = profile_of(device, kind, profile)
+        files = ("README.md", "validation.csv", "run.json")
+        folder = report_folder(out, f"validation/{machine.server.name}", files, VALIDATION_WRITER)
+        with ProgressBar() as bar:
+            validation = validation_on(device, kind, machine, bar.done, bar.expect)
+    warnings = differences(validation.server, validation.provenance)
+    written = write_validation(validation, warnings, folder)
+    judged = requirements(validation.rows, validation.method.tolerance)
+    output.show(
+        validation_table(validation.rows, output.has_all),
+        *(f"warning: {each}" for each in warnings),
+        *(f"{'holds' if each.holds else 'FAILS'}: {each.name} {each.required}: {each.found}" for each in judged),
+        f"wrote {len(written)} files to {folder}/; read {folder / 'README.md'} first",
+        piped_width=200,
+    )
+    if not all(each.holds for each in judged):
+        sys.exit(3)

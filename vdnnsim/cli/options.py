@@ -1,4 +1,4 @@
-"""What several commands take: files, and policies of the user's own."""
+"""Options that several commands share, and what they mean."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -64,6 +64,13 @@ _CSV = click.option(
     "--csv", "csv_file", metavar="FILE", type=FilePath(), help="Also write the table to FILE; - prints CSV instead."
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the table as JSON instead.")
+
+
+def out_option(default: str, metavar: str = "DIR") -> Callable[[Command], Command]:
+    """Return the option that says where a command writes."""
+    return click.option("--out", metavar=metavar, type=FilePath(), help=f"Where to write; by default {default}.")
+
+
 POLICY_MODULE = click.option(
     "--policy-module",
     "policy_modules",
@@ -101,7 +108,7 @@ TIME_LIMIT = click.option(
 
 
 def limited(scenario: "Scenario", time_limit: str | None) -> "Scenario":
-    """Return a scenario whose policies that search do so for some time and no longer.
+    """Return a scenario whose policies that search do so for a limited time.
 
     Raises:
         InputError: it is no time, or none of the policies searches.
@@ -113,14 +120,9 @@ def limited(scenario: "Scenario", time_limit: str | None) -> "Scenario":
     searching = {each for each in scenario.policies if hasattr(each, "time_limit")}
     if not searching:
         raise InputError("--time-limit: none of the policies searches, expected one with the option time_limit")
-    try:
-        policies = tuple(
-            msgspec.structs.replace(each, time_limit=time_limit) if each in searching else each
-            for each in scenario.policies
-        )
-    except ValueError as failure:
-        raise InputError(f"--{str(failure).replace('_', '-', 1)}") from None
-    return replace(scenario, policies=policies)
+    parse_time_limit(time_limit)
+    changed = {each: msgspec.structs.replace(each, time_limit=time_limit) for each in searching}
+    return replace(scenario, policies=tuple(changed.get(each, each) for each in scenario.policies))
 
 
 def parse_time_limit(text: str) -> "TimeLimit":

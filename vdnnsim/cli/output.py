@@ -1,4 +1,4 @@
-"""What commands print: results on standard output, talk on standard error; and whether their files can be written."""
+"""Output of commands: results on standard output, notices on standard error; and checks that files can be written."""
 
 import os
 import sys
@@ -70,7 +70,7 @@ class Output:
         if not self.is_for_programs:
             print_result(table.shown, *talk, piped_width=piped_width)
         else:
-            _write_and_tell(table.to_json() if self.as_json else table.to_csv(), talk)
+            _write_with_talk(table.to_json() if self.as_json else table.to_csv(), talk)
 
     def show_list(self, header: Sequence[str], rows: "Sequence[Row]", left_out_first: Sequence[str] = ()) -> None:
         """Print a list as it is, on a narrow terminal without some of its columns."""
@@ -90,10 +90,10 @@ def print_result(renderable: "RenderableType", *talk: str, piped_width: int = 12
     Console(file=text, force_terminal=terminal, width=None if terminal else piped_width, highlight=False).print(
         renderable
     )
-    _write_and_tell(text.getvalue(), talk)
+    _write_with_talk(text.getvalue(), talk)
 
 
-def _write_and_tell(text: str, talk: Sequence[str]) -> None:
+def _write_with_talk(text: str, talk: Sequence[str]) -> None:
     try:
         write_result(text)
     finally:
@@ -109,17 +109,17 @@ def write_result(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        forget_output()
+        discard_output()
         sys.exit(1)
     except OSError as failure:
-        forget_output()
+        discard_output()
         raise OutputError(
             f"standard output: cannot be written: {(failure.strerror or 'unknown error').lower()}"
         ) from None
 
 
-def forget_output() -> None:
-    """Lead standard output nowhere, or Python writes what is left in its buffer when it ends, and fails again."""
+def discard_output() -> None:
+    """Redirect standard output to nowhere, or Python writes the rest of its buffer when it ends, and fails again."""
     with suppress(OSError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

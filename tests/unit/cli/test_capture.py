@@ -1,6 +1,7 @@
 """`vdnnsim capture`: what it prints and writes, and what it refuses before any code of a user's runs."""
 
 import csv
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,7 @@ def test_a_profile_says_which_cards_choices_are_followed(folder: Path, monkeypat
     assert read_captured_step(folder / "net.step.json")[0].device == "cuda 8.0"
     told = refused("net.py:make", "--batch", "1", "--image", "3", "--hardware", "a100_40gb", "--real")
     assert told == "--hardware: found with real tensors, which are of the device that they are on"
-    monkeypatch.setattr("vdnnsim.cli.model.compute_capability", lambda _: None)
+    monkeypatch.setattr(sys.modules["vdnnsim.cli.capture"], "compute_capability", lambda _: None)
     told = refused("net.py:make", "--batch", "1", "--image", "3", "--hardware", "a100_40gb")
     assert told == "--hardware: of the chip of a100_40gb no compute capability is known"
 

@@ -41,7 +41,7 @@ def test_run_says_how_much_it_writes_and_what_is_gone(scenario: Path, monkeypatc
     done = vdnnsim("run", "small.yaml", folder=scenario.parent)
     assert done.stderr.startswith("wrote 8 files, removed 1 of an earlier run, to reports/small/; read ")
 
-    monkeypatch.setattr("vdnnsim.cli.scenarios._LARGE_BYTES", 0)
+    monkeypatch.setattr("vdnnsim.cli.replay._LARGE_BYTES", 0)
     done = vdnnsim("run", "small.yaml", folder=scenario.parent)
     nbytes = sum(path.stat().st_size for path in (scenario.parent / "reports" / "small").iterdir())
     assert done.stderr.startswith(f"wrote 8 files ({format_bytes(nbytes)}) to reports/small/; read ")

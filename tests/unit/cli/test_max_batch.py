@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import ROOT, vdnnsim
-from vdnnsim.cli.max_batch import _nothing
+from vdnnsim.cli.search import _nothing
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.study.largest_batch import LargestBatch

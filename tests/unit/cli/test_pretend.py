@@ -87,7 +87,7 @@ sys.exit(3 if 'fails late' in sys.argv else 0 if fits else 1)
 
 def tell_of_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     # The package has the command under the name of its module.
-    monkeypatch.setattr(import_module("vdnnsim.cli.pretend"), "_variables", lambda *_: {})
+    monkeypatch.setattr(import_module("vdnnsim.cli.programs"), "_variables", lambda *_: {})
 
 
 def pretended(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from tests.recorded_traces import execution_trace, new_trace, write
 from vdnnsim.cli import cli
-from vdnnsim.cli.read_trace import read_trace
+from vdnnsim.cli.recordings import read_trace
 from vdnnsim.errors import InputError, PolicyError
 from vdnnsim.report.findings import conclusions
 from vdnnsim.scenario.experiment import run_scenario, simulator_of

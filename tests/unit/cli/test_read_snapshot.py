@@ -9,8 +9,7 @@ from click.testing import CliRunner, Result
 
 from tests.unit.recordings.snapshots import HIGH, LOW, WHOLE, block, event, freed, segment, snapshot, written
 from tests.unit.recordings.test_recording_file import Evil
-from vdnnsim.cli.read import read
-from vdnnsim.cli.read_snapshot import read_snapshot
+from vdnnsim.cli.recordings import read, read_snapshot
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.report.tables.snapshots import CSV_COLUMNS
 from vdnnsim.units import MIB

@@ -98,7 +98,7 @@ axes: {workload.batch_size: [1, 2]}
 
 def test_doctor_says_what_works_and_what_the_rest_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        sys.modules["vdnnsim.cli.doctor"], "find_spec", lambda name: None if name == "distributed" else name
+        sys.modules["vdnnsim.cli.catalog"], "find_spec", lambda name: None if name == "distributed" else name
     )
     told = {row["what"]: row["here"] for row in json.loads(vdnnsim("doctor", "--json", folder=tmp_path).stdout)}
     assert told["run, compare, whatif, sweep, claims"] == told["capture, run --model"] == "works"

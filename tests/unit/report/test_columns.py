@@ -3,7 +3,7 @@ from dataclasses import fields, replace
 from vdnnsim.analysis.columns import COLUMNS, RUN, Scope, result_rows
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.cli.max_batch import LARGEST
+from vdnnsim.cli.search import LARGEST
 from vdnnsim.report.comparison import COMPARED
 from vdnnsim.study.points.outcome import OUTCOME, computed
 

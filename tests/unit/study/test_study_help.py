@@ -4,7 +4,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from vdnnsim.cli.study_help import STUDY, keys_help
+from vdnnsim.cli.study import STUDY, keys_help
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.study.file.keys import study_keys
 from vdnnsim.study.file.read import read_study

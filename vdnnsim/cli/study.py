@@ -1,15 +1,14 @@
-"""The command `sweep`."""
+"""The command `sweep`, and what the help of `sweep` and `whatif` says of studies and the keys that they take."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from vdnnsim.cli.options import POLICY_MODULE, FilePath, NamedFile, policies_with, prints_table
+from vdnnsim.cli.options import POLICY_MODULE, FilePath, NamedFile, out_option, policies_with, prints_table
 from vdnnsim.cli.output import Output, check_file, print_result
-from vdnnsim.cli.study_help import STUDY, StudyCommand
 from vdnnsim.errors import InputError, OutputError, StudyError
 from vdnnsim.files.packaged import STUDIES
 
@@ -19,13 +18,69 @@ if TYPE_CHECKING:
     from vdnnsim.study.study import Study
     from vdnnsim.study.workers.chunk import Workers
 
+# Click keeps the lines of a paragraph that begins with \b.
+_VALUES: Final = """\b
+What can be varied, the values of a scenario as they stand there:
+  workload.network, workload.step (a file of a captured model),
+  workload.batch_size, workload.precision (or
+  workload.element_type, its older name), workload.optimizer,
+  workload.mode, hardware, gpus, gradients, memory_model,
+  pinned_memory
+and figures of the machine, as in its profile:
+  gpu.compute_speed         a factor: kernels take their time over it
+  link.bandwidth            h2d and d2h at once, as 300 GB/s
+"""
+
+STUDY: Final = """\b
+A study:
+  schema_version: 1
+  scenario: vgg416.yaml       # from this file; or a scenario as a mapping
+  axes:                       # the grid; the last one varies fastest
+    policy: [vdnn_conv(p), checkpoint, {policy: accumulate, steps: 2}]
+    gpu.memory: [12 GiB, 24 GiB]
+    link.bandwidth: {from: 16 GB/s, to: 512 GB/s, factor: 2}
+                              # or step: 8 GB/s, or count: 5
+  where: policy != checkpoint or gpu.memory >= 24 GiB
+                              # optional: which points to keep
+  pictures:                   # optional: DIR/speed.png, of columns of results
+    - name: speed
+      title: What a faster link buys
+      kind: lines             # or heat_map with value, or pareto
+      x: link.bandwidth_bytes_per_s
+      y: performance_ratio
+      by: policy              # also: panels, where, subtitle, x_label, y_label
+      marks: {PCIe gen4: 26 GB/s}
+"""
+
+
+class StudyCommand(click.Command):
+    """A command whose help ends with the keys that can be varied."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what else the help says, and then the keys."""
+        super().format_epilog(ctx, formatter)
+        click.Command(None, epilog=keys_help()).format_epilog(ctx, formatter)
+
+
+def keys_help() -> str:
+    """Return a list of all that can be varied."""
+    from vdnnsim.hardware.figures import FIGURES
+
+    lines = [_VALUES]
+    for figure in FIGURES:
+        if figure.stated.decides:
+            paths = [f"{figure.path}.{name}" for name in figure.names or ["NAME"]] if figure.below else [figure.path]
+            lines += [f"  {path:<24}  {figure.stated.words}, as {figure.stated.range.example}\n" for path in paths]
+    return "".join(lines)
+
+
 _COLUMNS = ("done", "failed", "missing")
 _RESULTS = "results.csv"
 
 
 @click.command(cls=StudyCommand, epilog=STUDY)
 @click.argument("study", type=NamedFile(STUDIES))
-@click.option("--out", metavar="DIR", type=FilePath(), help="Where to keep results; by default reports/<study name>/.")
+@out_option("reports/<study name>/")
 @click.option("--status", is_flag=True, help="Say how many points are done, and compute nothing.")
 @prints_table
 @click.option("--parquet", metavar="FILE", type=FilePath(), help="Also write results to FILE as Parquet.")
@@ -52,10 +107,12 @@ def sweep(  # noqa: PLR0913  # one for each option
     DIR has results.csv and the pictures that STUDY asks for. What was computed is kept there, so a study that is
     repeated, extended or killed goes on where it was. Points that failed are rows that say why, and exit with 1.
     """
+    from vdnnsim.report.document import plain_table
     from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.study.file.read import read_study
+    from vdnnsim.study.results.export import check_parquet
     from vdnnsim.study.results.report import SWEEP_WRITER, file_names
-    from vdnnsim.study.results.rows import study_rows
+    from vdnnsim.study.results.rows import results_table, study_rows
     from vdnnsim.study.results.store import reading, writing
     from vdnnsim.study.study import MOST_POINTS
 
@@ -68,7 +125,8 @@ def sweep(  # noqa: PLR0913  # one for each option
             output.show_list(_COLUMNS, [_counts(_progress(asked, store))])
         return
     if parquet is not None:
-        _check(parquet)
+        check_file(parquet)
+        check_parquet()
     refuse_foreign(folder, file_names(asked), SWEEP_WRITER)
     with writing(folder) as kept:
         if retry_failed:
@@ -81,7 +139,11 @@ def sweep(  # noqa: PLR0913  # one for each option
         except InputError as failure:  # a picture that cannot be drawn of what came out
             raise StudyError(f"{study}: {failure}") from None
         progress = _progress(asked, kept)
-        _show(asked, kept, progress, output, f"wrote {folder / _RESULTS}")
+        counts = plain_table(_COLUMNS, [list(map(str, _counts(progress)))], f"{_RESULTS} has all")
+        if output.is_for_programs:
+            output.show(results_table(asked, kept, counts), f"wrote {folder / _RESULTS}")
+        else:
+            print_result(counts, f"wrote {folder / _RESULTS}")
     if progress.missing:
         why = fault or f"{folder} no longer has them"
         raise StudyError(f"{study}: {progress.missing} points are missing: {why}; the same command tries them again")
@@ -110,7 +172,10 @@ def _compute(study: "Study", store: "Store", workers: "Workers") -> str:
         with StudyBar(before.missing) as bar:
             return compute(study, store, workers, bar.advance)
     except KeyboardInterrupt:
-        raise _interrupted(before, bar.finished) from None
+        kept, points = before.done + before.failed, before.done + before.failed + before.missing
+        raise StudyError(
+            f"interrupted: kept {kept + bar.finished} of {points} points; the same command goes on"
+        ) from None
 
 
 def _write(study: "Study", store: "Store", folder: Path, csv_file: Path | None, parquet: Path | None) -> None:
@@ -126,38 +191,11 @@ def _write(study: "Study", store: "Store", folder: Path, csv_file: Path | None, 
     write_folder(folder, report_files(study, store), SWEEP_WRITER)
 
 
-def _interrupted(before: "Progress", finished: int) -> StudyError:
-    kept = before.done + before.failed + finished
-    points = before.done + before.failed + before.missing
-    return StudyError(f"interrupted: kept {kept} of {points} points; the same command goes on")
-
-
-def _check(parquet: Path) -> None:
-    from vdnnsim.study.results.export import check_parquet
-
-    check_file(parquet)
-    check_parquet()
-
-
 def _workers(count: int | None, cluster: str | None) -> "Workers":
     from vdnnsim.study.workers.cluster import cluster_workers
     from vdnnsim.study.workers.local import local_workers
 
-    if cluster is not None:
-        return cluster_workers(cluster)
-    return local_workers(count or os.cpu_count() or 1)
-
-
-def _show(study: "Study", store: "Store", progress: "Progress", output: Output, talk: str) -> None:
-    """Print how far the study is; for programs, its results."""
-    from vdnnsim.report.document import plain_table
-    from vdnnsim.study.results.rows import results_table
-
-    counts = plain_table(_COLUMNS, [[str(count) for count in _counts(progress)]], f"{_RESULTS} has all")
-    if output.is_for_programs:
-        output.show(results_table(study, store, counts), talk)
-    else:
-        print_result(counts, talk)
+    return local_workers(count or os.cpu_count() or 1) if cluster is None else cluster_workers(cluster)
 
 
 def _counts(progress: "Progress") -> tuple[int, int, int]:

@@ -1,15 +1,20 @@
-"""The command `pretend`."""
+"""Commands that run a user's PyTorch program: `apply` by a plan in less memory, `pretend` without its GPU."""
 
+import json
 import os
 import re
+import shutil
+import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from vdnnsim.cli.options import FilePath, prints_table
+from vdnnsim.cli.options import out_option, prints_table, quantity
 from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.errors import InputError
 
@@ -18,7 +23,86 @@ if TYPE_CHECKING:
     from calibration.pretend.session import Outcome, Task
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.report.document import Document
-    from vdnnsim.report.folder import Writer
+
+BEYOND_LIMIT: Final = 5
+"""Exit status where PyTorch reserved more than --memory, in a program that else ended with 0."""
+_FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--memory", metavar="SIZE", help="What PyTorch may take, as 20GiB; by default all that there is.")
+@click.option(
+    "--hardware", default="auto", show_default=True, metavar="NAME", help="A hardware profile; auto for the GPU's own."
+)
+@click.option("--policy", default="optimal", show_default=True, metavar="NAME", help="What plans, as in a scenario.")
+@click.option("--real", is_flag=True, help="Capture with real tensors: for a forward that looks into values.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND...")
+def apply(
+    memory: str | None,
+    hardware: str,
+    policy: str,
+    real: bool,  # noqa: FBT001  # as click gives it
+    command: Sequence[str],
+) -> None:
+    """Run COMMAND, a PyTorch program, by a plan in less memory.
+
+    The program is not changed. Its model is found by the first backward. Its first step runs as it is, with what
+    autograd saves kept on the host; then the step is planned, and from the second one on the plan is followed, with the
+    same results to the bit. A step that leaves the plan keeps what does not fit on the host. What a plan cannot be made
+    for is said, and ends the program with exit status 1; one that would end with 0 though PyTorch has reserved more
+    than --memory ends with 5; else the status is its own.
+    """
+    from tempfile import TemporaryDirectory
+
+    from vdnnsim.hardware.profile import find_profile, load_profile
+    from vdnnsim.policies.registry import known_policies, resolve_policy
+    from vdnnsim.units import Dimension
+
+    if shutil.which(command[0]) is None:
+        raise InputError(f"{command[0]}: there is no such program; a command begins with one: -- python train.py")
+    if memory is not None:
+        quantity("--memory", memory, Dimension.BYTES)
+    if hardware != "auto":
+        load_profile(find_profile(hardware, Path()))
+    resolve_policy(policy, known_policies())
+    asked = {"hardware": hardware, "memory": memory, "policy": policy, "real": real}
+    startup = Path(__file__).parents[2] / "calibration" / "startup"
+    folders = [str(startup), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = {**os.environ, "VDNNSIM_APPLY": json.dumps(asked), "PYTHONPATH": os.pathsep.join(folders)}
+    if memory is None:
+        os.execvpe(command[0], list(command), variables)  # noqa: S606  # running the user's command is what this is for
+    with TemporaryDirectory(prefix="vdnnsim-apply-") as folder:
+        # Each process that reserved more leaves a file there: what torchrun starts has no other way to tell.
+        status = _exit_status(command, {**variables, "VDNNSIM_APPLY": json.dumps({**asked, "told": folder})})
+        is_beyond = any(Path(folder).iterdir())
+    sys.exit(status or (BEYOND_LIMIT if is_beyond else 0))
+
+
+def _exit_status(command: Sequence[str], variables: Mapping[str, str]) -> int:
+    """Run a command, forward to it the signals that this process gets, and return its exit status as a shell has it."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        for each in started:
+            each.send_signal(number)
+
+    # A terminal sends an interrupt to both.
+    handlers = {signal.SIGINT: lambda *_: None, **dict.fromkeys(_FORWARDED, forward)}
+    before = {each: signal.signal(each, handler) for each, handler in handlers.items()}
+    try:
+        started.append(subprocess.Popen(command, env=variables))  # noqa: S603  # as above
+        return _as_shell(started[0].wait())
+    except OSError as failure:
+        raise InputError(f"{command[0]}: cannot be run: {(failure.strerror or 'unknown error').lower()}") from None
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _as_shell(status: int) -> int:
+    """Return the exit status that a shell gives a program, also one that a signal ended."""
+    return status if status >= 0 else 128 - status
+
 
 _VIEWER: Final = "drop a snapshot onto https://pytorch.org/memory_viz, which sends it nowhere"
 FORMAT_VERSION: Final = 1
@@ -38,7 +122,7 @@ FORMAT_VERSION: Final = 1
 )
 @click.option("--whole", is_flag=True, help="Let the program run to its own end; no step is timed then.")
 @click.option("--minutes", default=10.0, show_default=True, metavar="M", help="End the program after M minutes.")
-@click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/pretend/<script>/.")
+@out_option("reports/pretend/<script>/")
 @prints_table
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND...")
 def pretend(  # an argument for each option
@@ -62,26 +146,32 @@ def pretend(  # an argument for each option
     from calibration.pretend.card import card_of, operator_rates
     from calibration.pretend.report import MEMORY_COLUMNS, findings, memory_rows, refusal
     from calibration.pretend.session import Task
-    from vdnnsim.hardware.profile import find_profile, load_profile
-    from vdnnsim.report.folder import write_folder
+    from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
+    from vdnnsim.report.folder import Writer, write_folder
     from vdnnsim.report.result_table import ResultTable
 
     _check(gpus, steady_steps, minutes)
-    folder = report_folder(out, f"pretend/{_stem(command)}", ("run.json", "steps.csv"), _writer())
+    writer = Writer(
+        noun="run on a pretended GPU",
+        manifest="run.json",
+        wrote=lambda content: {"command", "findings", "processes", "files"} <= content.keys(),
+        names=re.compile(r"run\.json|steps\.csv|again\.log|[\w.-]+\.pickle"),
+    )
+    folder = report_folder(out, f"pretend/{_stem(command)}", ("run.json", "steps.csv"), writer)
     profile = load_profile(find_profile(hardware, Path()))
     task = Task(steady_steps, whole, operator_rates(profile.server))
     card = card_of(profile.server)
     outcome, again, log = _run(command, _variables(card, gpus, command), task, minutes * 60)
     rows = memory_rows(outcome, profile.server.gpu.memory_bytes)
-    told = [*refusal(outcome, again, _cards()), *findings(outcome, card, task.rates)]
-    files = _files(profile, command, outcome, again, told) | ({} if log is None else {"again.log": log})
-    write_folder(folder, files, _writer())
+    cards = {each.server.name: card_of(each.server) for each in shipped_profiles()}
+    said = [*refusal(outcome, again, cards), *findings(outcome, card, task.rates)]
+    files = _files(profile, command, outcome, again, said) | ({} if log is None else {"again.log": log})
+    write_folder(folder, files, writer)
     viewer = f"; {_VIEWER}" if outcome.snapshots else ""
-    table = ResultTable(MEMORY_COLUMNS, rows, _shown(profile, command, outcome, rows, told))
+    table = ResultTable(MEMORY_COLUMNS, rows, _shown(profile, command, outcome, rows, said))
     output.show(table, f"wrote {len(files)} files to {folder}/{viewer}")
     if outcome.returncode and outcome.out_of_memory is None and not outcome.was_ended:
-        # A program that a signal ended gets the status that a shell gives it.
-        sys.exit(outcome.returncode if outcome.returncode > 0 else 128 - outcome.returncode)
+        sys.exit(_as_shell(outcome.returncode))
 
 
 def _check(gpus: int, steady_steps: int, minutes: float) -> None:
@@ -132,16 +222,8 @@ def _run(
         return outcome, again, log.read_bytes()
 
 
-def _cards() -> "dict[str, Card]":
-    """Return the card of each machine that comes with vdnnsim."""
-    from calibration.pretend.card import card_of
-    from vdnnsim.hardware.profile import shipped_profiles
-
-    return {each.server.name: card_of(each.server) for each in shipped_profiles()}
-
-
 def _shown(
-    profile: "Profile", command: Sequence[str], outcome: "Outcome", rows: list[tuple[str, ...]], told: list[str]
+    profile: "Profile", command: Sequence[str], outcome: "Outcome", rows: list[tuple[str, ...]], said: list[str]
 ) -> "Document":
     from calibration.pretend.report import HOLDER_COLUMNS, MEMORY_COLUMNS, fullest, holder_rows
     from vdnnsim.report.document import Bullets, Document, Heading, plain_table
@@ -153,23 +235,11 @@ def _shown(
     held = holder_rows(found[1]) if found else []
     shown = ((MEMORY_COLUMNS, rows), (HOLDER_COLUMNS, held if rows else []))
     tables = (plain_table(header, cells, "run.json has all") for header, cells in shown if cells)
-    return Document((Heading(title), *tables, *((Bullets(tuple(told)),) if told else ())))
-
-
-def _writer() -> "Writer":
-    """Return who writes the folder of a run on a pretended GPU."""
-    from vdnnsim.report.folder import Writer
-
-    return Writer(
-        noun="run on a pretended GPU",
-        manifest="run.json",
-        wrote=lambda content: {"command", "findings", "processes", "files"} <= content.keys(),
-        names=re.compile(r"run\.json|steps\.csv|again\.log|[\w.-]+\.pickle"),
-    )
+    return Document((Heading(title), *tables, *((Bullets(tuple(said)),) if said else ())))
 
 
 def _files(
-    profile: "Profile", command: Sequence[str], outcome: "Outcome", again: "Outcome | None", told: list[str]
+    profile: "Profile", command: Sequence[str], outcome: "Outcome", again: "Outcome | None", said: list[str]
 ) -> dict[str, bytes]:
     """Return the files of a run by name: the manifest, the steps, and PyTorch's snapshots."""
     import msgspec
@@ -180,14 +250,14 @@ def _files(
 
     snapshots = dict(zip(snapshot_names(outcome.processes), outcome.snapshots, strict=True))
     steps = {"steps.csv": csv_text(STEP_COLUMNS, step_rows(outcome)).encode()}
-    said = {
+    content = {
         "hardware": profile.server.name,
         "command": list(command),
         "exit_status": outcome.returncode,
-        "findings": told,
+        "findings": said,
         "processes": msgspec.to_builtins(outcome.processes),
         "with_memory_enough": None if again is None else msgspec.to_builtins(again.processes),
     }
     files = {**snapshots, **steps}
     names = *files, "run.json", *(() if again is None else ("again.log",))
-    return files | {"run.json": manifest(FORMAT_VERSION, profile.sources, said, names)}
+    return files | {"run.json": manifest(FORMAT_VERSION, profile.sources, content, names)}

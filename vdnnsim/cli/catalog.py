@@ -1,0 +1,217 @@
+"""Commands about vdnnsim itself: `list` and `examples` of what comes with it, `new` files to fill in, `doctor`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from vdnnsim.cli.options import POLICY_MODULE, FilePath, policies_with, prints_table
+from vdnnsim.cli.output import Output, check_folder, print_result
+from vdnnsim.errors import DeviceError, OutputError, ProfileError
+from vdnnsim.files.packaged import PROFILES, SCENARIOS, shipped_folder
+
+if TYPE_CHECKING:
+    from vdnnsim.analysis.columns import Row
+    from vdnnsim.hardware.server import Server
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=FilePath())
+def examples(folder: Path) -> None:
+    """Copy scenarios, studies and hardware profiles to DIR.
+
+    Nothing that is there is written over. A profile in DIR is found before ours by what lies beside it.
+    """
+    from shutil import copytree
+
+    check_folder(folder)
+    for name in (SCENARIOS, PROFILES):
+        if (folder / name).exists():
+            raise OutputError(f"{folder / name}: is there already; move it away, or name another folder")
+    for name in (SCENARIOS, PROFILES):
+        copytree(shipped_folder(name), folder / name)
+    click.echo(
+        f"wrote {folder / SCENARIOS}/ and {folder / PROFILES}/; `vdnnsim run {folder / SCENARIOS}/vgg416.yaml`",
+        err=True,
+    )
+
+
+@click.group(name="list")
+def list_() -> None:
+    """List what scenarios may name."""
+
+
+@list_.command()
+@prints_table
+def networks(output: Output) -> None:
+    """List the networks, with FLOPs and feature maps of one sample in float32; families with their members."""
+    from vdnnsim.dnn.layers import LayerKind, Phase
+    from vdnnsim.dnn.networks import NETWORKS
+    from vdnnsim.dnn.networks.families import FAMILIES
+    from vdnnsim.dnn.samples import sample_of
+    from vdnnsim.dnn.workload import Workload
+
+    header = ("name", "conv_layers", "fc_layers", "parameters", "forward_gflop", "feature_maps_mib", "reads", "members")
+    rows: list[Row] = []
+    for name, build in NETWORKS.items():
+        workload = Workload(build(), batch_size=1)
+        graph = workload.graph
+        sample = sample_of(graph)
+        kinds = [layer.kind for layer in graph.layers]
+        gflop = round(sum(workload.flop(layer, Phase.FORWARD) for layer in graph.layers) / 1e9, 2)
+        mib = round(sum(workload.map_bytes(each.index) for each in graph.maps) / 2**20, 1)
+        reads = f"{sample.steps} {sample.step}s" if sample.step else "1 image"
+        layers = kinds.count(LayerKind.CONV), kinds.count(LayerKind.FC)
+        rows.append((name, *layers, graph.parameters, gflop, mib, reads, ""))
+    rows.extend((family.name, "", "", "", "", "", "1 image", family.members) for family in FAMILIES)
+    output.show_list(header, rows, ("fc_layers", "conv_layers", "feature_maps_mib", "forward_gflop"))
+
+
+@list_.command()
+@prints_table
+@POLICY_MODULE
+def policies(output: Output, policy_modules: Sequence[str]) -> None:
+    """List the policies and what their options may be, the default first."""
+    from vdnnsim.policies.registry import describe_options
+
+    rows = [(name, describe_options(policy), policy.summary) for name, policy in policies_with(policy_modules).items()]
+    output.show_list(("name", "options", "summary"), rows, ("options",))
+
+
+@list_.command()
+@prints_table
+@click.option("--tree", "drawn", metavar="NAME", help="Draw the links of one profile instead, by name or path.")
+@click.option("--sources", "traced", metavar="NAME", help="Print where every number of one profile comes from instead.")
+def hardware(output: Output, drawn: str | None, traced: str | None) -> None:
+    """List the hardware profiles that are shipped, and where their kernel times come from."""
+    from vdnnsim.hardware.profile import find_profile, load_profile, read_profile, shipped_profiles
+    from vdnnsim.report.tables.topology import topology_tree
+    from vdnnsim.units import format_bytes
+
+    if drawn is not None and traced is not None:
+        raise click.UsageError("--tree and --sources are of one profile each, and print different things.")
+    if drawn is not None:
+        if output.csv_file is not None or output.as_json:
+            raise click.UsageError("--tree draws no table, so --csv and --json have nothing to write.")
+        print_result(topology_tree(read_profile(find_profile(drawn, Path()))))
+    elif traced is not None:
+        _list_sources(load_profile(find_profile(traced, Path())).server, output)
+    else:
+        rows: list[Row] = []
+        for each in shipped_profiles():
+            gpu, link = each.server.gpu, each.server.link
+            memory, kernels = format_bytes(gpu.memory_bytes), _timed_by(each.server)
+            rows.append((each.server.name, gpu.name, memory, link.name, kernels, each.description))
+        output.show_list(("name", "gpu", "memory", "link", "kernels", "description"), rows)
+
+
+def _list_sources(server: "Server", output: Output) -> None:
+    rows = [(each.path, each.text, each.origin.value, each.source) for each in server.figures]
+    if server.kernels is not None:
+        source = "; ".join((server.kernels.table.name, *(f"{key} {text}" for key, text in server.provenance)))
+        rows.append(("kernels", "", "", f"{_timed_by(server)}: {source}"))
+    output.show_list(("figure", "value", "origin", "source"), rows)
+
+
+def _timed_by(server: "Server") -> str:
+    from vdnnsim.cost.kernel_file import read_measured_kernels
+    from vdnnsim.cost.kernel_table import describe_kernels
+
+    if server.kernels is not None:
+        return describe_kernels(read_measured_kernels(server.kernels))
+    return "cost model" if server.cost_model else "none"
+
+
+@click.group()
+def new() -> None:
+    """Write a file to fill in."""
+
+
+@new.command(name="hardware")
+@click.argument("name")
+def new_hardware(name: str) -> None:
+    """Write hw_profiles/NAME.yaml, a hardware profile to fill in; `vdnnsim check` says what is missing in it."""
+    from vdnnsim.files.atomic import replace_file
+    from vdnnsim.files.messages import quote
+    from vdnnsim.hardware.new_profile import template
+    from vdnnsim.hardware.profile import is_profile_name
+
+    if not is_profile_name(name):
+        raise ProfileError(f"found {quote(name)}, expected a name of letters, digits and any of _.-, as rtx_5090")
+    path = Path("hw_profiles") / f"{name}.yaml"
+    if path.exists():
+        raise OutputError(f"{path}: is there already; move it away, or take another name")
+    path.parent.mkdir(exist_ok=True)
+    replace_file(path, template(name).encode())
+    click.echo(f"wrote {path}; fill in every ..., then: vdnnsim check {path}", err=True)
+
+
+_PACKAGES: Final = (
+    *("click", "jinja2", "matplotlib", "msgspec", "numpy", "pandas", "pyyaml", "rich", "scipy", "simpy"),
+    *("pyarrow", "distributed", "torchvision", "timm", "transformers", "nvidia-cudnn-frontend"),
+)
+
+
+@click.command()
+@prints_table
+def doctor(output: Output) -> None:
+    """Say which commands work here, and what the others lack."""
+    import platform
+
+    found = [("vdnnsim", _version("vdnnsim")), ("python", f"{platform.python_version()}, {platform.system()}")]
+    found += [(name, version) for name in _PACKAGES if (version := _version(name))]
+    lacking = dict(_features())
+    if not lacking["capture, run --model"]:
+        from calibration.devices.provenance import found_by_torch
+
+        found += found_by_torch()
+    output.show_list(("what", "here"), [*found, *((name, reason or "works") for name, reason in lacking.items())])
+
+
+def _features() -> Iterator[tuple[str, str]]:
+    """Yield commands and options, each with what it lacks here; empty where it works."""
+    from calibration.pretend.build import find_compiler, find_torch
+
+    without_torch = _without("torch", "'vdnnsim[calibrate]'")
+    if not without_torch:
+        from calibration.availability import require_torch
+
+        without_torch = _lacking(require_torch)
+    if not (without_gpu := without_torch):
+        from calibration.devices.provenance import lacking_gpu
+
+        without_gpu = lacking_gpu()
+    yield "run, compare, whatif, sweep, claims", ""
+    yield "capture, run --model", without_torch
+    for name in ("torchvision", "timm", "transformers"):
+        yield f"models by name of {name}", without_torch or _without(name, name)
+    yield "calibrate and validate --device cpu", without_torch
+    yield "calibrate and validate on a GPU", without_gpu
+    yield "calibrate every algorithm of cuDNN", without_torch or _without("cudnn", "'vdnnsim[cudnn]'")
+    yield "pretend a GPU", _lacking(find_torch) or _lacking(find_compiler)
+    yield "sweep --parquet", _without("pyarrow", "'vdnnsim[notebook]'")
+    yield "sweep --cluster", _without("distributed", "'vdnnsim[cluster]'")
+
+
+def _version(package: str) -> str:
+    # Not at the top: with e-mail and archives it takes a third of the time in which `--help` answers.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _without(module: str, package: str) -> str:
+    return "" if find_spec(module) else f"pip install {package}"
+
+
+def _lacking(requirement: Callable[[], object]) -> str:
+    try:
+        requirement()
+    except DeviceError as refusal:
+        return str(refusal)
+    return ""

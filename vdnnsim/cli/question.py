@@ -1,0 +1,254 @@
+"""The scenario that a command is about: that of a file, or of a PyTorch model that is captured now.
+
+    --model my_model.py:make --batch 8 --hardware rtx_4090
+
+A model is captured as `vdnnsim capture` does it, and again at other batch sizes and in other precisions where a command
+asks for them.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import click
+
+from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, Command, policies_with
+from vdnnsim.errors import InputError, ProfileError
+
+if TYPE_CHECKING:
+    from calibration.capture.request import Request
+    from vdnnsim.dnn.captured_step import CapturedStep
+    from vdnnsim.hardware.profile import Profile
+    from vdnnsim.hardware.server import Server
+    from vdnnsim.memory.choices import MemoryChoice
+    from vdnnsim.policies.interface import Policy
+    from vdnnsim.policies.registry import PolicyTypes
+    from vdnnsim.scenario.scenario import Scenario
+    from vdnnsim.units import Precision
+
+_CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "--image": {"metavar": "CxHxW", "help": "Sizes of an image, channels first, as 3x224x224."},
+    "--tokens": {"type": int, "metavar": "T", "help": "Tokens of a sequence."},
+    "--inputs": {"metavar": "FILE.py:NAME", "help": "A function of the batch size: returns the model's arguments."},
+    "--mode": {"metavar": "MODE", "help": "training, by default, or inference."},
+    "--precision": {"metavar": "NAME", "help": "float32, by default, or as amp_bfloat16."},
+    "--optimizer": {"metavar": "NAME", "help": "adamw, by default, or another of torch.optim, or none."},
+    "--channels-last": {"is_flag": True, "default": None, "help": "Images and weights in channels_last memory."},
+}
+"""Options of a capture, by name."""
+_RUN: Final[Mapping[str, Mapping[str, Any]]] = {
+    "--allocator": {"metavar": "SETTINGS", "help": "As PYTORCH_ALLOC_CONF has them, and cudnn_benchmark:True."},
+    "--execution": {"metavar": "NAME", "help": "eager, by default, cuda_graphs or compiled."},
+}
+_DEFAULTS: Final = {"precision": "float32", "optimizer": "adamw", "mode": "training"}
+_POLICIES: Final = ("pytorch",)
+POLICY: Final = click.option(
+    "--policy", "policies", metavar="NAME", multiple=True, help="Of --model: as pytorch; may be given several times."
+)
+
+
+def _with_options(command: Command, options: Mapping[str, Mapping[str, Any]], prefix: str = "") -> Command:
+    for name, option in reversed(options.items()):
+        command = click.option(name, **{**option, "help": prefix + option["help"]})(command)
+    return command
+
+
+def captures(command: Command) -> Command:
+    """Give a command the options of a capture, which it takes by name, all together."""
+    return _with_options(command, _CAPTURE)
+
+
+def describes_model(command: Command) -> Command:
+    """Give a command the options of a model, which it takes by name, all together; its machine is not among them."""
+    model = click.option(
+        "--model", metavar="MODEL", help="A PyTorch model in place of SCENARIO, as `capture` takes it."
+    )
+    batch = {"--batch": {"type": int, "metavar": "N", "help": "Its batch size."}}
+    return model(_with_options(command, {**batch, **_CAPTURE, **_RUN}, "Of --model: "))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a command is asked about.
+
+    Attributes:
+        types: the policies that there are, by name.
+        folder: beside which or in which profiles are looked up.
+        path: of the scenario; None of a model's.
+        recapture: captures the model in another precision; None where the question is a scenario of a file.
+    """
+
+    scenario: "Scenario"
+    types: "PolicyTypes"
+    folder: Path
+    path: Path | None = None
+    recapture: "Callable[[Precision], CapturedStep] | None" = None
+
+
+def asks_scenario(command: Command) -> Command:
+    """Give a command a scenario, or the options of a model in its place; it takes them as one `question`.
+
+    Of the command's own options `policies` says by which policies a model is trained.
+    """
+
+    @SCENARIO
+    @describes_model
+    @click.option("--hardware", metavar="NAME", help="Of --model: a hardware profile, by name or path.")
+    @POLICY_MODULE
+    @wraps(command)
+    def with_question(*, scenario: Path | None, policy_modules: Sequence[str], **others: Any) -> Any:  # noqa: ANN401  # as the command has it
+        words = {name: others.pop(name) for name in _WORDS}
+        types, policies = policies_with(policy_modules), others.pop("policies", ())
+        return command(question=_question(scenario, words, types, policies), **others)
+
+    return cast("Command", with_question)
+
+
+_WORDS: Final = tuple(
+    each.removeprefix("--").replace("-", "_") for each in ("--model", "--batch", "--hardware", *_CAPTURE, *_RUN)
+)
+
+
+def _question(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence[str]) -> Question:
+    """Return the scenario of a file, or that of a model; a model's policies are by default what PyTorch does.
+
+    Raises:
+        InputError: both are given, or neither, or something is wrong in either.
+    """
+    from vdnnsim.hardware.profile import find_profile, load_profile
+    from vdnnsim.policies.registry import resolve_policy
+    from vdnnsim.scenario.captured import SUFFIX
+    from vdnnsim.scenario.read import read_scenario
+
+    refuse_mixture(path, words, policies)
+    if path is None:
+        chosen = tuple(resolve_policy(each, types) for each in policies or _POLICIES)
+        return model_question(words, [load_profile(find_profile(words["hardware"], Path()))], chosen, types)
+    if path.name.endswith(SUFFIX):
+        raise InputError(
+            f"{path}: is a captured step, expected a scenario that names it as `workload: {{step: {path}}}`"
+        )
+    return Question(read_scenario(path, types), types, path.parent, path)
+
+
+def refuse_mixture(path: Path | None, words: Mapping[str, Any], policies: Sequence[str] = ()) -> None:
+    """Refuse a model beside a file, neither of them, and a model of which something is missing.
+
+    Raises:
+        InputError: that is so.
+    """
+    given = [f"--{name.replace('_', '-')}" for name, value in words.items() if value is not None]
+    given += ["--policy"] * bool(policies)
+    if path is not None:
+        if given:
+            change = "`vdnnsim whatif SCENARIO --set KEY=VALUE` changes what one says"
+            raise InputError(f"{given[0]}: found beside {path.name}, expected one of SCENARIO and --model; {change}")
+        return
+    if words["model"] is None:
+        raise click.UsageError("Missing argument 'SCENARIO', or --model with --batch and --hardware.")
+    for name in ("batch", "hardware"):
+        if name in words and words[name] is None:
+            raise InputError(f"--{name}: is missing, expected --model MODEL --batch N --hardware NAME")
+
+
+def model_question(
+    words: Mapping[str, Any], profiles: "Sequence[Profile]", policies: "tuple[Policy, ...]", types: "PolicyTypes"
+) -> Question:
+    """Return the scenario of the model that options describe, captured as PyTorch runs it on the first machine.
+
+    Raises:
+        InputError: something is wrong in what is asked, or it cannot be captured.
+    """
+    import msgspec
+
+    from vdnnsim.dnn.captured_model import CapturedModel
+    from vdnnsim.engine.host import Execution
+    from vdnnsim.files.value import Entry
+    from vdnnsim.scenario.captured import as_executed
+    from vdnnsim.study.machines import scenario_on_any
+
+    named = Entry("", "--execution", words["execution"] or Execution.EAGER.value, InputError)
+    execution = named.choice(Execution, "a way of execution")
+    memory_model = allocator_of(words["allocator"] or "")
+    request = request_of(words["model"], words["batch"], words)
+    request.check()
+    if capability := compute_capability(profiles[0].server):
+        request = msgspec.structs.replace(request, compute_capability=capability)
+
+    def recapture(**changes: Any) -> "CapturedStep":  # noqa: ANN401  # of the request
+        return as_executed(captured_with_notice(msgspec.structs.replace(request, **changes)), execution)
+
+    step = recapture()
+    source = f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(step)).hexdigest()
+    model = CapturedModel(step, sources=(source,), capture=lambda batch_size: recapture(batch_size=batch_size))
+    scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
+    return Question(
+        replace(scenario, memory_model=memory_model),
+        types,
+        Path(),
+        recapture=lambda precision: recapture(precision=precision),
+    )
+
+
+def request_of(model: str, batch_size: int, words: Mapping[str, Any]) -> "Request":
+    """Return the capture that options describe, which nobody has checked yet.
+
+    Raises:
+        InputError: a value is not known.
+    """
+    from calibration.capture.request import Request, parse_image
+    from vdnnsim.dnn.workload import Mode
+    from vdnnsim.files.value import Entry
+    from vdnnsim.units import Precision
+
+    said = {name: words[name] or default for name, default in _DEFAULTS.items()}
+    return Request(
+        model=model,
+        batch_size=batch_size,
+        image=None if words["image"] is None else parse_image(words["image"]),
+        tokens=words["tokens"],
+        inputs=words["inputs"],
+        mode=Entry("", "--mode", said["mode"], InputError).choice(Mode, "a mode"),
+        precision=Entry("", "--precision", said["precision"], InputError).choice(Precision, "a precision"),
+        optimizer=said["optimizer"],
+        channels_last=bool(words["channels_last"]),
+    )
+
+
+def captured_with_notice(request: "Request") -> "CapturedStep":
+    """Return a captured step; that it had to be captured anew is said on standard error."""
+    from calibration.capture.isolation import captured
+
+    step, kept = captured(request)
+    if kept is None:
+        size = f"{request.model} at a batch of {request.batch_size} in {request.precision.value}"
+        click.echo(f"captured {size}", err=True)
+    return step
+
+
+def allocator_of(settings: str) -> "MemoryChoice":
+    """Return PyTorch's allocator as `--allocator` sets it.
+
+    Raises:
+        InputError: a setting is wrong.
+    """
+    from vdnnsim.memory.choices import allocator
+
+    try:
+        return allocator(settings)
+    except InputError as failure:
+        raise InputError(f"--allocator: {failure}") from None
+
+
+def compute_capability(server: "Server") -> tuple[int, int] | None:
+    """Return that of a machine's GPU; None where nothing is known of its chip."""
+    from calibration.pretend.card import card_of
+
+    try:
+        major, _, minor = card_of(server).compute_capability.partition(".")
+    except ProfileError:
+        return None
+    return int(major), int(minor)

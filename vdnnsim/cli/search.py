@@ -1,0 +1,265 @@
+"""Commands that search: `max-batch` for the largest batch, `frontier` by memory, `machines` for the best one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from vdnnsim.cli.options import (
+    POLICY_MODULE,
+    TIME_LIMIT,
+    FilePath,
+    NamedFile,
+    limited,
+    out_option,
+    parse_time_limit,
+    policies_with,
+    prints_table,
+)
+from vdnnsim.cli.output import Output, report_folder
+from vdnnsim.cli.question import POLICY, Question, asks_scenario, describes_model, model_question, refuse_mixture
+from vdnnsim.errors import InputError
+from vdnnsim.files.packaged import SCENARIOS
+
+if TYPE_CHECKING:
+    from vdnnsim.hardware.profile import Profile
+    from vdnnsim.scenario.scenario import Scenario
+    from vdnnsim.study.largest_batch import LargestBatch
+
+LARGEST: Final = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size")
+"""Columns of the CSV."""
+_PLANNER: Final = "optimal"
+_PUNCTUAL_S: Final = 1.0
+"""What is no later than that is not worth a word."""
+_SHARE: Final = 16
+"""Of the limit one such part is that of a policy that searches by itself, for each batch."""
+
+
+@click.command(name="max-batch")
+@POLICY
+@click.option(
+    "--time-limit",
+    metavar="TIME",
+    default="18 s",
+    show_default=True,
+    help="End the search after TIME of the processor, or as `20 s wall`.",
+)
+@prints_table
+@asks_scenario
+def max_batch(question: Question, time_limit: str, output: Output) -> None:
+    """Find the largest batch that fits, and what stops one more.
+
+    Under each policy; the batch size of SCENARIO, or of --model, is only where the search begins. Both batch and images
+    per second are those of one GPU.
+    """
+    from vdnnsim.analysis.columns import cells
+    from vdnnsim.analysis.kernel_origins import joined_origins
+    from vdnnsim.cli.progress import SearchLine
+    from vdnnsim.dnn.samples import sample_of
+    from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
+    from vdnnsim.report.document import plain_table, titled_table
+    from vdnnsim.report.findings import caption
+    from vdnnsim.report.result_table import ResultTable
+    from vdnnsim.report.scale import per_second, rate_cells
+    from vdnnsim.study.largest_batch import largest_batches
+
+    limit, asked = parse_time_limit(time_limit), question.scenario
+    if any(hasattr(each, "time_limit") for each in asked.policies):
+        asked = limited(asked, str(replace(limit, seconds=limit.seconds / _SHARE / len(asked.policies))))
+    sample = sample_of(asked.workload.graph)
+    rows, shown = [], []
+    with SearchLine() as line:
+        line.tell("largest batch of each policy")
+        found = largest_batches(asked, limit.begin())
+    for each, rate in zip(found, rate_cells([each.images_per_s for each in found]), strict=True):
+        refusal = each.no_plan or ("" if each.refusal is None else each.refusal.explain())
+        if each.untried is not None:
+            refusal = _nothing(each, time_limit, sample.names)
+        rate_cell = "" if each.images_per_s is None else each.images_per_s
+        part_size = "" if each.part_size is None else each.part_size
+        stated = (asked.workload.graph.name, each.policy, each.batch_size, rate_cell, *each.stopped_by, refusal)
+        rows.append(cells(LARGEST, dict(zip(LARGEST, (*stated, part_size), strict=True)), None))
+        shown.append((each.policy, _batch(each), rate, refusal or _nothing(each, time_limit, sample.names)))
+    header = ("policy", "largest batch", per_second(sample), f"what stops one {sample.name} more")
+    table = plain_table(header, shown, output.has_all)
+    findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked.captured)
+    notes = *remarks(asked.workload), *glossary((each.policy for each in found), of_speed=False)
+    answer = titled_table(caption(asked, f"largest batch of {sample.names}"), table, notes, findings)
+    output.show(ResultTable(LARGEST, rows, answer))
+
+
+def _batch(found: "LargestBatch") -> str:
+    if found.no_plan:
+        return "no plan"
+    if found.untried is not None and found.part_size is None:
+        return f"{found.batch_size} or more" if found.batch_size else "not known"
+    if found.part_size is not None:
+        return "any"
+    return str(found.batch_size) if found.batch_size else "does not fit"
+
+
+def _nothing(found: "LargestBatch", time_limit: str, samples: str) -> str:
+    from vdnnsim.scenario.read import LARGEST_BATCH
+
+    if found.untried is not None:
+        largest = found.batch_size if found.part_size is None else found.part_size
+        ended = f"the search ended after its part of {time_limit}"
+        if found.late_s > _PUNCTUAL_S:
+            ended += f", {found.late_s:.0f} s late, for this policy does not look at its deadline while it plans"
+        short = f", {found.untried} did not" if found.untried <= LARGEST_BATCH else ""
+        return f"not known: {ended}; {largest} fitted{short}; a longer --time-limit tells"
+    if found.part_size is None:
+        return "nothing: a scenario may ask for no more"
+    return f"nothing: it runs in parts of {found.part_size} {samples} at most, as fast as one of them"
+
+
+@click.command()
+@POLICY
+@click.option(
+    "--capacities",
+    metavar="N",
+    type=click.IntRange(3, 200),
+    default=20,
+    help="For how many sizes of memory to plan; 20 by default.",
+)
+@out_option("reports/<scenario name>/")
+@prints_table
+@TIME_LIMIT
+@asks_scenario
+def frontier(question: Question, capacities: int, out: Path | None, output: Output, time_limit: str | None) -> None:
+    """Show what memory buys: the least time for each size of it.
+
+    From the least GPU memory that can do to all that it needs: for each size the plan of the policy `optimal`, as
+    SCENARIO has it, and the bound that no schedule is below; beside them the other policies of SCENARIO, where they
+    fit. One table here; page, table and picture in DIR.
+    """
+    from vdnnsim.cli.progress import ProgressBar
+    from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
+    from vdnnsim.report.document import plain_table, titled_table
+    from vdnnsim.report.findings import caption
+    from vdnnsim.report.frontier import (
+        FILES,
+        FRONTIER,
+        FRONTIER_WRITER,
+        SHOWN,
+        findings,
+        frontier_rows,
+        shown_rows,
+        write_frontier,
+    )
+    from vdnnsim.report.result_table import ResultTable
+    from vdnnsim.study.frontier import find_frontier
+
+    asked = limited(_with_planner(question), time_limit)
+    folder = report_folder(out, asked.name, FILES, FRONTIER_WRITER)
+    planner = next(each for each in asked.policies if each.name == _PLANNER)
+    with ProgressBar() as bar:
+        found = find_frontier(asked, planner, capacities, bar)
+    written = write_frontier(asked, found, folder)
+    table = plain_table(SHOWN, shown_rows(found), output.has_all, ("its time", "slower", "gap"), left=0)
+    said = (*findings(asked, found), *kernel_times(found.kernels), *capture_lines(asked.captured))
+    notes = *remarks(asked.workload), *glossary((each.label for each in asked.policies), of_speed=False)
+    talk = f"wrote {', '.join(path.name for path in written)} to {folder}/"
+    shown = titled_table(f"{caption(asked)}, by memory", table, notes, said)
+    output.show(ResultTable(tuple(FRONTIER), tuple(frontier_rows(found)), shown), talk)
+
+
+def _with_planner(question: Question) -> "Scenario":
+    """Return a scenario with the policy that plans with a bound, as it is by default if none of its own does."""
+    from vdnnsim.policies.registry import resolve_policy
+
+    scenario = question.scenario
+    if any(each.name == _PLANNER for each in scenario.policies):
+        return scenario
+    return replace(scenario, policies=(*scenario.policies, resolve_policy(_PLANNER, question.types)))
+
+
+@click.command()
+@click.argument("file", metavar="SCENARIO|STEP", type=NamedFile(SCENARIOS), required=False)
+@describes_model
+@click.option("--hardware", "names", metavar="NAME", multiple=True, help="Rank these profiles; by default all shipped.")
+@click.option(
+    "--policy", "policies", metavar="NAME", multiple=True, help="Of a captured step or --model: what is tried."
+)
+@click.option("--price", "prices", metavar="FILE", type=FilePath(), help="What an hour of each machine costs, as YAML.")
+@click.option(
+    "--time-limit", metavar="TIME", help="End all searches after TIME of the processor, or as `60 s wall`; else none."
+)
+@out_option("reports/<name>/")
+@prints_table
+@POLICY_MODULE
+def machines(
+    file: Path | None,
+    *,
+    names: Sequence[str],
+    policies: Sequence[str],
+    prices: Path | None,
+    time_limit: str | None,
+    out: Path | None,
+    output: Output,
+    policy_modules: Sequence[str],
+    **words: object,
+) -> None:
+    """Rank machines for one workload: fit, speed, cost, how sure.
+
+    The fastest of the policies of SCENARIO counts; of a captured STEP, or of a PyTorch model that is captured now
+    (--model my_model.py:make --batch 8), what PyTorch does, and where that does not fit the fastest of
+    checkpointing, offloading and a search of 10 s. The table here; page, CSV and picture in DIR. Prices are yours:
+
+    \b
+    schema_version: 1
+    currency: EUR
+    per_hour: {rtx_4090: 0.39, a100_80gb: 1.79}   # of one GPU, with its share of the host
+    samples_per_epoch: 1281167                    # without it, costs are of 1000 steps
+    """  # noqa: D301  # what click is to keep begins with that character
+    from vdnnsim.cli.progress import ProgressBar
+    from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
+    from vdnnsim.planning.deadline import NEVER
+    from vdnnsim.policies.registry import resolve_policy
+    from vdnnsim.report.machines import MACHINE_FILES, MACHINES_WRITER, machines_table, write_machines
+    from vdnnsim.scenario.captured import SUFFIX, captured_model
+    from vdnnsim.scenario.prices import read_prices
+    from vdnnsim.scenario.read import read_scenario
+    from vdnnsim.study.advice import POLICIES
+    from vdnnsim.study.machines import rank_machines, scenario_on_any
+
+    types, limit = policies_with(policy_modules), None if time_limit is None else parse_time_limit(time_limit)
+    is_scenario = file is not None and not file.name.endswith(SUFFIX)
+    refuse_mixture(file, words, policies if is_scenario else ())
+    paid = None if prices is None else read_prices(prices)
+    beside = Path() if file is None else file.parent
+    shipped = shipped_profiles()
+    profiles = [load_profile(find_profile(name, beside)) for name in names] or shipped
+    if paid is not None:
+        _check_names(paid.per_hour, prices, (*shipped, *profiles))
+    tried = () if is_scenario else tuple(resolve_policy(each, types) for each in policies or POLICIES)
+    if file is None:
+        asked = model_question(words, profiles, tried, types).scenario
+    elif is_scenario:
+        asked = read_scenario(file, types)
+    else:
+        asked = scenario_on_any(captured_model(file), file.name.removesuffix(SUFFIX), profiles, tried)
+    folder = report_folder(out, asked.name, MACHINE_FILES, MACHINES_WRITER)
+    with ProgressBar() as bar:
+        bar.expect(len(profiles))
+        deadline = NEVER if limit is None else limit.begin()
+        ranking = rank_machines(
+            asked, profiles, paid, first_where_it_fits=not is_scenario, done=bar.done, deadline=deadline
+        )
+    own = asked.sources[:1] if asked.captured is None else asked.captured.sources
+    sources = (*own, *(each for profile in profiles for each in profile.sources), *((paid.source,) if paid else ()))
+    written = write_machines(asked, ranking, sources, folder)
+    talk = f"wrote {len(written.files)} files to {folder}/; read {folder / 'machines.md'} first"
+    output.show(machines_table(asked, ranking, output.has_all), talk)
+
+
+def _check_names(per_hour: Mapping[str, float], path: Path | None, profiles: Sequence["Profile"]) -> None:
+    """Refuse a price of a machine that there is not."""
+    from vdnnsim.files.messages import not_one_of
+
+    known = list(dict.fromkeys(each.server.name for each in profiles))
+    for name in per_hour:
+        if name not in known:
+            raise InputError(f"{path}: per_hour: {not_one_of(name, known, 'a hardware profile')}")
