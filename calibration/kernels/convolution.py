@@ -88,11 +88,7 @@ def _is_cudnn(operator: Convolution, x: torch.Tensor, weights: torch.Tensor, bia
     if not x.is_cuda:
         return False
     backend = torch._C._select_conv_backend(  # noqa: SLF001 - PyTorch says it nowhere else
-        x,
-        weights,
-        bias,
-        *_geometry(operator),
-        [operator.out_channels] if operator.bias else None,
+        x, weights, bias, *_geometry(operator), [operator.out_channels] if operator.bias else None
     )
     return backend.name == "Cudnn"
 

@@ -117,9 +117,7 @@ def _gpu(device: Device, rates: DeviceRates, figures: _Figures) -> Gpu:
         memory_bytes=round(figures.state("gpu.memory", device.memory_bytes, "the capacity that the device tells")),
         flop_per_s={rates.element_type: figures.state(peak, flop_per_s, f"{rates.product_text}, {rates.product.runs}")},
         dram_bytes_per_s=figures.state(
-            "gpu.dram_bandwidth",
-            bandwidth,
-            f"{rates.stream_text}, {rates.stream.runs}, bytes read and written",
+            "gpu.dram_bandwidth", bandwidth, f"{rates.stream_text}, {rates.stream.runs}, bytes read and written"
         ),
         multiprocessors=round(
             figures.state(

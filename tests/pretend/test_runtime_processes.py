@@ -181,12 +181,7 @@ print(back.item())
 
 @pytest.mark.parametrize(
     ("copies", "waits", "synchronizes", "seen"),
-    [
-        ("delayed", True, True, 1),
-        ("delayed", False, True, 0),
-        ("delayed", True, False, 0),
-        ("now", False, False, 1),
-    ],
+    [("delayed", True, True, 1), ("delayed", False, True, 0), ("delayed", True, False, 0), ("now", False, False, 1)],
 )
 def test_a_missing_wait_shows_the_old_bytes(copies: str, waits: bool, synchronizes: bool, seen: int) -> None:  # noqa: FBT001 - cases
     """64 MiB take 1.2 ms, one byte in the other direction 10 us.
@@ -296,13 +291,7 @@ print(runtime.cudaGetDeviceCount(ctypes.byref(ctypes.c_int())), runtime.cudaGetE
 
 
 def test_a_command_that_is_not_there_is_refused_in_one_line() -> None:
-    done = subprocess.run(
-        [*PRETEND, "--", "no-such-command"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = subprocess.run([*PRETEND, "--", "no-such-command"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "no-such-command is no command\n")
 
 

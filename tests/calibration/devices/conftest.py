@@ -1,12 +1,21 @@
-"""A machine of which nvidia-smi tells what a test wants."""
+"""A CPU as a device, and a machine whose nvidia-smi answers what a test wants."""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from calibration.devices.cpu import CpuDevice
+
 Smi = Callable[[Mapping[str, str]], Path]
+
+
+@pytest.fixture
+def device() -> Iterator[CpuDevice]:
+    device = CpuDevice()
+    yield device
+    device.close()
 
 
 @pytest.fixture

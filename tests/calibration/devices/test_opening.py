@@ -14,7 +14,7 @@ import torch
 from calibration.availability import require_torch
 from calibration.devices import opening
 from calibration.devices.cpu import CpuDevice
-from calibration.devices.opening import device_errors, open_device
+from calibration.devices.opening import device_errors, open_device, query_gpu, query_processes
 from vdnnsim.errors import DeviceError
 
 Smi = Callable[[Mapping[str, str]], Path]
@@ -44,10 +44,7 @@ def test_pytorch_is_asked_for_before_anything_imports_it() -> None:
     ("body", "message"),
     [
         ("import no_such_module_of_torch", "PyTorch cannot be imported, no_such_module_of_torch is missing"),
-        (
-            "raise OSError('libcudart.so: no such file\\nmore')",
-            "cannot be imported: libcudart.so: no such file; ",
-        ),
+        ("raise OSError('libcudart.so: no such file\\nmore')", "cannot be imported: libcudart.so: no such file; "),
         ("raise ImportError('undefined symbol: x')", "cannot be imported: undefined symbol: x; "),
         ("__version__ = '2.4.1+cu121'", "PyTorch 2.4.1+cu121 found, expected 2.11 or later; "),
         ("__version__ = 'unknown'", "PyTorch unknown found, expected 2.11 or later; "),
@@ -88,19 +85,13 @@ def test_pytorch_does_not_log_what_a_command_tells_itself(
     assert result.stdout.split() == [seen]
 
 
-def test_this_pytorch_will_do() -> None:
+def test_the_cpu_is_opened_with_its_limit_and_has_no_gpu() -> None:
     require_torch()
-
-
-def test_the_cpu_is_opened_with_its_limit() -> None:
     device = open_device("cpu", warn=unexpected, memory_limit_bytes=4096)
     assert isinstance(device, CpuDevice)
     assert device.memory_bytes == 4096
     device.close()
-
-
-def test_the_cpu_has_no_gpu() -> None:
-    with pytest.raises(DeviceError, match="the CPU has no GPU 1; choose either"):
+    with pytest.raises(DeviceError, match="the CPU has no GPU 1"):
         open_device("cpu", 1, warn=unexpected)
 
 
@@ -161,17 +152,16 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
     return opened
 
 
-@pytest.mark.parametrize("number", [2, -1])
-def test_a_gpu_that_is_not_there(two_gpus: list[Opened], number: int) -> None:
-    with pytest.raises(DeviceError, match=rf"there is no GPU {number}: there are GPUs 0 to 1 that CUDA shows"):
+@pytest.mark.parametrize(
+    ("count", "number", "present"),
+    [(2, 2, "there are GPUs 0 to 1"), (2, -1, "there are GPUs 0 to 1"), (1, 1, "GPU 0 is the only one")],
+)
+def test_a_gpu_that_is_not_there(
+    two_gpus: list[Opened], monkeypatch: pytest.MonkeyPatch, count: int, number: int, present: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    with pytest.raises(DeviceError, match=f"there is no GPU {number}: {present}"):
         open_device("cuda", number, warn=unexpected)
-    assert two_gpus == []
-
-
-def test_a_gpu_that_is_not_there_beside_the_only_one(two_gpus: list[Opened], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(DeviceError, match="there is no GPU 1: GPU 0 is the only one that CUDA shows"):
-        open_device("cuda", 1, warn=unexpected)
     assert two_gpus == []
 
 
@@ -226,3 +216,37 @@ def test_a_gpu_that_fails_is_told_in_one_line(kind: type[RuntimeError], line: st
 def test_an_error_of_ours_shows_where_it_came_from(text: str) -> None:
     with pytest.raises(RuntimeError, match=rf"^{text}$"), device_errors():
         raise RuntimeError(text)
+
+
+def test_fields_are_asked_of_one_gpu_and_what_it_does_not_know_is_left_out(nvidia_smi: Smi) -> None:
+    calls = nvidia_smi({"--query-gpu=driver_version,clocks.sm,clocks.mem": "580.65.06, 1980 MHz, [N/A]"})
+    found = query_gpu(["driver_version", "clocks.sm", "clocks.mem"], "GPU-1")
+    assert found == {"driver_version": "580.65.06", "clocks.sm": "1980 MHz"}
+    assert calls.read_text(encoding="utf-8").split()[1:] == ["--format=csv,noheader", "--id=GPU-1"]
+
+
+def test_without_a_gpu_the_first_line_counts(nvidia_smi: Smi) -> None:
+    calls = nvidia_smi({"--query-gpu=driver_version": "580.65.06\n580.65.06"})
+    assert query_gpu(["driver_version"]) == {"driver_version": "580.65.06"}
+    assert "--id" not in calls.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"), [("4242, 1024 MiB\n17, [N/A]", {4242: "1024 MiB", 17: "[N/A]"}), ("", {})]
+)
+def test_processes_have_their_memory(nvidia_smi: Smi, answer: str, found: dict[int, str]) -> None:
+    nvidia_smi({PROCESSES: answer})
+    assert query_processes("GPU-1") == found
+
+
+@pytest.mark.parametrize("answer", ["", "580.65.06", "Unable to determine the device handle, GPU is lost, reboot"])
+def test_an_answer_that_does_not_fit_the_question_is_none(nvidia_smi: Smi, answer: str) -> None:
+    """Nor is there one of a field that this nvidia-smi does not know."""
+    nvidia_smi({"--query-gpu=driver_version,clocks.sm": answer})
+    assert query_gpu(["driver_version", "clocks.sm"]) == query_gpu(["driver_version", "no.such.field"]) == {}
+
+
+def test_nvidia_smi_may_be_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert query_gpu(["driver_version"]) == {}
+    assert query_processes("GPU-1") == {}

@@ -7,7 +7,7 @@ these times are exact however late the machine wakes a thread.
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 
 import pytest
 
@@ -31,26 +31,10 @@ class ThreadClock(HostClock):
         self._threads.now_s = max(self.moment_s(), moment_s + self._late_s)
 
 
-@contextmanager
-def opened(clock: HostClock | None = None) -> Iterator[CpuDevice]:
-    device = CpuDevice(clock=clock)
-    try:
-        yield device
-    finally:
-        device.close()
-
-
-@pytest.fixture
-def device() -> Iterator[CpuDevice]:
-    """On the clock of the machine."""
-    with opened() as device:
-        yield device
-
-
 @pytest.fixture
 def paced() -> Iterator[CpuDevice]:
     """On clocks of its threads."""
-    with opened(ThreadClock()) as device:
+    with closing(CpuDevice(clock=ThreadClock())) as device:
         yield device
 
 
@@ -138,7 +122,7 @@ def test_no_pace_is_ever_undercut(device: CpuDevice) -> None:
 
 def test_threads_that_wake_up_late_do_not_add_up() -> None:
     """20 works of 10 ms on two streams in turns, each ended 5 ms late: 200 ms, and 5 for the last."""
-    with opened(ThreadClock(late_s=0.005)) as device:
+    with closing(CpuDevice(clock=ThreadClock(late_s=0.005))) as device:
 
         def give() -> None:
             for _ in range(10):

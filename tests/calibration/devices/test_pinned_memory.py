@@ -24,9 +24,7 @@ def unpinned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Addresses that were unpinned, with no runtime of CUDA."""
     found: list[int] = []
     runtime = types.SimpleNamespace(
-        cudaHostRegister=lambda *_: 0,
-        cudaHostUnregister=found.append,
-        cudaError=types.SimpleNamespace(success=0),
+        cudaHostRegister=lambda *_: 0, cudaHostUnregister=found.append, cudaError=types.SimpleNamespace(success=0)
     )
     monkeypatch.setattr(pinned_memory, "_runtime", lambda: runtime)
     monkeypatch.setattr(torch.cuda, "check_error", lambda _: None)

@@ -23,13 +23,6 @@ ROOT = Path(__file__).parents[3]
 HEAD_START_S = 0.05
 
 
-@pytest.fixture
-def device() -> Iterator[CpuDevice]:
-    device = CpuDevice()
-    yield device
-    device.close()
-
-
 def test_a_stream_works_in_order(device: CpuDevice) -> None:
     done: list[int] = []
     for number in range(200):

@@ -154,10 +154,7 @@ class _WatchedWalk(PlanWalk):
                 if memory is not None:
                     yield _touch(memory, writes=writes)
 
-        self.touches[self.position] = [
-            *touches(operation.reads, writes=False),
-            *touches(operation.writes, writes=True),
-        ]
+        self.touches[self.position] = [*touches(operation.reads, writes=False), *touches(operation.writes, writes=True)]
         return tensors
 
 

@@ -36,30 +36,11 @@ def test_a_plan_without_copies_needs_no_arena(device: CpuDevice) -> None:
     PinnedArena(device).reserve(layout.nbytes)
 
 
-def test_copies_that_live_together_lie_apart() -> None:
-    """Of 100 B and 1000 B the one takes 512 and the other 1024 behind it."""
-    layout = lay_copies(plan_of((100, 1000), Offload(0, 0), Offload(1, 0), back(1), back(0)))
-
-    assert layout.offsets == {0: 0, 1: 512, 2: 512, 3: 0}
-    assert layout.nbytes == 1536
-
-
 def test_a_copy_that_came_back_makes_room() -> None:
     layout = lay_copies(plan_of((1000, 1000), Offload(0, 0), back(0), Offload(1, 0), back(1)))
 
     assert layout.offsets == {0: 0, 1: 0, 2: 0, 3: 0}
     assert layout.nbytes == 1024
-
-
-def test_a_copy_that_is_kept_keeps_its_place_even_when_it_is_made_anew() -> None:
-    """Buffer 0 is kept on its first way back, so buffer 1 finds no room in its slice; then it is offloaded anew."""
-    operations = (Offload(0, 0), back(0, keeps_copy=True), Offload(1, 0), Offload(0, 0), back(0), back(1))
-
-    layout = lay_copies(plan_of((1000, 1000), *operations))
-
-    assert layout.offsets[0] == layout.offsets[1] == layout.offsets[3] == layout.offsets[4]
-    assert {layout.offsets[0], layout.offsets[2]} == {0, 1024}
-    assert layout.nbytes == 2048
 
 
 class PinningDevice(CpuDevice):
@@ -86,18 +67,6 @@ def test_an_arena_that_grew_pins_its_last_size_and_no_more() -> None:
 
     device.close()
     assert device.pinned_bytes == [1100]
-
-
-def test_the_arena_only_grows(device: CpuDevice) -> None:
-    arena = PinnedArena(device)
-    arena.reserve(1000)
-    first = arena.slice(0, 1000).data_ptr()
-    arena.reserve(500)
-    assert arena.slice(0, 1000).data_ptr() == first
-
-    arena.reserve(2000)
-
-    assert arena.slice(1500, 500).nbytes == 500
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=40), st.lists(st.integers(0, 2000), min_size=5))

@@ -7,14 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.calibration.executor.bench import (
-    NETWORKS,
-    SERVER,
-    UNLIMITED,
-    Bench,
-    every_second_explicit,
-    paced,
-)
+from tests.calibration.executor.bench import NETWORKS, SERVER, UNLIMITED, Bench, every_second_explicit, paced
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.engine.simulate import simulate

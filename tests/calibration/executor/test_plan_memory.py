@@ -1,10 +1,10 @@
 """Plans executed again and again on the CPU, whose allocator nobody sees; tests/pretend has PyTorch's."""
 
 from tests.calibration.executor.bench import UNLIMITED, Bench
-from tests.calibration.executor.plan_memory import PLAN_COLUMNS, PlanOutcome, compare_plans, plan_row
-from tests.calibration.executor.races import Race, WatchedExecutor
+from tests.calibration.executor.plan_memory import PlanOutcome, compare_plans
+from tests.calibration.executor.races import WatchedExecutor
 from tests.pytorch_allocator.history import History
-from tests.pytorch_allocator.model import Divergence, GpuMemory
+from tests.pytorch_allocator.model import GpuMemory
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.plans.placement import MemoryLimits
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -41,26 +41,3 @@ def test_a_plan_that_does_not_fit_says_what_it_asked_for(bench: Bench) -> None:
 
     assert "asked for" in first.refused
     assert not first.races
-
-
-def test_the_row_of_a_network_adds_up_what_ran() -> None:
-    """Two plans for three policies ran; one diverges, the other races twice."""
-    row = plan_row(
-        "lenet",
-        6,
-        [
-            PlanOutcome(("a(m)", "a(p)"), requests=1200, divergence=Divergence(3, "address", 0, 512)),
-            PlanOutcome(("b",), requests=34, races=(Race(1, 2), Race(1, 4))),
-            PlanOutcome(("c",), refused="cannot do it", requests=5),
-        ],
-    )
-
-    assert dict(zip(PLAN_COLUMNS, row, strict=True)) == {
-        "network": "lenet",
-        "policies": "3",
-        "plans": "2",
-        "iterations each": "6",
-        "requests": "1,234",
-        "divergences": "1",
-        "races": "2",
-    }

@@ -11,12 +11,7 @@ import pytest
 import torch
 
 from calibration.executor import executor
-from tests.calibration.executor.bench import (
-    NETWORKS,
-    Bench,
-    assert_results_are_the_references,
-    every_second_explicit,
-)
+from tests.calibration.executor.bench import NETWORKS, Bench, assert_results_are_the_references, every_second_explicit
 from tests.calibration.executor.poisoned_device import PoisonedDevice
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks.tiny import tiny_linear

@@ -4,6 +4,7 @@ It does with plans what frontends before 1.32 do: a graph lists them, a filter k
 what is not asked for by its notes, or broken, is not built.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from types import ModuleType, SimpleNamespace
@@ -49,20 +50,14 @@ class Tensor:
     stride: list[int] = field(default_factory=list)
     is_output: bool = False
 
-    def set_output(self, is_output: bool) -> Self:  # noqa: FBT001  # as the package has it
-        self.is_output = is_output
-        return self
+    def __getattr__(self, name: str) -> Callable[[Any], Self]:
+        """One of `set_output`, `set_dim`, `set_stride` and `set_data_type`."""
 
-    def set_dim(self, dim: list[int]) -> Self:
-        self.dim = dim
-        return self
+        def set_to(value: object) -> Self:
+            setattr(self, {"set_output": "is_output"}.get(name, name.removeprefix("set_")), value)
+            return self
 
-    def set_stride(self, stride: list[int]) -> Self:
-        self.stride = stride
-        return self
-
-    def set_data_type(self, _: object) -> Self:
-        return self
+        return set_to
 
 
 @dataclass
@@ -79,17 +74,14 @@ class Graph:
         assert data_type is not None
         return Tensor(name, dim, stride)
 
-    def conv_fprop(self, **asked: object) -> Tensor:
-        self.asked = {"operation": "fprop", **asked}
-        return Tensor()
+    def __getattr__(self, name: str) -> Callable[..., Tensor]:
+        """One of `conv_fprop`, `conv_dgrad` and `conv_wgrad`."""
 
-    def conv_dgrad(self, **asked: object) -> Tensor:
-        self.asked = {"operation": "dgrad", **asked}
-        return Tensor()
+        def convolve(**asked: object) -> Tensor:
+            self.asked = {"operation": name.removeprefix("conv_"), **asked}
+            return Tensor()
 
-    def conv_wgrad(self, **asked: object) -> Tensor:
-        self.asked = {"operation": "wgrad", **asked}
-        return Tensor()
+        return convolve
 
     def validate(self) -> None: ...
 

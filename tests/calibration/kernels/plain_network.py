@@ -22,11 +22,7 @@ class PlainRun:
 
 
 def run_plainly(
-    workload: Workload,
-    seed: int = 0,
-    *,
-    channels_last: bool = False,
-    device_type: str = "cpu",
+    workload: Workload, seed: int = 0, *, channels_last: bool = False, device_type: str = "cpu"
 ) -> PlainRun:
     """Run forward and backward under autograd; gradients flat by index of their layer, in the order of memory."""
     graph = workload.graph

@@ -20,11 +20,7 @@ from vdnnsim.errors import ExecutionRefused
             "conv2: no kernel here computes conv 256 5x5 stride 1x1 padding 2x2 bias groups 2 of 96x27x27",
         ),
         ("caffenet", "drop6", "drop6: no kernel here computes dropout mask_bytes 4 over_input of 4096x1x1"),
-        (
-            "lstm_cnn",
-            "conv1",
-            "conv1: no kernel here computes conv 96 7x7 stride 2x2 padding 0x0 bias of 16x3x227x227",
-        ),
+        ("lstm_cnn", "conv1", "conv1: no kernel here computes conv 96 7x7 stride 2x2 padding 0x0 bias of 16x3x227x227"),
         ("llama_1b", "layers0.ffn.product", "multiply of 2048x5632x1x1 and 2048x5632x1x1"),
     ],
 )

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from calibration.kernels.operands import fill, fill_input, fill_state, fill_weights, labels
+from calibration.kernels.operands import fill_input, fill_state, fill_weights, labels
 from calibration.kernels.tensors import Part, carve, map_view, weight_views, workspace_bytes
 from tests.calibration.kernels.cases import three_readers
+from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.networks.tiny import tiny_residual
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
@@ -48,21 +49,20 @@ def test_parts_of_a_workspace_lie_aligned_and_apart() -> None:
 
 
 def test_initial_content_depends_on_seed_and_name_alone() -> None:
-    graph = tiny_residual()
-    first, *_, last = [layer for layer in graph.layers if layer.parameters]
-    forward = {layer.index: torch.empty(layer.parameters) for layer in (first, last)}
-    backward = {layer.index: torch.empty(layer.parameters) for layer in (first, last)}
-    for layer in (first, last):
-        fill_weights(layer, forward[layer.index], 0, channels_last=False)
-    for layer in (last, first):
-        fill_weights(layer, backward[layer.index], 0, channels_last=False)
-    assert all(torch.equal(forward[index], backward[index]) for index in forward)
-    other = torch.empty(first.parameters)
-    fill_weights(first, other, 1, channels_last=False)
-    assert not torch.equal(other, forward[first.index])
+    first, *_, last = [layer for layer in tiny_residual().layers if layer.parameters]
+
+    def weights(layer: Layer, seed: int) -> torch.Tensor:
+        flat = torch.empty(layer.parameters)
+        fill_weights(layer, flat, seed, channels_last=False)
+        return flat
+
+    drawn = weights(first, 0), weights(last, 0)
+    assert torch.equal(weights(last, 0), drawn[1])
+    assert torch.equal(weights(first, 0), drawn[0])
+    assert not torch.equal(weights(first, 1), drawn[0])
 
 
-def test_layouts_hold_the_same_numbers() -> None:
+def test_layouts_and_narrow_types_hold_the_same_numbers() -> None:
     layer = three_readers().layers[0]
     views = []
     for channels_last in (False, True):
@@ -71,10 +71,11 @@ def test_layouts_hold_the_same_numbers() -> None:
         views.append(weight_views(layer, flat, channels_last=channels_last)[0])
     assert torch.equal(*views)
     contiguous = torch.empty(2, 3, 4, 5)
-    last = contiguous.to(memory_format=torch.channels_last)
-    fill_input(contiguous, 0)
-    fill_input(last, 0)
+    last, narrow = contiguous.to(memory_format=torch.channels_last), contiguous.bfloat16()
+    for batch in (contiguous, last, narrow):
+        fill_input(batch, 0)
     assert torch.equal(contiguous, last)
+    assert torch.equal(contiguous.bfloat16(), narrow)
 
 
 def test_weights_keep_the_size_of_what_passes_through_them() -> None:
@@ -102,10 +103,3 @@ def test_states_are_means_of_gradients_and_of_their_squares() -> None:
 def test_labels_are_classes() -> None:
     classes = labels(Workload(three_readers(), 200), 0)
     assert sorted(set(classes.tolist())) == [0, 1, 2, 3, 4]
-
-
-def test_narrow_types_are_the_rounded_wide_ones() -> None:
-    wide, narrow = torch.empty(100), torch.empty(100, dtype=torch.bfloat16)
-    fill(wide, 0, "name", deviation=1.0)
-    fill(narrow, 0, "name", deviation=1.0)
-    assert torch.equal(wide.bfloat16(), narrow)

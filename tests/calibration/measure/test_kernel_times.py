@@ -53,26 +53,16 @@ def test_a_row_says_what_was_measured(device: FakeDevice) -> None:
     assert device.live_bytes == 0
 
 
-def test_the_workspace_is_passed(device: FakeDevice) -> None:
-    seen: list[int] = []
+def test_a_workspace_is_passed_and_an_unknown_one_measured(device: FakeDevice) -> None:
+    """100 bytes are passed; of what the kernel allocates itself the peak counts, 700 bytes."""
 
     def run(tensors: KernelTensors) -> None:
         assert tensors.workspace is not None
-        seen.append(tensors.workspace.nbytes)
-
-    row_of(device, Kernel("a", "", 300, 256, run))
-
-    assert set(seen) == {256}
-
-
-def test_an_unknown_workspace_is_measured(device: FakeDevice) -> None:
-    """100 bytes are passed; of what the kernel takes itself the peak counts, 700 bytes."""
-
-    def work() -> None:
+        assert tensors.workspace.nbytes == 100
         device.take_during_work(500)
         device.take_during_work(700)
 
-    assert row_of(device, kernel(work, None, 100)).workspace_bytes == 800
+    assert row_of(device, Kernel("a", "", None, 100, run)).workspace_bytes == 800
 
 
 def test_a_spread_above_a_quarter_is_refused(device: FakeDevice) -> None:
@@ -101,9 +91,16 @@ def test_what_is_remarked_on_a_time_stands_in_the_note(gpu: FakeGpu) -> None:
     assert row_of(gpu, kernel(uneven), TimeBox(budget_s=0.1)).note == f"spread of 75 %; {HOST_LATE}"
 
 
-@pytest.mark.parametrize("failure", [OutOfDeviceMemory("full"), torch.OutOfMemoryError("full")])
-def test_out_of_memory_in_the_middle_marks_the_row(device: FakeDevice, failure: Exception) -> None:
-    """It fails in its fourth run; its workspace is given back."""
+@pytest.mark.parametrize(
+    ("failure", "note"),
+    [
+        (OutOfDeviceMemory("full"), "out of memory"),
+        (torch.OutOfMemoryError("full"), "out of memory"),
+        (RuntimeError("not\nimplemented for 'Half'"), "failed: not implemented for 'Half'"),
+    ],
+)
+def test_a_kernel_that_fails_in_its_fourth_run_marks_the_row(device: FakeDevice, failure: Exception, note: str) -> None:
+    """Its workspace is released."""
     runs = 0
 
     def work() -> None:
@@ -114,7 +111,7 @@ def test_out_of_memory_in_the_middle_marks_the_row(device: FakeDevice, failure: 
 
     row = row_of(device, kernel(work, 64, 64))
 
-    assert (row.seconds, row.count, row.note, row.workspace_bytes) == (None, 0, "out of memory", 64)
+    assert (row.seconds, row.count, row.note, row.workspace_bytes) == (None, 0, note, 64)
     assert device.live_bytes == 0
 
 
@@ -127,13 +124,6 @@ def test_a_workspace_that_does_not_fit_marks_the_row(workspace_bytes: int, passe
 
     assert (row.seconds, row.note) == (None, "out of memory")
     assert device.launched == 0
-
-
-def test_a_kernel_that_fails_marks_the_row(device: FakeDevice) -> None:
-    def work() -> None:
-        raise RuntimeError("not\nimplemented for 'Half'")
-
-    assert row_of(device, kernel(work)).note == "failed: not implemented for 'Half'"
 
 
 def test_a_broken_device_ends_it(device: FakeDevice) -> None:
@@ -206,24 +196,17 @@ def test_operands_that_do_not_fit_mark_all_rows_of_the_shape(tmp_path: Path) -> 
     assert device.live_bytes == 0
 
 
-def test_what_the_library_cannot_compute_is_said_and_left_out(device: FakeDevice, tmp_path: Path) -> None:
-    rows, session = table_of(device, tmp_path, SUBJECTS[:2], kernel(device.work(1e-3)))
-
-    assert [row.shape.phase for row in rows] == [Phase.FORWARD]
-    assert session.warnings == [f"{SUBJECTS[1].name}: conv1_1 has no backward weights"]
-
-
-def test_what_the_library_has_no_room_for_is_said_and_left_out(
-    device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("refusal", [ExecutionRefused("no kernel"), OutOfDeviceMemory("no room")])
+def test_what_the_library_cannot_compute_is_said_and_left_out(
+    device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Exception
 ) -> None:
-    def without_room(*_: object) -> tuple[Kernel, ...]:
-        raise OutOfDeviceMemory("no room")
+    def refuse(*_: object) -> tuple[Kernel, ...]:
+        raise refusal
 
-    monkeypatch.setattr(_Library, "kernels", without_room)
+    monkeypatch.setattr(_Library, "kernels", refuse)
     rows, session = table_of(device, tmp_path, SUBJECTS[:1])
-
-    assert (rows, session.warnings) == ((), [f"{SUBJECTS[0].name}: no room"])
-    with pytest.raises(OutOfDeviceMemory, match="no room"), smallest_kernel(device, _Library(device), SUBJECTS):
+    assert (rows, session.warnings) == ((), [f"{SUBJECTS[0].name}: {refusal}"])
+    with pytest.raises(type(refusal), match=str(refusal)), smallest_kernel(device, _Library(device), SUBJECTS):
         pass
 
 

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from calibration.measure.device_rates import DeviceRates
 from calibration.measure.host_costs import HostCosts
 from calibration.measure.link_times import MATRIX_PRODUCT, MORE_STREAMS, OTHER_DIRECTION, TimedCopy
-from calibration.measure.machine import MeasuredMachine, Measurements, machine_of
+from calibration.measure.machine import MeasuredMachine, Measurements, fit_line, machine_of
 from calibration.measure.statistics import Sample
 from tests.calibration.measure.fake_device import FakeDevice
 from vdnnsim.errors import DeviceError
@@ -64,57 +66,33 @@ def figure(stated: MeasuredMachine, path: str) -> Figure:
     return next(each for each in stated.figures if each.path == path)
 
 
-def test_rates_are_work_by_time() -> None:
-    """10^12 FLOP in 2 s; 10^12 B in half a second."""
-    gpu = machine(MEASURED).gpu
+def test_figures_are_what_was_measured() -> None:
+    """10^12 FLOP in 2 s, 10^12 B in 1/2 s. One latency, the mean of 10 and 20 us. Fractions are means: (0.8 + 0.6) / 2.
 
-    assert gpu.flop_per_s == {ElementType.FLOAT32: 0.5e12}
-    assert gpu.dram_bytes_per_s == 2e12
-    assert (gpu.name, gpu.memory_bytes, gpu.granule_bytes) == ("Fake", 2**30, 512)
-
-
-def test_both_directions_share_the_mean_of_their_latencies() -> None:
-    """10 and 20 us, and each its rate."""
-    link = machine(MEASURED).link
-
-    assert link.latency_s == pytest.approx(15e-6, rel=1e-3)
-    assert link.h2d_bytes_per_s == pytest.approx(50e9, rel=1e-3)
-    assert link.d2h_bytes_per_s == pytest.approx(40e9, rel=1e-3)
-    assert link.pageable_h2d_bytes_per_s == pytest.approx(5e9, rel=1e-3)
-
-
-def test_fractions_are_means_over_what_was_measured() -> None:
-    """(0.8 + 0.6) / 2; a copy that is faster beside other work keeps all of its rate; what is missing is None."""
-    link = machine(MEASURED).link
-
-    assert link.both_directions_fraction == pytest.approx(0.7)
-    assert link.beside_compute_fraction == 1.0
-    assert link.beside_memory_bound_fraction is None
-
-
-def test_the_host_issues_kernels_copies_and_events() -> None:
-    """6, 9 and 3 us: 6 in the mean. Pinning is the line 1 ms + n / 1 GB/s."""
-    host = machine(MEASURED).host
-
-    assert host.issue_s == pytest.approx(6e-6)
-    assert host.pin_latency_s == pytest.approx(1e-3)
-    assert host.pin_bytes_per_s == pytest.approx(1e9)
-
-
-def test_every_figure_says_how_it_was_measured() -> None:
+    A copy that is faster beside other work keeps all of its rate; what is missing is None. Of the host, kernels, copies
+    and events take 6, 9 and 3 us, and pinning is the line 1 ms + n / 1 GB/s.
+    """
     found = machine(MEASURED)
+    gpu, link, host = found.gpu, found.link, found.host
+    assert (gpu.name, gpu.memory_bytes, gpu.granule_bytes) == ("Fake", 2**30, 512)
+    assert (gpu.flop_per_s, gpu.dram_bytes_per_s) == ({ElementType.FLOAT32: 0.5e12}, 2e12)
+    assert link.latency_s == pytest.approx(15e-6, rel=1e-3)
+    rates = link.h2d_bytes_per_s, link.d2h_bytes_per_s, link.pageable_h2d_bytes_per_s
+    assert rates == pytest.approx((50e9, 40e9, 5e9), rel=1e-3)
+    assert link.both_directions_fraction == pytest.approx(0.7)
+    assert (link.beside_compute_fraction, link.beside_memory_bound_fraction) == (1.0, None)
+    assert (host.issue_s, host.pin_latency_s, host.pin_bytes_per_s) == pytest.approx((6e-6, 1e-3, 1e9))
 
-    assert {each.origin for each in found.figures} == {Origin.MEASURED}
-    assert figure(found, "gpu.peak.float32").source == "a product, median of 10 runs, spread 1 %"
+
+@pytest.mark.parametrize(("is_pretended", "origin"), [(False, Origin.MEASURED), (True, Origin.ASSUMED)])
+def test_every_figure_says_how_it_was_found(*, is_pretended: bool, origin: Origin) -> None:
+    """Of a pretended GPU nothing is measured: it has what it was given."""
+    found = machine_of(FakeDevice(), MEASURED, "a link", is_pretended=is_pretended)
+    begin = "on a pretended GPU: " if is_pretended else ""
+    assert {each.origin for each in found.figures} == {origin}
+    assert all(each.source.startswith(begin) for each in found.figures)
+    assert figure(found, "gpu.peak.float32").source == f"{begin}a product, median of 10 runs, spread 1 %"
     assert "off by" in figure(found, "link.h2d").source
-
-
-def test_of_a_pretended_gpu_nothing_is_measured() -> None:
-    """It was told what is found there; each figure says so."""
-    found = machine_of(FakeDevice(), MEASURED, "a link", is_pretended=True)
-
-    assert {each.origin for each in found.figures} == {Origin.ASSUMED}
-    assert all(each.source.startswith("on a pretended GPU: ") for each in found.figures)
     assert "2 streams at once carry 1.02 times as much" in figure(found, "link.h2d").source
     assert "h2d 80 % beside a copy in the other direction" in figure(found, "link.both_directions").source
 
@@ -160,3 +138,40 @@ def test_the_table_of_copies_has_all_that_was_measured_and_says_what_is_too_wild
     assert rows[0] == CopyRow(Direction.H2D, HostMemory.PINNED, "", 4096, 1.0, 0.4, 10, "spreads too much to be used")
     assert rows[-1] == CopyRow(Direction.H2D, HostMemory.PINNED, MATRIX_PRODUCT, 64 * MIB, 1e-3, 0.01, 10, "")
     assert [row.note for row in rows[1:]] == [""] * 43
+
+
+@given(latency_s=st.floats(1e-7, 1e-3), bytes_per_s=st.floats(1e8, 1e12))
+def test_times_on_a_line_give_the_line(latency_s: float, bytes_per_s: float) -> None:
+    line = fit_line([(nbytes, latency_s + nbytes / bytes_per_s) for nbytes in SIZES])
+
+    assert line.latency_s == pytest.approx(latency_s, rel=1e-5, abs=1e-12)
+    assert line.bytes_per_s == pytest.approx(bytes_per_s, rel=1e-5)
+    assert line.worst == pytest.approx(0, abs=1e-6)
+
+
+def test_errors_are_relative() -> None:
+    """One size, times 1 and 3 s: (b - 1)^2 + (b/3 - 1)^2 is least at b = (1 + 1/3) / (1 + 1/9) = 1.2, not at 2.
+
+    Relative errors are then 0.2 and 0.6, in the mean the root of (0.04 + 0.36) / 2.
+    """
+    line = fit_line([(1, 1.0), (1, 3.0)])
+
+    assert line.bytes_per_s == pytest.approx(1 / 1.2)
+    assert line.residual == pytest.approx(0.2**0.5)
+    assert line.worst == pytest.approx(0.6)
+
+
+def test_a_latency_is_not_negative() -> None:
+    """Times 1 and 4 for 1 and 2 bytes would meet the axis at -2; through 0, v = 1 and 1/2: b = 1.5 / 1.25."""
+    line = fit_line([(1, 1.0), (2, 4.0)])
+
+    assert line.latency_s == 0.0
+    assert line.bytes_per_s == pytest.approx(1.25 / 1.5)
+
+
+def test_times_that_fall_with_the_size_have_no_rate() -> None:
+    """Times 2 and 1: only a latency, u = 1/2 and 1: a = 1.5 / 1.25."""
+    line = fit_line([(1, 2.0), (2, 1.0)])
+
+    assert line.latency_s == pytest.approx(1.2)
+    assert line.bytes_per_s == pytest.approx(1e15)

@@ -1,5 +1,3 @@
-"""What a calibration tells its user."""
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,61 +34,37 @@ def test_the_table_has_every_figure_and_the_kernels_at_its_end() -> None:
     Each of the three timed rows, left out, is predicted from two of the same time and work.
     """
     rows = summary_rows(calibration(row(1, 0.01), row(2, 0.09), row(3, 0.02), row(4, 0.5, "spread of 50 %")))
-
     assert [what for what, _, _ in rows[:2]] == ["gpu.memory", "gpu.peak.float32"]
     assert rows[-3] == ("kernels", "3 of 4", "algorithms of 4 distinct shapes, in 30 runs")
     assert rows[-2] == ("spread of kernels", "2.0 %", "in the middle; 9 % at worst")
     assert rows[-1][:2] == ("predictions", "0 %")
 
 
-def test_what_is_unsteady_or_not_used_is_said() -> None:
-    found = warning_lines(
-        calibration(
-            row(1, 0.11), row(2, 0.09), row(3, 0.2), row(4, 0.31, "spread of 31 %"), unsteady={"a": Sample(1, 0.3, 4)}
-        )
-    )
-
-    assert found == [
-        "warning: a link is missing",
-        "warning: a: median of 4 runs, spread 30 %; not used where a profile can do without",
-        "warning: relu of 4x1x1, forward, only: spread of 31 %, so it is predicted",
-        "warning: relu of 3x1x1, forward, only: spread 20 %",
-        "warning: relu of 1x1x1, forward, only: spread 11 %",
+def test_warnings_name_what_is_unsteady_unused_or_remarked() -> None:
+    """A row of 9 % is steady, and one that was run once on purpose is no remark."""
+    remarked = replace(row(5, 0.0), note="still changed by 14 % after 5 runs")
+    rows = row(1, 0.11), row(2, 0.09), row(3, 0.2), row(4, 0.31, "spread of 31 %"), remarked, replace(remarked, count=1)
+    found = warning_lines(calibration(*rows, unsteady={"a": Sample(1, 0.3, 4)}))
+    assert [line.removeprefix("warning: ") for line in found] == [
+        "a link is missing",
+        "a: median of 4 runs, spread 30 %; not used where a profile can do without",
+        "relu of 4x1x1, forward, only: spread of 31 %, so it is predicted",
+        "relu of 3x1x1, forward, only: spread 20 %",
+        "relu of 1x1x1, forward, only: spread 11 %",
+        "relu of 5x1x1, forward, only: still changed by 14 % after 5 runs",
     ]
 
 
-def test_what_is_remarked_on_a_time_that_is_used_is_said() -> None:
-    """What was run once on purpose is none of it."""
-    used = replace(row(1, 0.0), note="still changed by 14 % after 5 runs")
-
-    found = warning_lines(calibration(used, replace(used, count=1)))
-
-    assert found[1:] == ["warning: relu of 1x1x1, forward, only: still changed by 14 % after 5 runs"]
-
-
-def test_of_many_the_worst_are_named() -> None:
-    """Seven unsteady rows: five lines, then the number of the others and where they stand."""
+def test_of_many_warnings_the_worst_five_are_named() -> None:
     lines = warning_lines(calibration(*(row(number, 0.10 + number / 100) for number in range(1, 8))))[1:]
-
     assert lines[0] == "warning: relu of 7x1x1, forward, only: spread 17 %"
     assert len(lines) == 6
     assert lines[-1] == "warning: 2 further unsteady kernels, see fake.kernels.csv"
 
 
-def test_a_profile_is_named_for_its_device() -> None:
+def test_a_profile_is_named_for_its_device(tmp_path: Path) -> None:
     assert profile_path(None, "NVIDIA H200 (SXM)") == Path("hw_profiles/nvidia_h200_sxm.yaml")
     assert profile_path(Path("my/h200.yaml"), "NVIDIA H200") == Path("my/h200.yaml")
-
-
-def test_a_folder_is_no_profile(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").mkdir()
-
-    with pytest.raises(OutputError, match="is a folder, expected the name of a file"):
+    with pytest.raises(OutputError, match="is a folder"):
         profile_path(tmp_path / "a.yaml", "CPU")
-
-
-def test_kernels_that_were_run_once_do_not_spread() -> None:
-    assert summary_rows(calibration(replace(row(1, 0.0), count=1)))[-1] == (
-        *("spread of kernels", "0.0 %"),
-        "in the middle; 0 % at worst",
-    )
