@@ -17,7 +17,7 @@ from vdnnsim.hardware.profile import shipped_profiles
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.registry import describe_options, known_policies
-from vdnnsim.study.file.keys import study_keys
+from vdnnsim.study.axes import study_keys
 from vdnnsim.units import Precision, format_bytes
 
 CHOICES: tuple[tuple[str, type[Enum]], ...] = (

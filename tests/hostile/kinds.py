@@ -31,8 +31,8 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.report.folder import write_folder
 from vdnnsim.report.run.folder import RUN_WRITER
-from vdnnsim.study.points.outcome import OUTCOME, Outcome
-from vdnnsim.study.results.store import DATABASE, reading, writing
+from vdnnsim.study.points.compute import OUTCOME, Outcome
+from vdnnsim.study.store import DATABASE, reading, writing
 from vdnnsim.units import Precision
 
 PROFILES: Final = Path(__file__).parents[2] / "hw_profiles"

@@ -33,7 +33,7 @@ from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.scenario.experiment import run_scenario, simulator_of
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.points.figures import with_figures
+from vdnnsim.study.points.server_figures import with_figures
 from vdnnsim.units import GIB, MIB, ElementType
 
 _US: Final = 0.0015

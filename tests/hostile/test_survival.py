@@ -38,7 +38,7 @@ _SMALL_BYTES: Final = 2048
 
 def forget() -> None:
     """This process computes points anew, as a new one would."""
-    from vdnnsim.study.workers import chunk
+    from vdnnsim.study import sweep as chunk
 
     chunk._runner.cache_clear()  # noqa: SLF001  # nothing but a new process forgets
 

@@ -11,7 +11,7 @@ from tests.toy import ROOT
 from vdnnsim.analysis.columns import Value
 from vdnnsim.report.plots.study import draw_study_picture
 from vdnnsim.report.study_picture import StudyCells
-from vdnnsim.study.file.read import read_study
+from vdnnsim.study.read import read_study
 
 STUDIES = sorted((ROOT / "scenarios" / "studies").glob("*.yaml"))
 

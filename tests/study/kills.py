@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.toy import ROOT
-from vdnnsim.study.results.store import DATABASE
+from vdnnsim.study.store import DATABASE
 
 STUDY = """
 schema_version: 1

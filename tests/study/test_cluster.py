@@ -14,13 +14,12 @@ from tests.command_line import vdnnsim
 from tests.study.kills import study_file
 from vdnnsim.errors import StudyError
 from vdnnsim.files.atomic import replace_file
-from vdnnsim.study.file.read import read_study
-from vdnnsim.study.results.export import results_csv
-from vdnnsim.study.results.rows import progress_of
-from vdnnsim.study.results.store import writing
+from vdnnsim.study import cluster as cluster_module
+from vdnnsim.study.cluster import cluster_workers
+from vdnnsim.study.read import read_study
+from vdnnsim.study.results import progress_of, results_csv
+from vdnnsim.study.store import writing
 from vdnnsim.study.sweep import sweep
-from vdnnsim.study.workers import cluster as cluster_module
-from vdnnsim.study.workers.cluster import cluster_workers
 
 
 class KillsOne:
@@ -95,7 +94,7 @@ class Cut:
     ("status", "why"), [("closed", "the scheduler was lost"), ("running", "has had no worker for 0 s")]
 )
 def test_a_cluster_that_dies_is_not_waited_for(status: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vdnnsim.study.workers.cluster._PATIENCE_S", 0)
+    monkeypatch.setattr("vdnnsim.study.cluster._PATIENCE_S", 0)
     with pytest.raises(StudyError, match=f"{why}; what was finished is kept, the same command goes on"):
         cluster_module._next(Cut(status), Cut(status))  # noqa: SLF001  # a scheduler that dies takes seconds to start
 
@@ -119,7 +118,7 @@ def test_a_scheduler_that_dies_while_it_is_asked_is_not_waited_for() -> None:
 
 def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody listens at the port of `discard`."""
-    monkeypatch.setattr("vdnnsim.study.workers.cluster._CONNECT_S", 1)
+    monkeypatch.setattr("vdnnsim.study.cluster._CONNECT_S", 1)
     file = study_file(tmp_path, 1)
 
     done = vdnnsim("sweep", str(file), "--cluster", "tcp://127.0.0.1:9", folder=tmp_path)

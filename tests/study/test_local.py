@@ -6,11 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from vdnnsim.errors import StudyError
-from vdnnsim.study.points.outcome import failed
+from vdnnsim.study.points.compute import failed
 from vdnnsim.study.points.resolve import Resolved
+from vdnnsim.study.sweep import Chunk, Finished, local_workers
 from vdnnsim.study.version import model_version
-from vdnnsim.study.workers.chunk import Chunk, Finished
-from vdnnsim.study.workers.local import local_workers
 
 NOWHERE = Resolved("key", None, error="no such machine")
 

@@ -1,5 +1,6 @@
 """The results of a scenario: what was set up, and for each policy a trace compared with the oracular baseline."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -104,6 +105,11 @@ class PolicyResult:
         return Shortage.GAPS if self.metrics.max_memory_bytes <= self.refusal.capacity_bytes else Shortage.GPU
 
 
+def slowest_of(rows: Iterable[PolicyResult]) -> PolicyResult:
+    """Return the GPU of a policy that is done last, for which the others wait; or one on which it does not fit."""
+    return max(rows, key=lambda row: (row.is_short, row.metrics.iteration_s))
+
+
 @dataclass(frozen=True, slots=True)
 class Declined:
     """A policy that has no plan for a scenario, and why."""
@@ -163,7 +169,7 @@ class ScenarioResult(Setup):
     @property
     def slowest(self) -> tuple[PolicyResult, ...]:
         """Of each policy the GPU that is done last, for which the others wait; or one on which it does not fit."""
-        return tuple(max(rows, key=lambda row: (row.is_short, row.metrics.iteration_s)) for rows in self.by_policy)
+        return tuple(map(slowest_of, self.by_policy))
 
     @property
     def fastest_fitting(self) -> tuple[PolicyResult, ...]:

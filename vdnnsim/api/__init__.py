@@ -39,7 +39,7 @@ def load(path_or_name: str | Path) -> Question | LoadedStudy | Captured:
     from vdnnsim.files.packaged import SCENARIOS, STUDIES, find_file
     from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.scenario.read import read_scenario
-    from vdnnsim.study.file.read import is_study, read_study
+    from vdnnsim.study.read import is_study, read_study
 
     path = find_file(str(path_or_name), (SCENARIOS, STUDIES))
     if path.name.endswith(SUFFIX):

@@ -41,11 +41,10 @@ class LoadedStudy:
         from vdnnsim.report.chart import Picture
         from vdnnsim.report.document import plain_table
         from vdnnsim.report.folder import write_folder
-        from vdnnsim.study.results.report import SWEEP_WRITER, report_files
-        from vdnnsim.study.results.rows import progress_of, results_table
-        from vdnnsim.study.results.store import writing
-        from vdnnsim.study.sweep import sweep
-        from vdnnsim.study.workers.local import local_workers
+        from vdnnsim.study.folder import SWEEP_WRITER, report_files
+        from vdnnsim.study.results import progress_of, results_table
+        from vdnnsim.study.store import writing
+        from vdnnsim.study.sweep import local_workers, sweep
 
         place = Path("reports") / self.study.name if folder is None else Path(folder)
         with writing(place) as store:

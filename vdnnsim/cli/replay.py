@@ -91,7 +91,7 @@ def check(file: Path, policy_modules: Sequence[str]) -> None:
     """
     from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.scenario.check import check_file
-    from vdnnsim.study.file.read import check_study, is_study
+    from vdnnsim.study.read import check_study, is_study
 
     checked = check_study if not file.name.endswith(SUFFIX) and is_study(file) else check_file
     write_result(checked(file, policies_with(policy_modules)) + "\n")
@@ -127,7 +127,7 @@ def compare(question: Question, names: str, out: Path | None, output: Output) ->
     )
     from vdnnsim.report.folder import write_folder
     from vdnnsim.report.result_table import ResultTable
-    from vdnnsim.scenario.compare import compare_policies
+    from vdnnsim.scenario.experiment import compare_policies
 
     policies = _compared(names, question)
     folder = report_folder(out, question.scenario.name, COMPARISON_FILES, COMPARISON_WRITER)
@@ -191,8 +191,8 @@ def what_if(question: Question, settings: Sequence[str], output: Output, *, requ
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.scale import per_second
     from vdnnsim.report.tables.summary import FOOTNOTE
-    from vdnnsim.study.changes import change_table, sentence
-    from vdnnsim.study.points.outcome import OUTCOME
+    from vdnnsim.study.points.compute import OUTCOME
+    from vdnnsim.study.what_if import change_table, sentence
     from vdnnsim.study.what_if import what_if as ask
 
     asked = question.scenario

@@ -220,10 +220,9 @@ def machines(
     from vdnnsim.policies.registry import resolve_policy
     from vdnnsim.report.machines import MACHINE_FILES, MACHINES_WRITER, machines_table, write_machines
     from vdnnsim.scenario.captured import SUFFIX, captured_model
-    from vdnnsim.scenario.prices import read_prices
     from vdnnsim.scenario.read import read_scenario
     from vdnnsim.study.advice import POLICIES
-    from vdnnsim.study.machines import rank_machines, scenario_on_any
+    from vdnnsim.study.machines import rank_machines, read_prices, scenario_on_any
 
     types, limit = policies_with(policy_modules), None if time_limit is None else parse_time_limit(time_limit)
     is_scenario = file is not None and not file.name.endswith(SUFFIX)

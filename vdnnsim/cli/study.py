@@ -13,10 +13,10 @@ from vdnnsim.errors import InputError, OutputError, StudyError
 from vdnnsim.files.packaged import STUDIES
 
 if TYPE_CHECKING:
-    from vdnnsim.study.results.rows import Progress
-    from vdnnsim.study.results.store import Store
+    from vdnnsim.study.results import Progress
+    from vdnnsim.study.store import Store
     from vdnnsim.study.study import Study
-    from vdnnsim.study.workers.chunk import Workers
+    from vdnnsim.study.sweep import Workers
 
 # Click keeps the lines of a paragraph that begins with \b.
 _VALUES: Final = """\b
@@ -109,11 +109,10 @@ def sweep(  # noqa: PLR0913  # one for each option
     """
     from vdnnsim.report.document import plain_table
     from vdnnsim.report.folder import refuse_foreign
-    from vdnnsim.study.file.read import read_study
-    from vdnnsim.study.results.export import check_parquet
-    from vdnnsim.study.results.report import SWEEP_WRITER, file_names
-    from vdnnsim.study.results.rows import results_table, study_rows
-    from vdnnsim.study.results.store import reading, writing
+    from vdnnsim.study.folder import SWEEP_WRITER, file_names
+    from vdnnsim.study.read import read_study
+    from vdnnsim.study.results import check_parquet, results_table, study_rows
+    from vdnnsim.study.store import reading, writing
     from vdnnsim.study.study import MOST_POINTS
 
     asked = read_study(study, policies_with(policy_modules))
@@ -154,7 +153,7 @@ def sweep(  # noqa: PLR0913  # one for each option
 
 def _progress(study: "Study", store: "Store") -> "Progress":
     from vdnnsim.cli.progress import LookingBar
-    from vdnnsim.study.results.rows import progress_of
+    from vdnnsim.study.results import progress_of
 
     with LookingBar(study.grid_size) as bar:
         return progress_of(study, store, bar.advance)
@@ -181,8 +180,8 @@ def _compute(study: "Study", store: "Store", workers: "Workers") -> str:
 def _write(study: "Study", store: "Store", folder: Path, csv_file: Path | None, parquet: Path | None) -> None:
     from vdnnsim.files.atomic import replace_file
     from vdnnsim.report.folder import write_folder
-    from vdnnsim.study.results.export import results_csv, write_parquet
-    from vdnnsim.study.results.report import SWEEP_WRITER, report_files
+    from vdnnsim.study.folder import SWEEP_WRITER, report_files
+    from vdnnsim.study.results import results_csv, write_parquet
 
     if csv_file is not None:
         replace_file(csv_file, results_csv(study, store))
@@ -192,8 +191,8 @@ def _write(study: "Study", store: "Store", folder: Path, csv_file: Path | None, 
 
 
 def _workers(count: int | None, cluster: str | None) -> "Workers":
-    from vdnnsim.study.workers.cluster import cluster_workers
-    from vdnnsim.study.workers.local import local_workers
+    from vdnnsim.study.cluster import cluster_workers
+    from vdnnsim.study.sweep import local_workers
 
     return local_workers(count or os.cpu_count() or 1) if cluster is None else cluster_workers(cluster)
 

@@ -1,78 +1,77 @@
-"""One scenario, all parts together: each of its policies in the simulator, against the oracular baseline."""
+"""One scenario replayed under each of its policies, or under others to compare, against the oracular baseline."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 
+from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.kernel_origins import kernel_origins
-from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult
-from vdnnsim.cost.table import CostModel, CostTable
+from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult, Setup
+from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.layers import LayerKind
-from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError
+from vdnnsim.policies.interface import Policy
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Simulator
 
 
-def run_scenario(scenario: Scenario, tell: Callable[[str], object] = str) -> ScenarioResult:
+def run_scenario(
+    scenario: Scenario,
+    tell: Callable[[str], object] = str,
+    done: Callable[[str], object] = str,
+    *,
+    all_may_decline: bool = False,
+) -> ScenarioResult:
     """Replay every policy of a scenario and compare each with the oracular base(p).
 
     Args:
         scenario: the question.
-        tell: is told in a line how far a search is.
+        tell: gets a line on how far a search is.
+        done: gets the label of each policy that is finished.
+        all_may_decline: whether there is a result where no policy has a plan.
 
     Raises:
         PolicyError: no policy has a plan; one that has none takes no other with it.
     """
-    refusals: list[PolicyError] = []
-    result = run_policies(scenario, lambda _: None, refusals, tell)
-    if refusals and not result.results:
-        raise refusals[0]
-    return result
-
-
-def run_policies(
-    scenario: Scenario,
-    done: Callable[[str], None],
-    refusals: list[PolicyError],
-    tell: Callable[[str], object] = str,
-) -> ScenarioResult:
-    """Replay every policy of a scenario that has a plan; what the others say is in the result.
-
-    Args:
-        scenario: the question.
-        done: is told of each policy when it is done.
-        refusals: gets what the others raised.
-        tell: is told in a line how far a search is.
-    """
     simulator = replace(simulator_of(scenario), tell=tell)
     oracle = simulator.oracle()
     rows: list[PolicyResult] = []
-    declined: list[Declined] = []
+    refusals: list[tuple[str, PolicyError]] = []
     for number, policy in enumerate(scenario.policies):
         tell(f"{number} of {len(scenario.policies)} policies, {policy.label}")
         try:
             rows += simulator.run(policy, oracle)
         except PolicyError as refusal:
-            refusals.append(refusal)
-            declined.append(Declined.by(policy.label, refusal))
+            refusals.append((policy.label, refusal))
         done(policy.label)
+    if refusals and not rows and not all_may_decline:
+        raise refusals[0][1]
     return ScenarioResult(
-        name=scenario.name,
-        workload=scenario.workload,
-        server=scenario.server,
-        memory_model=scenario.memory_model,
-        pinned_memory=scenario.pinned_memory,
-        sources=scenario.sources,
+        **{each.name: getattr(scenario, each.name) for each in fields(Setup)},
         oracle=oracle,
-        algorithm_profiling_s=algorithm_profiling_seconds(scenario.workload, simulator.costs),
+        # Every algorithm of every convolution kernel once.
+        algorithm_profiling_s=sum(
+            kernel.seconds
+            for layer in scenario.workload.graph.layers
+            if layer.kind is LayerKind.CONV
+            for phase in scenario.workload.phases(layer)
+            for kernel in simulator.costs.options(layer.index, phase)
+        ),
         results=tuple(rows),
-        gpus=scenario.gpus,
-        gradients=scenario.gradients,
         kernels=kernel_origins((row.trace.plan for row in rows), simulator.cost_model),
-        captured=scenario.captured,
-        execution=scenario.execution,
-        declined=tuple(declined),
+        declined=tuple(Declined.by(*each) for each in refusals),
     )
+
+
+def compare_policies(scenario: Scenario, policies: Sequence[Policy], done: Callable[[str], object]) -> Comparison:
+    """Replay policies on the workload and the machine of a scenario, whatever policies it names itself.
+
+    Args:
+        scenario: the question.
+        policies: what is compared; some or all may have no plan for it.
+        done: gets the label of each policy that is finished.
+    """
+    asked = replace(scenario, policies=tuple(policies))
+    return Comparison(run_scenario(asked, done=done, all_may_decline=True))
 
 
 def simulator_of(scenario: Scenario, cost_model: CostModel | None = None) -> Simulator:
@@ -86,15 +85,4 @@ def simulator_of(scenario: Scenario, cost_model: CostModel | None = None) -> Sim
         gradients=scenario.gradients,
         execution=scenario.execution,
         cost_model=cost_model,
-    )
-
-
-def algorithm_profiling_seconds(workload: Workload, costs: CostTable) -> float:
-    """Return the time to run every algorithm of every convolution kernel once."""
-    return sum(
-        kernel.seconds
-        for layer in workload.graph.layers
-        if layer.kind is LayerKind.CONV
-        for phase in workload.phases(layer)
-        for kernel in costs.options(layer.index, phase)
     )

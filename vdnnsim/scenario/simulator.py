@@ -151,15 +151,6 @@ class Simulator:
             )
         return tuple(rows)
 
-    def refusal(self, policy: Policy) -> DoesNotFit | None:
-        """Plan one policy, and return what does not fit on the first GPU where something does not; replay nothing.
-
-        Raises:
-            PolicyError, PlanError: as `run`.
-        """
-        placements = once(self.place, self._made(policy))
-        return next((each for each in placements if isinstance(each, DoesNotFit)), None)
-
     def oracle(self) -> RunMetrics:
         """Return what base(p) would do on GPUs without a capacity: of several, the one that is done last."""
         plans = self.completed((Base().plan(self.setting()),) * self.gpus)

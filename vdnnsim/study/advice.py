@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult, slowest_of
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.samples import sample_of
@@ -143,8 +143,7 @@ class _Advice:
         for policy in policies:
             # One that has no plan for this model is no advice.
             with suppress(PolicyError):
-                rows = simulator.run(policy, self.result.oracle)
-                found.append(max(rows, key=lambda row: (row.is_short, row.metrics.iteration_s)))
+                found.append(slowest_of(simulator.run(policy, self.result.oracle)))
         return sorted(found, key=lambda row: row.metrics.iteration_s)
 
     def _told(self, row: PolicyResult) -> str:

@@ -14,7 +14,7 @@ from typing import Protocol
 from vdnnsim.analysis.frontier import Bound, Frontier, PlannedTime, PolicyTimes, Searched, frontier_points
 from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
 from vdnnsim.analysis.memory import runtime_bytes
-from vdnnsim.analysis.results import Declined, PolicyResult
+from vdnnsim.analysis.results import Declined, PolicyResult, slowest_of
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.requests import UNLIMITED_BYTES
@@ -64,7 +64,7 @@ class _Search:
         others = [each for each in self._scenario.policies if each.label != planner.label]
         deciding = [each for each in others if each.decided_by is not DecidedBy.COSTS]
         roomy = self._run(planner, UNLIMITED_BYTES)
-        refusal = _slowest(roomy).refusal
+        refusal = slowest_of(roomy).refusal
         if refusal is not None:
             raise PolicyError(f"{planner.label}: fits into no memory: {refusal.explain()}")
         most = self._taken_bytes(roomy)
@@ -72,8 +72,8 @@ class _Search:
         least = self._taken_bytes(self._run(planner, gpu.context_bytes))
         capacities = _capacities(min(least, most), most, gpu.memory_bytes, count)
         self._progress.expect(len(others) - len(deciding) + len(capacities) * (1 + len(deciding)))
-        searched = [_searched(each, _slowest(self._run(planner, each))) for each in capacities[:-1]]
-        searched.append(_searched(most, _slowest(roomy)))
+        searched = [_searched(each, slowest_of(self._run(planner, each))) for each in capacities[:-1]]
+        searched.append(_searched(most, slowest_of(roomy)))
         times = {each.label: self._times(each, capacities) for each in others}
         return Frontier(
             planner.label,
@@ -98,7 +98,7 @@ class _Search:
             except PolicyError as refusal:
                 self._declined.append(Declined.by(policy.label, refusal))
                 return ()
-            slowest = _slowest(rows)
+            slowest = slowest_of(rows)
             if slowest.refusal is None:
                 needed_bytes = self._taken_bytes(rows) if capacity_bytes == UNLIMITED_BYTES else capacity_bytes
                 found.append((needed_bytes, slowest.metrics.iteration_s))
@@ -131,11 +131,6 @@ def _searched(capacity_bytes: int, row: PolicyResult) -> Searched:
     )
     bound = None if certificate is None else Bound(certificate.bound_s, certificate.holds_for)
     return Searched(capacity_bytes, plan, bound)
-
-
-def _slowest(rows: Sequence[PolicyResult]) -> PolicyResult:
-    """Return the GPU that is done last, for which the others wait; or one on which it does not fit."""
-    return max(rows, key=lambda row: (row.is_short, row.metrics.iteration_s))
 
 
 def _capacities(least: int, most: int, own: int, count: int) -> list[int]:

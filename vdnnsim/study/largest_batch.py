@@ -30,6 +30,7 @@ from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Policy, Setting, Trial, make_plans
+from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.read import LARGEST_BATCH
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Simulator
@@ -157,17 +158,8 @@ class _Simulators:
 
     def __getitem__(self, batch: int) -> Simulator:
         if batch not in self.made:
-            scenario = self.scenario
-            self.made[batch] = Simulator.of(
-                scenario.workload_of(batch),
-                scenario.server,
-                scenario.memory_model,
-                scenario.pinned_memory,
-                gpus=scenario.gpus,
-                gradients=scenario.gradients,
-                execution=scenario.execution,
-                cost_model=self.costs,
-            )
+            at_batch = replace(self.scenario, workload=self.scenario.workload_of(batch))
+            self.made[batch] = simulator_of(at_batch, self.costs)
         return self.made[batch]
 
     def setting(self, batch: int, deadline: Deadline, *, placed: bool) -> Setting:
@@ -248,7 +240,7 @@ def _hold_against_trials(
         kernels = kernel_origins(plans, simulator.cost_model)
     more = batch + policy.batch_multiple
     if untried is None and more <= LARGEST_BATCH:
-        refusal = replace(simulators[more], deadline=deadline).refusal(policy)
+        refusal = next(iter(replace(simulators[more], deadline=deadline).planned(policy).refusals), None)
         if deadline.is_over:
             refusal, untried = None, more
         elif refusal is None:
@@ -262,13 +254,9 @@ def _need(simulator: Simulator, plans: Sequence[TrainingPlan]) -> Need:
     limits = simulator.limits
     device_bytes, host_bytes = max(1, limits.device_bytes), max(1, limits.host_bytes)
     shares, fits = [], True
-    for plan in _distinct(simulator.completed(plans)):
+    # Several GPUs may share a plan.
+    for plan in {id(plan): plan for plan in simulator.completed(plans)}.values():
         unlimited = simulator.place_unlimited(plan)
         shares += [unlimited.pool_bytes / device_bytes, unlimited.host_bytes / host_bytes]
         fits = fits and isinstance(simulator.place(plan), Placement)
     return Need(fits, max(shares))
-
-
-def _distinct(plans: Sequence[TrainingPlan]) -> list[TrainingPlan]:
-    """Return plans without those that several GPUs share."""
-    return list({id(plan): plan for plan in plans}.values())

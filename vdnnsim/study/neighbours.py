@@ -16,7 +16,7 @@ from vdnnsim.policies.interface import DecidedBy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Simulator
-from vdnnsim.study.points.figures import with_figures
+from vdnnsim.study.points.server_figures import with_figures
 
 CAPACITIES: Final = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 BANDWIDTHS: Final = (0.5, 1.0, 2.0, 4.0)

@@ -6,9 +6,9 @@ Whoever changes the model without a new number of its version would otherwise mi
 of a study states it as `model`, and as `model_covers` the digest of each part; so of two studies it shows which parts
 of the model differ.
 
-Covered is all that is not named as no part of it. A digest is of the contents of a part's files, whatever these are
-called. What a point reads (its scenario, profile, kernel table, a policy of the user's own) is no part of the model; it
-is in the key of the point.
+Covered is all that is not named as no part of it, of `study` the package `points` alone. A digest is of the contents of
+a part's files, whatever these are called. What a point reads (its scenario, profile, kernel table, a policy of the
+user's own) is no part of the model; it is in the key of the point.
 """
 
 import hashlib
@@ -26,19 +26,6 @@ NOT_COVERED: Final[Mapping[str, str]] = {
     "cli": "asks, and shows results",
     "recordings": "reads what others recorded",
     "report": "shows results",
-    "study.advice": "asks for results",
-    "study.changes": "shows results",
-    "study.file": "reads what is asked",
-    "study.frontier": "asks for results",
-    "study.largest_batch": "asks for results",
-    "study.machines": "asks for results",
-    "study.neighbours": "asks for results",
-    "study.results": "keeps and writes results",
-    "study.study": "says what is asked",
-    "study.sweep": "asks for results",
-    "study.version": "names the model",
-    "study.what_if": "asks for results",
-    "study.workers": "hands points over and outcomes back",
     "validation": "holds results against a device",
 }
 """Packages and modules of vdnnsim that decide no result, nor how its error reads, and what they do instead."""
@@ -60,20 +47,13 @@ def version_of(digests: Mapping[str, str]) -> str:
 
 def covered_digests(package: Path = _PACKAGE) -> Mapping[str, str]:
     """Return the digest of each part that is covered, of vdnnsim as it stands in a folder."""
-    study = {f"study.{each.name}" for each in iter_modules([str(package / "study")])}
-    parts = study | {each.name for each in iter_modules([str(package)])} - {"study"}
-    return {
-        part: _digest(sorted(map(_content, _files(package.joinpath(*part.split("."))))))
-        for part in sorted(parts - NOT_COVERED.keys())
-    }
-
-
-def _files(part: Path) -> list[Path]:
-    return list(part.rglob("*.py")) if part.is_dir() else [part.with_suffix(".py")]
-
-
-def _content(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    parts = {each.name for each in iter_modules([str(package)])} - {"study"} | {"study.points"}
+    digests = {}
+    for part in sorted(parts - NOT_COVERED.keys()):
+        path = package.joinpath(*part.split("."))
+        files = path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]
+        digests[part] = _digest(sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files))
+    return digests
 
 
 def _digest(parts: object) -> str:

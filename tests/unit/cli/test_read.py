@@ -90,7 +90,7 @@ def test_it_writes_a_workload_and_a_profile_that_run(folder: Path) -> None:
     with pytest.raises(PolicyError, match="was recorded as a trace, which does not tell what lives when"):
         run_scenario(moving)
     with pytest.raises(PolicyError, match="was recorded as a trace, which does not tell what lives when"):
-        simulator_of(moving).refusal(moving.policies[0])
+        simulator_of(moving).planned(moving.policies[0])
     invoke("trace.json.gz", "--execution-trace", "et.json", "--out", "m.step.json")
     [result] = run_scenario(read_scenario(scenario)).results
     assert result.fits

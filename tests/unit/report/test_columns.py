@@ -5,7 +5,7 @@ from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.cli.search import LARGEST
 from vdnnsim.report.comparison import COMPARED
-from vdnnsim.study.points.outcome import OUTCOME, computed
+from vdnnsim.study.points.compute import OUTCOME, computed
 
 PROMISED = """
     network batch_size gpu policy algorithms fits iteration_s images_per_s max_memory_bytes mean_memory_bytes

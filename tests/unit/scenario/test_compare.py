@@ -16,7 +16,7 @@ from vdnnsim.files.messages import listed
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Policy, Setting
 from vdnnsim.policies.registry import known_policies
-from vdnnsim.scenario.compare import compare_policies
+from vdnnsim.scenario.experiment import compare_policies
 from vdnnsim.scenario.read import read_scenario
 
 PICKY = """

@@ -7,8 +7,7 @@ import pytest
 from vdnnsim.errors import StudyError
 from vdnnsim.files.value import Entry, YamlValue
 from vdnnsim.policies.registry import known_policies
-from vdnnsim.study.file.axis import read_axis
-from vdnnsim.study.file.keys import study_keys
+from vdnnsim.study.axes import read_axis, study_keys
 from vdnnsim.study.study import Axis
 
 GB = 10**9

@@ -11,12 +11,11 @@ from vdnnsim.errors import InputError, StudyError
 from vdnnsim.files.atomic import replace_file
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.scenario.read import read_scenario
-from vdnnsim.study.file.read import read_study
-from vdnnsim.study.results.export import results_csv
-from vdnnsim.study.results.store import writing
-from vdnnsim.study.sweep import sweep
+from vdnnsim.study.read import read_study
+from vdnnsim.study.results import results_csv
+from vdnnsim.study.store import writing
+from vdnnsim.study.sweep import local_workers, sweep
 from vdnnsim.study.what_if import what_if
-from vdnnsim.study.workers.local import local_workers
 
 STUDY = """\
 schema_version: 1

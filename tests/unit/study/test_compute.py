@@ -19,8 +19,7 @@ from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.points.compute import PointRunner
-from vdnnsim.study.points.outcome import Outcome, computed, failed
+from vdnnsim.study.points.compute import Outcome, PointRunner, computed, failed
 from vdnnsim.study.points.resolve import Resolver, Value
 from vdnnsim.units import Precision
 

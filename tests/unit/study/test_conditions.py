@@ -8,9 +8,9 @@ import pytest
 from vdnnsim.errors import StudyError
 from vdnnsim.files.value import Entry
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.study.file.conditions import read_condition
-from vdnnsim.study.file.keys import study_keys
+from vdnnsim.study.axes import study_keys
 from vdnnsim.study.points.resolve import Value, shown
+from vdnnsim.study.read import read_condition
 
 TYPES = known_policies()
 KEYS = {

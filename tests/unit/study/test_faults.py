@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 def compute_caches_nothing() -> None:
     """This process forgets the points of tests before."""
-    from vdnnsim.study.workers import chunk
+    from vdnnsim.study import sweep as chunk
 
     chunk._runner.cache_clear()  # noqa: SLF001  # nothing but a new process forgets
 

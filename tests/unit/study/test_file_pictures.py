@@ -7,7 +7,7 @@ import pytest
 from vdnnsim.errors import StudyError
 from vdnnsim.files.yaml_file import read_yaml
 from vdnnsim.report.study_picture import Mark, PictureKind, StudyPicture, factors
-from vdnnsim.study.file.pictures import read_pictures
+from vdnnsim.study.pictures import read_pictures
 
 COLUMNS = ("policy", "hardware", "gpu.compute_speed", "link.bandwidth_bytes_per_s", "fits", "performance_ratio")
 LINES = "{name: speed, title: Speed, kind: lines, x: link.bandwidth_bytes_per_s, y: performance_ratio"

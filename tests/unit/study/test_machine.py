@@ -11,7 +11,7 @@ from vdnnsim.cost.transfer import copy_s
 from vdnnsim.hardware.copies import Direction, MeasuredCopies
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Link, Server
-from vdnnsim.study.points.figures import with_figures
+from vdnnsim.study.points.server_figures import with_figures
 
 CURVES = {Direction.H2D: ((10, 4.0), (90, 20.0)), Direction.D2H: ((10, 6.0), (40, 18.0))}
 

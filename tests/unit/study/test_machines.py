@@ -16,9 +16,8 @@ from vdnnsim.policies.interface import Policy
 from vdnnsim.report.machines import findings, machine_rows, shown, title
 from vdnnsim.report.plots.machines import machines_figure
 from vdnnsim.report.plots.style import house_style
-from vdnnsim.scenario.prices import read_prices
 from vdnnsim.scenario.read import read_scenario
-from vdnnsim.study.machines import rank_machines
+from vdnnsim.study.machines import rank_machines, read_prices
 
 SCENARIO = """
 schema_version: 1

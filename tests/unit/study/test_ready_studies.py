@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vdnnsim.study.file.read import read_study
-from vdnnsim.study.results.rows import table_header
+from vdnnsim.study.read import read_study
+from vdnnsim.study.results import table_header
 
 ROOT = Path(__file__).parents[3]
 STUDIES = sorted((ROOT / "scenarios" / "studies").glob("*.yaml"))

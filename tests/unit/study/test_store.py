@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from vdnnsim.errors import OutputError, StudyError
-from vdnnsim.study.points.outcome import OUTCOME, Outcome, failed
-from vdnnsim.study.results.store import DATABASE, reading, writing
+from vdnnsim.study.points.compute import OUTCOME, Outcome, failed
+from vdnnsim.study.store import DATABASE, reading, writing
 
 FINISHED: Outcome = ("", "p", True, 0.1, *(7 for _ in OUTCOME[4:]), "")
 MODEL = "1"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from vdnnsim.cli.study import STUDY, keys_help
 from vdnnsim.policies.registry import known_policies
-from vdnnsim.study.file.keys import study_keys
-from vdnnsim.study.file.read import read_study
+from vdnnsim.study.axes import study_keys
 from vdnnsim.study.points.resolve import POLICY
+from vdnnsim.study.read import read_study
 
 ROOT = Path(__file__).parents[3]
 _KEY = re.compile(r"[a-z_]+\.[A-Za-z_0-9.]+|(?<=[ ,])(?:hardware|gpus|gradients|memory_model|pinned_memory)\b")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import SMALL, vdnnsim
-from vdnnsim.study.results.store import DATABASE
+from vdnnsim.study.store import DATABASE
 
 STUDY = """
 schema_version: 1

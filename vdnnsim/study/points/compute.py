@@ -1,4 +1,4 @@
-"""Computes points one after the other and keeps what the next of them may share.
+"""Computes points one after the other, keeps what the next of them may share, and returns the numbers of each.
 
 A cost table depends on workload and kernels; a plan on costs and policy, and on memory only where the policy declares
 so; what trials decide is decided anew for each point; a replay depends on plan and copies, and where nothing is copied
@@ -9,8 +9,10 @@ alone share everything but their replays.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Final, TypeAlias
 
-from vdnnsim.analysis.metrics import RunMetrics, measure
+from vdnnsim.analysis.columns import Measured, Value, cells
+from vdnnsim.analysis.metrics import RunMetrics, measure, performance_ratios
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts, CostModel
 from vdnnsim.errors import StudyError, VdnnsimError, is_fault
@@ -22,8 +24,45 @@ from vdnnsim.policies.interface import DecidedBy, Policy, make_plans
 from vdnnsim.scenario.experiment import simulator_of
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.scenario.simulator import Simulator, once
-from vdnnsim.study.points.outcome import Outcome, computed, failed
 from vdnnsim.study.points.resolve import Kept, Resolved
+
+OUTCOME: Final = (
+    "algorithms",
+    "fits",
+    "iteration_s",
+    "images_per_s",
+    "max_memory_bytes",
+    "mean_memory_bytes",
+    "feature_max_memory_bytes",
+    "feature_step_mean_memory_bytes",
+    "feature_iteration_s",
+    "offloaded_bytes",
+    "prefetched_bytes",
+    "host_memory_bytes",
+    "stall_s",
+    "performance_ratio",
+    "feature_performance_ratio",
+    "pool_bytes",
+    "server_images_per_s",
+    "refusal",
+)
+"""Columns of what came of a point."""
+
+Outcome: TypeAlias = tuple[Value | None, ...]
+"""An error, empty where there is none, and then the cells of `OUTCOME`, all None where there is one."""
+
+
+def failed(error: str) -> Outcome:
+    """Return the outcome of a point that could not be computed."""
+    return (error, *(None for _ in OUTCOME))
+
+
+def computed(metrics: RunMetrics, oracle: RunMetrics, algorithms: str, refusal: str, gpus: int) -> Outcome:
+    """Return the outcome of a point, of several GPUs that of the one done last; it fits where the refusal is empty."""
+    ratios = performance_ratios(oracle, metrics)
+    measured = Measured(algorithms, refusal, metrics, *ratios, server_images_per_s=gpus * metrics.images_per_s)
+    return ("", *cells(OUTCOME, {}, measured))
+
 
 _MODELS = 4
 _PLANS = 24

@@ -22,7 +22,7 @@ from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.interface import Policy, is_shipped
 from vdnnsim.scenario.captured import captured_model
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.points.figures import COMPUTE_SPEED, with_figures
+from vdnnsim.study.points.server_figures import COMPUTE_SPEED, with_figures
 from vdnnsim.study.version import model_version
 from vdnnsim.units import ElementType, Precision
 

@@ -1,4 +1,11 @@
-"""What a study may vary: the values of a scenario, and the figures of its machine, by key path.
+"""Axes of a study: what of a scenario and its machine can vary, by key path, and its values as a list or a range.
+
+    link.bandwidth: [16 GB/s, 32 GB/s]
+    workload.batch_size: {from: 16, to: 256, factor: 2}
+    gpu.memory: {from: 8 GiB, to: 24 GiB, step: 4 GiB}
+    gpu.compute_speed: {from: 1, to: 10, count: 4}
+
+A range ends at the last value that is not above `to`; a count has both ends among its values, equally far apart.
 
 `link.bandwidth` is both directions at once, in a topology of every link of the type by which GPU 0 hangs. There
 `link.latency` is that of the whole way of GPU 0 to host memory, of which each link keeps its share.
@@ -12,14 +19,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.errors import InputError
-from vdnnsim.files.messages import not_one_of, one_line
+from vdnnsim.files.messages import describe, not_one_of, one_line
 from vdnnsim.files.value import Entry, YamlValue
 from vdnnsim.hardware.figures import FIGURES, Definition, Figures, definition
 from vdnnsim.hardware.profile import find_profile
@@ -30,10 +37,17 @@ from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.captured import captured_model
 from vdnnsim.scenario.read import LARGEST_BATCH, LONGEST_POLICY, MOST_GPUS
-from vdnnsim.study.points.figures import BANDWIDTH, COMPUTE_SPEED
-from vdnnsim.study.points.resolve import OF_CAPTURE, POLICY, STEP_KEY, Value, told_by_capture
+from vdnnsim.study.points.resolve import OF_CAPTURE, POLICY, STEP_KEY, Value, shown, told_by_capture
+from vdnnsim.study.points.server_figures import BANDWIDTH, COMPUTE_SPEED
+from vdnnsim.study.study import Axis
 from vdnnsim.units import ElementType, Precision
 
+MOST_VALUES: Final = 1_000_000
+_KINDS: Final = ("step", "factor", "count")
+_FARTHEST: Final = 1e100
+"""Ends of a range of factors from each other; a float holds no more than 1e308."""
+_SLACK: Final = 1e-9
+"""Of the last value of a range, what rounding may put it above the end."""
 _LEAST_SPEED, _MOST_SPEED = 1e-3, 1e3
 _PRECISION, _ELEMENT_TYPE = "workload.precision", "workload.element_type"
 
@@ -79,7 +93,7 @@ def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
         Key("hardware", "hardware", _named(machine)),
         Key("gpus", "gpus", _integer(MOST_GPUS), is_number=True, is_whole=True),
         Key(POLICY, "policy", _named(lambda stated: resolve_policy(stated, policy_types), _stated_policy)),
-        Key("memory_model", "memory_model", _memory_model),
+        Key("memory_model", "memory_model", lambda entry: read_memory_model(entry).value),
         Key("pinned_memory", "pinned_memory", _choice(PinnedMemory, "a way to pin memory")),
         Key("gradients", "gradients", _choice(Aggregation, "a way to add up gradients")),
         Key(COMPUTE_SPEED, COMPUTE_SPEED, _speed, is_number=True),
@@ -151,10 +165,6 @@ def _stated_policy(entry: Entry) -> str | dict[str, YamlValue]:
     return entry.value
 
 
-def _memory_model(entry: Entry) -> Value:
-    return read_memory_model(entry).value
-
-
 def _integer(most: int) -> Callable[[Entry], Value]:
     return lambda entry: entry.integer(1, most)
 
@@ -167,5 +177,80 @@ def _speed(entry: Entry) -> Value:
     number = entry.value
     if isinstance(number, bool) or not isinstance(number, int | float) or not _LEAST_SPEED <= number <= _MOST_SPEED:
         raise entry.expected(f"a factor from {_LEAST_SPEED:g} to {_MOST_SPEED:g}")
-    assert math.isfinite(number)
     return float(number)
+
+
+def read_axis(name: str, entry: Entry, parent: Entry, keys: Mapping[str, Key]) -> Axis:
+    """Return the axis that stands under a name.
+
+    Raises:
+        StudyError: the name or a value is wrong, or stands there twice.
+    """
+    key = find_key(name, keys, parent)
+    values = _range(key, entry) if isinstance(entry.value, dict) and "from" in entry.value else _list(key, entry)
+    return Axis(key.name, key.column, values)
+
+
+def _list(key: Key, entry: Entry) -> tuple[Value, ...]:
+    kinds = ", or a range {from, to, step | factor | count}" if key.is_number else ""
+    if not isinstance(entry.value, list) or not entry.value:
+        raise entry.expected(f"a list of values{kinds}")
+    values: dict[Value, None] = {}
+    for item in entry.items("values"):
+        value = key.read(item)
+        if value in values:
+            raise item.wrong(f"{shown(value)} stands in this axis already, expected it once")
+        values[value] = None
+    return tuple(values)
+
+
+def _range(key: Key, entry: Entry) -> tuple[Value, ...]:
+    if not key.is_number:
+        raise entry.expected("a list of values")
+    members = entry.members(("from", "to"), _KINDS)
+    given = [kind for kind in _KINDS if kind in members]
+    if len(given) != 1:
+        raise entry.wrong(f"found {' and '.join(given) or 'none'} of step, factor and count, expected one of them")
+    low, high = _number(key, members["from"]), _number(key, members["to"])
+    if low > high:
+        raise members["to"].expected(f"no less than {describe(members['from'].value)}")
+    numbers = _numbers(key, given[0], members[given[0]], low, high)
+    if not key.is_whole:
+        return tuple(numbers)
+    if any(number != round(number) for number in numbers):
+        raise members[given[0]].expected(f"a {given[0]} with which all values are whole")
+    return tuple(round(number) for number in numbers)
+
+
+def _number(key: Key, entry: Entry) -> float:
+    value = key.read(entry)
+    assert isinstance(value, int | float), f"{key.name} has no ranges"
+    return float(value)
+
+
+def _numbers(key: Key, kind: str, entry: Entry, low: float, high: float) -> list[float]:
+    """Return the values of a range by its step, factor or count."""
+    if kind == "step":
+        step = _number(key, entry)
+        if step <= 0:
+            raise entry.expected("a step above zero")
+        return [low + index * step for index in range(_steps(entry, (high - low) / step))]
+    if kind == "count":
+        count = entry.integer(2, MOST_VALUES)
+        if low == high:
+            raise entry.wrong(f"found {count} values from {low:g} to {high:g}, expected two ends that differ")
+        return [low + (high - low) * index / (count - 1) for index in range(count)]
+    factor = entry.value
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 < factor <= MOST_VALUES:
+        raise entry.expected("a factor above 1")
+    if low <= 0:
+        raise entry.wrong("found a factor of a range from zero, expected a step or a count")
+    if high / low > _FARTHEST:
+        raise entry.wrong(f"found a range whose end is {high / low:.0e} times its start, expected {_FARTHEST:.0e}")
+    return [low * factor**index for index in range(_steps(entry, math.log(high / low) / math.log(factor)))]
+
+
+def _steps(entry: Entry, steps: float) -> int:
+    if steps >= MOST_VALUES:
+        raise entry.expected(f"a range of at most {MOST_VALUES} values")
+    return int(steps * (1 + _SLACK)) + 1

@@ -16,9 +16,8 @@ from vdnnsim.hardware.profile import find_profile, load_profile
 from vdnnsim.report.folder import Writer, versions
 from vdnnsim.report.study_picture import KERNEL_TIMES, StudyCells, shows
 from vdnnsim.study.points.resolve import shown
-from vdnnsim.study.results.export import results_csv
-from vdnnsim.study.results.rows import StudyRow, progress_of, study_rows, table_header, table_row
-from vdnnsim.study.results.store import Store
+from vdnnsim.study.results import StudyRow, progress_of, results_csv, study_rows, table_header, table_row
+from vdnnsim.study.store import Store
 from vdnnsim.study.study import Study
 from vdnnsim.study.version import covered_digests, model_version
 

@@ -1,4 +1,4 @@
-"""Reading a study.
+"""Reading a study file: a scenario, its axes, conditions on their values, and pictures.
 
     schema_version: 1
     scenario: ../vgg416.yaml
@@ -11,30 +11,36 @@
       - {name: speed, title: Speed, kind: lines, x: gpu.memory_bytes, y: images_per_s, by: policy}
 
 `scenario` is the path of one, from the study's folder, or the mapping itself. Without an axis `policy`, the policies of
-the scenario are one. `keys` beside this file says what can be an axis, `axis` what ranges there are, `where` what
-conditions, and `pictures` what pictures.
+the scenario are one. `axes.py` says what can be an axis, `pictures.py` what pictures there are.
+
+A condition leaves out combinations. A comparison has the key of an axis on its left and a value on its right, as it
+would stand in the axis; text with more than letters, digits and any of _.-+/ stands in quotes. What is between
+comparisons is Python's: and, or, not, parentheses.
 """
 
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from math import prod
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from vdnnsim.errors import InputError, StudyError
 from vdnnsim.files.kind import FileKind, check_kind, kind_of
-from vdnnsim.files.messages import file_name, printable
+from vdnnsim.files.messages import file_name, not_one_of, printable, quote
 from vdnnsim.files.packaged import shipped_name
 from vdnnsim.files.value import Entry
-from vdnnsim.files.yaml_file import YamlFile, read_yaml
+from vdnnsim.files.yaml_file import YamlFile, plain_value, read_yaml
 from vdnnsim.policies.registry import PolicyTypes, known_policies
 from vdnnsim.scenario.read import read_scenario, resolve_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.file.axis import read_axis
-from vdnnsim.study.file.conditions import comparisons, read_condition
-from vdnnsim.study.file.keys import check_combination, study_keys
-from vdnnsim.study.file.pictures import read_pictures
-from vdnnsim.study.points.resolve import POLICY
-from vdnnsim.study.results.rows import WORDS, table_header
+from vdnnsim.study.axes import Key, check_combination, read_axis, study_keys
+from vdnnsim.study.pictures import read_pictures
+from vdnnsim.study.points.resolve import POLICY, shown
+from vdnnsim.study.results import WORDS, table_header
 from vdnnsim.study.study import MOST_POINTS, Axis, Condition, Study
 
 SCHEMA_VERSION: Final = 1
@@ -42,6 +48,20 @@ _LARGEST_GRID: Final = 10**12
 """Points that nobody will live to see computed."""
 _MOST_COMPARISONS: Final = 50_000_000
 """Of conditions at all points: some seconds."""
+_WORD: Final = r"(?<![\w.+/-])(?!(?:and|or|not)(?![\w.+/-]))[\w.+/-]+"
+_COMPARISON: Final = re.compile(
+    rf"({_WORD})\s*(==|!=|<=|>=|<|>)\s*(?:'([^']*)'|\"([^\"]*)\"|({_WORD}(?:\s+{_WORD})*))", re.ASCII
+)
+_BETWEEN: Final = re.compile(r"(?:\s|[()]|\b(?:and|or|not)\b)*")
+_COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_EXPECTED: Final = "comparisons as `gpu.memory >= 24 GiB` with and, or, not and parentheses"
 
 
 def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
@@ -74,7 +94,7 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
         texts = members["where"]
         entries = texts.items("conditions") if isinstance(texts.value, list) else (texts,)
         where = tuple(read_condition(entry, varied) for entry in entries)
-        at_each = sum(map(comparisons, entries))
+        at_each = sum(len(_COMPARISON.findall(entry.text())) for entry in entries)
         if points <= MOST_POINTS and at_each * points > _MOST_COMPARISONS:
             most = f"expected {_MOST_COMPARISONS} in all at most"
             raise texts.wrong(f"found {at_each} comparisons at each of {points} points, {most}")
@@ -124,3 +144,64 @@ def _base(file: YamlFile, entry: Entry, path: Path, types: PolicyTypes) -> Scena
     if not isinstance(entry.value, str) or not entry.value.endswith(".yaml"):
         raise entry.expected("the path of a scenario, which ends in .yaml, or a mapping that is one")
     return read_scenario(path.parent / entry.value, types)
+
+
+def read_condition(entry: Entry, keys: Mapping[str, Key]) -> Condition:
+    """Return the condition on the keys of axes that stands in an entry.
+
+    Raises:
+        StudyError: it is no condition, or compares what is no axis.
+    """
+    text, end, python = entry.text(), 0, ""
+    compared: list[Condition] = []
+    for match in _COMPARISON.finditer(text):
+        python += f"{_between(entry, text[end : match.start()])} _{len(compared)} "
+        compared.append(_comparison(entry, match, keys))
+        end = match.end()
+    python += _between(entry, text[end:])
+    try:
+        return _condition(ast.parse(python.strip(), mode="eval").body, compared)
+    except (SyntaxError, TypeError):
+        raise entry.expected(_EXPECTED) from None
+
+
+def _between(entry: Entry, text: str) -> str:
+    """Return what stands between comparisons, or refuse it."""
+    match = _BETWEEN.match(text)
+    assert match is not None, "it may be empty"
+    if odd := text[match.end() :].strip():
+        raise entry.wrong(f"found {quote(odd)}, expected {_EXPECTED}")
+    return text
+
+
+def _comparison(entry: Entry, match: re.Match[str], keys: Mapping[str, Key]) -> Condition:
+    name, sign, single, double, plain = match.groups()
+    if name not in keys:
+        raise entry.wrong(not_one_of(name, keys, "an axis of this study"))
+    key = keys[name]
+    if not key.is_number and sign not in {"==", "!="}:
+        raise entry.wrong(f"found {sign!r} after {name}, which has no order; expected == or !=")
+    value = plain_value(plain) if plain else single or double or ""
+    right = shown(key.read(Entry(entry.file, f"{entry.path}: {name}", value, entry.error)))
+    compare = _COMPARE[sign]
+    return lambda points: compare(points[name], right)
+
+
+def _condition(node: ast.expr, compared: Sequence[Condition]) -> Condition:
+    """Return the condition of an expression, in which the comparisons are the names `_0`, `_1` and so on.
+
+    Raises:
+        TypeError: it is another kind of expression, as `_0(_1)` is a call.
+    """
+    match node:
+        case ast.Name(name):
+            return compared[int(name[1:])]
+        case ast.UnaryOp(ast.Not(), operand):
+            negated = _condition(operand, compared)
+            return lambda points: ~negated(points)
+        case ast.BoolOp(join, values):
+            parts = [_condition(each, compared) for each in values]
+            joined = operator.and_ if isinstance(join, ast.And) else operator.or_
+            return lambda points: reduce(joined, (part(points) for part in parts))
+        case _:
+            raise TypeError

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from vdnnsim.errors import StudyError
 from vdnnsim.files.messages import describe_exception, one_line
-from vdnnsim.study.workers.chunk import Chunk, Finished, Workers, compute_chunk
+from vdnnsim.study.sweep import Chunk, Finished, Workers, compute_chunk
 
 _AHEAD = 2
 """Chunks that wait for each thread of the cluster, so that none waits for a chunk."""

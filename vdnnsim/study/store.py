@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import quote
 
 from vdnnsim.errors import InputError, OutputError, StudyError
-from vdnnsim.study.points.outcome import OUTCOME, Outcome
+from vdnnsim.study.points.compute import OUTCOME, Outcome
 
 DATABASE: Final = "study.sqlite"
 _LOCK: Final = "study.lock"

@@ -1,1 +1,0 @@
-"""The YAML edge of studies: a file with its axes and conditions."""
