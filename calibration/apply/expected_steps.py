@@ -14,7 +14,7 @@ from calibration.apply.storage_uses import made_by, touched_by
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plans.operations import Compute
-from vdnnsim.plans.schedule import Fetch, Offload, Run, Step, Wait
+from vdnnsim.plans.schedule import Offload, Prefetch, Run, ScheduleStep, Wait
 from vdnnsim.plans.schedule import Release as GiveUp
 from vdnnsim.plans.training_plan import TrainingPlan
 
@@ -105,7 +105,7 @@ class LoopSteps:
                 if number < taken.get(storage, -1):
                     self._let_go[storage] = number
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[ScheduleStep]:
         """Yield them in their order."""
         moments = enumerate(self._agenda.issued)
         moment, issued = next(moments, (0, _NEVER))
@@ -132,7 +132,7 @@ class LoopSteps:
         if number in self._agenda.again:
             self._recipes[number] = _Recipe(read, made)
 
-    def _come_to(self, moment: int, issued: int, following: int) -> Iterator[Step]:
+    def _come_to(self, moment: int, issued: int, following: int) -> Iterator[ScheduleStep]:
         self._issued = issued
         if moment < len(self._tape.saves):
             storage = self._tape.saves[moment].storage
@@ -143,7 +143,7 @@ class LoopSteps:
         if self._takes.get(moment) in self._held:
             yield from self._bring(self._takes[moment])
 
-    def _do(self, action: Action, following: int) -> Iterator[Step]:
+    def _do(self, action: Action, following: int) -> Iterator[ScheduleStep]:
         if isinstance(action, Again):
             recipe = self._recipes.get(action.operation)
             for storage in self._wanted(recipe) if recipe else ():
@@ -168,7 +168,7 @@ class LoopSteps:
             case _:
                 pass
 
-    def _give(self, storage: int, following: int) -> Iterator[Step]:
+    def _give(self, storage: int, following: int) -> Iterator[ScheduleStep]:
         held = self._held[storage]
         held.can_be_remade |= self._can_be_remade(storage)
         left = sum(map(len, held.on_host)) >= self._step.storages[storage].nbytes
@@ -194,7 +194,7 @@ class LoopSteps:
         is_made = any(storage in self._wanted(self._recipes[each]) for each in made)
         return is_made and len(made) == len(self._writers[storage]) and all(gone)
 
-    def _come(self, storage: int, extent: range, *, on_demand: bool) -> Iterator[Step]:
+    def _come(self, storage: int, extent: range, *, on_demand: bool) -> Iterator[ScheduleStep]:
         held = self._held[storage]
         if extent not in held.on_host:
             return
@@ -204,9 +204,9 @@ class LoopSteps:
         if held.is_returning:
             held.coming = True
             part = self._part(storage, extent)
-            yield Fetch((storage,), self._last.layer, Phase.BACKWARD, on_demand=on_demand, extent=part)
+            yield Prefetch((storage,), self._last.layer, Phase.BACKWARD, on_demand=on_demand, extent=part)
 
-    def _bring(self, storage: int) -> Iterator[Step]:
+    def _bring(self, storage: int) -> Iterator[ScheduleStep]:
         held = self._held[storage]
         if held.is_live and not held.is_returning:
             return
@@ -218,7 +218,7 @@ class LoopSteps:
             yield Wait((storage,))
         held.coming = held.is_returning = False
 
-    def _remake(self, storage: int) -> Iterator[Step]:
+    def _remake(self, storage: int) -> Iterator[ScheduleStep]:
         """Run what made a storage again, with what it reads that is not there, in the order of forward."""
         operations = set[int]()
         wanted, seen = [storage], {storage}

@@ -9,7 +9,7 @@ from vdnnsim.dnn.step import BufferKind
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lowering import lower
-from vdnnsim.plans.schedule import Fetch, Offload, Step, Wait, iteration
+from vdnnsim.plans.schedule import Offload, Prefetch, ScheduleStep, Wait, iteration
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies import registry
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
@@ -44,10 +44,10 @@ class Mixed(Policy, frozen=True, kw_only=True):
             for each in maps
             if each.kind is BufferKind.FEATURE_MAP and each.nbytes and not each.given and each.storage is not None
         ]
-        steps: list[Step] = []
+        steps: list[ScheduleStep] = []
         for at, run in enumerate(runs):
             coming = (each for each in leaving if first[each] == at)
-            steps += [Fetch((each,), run.layer, run.phase, on_demand=True) for each in coming]
+            steps += [Prefetch((each,), run.layer, run.phase, on_demand=True) for each in coming]
             steps.append(run)
             for each in (each for each in leaving if last[each] == at):
                 steps += [Offload((each,), run.layer), Wait((each,))]

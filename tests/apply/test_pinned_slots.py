@@ -10,7 +10,7 @@ from tests.apply.generated.plans import Captured
 from tests.apply.generated.trees import batch_of
 from tests.apply.models import backward, loss
 from tests.apply.training import Applied, alike, without
-from vdnnsim.plans.schedule import Fetch, Offload, Step, Wait
+from vdnnsim.plans.schedule import Offload, Prefetch, ScheduleStep, Wait
 
 
 def test_what_is_to_be_back_before_it_was_last_saved_stays() -> None:
@@ -27,12 +27,12 @@ def test_what_is_to_be_back_before_it_was_last_saved_stays() -> None:
     names = [each.name for each in step.operations[:4]]
     assert names == ["aten.addmm.default", "aten.mul.Tensor", "aten.mul.Tensor", "aten.addmm.default"]
     square, result = (step.tensors[step.operations[at].operands[-1].tensor].storage for at in (1, 2))
-    steps: list[Step] = []
+    steps: list[ScheduleStep] = []
     for at, run in enumerate(captured.runs):
         if at == 3:
-            steps.append(Fetch((square,), run.layer, run.phase, on_demand=False))
+            steps.append(Prefetch((square,), run.layer, run.phase, on_demand=False))
         if at == 5:
-            steps += [Fetch((result,), run.layer, run.phase, on_demand=False)]
+            steps += [Prefetch((result,), run.layer, run.phase, on_demand=False)]
         steps.append(run)
         if at in (2, 3):
             what = (square, result)[at - 2]

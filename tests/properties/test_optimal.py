@@ -21,10 +21,9 @@ from vdnnsim.plans.placement import MemoryLimits, needed_bytes
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.interface import Setting, Trial, make_plan
-from vdnnsim.policies.optimal import OUTSIDE, Optimal
-from vdnnsim.policies.registry import known_policies
+from vdnnsim.policies.optimal import ALTERNATIVES, Optimal
 
-OTHERS = [policy() for name, policy in known_policies().items() if name not in OUTSIDE]
+OTHERS = [policy() for policy in ALTERNATIVES]
 
 
 @dataclass(frozen=True)

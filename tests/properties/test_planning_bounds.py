@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.random_plans import ROOMY, Case, cases, swap_policies, vdnn_policies
 from tests.toy import ROOT
 from tests.unit.planning.chain_of_ten_kernels import impossible
-from vdnnsim.cost.transfer import HostCopies, paged_copy_s
+from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.engine.simulate import simulate
@@ -23,7 +23,7 @@ from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid_bound import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation_bound import recomputation_bound
-from vdnnsim.plans.operations import Alias, Compute, Offload, Paged, Prefetch, Release
+from vdnnsim.plans.operations import Alias, Compute, Release
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.schedule import Run
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -44,6 +44,7 @@ LONG = {("optimal", "gpt2_small")}
 CASES = [
     pytest.param(name, network, marks=[pytest.mark.thorough] if network == "googlenet" else [])
     for name in POLICIES
+    if name != PageMigration.name  # which moves weights
     for network in NETWORKS
     if network == "alexnet" or ((name, network) not in LONG and name != "staggered_swap")
 ]
@@ -74,39 +75,16 @@ def works_in_place(plan: TrainingPlan) -> bool:
     return False
 
 
-def links_of(server: Server, plan: TrainingPlan) -> Links:
-    """The best rates of copies; a page may be faster than a slow link."""
-    rates = [HostCopies(server).best_bytes_per_s(each) for each in (Direction.D2H, Direction.H2D)]
-    pages = [
-        each.mechanism.page_bytes / paged_copy_s(1, each.mechanism.page_bytes, each.mechanism.page_latency_s)
-        for each in plan.operations
-        if isinstance(each, Offload | Prefetch) and isinstance(each.mechanism, Paged)
-    ]
-    return Links(*(max([rate, *pages]) for rate in rates))
-
-
-def begun_anywhere(problem: Problem) -> Problem:
-    """The problem of a pager, which takes what is given when it is first touched and leaves it wherever it is."""
-    kernels = list(problem.kernels)
-    for wait in problem.waits:
-        if wait.last >= 0 and wait.next < len(kernels):
-            continue
-        for at in range(wait.last + 1, wait.next):
-            each = kernels[at]
-            kernels[at] = replace(
-                each,
-                waiting_bytes=each.waiting_bytes - wait.nbytes,
-                content_bytes=each.content_bytes - wait.nbytes,
-                fresh_bytes=each.fresh_bytes - wait.nbytes * (-1 < wait.made == wait.last == at - 1),
-            )
-    return replace(problem, kernels=tuple(kernels))
+def links_of(server: Server) -> Links:
+    """The best rates of copies."""
+    return Links(*(HostCopies(server).best_bytes_per_s(each) for each in (Direction.D2H, Direction.H2D)))
 
 
 def bound_s(case: Case, placement: Placement, granule_bytes: int = 1) -> float:
     """The fluid bound in the memory that a plan takes of the GPU and of the host."""
     plan = case.plan
     problem = problem_of_plan(case, placement, granule_bytes, runs_of(plan))
-    links = links_of(case.server, plan)
+    links = links_of(case.server)
     stages = stages_of(problem, links, placement.host_bytes)
     assert impossible(problem, stages) is None
     return fluid_optimum(stages, links).seconds
@@ -116,21 +94,17 @@ def bound_of_any_s(case: Case, placement: Placement, granule_bytes: int = 1) -> 
     """The bound of any schedule in that memory: of the order of the kernels that are not computed again."""
     first_runs = [each for each in runs_of(case.plan) if not each.repeat]
     problem = problem_of_plan(case, placement, granule_bytes, first_runs)
-    return recomputation_bound(
-        problem, links_of(case.server, case.plan), placement.host_bytes, Deadline.after(0.5)
-    ).seconds
+    return recomputation_bound(problem, links_of(case.server), placement.host_bytes, Deadline.after(0.5)).seconds
 
 
 def problem_of_plan(case: Case, placement: Placement, granule_bytes: int, runs: Sequence[Run]) -> Problem:
     """What is decided about some of the kernels of a plan."""
-    plan, pages = case.plan, case.plan.policy.startswith(PageMigration.name)
-    table, capacity_bytes = case.costs.table(plan.workload), placement.pool_bytes
-    problem = problem_of(runs, plan.workload, table, capacity_bytes, granule_bytes, moves_resident=pages)
-    return begun_anywhere(problem) if pages else problem
+    workload = case.plan.workload
+    return problem_of(runs, workload, case.costs.table(workload), placement.pool_bytes, granule_bytes)
 
 
 @settings(max_examples=30)
-@given(case=cases())
+@given(case=cases(vdnn_policies() | swap_policies()))
 def test_no_random_schedule_is_faster(case: Case) -> None:
     placement = place_plan(case.plan, ROOMY)
     assert isinstance(placement, Placement)

@@ -18,9 +18,9 @@ def collect_rarely() -> None:
 
 
 def on_all_cores(
-    answer: Callable[[Question], Answer], questions: Iterable[Question], tell: Callable[[str], object] = str
+    answer: Callable[[Question], Answer], questions: Iterable[Question], progress: Callable[[str], object] | None = None
 ) -> list[Answer]:
-    """Answer questions side by side, in their order; `tell` says in a line how many are answered."""
+    """Answer questions side by side, in their order; `progress` receives a line on how many are answered."""
     # Not at the top: who only collects rarely, as `--help` does, needs no processes.
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
@@ -31,5 +31,6 @@ def on_all_cores(
     with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=collect_rarely) as pool:
         for each in pool.map(answer, asked):
             answers.append(each)
-            tell(f"{len(answers)} of {len(asked)}")
+            if progress is not None:
+                progress(f"{len(answers)} of {len(asked)}")
     return answers

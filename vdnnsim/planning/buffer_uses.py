@@ -1,4 +1,4 @@
-"""Who is touched when, in an order of kernels: what each must find, what waits between two, what is on the host."""
+"""Uses of buffers in an order of kernels: bytes held by each kernel, idle intervals between uses, bytes on the host."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,13 +17,13 @@ RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT, BufferKind.OP
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """A time for which a buffer waits with a content that is wanted after it.
+class IdleInterval:
+    """The kernels between two uses of a buffer, over which its content is kept, and may be on the host.
 
     Attributes:
         nbytes: of the content, granules aside.
         made: the kernel that wrote the content, by position; -1 where an iteration begins with it.
-        last, next: the kernels that touch it before and after, by position; -1 as above.
+        last, next: the kernels that use it before and after, by position; -1 as above.
     """
 
     buffer: int
@@ -33,43 +33,39 @@ class Wait:
     next: int
 
 
-class Stay(NamedTuple):
-    """For which kernels a buffer that is on the host before or behind them is on the GPU.
+class Residency(NamedTuple):
+    """The kernels for which a buffer is on the GPU that is on the host before or behind them.
 
     Attributes:
-        first, last: the kernels that touch it first and last, by position.
-        comes: whether it has a content before them.
-        leaves: whether one of them writes what is wanted behind them.
+        first, last: the kernels that use it first and last, by position.
+        prefetched: whether it has a content before them.
+        offloaded: whether one of them writes what is needed behind them.
     """
 
     buffer: int
     nbytes: int
     first: int
     last: int
-    comes: bool
-    leaves: bool
+    prefetched: bool
+    offloaded: bool
 
 
-class Survey:
-    """Who is touched when: by kernel the bytes that must be there, those that may be away, and what moves when."""
+class BufferUses:
+    """By kernel the bytes that must be on the GPU, those that may be on the host, and what can be copied by then."""
 
-    def __init__(
-        self, runs: Sequence[Run], buffers: IterationBuffers, granule_bytes: int, *, moves_resident: bool
-    ) -> None:
+    def __init__(self, runs: Sequence[Run], buffers: IterationBuffers, granule_bytes: int) -> None:
         self._buffers = buffers
         self._granule_bytes = granule_bytes
         self._update = next((at for at, run in enumerate(runs) if run.phase is Phase.UPDATE), len(runs))
-        self._moves_resident = moves_resident
         self._count = count = len(runs)
         self._held: list[Span] = []
-        self._waiting: list[Span] = []
+        self._idle: list[Span] = []
         self._parked: list[Span] = []
-        self.waits: list[Wait] = []
-        self.stays: list[Stay] = []
-        # Where each is written, where it is touched in a row, from first to last, and the firsts that read it.
+        self.idle: list[IdleInterval] = []
+        self.residencies: list[Residency] = []
+        # Where each buffer is written, and the kernels in a row that touch it, from first to last.
         self._written: dict[int, list[int]] = defaultdict(list)
         self._touched: dict[int, list[list[int]]] = defaultdict(list)
-        self._read = set[tuple[int, int]]()
         for position, run in enumerate(runs):
             reads, writes = buffers.touched(run)
             for each in dict.fromkeys(writes):
@@ -80,22 +76,19 @@ class Survey:
                     rows[-1][1] = position
                 else:
                     rows.append([position, position])
-            self._read.update((each, position) for each in reads if self._touched[each][-1][0] == position)
         for life in self._lives(runs):
             if life[0] not in buffers.on_host:
                 self._enter(*life)
         for each in buffers.on_host:
-            self._enter_stays(each)
-        self.waits.sort(key=lambda each: (each.last, -each.next))
-        self.stays.sort(key=lambda each: (each.first, each.last, each.buffer))
-        self.held, self.waiting, self.parked = (
-            sums_of(each, count) for each in (self._held, self._waiting, self._parked)
-        )
-        self.content = sums_of([(each.last + 1, each.next, each.nbytes) for each in self.waits], count)
-        made_just_before = (each for each in self.waits if -1 < each.made == each.last)
+            self._enter_residencies(each)
+        self.idle.sort(key=lambda each: (each.last, -each.next))
+        self.residencies.sort(key=lambda each: (each.first, each.last, each.buffer))
+        self.held, self.waiting, self.parked = (sums_of(each, count) for each in (self._held, self._idle, self._parked))
+        self.content = sums_of([(each.last + 1, each.next, each.nbytes) for each in self.idle], count)
+        made_just_before = (each for each in self.idle if -1 < each.made == each.last)
         self.fresh = sums_of([(each.made + 1, each.made + 2, each.nbytes) for each in made_just_before], count)
         # A content that waits several times leaves once.
-        contents = {(each.buffer, each.made): each for each in self.waits}
+        contents = {(each.buffer, each.made): each for each in self.idle}
         self.sendable = sums_of([(each.made + 1, each.next - 1, each.nbytes) for each in contents.values()], count)
 
     def _lives(self, runs: Sequence[Run]) -> Iterator[tuple[int, int, int]]:
@@ -113,39 +106,42 @@ class Survey:
     def _enter(self, buffer: int, first: int, last: int) -> None:
         found = self._buffers.buffers[buffer]
         size = round_up(found.nbytes, self._granule_bytes)
-        if not self._moves_resident and (last == self._count or found.kind in RESIDENT):
+        if last == self._count or found.kind in RESIDENT:
             self._held.append((max(0, first), last + 1, size))
             return
         touched = [(max(first, begin), min(last, end)) for begin, end in self._touched[buffer]]
         rows = [(begin, end) for begin, end in touched if begin <= end]
         self._held += ((begin, end + 1, size) for begin, end in rows)
-        given, kept = first < 0, last == self._count and found.given
-        ends = [*([(-1, -1)] if given else []), *rows, *([(last, last)] if kept else [])]
-        for (_, before), (after, _) in pairwise(ends):
-            # What is written anew after a wait, as a weight gradient that has memory throughout, holds nothing in it.
-            if after - before > 1 and (after == self._count or (buffer, after) in self._read):
-                self._waiting.append((before + 1, after, size))
+        for (_, before), (after, _) in pairwise([*([(-1, -1)] if first < 0 else []), *rows]):
+            if after - before > 1:
+                self._idle.append((before + 1, after, size))
                 made = max((each for each in self._written[buffer] if first <= each <= before), default=-1)
-                self.waits.append(Wait(buffer, found.nbytes, made, before, after))
+                self.idle.append(IdleInterval(buffer, found.nbytes, made, before, after))
 
-    def _enter_stays(self, buffer: int) -> None:
-        """Enter when a buffer is on the GPU that is on the host between backward and update, or but for the update."""
+    def _enter_residencies(self, buffer: int) -> None:
+        """Enter a buffer that is on the host between backward and update, or but for the update."""
         found = self._buffers.buffers[buffer]
         size = round_up(found.nbytes, self._granule_bytes)
         touched = [at for begin, end in self._touched[buffer] for at in range(begin, end + 1)]
         before, behind = ([each for each in touched if (each < self._update) is early] for early in (True, False))
         if before and before[-1] + 1 == behind[0]:
-            self.stays.append(Stay(buffer, found.nbytes, before[0], behind[-1], comes=False, leaves=False))
+            self.residencies.append(
+                Residency(buffer, found.nbytes, before[0], behind[-1], prefetched=False, offloaded=False)
+            )
             self._held.append((before[0], behind[-1] + 1, size))
             return
         if before:
-            self.stays.append(Stay(buffer, found.nbytes, before[0], before[-1], comes=False, leaves=True))
+            self.residencies.append(
+                Residency(buffer, found.nbytes, before[0], before[-1], prefetched=False, offloaded=True)
+            )
             self._parked.append((before[-1] + 1, behind[0], found.nbytes))
             self._held.append((before[0], before[-1] + 1, size))
         else:
             self._parked += [(0, behind[0], found.nbytes), (behind[-1] + 1, self._count, found.nbytes)]
-        leaves = not before and bool(self._written[buffer])
-        self.stays.append(Stay(buffer, found.nbytes, behind[0], behind[-1], comes=True, leaves=leaves))
+        offloaded = not before and bool(self._written[buffer])
+        self.residencies.append(
+            Residency(buffer, found.nbytes, behind[0], behind[-1], prefetched=True, offloaded=offloaded)
+        )
         self._held.append((behind[0], behind[-1] + 1, size))
 
 

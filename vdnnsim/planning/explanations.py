@@ -89,8 +89,8 @@ def _waits(timetable: Timetable, names: Sequence[str]) -> Iterator[tuple[float, 
 def kept_on_host(problem: Problem) -> tuple[tuple[str, int], ...]:
     """Return the bytes of states that come for the update and of gradients that leave before it, by kind."""
     moved = Counter[BufferKind]()
-    for each in problem.stays:
-        moved[problem.workload.step.storages[each.buffer].kind] += each.nbytes * each.comes
+    for each in problem.residencies:
+        moved[problem.workload.step.storages[each.buffer].kind] += each.nbytes * each.prefetched
     return tuple((kind.value, moved[kind]) for kind in RESIDENT[::-1] if moved[kind])
 
 

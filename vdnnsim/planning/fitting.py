@@ -49,12 +49,14 @@ class Best:
     """The fastest plan so far, which is there whenever a search is interrupted.
 
     Attributes:
-        tell: is told in a line what has been found, and how far it is above what no iteration is faster than.
-        bound_s: that, as far as it is known.
+        label: of the policy.
+        progress: receives a line on what has been found, and how far it is above the lower bound.
+        bound_s: the lower bound, as far as it is known.
         plan_s: what the plan took to make that took longest.
     """
 
-    tell: Callable[[str], object]
+    label: str
+    progress: Callable[[str], object] | None
     bound_s: float
     found: Candidate | None = None
     plan_s: float = 0.0
@@ -64,13 +66,14 @@ class Best:
         if other is None or (self.found and other.seconds >= self.found.seconds):
             return False
         self.found = other
-        self.told(other.timetable.seconds)
+        self.report(other.timetable.seconds)
         return True
 
-    def told(self, seconds: float) -> None:
-        """Tell what an iteration takes that has been found, the host aside."""
-        above = seconds / self.bound_s - 1 if self.bound_s else 0.0
-        self.tell(f"{format_seconds(seconds)}, {100 * above:.1f} % above the bound")
+    def report(self, seconds: float) -> None:
+        """Report the seconds of an iteration that has been found, the host aside."""
+        if self.progress is not None:
+            above = seconds / self.bound_s - 1 if self.bound_s else 0.0
+            self.progress(f"{self.label}: {format_seconds(seconds)}, {100 * above:.1f} % above the bound")
 
 
 class NoRoom(NamedTuple):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final, Protocol, TypeVar
 
-from vdnnsim.planning.buffer_uses import Wait
+from vdnnsim.planning.buffer_uses import IdleInterval
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid_bound import TOLERANCE, Links, Optimum, fastest_around
 from vdnnsim.planning.problem import Option, Problem
@@ -43,7 +43,7 @@ class Copies:
 def all_away(problem: Problem, copies: Copies) -> Timetable:
     """Return the timetable in which all is away that can be, and every kernel has the least workspace."""
     turn, nothing = problem.fullest, replace(problem, capacity_bytes=0)
-    chunks = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(problem.waits, turn)]
+    chunks = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(problem.idle, turn)]
     movement = Movement(nothing, turn, chunks, copies.out_s, copies.in_s)
     return movement.timetable([each.options[-1] for each in problem.kernels])
 
@@ -121,7 +121,7 @@ class OffloadSearch:
 
     def _choices(self, turn: int, away: int, chunk_bytes: int) -> Iterator[list[Chunk]]:
         """Yield what may leave: so many bytes, and some more, as chunks round it."""
-        waits = self.problem.waits
+        waits = self.problem.idle
         if chunk_bytes == WHOLE:
             everyone = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(waits, turn)]
             least = len(leaving(waits, turn, away))
@@ -149,7 +149,7 @@ class OffloadSearch:
         """Return as much as kernels need by some algorithms, cut at the needs of some of them."""
         kernels = zip(self.problem.kernels, options, strict=True)
         needs = [kernel.away_bytes(each, self.problem.capacity_bytes) for kernel, each in kernels]
-        moved = leaving(self.problem.waits, turn, max(needs), self.granule_bytes)
+        moved = leaving(self.problem.idle, turn, max(needs), self.granule_bytes)
         before = (needs[at] for at in served if at <= turn)
         behind = (needs[at] for at in served if at >= turn)
         return at_needs(moved, before, behind, self.granule_bytes)
@@ -172,7 +172,7 @@ class OffloadSearch:
     def _exchanged(self, found: Timetable) -> Timetable:
         """Return what comes of leaving out one buffer, adding one, or one in place of another, again and again."""
         turn = found.movement.turn
-        everyone = [wait for wait, _ in leaving(self.problem.waits, turn)]
+        everyone = [wait for wait, _ in leaving(self.problem.idle, turn)]
         improved = True
         while improved and not self._is_enough(found):
             improved = False
@@ -186,7 +186,7 @@ class OffloadSearch:
         return found
 
 
-def _neighbours(chosen: set[Wait], everyone: Sequence[Wait]) -> Iterator[set[Wait]]:
+def _neighbours(chosen: set[IdleInterval], everyone: Sequence[IdleInterval]) -> Iterator[set[IdleInterval]]:
     inside, outside = [each for each in everyone if each in chosen], [each for each in everyone if each not in chosen]
     yield from (chosen - {each} for each in inside)
     yield from (chosen | {each} for each in outside)

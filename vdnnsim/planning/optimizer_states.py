@@ -17,11 +17,11 @@ from typing import Final
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.memory.requests import round_up
-from vdnnsim.planning.buffer_uses import Stay, sums_of
+from vdnnsim.planning.buffer_uses import Residency, sums_of
 from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.problem import Problem
 from vdnnsim.planning.timetable import Timetable
-from vdnnsim.plans.schedule import Fetch, Offload, Step, Wait
+from vdnnsim.plans.schedule import Offload, Prefetch, ScheduleStep, Wait
 
 STATES_SHARES: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 GRADIENTS_SHARES: Final = (0.0, 0.5, 1.0)
@@ -33,9 +33,9 @@ def amounts(problem: Problem) -> list[frozenset[int]]:
 
     A gradient that is updated as soon as it is made is among them all: it never leaves, and has no memory before.
     """
-    made = [each for each in problem.stays if not each.comes]
-    leaving, gradients = [each for each in made if each.leaves], frozenset(each.buffer for each in made)
-    states = [each for each in problem.stays if each.buffer not in gradients]
+    made = [each for each in problem.residencies if not each.prefetched]
+    leaving, gradients = [each for each in made if each.offloaded], frozenset(each.buffer for each in made)
+    states = [each for each in problem.residencies if each.buffer not in gradients]
     at_once = gradients.difference(each.buffer for each in leaving)
     return list(
         dict.fromkeys(
@@ -45,7 +45,7 @@ def amounts(problem: Problem) -> list[frozenset[int]]:
     )
 
 
-def _first(stays: list[Stay], share: float) -> frozenset[int]:
+def _first(stays: list[Residency], share: float) -> frozenset[int]:
     sums = list(accumulate(each.nbytes for each in stays))
     return frozenset(each.buffer for each, total in zip(stays, sums, strict=True) if total <= share * sums[-1])
 
@@ -77,7 +77,7 @@ def states_bound(
         recompute: whether anything may be computed again.
         may_stay: whether each of them may also be held.
     """
-    coming = [each for each in problem.stays if each.comes]
+    coming = [each for each in problem.residencies if each.prefetched]
     if not coming:
         return others_s + bound_s
     first, kernels = coming[0].first, problem.kernels
@@ -85,14 +85,16 @@ def states_bound(
     capacity = problem.capacity_bytes
     now_s = others_s + sum(fastest_s[: first + 1])
     is_calm = all(each.away_bytes(each.options[0], capacity) <= 0 for each in kernels[first + 1 :])
-    if is_calm and all(each.next <= first for each in problem.waits):
+    if is_calm and all(each.next <= first for each in problem.idle):
         now_s = max(now_s, others_s + bound_s - sum(fastest_s[first + 1 :]))
     to_come, to_leave = [0] * len(kernels), [0] * len(kernels)
-    for each in problem.stays:
-        to_come[each.first] += each.nbytes * each.comes
-        to_leave[each.last] += each.nbytes * each.leaves
+    for each in problem.residencies:
+        to_come[each.first] += each.nbytes * each.prefetched
+        to_leave[each.last] += each.nbytes * each.offloaded
     # What a kernel has there anyway, and gradients that nobody has made yet, need no room beside it.
-    own = sums_of(((each.first * each.comes, each.last + 1, each.nbytes) for each in problem.stays), len(kernels))
+    own = sums_of(
+        ((each.first * each.prefetched, each.last + 1, each.nbytes) for each in problem.residencies), len(kernels)
+    )
     rooms = [max(0, capacity - each.held_bytes - each.options[-1].workspace_bytes) for each in kernels]
     staying = min(map(sum, zip(rooms, own, strict=True))) if may_stay else 0
     in_bytes, out_bytes = (max(0, sum(each) - staying) for each in (to_come, to_leave))
@@ -130,28 +132,28 @@ class Streaming:
         problem = timetable.movement.problem
         self._granule_bytes = problem.granule_bytes
         self._runs = [each.run for each in problem.kernels]
-        self._coming = [each for each in problem.stays if each.comes]
+        self._coming = [each for each in problem.residencies if each.prefetched]
         # By gradient the kernel behind which it leaves.
-        self._made = {each.buffer: each.last for each in problem.stays if each.leaves and not each.comes}
+        self._made = {each.buffer: each.last for each in problem.residencies if each.offloaded and not each.prefetched}
         self._begin = timetable.all_fetched
         if problem.workload.rounds > 1:
             # All that stands before the update is done in each round.
             self._begin = next((at for at, run in enumerate(self._runs) if run.phase is Phase.UPDATE), 0)
         # What is on the GPU beside what the timetable knows of: those that came ahead are subtracted at once.
         self._free = timetable.free_bytes
-        self._leaving: deque[Stay] = deque()
+        self._leaving: deque[Residency] = deque()
         self._leaving_bytes = 0
         # The kernel for which the last of those that came did.
         self._reached = 0
-        self._last = defaultdict[int, list[Stay]](list)
-        for each in problem.stays:
+        self._last = defaultdict[int, list[Residency]](list)
+        for each in problem.residencies:
             self._last[each.last].append(each)
 
-    def room_for(self, number: int) -> Iterator[Step]:
+    def room_for(self, number: int) -> Iterator[ScheduleStep]:
         """Yield what stands before all that comes before a kernel: waits for what must have left by then."""
         yield from self._room(0, number)
 
-    def before(self, number: int) -> Iterator[Step]:
+    def before(self, number: int) -> Iterator[ScheduleStep]:
         """Yield what stands right before a kernel: what begins to come."""
         for stay in [each for each in self._coming if self._made.get(each.buffer, -1) < number]:
             nbytes = self._size(stay)
@@ -168,31 +170,31 @@ class Streaming:
                 yield self._left()
             run = self._runs[stay.first]
             keeps_copy = stay.buffer not in self._made
-            yield Fetch((stay.buffer,), run.layer, run.phase, stay.first == number, keeps_copy=keeps_copy)
+            yield Prefetch((stay.buffer,), run.layer, run.phase, stay.first == number, keeps_copy=keeps_copy)
             self._reached = stay.first
             self._coming.remove(stay)
 
-    def behind(self, number: int) -> Iterator[Step]:
+    def behind(self, number: int) -> Iterator[ScheduleStep]:
         """Yield what stands right behind a kernel: what begins to leave, and behind the last, a wait for all of it."""
         run = self._runs[number]
         for stay in self._last[number]:
-            if stay.leaves:
+            if stay.offloaded:
                 yield Offload((stay.buffer,), run.layer, run.phase)
                 self._leaving.append(stay)
                 self._leaving_bytes += self._size(stay)
         if number == len(self._runs) - 1 and self._leaving:
             yield Wait(tuple(each.buffer for each in self._leaving))
 
-    def _room(self, nbytes: int, number: int) -> Iterator[Step]:
+    def _room(self, nbytes: int, number: int) -> Iterator[ScheduleStep]:
         """Yield waits for those that leave until there is room or all have left."""
         while self._leaving and self._free[number] - self._leaving_bytes < nbytes:
             yield self._left()
 
-    def _left(self) -> Step:
+    def _left(self) -> ScheduleStep:
         """Return a wait for the first of those that leave."""
         stay = self._leaving.popleft()
         self._leaving_bytes -= self._size(stay)
         return Wait((stay.buffer,))
 
-    def _size(self, stay: Stay) -> int:
+    def _size(self, stay: Residency) -> int:
         return round_up(stay.nbytes, self._granule_bytes)

@@ -68,7 +68,7 @@ class Planner:
         movable: states of the optimizer and weight gradients that may be on the host while no kernel wants them.
         deadline: when a search that could go on ends; there is one.
         label: under which plans are reported.
-        tell: is told in a line how far the search is.
+        progress: receives a line on how far the search is; None where nobody watches.
     """
 
     workload: Workload
@@ -82,7 +82,7 @@ class Planner:
     movable: frozenset[int]
     deadline: Deadline
     label: str
-    tell: Callable[[str], object]
+    progress: Callable[[str], object] | None
     _buffers: dict[frozenset[int], IterationBuffers] = field(default_factory=dict, init=False)
 
     def plan(self) -> TrainingPlan:
@@ -91,7 +91,7 @@ class Planner:
         A user who interrupts the search gets what it has found so far.
         """
         complete = False
-        best = Best(lambda line: self.tell(f"{self.label}: {line}"), self.problem.fastest_s)
+        best = Best(self.label, self.progress, self.problem.fastest_s)
         with suppress(KeyboardInterrupt):
             complete = self._search_all(best, self.deadline)
         found = best.found
@@ -196,17 +196,17 @@ class Planner:
             self._host_bytes(way.on_host),
             deadline,
             best.bound_s,
-            best.told,
+            best.report,
             way.order,
             self._states_s,
         )
         if not self._has_addresses:
             return search
-        # Who offers a plan has told of it.
+        # A plan that is offered is reported there.
         return replace(
             search,
             begin=None,
-            tell=lambda _: None,
+            found=None,
             look_s=best.plan_s,
             judged=lambda order, until: self._fitting(order, best).judged(until),
         )
@@ -221,13 +221,13 @@ class Planner:
 
     def _host_bytes(self, on_host: Collection[int]) -> int:
         # What is updated as soon as it is made never goes there.
-        moved = {each.buffer: each.nbytes for each in self.problem.stays if each.comes or each.leaves}
+        moved = {each.buffer: each.nbytes for each in self.problem.residencies if each.prefetched or each.offloaded}
         taken_bytes, host = sum(moved.get(each, 0) for each in on_host), self.limits.host
         return min(host.pinned_bytes, host.host_bytes - host.process_bytes) - taken_bytes
 
     def _states_s(self, problem: Problem, seconds: float, *, may_stay: bool = False) -> float:
         """Return how much longer an iteration takes for what is on the host than what its micro-batches take."""
-        if not problem.stays:
+        if not problem.residencies:
             return 0.0
         whole_s, links = self._of_all_rounds(seconds), self._copies.best
         others_s, recompute = whole_s - seconds, self.recompute

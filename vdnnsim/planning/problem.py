@@ -1,12 +1,11 @@
-"""What a planner decides about: the kernels of an iteration in their order, what each must find, and what may be away.
+"""The planning problem: kernels in order, the bytes that each needs on the GPU, and those that may be offloaded.
 
-Between two kernels that touch it, a buffer waits; while it waits it may be on the host. What is held throughout (W, dW,
-the states of an optimizer) never waits here: schedules that move them are of another class (`moves_resident`). States
-that are given on the host stay on the GPU for the update alone, from the first kernel that touches them to the last;
-and weight gradients that are there between backward and update for those of either.
+A buffer may be on the host while it is idle, between two kernels that use it. W, dW and optimizer states are never idle
+here; those that are given on the host are on the GPU for the update alone, from the first kernel that uses them to the
+last, and weight gradients that are there between backward and update for the kernels of either.
 
-A problem supposes nothing of the order of kernels. In training it rises to a moment at which most waits and falls
-again, and that backward reverses forward is what makes plans good, but no bound rests on it.
+A problem supposes nothing of the order of kernels: in training idle bytes rise to a peak and fall again, which makes
+plans good, but no bound rests on it.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 from vdnnsim.cost.table import CostTable, KernelCost
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
-from vdnnsim.planning.buffer_uses import Stay, Survey, Wait, sums_of
+from vdnnsim.planning.buffer_uses import BufferUses, IdleInterval, Residency, sums_of
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.schedule import Run, Schedule, by_operation
 
@@ -80,23 +79,23 @@ class Problem:
     An iteration begins with what is given on the GPU or on the host, and ends with what is held throughout there.
 
     Attributes:
-        waits: every wait of every buffer that a kernel runs in, in the order in which they begin.
-        stays: those of states and weight gradients that are not held, in the order in which they begin.
+        idle: all idle intervals of all buffers that a kernel runs in, in the order in which they begin.
+        residencies: of states and weight gradients that are not held, in the order in which they begin.
         capacity_bytes: device memory for buffers.
         granule_bytes: in which they take it.
     """
 
     workload: Workload
     kernels: tuple[Kernel, ...]
-    waits: tuple[Wait, ...]
-    stays: tuple[Stay, ...]
+    idle: tuple[IdleInterval, ...]
+    residencies: tuple[Residency, ...]
     capacity_bytes: int
     granule_bytes: int
 
     @property
     def on_host(self) -> frozenset[int]:
         """Return the states and weight gradients that are not held."""
-        return frozenset(each.buffer for each in self.stays)
+        return frozenset(each.buffer for each in self.residencies)
 
     @property
     def fastest_s(self) -> float:
@@ -105,19 +104,16 @@ class Problem:
 
     @property
     def fullest(self) -> int:
-        """Return the position of the kernel beside which most waits that could have left without a stall."""
+        """Return the position of the kernel with the most idle bytes that could be offloaded without a stall."""
         return max(range(len(self.kernels)), key=lambda at: self.kernels[at].returnable_bytes)
 
     def around(self, turn: int) -> "Problem":
-        """Return the problem in which only what waits over a kernel may be away, and all else is held."""
+        """Return the problem in which only buffers that are idle over a kernel may be away, and all else is held."""
         count, granule = len(self.kernels), self.granule_bytes
-        waits = tuple(each for each in self.waits if each.last < turn < each.next)
-        spans = [(each.last + 1, each.next) for each in waits]
-        waiting = sums_of(
-            [(*span, round_up(each.nbytes, granule)) for span, each in zip(spans, waits, strict=True)], count
-        )
-        content = sums_of([(*span, each.nbytes) for span, each in zip(spans, waits, strict=True)], count)
-        sendable = sums_of([(each.made + 1, each.next - 1, each.nbytes) for each in waits], count)
+        idle = tuple(each for each in self.idle if each.last < turn < each.next)
+        waiting = sums_of(((each.last + 1, each.next, round_up(each.nbytes, granule)) for each in idle), count)
+        content = sums_of(((each.last + 1, each.next, each.nbytes) for each in idle), count)
+        sendable = sums_of(((each.made + 1, each.next - 1, each.nbytes) for each in idle), count)
         kernels = tuple(
             replace(
                 each,
@@ -129,7 +125,7 @@ class Problem:
             )
             for at, each in enumerate(self.kernels)
         )
-        return replace(self, kernels=kernels, waits=waits)
+        return replace(self, kernels=kernels, idle=idle)
 
 
 def problem_of(
@@ -139,7 +135,6 @@ def problem_of(
     capacity_bytes: int,
     granule_bytes: int = 1,
     *,
-    moves_resident: bool = False,
     buffers: IterationBuffers | None = None,
 ) -> Problem:
     """Return what is to be decided about kernels in an order.
@@ -150,19 +145,16 @@ def problem_of(
         costs: of its kernels.
         capacity_bytes: device memory for buffers.
         granule_bytes: in which a buffer takes memory.
-        moves_resident: whether what is held throughout may be away too, while no kernel touches it.
         buffers: of the iteration, where states or weight gradients are on the host, or several orders are looked at.
     """
     runs = [each for each in by_operation(schedule, workload.step) if isinstance(each, Run)]
-    survey = Survey(runs, buffers or IterationBuffers(workload), granule_bytes, moves_resident=moves_resident)
-    figures = zip(
-        runs, survey.held, survey.waiting, survey.content, survey.fresh, survey.sendable, survey.parked, strict=True
-    )
+    uses = BufferUses(runs, buffers or IterationBuffers(workload), granule_bytes)
+    figures = zip(runs, uses.held, uses.waiting, uses.content, uses.fresh, uses.sendable, uses.parked, strict=True)
     kernels = tuple(
         Kernel(run, _options(costs.options(run.layer.index, run.phase), run, workload, granule_bytes), *bytes_of)
         for run, *bytes_of in figures
     )
-    return Problem(workload, kernels, tuple(survey.waits), tuple(survey.stays), capacity_bytes, granule_bytes)
+    return Problem(workload, kernels, tuple(uses.idle), tuple(uses.residencies), capacity_bytes, granule_bytes)
 
 
 def _options(costs: Sequence[KernelCost], run: Run, workload: Workload, granule_bytes: int) -> tuple[Option, ...]:

@@ -2,10 +2,10 @@
 
 Weights, their gradients and states of the optimizer are held throughout (`vdnnsim.planning.problem`).
 
-Take any schedule, and of each wait (`vdnnsim.planning.problem.Wait`) the bytes that are ever away. They come back by
-the link, or because the kernel that made them runs again: let r be 1 for a wait where the latter is ever true of any
-of them, else 0. The program below then has a solution that costs no more than the schedule takes, for each of its
-constraints is true of any schedule:
+Take any schedule, and of each idle interval (`vdnnsim.planning.buffer_uses.IdleInterval`; "wait" below) the bytes that
+are ever away. They come back by the link, or because the kernel that made them runs again: let r be 1 for a wait where
+the latter is ever true of any of them, else 0. The program below then has a solution that costs no more than the
+schedule takes, for each of its constraints is true of any schedule:
 
 - A kernel runs by one of its algorithms, after a stall, which is what passes since the kernel before it. Copies go on
   beside both, at the best rates of the link.
@@ -31,7 +31,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from vdnnsim.planning.buffer_uses import Wait, sums_of
+from vdnnsim.planning.buffer_uses import IdleInterval, sums_of
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.problem import Problem
@@ -105,22 +105,22 @@ class _Content(NamedTuple):
     """What a buffer holds between two writes, where it ever waits with it.
 
     Attributes:
-        waits: in their order.
+        idle: its intervals in their order.
         first: the kernel behind which its bytes may leave at the earliest; -1 where an iteration begins with it.
         again_s: what it takes to compute all of it again; infinite where no kernels make it.
     """
 
-    waits: tuple[Wait, ...]
+    idle: tuple[IdleInterval, ...]
     first: int
     again_s: float
 
     @property
     def nbytes(self) -> int:
-        return self.waits[0].nbytes
+        return self.idle[0].nbytes
 
     @property
     def next(self) -> int:
-        return self.waits[-1].next
+        return self.idle[-1].next
 
 
 def _contents(problem: Problem) -> list[_Content]:
@@ -130,8 +130,8 @@ def _contents(problem: Problem) -> list[_Content]:
     for position, (_, writes) in enumerate(touched):
         for each in dict.fromkeys(writes):
             written[each].append(position)
-    waits = defaultdict[tuple[int, int], list[Wait]](list)
-    for wait in problem.waits:
+    waits = defaultdict[tuple[int, int], list[IdleInterval]](list)
+    for wait in problem.idle:
         waits[wait.buffer, wait.made].append(wait)
     # The kernels that make a content, the last first; -1 behind those that write over what was given.
     chains: dict[tuple[int, int], list[int]] = {}
@@ -161,7 +161,7 @@ class _Program:
     """Columns from 0 to a bound, and rows between two limits, as they come."""
 
     def __init__(self) -> None:
-        self.again: dict[Wait, int] = {}
+        self.again: dict[IdleInterval, int] = {}
         self.costs: list[float] = []
         self.bounds: list[float] = []
         self.whole: list[bool] = []
@@ -208,11 +208,11 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
     Position k of a list is kernel k, and behind the last the end of the iteration.
     """
     program, end = _Program(), len(problem.kernels)
-    unit_bytes = max((each.nbytes for each in problem.waits), default=0) or 1
+    unit_bytes = max((each.nbytes for each in problem.idle), default=0) or 1
     out_rate, in_rate = (each * unit_s / unit_bytes for each in (links.out_bytes_per_s, links.in_bytes_per_s))
     contents = _contents(problem)
     made_again = [each for each in contents if each.again_s < math.inf]
-    again = {wait: program.column(bound=1.0, whole=True) for each in made_again for wait in each.waits}
+    again = {wait: program.column(bound=1.0, whole=True) for each in made_again for wait in each.idle}
     program.again |= again
     computable = sums_of(((each.last + 1, each.next, each.nbytes) for each in again), end)
     stall = [program.column(1.0) for _ in range(end + 1)]
@@ -241,11 +241,11 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
         program.row([*lacking, *away], spare)
         if kernel.content_bytes > host_bytes:
             program.row(lacking, spare + host_bytes / unit_bytes)
-    took = [(wait, (again[wait], each.again_s / unit_s)) for each in made_again for wait in each.waits]
+    took = [(wait, (again[wait], each.again_s / unit_s)) for each in made_again for wait in each.idle]
     due = program.sums(((wait.next, end + 1, term) for wait, term in took), end + 1)
     begun = program.sums(((wait.last + 2, end + 1, term) for wait, term in took), end + 1)
-    alone = [each for each in made_again if len(each.waits) == 1]
-    once = [(each, (again[each.waits[0]], each.nbytes / unit_bytes)) for each in alone]
+    alone = [each for each in made_again if len(each.idle) == 1]
+    once = [(each, (again[each.idle[0]], each.nbytes / unit_bytes)) for each in alone]
     made = program.sums(((each.first + 1, end + 1, term) for each, term in once), end + 1)
     behind = program.sums(((0, each.next, term) for each, term in once), end + 1)
     ready = sums_of(((each.first + 1, end + 1, each.nbytes) for each in contents), end + 1)

@@ -87,7 +87,7 @@ class DropSearch:
         host_bytes: as of the fluid bound.
         deadline: when it ends.
         goal_s: what no iteration is faster than; who is that near it searches no more.
-        tell: is told the seconds of every better order.
+        found: receives the seconds of every better order.
         begin: the order that drops nothing; None where it does not fit.
         states_s: how much longer than its optimum an order takes for what is on the host.
         look_s: what the longest look at a set takes, as far as is known.
@@ -100,7 +100,7 @@ class DropSearch:
     host_bytes: int
     deadline: Deadline
     goal_s: float
-    tell: Callable[[float], None]
+    found: Callable[[float], None] | None
     begin: Order | None
     states_s: Callable[[Problem, float], float] = lambda _problem, _seconds: 0.0
     look_s: float = 0.0
@@ -245,7 +245,8 @@ class DropSearch:
             return False
         self._base, self._lacking = buffers, (0, 0)
         self._found.append(found)
-        self.tell(found.seconds)
+        if self.found is not None:
+            self.found(found.seconds)
         return True
 
     def _is_nearer(self, buffers: frozenset[int], lacking: tuple[int, int]) -> bool:

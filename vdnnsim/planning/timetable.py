@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from vdnnsim.memory.requests import round_up
-from vdnnsim.planning.buffer_uses import Wait
+from vdnnsim.planning.buffer_uses import IdleInterval
 from vdnnsim.planning.fluid_bound import Need, Stage
 from vdnnsim.planning.problem import Option, Problem
 
@@ -25,19 +25,19 @@ class Chunk(NamedTuple):
         extent: which of the buffer; None for all of it.
     """
 
-    wait: Wait
+    wait: IdleInterval
     nbytes: int
     extent: range | None
 
 
 def leaving(
-    waits: Sequence[Wait], turn: int, nbytes: int | None = None, granule_bytes: int = 1
-) -> list[tuple[Wait, int]]:
+    waits: Sequence[IdleInterval], turn: int, nbytes: int | None = None, granule_bytes: int = 1
+) -> list[tuple[IdleInterval, int]]:
     """Return who waits over a turn in the order in which they can leave, and how much of each: all of it, or `nbytes`.
 
     Of the last of them whole granules leave.
     """
-    found: list[tuple[Wait, int]] = []
+    found: list[tuple[IdleInterval, int]] = []
     missing = sum(each.nbytes for each in waits) if nbytes is None else nbytes
     over = (each for each in waits if each.last < turn < each.next and each.nbytes)
     for wait in sorted(over, key=lambda each: (each.last, -each.next)):
@@ -49,13 +49,13 @@ def leaving(
     return found
 
 
-def in_pieces(moved: Sequence[tuple[Wait, int]], chunk_bytes: int) -> list[Chunk]:
+def in_pieces(moved: Sequence[tuple[IdleInterval, int]], chunk_bytes: int) -> list[Chunk]:
     """Return chunks of at most so many bytes."""
     return [each for wait, nbytes in moved for each in _cut(wait, nbytes, range(chunk_bytes, nbytes, chunk_bytes))]
 
 
 def at_needs(
-    moved: Sequence[tuple[Wait, int]], before: Iterable[int], behind: Iterable[int], granule_bytes: int
+    moved: Sequence[tuple[IdleInterval, int]], before: Iterable[int], behind: Iterable[int], granule_bytes: int
 ) -> list[Chunk]:
     """Return chunks that end where a kernel needs no more to be away, so that it waits for nothing else.
 
@@ -65,7 +65,7 @@ def at_needs(
         behind: how many for kernels behind it: the last that come back.
         granule_bytes: of which the size of a chunk is a multiple, but for the last of a buffer.
     """
-    cuts: dict[Wait, set[int]] = {wait: set() for wait, _ in moved}
+    cuts: dict[IdleInterval, set[int]] = {wait: set() for wait, _ in moved}
     needs = sorted(set(before))
     gone = 0
     for wait, nbytes in moved:
@@ -81,7 +81,7 @@ def at_needs(
     return [each for wait, nbytes in moved for each in _cut(wait, nbytes, sorted(cuts[wait]))]
 
 
-def _cut(wait: Wait, nbytes: int, cuts: Iterable[int]) -> list[Chunk]:
+def _cut(wait: IdleInterval, nbytes: int, cuts: Iterable[int]) -> list[Chunk]:
     ends = [0, *(each for each in cuts if 0 < each < nbytes), nbytes]
     if len(ends) == 2 and nbytes == wait.nbytes:
         return [Chunk(wait, nbytes, None)]
@@ -218,7 +218,7 @@ class Timetable:
         """What of kernels in an order makes a plan: plans are equal where this is."""
         move = self.movement
         # Only states that are on the host look at what memory is free.
-        free = tuple(self.free_bytes) if move.problem.stays else ()
+        free = tuple(self.free_bytes) if move.problem.residencies else ()
         return tuple(move.chunks), self.options, self.released, self.fetched, free
 
     @property

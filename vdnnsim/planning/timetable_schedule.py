@@ -7,12 +7,12 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.planning.optimizer_states import Streaming
 from vdnnsim.planning.problem import Option
 from vdnnsim.planning.timetable import Chunk, Timetable
-from vdnnsim.plans.schedule import Fetch, Offload, Run, Step, Wait
+from vdnnsim.plans.schedule import Offload, Prefetch, Run, ScheduleStep, Wait
 
 
-def steps_of(timetable: Timetable) -> list[Step]:
+def steps_of(timetable: Timetable) -> list[ScheduleStep]:
     """Return the kernels with the copies between them."""
-    movement, states, steps = timetable.movement, Streaming(timetable), list[Step]()
+    movement, states, steps = timetable.movement, Streaming(timetable), list[ScheduleStep]()
     runs = [each.run for each in movement.problem.kernels]
     sent = released = fetched = 0
     for number, run in enumerate(runs):
@@ -27,17 +27,17 @@ def steps_of(timetable: Timetable) -> list[Step]:
         steps += states.room_for(number)
         for chunk in movement.returning[fetched : timetable.fetched[number]]:
             steps.append(
-                Fetch((chunk.wait.buffer,), run.layer, run.phase, chunk.wait.next == number, extent=chunk.extent)
+                Prefetch((chunk.wait.buffer,), run.layer, run.phase, chunk.wait.next == number, extent=chunk.extent)
             )
         fetched = max(fetched, timetable.fetched[number])
         steps += [*states.before(number), run, *states.behind(number)]
     return steps
 
 
-def _waits(chunks: Sequence[Chunk]) -> list[Step]:
+def _waits(chunks: Sequence[Chunk]) -> list[ScheduleStep]:
     """Return waits for chunks, the last first, for who has waited for it has waited for all."""
     whole = tuple(each.wait.buffer for each in chunks if each.extent is None)
-    parts: list[Step] = [Wait((each.wait.buffer,), each.extent) for each in reversed(chunks) if each.extent is not None]
+    parts = [Wait((each.wait.buffer,), each.extent) for each in reversed(chunks) if each.extent is not None]
     return [*parts, *([Wait(whole)] if whole else [])]
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from vdnnsim.errors import PlanError
 from vdnnsim.plans.buffers import IterationBuffers
-from vdnnsim.plans.schedule import Allocate, Fetch, Offload, Release, Run, Schedule, Step, Synchronize, Wait
+from vdnnsim.plans.schedule import Allocate, Offload, Prefetch, Release, Run, Schedule, ScheduleStep, Synchronize, Wait
 
 Copied = tuple[int, range | None]
 """What a copy moves: a buffer, or some of its bytes."""
@@ -28,14 +28,14 @@ class Lifetimes:
     departing: frozenset[tuple[int, int]]
 
 
-def touched(step: Step, buffers: IterationBuffers) -> tuple[list[int], list[int]]:
+def touched(step: ScheduleStep, buffers: IterationBuffers) -> tuple[list[int], list[int]]:
     """Return the buffers that a step reads or holds and those that it writes, a workspace aside."""
     match step:
         case Run():
             return buffers.touched(step)
-        case Offload(what=what) | Wait(what=what) | Release(what=what):
+        case Offload(buffers=what) | Wait(buffers=what) | Release(buffers=what):
             return list(what), []
-        case Fetch(what=what) | Allocate(what=what):
+        case Prefetch(buffers=what) | Allocate(buffers=what):
             return [], list(what)
         case Synchronize():  # pragma: no branch
             return [], []
@@ -91,7 +91,7 @@ class _Survey:
                 self._of_layer = {}
                 self._under_way = {}
                 continue
-            if isinstance(step, Fetch):
+            if isinstance(step, Prefetch):
                 self._fetched |= {(buffer, step.copy): position for buffer in writes}
             self._touch(position, reads, writes)
             self._follow_copies(position, step, reads + writes)
@@ -109,7 +109,7 @@ class _Survey:
                 departing.add((life.touched_by[-2], life.buffer))
         for step, dying in zip(self._schedule, ends, strict=True):
             if isinstance(step, Release):
-                dying.sort(key=step.what.index)
+                dying.sort(key=step.buffers.index)
         return Lifetimes(self._given, self._begins, ends, frozenset(self._awaited), frozenset(departing))
 
     def _touch(self, position: int, reads: list[int], writes: list[int]) -> None:
@@ -131,21 +131,21 @@ class _Survey:
     def _begins_anew(self, life: _Life, position: int) -> bool:
         """Whether a step that writes a buffer wants new memory: not if it was just allocated, or is still leaving."""
         step = self._schedule[position]
-        if isinstance(step, Fetch) and (life.buffer in self._under_way or (life.buffer, step.extent) in self._away):
+        if isinstance(step, Prefetch) and (life.buffer in self._under_way or (life.buffer, step.extent) in self._away):
             return False
         return not isinstance(self._schedule[life.touched_by[-1]], Allocate)
 
-    def _follow_copies(self, position: int, step: Step, buffers: list[int]) -> None:
+    def _follow_copies(self, position: int, step: ScheduleStep, buffers: list[int]) -> None:
         match step:
             case Offload(beside=True) if not self._is_beside_a_kernel(position):
                 raise self._error(f"{self._name(buffers[0])} is offloaded beside no kernel, expected one before it")
-            case Offload(extent=extent) | Fetch(extent=extent):
+            case Offload(extent=extent) | Prefetch(extent=extent):
                 self._away -= {(buffer, extent) for buffer in buffers}
                 for place, buffer in enumerate(buffers):
                     self._under_way.setdefault(buffer, {})[extent] = position, place
             case Run():
                 self._await_arrivals(buffers)
-            case Wait(what=what, extent=extent):
+            case Wait(buffers=what, extent=extent):
                 # The memory stream runs in order: who waits for the last copy waits for all.
                 (start, _), last = max(self._waited(buffer, extent) for buffer in what)
                 if extent is None or start > self._waited_for:
@@ -179,13 +179,13 @@ class _Survey:
                     del self._under_way[buffer]
 
     def _is_fetch(self, position: int) -> bool:
-        return isinstance(self._schedule[position], Fetch)
+        return isinstance(self._schedule[position], Prefetch)
 
     def _is_beside_a_kernel(self, position: int) -> bool:
-        return position > 0 and isinstance(self._schedule[position - 1], Run | Offload | Fetch)
+        return position > 0 and isinstance(self._schedule[position - 1], Run | Offload | Prefetch)
 
-    def _follow_layer(self, step: Step, buffers: list[int]) -> None:
-        if isinstance(step, Run | Offload | Fetch | Allocate):
+    def _follow_layer(self, step: ScheduleStep, buffers: list[int]) -> None:
+        if isinstance(step, Run | Offload | Prefetch | Allocate):
             layer = step.layer.index, step.phase.is_backward
             if layer != self._layer:
                 self._layer, self._of_layer = layer, {}
@@ -208,7 +208,7 @@ class _Survey:
                 raise self._error(
                     f"{self._name(life.buffer)} is offloaded in {step.phase.value} of {step.layer.name} and neither "
                     "released nor fetched after that; expected a Wait for its copy after the last kernel that reads "
-                    "it, or a Fetch before the next"
+                    "it, or a Prefetch before the next"
                 )
 
     def _name(self, buffer: int) -> str:

@@ -11,11 +11,11 @@ from vdnnsim.plans.lifetimes import Copied, Lifetimes, lifetimes, touched
 from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.schedule import (
     Allocate,
-    Fetch,
     Offload,
+    Prefetch,
     Run,
     Schedule,
-    Step,
+    ScheduleStep,
     Synchronize,
     Wait,
     by_operation,
@@ -79,7 +79,7 @@ class _Lowering:
         dying: list[int] = []
         for position, step in enumerate(self._schedule):
             for buffer in self._lived.begins[position]:
-                assert isinstance(step, Run | Fetch | Allocate), "other steps write nothing"
+                assert isinstance(step, Run | Prefetch | Allocate), "other steps write nothing"
                 self._allocation.take(buffer, step.layer.index, step.phase)
             self._take(position, step)
             dying += self._lived.ends[position]
@@ -94,22 +94,22 @@ class _Lowering:
         Or a fetch of what has just begun to leave so.
         """
         step, following = self._schedule[position], self._following(position)
-        if isinstance(following, Fetch):
+        if isinstance(following, Prefetch):
             return isinstance(step, Offload) and step.beside
         return isinstance(following, Offload) and following.beside
 
-    def _following(self, position: int) -> Step | None:
+    def _following(self, position: int) -> ScheduleStep | None:
         return self._schedule[position + 1] if position + 1 < len(self._schedule) else None
 
-    def _take(self, position: int, step: Step) -> None:
+    def _take(self, position: int, step: ScheduleStep) -> None:
         match step:
             case Run():
                 self._run(position, step)
             case Offload():
                 self._offload(position, step)
-            case Fetch():
+            case Prefetch():
                 self._fetch(position, step)
-            case Wait(what=what, extent=extent):
+            case Wait(buffers=what, extent=extent):
                 self._wait(
                     [
                         (buffer, each)
@@ -142,7 +142,7 @@ class _Lowering:
             self._plan.add(operations.WaitEvent(self._ready, Stream.MEMORY))
             self._ready = None
         mechanism = step.mechanism or operations.Pinned()
-        for buffer in step.what:
+        for buffer in step.buffers:
             copy = operations.Offload(buffer, step.layer.index, step.phase, mechanism, step.copy, step.extent)
             self._plan.add(copy)
             self._mark(position, (buffer, step.extent))
@@ -151,8 +151,8 @@ class _Lowering:
             if (position, buffer) in self._lived.departing:
                 self._allocation.leaves(buffer)
 
-    def _fetch(self, position: int, step: Fetch) -> None:
-        copied = [(buffer, step.extent) for buffer in step.what]
+    def _fetch(self, position: int, step: Prefetch) -> None:
+        copied = [(buffer, step.extent) for buffer in step.buffers]
         for buffer, extent in copied:
             if (buffer, extent) in self._away and extent is not None:
                 self._away.remove((buffer, extent))

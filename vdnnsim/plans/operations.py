@@ -231,7 +231,7 @@ def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: t
     """Return an operation in one line for people: `prefetch of X conv2_1 during backward of conv2_2`."""
     match operation:
         case Compute(layer=layer, phase=phase, algorithm=algorithm, repeat=repeat, part=part):
-            again = f", recomputed for the {repeat}. time" if repeat else ""
+            again = f", recomputation {repeat}" if repeat else ""
             of_batch = f", part {part} of the batch" if part else ""
             return f"{phase.value} of {layer_names[layer]} ({algorithm}{again}{of_batch})"
         case Allocate(buffer=buffer):

@@ -1,27 +1,25 @@
-"""The language of policies: an iteration step by step, kernels in their order and copies of what leaves and comes back.
+"""Schedules, as policies write them: the kernels of an iteration in order, with offloads and prefetches between them.
 
-A schedule says what runs when, what leaves and what comes back. When memory is taken and given back follows from it by
-a scheme of allocation (`vdnnsim.plans.schemes`), and so do the operations of a plan (`vdnnsim.plans.lowering`). `what`
-steps name are storages of the workload's step, by number. Steps may be in any order that keeps what kernels read:
-nothing asks that backward be forward reversed.
+When memory is allocated and freed follows from a schedule by a scheme of allocation (`vdnnsim.plans.schemes`);
+`vdnnsim.plans.lowering` makes the operations of a plan of both (`vdnnsim.plans.operations`). Steps name storages of the
+workload's step by number. They may be in any order that keeps what kernels read: backward need not be forward reversed.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.step import BufferKind, StepOperation
-from vdnnsim.dnn.step import Step as Iteration
+from vdnnsim.dnn.step import BufferKind, Step, StepOperation
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.operations import Mechanism
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A phase of a layer, for the first time or, with `repeat`, recomputed; else as `Compute` has it.
+    """A phase of a layer, for the first time or, with `repeat`, recomputed; else as `operations.Compute`.
 
     Attributes:
-        operation: which of the operations that it is, by number; None for all of them, one after the other.
+        operation: which operation of the phase, by number; None for all of them, one after the other.
     """
 
     layer: Layer
@@ -31,22 +29,22 @@ class Run:
     barrier_s: float = 0.0
     operation: int | None = None
 
-    def of(self, iteration: Iteration) -> StepOperation:
+    def of(self, step: Step) -> StepOperation:
         """Return the operation that it is; of several the first."""
-        return iteration.operations_of(self.layer.index, self.phase)[self.operation or 0]
+        return step.operations_of(self.layer.index, self.phase)[self.operation or 0]
 
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """Something begins to be copied to the host, for a layer; it stays on the GPU until it has been waited for.
+    """Begins to copy storages to the host, on behalf of a layer; they stay on the GPU until the copy is waited for.
 
     Attributes:
-        beside: whether it begins with the kernel before it, which must not write it, and not after that kernel.
-        copy: its number, where there are several of the same.
+        beside: whether it begins with the kernel before it, which must not write them, and not after that kernel.
+        copy: its number, where there are several copies of the same content.
         extent: the bytes to copy, of every storage named; None for all bytes.
     """
 
-    what: tuple[int, ...]
+    buffers: tuple[int, ...]
     layer: Layer
     phase: Phase = Phase.FORWARD
     beside: bool = False
@@ -56,14 +54,14 @@ class Offload:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
-    """A copy begins to come back after the kernels so far, for a layer; the first kernel that reads it waits.
+class Prefetch:
+    """Begins to copy storages back after the kernels so far, on behalf of a layer; the first kernel that reads waits.
 
-    It comes into memory of its own, or, where nothing has waited for its offload, into that which it still has. An
-    extent comes into its place in the buffer, whose memory is taken again if it was given back.
+    Their memory is allocated anew, or, where nothing has waited for their offload, is the one that they still have. An
+    extent is copied into its place in the buffer, whose memory is allocated again if it was freed.
     """
 
-    what: tuple[int, ...]
+    buffers: tuple[int, ...]
     layer: Layer
     phase: Phase
     on_demand: bool
@@ -75,85 +73,84 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The compute stream waits until what leaves or comes has been copied; what no kernel to come reads is released.
+    """The compute stream waits for copies of storages; those that no later kernel reads are released.
 
     Attributes:
-        extent: the bytes, as of the copies; of an extent that leaves the memory is given back, and the buffer stays.
+        extent: the bytes, as of the copies; the memory of an offloaded extent is freed, and the buffer stays.
     """
 
-    what: tuple[int, ...]
+    buffers: tuple[int, ...]
     extent: range | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Synchronize:
-    """The host waits for both streams, as vDNN does after a layer that copied; what the layer held is released then."""
+    """The host waits for both streams, as vDNN does after a layer that copied; what the layer held is then released."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Memory is taken on behalf of a layer, ahead of the step that first writes to it."""
+    """Allocates storages on behalf of a layer, ahead of the step that first writes to them."""
 
-    what: tuple[int, ...]
+    buffers: tuple[int, ...]
     layer: Layer
     phase: Phase
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Memory is given back, here and not after the last step that uses it."""
+    """Frees storages here and not after the last step that uses them."""
 
-    what: tuple[int, ...]
+    buffers: tuple[int, ...]
 
 
-Step = Run | Offload | Fetch | Wait | Synchronize | Allocate | Release
-Schedule = Sequence[Step]
+ScheduleStep = Run | Offload | Prefetch | Wait | Synchronize | Allocate | Release
+Schedule = Sequence[ScheduleStep]
 
 
 def in_rounds(schedule: Schedule, rounds: int) -> Schedule:
-    """Return a schedule that does what stands before the update, and what comes for it, once for each micro-batch."""
-    of_update = (isinstance(step, Run | Fetch) and step.phase is Phase.UPDATE for step in schedule)
+    """Return a schedule that repeats all before the update, and before prefetches for it, for each micro-batch."""
+    of_update = (isinstance(each, Run | Prefetch) and each.phase is Phase.UPDATE for each in schedule)
     update_at = next((at for at, is_of_update in enumerate(of_update) if is_of_update), len(schedule))
     return [*schedule[:update_at]] * rounds + [*schedule[update_at:]]
 
 
-def runs_of(run: Run, iteration: Iteration) -> tuple[Run, ...]:
-    """Return a run for each of the operations that one means, a barrier before the first."""
-    count = len(iteration.operations_of(run.layer.index, run.phase))
+def runs_of(run: Run, step: Step) -> tuple[Run, ...]:
+    """Return a run for each operation of a phase, a barrier before the first."""
+    count = len(step.operations_of(run.layer.index, run.phase))
     if run.operation is not None or count == 1:
         return (run,)
     return (replace(run, operation=0), *(replace(run, operation=at, barrier_s=0.0) for at in range(1, count)))
 
 
-def by_operation(schedule: Schedule, iteration: Iteration) -> Schedule:
+def by_operation(schedule: Schedule, step: Step) -> Schedule:
     """Return a schedule with a run for each operation.
 
-    A copy beside a run begins with the first of them that writes nothing of what it moves, nor do any behind that;
-    where there is none, behind them all.
+    A copy beside a run begins with the first operation from which on none writes what it moves; where there is none,
+    behind them all.
     """
-    steps: list[Step] = []
+    steps: list[ScheduleStep] = []
     rest = list(reversed(schedule))
     while rest:
-        step = rest.pop()
-        runs = runs_of(step, iteration) if isinstance(step, Run) else ()
+        each = rest.pop()
+        runs = runs_of(each, step) if isinstance(each, Run) else ()
         if len(runs) < 2:
-            steps.append(step)
+            steps.append(each)
             continue
         beside: list[Offload] = []
         while rest and isinstance(following := rest[-1], Offload) and following.beside:
             beside.append(following)
             rest.pop()
-        moved = {what for each in beside for what in each.what}
-        first = max((at + 1 for at, run in enumerate(runs) if moved & _written(run, iteration)), default=0)
+        moved = {buffer for copy in beside for buffer in copy.buffers}
+        first = max((at + 1 for at, run in enumerate(runs) if moved & _written(run, step)), default=0)
         if first == len(runs):
-            beside = [replace(each, beside=False) for each in beside]
+            beside = [replace(copy, beside=False) for copy in beside]
         steps += [*runs[: first + 1], *beside, *runs[first + 1 :]]
     return steps
 
 
-def _written(run: Run, iteration: Iteration) -> set[int]:
-    operation = run.of(iteration)
-    return {iteration.tensors[each.memory].storage for each in operation.operands if each.access.writes}
+def _written(run: Run, step: Step) -> set[int]:
+    return {step.tensors[each.memory].storage for each in run.of(step).operands if each.access.writes}
 
 
 def feature_maps(workload: Workload, *indices: int) -> tuple[int, ...]:

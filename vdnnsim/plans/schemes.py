@@ -19,7 +19,7 @@ from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lifetimes import Lifetimes
 from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.placement import MemoryLimits
-from vdnnsim.plans.schedule import Allocate, Fetch, Run, Schedule
+from vdnnsim.plans.schedule import Allocate, Prefetch, Run, Schedule
 from vdnnsim.plans.writer import PlanWriter
 
 
@@ -237,7 +237,7 @@ class NetworkWide(ByLifetime):
         places: dict[int, list[int]] = {}
         for step, born, dying in zip(self._draft.schedule, lifetimes.begins, lifetimes.ends, strict=True):
             for buffer in born:
-                assert isinstance(step, Run | Fetch | Allocate), "other steps write nothing"
+                assert isinstance(step, Run | Prefetch | Allocate), "other steps write nothing"
                 nbytes = self._buffers.nbytes(buffer)
                 fitting = [(sizes[slot][0], slot) for slot in free if sizes[slot][0] >= nbytes]
                 slot = min(fitting)[1] if fitting else len(sizes)

@@ -26,11 +26,11 @@ from vdnnsim.memory.requests import round_up
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.schedule import (
     Allocate,
-    Fetch,
     Offload,
+    Prefetch,
     Release,
     Run,
-    Step,
+    ScheduleStep,
     Wait,
     backward_layers,
     backward_of,
@@ -77,7 +77,7 @@ class _Walk:
     """Walks the accesses of an iteration; `steps` are what comes of it, `buffers` hold the rests of the pool, too."""
 
     def __init__(self, workload: Workload, granule_bytes: int) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[ScheduleStep] = []
         self.buffers = IterationBuffers(workload)
         self._workload = workload
         self._granule_bytes = granule_bytes
@@ -124,7 +124,7 @@ class _Walk:
         self.steps.append(Allocate((*own, *arriving), first.layer, first.phase))
         self._held.update(own + arriving)
         if arriving:
-            self.steps.append(Fetch(tuple(arriving), first.layer, first.phase, on_demand=False, keeps_copy=True))
+            self.steps.append(Prefetch(tuple(arriving), first.layer, first.phase, on_demand=False, keeps_copy=True))
         rest = self._rest(first)
         if rest:
             self.steps.append(Allocate(rest, first.layer, first.phase))

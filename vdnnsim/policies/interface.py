@@ -87,7 +87,7 @@ class Setting:
         server_trials: the port for trials of all of them; None for one GPU alone.
         known_copies: how long copies to and from the host take; None where that is kept from the policy, or not known.
         placed: says where the buffers of a plan come to lie beside what no policy knows of; None for nothing beside.
-        tell: says in a line how far a search is, to whoever watches.
+        progress: receives a line on how far a search is; None where nobody watches.
         deadline: when a search is to end; a policy that searches looks at it, and returns the best it has found.
     """
 
@@ -100,7 +100,7 @@ class Setting:
     server_trials: ServerTrialPort | None = None
     known_copies: HostCopies | None = None
     placed: Callable[[TrainingPlan], Placement | DoesNotFit] | None = None
-    tell: Callable[[str], object] = str
+    progress: Callable[[str], object] | None = None
     deadline: Deadline = NEVER
 
     @property
@@ -240,7 +240,7 @@ def make_plan(policy: Policy, setting: Setting) -> TrainingPlan:
             own, fails or returns no plan.
     """
     _refuse_misfit(policy, setting)
-    with _telling(policy, "plan"):
+    with _failures_named(policy, "plan"):
         return _checked_plan(policy.plan(setting.of(policy.decided_by)))
 
 
@@ -251,7 +251,7 @@ def make_plans(policy: Policy, setting: Setting) -> tuple[TrainingPlan, ...]:
         PolicyError: as `make_plan`; or the plans are not one for each GPU.
     """
     _refuse_misfit(policy, setting)
-    with _telling(policy, "plans"):
+    with _failures_named(policy, "plans"):
         made: object = policy.plans(setting.of(policy.decided_by))
         if not isinstance(made, tuple):
             raise PolicyError(f"found {describe(made)}, expected a tuple of TrainingPlans")
@@ -278,8 +278,8 @@ def _checked_plan(made: object) -> TrainingPlan:
 
 
 @contextmanager
-def _telling(policy: Policy, member: str) -> Iterator[None]:
-    """Make what fails in a user's policy say which it is; the frames, which its author needs, are in a note."""
+def _failures_named(policy: Policy, member: str) -> Iterator[None]:
+    """Prefix exceptions of a user's policy with its label; the traceback, which its author needs, is in a note."""
     try:
         yield
     except Exception as error:

@@ -34,12 +34,12 @@ from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.schedule import (
     Allocate,
-    Fetch,
     Offload,
+    Prefetch,
     Release,
     Run,
     Schedule,
-    Step,
+    ScheduleStep,
     Synchronize,
     backward_layers,
     feature_maps,
@@ -139,7 +139,7 @@ class _Walk:
         layout = self.layout
         self._backward = backward_layers(self.workload)
         self._below = {above.index: below for above, below in pairwise(self._backward)}
-        self._steps: list[Step] = []
+        self._steps: list[ScheduleStep] = []
         # By step of the layout, what is laid before it, and what is given back after it, a gradient over a map first.
         number = len(self.workload.graph.layers) + len(self._backward)
         over = layout.gradients_over_maps_ending
@@ -208,4 +208,4 @@ class _Walk:
 
     def _fetch(self, what: tuple[int, ...], layer: Layer, phase: Phase) -> None:
         if what:
-            self._steps.append(Fetch(what, layer, phase, on_demand=False))
+            self._steps.append(Prefetch(what, layer, phase, on_demand=False))

@@ -1,11 +1,10 @@
-"""`optimal`: the fastest schedule that fits, found by search, with a bound on how much faster any could be.
+"""`optimal`: the fastest schedule that fits, found by search, with a lower bound that certifies it.
 
-What leaves and when it comes back, what is computed again, and by which algorithm each kernel runs are decided together
-(`vdnnsim.planning`). The plan carries a certificate: no schedule of the same order is faster than its bound.
+Offloads, prefetches, recomputation and the algorithm of each kernel are decided together (`vdnnsim.planning`). The plan
+carries a certificate: no schedule of the same order is faster than its lower bound.
 
-Where a memory model gives buffers addresses, what fits by its bytes may find no room, and which schedule does is luck.
-There the plans of the other policies are replayed as well, as far as the bound holds for them, and the fastest is taken
-whoever made it.
+Under a memory model with addresses, what fits by its bytes may not fit for fragmentation. There the plans of other
+policies (`ALTERNATIVES`) are replayed as well, as far as the bound holds for them, and the fastest of all is taken.
 """
 
 from collections import Counter
@@ -27,17 +26,35 @@ from vdnnsim.plans.certificate import Certificate
 from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.base import Base, Resident
+from vdnnsim.policies.boundary_search import BoundarySearch
+from vdnnsim.policies.caffe import Caffe
+from vdnnsim.policies.checkpoint import Checkpoint
+from vdnnsim.policies.geeps import GeePS
 from vdnnsim.policies.interface import Policy, Setting, make_plan
+from vdnnsim.policies.layrub import LayrubInter
+from vdnnsim.policies.memonger import Memonger
+from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.policies.save_on_cpu import SaveOnCpu
+from vdnnsim.policies.superneurons import SuperNeurons
+from vdnnsim.policies.swap import StaggeredSwap, Swap
+from vdnnsim.policies.tensorflow import TensorFlow
+from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn
+from vdnnsim.policies.vdnn_pp import VdnnPlusPlus
 from vdnnsim.units import Dimension, parse_quantity
 
 AUTO: Final = "auto"
 WHOLE_BUFFERS: Final = "whole"
 SHARE: Final = 0.8
 """Of the time limit, for the search, where the plans of other policies are replayed as well."""
-OUTSIDE: Final = ("optimal", "accumulate", "page_migration", "layrub_intra", "layrub_hybrid")
-"""Whose plans are not looked at: itself, of smaller batches, pages, and two that write over what a kernel reads."""
-FIRST: Final = ("save_on_cpu", "pytorch", "checkpoint")
-"""Whose plans are looked at first: what users of PyTorch do takes no time to plan."""
+ALTERNATIVES: Final[tuple[type[Policy], ...]] = (
+    *(SaveOnCpu, PyTorch, Checkpoint, SuperNeurons, Memonger, GeePS, LayrubInter, TensorFlow, Caffe),
+    *(StaggeredSwap, Swap, BoundarySearch, VdnnPlusPlus, VdnnDyn, VdnnConv, VdnnAll, Resident, Base),
+)
+"""Policies whose plans are tried, those that are planned in no time first.
+
+The bound does not hold for the others: smaller batches, pages, and two policies that write over what a kernel reads.
+"""
 
 
 class Optimal(Policy, frozen=True, kw_only=True):
@@ -109,7 +126,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             movable=_movable(setting.workload) if self.offload_optimizer else frozenset(),
             deadline=deadline,
             label=self.label,
-            tell=setting.tell,
+            progress=setting.progress,
         ).plan()
 
     def _or_faster(self, plan: TrainingPlan, setting: Setting, deadline: Deadline) -> TrainingPlan:
@@ -117,16 +134,13 @@ class Optimal(Policy, frozen=True, kw_only=True):
 
         While nothing fits, they are looked at for as long as the grace of the deadline.
         """
-        from vdnnsim.policies.built_in import SHIPPED
-
         certificate, trial = plan.certificate, setting.trials.run_trial(plan)
         assert certificate is not None, "a planner proves what it plans"
         best, best_s = plan, trial.cost_s if trial.fits else inf
         look_s = 0.0
         if not certificate.bound_s:
             return best
-        others = [each() for each in reversed(SHIPPED) if each.name not in OUTSIDE]
-        for policy in sorted(others, key=lambda each: each.name not in FIRST):
+        for policy in ALTERNATIVES:
             if best_s <= certificate.bound_s * (1 + NEAR):
                 break
             if not deadline.allows(look_s) and (best_s < inf or deadline.with_grace.is_over):
@@ -134,7 +148,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             remaining_s = deadline.remaining_s
             # One that has no plan for this workload says so, or makes one that lacks what a live loop holds all along.
             with suppress(PolicyError, PlanError):
-                other = make_plan(policy, replace(setting, deadline=deadline))
+                other = make_plan(policy(), replace(setting, deadline=deadline))
                 trial = setting.trials.run_trial(other)
                 if trial.fits and trial.cost_s < best_s and self._is_of_the_class(other, setting.workload):
                     best_s = trial.cost_s

@@ -28,7 +28,7 @@ from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lifetimes import lifetimes
 from vdnnsim.plans.operations import Paged
 from vdnnsim.plans.placement import MemoryLimits
-from vdnnsim.plans.schedule import Allocate, Fetch, Offload, Release, Run, Step, Wait, iteration
+from vdnnsim.plans.schedule import Allocate, Offload, Prefetch, Release, Run, ScheduleStep, Wait, iteration
 from vdnnsim.plans.schemes import AsScheduled
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import ByRule
@@ -93,7 +93,7 @@ class _Pager:
     """Walks the kernels of an iteration with the memory of the GPU in view; `steps` are what comes of it."""
 
     def __init__(self, workload: Workload, kernels: KernelChoice, limits: MemoryLimits, paged: Paged) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[ScheduleStep] = []
         self._runs = iteration(workload)
         self._kernels = kernels
         self._limits = limits
@@ -124,7 +124,7 @@ class _Pager:
             self.steps.append(Allocate(tuple(missing), run.layer, run.phase))
         self._resident |= missing
         if arriving := tuple(each for each in missing if each in reads and each in self._on_host):
-            fetch = Fetch(arriving, run.layer, run.phase, on_demand=True, keeps_copy=True, mechanism=self._paged)
+            fetch = Prefetch(arriving, run.layer, run.phase, on_demand=True, keeps_copy=True, mechanism=self._paged)
             self.steps += [fetch, Wait(arriving)]
         self.steps.append(run)
         for buffer in operands:

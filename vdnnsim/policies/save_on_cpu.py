@@ -28,9 +28,9 @@ from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plans.liveness import last_forward_use
 from vdnnsim.plans.schedule import (
-    Fetch,
     Offload,
-    Step,
+    Prefetch,
+    ScheduleStep,
     Wait,
     backward_layers,
     backward_of,
@@ -59,7 +59,7 @@ class SaveOnCpu(PyTorchLoop, frozen=True, kw_only=True):
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
         workload = self.loop(setting.workload)
-        steps: list[Step] = []
+        steps: list[ScheduleStep] = []
         if workload.mode is Mode.INFERENCE:
             steps += forward(workload)
         elif self.overlap:
@@ -82,10 +82,10 @@ def _beside_maps(workload: Workload, layer: Layer) -> list[int]:
     return [each for each in saved_by(workload, layer) if storages[each].kind is not BufferKind.FEATURE_MAP]
 
 
-def _synchronous(workload: Workload) -> list[Step]:
+def _synchronous(workload: Workload) -> list[ScheduleStep]:
     numbers: Counter[int] = Counter()
     taken: list[list[tuple[int, int]]] = [[] for _ in workload.graph.layers]
-    steps: list[Step] = []
+    steps: list[ScheduleStep] = []
     for run in forward(workload):
         steps.append(run)
         for what in saved_by(workload, run.layer):
@@ -94,7 +94,7 @@ def _synchronous(workload: Workload) -> list[Step]:
             numbers[what] += 1
     for layer in backward_layers(workload):
         for what, copy in taken[layer.index]:
-            steps += [Fetch((what,), layer, layer.backward_phases[0], on_demand=True, copy=copy), Wait((what,))]
+            steps += [Prefetch((what,), layer, layer.backward_phases[0], on_demand=True, copy=copy), Wait((what,))]
         steps += backward_of(layer)
     return [*steps, *update(workload)]
 
@@ -107,7 +107,7 @@ def _wanted_by(workload: Workload, layer: Layer, what: int) -> int:
     return max(readers, default=layer.index)
 
 
-def _overlapped(workload: Workload) -> list[Step]:
+def _overlapped(workload: Workload) -> list[ScheduleStep]:
     layers, runs = workload.graph.layers, forward(workload)
     leaving: list[list[int]] = [[] for _ in layers]
     coming: list[list[int]] = [[] for _ in layers]
@@ -119,7 +119,7 @@ def _overlapped(workload: Workload) -> list[Step]:
         statistics = _beside_maps(workload, run.layer)
         leaving[run.layer.index] += statistics
         coming[run.layer.index] += statistics
-    steps: list[Step] = []
+    steps: list[ScheduleStep] = []
     under_way: list[int] = []
     for run in runs:
         steps += [run, *_wait_for(under_way)]
@@ -128,13 +128,14 @@ def _overlapped(workload: Workload) -> list[Step]:
     steps += _wait_for(under_way)
     backward = backward_layers(workload)
     wanted = [coming[layer.index] for layer in backward]
-    steps += [Fetch((what,), backward[0], backward[0].backward_phases[0], on_demand=True) for what in wanted[0]]
+    steps += [Prefetch((what,), backward[0], backward[0].backward_phases[0], on_demand=True) for what in wanted[0]]
     for position, layer in enumerate(backward):
         if position + 1 < len(backward):
-            steps += [Fetch((what,), layer, layer.backward_phases[0], on_demand=False) for what in wanted[position + 1]]
+            phase = layer.backward_phases[0]
+            steps += [Prefetch((each,), layer, phase, on_demand=False) for each in wanted[position + 1]]
         steps += backward_of(layer)
     return [*steps, *update(workload)]
 
 
-def _wait_for(what: Iterable[int]) -> list[Step]:
+def _wait_for(what: Iterable[int]) -> list[ScheduleStep]:
     return [Wait((each,)) for each in what]

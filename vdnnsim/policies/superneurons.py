@@ -43,7 +43,17 @@ from vdnnsim.plans.lifetimes import lifetimes
 from vdnnsim.plans.liveness import maps_touched
 from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.placement import MemoryLimits
-from vdnnsim.plans.schedule import Fetch, Offload, Run, Step, Wait, backward_layers, backward_of, forward, update
+from vdnnsim.plans.schedule import (
+    Offload,
+    Prefetch,
+    Run,
+    ScheduleStep,
+    Wait,
+    backward_layers,
+    backward_of,
+    forward,
+    update,
+)
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import fastest_within
 from vdnnsim.policies.interface import DecidedBy, Policy, Setting
@@ -105,7 +115,7 @@ class TensorCache:
         # Cached maps on the GPU, the least recently used first, and those that have left.
         self._recent: dict[int, None] = {}
         self._away: set[int] = set()
-        self.steps: list[Step] = []
+        self.steps: list[ScheduleStep] = []
         self.kernels: dict[tuple[int, Phase], KernelCost] = {}
 
     def walk(self, runs: Sequence[Run]) -> None:
@@ -146,7 +156,7 @@ class TensorCache:
                 self._in_use_bytes -= self._size_bytes(buffer)
 
     def _fetch(self, buffer: int, run: Run, *, on_demand: bool) -> None:
-        self.steps.append(Fetch((buffer,), run.layer, run.phase, on_demand))
+        self.steps.append(Prefetch((buffer,), run.layer, run.phase, on_demand))
         self._away.remove(buffer)
         self._recent[buffer] = None
         self._in_use_bytes += self._size_bytes(buffer)

@@ -32,7 +32,7 @@ def run_scenario(
     Raises:
         PolicyError: no policy has a plan; one that has none takes no other with it.
     """
-    simulator = replace(simulator_of(scenario), tell=tell)
+    simulator = replace(simulator_of(scenario), progress=tell)
     oracle = simulator.oracle()
     rows: list[PolicyResult] = []
     refusals: list[tuple[str, PolicyError]] = []

@@ -40,7 +40,7 @@ class Simulator:
         gpus: how many GPUs train together, the first of the machine's.
         gradients: how they add up their gradients; None where there is nothing to add up.
         execution: how the framework runs the workload.
-        tell, deadline: as of a `Setting`.
+        progress, deadline: as of a `Setting`.
         as_run: what becomes of a plan where it is run, if that is not as it is.
     """
 
@@ -52,7 +52,7 @@ class Simulator:
     gpus: int = 1
     gradients: Aggregation | None = None
     execution: Execution = Execution.EAGER
-    tell: Callable[[str], object] = str
+    progress: Callable[[str], object] | None = None
     as_run: Callable[[TrainingPlan], TrainingPlan] | None = None
     deadline: Deadline = NEVER
 
@@ -97,7 +97,7 @@ class Simulator:
             server_trials=self if self.gpus > 1 else None,
             known_copies=HostCopies(self.server, self.gpus),
             placed=lambda plan: self.place(self.completed((plan,) * self.gpus)[0]),
-            tell=self.tell,
+            progress=self.progress,
             deadline=self.deadline,
         )
 

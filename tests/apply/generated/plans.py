@@ -24,7 +24,7 @@ from vdnnsim.dnn.step import BufferKind
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lowering import lower
-from vdnnsim.plans.schedule import Fetch, Offload, Run, Step, Wait, iteration
+from vdnnsim.plans.schedule import Offload, Prefetch, Run, ScheduleStep, Wait, iteration
 from vdnnsim.policies.registry import known_policies, resolve_policy
 
 POLICIES: Final = ("save_on_cpu", "checkpoint")
@@ -104,7 +104,7 @@ class Captured:
         """
         return self.by_steps(self._steps(draw, draw.choice((0.0, 0.3, 0.7, 1.0)), draw.choice((0.0, 0.3, 0.7, 1.0))))
 
-    def by_steps(self, steps: Iterable[Step]) -> Loop:
+    def by_steps(self, steps: Iterable[ScheduleStep]) -> Loop:
         """Return a loop that follows a schedule.
 
         Raises:
@@ -115,7 +115,7 @@ class Captured:
         agenda, device = agenda_of(plan, self.asked.tape, self._free), self.asked.device
         return Loop(self.asked.captured, agenda, device, Room(device, None, Planned()))
 
-    def _steps(self, draw: Random, share_again: float, share_moved: float) -> Iterator[Step]:
+    def _steps(self, draw: Random, share_again: float, share_moved: float) -> Iterator[ScheduleStep]:
         """Yield an iteration of which shares of what backward reads are computed again, and of the rest move."""
         recomputation, buffers = self._recomputation, self._buffers
         runs = recomputation.order([each for each in recomputation.droppable if draw.random() < share_again])
@@ -149,7 +149,7 @@ class Captured:
         for at, run in enumerate(runs):
             for each in (each for each in leaving if begins[each] == at):
                 for extent in extents(each):
-                    yield Fetch((each,), run.layer, run.phase, on_demand=begins[each] == first[each], extent=extent)
+                    yield Prefetch((each,), run.layer, run.phase, on_demand=begins[each] == first[each], extent=extent)
             yield run
             for each in (each for each in leaving if last[each] == at):
                 for extent in extents(each):

@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.toy import toy_chain, toy_costs, toy_workload
 from vdnnsim.cost.table import CostModel
-from vdnnsim.planning.buffer_uses import Wait
+from vdnnsim.planning.buffer_uses import IdleInterval
 from vdnnsim.planning.fluid_bound import Stage
 from vdnnsim.planning.problem import Kernel, Problem, problem_of
 from vdnnsim.plans.schedule import iteration
@@ -27,10 +27,10 @@ def chain_problem(capacity_bytes: int, costs: CostModel = COSTS) -> Problem:
     return problem_of(iteration(WORKLOAD), WORKLOAD, costs.table(WORKLOAD), capacity_bytes)
 
 
-def wait_of(name: str) -> Wait:
+def wait_of(name: str) -> IdleInterval:
     """The wait of a map or gradient."""
     names = [each.name for each in WORKLOAD.step.storages]
-    return next(each for each in chain_problem(1000).waits if names[each.buffer] == name)
+    return next(each for each in chain_problem(1000).idle if names[each.buffer] == name)
 
 
 def impossible(problem: Problem, stages: Sequence[Stage]) -> Kernel | None:

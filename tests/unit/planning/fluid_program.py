@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from vdnnsim.planning.buffer_uses import Wait
+from vdnnsim.planning.buffer_uses import IdleInterval
 from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.problem import Problem
 
@@ -62,9 +62,9 @@ def fluid_seconds(problem: Problem, links: Links) -> float:
     pauses = [program.column(1.0) for _ in problem.kernels]
     chosen = [[program.column(each.seconds, whole=True) for each in kernel.options] for kernel in problem.kernels]
     moved: tuple[dict[int, list[int]], dict[int, list[int]]] = (defaultdict(list), defaultdict(list))
-    leaving: dict[Wait, dict[int, int]] = {}
-    returning: dict[Wait, dict[int, int]] = {}
-    for wait in problem.waits:
+    leaving: dict[IdleInterval, dict[int, int]] = {}
+    returning: dict[IdleInterval, dict[int, int]] = {}
+    for wait in problem.idle:
         leaving[wait] = {time: program.column() for time in range(2 * wait.made + 2, 2 * wait.next)}
         returning[wait] = {time: program.column() for time in range(2 * wait.last + 2, 2 * wait.next + 1)}
         out, back = leaving[wait], returning[wait]
@@ -87,7 +87,7 @@ def fluid_seconds(problem: Problem, links: Links) -> float:
             program.at_most(beside + [(column, -option.seconds) for column, option in runs], 0.0)
         away = [
             (column, factor)
-            for wait in problem.waits
+            for wait in problem.idle
             if wait.last < number < wait.next
             for columns, factor, end in ((leaving[wait], -1.0, 2 * number), (returning[wait], 1.0, 2 * number + 1))
             for time, column in columns.items()

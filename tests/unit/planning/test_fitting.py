@@ -41,7 +41,7 @@ class Places:
 
 def fitting(places: Places, found: Candidate | None = None, capacity_bytes: int = 306) -> Fitting:
     """Of plans that are their timetables."""
-    best = Best(lambda _: None, 0.0, found)
+    best = Best("optimal", None, 0.0, found)
     plan_of, seconds_of = (lambda each: cast("TrainingPlan", each)), (lambda plan: cast("Timetable", plan).seconds)
     return Fitting(order(capacity_bytes), best, plan_of, places, seconds_of, Copies(float, float, LINKS), 1000, 1, None)
 

@@ -25,19 +25,20 @@ from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Link, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.planning.buffer_uses import Stay
+from vdnnsim.planning.buffer_uses import Residency
 from vdnnsim.planning.fluid_bound import Links
 from vdnnsim.planning.optimizer_states import states_bound
 from vdnnsim.planning.problem import problem_of
 from vdnnsim.planning.timetable import Movement
 from vdnnsim.planning.timetable_schedule import steps_of
+from vdnnsim.plans import schedule
 from vdnnsim.plans.buffers import IterationBuffers, gradients_of_update, states_of_update
 from vdnnsim.plans.certificate import BoundClass, Certificate
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Compute, Offload, Operation, Prefetch
 from vdnnsim.plans.placement import DoesNotFit, Placement, needed_bytes, place_plan
-from vdnnsim.plans.schedule import Fetch, in_rounds, iteration
+from vdnnsim.plans.schedule import in_rounds, iteration
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.optimal import Optimal
@@ -95,8 +96,8 @@ def test_states_stay_for_their_update_alone() -> None:
 
     updates = {"1 conv1": 10, "2 conv1": 10, "1 conv2": 11, "2 conv2": 11, "1 fc": 12, "2 fc": 12}
     sizes = {10: 60, 11: 60, 12: 12}
-    assert problem.stays == tuple(
-        Stay(STATES[each], sizes[at], at, at, comes=True, leaves=True) for each, at in updates.items()
+    assert problem.residencies == tuple(
+        Residency(STATES[each], sizes[at], at, at, prefetched=True, offloaded=True) for each, at in updates.items()
     )
     assert [each.held_bytes for each in problem.kernels[9:]] == [284, 384, 384, 288]
 
@@ -323,7 +324,7 @@ def test_nothing_to_move_is_refused(optimizer: Optimizer) -> None:
 
 def test_what_comes_for_the_update_comes_once() -> None:
     forward, *_, update = iteration(WORKLOAD)
-    coming = Fetch((0,), update.layer, Phase.UPDATE, on_demand=False)
+    coming = schedule.Prefetch((0,), update.layer, Phase.UPDATE, on_demand=False)
 
     assert in_rounds([forward, coming, update], 2) == [forward, forward, coming, update]
 
@@ -372,7 +373,7 @@ def test_where_nothing_comes_the_update_adds_nothing() -> None:
     """What is held from backward into the update neither comes nor leaves: 5 s before it and 7 s stay 12 s."""
     workload = toy_workload(toy_chain(1))
     nothing = problem_of(iteration(workload), workload, toy_costs(workload, {}).table(workload), 10**6)
-    held = replace(nothing, stays=(Stay(0, 10, 0, 1, comes=False, leaves=False),))
+    held = replace(nothing, residencies=(Residency(0, 10, 0, 1, prefetched=False, offloaded=False),))
 
     assert states_bound(held, 7.0, 5.0, Links(1, 1), recompute=False, may_stay=False) == 12
 

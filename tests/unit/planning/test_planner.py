@@ -210,7 +210,7 @@ def test_beside_a_slow_link_a_map_is_computed_again(model: MemoryModel) -> None:
     server = replace(TOY_SERVER, link=Link("slow", 1e-3, 1e-3, 0.0))
     told: list[str] = []
     setting = replace(
-        toy_setting(workload, toy_costs(workload, {}), limits(560, model=model), server), tell=told.append
+        toy_setting(workload, toy_costs(workload, {}), limits(560, model=model), server), progress=told.append
     )
 
     plan = Optimal(time_limit="5 s").plan(setting)

@@ -18,22 +18,22 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.hardware.server import Origin
 from vdnnsim.planning.problem import Problem, problem_of
-from vdnnsim.plans.schedule import Offload, Run, Step, iteration
+from vdnnsim.plans.schedule import Offload, Run, ScheduleStep, iteration
 
 CHAIN = toy_chain(2)
 
 
-def problem(graph: LayerGraph = CHAIN, *, granule_bytes: int = 1, moves_resident: bool = False) -> Problem:
+def problem(graph: LayerGraph = CHAIN, *, granule_bytes: int = 1) -> Problem:
     """The problem of an iteration in its own order, on 1000 B."""
     workload = toy_workload(graph)
     costs = toy_costs(workload, {}).table(workload)
-    return problem_of(iteration(workload), workload, costs, 1000, granule_bytes, moves_resident=moves_resident)
+    return problem_of(iteration(workload), workload, costs, 1000, granule_bytes)
 
 
 def waits(found: Problem) -> list[tuple[str, int, int, int, int]]:
     """Waits with the names of their buffers."""
     names = [each.name for each in found.workload.step.storages]
-    return [(names[each.buffer], each.nbytes, each.made, each.last, each.next) for each in found.waits]
+    return [(names[each.buffer], each.nbytes, each.made, each.last, each.next) for each in found.idle]
 
 
 def test_what_kernels_hold_and_what_waits() -> None:
@@ -78,7 +78,7 @@ def test_granules_are_held_and_no_copy_moves_them() -> None:
 
     assert found.kernels[0].held_bytes == 320
     assert (found.kernels[3].waiting_bytes, found.kernels[3].content_bytes) == (48, 30)
-    assert {each.nbytes for each in found.waits} == {10}
+    assert {each.nbytes for each in found.idle} == {10}
     assert found.kernels[3].sendable_bytes == 30
 
 
@@ -118,25 +118,11 @@ def test_what_is_rewritten_in_place_is_another_content() -> None:
     assert [each.sendable_bytes for each in found.kernels[:3]] == [10, 10, 20]
 
 
-def test_what_is_held_throughout_may_be_away_as_well() -> None:
-    """W of conv2 waits for its forward (1), between both (7), and for the end; dW hold nothing before they are written.
-
-    Nor is dW wanted after that, as nothing reads it.
-    """
-    found = problem(moves_resident=True)
-
-    of = [each[2:] for each in waits(found) if each[0] == "weights of conv2"]
-    assert of == [(-1, -1, 1), (-1, 1, 7), (-1, 7, 10)]
-    assert not [each for each in waits(found) if each[0].startswith("weight gradient")]
-    # Forward of conv1: X, Y and W, 80 B; W of conv2 and of fc wait.
-    assert (found.kernels[0].held_bytes, found.kernels[0].waiting_bytes) == (80, 72)
-
-
 def test_inference_lets_every_map_go_after_its_last_reader() -> None:
     workload = replace(toy_workload(CHAIN), mode=Mode.INFERENCE)
     found = problem_of(iteration(workload), workload, toy_costs(workload, {}).table(workload), 1000)
 
-    assert found.waits == ()
+    assert found.idle == ()
     assert {each.waiting_bytes for each in found.kernels} == {0}
 
 
@@ -159,7 +145,7 @@ def test_algorithms_are_those_that_are_slower_for_less_workspace() -> None:
 def test_copies_of_a_schedule_are_no_kernels() -> None:
     workload = toy_workload(CHAIN)
     runs: Sequence[Run] = iteration(workload)
-    steps: list[Step] = [*runs[:2], Offload((0,), runs[1].layer), *runs[2:]]
+    steps: list[ScheduleStep] = [*runs[:2], Offload((0,), runs[1].layer), *runs[2:]]
     found = problem_of(steps, workload, toy_costs(workload, {}).table(workload), 1000)
 
     assert [each.run for each in found.kernels] == list(runs)

@@ -37,7 +37,7 @@ def search(capacity_bytes: int, *, until: Deadline = NEVER, goal_s: float = 0.0)
         seen.append(problem(runs, capacity_bytes))
         return seen[-1]
 
-    return DropSearch(RECOMPUTATION, watched, LINKS, 10**6, until, goal_s, lambda _: None, None), seen
+    return DropSearch(RECOMPUTATION, watched, LINKS, 10**6, until, goal_s, None, None), seen
 
 
 def test_what_is_dropped_need_not_leave() -> None:
@@ -73,7 +73,7 @@ def test_a_search_begins_with_what_is_known() -> None:
     begin = search(556)[0].orders({})[0]
 
     known = DropSearch(
-        RECOMPUTATION, lambda _: pytest.fail("looked at an order"), LINKS, 10**6, NEVER, 1e9, lambda _: None, begin
+        RECOMPUTATION, lambda _: pytest.fail("looked at an order"), LINKS, 10**6, NEVER, 1e9, None, begin
     )
 
     assert known.orders({}) == [begin]
@@ -110,7 +110,7 @@ def test_more_time_adds_to_what_was_found() -> None:
             10**6,
             Deadline(((count().__next__, seconds),)),
             0.0,
-            lambda _: None,
+            None,
             None,
         )
         found.append([each.dropped for each in limited.orders({})])
@@ -125,7 +125,7 @@ def test_who_interrupts_a_search_gets_what_it_found() -> None:
             raise KeyboardInterrupt
         return problem(runs, 556)
 
-    found = DropSearch(RECOMPUTATION, interrupted, LINKS, 10**6, NEVER, 0.0, lambda _: None, None).orders({})
+    found = DropSearch(RECOMPUTATION, interrupted, LINKS, 10**6, NEVER, 0.0, None, None).orders({})
 
     assert [each.dropped for each in found] == [frozenset()]
 
@@ -180,7 +180,7 @@ def test_from_the_best_set_its_shares_are_adjusted() -> None:
                     return problem_of(order, workload, costs, capacity)  # noqa: B023 - called within this round
 
                 recomputation = Recomputation(runs, workload, costs)
-                found = DropSearch(recomputation, within, links, 10**6, NEVER, 0.0, lambda _: None, None).orders({})
+                found = DropSearch(recomputation, within, links, 10**6, NEVER, 0.0, None, None).orders({})
                 assert all(more.seconds < less.seconds for less, more in pairwise(found))
 
 
@@ -191,7 +191,7 @@ def test_what_finds_no_room_is_kept_aside_and_what_loses_time_counts_with_it() -
         return Verdict(lacking_bytes=3) if len(order.dropped) == 1 else Verdict(lost_s=1.0)
 
     found = DropSearch(
-        RECOMPUTATION, lambda runs: problem(runs, 556), LINKS, 10**6, NEVER, 0.0, lambda _: None, None, judged=judged
+        RECOMPUTATION, lambda runs: problem(runs, 556), LINKS, 10**6, NEVER, 0.0, None, None, judged=judged
     )
     best = found.orders({})[-1]
 
@@ -209,7 +209,7 @@ def test_while_nothing_finds_room_the_search_goes_on_from_what_lacks_least() -> 
         return Verdict(lacking_bytes=9 - len(order.dropped))
 
     found = DropSearch(
-        RECOMPUTATION, lambda runs: problem(runs, 556), LINKS, 10**6, NEVER, 0.0, lambda _: None, None, judged=judged
+        RECOMPUTATION, lambda runs: problem(runs, 556), LINKS, 10**6, NEVER, 0.0, None, None, judged=judged
     )
 
     assert found.orders({}) == []

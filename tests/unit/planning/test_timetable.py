@@ -8,7 +8,7 @@ from tests.unit.planning.chain_of_ten_kernels import TURN, chain_problem, wait_o
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, at_needs, in_pieces, leaving
 
 INPUT, CONV1, CONV2 = (wait_of(f"map {name}") for name in ("input", "conv1", "conv2"))
-WAITS = chain_problem(1000).waits
+WAITS = chain_problem(1000).idle
 
 
 def movement(capacity_bytes: int, chunks: Sequence[Chunk], turn: int = TURN) -> Movement:

@@ -13,7 +13,7 @@ from vdnnsim.planning.problem import Option
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable
 from vdnnsim.planning.timetable_schedule import kernels_of, steps_of
 from vdnnsim.plans.lowering import lower
-from vdnnsim.plans.schedule import Fetch, Offload, Run, Step, Wait
+from vdnnsim.plans.schedule import Offload, Prefetch, Run, ScheduleStep, Wait
 
 INPUT, CONV1 = wait_of("map input"), wait_of("map conv1")
 
@@ -24,7 +24,7 @@ def timetable(capacity_bytes: int, *chunks: Chunk) -> Timetable:
     return Movement(problem, TURN, chunks, float, float).timetable(options)
 
 
-def told(steps: list[Step]) -> list[str]:
+def told(steps: list[ScheduleStep]) -> list[str]:
     """Steps in a few words; a kernel is its number."""
     words, kernels = [], 0
     for step in steps:
@@ -32,11 +32,11 @@ def told(steps: list[Step]) -> list[str]:
             case Run():
                 words.append(str(kernels))
                 kernels += 1
-            case Offload(what=(buffer,), extent=extent, layer=layer):
+            case Offload(buffers=(buffer,), extent=extent, layer=layer):
                 words.append(f"{buffer}{_bytes(extent)} leaves for {layer.name}")
-            case Fetch(what=(buffer,), extent=extent, layer=layer, on_demand=late):
+            case Prefetch(buffers=(buffer,), extent=extent, layer=layer, on_demand=late):
                 words.append(f"{buffer}{_bytes(extent)} comes{' late' if late else ''} for {layer.name}")
-            case Wait(what=what, extent=extent):
+            case Wait(buffers=what, extent=extent):
                 words.append(f"wait {what}{_bytes(extent)}")
             case _:
                 raise AssertionError(step)

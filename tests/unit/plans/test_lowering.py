@@ -13,10 +13,10 @@ from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.operations import Compute, describe
 from vdnnsim.plans.schedule import (
     Allocate,
-    Fetch,
     Offload,
+    Prefetch,
     Release,
-    Step,
+    ScheduleStep,
     Synchronize,
     Wait,
     backward,
@@ -35,7 +35,7 @@ INPUT, MAP1 = feature_maps(CHAIN, 0), feature_maps(CHAIN, 1)
 FORWARD, BACKWARD = forward(CHAIN), backward(CHAIN)
 
 
-def lowered(steps: Sequence[Step], scheme: Scheme = ByLifetime) -> TrainingPlan:
+def lowered(steps: Sequence[ScheduleStep], scheme: Scheme = ByLifetime) -> TrainingPlan:
     """A checked plan."""
     plan = lower(steps, CHAIN, KERNELS, scheme, label="hand", algorithms="p")
     check_plan(plan)
@@ -50,8 +50,8 @@ def told(plan: TrainingPlan) -> list[str]:
 
 def test_what_leaves_is_released_where_it_is_waited_for_and_allocated_where_it_is_fetched() -> None:
     """The input of conv1 leaves behind its last reader; what follows waits for the copy, backward for its way back."""
-    fetch = Fetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True)
-    steps: list[Step] = [
+    fetch = Prefetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True)
+    steps: list[ScheduleStep] = [
         FORWARD[0],
         Offload(INPUT, CONV1),
         Wait(INPUT),
@@ -89,9 +89,9 @@ def test_what_leaves_is_released_where_it_is_waited_for_and_allocated_where_it_i
 
 def test_a_copy_beside_a_kernel_begins_with_it_and_is_issued_before_memory_is_given_back() -> None:
     """What forward of conv1 is the last to read leaves with it; the host waits, and only then is it released."""
-    fetch = Fetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True)
+    fetch = Prefetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True)
     beside = Offload(INPUT, CONV1, beside=True)
-    steps: list[Step] = [FORWARD[0], beside, Synchronize(), *FORWARD[1:], *BACKWARD[:-1], fetch, BACKWARD[-1]]
+    steps: list[ScheduleStep] = [FORWARD[0], beside, Synchronize(), *FORWARD[1:], *BACKWARD[:-1], fetch, BACKWARD[-1]]
 
     assert told(lowered(steps))[2:8] == [
         "record event 0 on the compute stream",
@@ -107,7 +107,7 @@ def test_copies_beside_one_kernel_wait_once_for_it_to_begin() -> None:
     """The second is behind the first on its stream."""
     beside = [Offload(each, CONV2, beside=True) for each in (INPUT, MAP1)]
     come = {
-        layer: Fetch(each, layer, Phase.BACKWARD_WEIGHTS, on_demand=True)
+        layer: Prefetch(each, layer, Phase.BACKWARD_WEIGHTS, on_demand=True)
         for layer, each in ((CONV2, MAP1), (CONV1, INPUT))
     }
     last = [
@@ -135,12 +135,12 @@ def test_a_kernel_waits_for_the_part_that_comes_and_not_for_the_one_that_leaves(
     Event 3 is the arrival, 5 the end of the other copy; the kernel, whose weight gradient is not told, is between.
     """
     left, right = range(5), range(5, 10)
-    steps: list[Step] = [
+    steps: list[ScheduleStep] = [
         *FORWARD,
         Offload(INPUT, LOSS, extent=left),
         Wait(INPUT, extent=left),
         *BACKWARD[:-1],
-        Fetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=False, extent=left),
+        Prefetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=False, extent=left),
         Offload(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, extent=right),
         BACKWARD[-1],
         Wait(INPUT, extent=right),
@@ -178,7 +178,7 @@ def test_a_schedule_may_compute_backward_in_another_order() -> None:
 @pytest.mark.parametrize("scheme", [ByLifetime, NetworkWide])
 def test_a_map_that_is_offloaded_and_neither_released_nor_fetched_is_named(scheme: Scheme) -> None:
     """Conv1's map leaves, and backward of conv2 reads it all the same: it was on the GPU throughout."""
-    steps: list[Step] = [*FORWARD[:2], Offload(MAP1, CONV2), Wait(MAP1), *FORWARD[2:], *BACKWARD]
+    steps: list[ScheduleStep] = [*FORWARD[:2], Offload(MAP1, CONV2), Wait(MAP1), *FORWARD[2:], *BACKWARD]
 
     with pytest.raises(PlanError, match=r"hand: map conv1 is offloaded in forward of conv2 and neither released nor"):
         lowered(steps, scheme)
@@ -200,7 +200,7 @@ def test_waiting_for_what_no_copy_moves_is_refused() -> None:
 
 
 @pytest.mark.parametrize("before", [[], [*FORWARD[:2], Synchronize()]])
-def test_a_copy_beside_no_kernel_is_refused(before: list[Step]) -> None:
+def test_a_copy_beside_no_kernel_is_refused(before: list[ScheduleStep]) -> None:
     with pytest.raises(PlanError, match=r"map input is offloaded beside no kernel, expected one before it"):
         lowered([*before, Offload(INPUT, CONV1, beside=True)])
 

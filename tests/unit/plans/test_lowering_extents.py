@@ -8,7 +8,7 @@ from vdnnsim.errors import PlanError
 from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.operations import AllocateExtent, ReleaseExtent, Stream, describe
-from vdnnsim.plans.schedule import Fetch, Offload, Schedule, Step, Wait, backward, forward
+from vdnnsim.plans.schedule import Offload, Prefetch, Schedule, ScheduleStep, Wait, backward, forward
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 
@@ -45,7 +45,7 @@ def test_halves_leave_and_come_back_beside_kernels_of_their_own() -> None:
     after_conv1, *rest = forward(WORKLOAD)
     order = backward(WORKLOAD)
     conv2 = [position for position, run in enumerate(order) if run.layer is CONV2]
-    schedule: list[Step] = [
+    schedule: list[ScheduleStep] = [
         after_conv1,
         Offload(INPUT, CONV1, extent=LEFT),
         *rest[:1],
@@ -53,9 +53,9 @@ def test_halves_leave_and_come_back_beside_kernels_of_their_own() -> None:
         *rest[1:],
         Wait(INPUT),
         *order[: conv2[0]],
-        Fetch(INPUT, CONV2, Phase.BACKWARD_DATA, on_demand=False, extent=LEFT),
+        Prefetch(INPUT, CONV2, Phase.BACKWARD_DATA, on_demand=False, extent=LEFT),
         *order[conv2[0] : conv2[1]],
-        Fetch(INPUT, CONV2, Phase.BACKWARD_DATA, on_demand=False, extent=RIGHT),
+        Prefetch(INPUT, CONV2, Phase.BACKWARD_DATA, on_demand=False, extent=RIGHT),
         *order[conv2[1] :],
     ]
 
@@ -76,14 +76,14 @@ def test_a_kernel_waits_for_the_last_half() -> None:
     runs = forward(WORKLOAD)
     order = backward(WORKLOAD)
     first = next(position for position, run in enumerate(order) if run.layer is CONV1)
-    schedule: list[Step] = [
+    schedule: list[ScheduleStep] = [
         runs[0],
         Offload(INPUT, CONV1),
         *runs[1:],
         Wait(INPUT),
         *order[:first],
-        Fetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True, extent=RIGHT),
-        Fetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True, extent=LEFT),
+        Prefetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True, extent=RIGHT),
+        Prefetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True, extent=LEFT),
         *order[first:],
     ]
 
@@ -100,13 +100,13 @@ def test_a_wait_for_a_half_gives_its_memory_back_and_the_buffer_stays() -> None:
     after_conv1, *rest = forward(WORKLOAD)
     order = backward(WORKLOAD)
     conv2 = [position for position, run in enumerate(order) if run.layer is CONV2]
-    schedule: list[Step] = [
+    schedule: list[ScheduleStep] = [
         after_conv1,
         Offload(INPUT, CONV1, extent=LEFT),
         Wait(INPUT, LEFT),
         *rest,
         *order[: conv2[1]],
-        Fetch(INPUT, CONV2, Phase.BACKWARD_WEIGHTS, on_demand=False, extent=LEFT),
+        Prefetch(INPUT, CONV2, Phase.BACKWARD_WEIGHTS, on_demand=False, extent=LEFT),
         *order[conv2[1] :],
     ]
 
@@ -130,7 +130,7 @@ def test_who_waits_for_the_last_half_has_waited_for_both() -> None:
     after_conv1, *rest = forward(WORKLOAD)
     order = backward(WORKLOAD)
     first = next(position for position, run in enumerate(order) if run.layer is CONV1)
-    schedule: list[Step] = [
+    schedule: list[ScheduleStep] = [
         after_conv1,
         Offload(INPUT, CONV1, extent=LEFT),
         Offload(INPUT, CONV1, extent=RIGHT),
@@ -138,8 +138,8 @@ def test_who_waits_for_the_last_half_has_waited_for_both() -> None:
         Wait(INPUT, LEFT),
         *rest,
         *order[:first],
-        Fetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True, extent=LEFT),
-        Fetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True, extent=RIGHT),
+        Prefetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True, extent=LEFT),
+        Prefetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True, extent=RIGHT),
         *order[first:],
     ]
 
@@ -148,7 +148,7 @@ def test_who_waits_for_the_last_half_has_waited_for_both() -> None:
 
 def test_a_wait_for_bytes_that_no_copy_moves_is_refused() -> None:
     after_conv1, *rest = forward(WORKLOAD)
-    schedule: list[Step] = [after_conv1, Offload(INPUT, CONV1, extent=LEFT), Wait(INPUT, RIGHT), *rest]
+    schedule: list[ScheduleStep] = [after_conv1, Offload(INPUT, CONV1, extent=LEFT), Wait(INPUT, RIGHT), *rest]
 
     with pytest.raises(PlanError, match=r"^halves: waits for map input, which no copy moves"):
         played(schedule)

@@ -27,7 +27,7 @@ from vdnnsim.plans.operations import (
         (Compute(1, Phase.BACKWARD_DATA, "gemm", touching(reads=[0], writes=[1])), "backward data of conv2 (gemm)"),
         (
             Compute(0, Phase.FORWARD, "gemm", (), repeat=2, part=3),
-            "forward of conv1 (gemm, recomputed for the 2. time, part 3 of the batch)",
+            "forward of conv1 (gemm, recomputation 2, part 3 of the batch)",
         ),
         (Allocate(0, 1, Phase.FORWARD), "allocate map input"),
         (Alias(1, 0), "lay map conv1 into map input"),

@@ -22,10 +22,10 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.liveness import needed_in_backward
 from vdnnsim.plans.schedule import (
-    Fetch,
     Offload,
+    Prefetch,
     Schedule,
-    Step,
+    ScheduleStep,
     Wait,
     backward_layers,
     backward_of,
@@ -61,7 +61,7 @@ def asynchronous_schedule(workload: Workload, triggers: Mapping[int, int | None]
     """
     offloads = offloads_by_layer(workload, triggers)
     fetches = _fetches_by_layer(workload, triggers)
-    steps: list[Step] = []
+    steps: list[ScheduleStep] = []
     coming: set[int] = set()
     for run in forward(workload):
         steps.append(run)
@@ -69,12 +69,12 @@ def asynchronous_schedule(workload: Workload, triggers: Mapping[int, int | None]
             what = feature_maps(workload, index)
             steps.append(Offload(what, run.layer, beside=True))
             if triggers[index] is None:
-                steps.append(Fetch(what, run.layer, Phase.FORWARD, on_demand=False))
+                steps.append(Prefetch(what, run.layer, Phase.FORWARD, on_demand=False))
                 coming.add(index)
     for layer in backward_layers(workload):
         for index in fetches[layer.index]:
             what, on_demand = feature_maps(workload, index), index in layer.saved_maps
-            steps += [Wait(what), Fetch(what, layer, layer.backward_phases[0], on_demand)]
+            steps += [Wait(what), Prefetch(what, layer, layer.backward_phases[0], on_demand)]
             coming.add(index)
         for index in layer.saved_maps:
             if index in coming:

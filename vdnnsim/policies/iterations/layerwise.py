@@ -16,10 +16,10 @@ from vdnnsim.dnn.layers import Layer, LayerKind
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.liveness import last_forward_use, needed_in_backward
 from vdnnsim.plans.schedule import (
-    Fetch,
     Offload,
+    Prefetch,
     Schedule,
-    Step,
+    ScheduleStep,
     Synchronize,
     backward_layers,
     backward_of,
@@ -70,7 +70,7 @@ def layerwise_schedule(
     """Return the schedule that offloads the feature maps with these indices, as far as backward needs them."""
     offloads = offloads_by_layer(workload, offloaded)
     away = {index for leaving in offloads for index in leaving}
-    steps: list[Step] = []
+    steps: list[ScheduleStep] = []
     for run in forward(workload):
         steps.append(run)
         if leaving := offloads[run.layer.index]:
@@ -78,11 +78,11 @@ def layerwise_schedule(
     for layer in backward_layers(workload):
         phase = layer.backward_phases[0]
         if missing := [index for index in layer.saved_maps if index in away]:
-            steps += [Fetch(feature_maps(workload, *missing), layer, phase, on_demand=True), Synchronize()]
+            steps += [Prefetch(feature_maps(workload, *missing), layer, phase, on_demand=True), Synchronize()]
             away.difference_update(missing)
         found = _maps_to_prefetch(workload, offloads, away, layer) if layer.kind in _LAUNCHERS[search] else []
         if found:
-            steps.append(Fetch(feature_maps(workload, *found), layer, phase, on_demand=False))
+            steps.append(Prefetch(feature_maps(workload, *found), layer, phase, on_demand=False))
             away.difference_update(found)
         steps += backward_of(layer)
         if found:
