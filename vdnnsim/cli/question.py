@@ -51,7 +51,7 @@ POLICY: Final = click.option(
 
 
 def _with_options(command: Command, options: Mapping[str, Mapping[str, Any]], prefix: str = "") -> Command:
-    for name, option in reversed(options.items()):
+    for name, option in reversed(list(options.items())):
         command = click.option(name, **{**option, "help": prefix + option["help"]})(command)
     return command
 

@@ -1,16 +1,15 @@
-"""Files that are written whole or not at all: beside their place first, then renamed into it.
+"""Atomic writing of files: complete in a temporary folder beside their place first, then renamed into it.
 
-A name that is to be written never holds half a file, whatever interrupts the writing. What stood there stays until
-the new content is complete, and who may read it may read what comes. A link stays one: what it leads to is replaced. A
-device or a pipe is written through. What a writer leaves that was killed, the next in its folder removes.
+Whatever interrupts the writing, no name holds half a file: what stood there stays until the new content is complete.
+New content gets the permissions of the old. A link stays one: its target is replaced. A device or a pipe is written
+through. Temporary folders of a killed writer are removed by the next.
 """
 
-import errno
 import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -25,16 +24,11 @@ UNFINISHED: Final = "unfinished"
 """The key of what stands while files are replaced that belong together."""
 
 _PREFIX: Final = ".vdnnsim-"
-"""Of folders in which files become complete."""
-
-_APPEARED = (errno.ENOTEMPTY, errno.EEXIST)
-"""What renaming a folder says when another run has made one of that name meanwhile."""
-
+"""Of temporary folders."""
 _DESCRIPTORS = Path("/proc/self/fd")
-
 _PATIENCE_S = 5.0
 """How long the lock of a folder is waited for; writing takes less, and others may hold it for ever."""
-_GLANCE_S = 0.01
+_POLL_S = 0.01
 
 
 def replace_file(path: Path, content: Content) -> None:
@@ -46,12 +40,10 @@ def replace_file(path: Path, content: Content) -> None:
     if path.is_dir():
         raise OutputError(f"{path}: is a folder, expected the name of a file")
     if _is_special(path):
-        try:
+        with _refusing(path):
             _write_through(path, content)
-        except OSError as failure:
-            raise OutputError(f"{path}: cannot be written: {failure.strerror or failure}") from failure
-        return
-    replace_files(path.parent, {path.name: content})
+    else:
+        replace_files(path.parent, {path.name: content})
 
 
 def replace_files(
@@ -62,57 +54,67 @@ def replace_files(
     Args:
         folder: where they go.
         contents: by name.
-        meanwhile: in a folder that is there, the files that stand from the moment before the first of the others is
-            replaced, and so are what a writer leaves that is killed among them.
+        meanwhile: the files that stand from the moment before the first of the others is replaced, and still stand when
+            a writer is killed among them.
 
     Raises:
         OutputError: they cannot be written; up to the last moment, when all are complete, nothing has changed then.
     """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    nearest = made[-1].parent if made else folder
+    if not nearest.is_dir():
+        raise OutputError(f"{nearest}: is a file, expected a folder to write to")
+    for name in contents:
+        if (folder / name).is_dir():
+            raise OutputError(f"{folder / name}: is a folder, expected a file or nothing")
     try:
-        nearest = next(each for each in (folder, *folder.parents) if each.exists())
-        if not nearest.is_dir():
-            raise OutputError(f"{nearest}: is a file, expected a folder to write to")
-        if nearest == folder:
-            _into_folder(folder, contents, meanwhile or {})
-        else:
-            _as_folder(folder, contents)
-    except OSError as failure:
-        raise OutputError(f"{folder}: cannot be written: {failure.strerror or failure}") from failure
+        with _refusing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            with _folder_beside(folder) as beside:
+                complete = []
+                for stage, files in (("first", meanwhile or {}), ("then", contents)):
+                    (beside / stage).mkdir()
+                    for name, content in files.items():
+                        complete.append(beside / stage / name)
+                        _write(complete[-1], content)
+                for each in complete:
+                    _put(each, folder / each.name)
+    finally:
+        _remove_empty(made)
     return tuple(folder / name for name in contents)
 
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Let nobody else who asks for the same make a folder meanwhile, or write into it: hold the one above it."""
+    """Exclude others who ask for the same from making a folder, or writing into it, by the lock of the one above it."""
     above = folder.absolute().parent
     made = [each for each in (above, *above.parents) if not each.exists()]
-    with suppress(OSError):  # who writes is told
+    with suppress(OSError):  # the writer is told
         above.mkdir(parents=True, exist_ok=True)
     try:
-        with _opened(above) as lock:
+        with _lock_of(above) as lock:
             ends_s = monotonic() + _PATIENCE_S
-            while not (held := _locked(lock, fcntl.LOCK_EX)) and lock is not None and monotonic() < ends_s:
-                sleep(_GLANCE_S)
-            if held:
-                _remove_left(above)
+            while lock is not None and not lock(fcntl.LOCK_EX) and monotonic() < ends_s:
+                sleep(_POLL_S)
             yield
     finally:
-        if not folder.exists():
-            _remove_empty(made)
+        _remove_empty(made)
 
 
-def _into_folder(folder: Path, contents: Mapping[str, Content], meanwhile: Mapping[str, bytes]) -> None:
-    for name in contents:
-        if (folder / name).is_dir():
-            raise OutputError(f"{folder / name}: is a folder, expected a file or nothing")
-    with _folder_beside(folder) as beside:
-        complete = []
-        for stage, files in (("first", meanwhile), ("then", contents)):
-            (beside / stage).mkdir()
-            _write_all(beside / stage, files)
-            complete += [beside / stage / name for name in files]
-        for each in complete:
-            _put(each, folder / each.name)
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as failure:
+        raise OutputError(f"{path}: cannot be written: {failure.strerror or failure}") from failure
+
+
+def _write(path: Path, content: Content) -> None:
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        with path.open("wb") as file:
+            file.writelines(content)
 
 
 def _put(complete: Path, place: Path) -> None:
@@ -140,16 +142,17 @@ def _rename(complete: Path, place: Path) -> None:
 
 @contextmanager
 def _folder_beside(folder: Path) -> Iterator[Path]:
-    """Make a folder in another for files that become complete; it is gone in the end.
+    """Make a temporary folder in another.
 
-    Those that killed writers left go as well. Who writes shares a lock of the folder, which the system gives back
-    however a process ends. Where others hold it for their own ends, as the program flock does, or a folder has no
-    locks, what is left stays.
+    Writers share a lock of the folder, which the system releases however a process ends; who gets it alone removes what
+    killed writers left. Where others hold it for their own ends, as the program flock does, what is left stays.
     """
-    with _opened(folder) as lock:
-        if _locked(lock, fcntl.LOCK_EX):
-            _remove_left(folder)
-        _locked(lock, fcntl.LOCK_SH)
+    with _lock_of(folder) as lock:
+        if lock is not None:
+            if lock(fcntl.LOCK_EX):
+                for left in list(folder.glob(f"{_PREFIX}*")):
+                    shutil.rmtree(left, ignore_errors=True)
+            lock(fcntl.LOCK_SH)
         beside = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
         try:
             yield beside
@@ -157,33 +160,26 @@ def _folder_beside(folder: Path) -> Iterator[Path]:
             shutil.rmtree(beside, ignore_errors=True)
 
 
-def _remove_left(folder: Path) -> None:
-    """Remove what killed writers left; whoever has the lock of the folder alone knows that they are gone."""
-    for each in list(folder.glob(f"{_PREFIX}*")):
-        shutil.rmtree(each, ignore_errors=True)
-
-
 @contextmanager
-def _opened(folder: Path) -> Iterator[int | None]:
-    """Open a folder for its lock; None where it may not be read."""
+def _lock_of(folder: Path) -> Iterator[Callable[[int], bool] | None]:
+    """Return what takes the lock of a folder and says whether it got it at once; None where it may not be read."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         yield None
         return
+
+    def take(mode: int) -> bool:
+        try:
+            fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
     try:
-        yield descriptor
+        yield take
     finally:
         os.close(descriptor)
-
-
-def _locked(descriptor: int | None, how: int) -> bool:
-    """Say whether a lock could be had at once."""
-    try:
-        fcntl.flock(-1 if descriptor is None else descriptor, how | fcntl.LOCK_NB)
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def _is_special(path: Path) -> bool:
@@ -207,42 +203,10 @@ def _write_through(path: Path, content: Content) -> None:
         file.writelines([content] if isinstance(content, bytes) else content)
 
 
-def _as_folder(folder: Path, contents: Mapping[str, Content]) -> None:
-    made = [parent for parent in folder.parents if not parent.exists()]
-    done = False
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _folder_beside(folder.parent) as beside:
-            # mkdtemp lets in nobody else; the folder inside it gets the permissions that any new folder gets.
-            inside = beside / folder.name
-            inside.mkdir()
-            _write_all(inside, contents)
-            try:
-                inside.rename(folder)
-            except OSError as failure:
-                if failure.errno not in _APPEARED:
-                    raise
-                for name in contents:
-                    _put(inside / name, folder / name)
-            done = True
-    finally:
-        if not done:
-            _remove_empty(made)
-
-
-def _write_all(folder: Path, contents: Mapping[str, Content]) -> None:
-    for name, content in contents.items():
-        if isinstance(content, bytes):
-            (folder / name).write_bytes(content)
-        else:
-            with (folder / name).open("wb") as file:
-                file.writelines(content)
-
-
 def _remove_empty(folders: list[Path]) -> None:
-    """Remove folders, innermost first, that this module made and nobody else has used since."""
-    for folder in folders:
+    """Remove folders that are empty, innermost first."""
+    for each in folders:
         try:
-            folder.rmdir()
+            each.rmdir()
         except OSError:
             return

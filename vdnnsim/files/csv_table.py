@@ -1,8 +1,4 @@
-"""Strict reading of CSV tables: a cell that is misread would time something wrongly and say nothing.
-
-Tables are UTF-8 with one header. Whatever is wrong is told with file, line, column, what was found and what would be
-right.
-"""
+"""Strict reading of CSV tables in UTF-8 with one header; errors name file, line, column, and what would be right."""
 
 import csv
 import io

@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,33 @@ _WORDS: dict[str, YamlValue] = {"": None, "~": None, "null": None, "true": True,
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
+class FileKind(Enum):
+    """A kind of file, as messages call it."""
+
+    SCENARIO = "a scenario"
+    STUDY = "a study"
+    PROFILE = "a hardware profile"
+
+
+_USES = {
+    FileKind.SCENARIO: "vdnnsim run replays it",
+    FileKind.STUDY: "vdnnsim sweep computes it",
+    FileKind.PROFILE: "a scenario names it as its hardware",
+}
+
+
+def kind_of(root: Entry) -> FileKind | None:
+    """Return what a file is by a key that no other kind has; None where it has none of them."""
+    keys = root.value if isinstance(root.value, dict) else {}
+    if "axes" in keys:
+        return FileKind.STUDY
+    if "workload" in keys:
+        return FileKind.SCENARIO
+    if "scenario" in keys:
+        return FileKind.STUDY
+    return FileKind.PROFILE if keys.keys() & {"gpu", "extends"} else None
+
+
 class _RefusedError(Exception):
     """Text that is not YAML, or YAML that this module does not accept; the message lacks the file."""
 
@@ -49,11 +77,11 @@ class YamlFile:
     lines: Mapping[str, int]
 
 
-def read_yaml(path: Path, error: type[InputError]) -> YamlFile:
+def read_yaml(path: Path, error: type[InputError], kind: FileKind | None = None) -> YamlFile:
     """Read one YAML file of at most 256 KiB and 50,000 values, which takes PyYAML some two seconds at worst.
 
     Raises:
-        error: the file cannot be read, or is not YAML as this module accepts it.
+        error: the file cannot be read, is not YAML as this module accepts it, or is of another kind than asked for.
     """
     name = file_name(path)
     try:
@@ -62,7 +90,11 @@ def read_yaml(path: Path, error: type[InputError]) -> YamlFile:
         value = _parse(_decode(data), lines)
     except (UnreadableError, _RefusedError) as refused:
         raise error(f"{name}: {refused}") from refused
-    return YamlFile(name, hashlib.sha256(data).hexdigest(), Entry(name, "", value, error), lines)
+    root = Entry(name, "", value, error)
+    found = kind_of(root)
+    if kind is not None and found is not None and found is not kind:
+        raise root.wrong(f"this is {found.value}, expected {kind.value}; {_USES[found]}")
+    return YamlFile(name, hashlib.sha256(data).hexdigest(), root, lines)
 
 
 def read_yaml_text(text: str, name: str, error: type[InputError]) -> Entry:

@@ -26,11 +26,10 @@ from typing import Final
 
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.atomic import UNFINISHED
-from vdnnsim.files.kind import FileKind, check_kind
 from vdnnsim.files.messages import file_name, not_one_of, quote, spelled_as
 from vdnnsim.files.packaged import PROFILES, shipped_folder, shipped_name
 from vdnnsim.files.value import Entry, YamlValue
-from vdnnsim.files.yaml_file import read_yaml
+from vdnnsim.files.yaml_file import FileKind, read_yaml
 from vdnnsim.hardware.figures import Figures
 from vdnnsim.hardware.new_profile import missing
 from vdnnsim.hardware.sections import (
@@ -163,8 +162,7 @@ def load_profile(path: Path) -> Profile:
 
 def _load(path: Path, extending: tuple[Path, ...]) -> Profile:
     """Read a profile that others extend."""
-    file = read_yaml(path, ProfileError)
-    check_kind(file.root, FileKind.PROFILE)
+    file = read_yaml(path, ProfileError, FileKind.PROFILE)
     file.root.check_schema_version(SCHEMA_VERSION)
     if isinstance(file.root.value, dict) and UNFINISHED in file.root.value:
         unfinished = file.root.named_members("keys")[UNFINISHED]

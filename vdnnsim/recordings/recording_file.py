@@ -115,13 +115,11 @@ def read_plain_pickle(data: bytes, name: str) -> object:
         raise RecordingError(f"{name}: is damaged ({one_line(str(failure))[:LONGEST_SHOWN]}), {_PLAIN}") from None
 
 
-class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001  # in C it reserves memory for any place that a file names
-    """Python's own unpickler without the operations that construct objects; what would import is refused by name."""
+_PYTHON: Final[Any] = pickle._Unpickler  # noqa: SLF001  # that in C reserves memory for any index that a file names
 
-    dispatch: ClassVar[dict[int, Any]] = {  # type: ignore[misc]  # of the class above all that build plain data
-        operation: pickle._Unpickler.dispatch[operation]  # noqa: SLF001
-        for operation in b"hjKMJ\x8a(usea}]\x8cXqrN\x88\x89G)\x85\x86\x87t\x95\x80.\x94c\x93"
-    }
+
+class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001
+    """Python's own unpickler without the operations that construct objects; what would import is refused by name."""
 
     def __init__(self, file: io.BytesIO, *, name: str) -> None:
         super().__init__(file)
@@ -131,19 +129,19 @@ class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001  # in C it reserves me
         imported = f"{module}.{name}"[:LONGEST_SHOWN]
         raise RecordingError(f"{self._name}: wants to run code (imports {imported!r}), {_PLAIN}")
 
-    def load_mark(self) -> None:
-        super().load_mark()
+    def load_mark(self: Any) -> None:  # of members that have no types
+        _PYTHON.load_mark(self)
         if len(self.metastack) > _DEEPEST:
             raise RecordingError(f"{self._name}: is nested deeper than {_DEEPEST} levels, {_PLAIN}")
 
-    def load_setitem(self) -> None:
+    def load_setitem(self: Any) -> None:
         value, key = self.stack.pop(), self.stack.pop()
         self._fill([key, value])
 
-    def load_setitems(self) -> None:
+    def load_setitems(self: Any) -> None:
         self._fill(self.pop_mark())
 
-    def _fill(self, items: list[object]) -> None:
+    def _fill(self: Any, items: list[object]) -> None:
         """Put keys and values, in turn, into the last dictionary."""
         keys = items[::2]
         # Of text alone nobody can make keys whose hashes collide.
@@ -153,7 +151,12 @@ class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001  # in C it reserves me
             raise TypeError("items of what is no dictionary")
         self.stack[-1].update(zip(keys, items[1::2], strict=True))
 
-    dispatch |= {ord("("): load_mark, ord("s"): load_setitem, ord("u"): load_setitems}
+    dispatch: ClassVar[dict[int, Any]] = {
+        **{each: _PYTHON.dispatch[each] for each in b"hjKMJ\x8aea}]\x8cXqrN\x88\x89G)\x85\x86\x87t\x95\x80.\x94c\x93"},
+        ord("("): load_mark,
+        ord("s"): load_setitem,
+        ord("u"): load_setitems,
+    }
 
 
 def mismatch(failure: msgspec.ValidationError) -> str:

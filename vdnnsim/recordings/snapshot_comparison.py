@@ -140,6 +140,8 @@ def _compare(recording: Recording, start: Start, settings: AllocatorSettings, *,
                 most_bytes = max(most_bytes, allocator.allocated_bytes)
             case Action.FREE_COMPLETED:
                 allocator.give_back(held.pop(event.address))
+            case _:
+                pass
         if not alike:
             break
     return Agreement(
@@ -183,6 +185,8 @@ def _compare_growing(recording: Recording, settings: AllocatorSettings) -> Agree
                 most_bytes = max(most_bytes, allocator.allocated_bytes)
             case Action.FREE_COMPLETED:
                 allocator.give_back(held.pop(event.address))
+            case _:
+                pass
     return Agreement(
         requests=_count(recording, Action.ALLOCATE),
         agreed=agreed,

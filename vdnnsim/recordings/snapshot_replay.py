@@ -256,6 +256,8 @@ def _peaks_of_pytorch(recording: Recording, start: Start, allocator: CachingAllo
                 allocator.reach(stream, allocator.waiting_blocks(stream))
             case Action.FREE_COMPLETED:
                 allocator.give_back(held.pop(event.address))
+            case _:
+                pass
     return Peaks(most_bytes, allocator.pool_bytes)
 
 

@@ -160,17 +160,14 @@ def write_folder(folder: Path, files: Mapping[str, Content], writer: Writer) -> 
     """
     with alone_in(folder):
         refuse_foreign(folder, files, writer)
-        ours, manifest, removed = earlier_files(folder, writer), files[writer.manifest], 0
-        if not folder.exists():
-            paths = replace_files(folder, files)
-        else:
-            assert isinstance(manifest, bytes), "a manifest is short"
-            meanwhile = _unfinished(manifest, ours | files.keys(), writer.noun)
-            others = {name: content for name, content in files.items() if name != writer.manifest}
-            replace_files(folder, others, {writer.manifest: meanwhile})
-            removed = _remove(folder, sorted(ours - files.keys()))
-            replace_file(folder / writer.manifest, manifest)
-            paths = tuple(folder / name for name in files)
+        ours, manifest = earlier_files(folder, writer), files[writer.manifest]
+        assert isinstance(manifest, bytes), "a manifest is short"
+        meanwhile = _unfinished(manifest, ours | files.keys(), writer.noun)
+        others = {name: content for name, content in files.items() if name != writer.manifest}
+        replace_files(folder, others, {writer.manifest: meanwhile})
+        removed = _remove(folder, sorted(ours - files.keys()))
+        replace_file(folder / writer.manifest, manifest)
+        paths = tuple(folder / name for name in files)
         # Before another command replaces them.
         return Written(paths, sum(path.stat().st_size for path in paths), removed)
 

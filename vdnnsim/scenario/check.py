@@ -11,9 +11,8 @@ from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.errors import InputError, PolicyError
-from vdnnsim.files.kind import FileKind, kind_of
 from vdnnsim.files.messages import file_name
-from vdnnsim.files.yaml_file import read_yaml
+from vdnnsim.files.yaml_file import FileKind, kind_of, read_yaml
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.policies.registry import PolicyTypes

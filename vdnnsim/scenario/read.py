@@ -24,11 +24,10 @@ from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.engine.host import Execution
 from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
-from vdnnsim.files.kind import FileKind, check_kind
 from vdnnsim.files.messages import one_line, printable, quote
 from vdnnsim.files.packaged import shipped_name
 from vdnnsim.files.value import Entry
-from vdnnsim.files.yaml_file import YamlFile, read_yaml
+from vdnnsim.files.yaml_file import FileKind, YamlFile, read_yaml
 from vdnnsim.hardware.profile import Profile, find_profile, load_profile
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, read_memory_model, settings_of
 from vdnnsim.plans.operations import Aggregation
@@ -59,8 +58,7 @@ def read_scenario(path: Path, policy_types: PolicyTypes | None = None) -> Scenar
         ProfileError: there is no such profile, or something in it is wrong.
         PolicyError: a policy or an option of a policy does not exist.
     """
-    file = read_yaml(path, ScenarioError)
-    check_kind(file.root, FileKind.SCENARIO)
+    file = read_yaml(path, ScenarioError, FileKind.SCENARIO)
     return resolve_scenario(file, file.root, path, policy_types)
 
 

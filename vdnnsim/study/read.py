@@ -29,11 +29,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from vdnnsim.errors import InputError, StudyError
-from vdnnsim.files.kind import FileKind, check_kind, kind_of
 from vdnnsim.files.messages import file_name, not_one_of, printable, quote
 from vdnnsim.files.packaged import shipped_name
 from vdnnsim.files.value import Entry
-from vdnnsim.files.yaml_file import YamlFile, plain_value, read_yaml
+from vdnnsim.files.yaml_file import FileKind, YamlFile, kind_of, plain_value, read_yaml
 from vdnnsim.policies.registry import PolicyTypes, known_policies
 from vdnnsim.scenario.read import read_scenario, resolve_scenario
 from vdnnsim.scenario.scenario import Scenario
@@ -72,8 +71,7 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
         InputError: something is wrong in the scenario or in its profile.
     """
     types = known_policies() if policy_types is None else policy_types
-    file = read_yaml(path, StudyError)
-    check_kind(file.root, FileKind.STUDY)
+    file = read_yaml(path, StudyError, FileKind.STUDY)
     file.root.check_schema_version(SCHEMA_VERSION)
     members = file.root.members(("schema_version", "scenario", "axes"), ("where", "pictures"))
     base = _base(file, members["scenario"], path, types)
