@@ -6,19 +6,8 @@ import pytest
 
 from tests.calibration.executor.bench import UNLIMITED, Bench, every_policy, every_second_explicit
 from tests.calibration.executor.races import Race, Touch, Touches, WatchedExecutor, find_races
-from tests.plan_writer import PlanWriter
-from tests.unit.plans.hand_written import (
-    COMPUTE,
-    MEMORY,
-    WORKLOAD,
-    finished,
-    order,
-    read,
-    round_trip,
-    take,
-    with_operations,
-    write,
-)
+from tests.unit.plans.hand_written import COMPUTE, MEMORY, script, with_operations
+from tests.unit.plans.hand_written import ROUND_TRIP as PLAN
 from vdnnsim.dnn.networks.tiny import tiny_forked
 from vdnnsim.errors import PlanError
 from vdnnsim.plans.check import check_plan
@@ -46,14 +35,14 @@ ROUND_TRIP: Touches = {
 
 
 def test_a_plan_that_waits_has_no_race() -> None:
-    assert find_races(round_trip().operations, ROUND_TRIP) == []
+    assert find_races(script(PLAN).operations, ROUND_TRIP) == []
 
 
 @pytest.mark.parametrize(("wait", "expected"), [(3, Race(1, 4)), (13, Race(11, 14))])
 def test_a_wait_left_out_is_a_race(wait: int, expected: Race) -> None:
     """Without 3 the copy may read x before the kernel at 1 has written it; without 13 that at 14 reads too early."""
-    assert isinstance(round_trip().operations[wait], WaitEvent)
-    assert find_races(without(round_trip(), wait), ROUND_TRIP) == [expected]
+    assert isinstance(script(PLAN).operations[wait], WaitEvent)
+    assert find_races(without(script(PLAN), wait), ROUND_TRIP) == [expected]
 
 
 @pytest.mark.parametrize(("start", "races"), [(5, True), (10, False)])
@@ -61,26 +50,19 @@ def test_only_shared_bytes_make_a_race(start: int, races: bool) -> None:  # noqa
     """The kernel at 14 reads 5 to 15, half of which the prefetch writes, or 10 to 20, which it leaves alone."""
     touches = {**ROUND_TRIP, 14: [Touch(start, start + 10, writes=False)]}
 
-    assert bool(find_races(without(round_trip(), 13), touches)) is races
+    assert bool(find_races(without(script(PLAN), 13), touches)) is races
 
 
 def test_two_that_read_do_not_disturb_each_other() -> None:
     """While x is copied to the host, a kernel reads it."""
-    writer = PlanWriter(WORKLOAD)
-    x = take(writer, "x")
-    write(writer, x)
-    order(writer, COMPUTE, MEMORY)
-    writer.offload(x, 0)
-    read(writer, x)
-    order(writer, MEMORY, COMPUTE)
-    writer.release(x)
+    plan = script("take x; write x; compute>memory; offload x; read x; memory>compute; free x")
     touches = {
         1: [Touch(0, 10, writes=True)],
         4: [Touch(0, 10, writes=False), Touch(100, 110, writes=True)],
         5: [Touch(0, 10, writes=False)],
     }
 
-    assert find_races(finished(writer).operations, touches) == []
+    assert find_races(plan.operations, touches) == []
 
 
 def test_memory_that_is_handed_on_too_early_is_a_race() -> None:
@@ -88,17 +70,7 @@ def test_memory_that_is_handed_on_too_early_is_a_race() -> None:
 
     With the wait at 6 there is none; Y elsewhere disturbs nobody even without.
     """
-    writer = PlanWriter(WORKLOAD)
-    x = take(writer, "x")
-    write(writer, x)
-    order(writer, COMPUTE, MEMORY)
-    writer.offload(x, 0)
-    order(writer, MEMORY, COMPUTE)
-    writer.release(x)
-    y = take(writer, "y")
-    write(writer, y)
-    writer.release(y)
-    plan = finished(writer)
+    plan = script("take x; write x; compute>memory; offload x; memory>compute; free x; take y; write y; free y")
     kernel = max(at for at, each in enumerate(plan.operations) if isinstance(each, Compute))
     (wait,) = (at for at, each in enumerate(plan.operations) if isinstance(each, WaitEvent) and each.stream is COMPUTE)
     touches = {
@@ -114,7 +86,7 @@ def test_memory_that_is_handed_on_too_early_is_a_race() -> None:
 
 def test_a_host_that_waits_orders_all_that_follows() -> None:
     """In the place of the wait at 13 the host waits for the copies."""
-    operations = without(round_trip(), 13)
+    operations = without(script(PLAN), 13)
     operations[13] = HostSynchronize((MEMORY,))
 
     assert find_races(operations, ROUND_TRIP) == []

@@ -1,165 +1,95 @@
-"""Which copies are cut into chunks, and when their memory is given back; x has 10 B, a chunk 4."""
+"""Which copies are cut into chunks, and when their memory is freed; x has 10 B, a chunk 4."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from tests.plan_writer import PlanWriter
-from tests.unit.plans.hand_written import COMPUTE, MEMORY, W, finished, name, order, read, take, with_operations, write
+from tests.unit.plans.hand_written import COMPUTE, MEMORY, script
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.chunks import in_chunks
 from vdnnsim.plans.operations import (
-    Aggregation,
-    AllReduce,
     HostSynchronize,
     Offload,
-    Operation,
     Paged,
     Prefetch,
     RecordEvent,
     ReleaseExtent,
     WaitEvent,
 )
+from vdnnsim.plans.training_plan import TrainingPlan
 
 CHUNKS = [range(4), range(4, 8), range(8, 10)]
-Between = Callable[[PlanWriter, int], None]
+OFFLOADED = "take x; write x; compute>memory; offload x; memory>compute"
 
 
-def nothing(_writer: PlanWriter, _x: int) -> None:
-    """Do nothing."""
+def freed(plan: TrainingPlan) -> list[range]:
+    return [each.extent for each in plan.operations if isinstance(each, ReleaseExtent)]
 
 
-def reads(writer: PlanWriter, x: int) -> None:
-    """Let a kernel read x once it has left."""
-    read(writer, x)
-
-
-def covers(writer: PlanWriter, x: int) -> None:
-    """Lay a buffer into x once it has left."""
-    y = name(writer, "y")
-    writer.alias(y, x)
-    writer.release(y)
-
-
-def chunked_with(writer: PlanWriter, x: int, between: Between) -> list[Operation]:
-    """Write x, copy it to the host, wait, and release it; return the plan in chunks."""
-    write(writer, x)
-    order(writer, COMPUTE, MEMORY)
-    writer.offload(x, 0)
-    order(writer, MEMORY, COMPUTE)
-    between(writer, x)
-    writer.release(x)
-    return list(in_chunks(finished(writer), 4).operations)
-
-
-def given_back(operations: list[Operation]) -> list[range]:
-    return [each.extent for each in operations if isinstance(each, ReleaseExtent)]
-
-
-def test_each_chunk_is_given_back_when_it_has_left(writer: PlanWriter) -> None:
+def test_each_chunk_is_freed_when_its_copy_is_done() -> None:
     """The wait for the whole copy (event 1) stands behind those for the first two chunks; the last goes with x."""
-    operations = chunked_with(writer, x := take(writer, "x"), nothing)
-
-    assert operations[4:-1] == [
-        Offload(x, 0, extent=CHUNKS[0]),
+    assert in_chunks(script(f"{OFFLOADED}; free x"), 4).operations[4:-1] == (
+        Offload(0, 0, extent=CHUNKS[0]),
         RecordEvent(2, MEMORY),
-        Offload(x, 0, extent=CHUNKS[1]),
+        Offload(0, 0, extent=CHUNKS[1]),
         RecordEvent(3, MEMORY),
-        Offload(x, 0, extent=CHUNKS[2]),
+        Offload(0, 0, extent=CHUNKS[2]),
         RecordEvent(1, MEMORY),
         WaitEvent(2, COMPUTE),
-        ReleaseExtent(x, CHUNKS[0]),
+        ReleaseExtent(0, CHUNKS[0]),
         WaitEvent(3, COMPUTE),
-        ReleaseExtent(x, CHUNKS[1]),
+        ReleaseExtent(0, CHUNKS[1]),
         WaitEvent(1, COMPUTE),
-    ]
+    )
 
 
-def test_a_synchronization_of_the_host_is_a_wait(writer: PlanWriter) -> None:
-    x = take(writer, "x")
-    write(writer, x)
-    order(writer, COMPUTE, MEMORY)
-    writer.offload(x, 0)
-    writer.synchronize()
-    writer.release(x)
-    plan = in_chunks(finished(writer), 4)
+def test_a_synchronization_of_the_host_is_a_wait() -> None:
+    plan = in_chunks(script("take x; write x; compute>memory; offload x; sync; free x"), 4)
 
     check_plan(plan)
-    assert given_back(list(plan.operations)) == CHUNKS[:2]
+    assert freed(plan) == CHUNKS[:2]
     assert isinstance(plan.operations[-2], HostSynchronize)
 
 
-@pytest.mark.parametrize("between", [reads, covers])
-def test_what_is_used_before_its_release_stays_as_a_whole(writer: PlanWriter, between: Between) -> None:
-    operations = chunked_with(writer, take(writer, "x"), between)
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{OFFLOADED}; read x; free x",
+        f"{OFFLOADED}; lay y x; free y; free x",
+        f"{OFFLOADED}; exchange x; free x",
+        f"take below; {OFFLOADED.replace('take x', 'lay x below')}; free x; free below",
+    ],
+)
+def test_the_memory_of_a_buffer_that_is_used_or_lies_in_another_is_freed_as_a_whole(text: str) -> None:
+    plan = in_chunks(script(text), 4)
 
-    assert [each.extent for each in operations if isinstance(each, Offload)] == CHUNKS
-    assert not given_back(operations)
-
-
-def test_what_is_exchanged_before_its_release_stays_as_a_whole(writer: PlanWriter) -> None:
-    x = take(writer, "x")
-    assert given_back(chunked_with(writer, x, nothing)) == CHUNKS[:2]
-    plan = finished(writer)
-    exchanged = [*plan.operations[:-1], AllReduce(0, (x,), 0, Aggregation.RING), plan.operations[-1]]
-
-    assert not given_back(list(in_chunks(with_operations(plan, exchanged), 4).operations))
-
-
-def test_what_lies_in_another_buffer_has_nothing_to_give_back(writer: PlanWriter) -> None:
-    below, x = take(writer, "below"), name(writer, "x")
-    writer.alias(x, below)
-    operations = chunked_with(writer, x, nothing)
-
-    assert [each.extent for each in operations if isinstance(each, Offload)] == CHUNKS
-    assert not given_back(operations)
+    assert [each.extent for each in plan.operations if isinstance(each, Offload)] == CHUNKS
+    assert not freed(plan)
 
 
 @pytest.mark.parametrize("chunk_bytes", [10, 11])
-def test_what_one_chunk_holds_is_copied_and_released_as_a_whole(writer: PlanWriter, chunk_bytes: int) -> None:
-    write(writer, x := take(writer, "x"))
-    order(writer, COMPUTE, MEMORY)
-    writer.offload(x, 0)
-    order(writer, MEMORY, COMPUTE)
-    writer.release(x)
-    plan = finished(writer)
+def test_one_chunk_is_the_whole(chunk_bytes: int) -> None:
+    plan = script(f"{OFFLOADED}; free x")
 
     assert in_chunks(plan, chunk_bytes) == plan
 
 
-def test_pages_and_parts_are_copied_as_they_are(writer: PlanWriter) -> None:
+def test_pages_and_parts_are_copied_as_they_are() -> None:
     """Pages are small already; parts were chosen by a policy."""
-    x, y = take(writer, "x"), take(writer, "y")
-    write(writer, x, y)
-    order(writer, COMPUTE, MEMORY)
-    writer.offload(x, 0, mechanism=Paged(page_bytes=4, page_latency_s=1.0))
-    writer.offload(y, 0, extent=range(1, 8))
-    writer.synchronize()
-    writer.release(x)
-    writer.release(y)
-    plan = finished(writer)
+    plan = script("take x; take y; write x y; compute>memory; offload x; offload y[1:8]; sync; free x; free y")
+    paged = Paged(page_bytes=4, page_latency_s=1.0)
+    operations = [replace(each, mechanism=paged) if each == Offload(0, 0) else each for each in plan.operations]
+    plan = replace(plan, operations=tuple(operations))
 
     assert in_chunks(plan, 4) == plan
 
 
-def test_what_comes_back_comes_in_chunks(writer: PlanWriter) -> None:
-    x = take(writer, "x")
-    write(writer, x)
-    order(writer, COMPUTE, MEMORY)
-    writer.offload(x, 0, copy=3)
-    order(writer, MEMORY, COMPUTE)
-    writer.release(x)
-    writer.allocate(x, 0, W)
-    order(writer, COMPUTE, MEMORY)
-    writer.prefetch(x, 1, on_demand=True, keeps_copy=True, copy=3)
-    order(writer, MEMORY, COMPUTE)
-    read(writer, x)
-    writer.release(x)
-    plan = in_chunks(finished(writer), 4)
+def test_prefetches_are_cut_as_well() -> None:
+    text = f"{OFFLOADED}; free x; take x; compute>memory; keep x; memory>compute; read x; free x"
+    plan = in_chunks(script(text), 4)
 
     check_plan(plan)
-    whole = Prefetch(x, 1, on_demand=True, keeps_copy=True, copy=3)
+    whole = Prefetch(0, 0, on_demand=False, keeps_copy=True)
     assert [each for each in plan.operations if isinstance(each, Prefetch)] == [
         replace(whole, extent=extent) for extent in CHUNKS
     ]

@@ -6,8 +6,10 @@ import pytest
 
 from tests.plan_writer import PlanWriter
 from tests.toy import TOY_LIMITS
+from tests.unit.plans.hand_written import script
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
@@ -67,3 +69,21 @@ def test_pinned_memory_and_that_of_the_host_are_told_apart(
     refused = place_plan(offloading(writer, 33 * GIB), limits)
     assert isinstance(refused, DoesNotFit)
     assert (refused.pool, refused.explain()) == (pool, f"forward of conv1 {told}")
+
+
+AWAY = "take x; sync; write x; sync; offload x; sync; free x; sync; take x; sync"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{AWAY}; prefetch x; sync; write x; sync; offload x; sync; free x",
+        f"{AWAY}; keep x; sync; write x; sync; offload x; sync; free x; take x; sync; prefetch x; sync; free x",
+        f"{AWAY}; keep x; sync; free x",
+    ],
+)
+def test_a_new_copy_takes_the_place_of_the_old_one(text: str) -> None:
+    """However often a buffer of 10 B is offloaded, the host holds 10 B."""
+    plan = script(text)
+    check_plan(plan)
+    assert pinned(plan, TOY_LIMITS) == 10
