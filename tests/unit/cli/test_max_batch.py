@@ -99,13 +99,6 @@ def test_no_scenario_may_have_a_larger_batch_than_a_million(folder: Path) -> Non
     assert [(row["batch_size"], row["refusal"]) for row in rows(folder / "max.csv")] == [("1000000", "")] * 2
 
 
-def test_a_wrong_scenario_is_one_line(folder: Path) -> None:
-    done = vdnnsim("max-batch", "missing.yaml", folder=folder)
-
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "vdnnsim: missing.yaml: cannot be read: no such file or directory\n"
-
-
 def test_a_limit_that_ends_the_search_says_what_is_known(folder: Path) -> None:
     """A nanosecond is over before a batch is tried; of a policy that was ended late it is said by how much."""
     done = vdnnsim("max-batch", "on_small.yaml", "--time-limit", "1 ns", folder=folder)

@@ -10,15 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import ROOT, SMALL
 from vdnnsim.cli import main
-
-ROOT = Path(__file__).parents[3]
-SMALL = """
-schema_version: 1
-workload: {network: alexnet, batch_size: 8, element_type: float32}
-hardware: titan_x_maxwell
-policies: [base(p), vdnn_all(m)]
-"""
 
 
 @pytest.fixture

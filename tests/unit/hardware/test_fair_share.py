@@ -4,26 +4,11 @@ from hypothesis import strategies as st
 from vdnnsim.hardware.fair_share import max_min_rates
 
 
-def test_one_copy_gets_the_narrowest_channel_of_its_path() -> None:
-    """12, 8 and 20 in a row carry 8."""
-    assert max_min_rates([("a", "b", "c")], {"a": 12, "b": 8, "c": 20}) == [8]
-
-
-def test_copies_on_one_channel_share_it_evenly() -> None:
-    """12 among three is 4 each."""
-    assert max_min_rates([("a",), ("a",), ("a",)], {"a": 12}) == [4, 4, 4]
-
-
 def test_what_a_copy_cannot_use_goes_to_the_others() -> None:
     """Switch 12, shared by three; one of them stands behind a link of 2: it gets 2, and 10 are left for two: 5 each."""
     paths = [("slow", "switch"), ("fast1", "switch"), ("fast2", "switch")]
 
     assert max_min_rates(paths, {"slow": 2, "fast1": 12, "fast2": 12, "switch": 12}) == [2, 5, 5]
-
-
-def test_each_switch_is_shared_by_its_own_copies_alone() -> None:
-    """Two copies under one switch of 12 get 6 each, the one under the other switch gets all 12."""
-    assert max_min_rates([("s0",), ("s0",), ("s1",)], {"s0": 12, "s1": 12}) == [6, 6, 12]
 
 
 def test_the_textbook_line() -> None:
@@ -35,10 +20,6 @@ def test_the_textbook_line() -> None:
     paths = [("x", "y", "z"), ("x",), ("y",), ("y",), ("z",), ("z",), ("z",)]
 
     assert max_min_rates(paths, {"x": 1, "y": 1, "z": 1}) == [0.25, 0.75, 0.375, 0.375, 0.25, 0.25, 0.25]
-
-
-def test_no_copy_no_rate() -> None:
-    assert max_min_rates([], {"a": 1.0}) == []
 
 
 PATHS = st.lists(st.sets(st.integers(0, 5), min_size=1).map(sorted), max_size=10)

@@ -9,7 +9,6 @@ from vdnnsim.cost.fit_rows import read_fit_rows
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Origin, Server
-from vdnnsim.hardware.write import profile_text
 
 PROFILES = Path(__file__).parents[3] / "hw_profiles"
 TITAN_BLACK = PROFILES / "titan_black.yaml"
@@ -59,11 +58,3 @@ def test_cards_of_the_same_chip_have_its_parameters_marked_as_assumed(name: str)
     assert server(name).cost_model == server("titan_black").cost_model
     figures = [figure for figure in server(name).figures if figure.path.startswith("cost_model.")]
     assert {figure.origin for figure in figures} == {Origin.ASSUMED}
-
-
-@pytest.mark.parametrize("name", ["k40m", "titan_z", "titan_black"])
-def test_a_profile_is_written_as_it_was_read(name: str, tmp_path: Path) -> None:
-    read = server(name)
-    path = tmp_path / f"{name}.yaml"
-    path.write_text(profile_text(read, "a card"), encoding="utf-8")
-    assert read_profile(path) == read

@@ -79,47 +79,17 @@ def test_a_link_may_state_what_disturbs_its_copies(tmp_path: Path) -> None:
     ("key_path", "value", "message"),
     [
         ("schema_version", 2, "schema_version: found 2, expected 1, the version that this vdnnsim reads"),
-        (
-            "kernels.table",
-            "../mine.kernels.csv",
-            (
-                "kernels.table: found '../mine.kernels.csv', expected the name of a CSV file beside the profile, in "
-                "letters, digits and any of _.-"
-            ),
-        ),
-        (
-            "kernels.table",
-            "tables/mine.csv",
-            (
-                "kernels.table: found 'tables/mine.csv', expected the name of a CSV file beside the profile, in "
-                "letters, digits and any of _.-"
-            ),
-        ),
+        ("kernels.table", "../mine.kernels.csv", "kernels.table: found '../mine.kernels.csv'"),
+        ("kernels.table", "tables/mine.csv", "kernels.table: found 'tables/mine.csv'"),
         ("kernels.tf32", "no", "kernels.tf32: found 'no', expected true or false"),
         ("kernels.layout", "nchv", "kernels.layout: 'nchv' is not a layout; did you mean 'nchw'? (nchw, nhwc)"),
         ("kernels", {"table": "a.csv"}, "kernels: 'tf32' is missing; required are table, tf32, layout"),
         ("link.both_directions", figure(1.5), "link.both_directions.value: found 1.5, expected from 0.001 to 1"),
         ("provenance", ["x"], "provenance: found a list, expected a mapping of names and what is said of each"),
-        (
-            "provenance.Torch",
-            "2",
-            "provenance: 'Torch' is not a name, expected small letters, digits and _",
-        ),
-        (
-            "provenance.torch",
-            2.11,
-            "provenance.torch: found 2.11, expected text (put it into quotes if it looks like a",
-        ),
-        (
-            "description",
-            "the card of ann@example.org",
-            "description: looks like an e-mail address, expected nothing that identifies anybody",
-        ),
-        (
-            "provenance.hostname",
-            "thunder",
-            "provenance.hostname: looks like the name of a machine, expected nothing that identifies anybody",
-        ),
+        ("provenance.Torch", "2", "provenance: 'Torch' is not a name, expected small letters, digits and _"),
+        ("provenance.torch", 2.11, "provenance.torch: found 2.11"),
+        ("description", "the card of ann@example.org", "description: looks like an e-mail address"),
+        ("provenance.hostname", "thunder", "provenance.hostname: looks like the name of a machine"),
         (
             "provenance.command",
             f"calibrate --out {HOME}/ann/h200.yaml",

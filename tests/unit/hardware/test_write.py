@@ -187,13 +187,6 @@ def test_a_figure_stands_on_one_line_where_it_fits(tmp_path: Path) -> None:
     assert '\nprovenance:\n  torch: "2.11"\n' in text
 
 
-def test_where_nothing_can_be_written_one_line_says_so(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    path = tmp_path / "file" / "mine.yaml"
-    with pytest.raises(OutputError, match=r"file: is a file, expected a folder to write to$"):
-        write_profile(path, calibrated(path), "mine", TABLE)
-
-
 def test_what_tells_whose_machine_it_is_stays_unwritten(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     server = calibrated(path)

@@ -1,6 +1,5 @@
 """Formats of memory snapshots, old and new; and files that are none."""
 
-import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -135,11 +134,3 @@ def test_sizes_that_cannot_have_been_are_refused(tmp_path: Path, content: object
     with pytest.raises(RecordingError, match="has sizes that no GPU 0 can have had"):
         read(tmp_path, content)
     assert read(tmp_path, snapshot([], [event("oom", 0, 2**40)]))
-
-
-def test_json_under_another_name_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "s.pickle"
-    path.write_text(json.dumps({"traceEvents": []}))
-
-    with pytest.raises(RecordingError, match=r"s\.pickle: "):
-        read_recordings(path)
