@@ -3,21 +3,11 @@
 from collections.abc import Sequence
 from math import prod
 
-from vdnnsim.dnn.captured_check import ELEMENT_BYTES
-from vdnnsim.dnn.captured_step import (
-    VERSION,
-    CapturedModule,
-    CapturedOperand,
-    CapturedOperation,
-    CapturedStep,
-    CapturedStorage,
-    CapturedTensor,
-    ConvolutionWork,
-    ProductWork,
-)
+from vdnnsim.dnn.captured_step import VERSION, CapturedStep
+from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
-from vdnnsim.dnn.step import Access, BufferKind, Role
+from vdnnsim.dnn.step import ELEMENT_BYTES, Access, BufferKind, Module, Operand, Role, StepOperation, Storage, Tensor
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.units import Precision
 
@@ -33,9 +23,9 @@ class Recording:
 
     def __init__(self, model: str, batch_size: int, modules: Sequence[str]) -> None:
         self._model, self._batch_size, self._modules = model, batch_size, ("", *modules)
-        self._storages: list[CapturedStorage] = []
-        self._tensors: list[CapturedTensor] = []
-        self._operations: list[CapturedOperation] = []
+        self._storages: list[Storage] = []
+        self._tensors: list[Tensor] = []
+        self._operations: list[StepOperation] = []
         self._held: set[int] = set()
 
     def memory(
@@ -50,8 +40,8 @@ class Recording:
     ) -> int:
         """Return the number of a new storage; what is given and what is held are there when the iteration ends."""
         nbytes = prod(shape) * ELEMENT_BYTES[element_type]
-        self._storages.append(CapturedStorage(name, kind, nbytes, element_type, given))
-        self._tensors.append(CapturedTensor(len(self._tensors), shape, element_type))
+        self._storages.append(Storage(name, kind, nbytes, element_type, given))
+        self._tensors.append(Tensor(len(self._tensors), shape, element_type))
         if given or held:
             self._held.add(len(self._storages) - 1)
         return len(self._storages) - 1
@@ -72,11 +62,11 @@ class Recording:
     ) -> int:
         """Return the number of a new operation, which moves its operands once, what it updates twice."""
         accesses = ((reads, Access.READ), (updates, Access.UPDATE), (writes, Access.WRITE))
-        operands = tuple(CapturedOperand(role, each, how) for those, how in accesses for role, each in those)
-        moved = (self._storages[each.tensor].nbytes * (1 + (each.access is Access.UPDATE)) for each in operands)
+        operands = tuple(Operand(role, each, how) for those, how in accesses for role, each in those)
+        moved = (self._storages[each.memory].nbytes * (1 + (each.access is Access.UPDATE)) for each in operands)
         arithmetic = Arithmetic.PRODUCT if work else Arithmetic.ELEMENTWISE
         self._operations.append(
-            CapturedOperation(
+            StepOperation(
                 name=f"aten.{name}.default",
                 module=self._modules.index(module),
                 phase=phase,
@@ -93,7 +83,7 @@ class Recording:
 
     def step(self, mode: Mode = Mode.TRAINING, optimizer: str = "sgd") -> CapturedStep:
         """Return what was written down."""
-        last = {self._tensors[x.tensor].storage: at for at, each in enumerate(self._operations) for x in each.operands}
+        last = {self._tensors[x.memory].storage: at for at, each in enumerate(self._operations) for x in each.operands}
         return CapturedStep(
             version=VERSION,
             model=self._model,
@@ -106,9 +96,9 @@ class Recording:
             precision=Precision.FLOAT32,
             optimizer=optimizer,
             parameters=sum(each.nbytes // 4 for each in self._storages if each.kind is WEIGHTS),
-            modules=tuple(CapturedModule(path, f"torch.nn.{path or 'Module'}") for path in self._modules),
+            modules=tuple(Module(path, f"torch.nn.{path or 'Module'}") for path in self._modules),
             storages=tuple(
-                CapturedStorage(
+                Storage(
                     each.name,
                     each.kind,
                     each.nbytes,

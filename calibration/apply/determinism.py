@@ -21,8 +21,10 @@ from collections.abc import Container
 from dataclasses import replace
 from typing import Final
 
-from vdnnsim.dnn.captured_step import CapturedOperation, ConvolutionWork
+from msgspec import structs
+
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.step import StepOperation
 
 NOT_DETERMINISTIC: Final = frozenset(
@@ -54,7 +56,7 @@ NOT_DETERMINISTIC: Final = frozenset(
 _ATEN: Final = "aten"
 
 
-def is_deterministic_on_cuda(operation: CapturedOperation) -> bool:
+def is_deterministic_on_cuda(operation: StepOperation) -> bool:
     """Whether an operation computes the same bits on a GPU whenever it runs."""
     library, _, rest = operation.name.partition(".")
     name = rest.partition(".")[0]
@@ -77,9 +79,9 @@ def as_repeatable(workload: CapturedWorkload, device_type: str, aside: Container
 
     def is_repeatable(operation: StepOperation) -> bool:
         touched = (step.tensors[each.memory].storage for each in operation.operands)
-        if operation.captured is None or any(each in aside for each in touched):
+        if any(each in aside for each in touched):
             return False
-        return device_type != "cuda" or is_deterministic_on_cuda(operation.captured)
+        return device_type != "cuda" or is_deterministic_on_cuda(operation)
 
-    operations = tuple(replace(each, repeatable=is_repeatable(each)) for each in step.operations)
-    return replace(workload, view=replace(workload.view, step=replace(step, operations=operations)))
+    operations = tuple(structs.replace(each, repeatable=is_repeatable(each)) for each in step.operations)
+    return replace(workload, step=structs.replace(step, operations=operations))

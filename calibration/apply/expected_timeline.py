@@ -19,7 +19,7 @@ from vdnnsim.plans.operations import Allocate, Compute, Operation, Release, Wait
 from vdnnsim.plans.training_plan import Buffer, TrainingPlan
 
 Asked = Mapping[int, Sequence[Request]]
-"""By identity of a captured operation what it asks for, in order; what it does not give back are its results."""
+"""By number of an operation what it asks for, in order; what it does not give back are its results."""
 
 
 def lived(
@@ -83,7 +83,7 @@ class _Asking:
 
     def _requests(self, kernel: Compute) -> Sequence[Request]:
         step = self._plan.workload.step
-        return self._asked.get(id(step.operations_of(kernel.layer, kernel.phase)[kernel.operation].captured), ())
+        return self._asked.get(step.numbers_of(kernel.layer, kernel.phase)[kernel.operation], ())
 
     def _compute(self, kernel: Compute, requests: Sequence[Request]) -> None:
         results = self._results(kernel)

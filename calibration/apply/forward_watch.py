@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 from calibration.apply.recipe import Drawn, Kept, Recipe, View
 from calibration.apply.saved_storage import Held, Layout
 from calibration.capture.schemas import RECORD_STREAM, OperatorMode, operands_of, tensors_in
-from vdnnsim.dnn.captured_step import CapturedOperation
+from vdnnsim.dnn.step import StepOperation
 
 _UNSAFE_VIEW: Final = torch.ops.aten._unsafe_view.default  # noqa: SLF001 - an operator's name
 _MAKES_NOTHING: Final = frozenset({torch.ops.aten.lift_fresh.default, _UNSAFE_VIEW})
@@ -36,7 +36,7 @@ class ForwardWatch(OperatorMode):
 
     def __init__(
         self,
-        operations: Sequence[CapturedOperation],
+        operations: Sequence[StepOperation],
         again: frozenset[int],
         made_by: Mapping[int, Sequence[int]],
         writers: Mapping[int, Sequence[int]],

@@ -118,7 +118,6 @@ class _Reader:
         self._away = Counter[int]()
         self._again: set[int] = set()
         kernels = [each for each in plan.operations if isinstance(each, Compute)]
-        self._numbers = {id(each): number for number, each in enumerate(plan.workload.step.operations)}
         again = [each for each in kernels if each.repeat]
         kept = {buffer for each in again if not self._runs_again(each) for buffer in each.writes}
         self._run_again = {buffer for each in again for buffer in each.writes} - kept
@@ -178,7 +177,7 @@ class _Reader:
         return {each.name: range(offsets.get(number, 0), ends[number]) for number, each in states}
 
     def _number(self, kernel: Compute) -> int:
-        return self._numbers[id(self._operation(kernel))]
+        return self._plan.workload.step.numbers_of(kernel.layer, kernel.phase)[kernel.operation]
 
     def _operation(self, kernel: Compute) -> StepOperation:
         return self._plan.workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation]

@@ -12,7 +12,7 @@ def made_by(captured: CapturedStep) -> dict[int, list[int]]:
     seen = {number for number, each in enumerate(captured.storages) if each.given}
     for position, operation in enumerate(captured.operations):
         for operand in operation.operands:
-            number = captured.tensors[operand.tensor].storage
+            number = captured.tensors[operand.memory].storage
             if number not in seen:
                 seen.add(number)
                 made[position].append(number)
@@ -26,7 +26,7 @@ def touched_by(captured: CapturedStep, *, writes: bool) -> dict[int, list[int]]:
         if operation.phase is not Phase.FORWARD:
             continue
         for operand in operation.operands:
-            number = captured.tensors[operand.tensor].storage
+            number = captured.tensors[operand.memory].storage
             does = operand.access.writes if writes else operand.access.reads
             if does and position not in found[number]:
                 found[number].append(position)

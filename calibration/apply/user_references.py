@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from calibration.capture.tape import Tape
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
@@ -54,19 +56,19 @@ def as_held(workload: CapturedWorkload, free: Mapping[int, range]) -> CapturedWo
     streamed = states_of_update(step)
     for number, storage in enumerate(step.storages):
         begin = 0 if storage.given else made.get(number)
-        if begin is None or number in streamed or storage.birth < 0:
+        if begin is None or number in streamed:
             continue
         if storage.given and storage.kind is BufferKind.WEIGHTS:
             # Every plan holds them throughout.
             continue
         if phases[begin] is not Phase.FORWARD and storage.kind is not BufferKind.WEIGHT_GRADIENT:
             continue
-        span = free.get(number, range(storage.death + 1, storage.death + 1))
-        for position in (*range(begin, min(span.start, storage.death) + 1), *range(span.stop, storage.death + 1)):
+        last = len(step.operations) - 1 if storage.freed_after is None else storage.freed_after
+        span = free.get(number, range(last + 1, last + 1))
+        for position in (*range(begin, min(span.start, last) + 1), *range(span.stop, last + 1)):
             held[position].append(number)
     operations = tuple(
-        replace(each, holds=tuple(dict.fromkeys((*each.holds, *held[position]))))
+        structs.replace(each, holds=tuple(dict.fromkeys((*each.holds, *held[position]))))
         for position, each in enumerate(step.operations)
     )
-    view = replace(workload.view, step=replace(step, operations=operations))
-    return replace(workload, view=view)
+    return replace(workload, step=structs.replace(step, operations=operations))

@@ -47,7 +47,7 @@ def chosen_here(
 ) -> tuple[AdjustKernels, Mapping[int, Sequence[Request]], AbstractSet[int]]:
     """Return what lets each operation of a step run as PyTorch runs it, which takes the fastest kernel on offer.
 
-    On a GPU it takes the workspaces and the time that are found there; and by identity of an operation what it asked
+    On a GPU it takes the workspaces and the time that are found there; and by number of an operation what it asked
     for there, in order, of which results are what it did not give back; and the storages that are on another device.
 
     Args:
@@ -61,22 +61,22 @@ def chosen_here(
     if device.type == "cuda":
         with remembering(device), torch.random.fork_rng([device]), torch.cuda.device(device), torch.no_grad():
             begin, run = _changes(device), DryRun(device, is_timed=is_timed)
-            operations = zip(captured.operations, calls, strict=True)
-            ran = [(id(each), run.measured(call)) for each, call in operations if each.phase is not Phase.UPDATE]
+            operations = enumerate(zip(captured.operations, calls, strict=True))
+            ran = [(at, run.measured(call)) for at, (each, call) in operations if each.phase is not Phase.UPDATE]
             entries = _entries(device, _changes(device) - begin)
         spans = {each.changes for _, each in ran}
         requests = {span: _requests(entries[span.start - begin : span.stop - begin]) for span in spans}
-        found = {identity: requests[each.changes] for identity, each in ran if requests[each.changes]}
-        seconds = {identity: each.seconds for identity, each in ran if each.seconds is not None}
+        found = {number: requests[each.changes] for number, each in ran if requests[each.changes]}
+        seconds = {number: each.seconds for number, each in ran if each.seconds is not None}
         elsewhere |= run.elsewhere.keys()
         torch.cuda.empty_cache()
 
     def adjust(
         workload: Workload, layer: Layer, phase: Phase, offered: tuple[KernelCost, ...]
     ) -> tuple[KernelCost, ...]:
-        fastest, operations = offered[0], workload.step.operations_of(layer.index, phase)
-        kernels = zip(fastest.parts or (fastest,), operations, strict=True)
-        return (KernelCost.joined([_as_found(one, id(each.captured)) for one, each in kernels]),)
+        fastest, numbers = offered[0], workload.step.numbers_of(layer.index, phase)
+        kernels = zip(fastest.parts or (fastest,), numbers, strict=True)
+        return (KernelCost.joined([_as_found(one, number) for one, number in kernels]),)
 
     def _as_found(kernel: KernelCost, operation: int) -> KernelCost:
         kernel = _with_workspace(kernel, found.get(operation, ()))

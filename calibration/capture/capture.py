@@ -20,9 +20,9 @@ from calibration.capture.recorder import Record, Recorder
 from calibration.capture.roles import assign_kinds, operands_of
 from calibration.capture.storages import StorageTable
 from calibration.capture.tape import Tape, freed_by_program
-from vdnnsim.dnn.captured_step import VERSION, CapturedOperation, CapturedStep
+from vdnnsim.dnn.captured_step import VERSION, CapturedStep
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.step import BufferKind, StepOperation
 from vdnnsim.errors import CaptureError, VdnnsimError
 
 
@@ -222,7 +222,7 @@ def _step(
     notes: tuple[str, ...],
 ) -> CapturedStep:
     operations = tuple(
-        CapturedOperation(
+        StepOperation(
             name=each.name,
             module=each.module,
             phase=each.phase,

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from vdnnsim.dnn.captured_step import CapturedModule
+from vdnnsim.dnn.step import Module
 
 
 class ModuleTracker:
@@ -15,9 +15,7 @@ class ModuleTracker:
 
     def __init__(self, model: nn.Module) -> None:
         named = list(model.named_modules())
-        self.modules = tuple(
-            CapturedModule(path, f"{type(each).__module__}.{type(each).__qualname__}") for path, each in named
-        )
+        self.modules = tuple(Module(path, f"{type(each).__module__}.{type(each).__qualname__}") for path, each in named)
         self._positions = {id(each): position for position, (_, each) in enumerate(named)}
         # Held, so that no other module takes the identity of one that a model drops.
         self._held = [each for _, each in named]

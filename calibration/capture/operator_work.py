@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 from torch.utils.flop_counter import flop_registry
 
 from calibration.capture.schemas import arguments_of, name_of, only_writes, operands_of, tensors_in
-from vdnnsim.dnn.captured_step import ConvolutionWork, ProductWork
+from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.operator import Arithmetic
 
 _Given = Mapping[str, Any]

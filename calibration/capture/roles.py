@@ -5,9 +5,8 @@ from typing import Final
 
 from calibration.capture.recorder import Record
 from calibration.capture.storages import Life
-from vdnnsim.dnn.captured_step import CapturedOperand
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import Access, BufferKind, Role
+from vdnnsim.dnn.step import Access, BufferKind, Operand, Role
 
 _MAPS_RETURNED: Final = {
     "aten.native_layer_norm.default": 1,
@@ -52,11 +51,11 @@ def assign_kinds(records: Sequence[Record], lives: Sequence[Life], gradients: Se
 _CASTS: Final = frozenset({"aten._to_copy.default"})
 
 
-def operands_of(record: Record, records: Sequence[Record], lives: Sequence[Life]) -> tuple[CapturedOperand, ...]:
+def operands_of(record: Record, records: Sequence[Record], lives: Sequence[Life]) -> tuple[Operand, ...]:
     """Return the operands of an operation by role, those first that it is named with."""
     made = set(records[record.forward].results) if record.forward is not None else set()
     return tuple(
-        CapturedOperand(_role(record, lives[number].kind, access, number in made), tensor, access)
+        Operand(_role(record, lives[number].kind, access, number in made), tensor, access)
         for number, tensor, access in record.operands
     )
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import torch
 
-from vdnnsim.dnn.captured_step import CapturedStorage, CapturedTensor
-from vdnnsim.dnn.step import Access, BufferKind
+from vdnnsim.dnn.step import Access, BufferKind, Storage, Tensor
 
 Operand = tuple[int, int, Access]
 """Numbers of a storage and of the view of it that an operation touches, and how."""
@@ -41,8 +40,8 @@ class StorageTable:
         self.issued = 0
         """Operations that were issued."""
         self._numbers: dict[int, int] = {}
-        self._tensors: dict[CapturedTensor, int] = {}
-        self._views: list[CapturedTensor] = []
+        self._tensors: dict[Tensor, int] = {}
+        self._views: list[Tensor] = []
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
         """Return the number of the storage of a tensor; None where it was never seen."""
@@ -71,10 +70,10 @@ class StorageTable:
     def view(self, tensor: torch.Tensor, number: int) -> int:
         """Return the number of a tensor, a view of a storage."""
         offset = int(tensor.storage_offset()) * tensor.element_size()
-        return self._number_of_view(CapturedTensor(number, tuple(tensor.shape), element_type_of(tensor), offset))
+        return self._number_of_view(Tensor(number, tuple(tensor.shape), element_type_of(tensor), offset))
 
     @property
-    def tensors(self) -> tuple[CapturedTensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         """The views, in the order of their numbers."""
         return tuple(self._views)
 
@@ -85,7 +84,7 @@ class StorageTable:
             return operand
         there, place, _ = into[number]
         old, offset = self._views[view], self._views[place].offset_bytes
-        moved = CapturedTensor(there, old.shape, old.element_type, old.offset_bytes + offset)
+        moved = Tensor(there, old.shape, old.element_type, old.offset_bytes + offset)
         return there, self._number_of_view(moved), access
 
     def renumber(self, into: Mapping[int, Operand]) -> tuple[dict[int, int], dict[int, int]]:
@@ -99,16 +98,14 @@ class StorageTable:
         self._views = [msgspec.structs.replace(each, storage=numbers[each.storage]) for each in kept]
         return numbers | {part: numbers[there] for part, (there, _, __) in into.items()}, views
 
-    def storages(self) -> tuple[CapturedStorage, ...]:
+    def storages(self) -> tuple[Storage, ...]:
         """Return what was recorded of each."""
         return tuple(
-            CapturedStorage(
-                each.name, each.kind, each.nbytes, each.element_type, each.given, each.freed_after, each.constant
-            )
+            Storage(each.name, each.kind, each.nbytes, each.element_type, each.given, each.freed_after, each.constant)
             for each in self.lives
         )
 
-    def _number_of_view(self, view: CapturedTensor) -> int:
+    def _number_of_view(self, view: Tensor) -> int:
         number = self._tensors.setdefault(view, len(self._views))
         if number == len(self._views):
             self._views.append(view)

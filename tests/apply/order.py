@@ -18,14 +18,13 @@ Done = tuple[int, str, int]
 def promised(plan: TrainingPlan) -> list[Done]:
     """Return what a plan does: copies that begin, waits of the compute stream for them, and what runs again."""
     step = plan.workload.step
-    numbers = {id(each): number for number, each in enumerate(step.operations)}
     found, issued = list[Done](), 0
     ends: dict[int, tuple[str, int]] = {}
     last = "", 0
     for operation in plan.operations:
         match operation:
             case Compute(layer=layer, phase=phase, operation=which, repeat=repeat):
-                number = numbers[id(step.operations_of(layer, phase)[which])]
+                number = step.numbers_of(layer, phase)[which]
                 if repeat:
                     found.append((issued, "again", number))
                 else:

@@ -21,7 +21,7 @@ def test_a_call_knows_its_storages_by_the_numbers_of_the_step() -> None:
     step = found.captured
     assert any(call.read for call in found.tape.calls)
     for operation, call in zip(step.operations, found.tape.calls, strict=True):
-        touched = {step.tensors[each.tensor].storage for each in operation.operands}
+        touched = {step.tensors[each.memory].storage for each in operation.operands}
         assert {*call.read, *call.made} == touched, operation.name
 
 

@@ -26,7 +26,7 @@ def test_what_is_to_be_back_before_it_was_last_saved_stays() -> None:
     step = captured.asked.captured
     names = [each.name for each in step.operations[:4]]
     assert names == ["aten.addmm.default", "aten.mul.Tensor", "aten.mul.Tensor", "aten.addmm.default"]
-    square, result = (step.tensors[step.operations[at].operands[-1].tensor].storage for at in (1, 2))
+    square, result = (step.tensors[step.operations[at].operands[-1].memory].storage for at in (1, 2))
     steps: list[ScheduleStep] = []
     for at, run in enumerate(captured.runs):
         if at == 3:

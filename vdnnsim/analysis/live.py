@@ -69,15 +69,16 @@ def slower(step: LiveStep, trace: IterationTrace) -> list[Difference]:
     Operations are taken together by module and phase, and all that the loop waited for, or computed again, is one.
     """
     plan, planned = trace.plan, operation_seconds(trace)
-    operations = plan.workload.step.operations
+    iteration = plan.workload.step
     measured, expected = defaultdict[str, float](float), defaultdict[str, float](float)
     for number, seconds in measured_operations(step, planned).items():
-        what = f"{operations[number].phase.value} of {operations[number].module or 'the model or its loss'}"
+        operation = iteration.operations[number]
+        what = f"{operation.phase.value} of {iteration.path_of(operation) or 'the model or its loss'}"
         measured[what] += seconds
         expected[what] += planned[number]
     copies = _copies(trace)
     for copy in step.copies:
-        storage = plan.workload.step.storages[copy.storage]
+        storage = iteration.storages[copy.storage]
         name = of_extent(storage.name, None if len(copy.extent) == storage.nbytes else copy.extent)
         what = f"{copy.way.value} of {name}"
         measured[what] += copy.end_s - copy.start_s
@@ -95,12 +96,12 @@ def slower(step: LiveStep, trace: IterationTrace) -> list[Difference]:
 
 def larger(step: LiveStep, trace: IterationTrace, beside_bytes: int = 0) -> list[Difference]:
     """Return before which modules' operations more was allocated than planned beside other bytes, the most first."""
-    planned, operations = _levels(trace), trace.plan.workload.step.operations
+    planned, iteration = _levels(trace), trace.plan.workload.step
     found: dict[str, Difference] = {}
     # What a plan gives back before an operation is gone at the last moment before it.
     for level in {each.operation: each for each in step.memory if each.operation in planned}.values():
-        operation = operations[level.operation]
-        what = f"before {operation.phase.value} of {operation.module or 'the model or its loss'}"
+        operation = iteration.operations[level.operation]
+        what = f"before {operation.phase.value} of {iteration.path_of(operation) or 'the model or its loss'}"
         here = Difference(what, level.nbytes, planned[level.operation] + beside_bytes)
         if here.excess > 0 and (what not in found or found[what].excess < here.excess):
             found[what] = here
@@ -125,9 +126,8 @@ def measured_link(step: LiveStep, link: Link) -> Link:
 def _numbers(plan: TrainingPlan) -> dict[int, int]:
     """Return by position in a plan which operation of the program it runs."""
     step = plan.workload.step
-    numbers = {id(each): number for number, each in enumerate(step.operations)}
     return {
-        position: numbers[id(step.operations_of(each.layer, each.phase)[each.operation])]
+        position: step.numbers_of(each.layer, each.phase)[each.operation]
         for position, each in enumerate(plan.operations)
         if isinstance(each, Compute)
     }

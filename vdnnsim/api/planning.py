@@ -253,10 +253,9 @@ class Asked:
         (chosen,) = self.kernels(workload, layer, phase, offered)
         if not self.seconds:
             return (chosen,)
-        numbers = {id(each): number for number, each in enumerate(self.captured.operations)}
         parts = []
-        for at, operation in enumerate(workload.step.operations_of(layer.index, phase)):
-            seconds = self.seconds.get(numbers[id(operation.captured)])
+        for at, number in enumerate(workload.step.numbers_of(layer.index, phase)):
+            seconds = self.seconds.get(number)
             part = chosen.of(at)
             parts.append(part if seconds is None else replace(part, seconds=seconds, origin=Origin.MEASURED))
         return (KernelCost.joined(parts),)

@@ -19,10 +19,10 @@ from typing import Final
 from vdnnsim.cost.default_workspace import chosen_workspaces
 from vdnnsim.cost.reduction_workspace import sum_of_rows_bytes
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts, fastest_of
-from vdnnsim.dnn.captured_step import ConvolutionWork, ProductWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.sequences import Linear
@@ -61,17 +61,15 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
     channels_last = any(work.channels_last for work in works)
 
     def options(operation: StepOperation) -> _Options:
-        captured = operation.captured
-        assert captured is not None, "an operation of a network that we build has a layer"
         # Numbers that are none of a workload's move as float32 does.
-        element_type = workload.computed_in(captured, ElementType.FLOAT32)
+        element_type = workload.computed_in(operation, ElementType.FLOAT32)
         role = _result(operation)
         # Inference sums over no channels.
         first = operation.operands[:1] if workload.is_training else ()
         sizes = step.tensors[first[0].memory].shape if first else ()
         own_bytes = _own_bytes(workload, operation, multiprocessors)
         flop = tuple(operation.flop.items())
-        key = element_type, role, captured.work, operation.bytes_moved, flop, captured.name, sizes, own_bytes
+        key = element_type, role, operation.work, operation.bytes_moved, flop, operation.name, sizes, own_bytes
         if key not in known:
             model, asked = machine(element_type)
             costs = model.laid_out(channels_last=channels_last)
@@ -90,15 +88,15 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
 
 def _own_bytes(workload: CapturedWorkload, operation: StepOperation, multiprocessors: int) -> int:
     """Return what an operation takes for partial sums of rows, or for a mask; 0 for one that needs neither."""
-    captured, capability = operation.captured, workload.captured.compute_capability
-    if captured is None or captured.name not in (_SUM, _SAFE_SOFTMAX) or capability is None:
+    capability = workload.captured.compute_capability
+    if operation.name not in (_SUM, _SAFE_SOFTMAX) or capability is None:
         return 0
-    tensors = workload.captured.tensors
+    tensors = workload.step.tensors
     x, y = (
-        next(tensors[each.tensor].shape for each in captured.operands if each.access.writes is writes)
+        next(tensors[each.memory].shape for each in operation.operands if each.access.writes is writes)
         for writes in (False, True)
     )
-    if captured.name == _SAFE_SOFTMAX:
+    if operation.name == _SAFE_SOFTMAX:
         return prod(x)
     return sum_of_rows_bytes(x, y, multiprocessors, capability)
 
@@ -118,11 +116,9 @@ def _options(
     sizes: tuple[int, ...],
     multiprocessors: int,
 ) -> _Options:
-    captured = operation.captured
-    assert captured is not None, "an operation of a network that we build has a layer"
     if not operation.bytes_moved:
         return _FREE
-    match captured.work:
+    match operation.work:
         case ConvolutionWork() as work:
             if is_plane(work):
                 options = _convolution(machine, element_type, work)
@@ -139,7 +135,7 @@ def _options(
         case ProductWork() as work:
             name, sizes = "product", (work.batch, work.m, work.n, work.k)
         case _:
-            name = captured.name
+            name = operation.name
     return (machine.kernel(name, element_type, operation.flop, operation.bytes_moved, sizes),)
 
 

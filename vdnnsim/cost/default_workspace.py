@@ -49,7 +49,7 @@ from collections import Counter
 from math import prod
 from typing import Final, NamedTuple
 
-from vdnnsim.dnn.captured_step import ConvolutionWork
+from vdnnsim.dnn.kernel_work import ConvolutionWork
 
 WORD_BYTES: Final = 16
 """Of what a thread loads at a time."""

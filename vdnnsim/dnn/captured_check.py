@@ -1,35 +1,17 @@
 """What must hold of a captured step beyond its keys and types, whoever wrote it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NoReturn
 
-from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep, ConvolutionWork, ProductWork
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import Access
+from vdnnsim.dnn.step import ELEMENT_BYTES, Access, StepOperation
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import ScenarioError
 from vdnnsim.files.messages import not_one_of
 from vdnnsim.files.value import LONGEST_TEXT, Entry
-
-ELEMENT_BYTES: Final[Mapping[str, int]] = {
-    "bool": 1,
-    **{f"{sign}int{bits}": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)},
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-    "complex32": 4,
-    "complex64": 8,
-    "complex128": 16,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0fnu": 1,
-    "float4_e2m1fn_x2": 1,
-}
-"""Bytes of an element of each of PyTorch's types that are no quantized ones."""
 
 MOST_OF_A_KIND: Final = 500_000
 """Modules, storages, tensors or operations of one step."""
@@ -120,7 +102,7 @@ class _Check:
                 what = " or ".join(repr(each.value) for each in allowed)
                 self._expected(f"operations[{index}].phase", before, f"{what} here")
 
-    def _operation(self, operation: CapturedOperation, index: int) -> None:
+    def _operation(self, operation: StepOperation, index: int) -> None:
         place, step = f"operations[{index}]", self._step
         self._text(operation.name, f"{place}.name")
         self._reference(operation.module, f"{place}.module", step.modules, "modules")
@@ -137,16 +119,16 @@ class _Check:
         if operation.work is not None:
             self._work(operation.work, f"{place}.work")
 
-    def _operands(self, operation: CapturedOperation, index: int, written: set[int]) -> None:
+    def _operands(self, operation: StepOperation, index: int, written: set[int]) -> None:
         place, step = f"operations[{index}]", self._step
         for position, operand in enumerate(operation.operands):
-            self._reference(operand.tensor, f"{place}.operands[{position}].tensor", step.tensors, "tensors")
-            storage = step.tensors[operand.tensor].storage
+            self._reference(operand.memory, f"{place}.operands[{position}].tensor", step.tensors, "tensors")
+            storage = step.tensors[operand.memory].storage
             self._last[storage] = index
             if operand.access.reads and storage not in written:
                 self._unwritten(f"{place}.operands[{position}]", storage)
         written.update(
-            step.tensors[each.tensor].storage for each in operation.operands if each.access is not Access.READ
+            step.tensors[each.memory].storage for each in operation.operands if each.access is not Access.READ
         )
         for position, storage in enumerate(operation.saves):
             self._reference(storage, f"{place}.saves[{position}]", step.storages, "storages")

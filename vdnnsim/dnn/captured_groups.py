@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import LayerKind, Phase
-from vdnnsim.dnn.step import BufferKind, Role
+from vdnnsim.dnn.step import BufferKind, Role, StepOperation
 
 OPTIMIZER: Final = "optimizer"
 """The last layer of a step with an update, which nothing else belongs to."""
@@ -75,12 +75,12 @@ def operator_name(name: str) -> str:
     return words[1] if not colons and len(words) > 1 and words[1] else words[0]
 
 
-def kind_of(operation: CapturedOperation, step: CapturedStep) -> LayerKind:
+def kind_of(operation: StepOperation, step: CapturedStep) -> LayerKind:
     """Return the kind of layer whose main operation this is; a product without weights is one of attention's."""
     name = operator_name(operation.name)
     kind = next((kind for pattern, kind in _KINDS if pattern.search(name)), LayerKind.OTHER)
     if kind is LayerKind.FC:
-        kinds = {step.storages[step.tensors[each.tensor].storage].kind for each in operation.operands}
+        kinds = {step.storages[step.tensors[each.memory].storage].kind for each in operation.operands}
         roles = {each.role for each in operation.operands}
         return kind if BufferKind.WEIGHTS in kinds or Role.WEIGHTS in roles else LayerKind.ATTENTION
     return kind
@@ -108,7 +108,7 @@ def groups_of(step: CapturedStep) -> tuple[Group, ...]:
 def maps_written(numbers: Sequence[int], step: CapturedStep) -> list[int]:
     """Return the storages of feature maps that operations write, in order."""
     operands = (operand for number in numbers for operand in step.operations[number].operands)
-    storages = dict.fromkeys(step.tensors[each.tensor].storage for each in operands if each.access.writes)
+    storages = dict.fromkeys(step.tensors[each.memory].storage for each in operands if each.access.writes)
     return [each for each in storages if step.storages[each].kind is BufferKind.FEATURE_MAP]
 
 
@@ -140,7 +140,7 @@ def _merged(calls: Sequence[list[int]], step: CapturedStep) -> list[list[int]]:
     last_use = dict[int, int]()
     for number, operation in enumerate(step.operations):
         for operand in operation.operands:
-            last_use[step.tensors[operand.tensor].storage] = number
+            last_use[step.tensors[operand.memory].storage] = number
     groups: list[list[int]] = []
     pending: list[int] = []
     for call in calls:
@@ -179,7 +179,7 @@ def _backward(groups: Sequence[Sequence[int]], numbers: Sequence[int], step: Cap
     backward: list[list[int]] = [[] for _ in groups]
     group = 0 if not kept else min(kept.values())
     for number, limit in zip(reversed(numbers), reversed(latest), strict=True):
-        read = (step.tensors[each.tensor].storage for each in step.operations[number].operands if each.access.reads)
+        read = (step.tensors[each.memory].storage for each in step.operations[number].operands if each.access.reads)
         group = kept.get(number, min(limit, max((group, *(maker[each] for each in read if each in maker)))))
         backward[group].append(number)
     return [group[::-1] for group in backward]

@@ -18,11 +18,11 @@ from typing import Final
 
 import msgspec
 
-from vdnnsim.dnn.captured_check import ELEMENT_BYTES
 from vdnnsim.dnn.captured_groups import kind_of, operator_name
-from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.operator import Arithmetic
+from vdnnsim.dnn.step import ELEMENT_BYTES, StepOperation
 
 _KINDS: Final = {
     *(LayerKind.BN, LayerKind.LN, LayerKind.ACTV, LayerKind.DROPOUT),
@@ -65,7 +65,7 @@ class _Fusion:
 
     def __post_init__(self) -> None:
         self._last_read = {
-            self.step.tensors[operand.tensor].storage: at
+            self.step.tensors[operand.memory].storage: at
             for at, operation in enumerate(self.step.operations)
             for operand in operation.operands
             if operand.access.reads
@@ -91,37 +91,37 @@ class _Fusion:
         for at in chain:
             operands = operations[at].operands
             for operand in operands:
-                storage = self.step.tensors[operand.tensor].storage
-                if operand.access.reads and (storage in written or operand.tensor in read):
-                    saved += self._nbytes(operand.tensor)
-                read.add(operand.tensor)
+                storage = self.step.tensors[operand.memory].storage
+                if operand.access.reads and (storage in written or operand.memory in read):
+                    saved += self._nbytes(operand.memory)
+                read.add(operand.memory)
             for operand in operands:
-                storage = self.step.tensors[operand.tensor].storage
+                storage = self.step.tensors[operand.memory].storage
                 if operand.access.writes:
                     saved += written.get(storage, 0)  # what is overwritten needs not be written before
-                    written[storage] = self._nbytes(operand.tensor)
+                    written[storage] = self._nbytes(operand.memory)
         saved += sum(nbytes for storage, nbytes in written.items() if not self._is_needed(storage, chain[-1]))
         return max(1, sum(operations[at].bytes_moved for at in chain) - saved)
 
     def _is_needed(self, storage: int, after: int) -> bool:
         return self.step.storages[storage].freed_after is None or self._last_read.get(storage, -1) > after
 
-    def _is_fusible(self, operation: CapturedOperation) -> bool:
+    def _is_fusible(self, operation: StepOperation) -> bool:
         if operation.work is not None or operation.phase is Phase.UPDATE:
             return False
         is_pointwise = _POINTWISE.fullmatch(operator_name(operation.name)) is not None
         return is_pointwise or kind_of(operation, self.step) in _KINDS
 
-    def _goes_on(self, chain: Sequence[int], operation: CapturedOperation) -> bool:
+    def _goes_on(self, chain: Sequence[int], operation: StepOperation) -> bool:
         """Whether an operation reads what a chain wrote, over as many elements, in the same phase."""
         last = self.step.operations[chain[-1]]
         if operation.phase is not last.phase or not self._is_fusible(operation):
             return False
         storage = [self.step.tensors[each].storage for at in chain for each in _written(self.step.operations[at])]
-        reads = (self.step.tensors[each.tensor].storage for each in operation.operands if each.access.reads)
+        reads = (self.step.tensors[each.memory].storage for each in operation.operands if each.access.reads)
         return self._elements(operation) == self._elements(last) and not set(storage).isdisjoint(reads)
 
-    def _elements(self, operation: CapturedOperation) -> int:
+    def _elements(self, operation: StepOperation) -> int:
         return max((prod(self.step.tensors[each].shape) for each in _written(operation)), default=0)
 
     def _nbytes(self, tensor: int) -> int:
@@ -129,5 +129,5 @@ class _Fusion:
         return prod(each.shape) * ELEMENT_BYTES[each.element_type]
 
 
-def _written(operation: CapturedOperation) -> Iterator[int]:
-    return (each.tensor for each in operation.operands if each.access.writes)
+def _written(operation: StepOperation) -> Iterator[int]:
+    return (each.memory for each in operation.operands if each.access.writes)

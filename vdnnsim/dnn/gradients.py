@@ -3,13 +3,10 @@
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.step import Access
-
-if TYPE_CHECKING:
-    from vdnnsim.dnn.workload import Workload
+from vdnnsim.dnn.workload_sizes import WorkloadSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ class Gradients:
     layers: Mapping[int, LayerGradients]
 
 
-def gradients_of(workload: "Workload") -> Gradients:
+def gradients_of(workload: WorkloadSizes) -> Gradients:
     """Return the gradient maps of training, by the saving rule of the workload."""
     if workload.graph.saving is SavingRule.PAPER:
         return _in_one_buffer_each(workload)
@@ -60,7 +57,7 @@ def gradients_of(workload: "Workload") -> Gradients:
         copied.add(found)
 
 
-def _in_one_buffer_each(workload: "Workload") -> Gradients:
+def _in_one_buffer_each(workload: WorkloadSizes) -> Gradients:
     """In place where the layer is, and added to by kernels as they compute."""
     maps = tuple(each.index for each in workload.graph.maps if each.needs_gradient)
     number = {index: position for position, index in enumerate(maps)}
@@ -78,7 +75,7 @@ def _in_one_buffer_each(workload: "Workload") -> Gradients:
     return Gradients(tuple((index, 0) for index in maps), layers)
 
 
-def _handed_on(workload: "Workload", copied: Collection[tuple[int, int]]) -> Gradients | tuple[int, int]:
+def _handed_on(workload: WorkloadSizes, copied: Collection[tuple[int, int]]) -> Gradients | tuple[int, int]:
     """Return the gradients as the engine of autograd hands them on; or the layer and input to which one must be copied.
 
     Each node writes new memory, in place or not, but that a sum hands its dY on to all its inputs. The first gradient

@@ -11,17 +11,21 @@ training left, and forward reads them.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from math import prod
+from typing import Final
+
+import msgspec
 
 from vdnnsim.dnn.gradients import Gradients, LayerGradients, gradients_of
 from vdnnsim.dnn.graph import FeatureMap
-from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.layers import Layer, Phase, Stage
 from vdnnsim.dnn.operator import Arithmetic, SavingRule
 from vdnnsim.dnn.step import (
-    INDEX_BYTES,
+    ELEMENT_BYTES,
+    RESIDENT,
     Access,
     BufferKind,
+    Module,
     Operand,
     Role,
     Step,
@@ -30,9 +34,8 @@ from vdnnsim.dnn.step import (
     Tensor,
     WeightGradients,
 )
-
-if TYPE_CHECKING:
-    from vdnnsim.dnn.workload import Workload
+from vdnnsim.dnn.workload_sizes import WorkloadSizes
+from vdnnsim.units import ElementType
 
 _Key = tuple[BufferKind, int, int]
 """A storage by what it holds, of whom, and which of several."""
@@ -42,13 +45,13 @@ _NARROW: Final = 1
 """Behind the statistics of a layer, its copy of W under autocast."""
 
 
-def step_of(workload: "Workload") -> Step:
+def step_of(workload: WorkloadSizes) -> Step:
     """Return one iteration of a workload."""
     return _StepBuilder(workload).build()
 
 
 class _StepBuilder:
-    def __init__(self, workload: "Workload") -> None:
+    def __init__(self, workload: WorkloadSizes) -> None:
         self._workload = workload
         self._graph = workload.graph
         self._training = workload.is_training
@@ -66,7 +69,8 @@ class _StepBuilder:
         for layer in self._graph.layers:
             self._add_memory_of(layer)
         operations = tuple(self._operation(layer, phase) for layer, phase in self._order())
-        return Step(tuple(self._with_lifetimes(operations)), tuple(self._tensors), operations)
+        modules = tuple(Module(each.name, each.operator.name) for each in self._graph.layers)
+        return Step(modules, tuple(self._with_lifetimes(operations)), tuple(self._tensors), operations)
 
     def _order(self) -> Iterator[tuple[Layer, Phase]]:
         layers = self._graph.layers
@@ -75,13 +79,12 @@ class _StepBuilder:
             yield from ((layer, phase) for layer in reversed(layers) for phase in layer.backward_phases)
         yield from ((layer, Phase.UPDATE) for layer in self._workload.updated_layers)
 
-    def _add_map(self, kind: BufferKind, each: FeatureMap, name: str, *, given: bool = False, ordinal: int = 0) -> int:
-        element_type = None if each.holds_indices else self._workload.map_type(each.index)
-        nbytes = self._workload.map_bytes(each.index)
-        storage = Storage(name, kind, nbytes, element_type, each.stage, given, each.index)
+    def _add_map(self, kind: BufferKind, each: FeatureMap, name: str, *, given: bool = False, ordinal: int = 0) -> None:
+        is_long = each.holds_indices and self._autograd
+        element_type = "int64" if is_long else _stored_as(self._workload.map_type(each.index))
         steps = (each.shape.steps,) if each.shape.steps > 1 else ()
-        sizes = (each.shape.channels, each.shape.height, each.shape.width)
-        return self._add(storage, (self._workload.part_size, *steps, *sizes), ordinal)
+        shape = (self._workload.part_size, *steps, each.shape.channels, each.shape.height, each.shape.width)
+        self._add(name, kind, shape, element_type, each.stage, each.index, given=given, ordinal=ordinal)
 
     def _add_gradients(self, gradients: Gradients) -> None:
         first = len(self._storages)
@@ -93,47 +96,56 @@ class _StepBuilder:
 
     def _add_memory_of(self, layer: Layer) -> None:
         workload = self._workload
+
+        def add(name: str, kind: BufferKind, size: int, element_type: str, *, given: bool, ordinal: int = 0) -> None:
+            self._add(name, kind, (size,), element_type, layer.stage, layer.index, given=given, ordinal=ordinal)
+
         if layer.parameters:
-            nbytes = workload.weight_bytes(layer)
-
-            def add(name: str, kind: BufferKind, ordinal: int = 0) -> None:
-                given = kind is not BufferKind.WEIGHT_GRADIENT or workload.weight_gradients is WeightGradients.KEPT
-                storage = Storage(
-                    f"{name} of {layer.name}", kind, nbytes, workload.element_type, layer.stage, given, layer.index
-                )
-                self._add(storage, (layer.parameters,), ordinal)
-
-            add("weights", BufferKind.WEIGHTS)
+            size, of_weights = layer.parameters, _stored_as(workload.element_type)
+            add(f"weights of {layer.name}", BufferKind.WEIGHTS, size, of_weights, given=True)
             if self._training:
-                add("weight gradient", BufferKind.WEIGHT_GRADIENT)
-                for ordinal in range(workload.optimizer.states):
-                    add(f"state {ordinal + 1}", BufferKind.OPTIMIZER_STATE, ordinal)
+                is_kept = workload.weight_gradients is WeightGradients.KEPT
+                name = f"weight gradient of {layer.name}"
+                add(name, BufferKind.WEIGHT_GRADIENT, size, of_weights, given=is_kept)
+                for state in range(workload.optimizer.states):
+                    name = f"state {state + 1} of {layer.name}"
+                    add(name, BufferKind.OPTIMIZER_STATE, size, of_weights, given=True, ordinal=state)
         if nbytes := workload.statistics_bytes(layer):
-            name, given = f"statistics of {layer.name}", not self._training
-            storage = Storage(name, BufferKind.STATISTICS, nbytes, None, layer.stage, given, layer.index)
-            self._add(storage, (nbytes,))
-        if self._training and (nbytes := workload.narrow_weight_bytes(layer)):
-            name, narrow = f"narrow weights of {layer.name}", self._graph.autocast
-            storage = Storage(name, BufferKind.STATISTICS, nbytes, narrow, layer.stage, given=False, owner=layer.index)
-            self._add(storage, (layer.work.weights,), _NARROW)
+            given = not self._training
+            add(f"statistics of {layer.name}", BufferKind.STATISTICS, nbytes, "uint8", given=given)
+        if self._training and workload.narrow_weight_bytes(layer):
+            size, name = layer.work.weights - layer.work.biases, f"narrow weights of {layer.name}"
+            narrow = _stored_as(self._graph.autocast or workload.element_type)
+            add(name, BufferKind.STATISTICS, size, narrow, given=False, ordinal=_NARROW)
         if labels := workload.part_size * layer.work.labels:
-            nbytes, stage = labels * INDEX_BYTES, layer.stage
-            self._add(
-                Storage("labels", BufferKind.LABELS, nbytes, None, stage, given=True, owner=layer.index), (labels,)
-            )
+            add("labels", BufferKind.LABELS, labels, "int64", given=True)
 
-    def _add(self, storage: Storage, shape: tuple[int, ...], ordinal: int = 0) -> int:
-        number = self._numbers[storage.kind, storage.owner, ordinal] = len(self._storages)
-        self._storages.append(storage)
-        self._tensors.append(Tensor(number, shape))
-        return number
+    def _add(
+        self,
+        name: str,
+        kind: BufferKind,
+        shape: tuple[int, ...],
+        element_type: str,
+        stage: Stage,
+        owner: int,
+        *,
+        given: bool,
+        ordinal: int,
+    ) -> None:
+        """Add a storage, and the tensor of the same number that covers it."""
+        number = self._numbers[kind, owner, ordinal] = len(self._storages)
+        nbytes = prod(shape) * ELEMENT_BYTES[element_type]
+        self._storages.append(Storage(name, kind, nbytes, element_type, given, stage=stage, owner=owner))
+        self._tensors.append(Tensor(number, shape, element_type))
 
     def _operation(self, layer: Layer, phase: Phase) -> StepOperation:
         return StepOperation(
-            module=layer.name,
+            name=layer.operator.name,
+            module=layer.index,
             layer=layer.index,
             phase=phase,
             operands=tuple(self._operands(layer, phase)),
+            element_type=_stored_as(self._workload.arithmetic_type(layer, phase)),
             flop=self._flop(layer, phase),
             bytes_moved=self._bytes_moved(layer, phase),
             temporary_bytes=self._temporary_bytes(layer, phase),
@@ -223,7 +235,7 @@ class _StepBuilder:
         assert layer.weights_of is not None, f"{layer.name} has weights"
         yield Operand(role, self._numbers[kind, layer.weights_of, ordinal], access, ordinal)
 
-    def _flop(self, layer: Layer, phase: Phase) -> Mapping[Arithmetic, int]:
+    def _flop(self, layer: Layer, phase: Phase) -> dict[Arithmetic, int]:
         if phase is Phase.UPDATE:
             return {Arithmetic.ELEMENTWISE: self._workload.optimizer.flop_per_weight * layer.parameters}
         work = layer.work
@@ -261,14 +273,15 @@ class _StepBuilder:
                 return work.passes * (saved + dy) + 2 * weights + statistics + dx
 
     def _with_lifetimes(self, operations: tuple[StepOperation, ...]) -> Iterator[Storage]:
-        touched: dict[int, list[int]] = {}
-        for position, operation in enumerate(operations):
-            for operand in operation.operands:
-                touched.setdefault(self._tensors[operand.memory].storage, []).append(position)
-        resident = (BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE)
+        last = {
+            self._tensors[operand.memory].storage: position
+            for position, operation in enumerate(operations)
+            for operand in operation.operands
+        }
         for number, storage in enumerate(self._storages):
-            if storage.kind in resident:
-                yield replace(storage, birth=0, death=len(operations) - 1)
-            else:
-                positions = touched.get(number, [0])
-                yield replace(storage, birth=0 if storage.given else positions[0], death=positions[-1])
+            freed_after = None if storage.kind in RESIDENT else last.get(number, 0)
+            yield msgspec.structs.replace(storage, freed_after=freed_after)
+
+
+def _stored_as(element_type: ElementType) -> str:
+    return "float32" if element_type is ElementType.TF32 else str(element_type.value)

@@ -1,22 +1,44 @@
 """One iteration below the layers: storages, tensors as views of them, and operations in their order.
 
-What costs, policies, memory, engine and executor need of an iteration is here as plain data. Nothing in it supposes
-that backward is forward reversed, that a layer has one output, that shapes are C, H, W, or what an operation computes:
-networks that we build make it of their layers (`vdnnsim.dnn.layer_step`); whatever else produces it is treated alike.
+This is the one format of an iteration. Networks that we build make it of their layers (`vdnnsim.dnn.layer_step`); a
+captured model or a recorded trace is such a step with its origin (`vdnnsim.dnn.captured_step`), which is also its file.
+Nothing in it supposes that backward is forward reversed, that a layer has one output, or that shapes are C, H, W.
+Numbers refer to positions: an operand to `tensors`, a tensor and `saves` to `storages`, an operation to `modules`,
+`forward` and `freed_after` to `operations`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import msgspec
+
+from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.operator import Arithmetic
-from vdnnsim.units import ElementType
 
-if TYPE_CHECKING:
-    from vdnnsim.dnn.captured_step import CapturedOperation
+ELEMENT_BYTES: Final[Mapping[str, int]] = {
+    "bool": 1,
+    **{f"{sign}int{bits}": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "complex32": 4,
+    "complex64": 8,
+    "complex128": 16,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1,
+    "float4_e2m1fn_x2": 1,
+}
+"""Bytes of an element of each of PyTorch's types that are no quantized ones."""
+
+INDEX_BYTES: Final = ELEMENT_BYTES["int64"]
+"""Of a label and of a number of a row in PyTorch."""
 
 
 class BufferKind(Enum):
@@ -35,6 +57,10 @@ class BufferKind(Enum):
     LABELS = "labels"
 
 
+RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE)
+"""What holds from iteration to iteration."""
+
+
 class WeightGradients(Enum):
     """What becomes of weight gradients from one iteration to the next.
 
@@ -47,10 +73,6 @@ class WeightGradients(Enum):
     HELD = "held"
     DROPPED = "dropped"
     KEPT = "kept"
-
-
-INDEX_BYTES: Final = 8
-"""Of a label and of a number of a row in PyTorch, int64."""
 
 
 class Role(Enum):
@@ -86,13 +108,72 @@ class Access(Enum):
         return self is not Access.READ
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """Memory that an operation touches.
+class Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Plain data, whose keys are all known."""
+
+
+class Module(Data, frozen=True):
+    """A module of the model.
+
+    Attributes:
+        path: from the model down, `layer1.0.conv1`; empty for the model itself.
+        kind: its class, `torch.nn.modules.conv.Conv2d`.
+    """
+
+    path: str
+    kind: str
+
+
+class Storage(Data, frozen=True):
+    """Memory that lives as one.
+
+    Attributes:
+        name: for people: the path of a parameter, or what made it.
+        element_type: as PyTorch calls it, `float32`, `int64`, `bool`.
+        given: whether its content is there when the iteration begins: parameters, buffers, optimizer states, inputs.
+        freed_after: the operation after which nobody holds it; None for what is held beyond the iteration.
+        constant: whether it is given, and is none of those: a tensor that a model keeps beside its parameters and
+            buffers.
+        stage: the part of the network to which it counts.
+        owner: in the view of layers, the feature map that it holds or whose gradient it holds, or the layer whose
+            weights, weight gradient, optimizer state or statistics it holds.
+    """
+
+    name: str
+    kind: BufferKind
+    nbytes: int
+    element_type: str
+    given: bool = False
+    freed_after: int | None = None
+    constant: bool = False
+    stage: Stage = Stage.FEATURES
+    owner: int = -1
+
+    def is_held_after(self, operation: int) -> bool:
+        """Whether somebody still holds it when an operation has ended."""
+        return self.freed_after is None or self.freed_after > operation
+
+
+class Tensor(Data, frozen=True):
+    """A view of a storage; several may share one, and to write in place is to write to a storage that others read.
+
+    Attributes:
+        shape: sizes in elements, the batch first where there is one.
+        offset_bytes: where in the storage it begins.
+    """
+
+    storage: int
+    shape: tuple[int, ...]
+    element_type: str
+    offset_bytes: int = 0
+
+
+class Operand(Data, frozen=True, rename={"memory": "tensor"}):
+    """Memory that an operation touches, and how; the first operands come first.
 
     Attributes:
         memory: of an operation of a step the number of a tensor, of a plan's that of a buffer.
-        position: which of several of its role it is, as the second input.
+        position: in the view of layers, which of several of its role it is, as the second input.
     """
 
     role: Role
@@ -101,106 +182,95 @@ class Operand:
     position: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """Bytes that live as one; its number is its position in `Step.storages`.
-
-    Attributes:
-        element_type: of what it holds; None where that is no number of the workload, as a mask.
-        stage: the part of the network to which it counts.
-        given: whether its content is there when an iteration begins: the input batch, W and optimizer states.
-        owner: in the view of layers, the feature map that it holds or whose gradient it holds, or the layer whose
-            weights, weight gradient, optimizer state or statistics it holds.
-        birth, death: positions of the first and the last operation that touch it; 0 and the last of all where it holds
-            from iteration to iteration.
-    """
-
-    name: str
-    kind: BufferKind
-    nbytes: int
-    element_type: ElementType | None
-    stage: Stage
-    given: bool
-    owner: int
-    birth: int = -1
-    death: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A view of a storage; several may share one, and to write in place is to write to a storage that others read.
-
-    Attributes:
-        shape: sizes, the batch first where there is one.
-        offset_bytes: where in the storage it begins.
-    """
-
-    storage: int
-    shape: tuple[int, ...]
-    offset_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StepOperation:
+class StepOperation(Data, frozen=True):
     """One operation of an iteration; a phase of a layer is one or several of them, one after the other.
 
     Attributes:
-        module: the path of the module that it belongs to, `features.0.conv1`; the same in every iteration.
-        layer: in the view of layers, the one that it belongs to.
-        flop: by kind of arithmetic, by the direct method.
-        bytes_moved: compulsory DRAM traffic, each operand read once and each result written once.
-        temporary_bytes: device memory that it needs while it runs, whatever kernel computes it.
+        name: of the operator, `aten.convolution.default`.
+        module: the one that it belongs to.
+        element_type: in which it computes, as PyTorch calls it.
+        flop: by kind of arithmetic, by the direct method, a multiply and an add being two.
+        bytes_moved: compulsory DRAM traffic: each operand read once, each result written once; 0 for one that launches
+            nothing.
+        temporary_bytes: memory that it takes and frees while it runs, beside its operands, whatever kernel computes it.
+        forward: of a backward operation, the last operation of the forward that it is of, which may itself stand in
+            backward where that was recomputed; None where it is of none.
         random: whether it draws random numbers.
-        saves: storages that it keeps alive for backward.
-        holds: storages that the program still holds when it ends, though no operation reads them from it on.
-        captured: what it was in the program; None of a network that we build.
+        saves: the storages that autograd keeps of it for backward; of a capture parameters and inputs are among them,
+            in the view of layers they are not.
+        work: its shape, where a cost model knows such.
+        known: whether its FLOPs follow from a rule; else they are those that PyTorch's counter knows, or none.
+        layer: in the view of layers, the one that it belongs to.
+        holds: in the view of layers, storages that the program still holds when it ends, though no operation reads
+            them from it on.
         repeatable: whether a plan may run it again, which then makes the same bits.
     """
 
-    module: str
-    layer: int
+    name: str
+    module: int
     phase: Phase
     operands: tuple[Operand, ...]
-    flop: Mapping[Arithmetic, int]
-    bytes_moved: int
+    element_type: str
+    flop: dict[Arithmetic, int] = {}
+    bytes_moved: int = 0
     temporary_bytes: int = 0
+    forward: int | None = None
     random: bool = False
     saves: tuple[int, ...] = ()
+    work: ConvolutionWork | ProductWork | None = None
+    known: bool = True
+    layer: int = -1
     holds: tuple[int, ...] = ()
-    captured: "CapturedOperation | None" = None
     repeatable: bool = True
 
     def of_role(self, *roles: Role) -> tuple[Operand, ...]:
         """Return the operands of some roles, in order."""
         return tuple(each for each in self.operands if each.role in roles)
 
+    @property
+    def all_flop(self) -> int:
+        """FLOPs of all kinds of arithmetic."""
+        return sum(self.flop.values())
 
-@dataclass(frozen=True)
-class Step:
+
+class Step(Data, frozen=True, dict=True):
     """One iteration of one GPU.
 
     Attributes:
         operations: in the order in which they run when nobody changes it.
     """
 
+    modules: tuple[Module, ...]
     storages: tuple[Storage, ...]
     tensors: tuple[Tensor, ...]
     operations: tuple[StepOperation, ...]
 
+    def path_of(self, operation: StepOperation) -> str:
+        """Return the path of the module that an operation belongs to."""
+        return self.modules[operation.module].path
+
     @cached_property
-    def _by_layer(self) -> Mapping[tuple[int, Phase], tuple[StepOperation, ...]]:
-        found: dict[tuple[int, Phase], list[StepOperation]] = {}
-        for each in self.operations:
-            found.setdefault((each.layer, each.phase), []).append(each)
-        return {where: tuple(operations) for where, operations in found.items()}
+    def _by_layer(self) -> Mapping[tuple[int, Phase], tuple[int, ...]]:
+        found: dict[tuple[int, Phase], list[int]] = {}
+        for number, each in enumerate(self.operations):
+            found.setdefault((each.layer, each.phase), []).append(number)
+        return {where: tuple(numbers) for where, numbers in found.items()}
+
+    @cached_property
+    def _operations_by_layer(self) -> Mapping[tuple[int, Phase], tuple[StepOperation, ...]]:
+        return {where: tuple(self.operations[each] for each in numbers) for where, numbers in self._by_layer.items()}
+
+    def numbers_of(self, layer: int, phase: Phase) -> tuple[int, ...]:
+        """Return the positions of the operations that are a phase of a layer, in their order; at least one."""
+        return self._by_layer[layer, phase]
 
     def operations_of(self, layer: int, phase: Phase) -> tuple[StepOperation, ...]:
         """Return the operations that are a phase of a layer, in their order; at least one."""
-        return self._by_layer[layer, phase]
+        return self._operations_by_layer[layer, phase]
 
     def operation(self, layer: int, phase: Phase) -> StepOperation:
         """Return the one operation that is a phase of a layer, as in every network that we build."""
-        (operation,) = self._by_layer[layer, phase]
+        (operation,) = self.operations_of(layer, phase)
         return operation
 
     @cached_property

@@ -1,60 +1,22 @@
 """A workload: a network with a batch size, an element type and what is done with it; and its iteration as a step."""
 
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cached_property
 
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layer_step import step_of
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.operator import Arithmetic, Autocast, SavingRule
-from vdnnsim.dnn.step import INDEX_BYTES, Step, WeightGradients
-from vdnnsim.units import ElementType, Precision
+from vdnnsim.dnn.operator import SavingRule
+from vdnnsim.dnn.step import Step
+from vdnnsim.dnn.workload_sizes import Mode, Optimizer, WorkloadSizes
+from vdnnsim.units import Precision
 
-
-class Mode(Enum):
-    """Training is forward, backward and update; inference only forward (vDNN paper, Fig. 2)."""
-
-    TRAINING = "training"
-    INFERENCE = "inference"
-
-
-class Optimizer(Enum):
-    """How weights are updated; `none` leaves the update out, as the papers do."""
-
-    NONE = "none"
-    SGD = "sgd"
-    MOMENTUM = "momentum"
-    ADAM = "adam"
-
-    @property
-    def states(self) -> int:
-        """Values kept per weight between iterations."""
-        return {Optimizer.MOMENTUM: 1, Optimizer.ADAM: 2}.get(self, 0)
-
-    @property
-    def flop_per_weight(self) -> int:
-        """FLOPs to update one weight: w -= a g; v = m v + g first; or Adam's two moments, root and quotient."""
-        return {Optimizer.SGD: 2, Optimizer.MOMENTUM: 4, Optimizer.ADAM: 12}.get(self, 0)
+__all__ = ["Mode", "Optimizer", "Workload"]
 
 
 @dataclass(frozen=True)
-class Workload:
-    """What one GPU does in one iteration; batch size is per GPU.
-
-    Attributes:
-        parts: of how many images at a time forward and backward run: the batch is cut into so many equal parts, whose
-            weight gradients add up.
-        weight_gradients: what becomes of them.
-    """
-
-    graph: LayerGraph
-    batch_size: int
-    element_type: ElementType = ElementType.FLOAT32
-    optimizer: Optimizer = Optimizer.NONE
-    mode: Mode = Mode.TRAINING
-    parts: int = 1
-    weight_gradients: WeightGradients = WeightGradients.HELD
+class Workload(WorkloadSizes):
+    """What one GPU does in one iteration."""
 
     @classmethod
     def in_precision(
@@ -85,77 +47,14 @@ class Workload:
         return step_of(self)
 
     @property
-    def is_training(self) -> bool:
-        """Whether there is a backward."""
-        return self.mode is Mode.TRAINING
-
-    @property
     def rounds(self) -> int:
         """How often forward and backward of what `step` says run before the update; more than once where captured."""
         return 1
 
-    @property
-    def part_size(self) -> int:
-        """Images that forward and backward run over at a time."""
-        return self.batch_size // self.parts
-
-    def map_bytes(self, index: int) -> int:
-        """Bytes of feature map `index` for a part of the batch; its gradient map is as large."""
-        each = self.graph.maps[index]
-        is_long = each.holds_indices and self.graph.saving is SavingRule.AUTOGRAD
-        return each.shape.elements * self.part_size * (INDEX_BYTES if is_long else self.map_type(index).nbytes)
-
-    def map_type(self, index: int) -> ElementType:
-        """How an element of feature map `index` and of its gradient is stored."""
-        return self.graph.maps[index].element_type or self.element_type
-
-    def arithmetic_type(self, layer: Layer, phase: Phase) -> ElementType:
-        """In what a phase of a layer computes: a cast in the wider of its types, an update as weights are stored."""
-        operator, half = layer.operator, self.graph.autocast
-        if half and operator.autocast is Autocast.HALF and phase is not Phase.UPDATE:
-            return half
-        types = [self.map_type(index) for index in (*layer.inputs, layer.output)]
-        widest = self.element_type if phase is Phase.UPDATE else max(types, key=lambda each: each.nbytes)
-        is_product = operator.arithmetic is Arithmetic.PRODUCT and phase is not Phase.UPDATE
-        return ElementType.FLOAT32 if widest is ElementType.TF32 and not is_product else widest
-
-    def narrow_weight_bytes(self, layer: Layer) -> int:
-        """Bytes of the copy of W, biases aside, that autograd keeps of a layer under autocast; 0 where it keeps W."""
-        half, work = self.graph.autocast, layer.work
-        return (work.weights - work.biases) * half.nbytes if half and layer.operator.autocast is Autocast.HALF else 0
-
-    def weight_bytes(self, layer: Layer) -> int:
-        """Bytes of the W that a layer works with, its own or another's; dW is as large."""
-        return layer.work.weights * self.element_type.nbytes
-
-    def statistics_bytes(self, layer: Layer) -> int:
-        """Bytes that backward of a layer reads and that are no map; those of images only training keeps."""
-        statistics = layer.work.statistics
-        if statistics is None or not (self.is_training or statistics.of_batch):
-            return 0
-        count = 1 if statistics.of_batch else self.part_size
-        return count * statistics.elements * (statistics.element_bytes or self.map_type(layer.output).nbytes)
-
-    def phases(self, layer: Layer) -> tuple[Phase, ...]:
-        """The phases of a layer that run in this workload, in the order in which they run."""
-        if not self.is_training:
-            return (Phase.FORWARD,)
-        update = (Phase.UPDATE,) if layer.parameters and self.optimizer is not Optimizer.NONE else ()
-        return layer.training_phases + update
-
-    @property
-    def updated_layers(self) -> tuple[Layer, ...]:
-        """The layers whose weights are updated at the end of an iteration."""
-        return tuple(layer for layer in self.graph.layers if Phase.UPDATE in self.phases(layer))
-
     def flop(self, layer: Layer, phase: Phase) -> int:
         """FLOPs of one phase of a layer by the direct method, for a part of the batch."""
-        return sum(self.step.operation(layer.index, phase).flop.values())
+        return sum(each.all_flop for each in self.step.operations_of(layer.index, phase))
 
     def bytes_moved(self, layer: Layer, phase: Phase) -> int:
         """Compulsory DRAM traffic of one phase of a layer."""
-        return self.step.operation(layer.index, phase).bytes_moved
-
-    def accumulates(self, layer: Layer, index: int) -> bool:
-        """Whether backward of `layer` adds to the gradient of map `index` that a later layer has begun."""
-        return not layer.in_place and self.graph.maps[index].consumers[-1] != layer.index
+        return sum(each.bytes_moved for each in self.step.operations_of(layer.index, phase))

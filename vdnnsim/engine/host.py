@@ -20,9 +20,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
-from vdnnsim.dnn.captured_step import CapturedOperation, ConvolutionWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.dnn.step import StepOperation
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Host
 from vdnnsim.memory.choices import PinnedMemory
@@ -111,11 +112,11 @@ def _dispatched(plan: TrainingPlan, issued: Sequence[int], host: Host) -> Iterat
             yield at, operators * dispatch_s + calls * host.dispatch_library_s
 
 
-def _captured(plan: TrainingPlan, kernel: Compute) -> CapturedOperation | None:
+def _captured(plan: TrainingPlan, kernel: Compute) -> StepOperation | None:
     """Return what a kernel was in a captured program; None of a network that we build."""
     if not isinstance(plan.workload, CapturedWorkload):
         return None
-    return plan.workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation].captured
+    return plan.workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation]
 
 
 def _operators_of_layer(plan: TrainingPlan, kernel: Compute) -> int:
@@ -127,7 +128,7 @@ def _operators_of_layer(plan: TrainingPlan, kernel: Compute) -> int:
     return 0 if kind is LayerKind.ADD and is_backward else 1
 
 
-def _calls_of_captured(operation: CapturedOperation) -> int:
+def _calls_of_captured(operation: StepOperation) -> int:
     """Return how often an operation calls cuDNN."""
     match operation.work:
         case ConvolutionWork() as work:

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from vdnnsim.cost.default_workspace import searched_bytes
-from vdnnsim.dnn.captured_step import ConvolutionWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.step import Role
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryChoice
@@ -103,12 +103,12 @@ def searches(plan: TrainingPlan, workload: CapturedWorkload) -> list[Asked]:
     for position, kernel in enumerate(plan.operations):
         if not isinstance(kernel, operations.Compute):
             continue
-        captured = workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation].captured
-        if captured is None or not isinstance(work := captured.work, ConvolutionWork):
+        operation = workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation]
+        if not isinstance(work := operation.work, ConvolutionWork):
             continue
         if work.is_depthwise and not work.channels_last:
             continue
-        element_type = workload.computed_in(captured, ElementType.FLOAT32)
+        element_type = workload.computed_in(operation, ElementType.FLOAT32)
         for what, place in _places(plan, kernel, position, work):
             if (work, element_type, what) not in known:
                 known.add((work, element_type, what))

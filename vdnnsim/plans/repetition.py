@@ -10,8 +10,8 @@ from itertools import chain, takewhile
 from operator import itemgetter
 from typing import Final
 
-from vdnnsim.dnn.captured_step import ProductWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.memory.caching import LARGEST_SMALL_BYTES
 from vdnnsim.memory.process import cublas_workspace_bytes
@@ -175,8 +175,8 @@ def _first_products(plan: TrainingPlan) -> dict[bool, int]:
     """Return the position of the first product of each thread, by whether it is that of backward."""
     step, found = plan.workload.step, dict[bool, int]()
     for position, each in enumerate(plan.operations):
-        if isinstance(each, Compute):
-            captured = step.operations_of(each.layer, each.phase)[each.operation].captured
-            if captured is not None and isinstance(captured.work, ProductWork):
-                found.setdefault(each.phase.is_backward or each.repeat > 0, position)
+        if not isinstance(each, Compute):
+            continue
+        if isinstance(step.operations_of(each.layer, each.phase)[each.operation].work, ProductWork):
+            found.setdefault(each.phase.is_backward or each.repeat > 0, position)
     return found

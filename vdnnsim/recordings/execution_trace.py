@@ -21,9 +21,8 @@ from typing import Any, Final
 
 import msgspec
 
-from vdnnsim.dnn.captured_step import CapturedOperand, CapturedStorage, CapturedTensor
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import INDEX_BYTES, Access, BufferKind, Role
+from vdnnsim.dnn.step import INDEX_BYTES, Access, BufferKind, Operand, Role, Storage, Tensor
 from vdnnsim.errors import RecordingError
 from vdnnsim.files.messages import file_name
 from vdnnsim.recordings.recorded_step import RecordedStep
@@ -151,9 +150,9 @@ def _view(value: list[Any], argument: int) -> TensorView:
 class StepMemory:
     """The storages and tensors of a step, and by operation its operands and the storages that autograd saves."""
 
-    storages: tuple[CapturedStorage, ...]
-    tensors: tuple[CapturedTensor, ...]
-    operands: tuple[tuple[CapturedOperand, ...], ...]
+    storages: tuple[Storage, ...]
+    tensors: tuple[Tensor, ...]
+    operands: tuple[tuple[Operand, ...], ...]
     saves: tuple[tuple[int, ...], ...]
     note: str
     lifetimes: bool
@@ -205,7 +204,7 @@ class _Reader:
         kinds = [self._kind(each) for each in self._storages]
         last = len(self._nodes) - 1
         storages = tuple(
-            CapturedStorage(
+            Storage(
                 each.name,
                 kind,
                 each.nbytes,
@@ -217,7 +216,7 @@ class _Reader:
         )
         operands = tuple(tuple(self._operands(at, kinds)) for at in range(len(self._nodes)))
         tensors = tuple(
-            CapturedTensor(storage, (elements,), storages[storage].element_type, offset)
+            Tensor(storage, (elements,), storages[storage].element_type, offset)
             for storage, offset, elements in self._tensors
         )
         return StepMemory(storages, tensors, operands, self._saves(), _NOTE, lifetimes=True)
@@ -281,15 +280,15 @@ class _Reader:
             return BufferKind.FEATURE_MAP if storage.is_sample else BufferKind.STATISTICS
         return BufferKind.GRADIENT_MAP if first is Phase.BACKWARD else BufferKind.FEATURE_MAP
 
-    def _operands(self, at: int, kinds: Sequence[BufferKind]) -> Iterable[CapturedOperand]:
+    def _operands(self, at: int, kinds: Sequence[BufferKind]) -> Iterable[Operand]:
         """Yield what an operation touches, a storage that it reads and writes once."""
-        seen: dict[int, CapturedOperand] = {}
+        seen: dict[int, Operand] = {}
         for number, view, access in self._touched[at]:
             key = number, view.offset_bytes, view.elements
             tensor = self._tensors.setdefault(key, len(self._tensors))
             before = seen.get(tensor)
             joint = access if before is None or before.access is access else Access.UPDATE
-            seen[tensor] = CapturedOperand(_role(kinds[number], joint, self._phases[at]), tensor, joint)
+            seen[tensor] = Operand(_role(kinds[number], joint, self._phases[at]), tensor, joint)
         return seen.values()
 
     def _saves(self) -> tuple[tuple[int, ...], ...]:

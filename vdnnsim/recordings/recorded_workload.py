@@ -12,18 +12,9 @@ from typing import Final
 
 import msgspec
 
-from vdnnsim.dnn.captured_check import ELEMENT_BYTES
-from vdnnsim.dnn.captured_step import (
-    VERSION,
-    CapturedModule,
-    CapturedOperand,
-    CapturedOperation,
-    CapturedStep,
-    CapturedStorage,
-    CapturedTensor,
-)
+from vdnnsim.dnn.captured_step import VERSION, CapturedStep
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import Access, BufferKind, Role
+from vdnnsim.dnn.step import ELEMENT_BYTES, Access, BufferKind, Module, Operand, Role, StepOperation, Storage, Tensor
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.files.value import LONGEST_TEXT
 from vdnnsim.recordings.execution_trace import ExecutionTrace, StepMemory, recorded_memory
@@ -68,7 +59,7 @@ def captured_step(recorded: RecordedStep, model: str, execution: ExecutionTrace 
         storages=memory.storages,
         tensors=memory.tensors,
         operations=tuple(
-            CapturedOperation(
+            StepOperation(
                 name=f"aten.{operation.name.replace('::', '_')}.default",
                 module=modules[at],
                 phase=phase,
@@ -126,7 +117,7 @@ def _optimizer(recorded: RecordedStep) -> str:
     return "none"
 
 
-def _modules(recorded: RecordedStep, phases: Sequence[Phase]) -> tuple[list[int], list[CapturedModule]]:
+def _modules(recorded: RecordedStep, phases: Sequence[Phase]) -> tuple[list[int], list[Module]]:
     """Return of each operation its module, and all modules; where none were recorded each forward is one of its own."""
     numbers: list[int] = []
     paths: dict[str, int] = {}
@@ -138,7 +129,7 @@ def _modules(recorded: RecordedStep, phases: Sequence[Phase]) -> tuple[list[int]
         if not path and phase is not Phase.UPDATE:
             path = f"{operation.name.rstrip('_')} {len(paths)}"
         numbers.append(paths.setdefault(path, len(paths)))
-    return numbers, [CapturedModule(path, path.rpartition(".")[2] or "torch.optim.Optimizer") for path in paths]
+    return numbers, [Module(path, path.rpartition(".")[2] or "torch.optim.Optimizer") for path in paths]
 
 
 def _chained(recorded: RecordedStep, phases: Sequence[Phase]) -> StepMemory:
@@ -147,21 +138,21 @@ def _chained(recorded: RecordedStep, phases: Sequence[Phase]) -> StepMemory:
     first = next((each.dims[0] for each in recorded.operations if each.dims and each.dims[0]), (1,))
     before = chain.add("input", BufferKind.FEATURE_MAP, first, given=True)
     state = chain.add("state of the optimizer", BufferKind.OPTIMIZER_STATE, (1,), given=True)
-    operands: list[tuple[CapturedOperand, ...]] = []
+    operands: list[tuple[Operand, ...]] = []
     for at, (operation, work, phase) in enumerate(zip(recorded.operations, recorded.works, phases, strict=True)):
         if phase is Phase.UPDATE:
-            operands.append((CapturedOperand(Role.STATE, state, Access.UPDATE),))
+            operands.append((Operand(Role.STATE, state, Access.UPDATE),))
             continue
         is_backward = phase is Phase.BACKWARD
         kind, role = _MADE[is_backward, is_backward and work.role is Role.WEIGHT_GRADIENT]
         made = chain.add(f"{operation.name} {at}", kind, work.output, work.element_type)
         chain.free(before, at)
-        read = [CapturedOperand(Role.OUTPUT_GRADIENT if is_backward else Role.INPUT, before, Access.READ)]
+        read = [Operand(Role.OUTPUT_GRADIENT if is_backward else Role.INPUT, before, Access.READ)]
         if not is_backward and work.work is not None:
             sizes = operation.dims[1] if operation.name == CONVOLUTION else max(operation.dims[-3:], key=math.prod)
             weights = chain.add(f"weights {at}", BufferKind.WEIGHTS, sizes, work.element_type, given=True)
-            read.append(CapturedOperand(Role.WEIGHTS, weights, Access.READ))
-        operands.append((*read, CapturedOperand(role, made, Access.WRITE)))
+            read.append(Operand(Role.WEIGHTS, weights, Access.READ))
+        operands.append((*read, Operand(role, made, Access.WRITE)))
         before = made
     return StepMemory(
         storages=tuple(chain.storages),
@@ -185,16 +176,16 @@ _MADE: Final = {
 class _Chain:
     """Storages each of which is one tensor, of the same number."""
 
-    storages: list[CapturedStorage] = field(default_factory=list)
-    tensors: list[CapturedTensor] = field(default_factory=list)
+    storages: list[Storage] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
 
     def add(
         self, name: str, kind: BufferKind, shape: tuple[int, ...], element_type: str = "float32", *, given: bool = False
     ) -> int:
         """Add one, and return its number."""
         nbytes = math.prod(shape) * ELEMENT_BYTES[element_type]
-        self.storages.append(CapturedStorage(name, kind, nbytes, element_type, given))
-        self.tensors.append(CapturedTensor(len(self.tensors), shape, element_type))
+        self.storages.append(Storage(name, kind, nbytes, element_type, given))
+        self.tensors.append(Tensor(len(self.tensors), shape, element_type))
         return len(self.tensors) - 1
 
     def free(self, number: int, position: int) -> None:

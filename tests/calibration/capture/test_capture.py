@@ -7,7 +7,7 @@ import torch
 from calibration.capture.capture import CaptureDevice, capture
 from tests.calibration.capture.programs import PROGRAMS
 from tests.calibration.capture.real_run import run_really
-from vdnnsim.dnn.captured_step import ConvolutionWork
+from vdnnsim.dnn.kernel_work import ConvolutionWork
 
 # Of a recurrent layer of oneDNN nobody knows the workspace without running it.
 pytestmark = [

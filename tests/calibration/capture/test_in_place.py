@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from calibration.capture.capture import CaptureDevice, capture
 from tests.calibration.capture.programs import numbers, program
 from vdnnsim.dnn.captured_check import check_captured_step
-from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import Access
+from vdnnsim.dnn.step import Access, StepOperation
 
 CPU = CaptureDevice(compute_capability=None)
 MAP = 4 * 10 * 4
@@ -38,7 +38,7 @@ def captured(compute: Callable[[Tensor], Tensor]) -> CapturedStep:
     return step
 
 
-def of_backward(step: CapturedStep, name: str) -> list[CapturedOperation]:
+def of_backward(step: CapturedStep, name: str) -> list[StepOperation]:
     return [each for each in step.operations if each.phase is Phase.BACKWARD and each.name.startswith(f"aten.{name}")]
 
 
@@ -53,7 +53,7 @@ def test_the_second_gradient_that_meets_another_is_added_to_it() -> None:
     assert added.name == "aten.add_.Tensor"
     assert [each.access for each in added.operands] == [Access.UPDATE, Access.READ]
     position = step.operations.index(added)
-    gradients = {step.tensors[each.tensor].storage for each in added.operands}
+    gradients = {step.tensors[each.memory].storage for each in added.operands}
     assert len(gradients) == 2
     assert all(step.storages[each].nbytes == MAP for each in gradients)
     given = 2 * MAP

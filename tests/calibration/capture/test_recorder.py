@@ -9,10 +9,11 @@ from torch.utils.checkpoint import checkpoint
 from calibration.capture.capture import CaptureDevice, capture
 from tests.calibration.capture.programs import Language, Recurrent, ids, numbers, program, two_linears
 from vdnnsim.dnn.captured_check import check_captured_step
-from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep, ConvolutionWork, ProductWork
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
-from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.step import BufferKind, StepOperation
 from vdnnsim.dnn.workload import Mode
 
 CPU = CaptureDevice(compute_capability=None)
@@ -23,7 +24,7 @@ def linears() -> CapturedStep:
     return capture(program(two_linears, numbers, optimizer="sgd"), CPU)
 
 
-def described(step: CapturedStep, operation: CapturedOperation) -> str:
+def described(step: CapturedStep, operation: StepOperation) -> str:
     roles = " ".join(each.role.value for each in operation.operands)
     return f"{operation.phase.value} {operation.name.split('.')[1]} {step.modules[operation.module].path}: {roles}"
 
@@ -106,7 +107,7 @@ def test_inference_saves_nothing_and_holds_its_output() -> None:
     assert {each.phase for each in step.operations} == {Phase.FORWARD}
     assert step.saved_bytes == 0
     assert step.peak_live_bytes == 1300 + 160 + 2 * 320
-    output = step.storages[step.tensors[step.operations[-1].operands[-1].tensor].storage]
+    output = step.storages[step.tensors[step.operations[-1].operands[-1].memory].storage]
     assert output.freed_after is None
 
 

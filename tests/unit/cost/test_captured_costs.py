@@ -14,14 +14,15 @@ from tests.unit.cost.test_roofline import server_with
 from vdnnsim.cost.captured import _choices
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost
-from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep, ConvolutionWork, ProductWork
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.step import Access
+from vdnnsim.dnn.step import Access, StepOperation
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -39,7 +40,7 @@ def table(step: CapturedStep) -> CostTable:
     return ServerCosts(SERVER).table(CapturedWorkload.of(step))
 
 
-def with_operation(step: CapturedStep, number: int, operation: CapturedOperation) -> CapturedStep:
+def with_operation(step: CapturedStep, number: int, operation: StepOperation) -> CapturedStep:
     operations = (*step.operations[:number], operation, *step.operations[number + 1 :])
     return msgspec.structs.replace(step, operations=operations)
 
@@ -160,7 +161,7 @@ def test_a_sum_of_rows_takes_what_pytorch_takes_for_partial_sums() -> None:
     tensors = (*step.tensors, *(msgspec.structs.replace(step.tensors[6], shape=each) for each in ((4096, 64), (1, 64))))
     first, *_ = step.operations[2].operands
     operands = tuple(
-        msgspec.structs.replace(first, tensor=each, access=access)
+        msgspec.structs.replace(first, memory=each, access=access)
         for each, access in ((rows, Access.READ), (sums, Access.WRITE))
     )
     adding = msgspec.structs.replace(step.operations[2], name="aten.sum.dim_IntList", operands=operands)
@@ -178,10 +179,10 @@ def test_a_safe_softmax_takes_a_byte_for_each_number_that_it_reads() -> None:
     """As if relu were one of 16 rows of 196 numbers: 3,136 B say which are masked."""
     step = chain()
     first, *_ = step.operations[2].operands
-    tensor = msgspec.structs.replace(step.tensors[first.tensor], shape=(16, 196))
+    tensor = msgspec.structs.replace(step.tensors[first.memory], shape=(16, 196))
     operands = (
-        msgspec.structs.replace(first, tensor=len(step.tensors), access=Access.READ),
-        msgspec.structs.replace(first, tensor=len(step.tensors) + 1, access=Access.WRITE),
+        msgspec.structs.replace(first, memory=len(step.tensors), access=Access.READ),
+        msgspec.structs.replace(first, memory=len(step.tensors) + 1, access=Access.WRITE),
     )
     softmax = msgspec.structs.replace(step.operations[2], name="aten._safe_softmax.default", operands=operands)
     captured = msgspec.structs.replace(with_operation(step, 2, softmax), tensors=(*step.tensors, tensor, tensor))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from vdnnsim.cost.default_workspace import A100, H100, chosen_workspaces
-from vdnnsim.dnn.captured_step import ConvolutionWork
+from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.units import KIB, MIB
 
 BACKWARD = ("input", "weight")

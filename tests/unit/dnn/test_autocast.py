@@ -93,15 +93,15 @@ def test_weights_stay_wide_and_products_have_narrow_copies() -> None:
     assert AUTOGRAD.narrow_weight_bytes(layer_of(AUTOGRAD, "lrn")) == 0
     narrow = [each for each in step.storages if each.name.startswith("narrow weights")]
     assert [(each.name, each.nbytes, each.element_type, each.kind) for each in narrow] == [
-        ("narrow weights of conv", 16, HALF, BufferKind.STATISTICS),
-        ("narrow weights of fc", 4, HALF, BufferKind.STATISTICS),
+        ("narrow weights of conv", 16, HALF.value, BufferKind.STATISTICS),
+        ("narrow weights of fc", 4, HALF.value, BufferKind.STATISTICS),
     ]
     backward = step.operation(fc.index, D).operands
     assert {each.role for each in backward} == {Role.OUTPUT_GRADIENT, Role.INPUT_GRADIENT, Role.STATISTICS}
     assert [step.storages[each.memory].name for each in backward if each.role is Role.STATISTICS] == [
         "narrow weights of fc"
     ]
-    assert {each.element_type for each in step.storages if each.kind is BufferKind.WEIGHT_GRADIENT} == {WIDE}
+    assert {each.element_type for each in step.storages if each.kind is BufferKind.WEIGHT_GRADIENT} == {WIDE.value}
 
 
 def test_forward_keeps_the_narrow_copies_and_no_map_that_was_cast() -> None:
@@ -127,7 +127,7 @@ def test_forward_keeps_the_narrow_copies_and_no_map_that_was_cast() -> None:
 @pytest.mark.parametrize("workload", [MIXED, AUTOGRAD], ids=["paper", "autograd"])
 def test_backward_casts_gradients_the_other_way(workload: Workload) -> None:
     """All but the cast of the input batch have a backward, and conv no data gradient: nothing below it has weights."""
-    phases = [(each.module, each.phase) for each in workload.step.operations[9:]]
+    phases = [(workload.step.path_of(each), each.phase) for each in workload.step.operations[9:]]
 
     assert phases == [
         *(("loss", D), ("loss/cast", D), ("fc", D), ("fc", W), ("fc/cast", D), ("add", D), ("lrn", D)),

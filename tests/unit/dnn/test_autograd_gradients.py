@@ -33,7 +33,7 @@ def gradients(workload: Workload) -> dict[str, list[tuple[str, Role, Access]]]:
     """The gradient maps that backward of each layer touches, where it computes any."""
     step = workload.step
     return {
-        each.module: [
+        step.path_of(each): [
             (step.storages[operand.memory].name.removeprefix("gradient of "), operand.role, operand.access)
             for operand in each.of_role(Role.OUTPUT_GRADIENT, Role.INPUT_GRADIENT)
         ]
@@ -44,8 +44,9 @@ def gradients(workload: Workload) -> dict[str, list[tuple[str, Role, Access]]]:
 
 def temporaries(workload: Workload) -> dict[str, int]:
     """The temporaries of data gradients, where there are any, but that of the loss, 2 B."""
-    data = [each for each in workload.step.operations if each.phase is D and each.module != "loss"]
-    return {each.module: each.temporary_bytes for each in data if each.temporary_bytes}
+    step = workload.step
+    data = {step.path_of(each): each.temporary_bytes for each in step.operations if each.phase is D}
+    return {path: nbytes for path, nbytes in data.items() if nbytes and path != "loss"}
 
 
 def residual() -> LayerGraph:
@@ -187,7 +188,7 @@ def test_weight_gradients_are_held_or_dropped_or_kept(
     step = workload.step
     made = [each for each in step.operations if each.phase is W]
 
-    assert [(each.module, each.temporary_bytes) for each in made] == [
+    assert [(workload.step.path_of(each), each.temporary_bytes) for each in made] == [
         ("fc", temporary_bytes[0]),
         ("conv1", temporary_bytes[1]),
     ]
@@ -202,7 +203,10 @@ def test_dropped_weight_gradients_live_until_the_update() -> None:
     workload = replace(by_autograd(toy_chain(1)), weight_gradients=WeightGradients.DROPPED, optimizer=Optimizer.SGD)
     trace_bytes = peak_bytes(workload)
 
-    assert [each.module for each in workload.step.operations if each.phase is Phase.UPDATE] == ["conv1", "fc"]
+    assert [workload.step.path_of(each) for each in workload.step.operations if each.phase is Phase.UPDATE] == [
+        "conv1",
+        "fc",
+    ]
     assert trace_bytes == 72 + 8 + 72 + 20
 
 
@@ -215,7 +219,9 @@ def test_the_loss_reads_a_label_of_each_image() -> None:
     assert (step.storages[labels].nbytes, step.storages[labels].given) == (24, True)
     assert step.tensors[labels].shape == (3,)
     reading = [
-        (each.module, each.phase) for each in step.operations if labels in {operand.memory for operand in each.operands}
+        (step.path_of(each), each.phase)
+        for each in step.operations
+        if labels in {operand.memory for operand in each.operands}
     ]
     assert reading == [("loss", Phase.FORWARD), ("loss", D)]
     assert labels in step.saved

@@ -50,7 +50,7 @@ WRITER = "expected a captured step, as `vdnnsim capture` writes it"
         (b'{"version": 1, "nodes": []}', f"found JSON without 'operations', {WRITER}"),
         (b'{"version": 2, "operations": 0}', "version: found 2, expected 1, the version that this vdnnsim reads"),
         (b'{"version": "1", "operations": 0}', "version: found '1', expected 1, the version that this vdnnsim reads"),
-        (b'{"version": 1, "operations": []}', f"object missing required field `model`; {WRITER}"),
+        (b'{"version": 1, "operations": []}', f"object missing required field `modules`; {WRITER}"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, data: bytes, message: str) -> None:

@@ -6,14 +6,14 @@ import pytest
 from tests.captured_steps import DW, MAP, WEIGHTS, Recording, W, X, Y, chain, checkpointed, residual
 from vdnnsim.dnn.captured_graph import Layering
 from vdnnsim.dnn.captured_groups import _longest_descent, groups_of, operator_name
-from vdnnsim.dnn.captured_view import view_of
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Access, BufferKind
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import ScenarioError
 
-CHAIN = view_of(chain())
+CHAIN = CapturedWorkload.of(chain())
 
 
 def test_operations_of_one_module_are_a_layer_of_the_kind_of_its_main_operation() -> None:
@@ -53,7 +53,7 @@ def test_what_is_computed_again_belongs_to_the_layer_whose_backward_follows() ->
 
 @pytest.mark.parametrize("step", [chain(), residual(), checkpointed()], ids=lambda each: each.model)
 def test_layers_run_back_in_the_order_that_was_captured(step: object) -> None:
-    view = view_of(step)  # type: ignore[arg-type]
+    view = CapturedWorkload.of(step)  # type: ignore[arg-type]
     layers, backward = view.graph.layers, Phase.BACKWARD
     runs = [view.step.operations_of(each.index, backward) for each in reversed(layers) if each.backward_phases]
     assert [x for run in runs for x in run] == [x for x in view.step.operations if x.phase is backward]
@@ -121,11 +121,10 @@ def test_storages_belong_to_maps_and_layers() -> None:
     ]
 
 
-def test_storages_live_from_what_first_touches_them_until_the_program_lets_go() -> None:
-    """Operations are 0 to 17. bn (6) is made by 1 and read by relu's backward, 14; the loss (12) is held from 7 on."""
-    lives = [(each.birth, each.death) for each in CHAIN.step.storages]
-    assert lives[0] == lives[3] == (0, 17)
-    assert (lives[6], lives[12], lives[22]) == ((1, 14), (7, 17), (16, 17))
+def test_storages_live_until_the_program_lets_go() -> None:
+    """Operations are 0 to 17. bn (6) is read by relu's backward, 14; the loss (12) is held beyond the step."""
+    ends = [each.freed_after for each in CHAIN.step.storages]
+    assert [ends[each] for each in (0, 3, 6, 12, 22)] == [None, None, 14, None, None]
 
 
 def test_what_is_held_longer_than_it_is_read_is_held_by_the_operation_after_which_it_is_freed() -> None:
@@ -133,9 +132,9 @@ def test_what_is_held_longer_than_it_is_read_is_held_by_the_operation_after_whic
     assert [each.holds for each in CHAIN.step.operations] == [()] * 17 + [(3, 4, 12)]
     storages = list(chain().storages)
     storages[10] = msgspec.structs.replace(storages[10], freed_after=9)
-    longer = view_of(msgspec.structs.replace(chain(), storages=tuple(storages)))
+    longer = CapturedWorkload.of(msgspec.structs.replace(chain(), storages=tuple(storages)))
     assert longer.step.operations[9].holds == (10,)
-    assert longer.step.storages[10].death == 9
+    assert longer.step.storages[10].freed_after == 9
 
 
 def test_saved_are_maps_statistics_and_labels_but_no_weights() -> None:
@@ -146,7 +145,7 @@ def test_saved_are_maps_statistics_and_labels_but_no_weights() -> None:
 
 def test_an_addition_in_place_rewrites_one_map_and_reads_the_other() -> None:
     """Maps: input, stem, conv1, relu, conv2. The addition (4) and the second relu (5) rewrite conv2's."""
-    graph = view_of(residual()).graph
+    graph = CapturedWorkload.of(residual()).graph
     assert [(each.consumers, each.rewriters, each.saved_for) for each in graph.maps[:5]] == [
         ((0,), (), (0,)),
         ((1, 4), (), (1,)),
@@ -161,7 +160,7 @@ def test_an_addition_in_place_rewrites_one_map_and_reads_the_other() -> None:
 
 def test_what_is_computed_again_is_a_workspace_and_starts_from_a_map_of_another_layer() -> None:
     """The input is read by fc again, whose operation is relu's; fc's own backward reads it as well."""
-    view = view_of(checkpointed())
+    view = CapturedWorkload.of(checkpointed())
     assert view.graph.layers[1].saved_maps == view.graph.layers[0].saved_maps == (0,)
     assert view.graph.maps[0].saved_for == (0, 1)
     assert {view.step.storages[each].kind for each in (8, 9)} == {BufferKind.WORKSPACE}
@@ -172,7 +171,7 @@ def test_the_output_of_inference_is_a_map_that_nobody_reads() -> None:
     """Of the chain the first six operations: fc's output is the last map."""
     step = chain()
     forward = msgspec.structs.replace(step, mode=Mode.INFERENCE, operations=step.operations[:6], optimizer="none")
-    view = view_of(forward)
+    view = CapturedWorkload.of(forward)
     assert [each.name for each in view.graph.layers] == ["conv", "bn", "relu", "pool", "fc"]
     assert (view.graph.maps[-1].name, view.graph.maps[-1].consumers) == ("fc", ())
     assert {each.training_phases for each in view.graph.layers} == {(Phase.FORWARD,)}
@@ -199,7 +198,7 @@ def test_narrow_weights_are_statistics_and_their_gradients_workspaces() -> None:
     storages = list(step.storages)
     storages[7] = msgspec.structs.replace(storages[7], kind=BufferKind.WEIGHTS)
     storages[17] = msgspec.structs.replace(storages[17], freed_after=12)
-    view = view_of(msgspec.structs.replace(step, storages=tuple(storages), operations=step.operations[:17]))
+    view = CapturedWorkload.of(msgspec.structs.replace(step, storages=tuple(storages), operations=step.operations[:17]))
     kinds = [(each.kind, each.owner) for each in view.step.storages]
     assert (kinds[7], kinds[17]) == ((BufferKind.STATISTICS, 1), (BufferKind.WORKSPACE, 4))
     assert 7 in view.step.saved
@@ -235,7 +234,7 @@ def test_what_is_written_once_more_is_updated() -> None:
     r.run("mul", "fc", Phase.FORWARD, reads=[(X, x), (W, weight)], writes=[(Y, y)], saves=[x])
     r.run("new_empty", "fc", Phase.BACKWARD, writes=[(DW, gradient)], forward=0)
     r.run("copy_", "fc", Phase.BACKWARD, reads=[(X, x)], writes=[(DW, gradient)], forward=0)
-    step = view_of(r.step(optimizer="none")).step
+    step = CapturedWorkload.of(r.step(optimizer="none")).step
     found = [each.access for operation in step.operations for each in operation.of_role(DW)]
     assert found == [Access.WRITE, Access.UPDATE]
 
@@ -245,5 +244,5 @@ def test_what_is_freed_before_backward_is_not_kept() -> None:
     step = chain()
     freed = msgspec.structs.replace(step.storages[7], freed_after=3)
     early = msgspec.structs.replace(step, storages=(*step.storages[:7], freed, *step.storages[8:]))
-    assert set(view_of(step).step.saved) - set(view_of(early).step.saved) == {7}
+    assert set(CapturedWorkload.of(step).step.saved) - set(CapturedWorkload.of(early).step.saved) == {7}
     assert step.saved_bytes - early.saved_bytes == 8

@@ -110,7 +110,9 @@ def test_buffers_live_as_long_as_was_captured(step: CapturedStep) -> None:
     lived = lifetimes(runs, buffers, held)
     ends = {buffer: at for at, ending in enumerate(lived.ends) for buffer in ending}
     storages = workload.step.storages
-    assert ends == {number: each.death for number, each in enumerate(storages) if number not in held}
+    last = len(step.operations) - 1
+    freed = [last if each.freed_after is None else each.freed_after for each in storages]
+    assert ends == {number: at for number, at in enumerate(freed) if number not in held}
     assert {storages[each].kind for each in held} <= {
         *(BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE, BufferKind.STATISTICS, BufferKind.LABELS),
     }

@@ -84,7 +84,7 @@ def apart() -> CapturedStep:
     step = pointwise("relu", "mul")
     first, second = step.operations[1:]
     read, written = second.operands
-    again = msgspec.structs.replace(read, tensor=first.operands[0].tensor)
+    again = msgspec.structs.replace(read, memory=first.operands[0].memory)
     second = msgspec.structs.replace(second, operands=(again, written))
     return msgspec.structs.replace(step, operations=(*step.operations[:2], second))
 

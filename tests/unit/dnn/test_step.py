@@ -15,7 +15,6 @@ from vdnnsim.dnn.operator import Arithmetic, Operator, SavingRule, Work
 from vdnnsim.dnn.shapes import MapShape, Shapes
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Tensor
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.units import ElementType
 
 F, D, W, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
 READ, WRITE, UPDATE = Access.READ, Access.WRITE, Access.UPDATE
@@ -34,41 +33,43 @@ STEP = SMALL.step
 
 def test_operations_stand_in_the_order_in_which_they_run() -> None:
     """Nothing below conv wants a gradient, so it has no data gradient."""
-    assert [(each.module, each.phase) for each in STEP.operations] == [
+    assert [(STEP.path_of(each), each.phase) for each in STEP.operations] == [
         *(("conv", F), ("conv/relu", F), ("pool", F), ("fc", F), ("loss", F)),
         *(("loss", D), ("fc", D), ("fc", W), ("pool", D), ("conv/relu", D), ("conv", W)),
         *(("conv", U), ("fc", U)),
     ]
 
 
-def test_storages_live_from_the_first_operation_that_touches_them_to_the_last() -> None:
-    """By the positions of the operations above; what holds from iteration to iteration lives from 0 to 12."""
-    assert [(each.name, each.nbytes, each.birth, each.death) for each in STEP.storages] == [
-        ("map input", 32, 0, 10),
-        ("map conv", 32, 0, 9),
-        ("map pool", 8, 2, 8),
-        ("map fc", 8, 3, 4),
-        ("map loss", 8, 4, 5),
-        ("gradient of conv", 32, 8, 10),
-        ("gradient of pool", 8, 6, 8),
-        ("gradient of fc", 8, 5, 7),
-        ("weights of conv", 8, 0, 12),
-        ("weight gradient of conv", 8, 10, 11),
-        ("state 1 of conv", 8, 0, 12),
-        ("weights of fc", 8, 0, 12),
-        ("weight gradient of fc", 8, 7, 12),
-        ("state 1 of fc", 8, 0, 12),
+def test_storages_live_until_the_last_operation_that_touches_them() -> None:
+    """By the positions of the operations above; what is held from iteration to iteration is never freed."""
+    assert [(each.name, each.nbytes, each.freed_after) for each in STEP.storages] == [
+        ("map input", 32, 10),
+        ("map conv", 32, 9),
+        ("map pool", 8, 8),
+        ("map fc", 8, 4),
+        ("map loss", 8, 5),
+        ("gradient of conv", 32, 10),
+        ("gradient of pool", 8, 8),
+        ("gradient of fc", 8, 7),
+        ("weights of conv", 8, None),
+        ("weight gradient of conv", 8, 11),
+        ("state 1 of conv", 8, None),
+        ("weights of fc", 8, None),
+        ("weight gradient of fc", 8, 12),
+        ("state 1 of fc", 8, None),
     ]
     assert [each.name for each in STEP.storages if each.given] == [
         *("map input", "weights of conv", "state 1 of conv", "weights of fc", "state 1 of fc")
     ]
-    assert {each.element_type for each in STEP.storages} == {ElementType.FLOAT32}
+    assert {each.element_type for each in STEP.storages} == {"float32"}
     assert STEP.storages[11].stage is Stage.CLASSIFIER
 
 
 def test_each_storage_has_a_tensor_with_the_batch_first() -> None:
-    assert STEP.tensors[:3] == (Tensor(0, (2, 1, 2, 2)), Tensor(1, (2, 1, 2, 2)), Tensor(2, (2, 1, 1, 1)))
-    assert STEP.tensors[8] == Tensor(8, (2,))
+    assert STEP.tensors[:3] == tuple(
+        Tensor(number, (2, 1, size, size), "float32") for number, size in enumerate((2, 2, 1))
+    )
+    assert STEP.tensors[8] == Tensor(8, (2,), "float32")
 
 
 def test_operands_have_roles() -> None:
@@ -202,7 +203,7 @@ def test_an_iteration_may_end_in_any_loss(rule: SavingRule) -> None:
     step = Workload(net.build(net.fc("fc", 0, 3, relu=False), SquaredError()), 4).saved_by(rule).step
 
     assert step.saved_bytes == 32 + 48
-    assert [(each.module, each.phase) for each in step.operations if each.phase.is_backward] == [
+    assert [(step.path_of(each), each.phase) for each in step.operations if each.phase.is_backward] == [
         ("loss", Phase.BACKWARD_DATA),
         ("fc", Phase.BACKWARD_WEIGHTS),
     ]

@@ -9,9 +9,9 @@ import pytest
 from tests.captured_steps import chain
 from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.cost.table import CostModel
-from vdnnsim.dnn.captured_step import ConvolutionWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload

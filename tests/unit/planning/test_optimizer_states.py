@@ -17,10 +17,9 @@ from tests.unit.cost.test_roofline import server_with
 from tests.unit.dnn.test_captured_rounds import twice
 from tests.unit.planning.chain_of_ten_kernels import WORKLOAD as WITHOUT_UPDATE
 from tests.unit.planning.test_timetable_schedule import told
-from vdnnsim.dnn.captured_step import CapturedOperand, CapturedStorage, CapturedTensor
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import Access, BufferKind, Role
+from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Storage, Tensor
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Link, Server
@@ -333,12 +332,12 @@ def twice_with_a_state(access: Access) -> CapturedWorkload:
     """Two micro-batches before an update that also touches a state of 4 B."""
     step = twice()
     *others, update = step.operations
-    operand = CapturedOperand(Role.STATE, len(step.tensors), access)
+    operand = Operand(Role.STATE, len(step.tensors), access)
     return CapturedWorkload.of(
         replaced(
             step,
-            storages=(*step.storages, CapturedStorage("state", BufferKind.OPTIMIZER_STATE, 4, "float32", given=True)),
-            tensors=(*step.tensors, CapturedTensor(len(step.storages), (1,), "float32")),
+            storages=(*step.storages, Storage("state", BufferKind.OPTIMIZER_STATE, 4, "float32", given=True)),
+            tensors=(*step.tensors, Tensor(len(step.storages), (1,), "float32")),
             operations=(*others, replaced(update, operands=(*update.operands, operand))),
         )
     )

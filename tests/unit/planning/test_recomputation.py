@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from tests.captured_steps import DX, DY, Recording, X, Y
 from tests.toy import toy_chain, toy_costs, toy_workload
 from vdnnsim.dnn.captured_model import CapturedModel
@@ -132,8 +134,8 @@ def test_a_temporary_of_forward_is_made_again_and_not_kept_for_what_is_made_of_i
     assert [each.operation for each in found.order({tanh}) if each.repeat] == [0, 1]
 
     # The operations that make the cube and the tanh may not run again.
-    kept = tuple(replace(each, repeatable=number > 1) for number, each in enumerate(workload.step.operations))
-    workload = replace(workload, view=replace(workload.view, step=replace(workload.step, operations=kept)))
+    kept = tuple(structs.replace(each, repeatable=number > 1) for number, each in enumerate(workload.step.operations))
+    workload = replace(workload, step=structs.replace(workload.step, operations=kept))
     found = Recomputation(iteration(workload), workload, toy_costs(workload, {}).table(workload))
     assert found.droppable == [output]
 

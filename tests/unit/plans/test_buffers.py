@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from tests.captured_steps import Recording, X, Y
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -23,8 +25,8 @@ def test_what_an_operation_makes_and_holds_it_does_not_read() -> None:
     note.run("b", "b", Phase.FORWARD, reads=[(X, first)], writes=[(Y, second)])
     workload = CapturedWorkload.of(CapturedModel(note.step(Mode.INFERENCE)).base)
     a, b = workload.step.operations
-    step = replace(workload.step, operations=(replace(a, holds=(first, second)), b))
-    held = replace(workload, view=replace(workload.view, step=step))
+    step = structs.replace(workload.step, operations=(structs.replace(a, holds=(first, second)), b))
+    held = replace(workload, step=step)
     run = next(each for each in by_operation(iteration(held), step) if isinstance(each, Run))
 
     assert IterationBuffers(held).touched(run) == ([second], [first])

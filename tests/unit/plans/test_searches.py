@@ -9,8 +9,9 @@ import pytest
 from tests.captured_steps import chain
 from tests.unit.cost.test_captured_costs import with_operation
 from tests.unit.cost.test_roofline import server_with
-from vdnnsim.dnn.captured_step import CapturedStep, ConvolutionWork
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.memory.choices import PinnedMemory, memory_choice
 from vdnnsim.plans.device_requests import searches
 from vdnnsim.plans.operations import Allocate, Compute

@@ -5,9 +5,10 @@ import pytest
 
 from tests.captured_steps import chain, residual
 from tests.unit.cost.test_roofline import server_with
-from vdnnsim.dnn.captured_step import CapturedModule, CapturedStep
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import Module
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Compute, Offload
@@ -36,7 +37,7 @@ def as_list(step: CapturedStep) -> CapturedStep:
     """Say of `layer1` that it is a sequence of modules, and of `layer1.0` that it is one with parts."""
     kinds = {"layer1": "torch.nn.modules.container.Sequential", "layer1.0": "torchvision.models.resnet.BasicBlock"}
     modules = [msgspec.structs.replace(each, kind=kinds.get(each.path, each.kind)) for each in step.modules]
-    return msgspec.structs.replace(step, modules=(*modules, CapturedModule("layer1", kinds["layer1"])))
+    return msgspec.structs.replace(step, modules=(*modules, Module("layer1", kinds["layer1"])))
 
 
 @pytest.mark.parametrize("name", ONLY_BUILT)

@@ -10,7 +10,7 @@ from vdnnsim.cost.kernel_file import kernel_table_text, read_kernel_table
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape, torch_operator
 from vdnnsim.cost.measured import MeasuredCosts, MeasuredKernelCosts
 from vdnnsim.cost.roofline_fit import Roofline
-from vdnnsim.dnn.captured_step import ConvolutionWork, ProductWork
+from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.shapes import MapShape

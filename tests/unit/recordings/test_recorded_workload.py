@@ -120,7 +120,7 @@ def test_what_lies_on_the_host_and_nothing_are_no_storages(tmp_path: Path) -> No
             node["inputs"]["values"] = [[first], [second], [9, 90, 0, 1, 4, "cpu"], [9, 91, 0, 0, 0, ""], [9, "x"], 3]
     step = with_lifetimes(tmp_path, execution)
     update = step.operations[-1].operands
-    assert [(step.tensors[each.tensor].storage, each.access) for each in update] == [
+    assert [(step.tensors[each.memory].storage, each.access) for each in update] == [
         (1, Access.UPDATE),
         (6, Access.READ),
     ]

@@ -9,9 +9,9 @@ import msgspec
 from tests.captured_steps import Recording, X, Y, chain
 from vdnnsim.api.run_analysis import answer
 from vdnnsim.dnn.captured_model import CapturedModel
-from vdnnsim.dnn.captured_step import CapturedStep, CapturedStorage
+from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.step import BufferKind, Storage
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.memory.choices import MemoryModel
@@ -49,7 +49,7 @@ def told(scenario: Scenario, recaptured: list[Precision] | None = None) -> tuple
 
 def with_storage(step: CapturedStep, kind: BufferKind, nbytes: int) -> CapturedStep:
     """Return a step with more given memory, which no operation touches."""
-    storage = CapturedStorage("more", kind, nbytes, "float32", given=True)
+    storage = Storage("more", kind, nbytes, "float32", given=True)
     return msgspec.structs.replace(step, storages=(*step.storages, storage))
 
 

@@ -115,7 +115,7 @@ def _block_paths(workload: CapturedWorkload) -> frozenset[str]:
 
 def _path(workload: CapturedWorkload, layer: Layer) -> str:
     """Return the module of a layer; where it was joined with others, that of the last."""
-    return workload.step.operations_of(layer.index, Phase.FORWARD)[-1].module
+    return workload.step.path_of(workload.step.operations_of(layer.index, Phase.FORWARD)[-1])
 
 
 def _block(path: str, paths: frozenset[str]) -> str:

@@ -118,13 +118,14 @@ def live_events(step: LiveStep, plan: TrainingPlan) -> Iterator[Event]:
     streams = (Stream.COMPUTE, Stream.MEMORY)
     names = {_THREADS[stream]: f"{stream.value} stream" for stream in streams} | {_STALL_THREAD: "waits"}
     yield from _track_names(_LIVE, f"step {step.number} as it happened: {step.device}, {plan.policy}", names)
-    operations, storages = plan.workload.step.operations, plan.workload.step.storages
+    iteration = plan.workload.step
+    operations, storages = iteration.operations, iteration.storages
     compute, memory = ((_LIVE, _THREADS[stream]) for stream in streams)
     for stretch in step.stretches:
         first = operations[stretch.operations.start]
-        ran = [operations[number].captured for number in stretch.operations]
-        args = {"operations": [each.name for each in ran if each is not None], "first": stretch.operations.start}
-        name = f"{first.module or 'the model or its loss'} {first.phase.value}"
+        ran = [operations[number].name for number in stretch.operations]
+        args = {"operations": ran, "first": stretch.operations.start}
+        name = f"{iteration.path_of(first) or 'the model or its loss'} {first.phase.value}"
         yield _slice(compute, name, first.phase.value, (stretch.start_s, stretch.end_s), args)
     for copy in step.copies:
         storage = storages[copy.storage]
@@ -133,7 +134,7 @@ def live_events(step: LiveStep, plan: TrainingPlan) -> Iterator[Event]:
         yield _slice(memory, f"{copy.way.value} {name}", copy.way.value, when_s, args)
     for pause in step.pauses:
         operation = operations[min(pause.operation, len(operations) - 1)]
-        args = {"before": f"{operation.module or 'the model or its loss'} {operation.phase.value}"}
+        args = {"before": f"{iteration.path_of(operation) or 'the model or its loss'} {operation.phase.value}"}
         what = "waits for a copy, or computes again"
         yield _slice((_LIVE, _STALL_THREAD), what, "stall", (pause.start_s, pause.end_s), args)
     for level in step.memory:

@@ -1,0 +1,76 @@
+"""The shapes of convolutions and of products of matrices, by which costs and workspaces are known."""
+
+from math import prod
+
+import msgspec
+
+
+class _Work(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Plain data, whose keys are all known."""
+
+
+class ConvolutionWork(_Work, frozen=True, tag="convolution", tag_field="kind"):
+    """A convolution in one to three dimensions, of whatever phase, in the sizes of its forward.
+
+    Attributes:
+        input_size, kernel, stride, padding, dilation: by spatial dimension.
+        computes: for a backward, what of `input`, `weight`, `bias` it computes gradients of; empty in forward.
+    """
+
+    batch_size: int
+    input_channels: int
+    output_channels: int
+    input_size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    transposed: bool = False
+    bias: bool = False
+    channels_last: bool = False
+    computes: tuple[str, ...] = ()
+
+    @property
+    def output_size(self) -> tuple[int, ...]:
+        """Sizes of the output, by spatial dimension."""
+        sizes = zip(self.input_size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        if self.transposed:
+            return tuple((x - 1) * s - 2 * p + d * (k - 1) + 1 for x, k, s, p, d in sizes)
+        return tuple((x + 2 * p - d * (k - 1) - 1) // s + 1 for x, k, s, p, d in sizes)
+
+    @property
+    def weights(self) -> int:
+        """Elements of the filters, bias aside."""
+        return self.input_channels * self.output_channels // self.groups * prod(self.kernel)
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each filter sees one channel."""
+        return self.groups == self.input_channels > 1
+
+    @property
+    def gradients(self) -> tuple[str, ...]:
+        """Of what a backward computes gradients that are products, `input` first."""
+        return tuple(each for each in ("input", "weight") if each in self.computes)
+
+    @property
+    def flop(self) -> int:
+        """FLOPs: each weight is a factor at each place of the smaller map, for every image and every gradient."""
+        places = prod(self.input_size if self.transposed else self.output_size)
+        products = len(self.gradients) if self.computes else 1
+        return 2 * products * self.batch_size * places * self.weights
+
+
+class ProductWork(_Work, frozen=True, tag="product", tag_field="kind"):
+    """`batch` products of matrices, m x k by k x n."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+
+    @property
+    def flop(self) -> int:
+        """FLOPs of all of them."""
+        return 2 * self.batch * self.m * self.n * self.k
