@@ -1,13 +1,23 @@
+"""The page on Kim et al. (2018): tables side by side, readings, what one command writes."""
+
+import csv
+import json
+from io import StringIO
+
+import msgspec
 import pytest
 
 from reports.readings import ReadingRows
-from reports.swap2018.readings import READINGS
-from reports.swap2018.report import readme
+from reports.swap2018.readings import READINGS, compare_readings
+from reports.swap2018.report import paper_report, readme
 from reports.swap2018.tables import Cell, line_of_table_1, table_1_rows, throughput_rows
+from tests.toy import ROOT
 from vdnnsim.claims.check import ClaimRow
-from vdnnsim.claims.claim import Verdict
-from vdnnsim.claims.swap2018.runs import SwapReading
+from vdnnsim.claims.claim import Claim, Verdict, read_claims
+from vdnnsim.claims.swap2018.metrics import METRICS
+from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
 from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, VGG
+from vdnnsim.hardware.profile import find_profile, read_profile
 
 BATCHES = {"Table II": (2, 120), "Table III": (4, 110)}
 
@@ -79,16 +89,87 @@ def test_the_page_counts_claims_of_the_text_and_ratios_of_the_tables_apart() -> 
     assert "![it \\| scales](scaling.png)" in page
 
 
-def test_no_reasons_no_heading() -> None:
-    assert "### Why" not in readme(TABLES, (ROWS[0], ROWS[2]), [], []).decode()
-
-
 def test_a_reading_has_a_line_with_what_is_within_the_tolerance_in_bold() -> None:
     """Of what was checked s-5 and s-7 have a column; a policy refused s-7."""
     ring = ReadingRows(SwapReading("gradients: ring", "How?"), (ROWS[0], None, *ROWS[2:]))
 
     page = readme(TABLES, ROWS, [ring], []).decode()
+    assert "### Why" not in readme(TABLES, (ROWS[0], ROWS[2]), [], []).decode(), "no reason, no heading"
 
     assert "| default | **68%** | 12% | 1 of 2 |" in page
     assert "| `gradients: ring` | **68%** | - | 1 of 2 |" in page
     assert "- `gradients: ring`: How?" in page
+
+
+FILE = read_claims("swap2018")
+PROFILES = [find_profile(name, ROOT) for name in ("p100_x2", "p100_x4", "titan_xp")]
+ALEXNET = msgspec.structs.replace(
+    FILE.claims[0],
+    id="s-7",
+    metric="throughput_ratio",
+    networks=("alexnet(16)",),
+    policy="swap(tensorflow, interval=4)",
+    baseline="none(tensorflow)",
+    hardware="p100_x2",
+    gpus=2,
+    unit="",
+)
+
+
+def fresh() -> ServerRuns:
+    return ServerRuns({path.stem: read_profile(path) for path in PROFILES})
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_readings_check_every_claim_each_with_replays_of_its_own() -> None:
+    """To swap all CONV outputs of AlexNet is slower than every fourth; pages refuse memory with addresses."""
+    paged: Claim = msgspec.structs.replace(ALEXNET, id="s-8", policy="page_migration(p)")
+    planned = SwapReading(
+        "memory_model: planned", memory_model=next(r for r in READINGS if "best_fit" in r.name).memory_model
+    )
+    everything = SwapReading("interval: 1", options={"swap": {"interval": 1}})
+
+    slower, refused = (
+        each.rows for each in compare_readings((ALEXNET, paged), fresh(), "p100_x2", (everything, planned))
+    )
+
+    default = METRICS.check(ALEXNET, fresh(), "p100_x2")
+    assert slower[0] is not None
+    assert float(slower[0].simulated.rstrip("%")) < float(default.simulated.rstrip("%"))
+    assert refused[1] is None
+
+
+def test_readings_have_names_of_their_own_and_say_what_is_open() -> None:
+    assert len({reading.name for reading in READINGS}) == len(READINGS)
+    assert all(reading.question for reading in READINGS)
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("in_this_process", "no_labels_overlap")
+def test_one_command_makes_the_whole_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On AlexNet instead of VGG it takes seconds: nine pictures, three tables, the page, the manifest."""
+    monkeypatch.setattr("reports.swap2018.report.VGG", "alexnet")
+    monkeypatch.setattr("reports.swap2018.tables.VGG", "alexnet")
+    few = msgspec.structs.replace(FILE, claims=(ALEXNET,))
+    runs = fresh()
+    rows = [METRICS.check(ALEXNET, runs, "p100_x2")]
+
+    files = paper_report(
+        few, rows, runs, PROFILES, readings=(SwapReading("interval: 1", "Which?", {"swap": {"interval": 1}}),)
+    )
+
+    assert set(files) == {
+        *("README.md", "claims.csv", "readings.csv", "run.json", "tables.csv", "scaling.png"),
+        *(
+            f"{gpus}gpus_{shown}_{policy}.png"
+            for gpus in (2, 4)
+            for shown in ("gpus", "links")
+            for policy in ("swap", "staggered_swap")
+        ),
+    }
+    (effect,) = csv.DictReader(StringIO(files["readings.csv"].decode()))
+    assert (effect["reading"], effect["id"]) == ("interval: 1", "s-7")
+    tables = list(csv.DictReader(StringIO(files["tables.csv"].decode())))
+    assert [row["table"] for row in tables] == ["Table I"] * 4 + ["Table II"] * 12 + ["Table III"] * 12
+    inputs = json.loads(files["run.json"])["inputs"]
+    assert {"p100_x2.yaml", "p100_x4.yaml", "titan_xp.yaml", "p100_x2.fit.csv"} <= inputs.keys()

@@ -43,21 +43,19 @@ def test_what_a_claim_allows(changes: dict[str, object], low: float, high: float
     assert not is_met(stated, high + 1e-6 if high < float("inf") else low - 1e-6)
 
 
-def test_texts_are_met_when_equal() -> None:
-    assert is_met(claim(expected="yes"), "yes")
-    assert not is_met(claim(expected="yes"), "no")
-
-
 def test_groups_of_networks() -> None:
     """Six of Fig. 11, four of V-E, all ten, the six that v-mem-6 names, and names with their batch size."""
     exceeding = next(each for each in read_claims("vdnn2016").claims if each.id == "v-mem-6")
     assert isinstance(exceeding.expected, str)
 
-    assert METRICS.networks(claim(networks="conventional")) == CONVENTIONAL
-    assert METRICS.networks(claim(networks="very_deep")) == VERY_DEEP
-    assert METRICS.networks(claim(networks="all")) == ALL_TEN
-    assert METRICS.networks(claim(networks="exceeding")) == tuple(map(read_network, exceeding.expected.split()))
-    assert METRICS.networks(claim(networks=["vgg16(64)"])) == (("vgg16", 64),)
+    for named, networks in {
+        "conventional": CONVENTIONAL,
+        "very_deep": VERY_DEEP,
+        "all": ALL_TEN,
+        "exceeding": tuple(map(read_network, exceeding.expected.split())),
+        ("vgg16(64)",): (("vgg16", 64),),
+    }.items():
+        assert METRICS.networks(claim(networks=named)) == networks
 
 
 def test_a_row_says_what_was_expected_and_what_came_out(vdnn_runs: VdnnRuns) -> None:
@@ -68,6 +66,8 @@ def test_a_row_says_what_was_expected_and_what_came_out(vdnn_runs: VdnnRuns) -> 
     assert met.verdict is Verdict.REPRODUCED
     assert missed.verdict is Verdict.NOT_REPRODUCED
     assert met.scenario == "scenarios/alexnet.yaml"
+    two = claim(networks=["alexnet(128)", "overfeat(128)"], over="max")
+    assert METRICS.check(two, vdnn_runs, "").scenario == "2 networks"
     assert dict(zip(COLUMNS, met.cells, strict=True))["verdict"] == "reproduced"
 
 
@@ -78,7 +78,7 @@ def test_a_row_says_what_was_expected_and_what_came_out(vdnn_runs: VdnnRuns) -> 
         ({"expected": None, "at_least": 1}, "at least 1.00 GiB", ""),
         ({"expected": None, "at_most": 1000}, "at most 1000 GiB", ""),
         ({"metric": "fits", "expected": "yes", "unit": ""}, "yes", ""),
-        ({"metric": "fits", "expected": "no", "unit": ""}, "no", "outside"),
+        ({"metric": "fits", "expected": "no", "unit": ""}, "no", "outside"),  # it does
         (
             {"metric": "max_reduction", "expected": 0.0, "points": 0.5, "unit": "", "tolerance": None},
             "0.0% within 50 points",
@@ -93,12 +93,6 @@ def test_how_other_forms_read(vdnn_runs: VdnnRuns, changes: dict[str, object], e
     assert (row.expected, row.error) == (expected, error)
 
 
-def test_several_networks_have_no_single_scenario(vdnn_runs: VdnnRuns) -> None:
-    row = METRICS.check(claim(networks=["alexnet(128)", "overfeat(128)"], over="max"), vdnn_runs, "")
-
-    assert row.scenario == "2 networks"
-
-
 def test_a_metric_names_network_policy_and_reading() -> None:
     described = METRICS.describe(claim(metric="gpu_memory", networks="very_deep", over="max", reading="whole"))
 
@@ -106,37 +100,26 @@ def test_a_metric_names_network_policy_and_reading() -> None:
 
 
 def test_the_summary_counts_claims_and_names_what_moved(vdnn_runs: VdnnRuns) -> None:
-    """Rows c-1.size and c-1.more are one claim, which is missed if one of its rows is."""
-    rows = [
-        METRICS.check(claim(), vdnn_runs, ""),
-        METRICS.check(claim(id="c-1.more", tolerance=0.01), vdnn_runs, ""),
-    ]
+    """Rows c-1.size and c-1.more are one claim, which is missed if one of its rows is.
 
-    assert summary(rows[:1]) == "1 of 1 claims reproduced"
-    assert summary(rows).startswith("0 of 1 claims reproduced")
-    assert summary(rows).endswith("other than recorded: c-1.more (not reproduced)")
+    Two numbers of one table are no claim; of two claims that are met, one is so by construction.
+    """
+    met, missed, by_input, table_met, table_missed = (
+        METRICS.check(claim(id=name, tolerance=tolerance, reason=reason), vdnn_runs, "")
+        for name, tolerance, reason in (
+            *(("c-1.size", 0.1, ""), ("c-1.more", 0.01, ""), ("c-2", 0.1, "by construction: an input")),
+            *(("t-2.120", 0.2, ""), ("t-2.130", 0.01, "")),
+        )
+    )
 
-
-def test_numbers_of_tables_are_counted_apart(vdnn_runs: VdnnRuns) -> None:
-    """c-1 is a claim of the text and met; of two numbers of one table, which are no claim, one is."""
-    ids = {"c-1.size": 0.2, "t-2.120": 0.2, "t-2.130": 0.01}
-    rows = [METRICS.check(claim(id=name, tolerance=tolerance), vdnn_runs, "") for name, tolerance in ids.items()]
-
-    assert summary(rows[:2]) == "1 of 1 claims reproduced; 1 of 1 numbers of its tables"
-    assert summary(rows).startswith("1 of 1 claims reproduced; 1 of 2 numbers of its tables; other than recorded: ")
-
-
-def test_what_merely_returns_an_input_is_counted_apart(vdnn_runs: VdnnRuns) -> None:
-    """Of two claims that are met, one says in its reason that it is so by construction."""
-    rows = [
-        METRICS.check(claim(), vdnn_runs, ""),
-        METRICS.check(claim(id="c-2", reason="by construction: an input"), vdnn_runs, ""),
-    ]
-
-    assert summary([row for row in rows if row.claim_id == "c-1"]) == "1 of 1 claims reproduced"
-    assert summary(rows).startswith("2 of 2 claims reproduced, 1 of them by construction")
+    assert summary([met]) == "1 of 1 claims reproduced"
+    assert summary([met, missed]).startswith("0 of 1 claims reproduced")
+    assert summary([met, missed]).endswith("other than recorded: c-1.more (not reproduced)")
+    assert summary([met, by_input]) == "2 of 2 claims reproduced, 1 of them by construction"
+    assert summary([met, table_met]) == "1 of 1 claims reproduced; 1 of 1 numbers of its tables"
+    assert "; 1 of 2 numbers of its tables; other than" in summary([met, table_met, table_missed])
 
 
 def test_an_unknown_paper_is_refused() -> None:
-    with pytest.raises(InputError, match="'vdnn2017' is not a paper whose claims are known; did you mean 'vdnn2016'"):
+    with pytest.raises(InputError, match=r"'vdnn2017' .* did you mean 'vdnn2016'"):
         read_claims("vdnn2017")

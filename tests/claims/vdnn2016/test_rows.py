@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.claims.rows import row_parameters, unmet
+from tests.claims.rows import row_parameters
 from vdnnsim.claims.claim import Claim, Verdict, read_claims
 from vdnnsim.claims.vdnn2016.metrics import METRICS
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
@@ -15,9 +15,3 @@ def test_the_replay_comes_within_the_tolerance_of_the_paper(claim: Claim, vdnn_r
     row = METRICS.check(claim, vdnn_runs, FILE.hardware)
 
     assert row.verdict is Verdict.REPRODUCED, f"expected {row.expected}, simulated {row.simulated}"
-
-
-def test_all_35_claims_are_here_and_34_are_reproduced() -> None:
-    """35 claims stand in the paper's text; only that of power is recorded as not reproduced."""
-    assert len({row.claim_id for row in FILE.claims}) == 35
-    assert {row.claim_id for row in unmet(FILE)} == {"v-pow-1"}

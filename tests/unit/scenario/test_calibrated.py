@@ -3,15 +3,12 @@
 import csv
 import hashlib
 import json
-import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from vdnnsim.cli import main
+from tests.command_line import vdnnsim
 from vdnnsim.cost.kernel_file import kernel_table_text
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
 from vdnnsim.cost.table import ONLY
@@ -71,15 +68,6 @@ def calibrated(folder: Path, rows: list[KernelRow]) -> Server:
     return server
 
 
-def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    stdout, stderr = StringIO(), StringIO()
-    with chdir(folder), redirect_stdout(stdout), redirect_stderr(stderr), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["vdnnsim", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return int(end.value.code or 0), stdout.getvalue(), stderr.getvalue()
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A calibrated machine, a scenario of what was measured and one of another network."""
@@ -94,8 +82,8 @@ def test_a_measured_network_takes_the_sum_of_its_kernels(folder: Path) -> None:
 
     The host issues an operation in 5 us, less than any kernel takes, but cannot run ahead of the first one.
     """
-    code, _, errors = run(folder, "run", "tiny_linear.yaml", "--out", "out")
-    assert code == 0, errors
+    done = vdnnsim("run", "tiny_linear.yaml", "--out", "out", folder=folder)
+    assert done.returncode == 0, done.stderr
     with (folder / "out" / "results.csv").open(encoding="utf-8") as file:
         base, offloads = csv.DictReader(file)
     workload = Workload(build_network("tiny_linear"), 8)
@@ -110,16 +98,13 @@ def test_a_measured_network_takes_the_sum_of_its_kernels(folder: Path) -> None:
     assert int(offloads["offloaded_bytes"]) > 0
 
 
-def test_a_network_that_was_not_measured_is_simulated_too(folder: Path) -> None:
-    code, _, errors = run(folder, "run", "tiny_residual.yaml", "--out", "out")
-    assert code == 0, errors
-    assert (folder / "out" / "report.md").is_file()
-
-
-def test_the_table_is_an_input_with_its_hash(folder: Path) -> None:
-    run(folder, "run", "tiny_linear.yaml", "--out", "out")
+@pytest.mark.parametrize("network", ["tiny_linear", "tiny_residual"])
+def test_the_table_is_an_input_with_its_hash_whether_the_network_was_measured_or_not(
+    folder: Path, network: str
+) -> None:
+    vdnnsim("run", f"{network}.yaml", "--out", "out", folder=folder)
     manifest = json.loads((folder / "out" / "run.json").read_text(encoding="utf-8"))
-    names = ("tiny_linear.yaml", "mine.yaml", "mine.kernels.csv")
+    names = (f"{network}.yaml", "mine.yaml", "mine.kernels.csv")
     assert manifest["inputs"] == [
         {"name": name, "sha256": hashlib.sha256((folder / name).read_bytes()).hexdigest()} for name in names
     ]
@@ -140,10 +125,10 @@ def test_measured_copies_time_what_is_offloaded_and_are_an_input_with_their_hash
     profile = folder / "mine.yaml"
     profile.write_text(profile.read_text(encoding="utf-8") + "copies: {table: mine.copies.csv}\n", encoding="utf-8")
 
-    assert "; copies of 2 sizes h2d, 2 sizes d2h; date " in run(folder, "check", "mine.yaml")[1]
-    code, _, errors = run(folder, "run", "tiny_linear.yaml", "--out", "out")
+    assert "; copies of 2 sizes h2d, 2 sizes d2h; date " in vdnnsim("check", "mine.yaml", folder=folder).stdout
+    done = vdnnsim("run", "tiny_linear.yaml", "--out", "out", folder=folder)
 
-    assert code == 0, errors
+    assert done.returncode == 0, done.stderr
     with (folder / "out" / "results.csv").open(encoding="utf-8") as file:
         base, offloads = csv.DictReader(file)
     assert float(base["iteration_s"]) < 0.1
@@ -158,35 +143,36 @@ def test_measured_copies_time_what_is_offloaded_and_are_an_input_with_their_hash
 def test_check_says_what_a_measured_profile_holds(folder: Path) -> None:
     rows = measured("tiny_linear")
     shapes = len({row.shape for row in rows})
-    code, said, _ = run(folder, "check", "mine.yaml")
-    assert code == 0
-    assert f"; {len(rows)} kernels of {shapes} shapes: {len(rows)} measured; date 2026-11-21, torch 2.11.0\n" in said
-    code, said, _ = run(folder, "check", "tiny_linear.yaml")
-    assert (code, "on mine, under base(p), vdnn_all(m)" in said) == (0, True)
+    done = vdnnsim("check", "mine.yaml", folder=folder)
+    assert done.returncode == 0
+    assert f"; {len(rows)} kernels of {shapes} shapes: {len(rows)} measured; date 2026-11-21" in done.stdout
+    done = vdnnsim("check", "tiny_linear.yaml", folder=folder)
+    assert (done.returncode, "on mine, under base(p), vdnn_all(m)" in done.stdout) == (0, True)
 
 
 def test_a_failed_measurement_is_counted(tmp_path: Path) -> None:
     first, *others = measured("tiny_linear")
     calibrated(tmp_path, [replace(first, seconds=None, count=0, note="out of memory"), *others])
-    _, said, _ = run(tmp_path, "check", "mine.yaml")
-    assert f"shapes: {len(others)} measured, 1 without a time; " in said
+    done = vdnnsim("check", "mine.yaml", folder=tmp_path)
+    assert f"shapes: {len(others)} measured, 1 without a time; " in done.stdout
 
 
 @pytest.mark.parametrize("command", ["run", "check"])
 def test_what_is_wrong_with_a_table_is_one_line(folder: Path, command: str) -> None:
     table = folder / "mine.kernels.csv"
     table.write_text(table.read_text(encoding="utf-8").replace("measured,", "guessed,", 1), encoding="utf-8")
-    code, _, errors = run(folder, command, "tiny_linear.yaml")
-    assert (code, errors.splitlines()) == (1, [errors.rstrip("\n")])
-    assert errors.startswith("vdnnsim: mine.kernels.csv: line 2: origin: 'guessed' is not known")
-    assert run(folder, "check", "mine.yaml")[2] == errors
+    done = vdnnsim(command, "tiny_linear.yaml", folder=folder)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("vdnnsim: mine.kernels.csv: line 2: origin: 'guessed' is not known")
+    assert vdnnsim("check", "mine.yaml", folder=folder).stderr == done.stderr
 
 
 def test_an_element_type_that_was_not_measured_is_refused(folder: Path) -> None:
     scenario = folder / "tiny_linear.yaml"
     scenario.write_text(scenario.read_text(encoding="utf-8").replace("float32", "float16"), encoding="utf-8")
-    code, _, errors = run(folder, "run", "tiny_linear.yaml")
-    assert (code, errors) == (1, "vdnnsim: mine.kernels.csv: times no kernel in float16, only in float32\n")
+    done = vdnnsim("run", "tiny_linear.yaml", folder=folder)
+    assert done.returncode == 1
+    assert "mine.kernels.csv: times no kernel in float16, only in float32" in done.stderr
 
 
 def test_a_cost_model_stands_in_for_an_element_type_that_was_not_measured(folder: Path) -> None:
@@ -196,4 +182,4 @@ def test_a_cost_model_stands_in_for_an_element_type_that_was_not_measured(folder
     profile.write_text(profile.read_text(encoding="utf-8") + model, encoding="utf-8")
     scenario = folder / "tiny_linear.yaml"
     scenario.write_text(scenario.read_text(encoding="utf-8").replace("float32", "float16"), encoding="utf-8")
-    assert run(folder, "run", "tiny_linear.yaml", "--out", "out")[0] == 0
+    assert vdnnsim("run", "tiny_linear.yaml", "--out", "out", folder=folder).returncode == 0

@@ -60,12 +60,8 @@ def test_the_file_says_what_the_keys_of_a_network_say(folder: Path) -> None:
     assert workload.captured == chain(2)
     assert (workload.batch_size, workload.precision) == (2, Precision.FLOAT32)
     assert found.memory_model is MemoryModel.PYTORCH
-
-
-def test_another_memory_model_may_be_named(folder: Path) -> None:
-    found = scenario(folder, "{step: steps/chain2.step.json}", "memory_model: ideal\n")
-
-    assert found.memory_model is MemoryModel.IDEAL
+    named = scenario(folder, "{step: steps/chain2.step.json}", "memory_model: ideal\n")
+    assert named.memory_model is MemoryModel.IDEAL
 
 
 def test_the_steps_are_among_the_sources(folder: Path) -> None:
@@ -87,51 +83,32 @@ def test_two_steps_make_the_batch_a_variable(folder: Path) -> None:
     assert found.workload_of(7).batch_size == 7
 
 
-@pytest.mark.parametrize("key", ["network: vgg16", "precision: float32", "optimizer: sgd", "mode: training"])
-def test_what_the_file_says_stands_not_beside_it(key: str, folder: Path) -> None:
-    name = key.partition(":")[0]
-    assert refusal(folder, f"{{step: steps/chain2.step.json, {key}}}") == (
-        f"workload.{name}: stands beside 'step', whose file says it; expected one of the two"
-    )
+STEP = "step: steps/chain2.step.json"
+PAIR = "step: [steps/chain2.step.json, steps/"
 
 
 @pytest.mark.parametrize(
-    ("workload", "message"),
+    ("workload", "place", "fragment"),
     [
-        (
-            "{step: steps/chain2.step.json, batch_size: 4}",
-            (
-                "workload.batch_size: stands beside one step, whose file says it; expected step: [one.step.json, "
-                "another.step.json] of two batch sizes"
-            ),
+        *(
+            (f"{{{STEP}, {key}}}", f"workload.{key.partition(':')[0]}: ", "beside 'step'")
+            for key in ("network: vgg16", "precision: float32", "optimizer: sgd", "mode: training")
         ),
-        ("{step: 7}", "workload.step: found 7, expected the path of a captured step, as `vdnnsim capture` writes it"),
-        ("{step: []}", "workload.step: found an empty list, expected a list of captured steps"),
-        ("{step: x.step.json}", "workload.step: x.step.json: cannot be read: no such file or directory"),
-        (
-            "{step: x.yaml}",
-            (
-                "workload.step: x.yaml: is not JSON: JSON is malformed: invalid character (byte 0); expected a "
-                "captured step, as `vdnnsim capture` writes it"
-            ),
-        ),
-        ("{step: steps/chain2.step.json, n: 3}", "workload: 'n' is not a key; expected one of step, batch_size"),
-        (
-            "{step: [steps/chain2.step.json, steps/residual.step.json]}",
-            "workload.step[1]: its model is 'residual', that of the first 'chain'; expected steps of one model",
-        ),
-        (
-            "{step: [steps/chain2.step.json, steps/chain2.step.json]}",
-            "workload.step[1]: was captured at a batch of 2 as another, expected one of each size",
-        ),
-        (
-            "{step: [steps/chain2.step.json, steps/chain4.step.json], batch_size: 0}",
-            "workload.batch_size: found 0, expected an integer from 1 to 1000000",
-        ),
+        (f"{{{STEP}, batch_size: 4}}", "workload.batch_size: ", "beside one step"),
+        ("{step: 7}", "workload.step: found 7", "`vdnnsim capture`"),
+        ("{step: []}", "workload.step: found an empty list", ""),
+        ("{step: x.step.json}", "workload.step: x.step.json: ", "no such file"),
+        ("{step: x.yaml}", "workload.step: x.yaml: is not JSON", "`vdnnsim capture`"),
+        (f"{{{STEP}, n: 3}}", "workload: 'n' is not a key", "step, batch_size"),
+        (f"{{{PAIR}residual.step.json]}}", "workload.step[1]: ", "'residual', that of the first 'chain'"),
+        (f"{{{PAIR}chain2.step.json]}}", "workload.step[1]: ", "batch of 2"),
+        (f"{{{PAIR}chain4.step.json], batch_size: 0}}", "workload.batch_size: found 0", "1 to 1000000"),
     ],
 )
-def test_what_is_wrong_is_one_line(workload: str, message: str, folder: Path) -> None:
-    assert refusal(folder, workload) == message
+def test_a_wrong_workload_is_refused_in_one_line(workload: str, place: str, fragment: str, folder: Path) -> None:
+    message = refusal(folder, workload)
+    assert message.startswith(place)
+    assert fragment in message
 
 
 def test_steps_that_are_no_line_are_refused_with_the_place(folder: Path) -> None:

@@ -73,17 +73,22 @@ def test_every_shipped_scenario_can_be_read_and_names_itself() -> None:
 def test_what_is_left_out_is_as_in_the_papers(path: Path) -> None:
     path.write_text(SHORT, encoding="utf-8")
     scenario = read_scenario(path)
+    titan = ROOT / "hw_profiles" / "titan_x_maxwell.yaml"
+    hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in (path, titan)]
     assert (scenario.workload.optimizer, scenario.workload.mode) == (Optimizer.NONE, Mode.TRAINING)
     assert (scenario.memory_model, scenario.pinned_memory) == (MemoryModel.IDEAL, PinnedMemory.ARENA)
+    assert scenario.sources == (("x.yaml", hashes[0]), ("hw_profiles/titan_x_maxwell.yaml", hashes[1]))
 
 
 def test_every_choice_can_be_made(path: Path) -> None:
     text = SHORT.replace("float32}", "float16, optimizer: adam, mode: training}")
+    text = text.replace("vdnn_dyn", "{policy: vdnn_all, algorithms: m}")
     path.write_text(f"{text}memory_model: best_fit\npinned_memory: per_offload\n", encoding="utf-8")
     scenario = read_scenario(path, known_policies())
     assert scenario.workload.element_type is ElementType.FLOAT16
     assert scenario.workload.optimizer is Optimizer.ADAM
     assert (scenario.memory_model, scenario.pinned_memory) == (MemoryModel.BEST_FIT, PinnedMemory.PER_OFFLOAD)
+    assert [policy.label for policy in scenario.policies] == ["base(p)", "vdnn_all(m)"]
 
 
 def test_inference_updates_nothing(path: Path) -> None:
@@ -91,121 +96,55 @@ def test_inference_updates_nothing(path: Path) -> None:
     assert read_scenario(path).workload.mode is Mode.INFERENCE
 
 
-def test_a_policy_with_options_is_a_mapping(path: Path) -> None:
-    path.write_text(SHORT.replace("vdnn_dyn", "{policy: vdnn_all, algorithms: m}"), encoding="utf-8")
-    assert [policy.label for policy in read_scenario(path).policies] == ["base(p)", "vdnn_all(m)"]
-
-
-def test_sources_are_the_files_that_were_read(path: Path) -> None:
-    path.write_text(SHORT, encoding="utf-8")
-    titan = ROOT / "hw_profiles" / "titan_x_maxwell.yaml"
-    hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in (path, titan)]
-    assert read_scenario(path).sources == (("x.yaml", hashes[0]), ("hw_profiles/titan_x_maxwell.yaml", hashes[1]))
-
-
-KEYS = "schema_version, workload, hardware, policies, memory_model, pinned_memory, execution, gpus, gradients"
-WORKLOAD_KEYS = "network, batch_size, precision, element_type, optimizer, mode"
-POLICY = "a policy as vdnn_all(m), or a short mapping with the key policy and its options"
-TYPES = "float32, tf32, float16, bfloat16"
-BATCH = "expected an integer from 1 to 1000000"
+DYN = "[base(p), vdnn_dyn]"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("old", "new", "place", "fragment"),
     [
-        (SHORT, "", "the file is empty"),
-        (SHORT, "[]", f"found an empty list, expected a mapping with the keys {KEYS}"),
-        (SHORT, "a scenario", f"found 'a scenario', expected a mapping with the keys {KEYS}"),
-        (": 1", ": 2", "schema_version: found 2, expected 1, the version that this vdnnsim reads"),
-        (
-            "schema_version: 1\n",
-            "",
-            "'schema_version' is missing; required are schema_version, workload, hardware, policies",
+        (SHORT, "", "the file is empty", ""),
+        (SHORT, "[]", "found an empty list", "policies, memory_model, pinned_memory, execution, gpus, gradients"),
+        (SHORT, "a scenario", "found 'a scenario'", "schema_version, workload, hardware, policies"),
+        (": 1", ": 2", "schema_version: found 2", "expected 1"),
+        ("schema_version: 1\n", "", "'schema_version' is missing", "required are schema_version, workload, hardware"),
+        ("policies:", "policy:", "'policy' is not a key", "did you mean 'policies'?"),
+        ("network:", "netwrok:", "workload: 'netwrok' is not a key", "did you mean 'network'? (network, batch_size,"),
+        ("network: alexnet, ", "", "workload: 'network' is missing", "network, batch_size"),
+        ("alexnet", "vgg61", "workload.network: 'vgg61'", f"did you mean 'vgg16'? ({', '.join(NETWORK_NAMES)})"),
+        ("alexnet", "wrn_17_300", "workload.network: 'wrn_17_300'", "did you mean 'wrn_16_256'? (D = 8, 16, 28;"),
+        ("alexnet", "16", "workload.network: found 16", ", ".join(NETWORK_NAMES)),
+        *(
+            ("32,", f"{stated},", f"workload.batch_size: found {shown}", "an integer from 1 to 1000000")
+            for stated, shown in (
+                *(("0", "0"), ("-1", "-1"), ("1000001", "1000001"), ("32.0", "32.0"), ("'32'", "'32'")),
+                *(("true", "true"), (".nan", "nan"), (".inf", "inf"), ("", "nothing")),
+                ("9" * 5000, f"'{'9' * 80}...'"),
+            )
         ),
-        ("policies:", "policy:", f"'policy' is not a key; did you mean 'policies'? ({KEYS})"),
-        ("network:", "netwrok:", f"workload: 'netwrok' is not a key; did you mean 'network'? ({WORKLOAD_KEYS})"),
-        (
-            "network: alexnet, ",
-            "",
-            "workload: 'network' is missing; required are network, batch_size",
-        ),
-        (
-            "alexnet",
-            "vgg61",
-            f"workload.network: 'vgg61' is not a network; did you mean 'vgg16'? ({', '.join(NETWORK_NAMES)})",
-        ),
-        (
-            "alexnet",
-            "wrn_17_300",
-            "workload.network: 'wrn_17_300' is not a network; did you mean 'wrn_16_256'? (D = 8, 16, 28; W = 1 to 256)",
-        ),
-        ("alexnet", "16", f"workload.network: found 16, expected a network: {', '.join(NETWORK_NAMES)}"),
-        ("32,", "0,", f"workload.batch_size: found 0, {BATCH}"),
-        ("32,", "-1,", f"workload.batch_size: found -1, {BATCH}"),
-        ("32,", "1000001,", f"workload.batch_size: found 1000001, {BATCH}"),
-        ("32,", "32.0,", f"workload.batch_size: found 32.0, {BATCH}"),
-        ("32,", "'32',", f"workload.batch_size: found '32', {BATCH}"),
-        ("32,", "true,", f"workload.batch_size: found true, {BATCH}"),
-        ("32,", ".nan,", f"workload.batch_size: found nan, {BATCH}"),
-        ("32,", ".inf,", f"workload.batch_size: found inf, {BATCH}"),
-        ("32,", ",", f"workload.batch_size: found nothing, {BATCH}"),
-        ("32,", f"{'9' * 5000},", f"workload.batch_size: found '{'9' * 80}...', {BATCH}"),
-        (
-            "float32",
-            "fp32",
-            f"workload.element_type: 'fp32' is not an element type; did you mean 'tf32'? ({TYPES})",
-        ),
-        (
-            "float32",
-            "float32, optimizer: adma",
-            "workload.optimizer: 'adma' is not an optimizer; did you mean 'adam'? (none, sgd, momentum, adam)",
-        ),
-        (
-            "float32",
-            "float32, mode: train",
-            "workload.mode: 'train' is not a mode; did you mean 'training'? (training, inference)",
-        ),
-        (
-            "float32",
-            "float32, mode: inference, optimizer: sgd",
-            "workload.optimizer: found 'sgd', expected 'none', for inference updates no weights",
-        ),
-        ("[base(p), vdnn_dyn]", "[]", "policies: found an empty list, expected a list of policies"),
-        ("[base(p), vdnn_dyn]", "base(p)", "policies: found 'base(p)', expected a list of policies"),
-        (
-            "vdnn_dyn",
-            "7",
-            f"policies[1]: found 7, expected {POLICY}",
-        ),
-        ("vdnn_dyn", "x" * 400, f"policies[1]: found '{'x' * 80}...', expected {POLICY}"),
-        (
-            "vdnn_dyn",
-            "{policy: base, algorithms: p}",
-            "policies[1]: 'base(p)' stands in policies[0] already, expected it once",
-        ),
+        ("float32", "fp32", "workload.element_type: 'fp32'", "did you mean 'tf32'? (float32, tf32, float16, bfloat16)"),
+        ("float32", "float32, optimizer: adma", "workload.optimizer: 'adma'", "'adam'? (none, sgd, momentum, adam)"),
+        ("float32", "float32, mode: train", "workload.mode: 'train'", "'training'? (training, inference)"),
+        ("float32", "float32, mode: inference, optimizer: sgd", "workload.optimizer: found 'sgd'", "'none'"),
+        (DYN, "[]", "policies: found an empty list", ""),
+        (DYN, "base(p)", "policies: found 'base(p)'", "list"),
+        ("vdnn_dyn", "7", "policies[1]: found 7", "vdnn_all(m)"),
+        ("vdnn_dyn", "x" * 400, f"policies[1]: found '{'x' * 80}...'", "vdnn_all(m)"),
+        ("vdnn_dyn", "{policy: base, algorithms: p}", "policies[1]: 'base(p)'", "policies[0]"),
         (
             "policies:",
             "memory_model: best\npolicies:",
-            (
-                "memory_model: 'best' is not a memory model; did you mean 'best_fit'? (ideal, best_fit, planned, "
-                "pytorch, cuda_malloc, mxnet, tensorflow, cuda_vmm)"
-            ),
+            "memory_model: 'best'",
+            "'best_fit'? (ideal, best_fit,",
         ),
-        (
-            "policies:",
-            "pinned_memory: offload\npolicies:",
-            "pinned_memory: 'offload' is not a way to pin memory; did you mean 'per_offload'? (arena, per_offload)",
-        ),
-        (
-            "titan_x_maxwell",
-            "12",
-            "hardware: found 12, expected the name of a hardware profile, or a path that ends in .yaml",
-        ),
+        ("policies:", "pinned_memory: offload\npolicies:", "pinned_memory: 'offload'", "(arena, per_offload)"),
+        ("titan_x_maxwell", "12", "hardware: found 12", ".yaml"),
     ],
 )
-def test_a_wrong_scenario_is_refused(path: Path, old: str, new: str, message: str) -> None:
+def test_a_wrong_scenario_is_refused_at_its_place(path: Path, old: str, new: str, place: str, fragment: str) -> None:
     assert old in SHORT
-    assert refusal(path, SHORT.replace(old, new)) == message
+    message = refusal(path, SHORT.replace(old, new))
+    assert message.startswith(place)
+    assert fragment in message
 
 
 def test_a_missing_scenario_is_refused() -> None:
@@ -214,15 +153,22 @@ def test_a_missing_scenario_is_refused() -> None:
 
 
 def test_a_wrong_policy_is_refused_at_its_place(path: Path) -> None:
-    names = ", ".join(known_policies())
     message = refusal(path, SHORT.replace("vdnn_dyn", "vdnn_al(m)"), PolicyError)
-    offered = f"policies[1]: 'vdnn_al' is not a policy; did you mean 'vdnn_all'? ({names})"
-    assert message == f"{offered}; --policy-module imports your own"
+    assert message.startswith("policies[1]: 'vdnn_al' is not a policy; did you mean 'vdnn_all'?")
+    assert ", ".join(known_policies()) in message
 
 
 def test_a_missing_profile_is_refused_at_its_place(path: Path) -> None:
-    message = refusal(path, SHORT.replace("titan_x_maxwell", "no.yaml"), ProfileError)
-    assert message == "hardware: 'no.yaml' is not a file; looked for no.yaml"
+    assert refusal(path, SHORT.replace("titan_x_maxwell", "no.yaml"), ProfileError).startswith("hardware: 'no.yaml'")
+
+
+TITAN = (ROOT / "hw_profiles" / "titan_x_maxwell.yaml").read_text(encoding="utf-8")
+MINE = SHORT.replace("titan_x_maxwell", "mine.yaml")
+
+
+def write_mine(text: str) -> None:
+    """Write a changed profile of the Titan X under another name."""
+    Path("mine.yaml").write_text(text.replace("name: titan_x_maxwell", "name: mine"), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -237,13 +183,11 @@ def test_a_missing_profile_is_refused_at_its_place(path: Path) -> None:
 )
 def test_a_profile_must_state_the_parameters_of_the_cost_model(path: Path, line: str, problem: str) -> None:
     """The file that is wrong is named: it is not the scenario. For `check` the profile alone is as wrong."""
-    titan = (ROOT / "hw_profiles" / "titan_x_maxwell.yaml").read_text(encoding="utf-8")
-    start = titan.index("  idle_tail_waves:")
-    end = start + len("  idle_tail_waves:") if line else titan.index("\n  scatter_depth:") + 1
-    mine = (titan[:start] + line + titan[end:]).replace("name: titan_x_maxwell", "name: mine")
-    Path("mine.yaml").write_text(mine, encoding="utf-8")
+    start = TITAN.index("  idle_tail_waves:")
+    end = start + len("  idle_tail_waves:") if line else TITAN.index("\n  scatter_depth:") + 1
+    write_mine(TITAN[:start] + line + TITAN[end:])
 
-    refused = refusal(path, SHORT.replace("titan_x_maxwell", "mine.yaml"), ProfileError)
+    refused = refusal(path, MINE, ProfileError)
     assert refused.startswith(f"mine.yaml: {problem}")
     for name in ("x.yaml", "mine.yaml"):
         with pytest.raises(ProfileError, match=f"^mine.yaml: {problem}"):
@@ -251,41 +195,29 @@ def test_a_profile_must_state_the_parameters_of_the_cost_model(path: Path, line:
 
 
 def test_a_profile_without_a_cost_model_is_one_but_cannot_be_simulated(path: Path) -> None:
-    titan = (ROOT / "hw_profiles" / "titan_x_maxwell.yaml").read_text(encoding="utf-8")
-    mine = titan[: titan.index("\ncost_model:") + 1].replace("name: titan_x_maxwell", "name: mine")
-    Path("mine.yaml").write_text(mine, encoding="utf-8")
+    write_mine(TITAN[: TITAN.index("\ncost_model:") + 1])
 
     assert check_file(Path("mine.yaml"), {}).endswith("; neither kernels nor a cost_model: cannot be simulated")
-    message = refusal(path, SHORT.replace("titan_x_maxwell", "mine.yaml"), ProfileError)
-    assert message == "mine.yaml: has neither kernels nor a cost_model, so nothing can be timed on it"
+    assert refusal(path, MINE, ProfileError).startswith("mine.yaml: has neither kernels nor a cost_model")
     assert "cannot" not in check_file(ROOT / "hw_profiles" / "titan_x_maxwell.yaml", {})
 
 
 def test_a_machine_may_be_known_by_its_datasheet_alone(path: Path) -> None:
     """A roofline needs a launch overhead and nothing of the other model; what it does not know is refused."""
-    titan = (ROOT / "hw_profiles" / "titan_x_maxwell.yaml").read_text(encoding="utf-8")
-    start = titan.index("\ncost_model:")
+    start = TITAN.index("\ncost_model:")
     model = "\ncost_model:\n  kind: roofline\n  launch_overhead_s: {value: 5e-06, origin: assumed, source: x}\n"
-    mine = (titan[:start] + model).replace("name: titan_x_maxwell", "name: mine")
-    Path("mine.yaml").write_text(mine, encoding="utf-8")
-    scenario = SHORT.replace("titan_x_maxwell", "mine.yaml")
-    path.write_text(scenario, encoding="utf-8")
+    write_mine(TITAN[:start] + model)
+    path.write_text(MINE, encoding="utf-8")
 
     assert read_scenario(path, known_policies()).server.cost_model == {"launch_overhead_s": 5e-6}
     assert "cannot" not in check_file(Path("mine.yaml"), {})
-    Path("mine.yaml").write_text(mine.replace("  launch_", "  lunch_"), encoding="utf-8")
-    refused = refusal(path, scenario, ProfileError)
-    assert refused.startswith(
-        "mine.yaml: cost_model: 'lunch_overhead_s' is not a parameter of a roofline; did you mean"
-    )
+    write_mine(TITAN[:start] + model.replace("  launch_", "  lunch_"))
+    assert refusal(path, MINE, ProfileError).startswith("mine.yaml: cost_model: 'lunch_overhead_s'")
 
 
 def test_a_profile_must_state_a_peak_for_the_element_type(path: Path) -> None:
     """A machine whose profile lacks bfloat16 is no machine of speed zero; the scenario is refused."""
-    titan = (ROOT / "hw_profiles" / "titan_x_maxwell.yaml").read_text(encoding="utf-8")
-    start, end = titan.index("    bfloat16:"), titan.index("\nlink:")
-    mine = (titan[:start] + titan[end:]).replace("name: titan_x_maxwell", "name: mine")
-    Path("mine.yaml").write_text(mine, encoding="utf-8")
-    message = refusal(path, SHORT.replace("titan_x_maxwell", "mine.yaml").replace("float32", "bfloat16"))
-    expected = "mine.yaml states no gpu.peak for 'bfloat16', expected one of float32, float16"
-    assert message == f"workload.element_type: {expected}"
+    start, end = TITAN.index("    bfloat16:"), TITAN.index("\nlink:")
+    write_mine(TITAN[:start] + TITAN[end:])
+    message = refusal(path, MINE.replace("float32", "bfloat16"))
+    assert message.startswith("workload.element_type: mine.yaml states no gpu.peak for 'bfloat16'")

@@ -9,6 +9,7 @@ from tests.command_line import SMALL, vdnnsim
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Server
+from vdnnsim.study import sweep as module
 from vdnnsim.study.points import compute
 
 STUDY = """
@@ -27,15 +28,8 @@ axes:
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "s.yaml").write_text(STUDY)
     (tmp_path / "s").mkdir()
-    compute_caches_nothing()
+    module._runner.cache_clear()  # noqa: SLF001  # nothing but a new process forgets
     return tmp_path
-
-
-def compute_caches_nothing() -> None:
-    """This process forgets the points of tests before."""
-    from vdnnsim.study import sweep as chunk
-
-    chunk._runner.cache_clear()  # noqa: SLF001  # nothing but a new process forgets
 
 
 def sweep(folder: Path, *options: str) -> tuple[int, list[str], str]:
@@ -58,10 +52,7 @@ def test_points_whose_files_are_away_are_missing_and_tried_again(folder: Path, m
     monkeypatch.setattr(compute, "ServerCosts", away)
     code, counts, talk = sweep(folder)
     assert (code, counts) == (1, ["4", "0", "2"])
-    assert talk.splitlines()[-1] == (
-        "vdnnsim: s.yaml: 2 points are missing: a.kernels.csv: cannot be read: no such file or directory; "
-        "the same command tries them again"
-    )
+    assert "2 points are missing: a.kernels.csv: cannot be read" in talk
     assert sweep(folder)[:2] == (0, ["6", "0", "0"])
 
 
@@ -91,9 +82,7 @@ def test_points_that_failed_are_computed_anew_where_that_is_asked(
         assert sweep(folder)[:2] == (1, ["0", "6", "0"])
     code, counts, talk = sweep(folder)
     assert (code, counts) == (1, ["0", "6", "0"])
-    assert talk.splitlines()[-1] == (
-        "vdnnsim: s.yaml: 6 points failed, the first: a bug; --retry-failed tries them again"
-    )
+    assert "6 points failed, the first: a bug" in talk
     assert sweep(folder, "--retry-failed")[:2] == (0, ["6", "0", "0"])
 
 
@@ -103,10 +92,8 @@ def test_a_sweep_into_the_folder_of_a_run_is_refused(folder: Path) -> None:
     assert vdnnsim("run", "small.yaml", "--out", "s", folder=folder).returncode == 0
     before = {path.name: path.read_bytes() for path in (folder / "s").iterdir()}
     code, _, talk = sweep(folder)
-    assert (code, talk) == (
-        1,
-        "vdnnsim: s/results.csv: was not written by an earlier sweep; move it away, or write elsewhere\n",
-    )
+    assert code == 1
+    assert "s/results.csv: was not written by an earlier sweep" in talk
     assert {path.name: path.read_bytes() for path in (folder / "s").iterdir()} == before
 
     done = vdnnsim("sweep", "s.yaml", "--workers", "1", "--out", "t", folder=folder)

@@ -168,8 +168,7 @@ def test_what_no_frontier_wrote_is_not_overwritten(folder: Path) -> None:
     (folder / "frontier.md").write_text("mine")
     done = vdnnsim("frontier", "small.yaml", "--out", ".", folder=folder)
     assert done.returncode == 1
-    refusal = "frontier.md: was not written by an earlier frontier; move it away, or write elsewhere"
-    assert done.stderr == f"vdnnsim: {refusal}\n"
+    assert "frontier.md: was not written by an earlier frontier" in done.stderr
     assert (folder / "frontier.md").read_text() == "mine"
 
 

@@ -38,20 +38,15 @@ def test_every_point_is_a_row_in_the_order_of_the_file_and_those_that_fail_say_w
     done = vdnnsim("sweep", "s.yaml", "--workers", "1", "--csv", "copy.csv", folder=folder)
 
     assert done.returncode == 1
-    assert done.stderr.splitlines()[1] == (
-        "vdnnsim: s.yaml: 2 points failed, the first: titan_x_maxwell: found 2 GPUs, but it has 1; "
-        "--retry-failed tries them again"
-    )
+    assert "2 points failed, the first: titan_x_maxwell: found 2 GPUs" in done.stderr
+    assert "--retry-failed" in done.stderr
     assert done.stdout.split() == ["done", "failed", "missing", "4", "2", "0"]
     found = rows(folder / "reports" / "s" / "results.csv")
     assert (folder / "copy.csv").read_bytes() == (folder / "reports" / "s" / "results.csv").read_bytes()
     assert [(row["link.bandwidth_bytes_per_s"], row["gpus"], row["policy"]) for row in found] == [
-        ("8000000000.0", "1", "base(p)"),
-        ("8000000000.0", "1", "vdnn_all(m)"),
-        ("16000000000.0", "1", "base(p)"),
-        ("16000000000.0", "1", "vdnn_all(m)"),
-        ("16000000000.0", "2", "base(p)"),
-        ("16000000000.0", "2", "vdnn_all(m)"),
+        (rate, gpus, policy)
+        for rate, gpus in (("8000000000.0", "1"), ("16000000000.0", "1"), ("16000000000.0", "2"))
+        for policy in ("base(p)", "vdnn_all(m)")
     ]
     assert [row["error"] for row in found] == [""] * 4 + ["titan_x_maxwell: found 2 GPUs, but it has 1"] * 2
     assert found[0]["fits"] == "true"
@@ -82,25 +77,20 @@ def test_two_processes_write_the_bytes_of_one(folder: Path) -> None:
     assert (folder / "1" / "results.csv").read_bytes() == (folder / "2" / "results.csv").read_bytes()
 
 
+SPEEDS = "gpu.compute_speed: {from: 1, to: 2, count: 1000000}"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("link.bandwidth: [", "link.bandwidths: [", "did you mean 'link.bandwidth'?"),
-        ("gpus == 1 or", "gpus == 3 and", "where: leaves none of 8 points, expected a grid that is not empty"),
-        ("gpus: [1, 2]", "gpu.compute_speed: {from: 1, to: 2, count: 1000000}", "axes: found a grid of 4000000 points"),
-        (
-            "gpus: [1, 2]",
-            "gpu.compute_speed: {from: 1, to: 2, count: 1000000}\n  host.memory: {from: 1 B, to: 300 kB, step: 1 B}",
-            "axes: found a grid of 1200000000000 points, expected 1000000000000 at most",
-        ),
+        ("gpus == 1 or", "gpus == 3 and", "where: leaves none of 8 points"),
+        ("gpus: [1, 2]", SPEEDS, "axes: found a grid of 4000000 points"),
+        ("gpus: [1, 2]", f"{SPEEDS}\n  host.memory: {{from: 1 B, to: 300 kB, step: 1 B}}", "1200000000000 points"),
         ("network: tiny_linear", "network: tiny_linea", "did you mean 'tiny_linear'?"),
         ("schema_version: 1\nscenario", "schema_version: 2\nscenario", "found 2, expected 1"),
         ("scenario:", "scenario: base.yml\nother:", "'other' is not a key"),
-        (
-            "gpus: [1, 2]",
-            "workload.precision: [float32]\n  workload.element_type: [float16]",
-            "axes: 'workload.element_type' stands beside 'workload.precision', expected one of the two",
-        ),
+        ("gpus: [1, 2]", "workload.precision: [float32]\n  workload.element_type: [float16]", "beside 'workload.pre"),
     ],
 )
 def test_wrong_studies_are_refused_in_one_line(folder: Path, old: str, new: str, message: str) -> None:
@@ -133,9 +123,7 @@ def test_check_counts_the_points_of_a_study_and_runs_none(folder: Path) -> None:
     """Two links, two numbers of GPUs and two policies are eight; `where` leaves out one link on two GPUs, so two."""
     done = vdnnsim("check", "s.yaml", folder=folder)
 
-    assert done.stdout == (
-        "s.yaml: a study of s on titan_x_maxwell: 2 link.bandwidth x 2 gpus x 2 policy: 6 of 8 points\n"
-    )
+    assert done.stdout.endswith(" on titan_x_maxwell: 2 link.bandwidth x 2 gpus x 2 policy: 6 of 8 points\n")
     assert not (folder / "reports").exists()
 
 
@@ -202,20 +190,11 @@ def test_what_if_prints_before_and_after(folder: Path) -> None:
     ]
     assert done.stderr == ""
     printed = " ".join(done.stdout.split())
-    assert printed.startswith(
-        "alexnet, batch 8, float32, training on NVIDIA GeForce GTX Titan X (Maxwell) with 12.0 GiB "
-        "(ideal memory model), before and after link.bandwidth=300GB/s, gpu.memory=1MiB policy fits time images/s "
-        "max memory stalled speed/oracle base(p) before yes "
-    )
+    assert "before and after link.bandwidth=300GB/s, gpu.memory=1MiB" in printed
     assert f" {100 * float(found[2]['performance_ratio']):.1f} %" in printed
     assert "after NO * " in printed
-    assert (
-        "* does not fit; its numbers are of a replay on a GPU without a capacity - With link.bandwidth=300GB/s, "
-        "gpu.memory=1MiB 0 of 2 policies fit, 2 before - base(p) after, vdnn_all(m) after: " in printed
-    )
-    (line,) = (line for line in done.stdout.splitlines() if "Kernel times" in line)
-    assert line.startswith("- Kernel times: ")
-    assert line.endswith(" fitted to measurements")
+    assert "0 of 2 policies fit, 2 before" in printed
+    assert done.stdout.count("Kernel times") == 1
 
 
 @pytest.mark.parametrize("number", ["1_0", "\uff11\uff10"])
@@ -228,14 +207,6 @@ def test_what_if_takes_no_number_that_a_file_would_not(folder: Path, number: str
         assert f"found '{number}" in done.stderr
 
 
-def test_what_if_says_in_one_short_line_what_may_be_set(folder: Path) -> None:
-    (folder / "small.yaml").write_text(SMALL)
-    done = vdnnsim("whatif", "small.yaml", "--set", "colour=red", folder=folder)
-    assert done.returncode == 1
-    assert len(done.stderr) < 700
-    assert done.stderr.endswith(" more\n")
-
-
 def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: Path) -> None:
     """On the other card nothing was measured; it states workspaces of float32 alone."""
     (folder / "small.yaml").write_text(SMALL)
@@ -243,14 +214,10 @@ def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: P
 
     done = vdnnsim("whatif", "small.yaml", *settings, folder=folder)
 
-    lines = " ".join(done.stdout.split())
-    assert "- before: Kernel times: " in lines
-    assert "fitted to measurements - after: Kernel times: " in lines
-    assert "carried over or assumed - after:" in lines
-    assert lines.endswith(
-        "after: Kernels: h200.kernels.csv times no kernel in float16, only in float32; its cost model stands "
-        "in; the model of efficiencies knows no workspaces, so none count"
-    )
+    before, after = " ".join(done.stdout.split()).split("- before: Kernel times: ")[1].split("- after: Kernel times: ")
+    assert "fitted to measurements" in before
+    assert "carried over or assumed" in after
+    assert "h200.kernels.csv times no kernel in float16, only in float32" in after
 
 
 @pytest.mark.parametrize(
@@ -261,6 +228,8 @@ def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: P
         ("policy=none", "'policy' is not a value of a scenario"),
         ("gpu.memory=12 apples", "found '12 apples', expected a number with one of the units"),
         ("gpus=2", "--set: titan_x_maxwell: found 2 GPUs, but it has 1"),
+        ("colour=red", " more\n"),
+        ("workload.precision=float16 workload.element_type=float16", "beside 'workload.precision'"),
         ("workload.precision=amp", "'amp' is not a precision"),
         ("workload.precision=tf32", "--set: titan_x_maxwell states no gpu.peak for 'tf32'"),
     ],
@@ -268,19 +237,10 @@ def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: P
 def test_a_setting_that_means_nothing_is_refused_in_one_line(folder: Path, setting: str, message: str) -> None:
     (folder / "small.yaml").write_text(SMALL)
 
-    done = vdnnsim("whatif", "small.yaml", "--set", setting, folder=folder)
+    settings = [setting] if setting.endswith("apples") else setting.split()
+    done = vdnnsim("whatif", "small.yaml", *(f"--set={each}" for each in settings), folder=folder)
 
     assert done.returncode == 1
+    assert len(done.stderr) < 700
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-def test_two_settings_of_the_precision_are_refused(folder: Path) -> None:
-    (folder / "small.yaml").write_text(SMALL)
-    both = ("--set", "workload.precision=float16", "--set", "workload.element_type=float16")
-
-    done = vdnnsim("whatif", "small.yaml", *both, folder=folder)
-
-    assert done.returncode == 1
-    message = "'workload.element_type' stands beside 'workload.precision', expected one of the two"
-    assert done.stderr == f"vdnnsim: --set: {message}\n"
