@@ -135,8 +135,8 @@ def new_hardware(name: str) -> None:
     """Write hw_profiles/NAME.yaml, a hardware profile to fill in; `vdnnsim check` says what is missing in it."""
     from vdnnsim.files.atomic import replace_file
     from vdnnsim.files.messages import quote
-    from vdnnsim.hardware.new_profile import template
     from vdnnsim.hardware.profile import is_profile_name
+    from vdnnsim.hardware.write import template
 
     if not is_profile_name(name):
         raise ProfileError(f"found {quote(name)}, expected a name of letters, digits and any of _.-, as rtx_5090")

@@ -31,14 +31,14 @@ from vdnnsim.files.packaged import PROFILES, shipped_folder, shipped_name
 from vdnnsim.files.value import Entry, YamlValue
 from vdnnsim.files.yaml_file import FileKind, read_yaml
 from vdnnsim.hardware.figures import Figures
-from vdnnsim.hardware.new_profile import missing
 from vdnnsim.hardware.sections import (
+    anonymous_text,
     copies_of,
+    missing,
     read_cost_model,
     read_kernels,
     read_part,
     read_provenance,
-    telling_of_nobody,
 )
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, Power, Server
 from vdnnsim.hardware.topology_section import host_link, read_topology
@@ -205,7 +205,7 @@ def _load(path: Path, extending: tuple[Path, ...]) -> Profile:
     server = without_foreign_fits(server, lambda other: _machine(other, path))
     if base is not None:
         server = inherited(server, base.server)
-    description = telling_of_nobody("description", top["description"])
+    description = anonymous_text("description", top["description"])
     read_from = () if base is None else ((base.file, base.sha256), *base.read_from)
     return Profile(file.name, file.sha256, description, server, root.value, folders, read_from)
 

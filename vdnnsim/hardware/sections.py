@@ -1,20 +1,25 @@
-"""Sections of a profile: what its file says of one part of a machine, and the tables that it names."""
+"""Sections of a profile: the parts of a machine, the tables that it names, and what an incomplete one lacks."""
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.csv_table import read_table
 from vdnnsim.files.messages import file_name, quote
-from vdnnsim.files.value import Entry
+from vdnnsim.files.value import Entry, YamlValue
 from vdnnsim.hardware.copies import MeasuredCopies, read_copies
-from vdnnsim.hardware.figures import Figures, keys_of
+from vdnnsim.hardware.figures import Figures, definitions, keys_of
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, MeasuredKernels, Power
 from vdnnsim.hardware.stated_figure import parameter_range
 
+PLACEHOLDER: Final = "..."
+"""Stands in the template of a profile where a person has to write something."""
+SECTIONS: Final = {"gpu": Gpu, "link": Link, "host": Host}
+_MEMBERS: Final = ("value", "origin", "source")
 LAYOUTS: Final = ("nchw", "nhwc")
 """Of the maps of a measured kernel: channels before pixels, or after them."""
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -91,11 +96,11 @@ def read_provenance(entry: Entry) -> tuple[tuple[str, str], ...]:
     for name in texts:
         if not _PARAMETER.fullmatch(name):
             raise entry.wrong(f"{quote(name)} is not a name, expected small letters, digits and _")
-    return tuple((name, telling_of_nobody(name, text)) for name, text in texts.items())
+    return tuple((name, anonymous_text(name, text)) for name, text in texts.items())
 
 
-def telling_of_nobody(name: str, entry: Entry) -> str:
-    """Return a text that stands under a name, unless it identifies anybody."""
+def anonymous_text(name: str, entry: Entry) -> str:
+    """Return a text that stands under a name, unless it identifies a person or a machine."""
     text = entry.text()
     if found := what_identifies(name, text):
         raise entry.wrong(f"looks like {found}, expected nothing that identifies anybody")
@@ -108,10 +113,52 @@ def what_identifies(name: str, text: str) -> str | None:
     That is whatever tells whose machine a profile describes: names and values are held against patterns of what
     identifies a person or one specimen. Known limitation: a name of a person that stands alone is a word as any other.
     """
-    for pattern, what in _NAMES:
-        if pattern.fullmatch(name):
-            return what
-    for pattern, what in _VALUES:
-        if pattern.search(text):
-            return what
-    return None
+    names = (what for pattern, what in _NAMES if pattern.fullmatch(name))
+    return next(chain(names, (what for pattern, what in _VALUES if pattern.search(text))), None)
+
+
+def missing(content: YamlValue, lines: Mapping[str, int]) -> str:
+    """Return what a profile lacks, with the lines where it belongs; empty where nothing known is missing.
+
+    As `gpu (line 6): memory, peak; gpu.granule (line 9): source; host`.
+    """
+    return "; ".join([*_unfilled(content, "", lines), *_lacking(content, lines)]) if isinstance(content, dict) else ""
+
+
+def _lacking(content: Mapping[str, YamlValue], lines: Mapping[str, int]) -> Iterator[str]:
+    for name, part in SECTIONS.items():
+        required = [*([] if part is Host else ["name"]), *keys_of(part)[0]]
+        if name not in content:
+            if name != "link" or "topology" not in content:
+                yield f"{name} ({', '.join(required)})"
+            continue
+        section = content[name]
+        if not isinstance(section, dict):
+            continue
+        lacks = [key for key in required if key not in section]
+        if lacks:
+            yield f"{_place(name, lines)}: {', '.join(lacks)}"
+        for each in definitions(part):
+            figure, path = section.get(each.stated.key), f"{name}.{each.stated.key}"
+            figures = {path: figure}
+            if each.below is not None:
+                figures = {f"{path}.{key}": value for key, value in figure.items()} if isinstance(figure, dict) else {}
+            for where, value in figures.items():
+                if isinstance(value, dict) and (members := [key for key in _MEMBERS if key not in value]):
+                    yield f"{_place(where, lines)}: {', '.join(members)}"
+
+
+def _unfilled(value: YamlValue, path: str, lines: Mapping[str, int]) -> Iterator[str]:
+    """Yield where a placeholder of the template still stands."""
+    if not isinstance(value, dict):
+        return
+    keys = [key for key, each in value.items() if each == PLACEHOLDER]
+    if keys:
+        first = _place(path, lines) if path else f"line {lines.get(keys[0], 1)}"
+        yield f"{first}: {', '.join(keys)}"
+    for key, each in value.items():
+        yield from _unfilled(each, f"{path}.{key}" if path else key, lines)
+
+
+def _place(path: str, lines: Mapping[str, int]) -> str:
+    return f"{path} (line {lines[path]})" if path in lines else path

@@ -22,6 +22,7 @@ GPU to its second. GPUs are numbered as they stand in the file. A GPU under two 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from vdnnsim.files.messages import not_one_of, quote
@@ -175,20 +176,18 @@ def _stated(name: str, entry: Entry) -> _StatedNode:
 
 
 def _depths(parents: Mapping[str, str | None], stated: Mapping[str, _StatedNode]) -> Mapping[str, int]:
-    """Return how many links are between each node and host memory, if there is a way at all."""
+    """Return how many links are between each node and host memory."""
     depths: dict[str, int] = {}
-    for name in stated:
-        way: dict[str, None] = {}
-        node: str | None = name
-        while node is not None and node not in depths:
-            if node in way:
-                nodes = list(way)
-                circle = " -> ".join((*nodes[nodes.index(node) :], node))
-                raise stated[name].entry.wrong(f"has no path to host memory: {circle} is a cycle, expected a tree")
-            way[node] = None
-            node = parents[node]
-        below = 0 if node is None else depths[node] + 1
-        depths |= {each: below + index for index, each in enumerate(reversed(way))}
+    try:
+        for name in TopologicalSorter(
+            {name: [parent] * bool(parent) for name, parent in parents.items()}
+        ).static_order():
+            parent = parents[name]
+            depths[name] = 0 if parent is None else depths[parent] + 1
+    except CycleError as failure:
+        circle = failure.args[1][::-1]
+        message = f"has no path to host memory: {' -> '.join(circle)} is a cycle, expected a tree"
+        raise stated[circle[0]].entry.wrong(message) from None
     return depths
 
 

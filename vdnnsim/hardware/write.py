@@ -1,4 +1,4 @@
-"""Writing a profile: YAML that `vdnnsim.hardware.profile` reads back as the same machine, with its table beside it.
+"""Writing of profiles: YAML that `vdnnsim.hardware.profile` reads back as the same machine; and a template to fill in.
 
 Figures are written as they are stated, with value, origin and source; one that the machine has and nobody states is a
 bug of whoever made the machine.
@@ -6,6 +6,7 @@ bug of whoever made the machine.
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Final
 
@@ -15,13 +16,30 @@ from vdnnsim.files.messages import quote
 from vdnnsim.files.regular import UnreadableError, read_regular_file
 from vdnnsim.files.yaml_file import LARGEST_FILE_BYTES
 from vdnnsim.hardware.copies import MeasuredCopies, read_copies
-from vdnnsim.hardware.figures import figure_lines, numbers_of, quoted, stated_number
+from vdnnsim.hardware.figures import definitions, figure_lines, numbers_of, quoted, stated_number
 from vdnnsim.hardware.profile import SCHEMA_VERSION
-from vdnnsim.hardware.sections import LAYOUTS, what_identifies
+from vdnnsim.hardware.sections import LAYOUTS, PLACEHOLDER, SECTIONS, what_identifies
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, MeasuredKernels, Server
 from vdnnsim.hardware.topology_section import FIGURES_AT, topology_lines
 
 _LINK: Final = "link."
+_EMPTY_FIGURE: Final = f"{{value: {PLACEHOLDER}, origin: datasheet, source: {PLACEHOLDER}}}"
+_NAMED: Final = {"gpu": f"  name: {PLACEHOLDER} # as its maker calls it", "link": "  name: PCIe gen4 x16"}
+_TEMPLATE_HEAD: Final = f"""\
+# Fill in every {PLACEHOLDER}, and take the # from what you know besides; `vdnnsim check` says what is missing.
+# An origin is datasheet, measured, paper or assumed; a source says where a number was found, or why it is assumed.
+schema_version: 1
+name: NAME
+description: {PLACEHOLDER}
+# Of a card like one that is here state only what differs: take the # away here, and what is the same below.
+# extends: rtx_4090
+"""
+_COST_MODEL: Final = """
+# What kernels take by the peaks above, which no real one reaches; `vdnnsim check` says by how much.
+cost_model:
+  kind: roofline
+  launch_overhead_s: {value: 4e-06, origin: assumed, source: "of the order of a launch on any GPU"}
+"""
 _HEAD: Final = "# Written by vdnnsim of what it measured or read; the next that it writes by this name replaces it."
 _MEANWHILE: Final = f"""{_HEAD}
 schema_version: {SCHEMA_VERSION}
@@ -164,3 +182,25 @@ def _topology(server: Server) -> Iterator[str]:
     if server.topology is not None:
         figures = [figure for figure in server.figures if figure.path.startswith(FIGURES_AT)]
         yield from topology_lines(server.topology, figures)
+
+
+def template(name: str) -> str:
+    """Return a profile to be filled in, as YAML; `vdnnsim check` says what is still missing."""
+    lines = [line for section, part in SECTIONS.items() for line in _section(section, part)]
+    return _TEMPLATE_HEAD.replace("NAME", name) + "\n".join(lines) + "\n" + _COST_MODEL
+
+
+def _section(section: str, part: type) -> Iterator[str]:
+    yield from ("", f"{section}:")
+    if section in _NAMED:
+        yield _NAMED[section]
+    for each in definitions(part):
+        mark = "" if each.default is MISSING else "# "
+        example = f"{each.stated.words}, as {each.stated.range.example}"
+        if each.below is None:
+            yield f"  {mark}{each.stated.key}: {_EMPTY_FIGURE} # {example}"
+        else:
+            yield f"  {each.stated.key}: # {example}"
+            first, *others = each.names
+            yield f"    {first}: {_EMPTY_FIGURE}"
+            yield from (f"    # {other}: {_EMPTY_FIGURE}" for other in others)

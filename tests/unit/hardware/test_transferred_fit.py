@@ -10,9 +10,9 @@ from vdnnsim.cost.machine import model_origin
 from vdnnsim.cost.trust import Basis, basis_of
 from vdnnsim.files.packaged import PROFILES, shipped_folder
 from vdnnsim.hardware.figures import with_number
-from vdnnsim.hardware.new_profile import template
 from vdnnsim.hardware.profile import find_profile, load_profile, read_profile
 from vdnnsim.hardware.server import Origin, Server
+from vdnnsim.hardware.write import template
 
 TITAN = shipped_folder(PROFILES) / "titan_x_maxwell.yaml"
 
