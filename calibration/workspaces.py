@@ -47,8 +47,7 @@ from calibration.kernels.cudnn_plans import (
 from calibration.kernels.described_gpus import GPUS, DescribedGpu
 from calibration.measure.subjects import GPU_NETWORKS, Subject, distinct_subjects
 from vdnnsim.cost.convolution_shape import ConvolutionShape
-from vdnnsim.cost.kernel_file import kernel_table_text
-from vdnnsim.cost.kernel_table import ADDED_TO, KernelRow
+from vdnnsim.cost.kernel_table import ADDED_TO, KernelRow, kernel_table_text
 from vdnnsim.cost.table import ONLY
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.layers import LayerKind, Phase

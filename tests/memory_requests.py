@@ -1,7 +1,9 @@
 """Requests to a memory pool, and what every pool must say of one that does not fit."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.models import place
 from vdnnsim.memory.requests import Overflow, Placed, Request
 from vdnnsim.units import MIB
 
@@ -45,3 +47,8 @@ def assert_tells_the_truth(
     assert answer.free_bytes == capacity_bytes - sum(taken.deltas)
     assert 0 <= answer.largest_free_bytes <= answer.free_bytes
     assert asked_bytes > answer.largest_free_bytes
+
+
+def serving(model: MemoryModel) -> Callable[[Sequence[Request], int, int], Placed | Overflow]:
+    """Return `place` of one model, as a function of requests, capacity and granule."""
+    return lambda requests, capacity_bytes, granule_bytes: place(requests, model, capacity_bytes, granule_bytes)

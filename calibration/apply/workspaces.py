@@ -2,7 +2,7 @@
 
 Libraries choose their kernels by rules of their own, and operators take memory that no dispatcher sees: workspaces of
 convolutions, sums of a reduction, copies within a fused attention. Rules that say so without a GPU miss some
-(`vdnnsim.cost.default_workspace`), and a profile's cost model is fitted to kernels of others; where there is a GPU, it
+(`vdnnsim.cost.pytorch_workspace`), and a profile's cost model is fitted to kernels of others; where there is a GPU, it
 is asked.
 """
 

@@ -19,8 +19,7 @@ from calibration.measure.session import Listener, Session
 from calibration.measure.statistics import Sample
 from calibration.measure.subjects import Subject, distinct_subjects
 from calibration.measure.timing import Extent
-from vdnnsim.cost.kernel_file import kernel_table_text
-from vdnnsim.cost.kernel_table import KernelRow
+from vdnnsim.cost.kernel_table import KernelRow, kernel_table_text
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import DeviceError, OutputError
 from vdnnsim.hardware.copies import copy_table_text

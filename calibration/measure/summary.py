@@ -1,13 +1,13 @@
 """What a calibration found, for people: a short table, and what they should know."""
 
-import statistics
 from collections.abc import Iterator
+from statistics import fmean, median
 from typing import Final
 
 from calibration.measure.calibrate import Calibration
 from calibration.measure.statistics import WARNED_SPREAD, Sample, percent
-from vdnnsim.cost.fit_quality import fit_quality
 from vdnnsim.cost.kernel_table import KernelRow
+from vdnnsim.cost.measured import left_out_errors
 
 COLUMNS: Final = ("what", "value", "how it was found")
 _NAMED: Final = 5
@@ -62,7 +62,7 @@ def _kernels(rows: tuple[KernelRow, ...]) -> list[tuple[str, str, str]]:
     used = [row for row in rows if row.seconds is not None]
     shapes = len({row.shape for row in rows})
     spreads = sorted(row.spread for row in used)
-    middle, worst = statistics.median(spreads), spreads[-1]
+    middle, worst = median(spreads), spreads[-1]
     runs = sum(row.count for row in used)
     return [
         ("kernels", f"{len(used)} of {len(rows)}", f"algorithms of {shapes} distinct shapes, in {runs} runs"),
@@ -72,10 +72,7 @@ def _kernels(rows: tuple[KernelRow, ...]) -> list[tuple[str, str, str]]:
 
 def _predictions(calibration: Calibration) -> Iterator[tuple[str, str, str]]:
     """Say how well measured kernels predict others; nothing where there are too few to leave one out."""
-    qualities = fit_quality(calibration.rows, calibration.server)
-    if qualities:
-        count = sum(each.kernels for each in qualities)
-        error = sum(each.kernels * each.mean_absolute_percentage_error for each in qualities) / count
-        bias = sum(each.kernels * each.mean_percentage_error for each in qualities) / count
+    if errors := left_out_errors(calibration.rows, calibration.server):
+        error, bias, count = 100 * fmean(map(abs, errors)), 100 * fmean(errors), len(errors)
         how = f"mean absolute error, mean error {bias:+.0f} %, of {count} kernels each predicted from other layers"
         yield ("predictions", f"{error:.0f} %", how)

@@ -20,7 +20,8 @@ from reports.vdnn2016.readings import DRAWS, READINGS, SEED, VdnnReading, compar
 from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import ClaimsFile, read_claims
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
-from vdnnsim.cost.fit_rows import FitRow, read_fit_rows
+from vdnnsim.cost.fit.least_squares import FitRow
+from vdnnsim.cost.fit.maxwell import read_fit_rows
 from vdnnsim.cost.machine import Machine
 from vdnnsim.report.result_table import attributes_csv, csv_text
 from vdnnsim.units import ElementType

@@ -9,8 +9,7 @@ from calibration.kernels.described_gpus import GPUS, H200
 from calibration.measure.subjects import Subject, distinct_subjects
 from calibration.workspaces import PAPER_AND_RESNET, KernelSettings, asked_workloads, convolution_rows, main, other_row
 from tests.calibration.kernels.frontend_double import Engine, Frontend
-from vdnnsim.cost.kernel_file import read_kernel_table
-from vdnnsim.cost.kernel_table import KernelRow
+from vdnnsim.cost.kernel_table import KernelRow, read_kernel_table
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.profile import read_profile

@@ -45,7 +45,7 @@ MODELS = (
     *((f"timm:{name}", 16) for name in ("convnext_atto", "vit_tiny_patch16_224", "mixer_s32_224", "hrnet_w18_small")),
     ("transformers:gpt2", 4),
 )
-"""Of these the rule for workspaces of convolutions was read off (`vdnnsim.cost.default_workspace`)."""
+"""Of these the rule for workspaces of convolutions was read off (`vdnnsim.cost.pytorch_workspace`)."""
 HELD_OUT = (
     *((f"torchvision:{name}", 16) for name in ("googlenet", "regnet_x_800mf", "shufflenet_v2_x1_0", "mnasnet1_0")),
     *(("torchvision:resnext50_32x4d", 16), ("torchvision:wide_resnet50_2", 8)),

@@ -139,7 +139,7 @@ def _asked(work: Callable[[], object]) -> list[tuple[str, int]]:
 
 
 def test_a_backward_takes_the_workspaces_of_its_gradients_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """dX, a workspace for it, given back, dW, a workspace for that; as `vdnnsim.cost.default_workspace` has it."""
+    """dX, a workspace for it, given back, dW, a workspace for that; as `vdnnsim.cost.pytorch_workspace` has it."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     x, w = torch.empty(32, 256, 32, 32, device="cuda"), torch.empty(512, 256, 3, 3, device="cuda")
     dy = torch.empty(32, 512, 32, 32, device="cuda")

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vdnnsim.memory.caching import CachingAllocator, Segments
+from vdnnsim.memory.caching import CachingAllocator
 from vdnnsim.memory.expandable import ExpandableSegments
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.requests import round_up
-from vdnnsim.memory.whole_segments import WholeSegments
+from vdnnsim.memory.segments import Segments, WholeSegments
 from vdnnsim.units import MIB
 
 SIZES = st.sampled_from((1, 700, 4096, MIB, MIB + 1, 3 * MIB, 9 * MIB, 10 * MIB, 15 * MIB + 5, 40 * MIB))

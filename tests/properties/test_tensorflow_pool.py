@@ -6,13 +6,13 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.memory_requests import assert_tells_the_truth, rest_given_back, toggled
-from vdnnsim.memory.bfc import place_tensorflow
-from vdnnsim.memory.online import place_ideal
+from tests.memory_requests import assert_tells_the_truth, rest_given_back, serving, toggled
+from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.units import KIB, MIB
 
 ROOMY = 2**40
+place_tensorflow, place_ideal = serving(MemoryModel.TENSORFLOW), serving(MemoryModel.IDEAL)
 SIZES = st.one_of(
     st.integers(1, 4 * MIB), st.sampled_from((256, 700 * KIB, MIB, 3 * MIB, 5 * MIB, 40 * MIB, 130 * MIB, 400 * MIB))
 )

@@ -13,7 +13,7 @@ import torch
 from tests.pytorch_allocator.model import GpuMemory, ModelBeside
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.requests import round_up
-from vdnnsim.memory.whole_segments import LARGE_SEGMENT_BYTES
+from vdnnsim.memory.segments import LARGE_SEGMENT_BYTES
 
 Entry = Mapping[str, Any]
 """One entry of the record: `action`, and with most actions `addr`, `size` and `stream`."""

@@ -8,8 +8,8 @@ which segment a block lies in, and where in it.
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from vdnnsim.memory.caching import pytorch_allocator
 from vdnnsim.memory.online import Block
-from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import round_up
 from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 

@@ -1,7 +1,7 @@
 """Traces of PyTorch's caching allocator: recorded on a GPU, and replayed through the simulator's model of it.
 
 PyTorch records every allocation, free, and segment taken or given back (`torch.cuda.memory._record_memory_history`).
-The allocations and frees, asked of `vdnnsim.memory.pytorch` again, must lead to the same reserved memory at the same
+The allocations and frees, asked of `vdnnsim.memory.caching` again, must lead to the same reserved memory at the same
 moments. The model knows one stream and an allocator that was empty: a trace of anything else is refused.
 """
 
@@ -13,7 +13,7 @@ import torch
 
 from tests.pytorch_allocator.history import Entry, recorded
 from vdnnsim.errors import DeviceError
-from vdnnsim.memory.pytorch import place_pytorch
+from vdnnsim.memory.caching import place_pytorch
 from vdnnsim.memory.requests import Overflow, Request
 from vdnnsim.units import format_bytes
 

@@ -116,8 +116,7 @@ def _list_sources(server: "Server", output: Output) -> None:
 
 
 def _timed_by(server: "Server") -> str:
-    from vdnnsim.cost.kernel_file import read_measured_kernels
-    from vdnnsim.cost.kernel_table import describe_kernels
+    from vdnnsim.cost.kernel_table import describe_kernels, read_measured_kernels
 
     if server.kernels is not None:
         return describe_kernels(read_measured_kernels(server.kernels))

@@ -3,8 +3,8 @@
 A convolution, or a product of matrices, is a phase of a layer that we could build; it costs what the machine's model
 says of that layer, with all its algorithms. Everything else is a kernel of which the FLOPs and the compulsory traffic
 are known. Operations that move no bytes launch nothing. The fastest convolution on tensor cores has the workspace of
-the one that PyTorch would take (`vdnnsim.cost.default_workspace`), whatever a table says of others; sums of rows take
-theirs (`vdnnsim.cost.reduction_workspace`), and a softmax that is safe against rows masked as a whole, as attention has
+the one that PyTorch would take (`vdnnsim.cost.pytorch_workspace`), whatever a table says of others; sums of rows take
+theirs (`vdnnsim.cost.pytorch_workspace`), and a softmax that is safe against rows masked as a whole, as attention has
 it that is not fused, a byte for each number: whether it is masked (aten/src/ATen/native/transformers/attention.cpp).
 
 Of several kernels that run one after the other, as a convolution's two backwards, each takes its fastest algorithm
@@ -16,8 +16,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from vdnnsim.cost.default_workspace import chosen_workspaces
-from vdnnsim.cost.reduction_workspace import sum_of_rows_bytes
+from vdnnsim.cost.pytorch_workspace import chosen_workspaces, sum_of_rows_bytes
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts, fastest_of
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected

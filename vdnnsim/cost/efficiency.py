@@ -16,10 +16,9 @@ from functools import cached_property
 from typing import Final
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
-from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
+from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind, operator_kind
 from vdnnsim.cost.efficiency_time import SUM_BYTES, EfficientGpu
 from vdnnsim.cost.machine import model_origin, peak_flop_per_s
-from vdnnsim.cost.operator_kinds import OperatorKind, operator_kind
 from vdnnsim.cost.table import ONLY, KernelCost, MachineCosts
 from vdnnsim.cost.tiled_product import TILE_ROWS, TiledProduct
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected

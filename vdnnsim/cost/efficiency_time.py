@@ -9,7 +9,7 @@ Every kernel takes launch_overhead_s and the longer of its arithmetic and of its
                    data gradient   C / g  x N H W       over K / g R S P Q / (H W)
                    weight gradient K / g  x C / g R S   over N P Q, split along its depth
                  On CUDA cores 3 x 3 filters with stride 1 may take Winograd's F(4 x 4) instead, not fused: transforms
-                 through DRAM around 36 products (`vdnnsim.cost.winograd_time`). Tensor cores want channels last: a
+                 through DRAM around 36 products (`vdnnsim.cost.convolution_time`). Tensor cores want channels last: a
                  convolution of maps that lie as N, C, H, W turns X, Y and W around, which reads and writes each once
                  more, unless it is a plain product of aligned rows (1 x 1, stride 1, P Q a multiple of 8). They load
                  16 bytes of channels at a time, to which channels are padded: of maps that lie as N, H, W, C, X or Y
@@ -23,7 +23,7 @@ Every kernel takes launch_overhead_s and the longer of its arithmetic and of its
                  all else if a group has fewer than 32 channels that do not divide 32. Channels of a group are then
                  padded to 32, but in gradients channels last. So PyTorch 1.12 (cuDNN 8.3) computes gradients and
                  PyTorch 2.4 (cuDNN 9) forward passes; gradients of later libraries may be faster.
-    stream       bytes at the fraction of bandwidth of its kind (`vdnnsim.cost.operator_kinds`). Batch normalization
+    stream       bytes at the fraction of bandwidth of its kind (`OperatorKind`). Batch normalization
                  of N, C, H, W gives each channel to one block: C channels keep C / (SMs ceil(C / SMs)) of the
                  multiprocessors busy; so it is of N, H, W, C, too, turned around before and after, where channels do
                  not come in fours. In inference, whose moments are known, it is as pointwise as an addition. Of narrow
@@ -48,10 +48,9 @@ from functools import cached_property
 from typing import Final
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
-from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
-from vdnnsim.cost.operator_kinds import OperatorKind
+from vdnnsim.cost.convolution_time import FUSED_KERNELS, SEPARATE_KERNELS, fused_product, separate_product
+from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind
 from vdnnsim.cost.tiled_product import ProductRates, TiledProduct, tiled_product_s
-from vdnnsim.cost.winograd_time import FUSED_KERNELS, SEPARATE_KERNELS, fused_product, separate_product
 from vdnnsim.cost.workspace import WINOGRAD_NONFUSED, winograd_points, winograd_tiles
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.units import ElementType

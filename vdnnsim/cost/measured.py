@@ -28,6 +28,7 @@ from statistics import fmean
 from typing import Final
 
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape, torch_operator
+from vdnnsim.cost.machine import peak_roofline
 from vdnnsim.cost.operator_text import read_operator
 from vdnnsim.cost.roofline_fit import Roofline, TimedWork, fit_roofline
 from vdnnsim.cost.table import ONLY, KernelCost, MachineCosts
@@ -35,12 +36,13 @@ from vdnnsim.cost.workspace_fit import WorkspaceRule, fit_workspace
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.operator import Arithmetic, SavingRule
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.hardware.server import Origin
+from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.units import ElementType
 
 _ENOUGH_FOR_TIMES: Final = (8, 4, 4, 1, 1)
 _ENOUGH_FOR_WORKSPACES: Final = (4, 1, 1)
 """How many shapes each group must have: a roofline is three numbers, a workspace one."""
+_FOLDS: Final = 5
 
 
 class MeasuredKernelCosts:
@@ -167,6 +169,31 @@ class MeasuredKernelCosts:
                     name for name, count in sorted(counts.items()) if 2 * count > self._shapes_in[like] or count == most
                 ]
         return (ONLY,)
+
+
+def left_out_errors(rows: Sequence[KernelRow], server: Server) -> list[float]:
+    """Return the relative error of the time of each kernel, predicted from rows of other layers of its element type.
+
+    A layer is left out in all of its phases and under all of its batch sizes, for one of them would give away the
+    others; of many layers every fifth together.
+
+    Raises:
+        ProfileError: the machine states no peak for an element type.
+    """
+    errors = []
+    for element_type in dict.fromkeys(row.shape.element_type for row in rows):
+        peaks = peak_roofline(server, element_type)
+        timed = [row for row in rows if row.seconds is not None and row.shape.element_type is element_type]
+        layers = dict.fromkeys((row.shape.operator, row.shape.inputs) for row in timed)
+        folds = {layer: index % _FOLDS for index, layer in enumerate(layers)}
+        for fold in range(min(_FOLDS, len(layers)) if len(layers) > 1 else 0):
+            others = [row for row in timed if folds[row.shape.operator, row.shape.inputs] != fold]
+            costs = MeasuredKernelCosts(others, peaks, element_type)
+            for row in timed:
+                if folds[row.shape.operator, row.shape.inputs] == fold and row.seconds:
+                    predicted = costs.predict(row.shape, row.algorithm, row.flop, row.nbytes)
+                    errors.append(predicted.seconds / row.seconds - 1)
+    return errors
 
 
 class MeasuredCosts(MachineCosts):

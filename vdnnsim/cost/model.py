@@ -14,16 +14,16 @@ from typing import Final
 
 from vdnnsim.cost.captured import captured_table
 from vdnnsim.cost.efficiency import EfficiencyCosts, efficient_gpu
-from vdnnsim.cost.kernel_file import read_measured_kernels
-from vdnnsim.cost.kernel_table import KernelRow
+from vdnnsim.cost.kernel_table import KernelRow, read_measured_kernels
 from vdnnsim.cost.machine import peak_roofline
 from vdnnsim.cost.maxwell import MaxwellCosts
 from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.cost.roofline import RooflineCosts, roofline_parameters
-from vdnnsim.cost.stated_workspaces import StatedWorkspaces
-from vdnnsim.cost.table import CostModel, CostTable, MachineCosts
+from vdnnsim.cost.table import CostModel, CostTable, KernelCost, MachineCosts
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.messages import file_name, not_one_of
@@ -161,6 +161,46 @@ class ServerCosts(CostModel):
         model = KINDS[server.cost_model_kind](server)
         peak_roofline(server, element_type)
         return model, gap
+
+
+class StatedWorkspaces(MachineCosts):
+    """The costs of a model, with the algorithms and workspaces of a table whose kernels nobody timed.
+
+    Rows of such a table hold the least time that peaks allow each algorithm. The fastest of a shape takes what the
+    model says of the shape; the others as much longer as their least times differ.
+
+    Args:
+        model: says how long a kernel takes.
+        stated: says with which algorithms and workspaces.
+        channels_last: how maps lie for which they were stated.
+    """
+
+    def __init__(self, model: MachineCosts, stated: MachineCosts, *, channels_last: bool) -> None:
+        super().__init__()
+        self._model, self._stated, self._channels_last = model, stated, channels_last
+
+    def kernel(
+        self,
+        name: str,
+        element_type: ElementType,
+        flop: Mapping[Arithmetic, int],
+        nbytes: int,
+        sizes: tuple[int, ...] = (),
+    ) -> KernelCost:
+        """Return what the model says."""
+        return self._model.kernel(name, element_type, flop, nbytes, sizes)
+
+    def laid_out(self, *, channels_last: bool) -> MachineCosts:
+        """Return the costs of maps that lie so; of another layout than the table's no workspace is known."""
+        return self if channels_last is self._channels_last else self._model.laid_out(channels_last=channels_last)
+
+    def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
+        fastest = self._model.table(workload).fastest(layer.index, phase)
+        options = self._stated.table(workload).options(layer.index, phase)
+        return tuple(
+            replace(each, seconds=fastest.seconds * each.seconds / options[0].seconds, origin=fastest.origin)
+            for each in options
+        )
 
 
 def _joined(*gaps: str) -> str:

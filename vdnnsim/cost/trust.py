@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.cost.kernel_file import read_measured_kernels
+from vdnnsim.cost.kernel_table import read_measured_kernels
 from vdnnsim.cost.machine import model_origin
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.files.packaged import PROFILES, shipped_folder

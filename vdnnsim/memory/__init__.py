@@ -1,1 +1,6 @@
-"""Memory pools in plain Python: they walk a plan's allocations without a clock and say what fits, and where."""
+"""Memory models: allocators in plain Python, which serve the requests of a plan without a clock.
+
+They say what fits and at which address. Begin with `requests` and `models.place`; `choices` names the models, `caching`
+is PyTorch's allocator, `bfc` TensorFlow's, `storages` MXNet's, `cuda_malloc` the driver's, `planned` places ahead of
+time, and `process` is what a process takes beside. Imports `files`, `units` and `errors` alone.
+"""

@@ -30,13 +30,13 @@ give memory back.
 Assumptions: a later region lies above an earlier one; addresses decide only between chunks of equal size.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar, Final
 
 from vdnnsim.memory.cuda_malloc import Driver
 from vdnnsim.memory.free_pieces import FreePieces
-from vdnnsim.memory.online import Block, serve
-from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.memory.online import Block
+from vdnnsim.memory.requests import round_up
 from vdnnsim.units import GIB, MIB
 
 LEAST_CHUNK_BYTES: Final = 256
@@ -50,16 +50,11 @@ _LEFT_PART: Final = 20
 """What is left to the system: a twentieth of what is free."""
 
 
-def place_tensorflow(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
-    """Serve requests one by one as TensorFlow does in a process that has not allocated anything before.
+class Regions:
+    """Regions, and the free chunks in them.
 
     What does not fit finds free what is left to the system as well, but no piece of it.
     """
-    return serve(requests, _Regions(capacity_bytes), capacity_bytes, granule_bytes)
-
-
-class _Regions:
-    """Regions, and the free chunks in them."""
 
     addressed: ClassVar[bool] = True
 

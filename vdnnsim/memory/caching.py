@@ -8,7 +8,7 @@ has no room, all that is free as a whole is given back to it, and the GPU is ask
 ahead (`preallocated`) it is not, for what has no room there is not the GPU.
 
 How segments are taken from the GPU and blocks cut from them is the business of `Segments`: PyTorch's default stands in
-`vdnnsim.memory.whole_segments`, what `expandable_segments:True` makes of it in `vdnnsim.memory.expandable`.
+`vdnnsim.memory.segments`, what `expandable_segments:True` makes of it in `vdnnsim.memory.expandable`.
 
 A block that other streams have used (`Tensor.record_stream`) serves nobody when it is given back, until each of them
 has come to where it was then. PyTorch asks for that at the next request, and waits for it before it gives back to the
@@ -25,68 +25,14 @@ process_events, release_cached_blocks) and c10/core/AllocatorConfig.h.
 """
 
 from collections import deque
-from collections.abc import Iterable
-from typing import ClassVar, Final, Protocol
+from collections.abc import Sequence
+from typing import ClassVar
 
-from vdnnsim.memory.free_pieces import FreePieces
-from vdnnsim.memory.online import Block
+from vdnnsim.memory.expandable import ExpandableSegments
+from vdnnsim.memory.online import Block, serve
+from vdnnsim.memory.requests import Overflow, Placed, Request
+from vdnnsim.memory.segments import LARGEST_SMALL_BYTES, Segments, StreamPool, WholeSegments
 from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
-from vdnnsim.units import MIB
-
-LARGEST_SMALL_BYTES: Final = MIB
-
-
-class StreamPool:
-    """What is free in the segments of one stream and one class of sizes.
-
-    Attributes:
-        small: whether it serves requests of at most 1 MiB.
-        free: blocks in memory.
-        unmapped: ranges of addresses behind which there is no memory.
-    """
-
-    def __init__(self, *, small: bool, segments: "Segments") -> None:
-        self.small = small
-        self.free = FreePieces(segments.borders)
-        self.unmapped = FreePieces(segments.borders)
-
-
-class Segments(Protocol):
-    """How segments are taken from the GPU, cut and given back.
-
-    Attributes:
-        borders: where segments start; no block crosses one.
-        reserved_bytes: memory of the GPU in all segments.
-        most_reserved_bytes: the maximum of it up to now.
-        changes: how often memory was taken or given back.
-    """
-
-    borders: dict[int, int]
-    reserved_bytes: int
-    most_reserved_bytes: int
-    changes: int
-
-    @property
-    def left_bytes(self) -> int:
-        """Return how much may still be taken from the GPU."""
-
-    def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
-        """Return bytes and start of the free block that a request takes, if there is one."""
-
-    def grow(self, pool: StreamPool, nbytes: int, pools: Iterable[StreamPool]) -> tuple[int, int] | None:
-        """Take memory for a request from the GPU; return bytes and start of the free block; None without room."""
-
-    def least_rest_bytes(self, pool: StreamPool, nbytes: int) -> int | None:
-        """Return the least that is worth to be cut off a block when nbytes of it are taken; None for nothing is."""
-
-    def became_free(self, start: int) -> None:
-        """Note that a block came back, which now is part of a free one that starts there."""
-
-    def give_back_free(self, pools: Iterable[StreamPool]) -> None:
-        """Give back to the GPU what is free as a whole."""
-
-    def ranges(self, pools: Iterable[StreamPool]) -> list[tuple[int, int]]:
-        """Return start and bytes of all memory, in one piece what is of one segment."""
 
 
 class CachingAllocator:
@@ -228,3 +174,30 @@ class CachingAllocator:
                     del self._awaited[block.start]
                     self._free(block)
         self._reached.clear()
+
+
+def place_pytorch(
+    requests: Sequence[Request],
+    capacity_bytes: int,
+    granule_bytes: int,
+    settings: AllocatorSettings = DEFAULTS,
+    total_bytes: int | None = None,
+) -> Placed | Overflow:
+    """Serve requests one by one as PyTorch does in a process that has not allocated anything before."""
+    allocator = pytorch_allocator(capacity_bytes, granule_bytes, settings, total_bytes)
+    return serve(requests, allocator, capacity_bytes, granule_bytes)
+
+
+def pytorch_allocator(
+    capacity_bytes: int, granule_bytes: int, settings: AllocatorSettings = DEFAULTS, total_bytes: int | None = None
+) -> CachingAllocator:
+    """Return an allocator that has not allocated anything.
+
+    Args:
+        capacity_bytes: memory of the GPU that is there for segments.
+        granule_bytes: to which requests are rounded.
+        settings: how it is set.
+        total_bytes: all memory of the GPU, of which settings take a part; the capacity unless given.
+    """
+    segments = ExpandableSegments if settings.expandable_segments else WholeSegments
+    return CachingAllocator(segments(capacity_bytes, granule_bytes, settings, total_bytes), settings)

@@ -17,13 +17,11 @@ where nothing was measured, it says two to a block and this three. PyTorch split
 Maxwell's days did the same; that a block goes back at once.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from vdnnsim.memory.free_pieces import FreePieces
-from vdnnsim.memory.online import Block, serve
-from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.memory.online import Block
+from vdnnsim.memory.requests import round_up
 from vdnnsim.units import MIB
 
 BLOCK_BYTES: Final = 2 * MIB
@@ -31,57 +29,6 @@ LARGEST_SHARED_BYTES: Final = MIB
 
 # Blocks lie apart, so that gaps of two never merge.
 _BLOCK_STRIDE: Final = 2 * BLOCK_BYTES
-
-
-def place_cuda_malloc(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
-    """Serve requests one by one from what is left of the GPU."""
-    return serve(requests, Driver(capacity_bytes), capacity_bytes, granule_bytes)
-
-
-def untaken_bytes(capacity_bytes: int, handed_out_bytes: int) -> int:
-    """Return the blocks that a GPU can still hand out, in bytes."""
-    return (capacity_bytes - handed_out_bytes) // BLOCK_BYTES * BLOCK_BYTES
-
-
-def footprint_bytes(buffers: Mapping[int, int]) -> int:
-    """Return what the driver hands out for buffers that are allocated largest first and none of which is given back.
-
-    Args:
-        buffers: how many there are of each size, which is in whole granules.
-    """
-    handed_out = 0
-    gaps: Counter[int] = Counter()
-    for nbytes in sorted(buffers, reverse=True):
-        if nbytes > LARGEST_SHARED_BYTES:
-            handed_out += buffers[nbytes] * round_up(nbytes, BLOCK_BYTES)
-        elif nbytes:
-            left = _fill_gaps(gaps, nbytes, buffers[nbytes])
-            blocks = -(-left // (BLOCK_BYTES // nbytes))
-            handed_out += blocks * BLOCK_BYTES
-            gaps[BLOCK_BYTES] += blocks
-            _fill_gaps(gaps, nbytes, left)
-    return handed_out
-
-
-def _fill_gaps(gaps: Counter[int], nbytes: int, number: int) -> int:
-    """Put buffers of one size into the smallest gaps that hold them; return how many are left.
-
-    A gap that has taken one is smaller than before, and so takes the next one too as long as it can.
-    """
-    for gap in sorted(gap for gap in gaps if gap >= nbytes):
-        holds = gap // nbytes
-        filled = min(gaps[gap], number // holds)
-        _cut(gaps, gap, holds * nbytes, filled)
-        number -= filled * holds
-        if number and gaps[gap]:
-            _cut(gaps, gap, number * nbytes, 1)
-            return 0
-    return number
-
-
-def _cut(gaps: Counter[int], gap: int, nbytes: int, number: int) -> None:
-    gaps[gap] -= number
-    gaps[gap - nbytes] += number
 
 
 class Driver:
@@ -122,10 +69,16 @@ class Driver:
             self._gaps.remove(start, gap_bytes)
             self.handed_out_bytes -= BLOCK_BYTES
 
+    @property
+    def untaken_bytes(self) -> int:
+        """The blocks that it can still hand out, in bytes."""
+        return (self._capacity_bytes - self.handed_out_bytes) // BLOCK_BYTES * BLOCK_BYTES
+
     def largest_free(self, nbytes: int) -> int:
         """Return the size of the largest piece that a request of nbytes could have been given."""
-        untaken = untaken_bytes(self._capacity_bytes, self.handed_out_bytes)
-        return untaken if nbytes > LARGEST_SHARED_BYTES else max(untaken, self._gaps.largest_bytes)
+        return (
+            self.untaken_bytes if nbytes > LARGEST_SHARED_BYTES else max(self.untaken_bytes, self._gaps.largest_bytes)
+        )
 
     def _hand_out(self, nbytes: int) -> bool:
         if self.handed_out_bytes + nbytes > self._capacity_bytes:

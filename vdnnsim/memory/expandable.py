@@ -21,50 +21,15 @@ as the sum of pages stays within the capacity; what the driver keeps for its tab
 from collections.abc import Iterable
 from typing import Final
 
-from vdnnsim.memory.caching import StreamPool
 from vdnnsim.memory.requests import round_up
-from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
-from vdnnsim.memory.whole_segments import LARGE_SEGMENT_BYTES, SMALL_SEGMENT_BYTES, segment_bytes
+from vdnnsim.memory.segments import LARGE_SEGMENT_BYTES, SMALL_SEGMENT_BYTES, Segments, StreamPool, segment_bytes
 
 _ADDRESSES_BEYOND: Final = 8
 """Addresses are reserved for all memory and one part in so many more."""
 
 
-class ExpandableSegments:
-    """Segments that grow and shrink by pages.
-
-    Args:
-        capacity_bytes: memory of the GPU that is there for segments.
-        granule_bytes: to which requests are rounded.
-        settings: of the allocator.
-        allowed_bytes: how much may be reserved, where settings say it.
-        total_bytes: all memory of the GPU, which says how many addresses a segment has; the capacity unless given.
-    """
-
-    def __init__(
-        self,
-        capacity_bytes: int,
-        granule_bytes: int,
-        settings: AllocatorSettings = DEFAULTS,
-        allowed_bytes: int | None = None,
-        *,
-        total_bytes: int | None = None,
-    ) -> None:
-        self._settings = settings
-        self._allowed_bytes = allowed_bytes
-        self._capacity_bytes = capacity_bytes
-        self._granule_bytes = granule_bytes
-        self._total_bytes = capacity_bytes if total_bytes is None else total_bytes
-        self._next_segment = 0
-        self.borders: dict[int, int] = {}
-        self.reserved_bytes = 0
-        self.most_reserved_bytes = 0
-        self.changes = 0
-
-    @property
-    def left_bytes(self) -> int:
-        """Return how much may still be taken from the GPU."""
-        return self._capacity_bytes - self.reserved_bytes
+class ExpandableSegments(Segments):
+    """Segments that grow and shrink by pages; all memory of the GPU says how many addresses one has."""
 
     def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
         """Return bytes and start of the free block that a request takes: of those that can grow, one that can less."""
@@ -87,9 +52,7 @@ class ExpandableSegments:
             mapped_bytes = round_up(min(nbytes - size, hole_bytes), _page_bytes(pool))
             if self.reserved_bytes + mapped_bytes > self._capacity_bytes:
                 return None
-            self.reserved_bytes += mapped_bytes
-            self.most_reserved_bytes = max(self.most_reserved_bytes, self.reserved_bytes)
-            self.changes += 1
+            self._change_reserved(mapped_bytes)
             pool.unmapped.remove(hole, hole_bytes)
             pool.unmapped.add(hole + mapped_bytes, hole_bytes - mapped_bytes)
             pool.free.give_back(hole, mapped_bytes)
@@ -98,9 +61,6 @@ class ExpandableSegments:
     def least_rest_bytes(self, _pool: StreamPool, _nbytes: int) -> int:
         """Return the least that is worth to be cut off a block."""
         return self._granule_bytes
-
-    def became_free(self, start: int) -> None:
-        """Pages are given back when the GPU has no room, however long they were free."""
 
     def give_back_free(self, pools: Iterable[StreamPool]) -> None:
         """Give back the pages in which nothing is in use, and the addresses behind which there are none left."""
@@ -115,8 +75,7 @@ class ExpandableSegments:
                 pool.free.remove(start, size)
                 pool.free.add(start, first - start)
                 pool.free.add(last, end - last)
-                self.reserved_bytes -= last - first
-                self.changes += 1
+                self._change_reserved(first - last)
                 hole, hole_bytes = pool.unmapped.give_back(first, last - first)
                 if hole_bytes == self.borders[base]:
                     pool.unmapped.remove(hole, hole_bytes)
@@ -158,9 +117,7 @@ class ExpandableSegments:
                 return start
         page_bytes = _page_bytes(pool)
         size = round_up(self._total_bytes + self._total_bytes // _ADDRESSES_BEYOND, page_bytes)
-        start = self._next_segment
-        self._next_segment += size
-        self.borders[start] = size
+        start = self._add_segment(size)
         pool.unmapped.add(start, size)
         return start
 

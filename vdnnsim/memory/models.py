@@ -1,26 +1,89 @@
-"""The choice of a memory model by name."""
+"""Memory models by name: the pool that serves each, and `place`, which asks it. Those of no framework stand here.
+
+`ideal` counts bytes and never fragments, what the papers' figures add up. `best_fit` is the rule of cnmem, which vDNN
+builds on (III-B): a request takes the smallest free piece that is large enough, the lowest one among equals, and leaves
+what remains of it free; a piece that is given back merges at once with its free neighbours. `cuda_vmm` counts bytes as
+`ideal` does, in blocks of 2 MiB that are mapped behind addresses of each buffer's own and given back by themselves: the
+virtual memory management of CUDA's driver (cuMemAddressReserve, cuMemCreate, cuMemMap).
+
+Sources: github.com/NVIDIA/cnmem, src/cnmem.cpp (findBestBlock, releaseBlock); for pages of 2 MiB, and that to map and
+unmap them is expensive, PyTorch's note on expandable segments in c10/cuda/CUDACachingAllocator.cpp. Assumption: here it
+takes no time, as no allocation does.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
-from vdnnsim.memory.bfc import place_tensorflow
+from vdnnsim.memory.bfc import Regions
+from vdnnsim.memory.caching import place_pytorch
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, settings_of
-from vdnnsim.memory.cuda_malloc import place_cuda_malloc
-from vdnnsim.memory.online import MAPPED_BYTES, place_best_fit, place_ideal, place_mapped
+from vdnnsim.memory.cuda_malloc import Driver
+from vdnnsim.memory.free_pieces import FreePieces
+from vdnnsim.memory.online import Block, OnlinePool, serve
 from vdnnsim.memory.planned import place_planned
-from vdnnsim.memory.pytorch import place_pytorch
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.memory.storages import place_mxnet
+from vdnnsim.units import MIB
 
-_MODELS: Mapping[MemoryChoice, Callable[[Sequence[Request], int, int], Placed | Overflow]] = {
-    MemoryModel.IDEAL: place_ideal,
-    MemoryModel.BEST_FIT: place_best_fit,
-    MemoryModel.PLANNED: place_planned,
-    MemoryModel.CUDA_MALLOC: place_cuda_malloc,
-    MemoryModel.MXNET: place_mxnet,
-    MemoryModel.TENSORFLOW: place_tensorflow,
-    MemoryModel.CUDA_VMM: place_mapped,
+MAPPED_BYTES: Final = 2 * MIB
+
+
+class _Sum:
+    """A pool without addresses, of which the sum of what is in use stays within the capacity."""
+
+    addressed: ClassVar[bool] = False
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._in_use_bytes = 0
+        self.pool_bytes = 0
+
+    def take(self, nbytes: int) -> Block | None:
+        if nbytes > self._capacity_bytes - self._in_use_bytes:
+            return None
+        self._in_use_bytes += nbytes
+        self.pool_bytes = max(self.pool_bytes, self._in_use_bytes)
+        return Block(0, nbytes)
+
+    def give_back(self, block: Block) -> None:
+        self._in_use_bytes -= block.nbytes
+
+    def largest_free(self, _: int) -> int:
+        return self._capacity_bytes - self._in_use_bytes
+
+
+class _Region:
+    """One region of memory from its lowest address on."""
+
+    addressed: ClassVar[bool] = True
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._free = FreePieces()
+        self._free.add(0, capacity_bytes)
+        self.pool_bytes = 0
+
+    def take(self, nbytes: int) -> Block | None:
+        start = self._free.take(nbytes)
+        if start is None:
+            return None
+        self.pool_bytes = max(self.pool_bytes, start + nbytes)
+        return Block(start, nbytes)
+
+    def give_back(self, block: Block) -> None:
+        self._free.give_back(*block)
+
+    def largest_free(self, _: int) -> int:
+        return self._free.largest_bytes
+
+
+_ONLINE: Mapping[MemoryChoice, Callable[[int], OnlinePool]] = {
+    MemoryModel.IDEAL: _Sum,
+    MemoryModel.BEST_FIT: _Region,
+    MemoryModel.CUDA_MALLOC: Driver,
+    MemoryModel.TENSORFLOW: Regions,
+    MemoryModel.CUDA_VMM: _Sum,
 }
+"""The pools that take a capacity and serve one request after the other."""
 
 MODELS_WITH_EXTENTS: Final = (MemoryModel.IDEAL, MemoryModel.CUDA_VMM)
 """Those that can give back some bytes of what a request was given, and take it again at the same addresses."""
@@ -38,10 +101,14 @@ def place(
     `total_bytes` is all memory of the GPU, of which settings of PyTorch's allocator take a part; the capacity unless
     given.
     """
-    settings = settings_of(model)
-    if settings is not None:
+    if (settings := settings_of(model)) is not None:
         return place_pytorch(requests, capacity_bytes, granule_bytes, settings, total_bytes)
-    return _MODELS[model](requests, capacity_bytes, granule_bytes)
+    if model in _ONLINE:
+        if model in MODELS_WITH_EXTENTS:
+            granule_bytes = extent_granule_bytes(model, granule_bytes)
+        return serve(requests, _ONLINE[model](capacity_bytes), capacity_bytes, granule_bytes)
+    ahead = place_mxnet if model is MemoryModel.MXNET else place_planned
+    return ahead(requests, capacity_bytes, granule_bytes)
 
 
 def extent_granule_bytes(model: MemoryChoice, granule_bytes: int) -> int:

@@ -74,35 +74,26 @@ def place_planned(requests: Sequence[Request], capacity_bytes: int, granule_byte
 
 
 def _lifetimes(requests: Sequence[Request], granule_bytes: int) -> list[_Lifetime]:
-    begun: dict[int, int] = {}
+    """Return them in the order in which they begin."""
+    ends: dict[int, int] = {}
     lifetimes = []
-    for position, request in enumerate(requests):
-        if request.nbytes is not None:
-            begun[request.key] = position
-            continue
-        first = begun.pop(request.key)
-        lifetimes.append(_Lifetime(request.key, first, position, _size(requests[first], granule_bytes)))
-    end = len(requests)
-    lifetimes += [_Lifetime(key, first, end, _size(requests[first], granule_bytes)) for key, first in begun.items()]
-    return sorted(lifetimes, key=lambda life: life.first)
-
-
-def _size(request: Request, granule_bytes: int) -> int:
-    assert request.nbytes is not None
-    return round_up(request.nbytes, granule_bytes)
+    for position, request in reversed(list(enumerate(requests))):
+        if request.nbytes is None:
+            ends[request.key] = position
+        else:
+            last = ends.pop(request.key, len(requests))
+            lifetimes.append(_Lifetime(request.key, position, last, round_up(request.nbytes, granule_bytes)))
+    return lifetimes[::-1]
 
 
 def _answer(
     requests: Sequence[Request], lifetimes: list[_Lifetime], address: dict[int, int], capacity_bytes: int
 ) -> Placed | Overflow:
-    starts = {life.first: life for life in lifetimes}
-    ends = {life.last: life for life in lifetimes if life.last < len(requests)}
-    offsets: list[int | None] = []
-    deltas: list[int] = []
-    for position in range(len(requests)):
-        life = ends.get(position) or starts[position]
-        deltas.append(-life.nbytes if position in ends else life.nbytes)
-        offsets.append(address[life.first])
+    offsets, deltas = [0] * len(requests), [0] * len(requests)
+    for life in lifetimes:
+        offsets[life.first], deltas[life.first] = address[life.first], life.nbytes
+        if life.last < len(requests):
+            offsets[life.last], deltas[life.last] = address[life.first], -life.nbytes
     highest = max((address[life.first] + life.nbytes for life in lifetimes), default=0)
     if highest > capacity_bytes:
         return _overflow(lifetimes, address, deltas, capacity_bytes)

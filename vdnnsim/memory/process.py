@@ -5,7 +5,7 @@
     cuBLAS             a workspace for each handle and stream, taken from PyTorch's allocator at the first product there
                        and kept; each thread has a handle, and backward runs on one of its own. cublasLt, which adds the
                        bias of a linear layer, shares it
-    cuDNN              the workspace of each convolution while it runs (`vdnnsim.cost.default_workspace`, or the table
+    cuDNN              the workspace of each convolution while it runs (`vdnnsim.cost.pytorch_workspace`, or the table
                        of a profile); where it searches, more in the first iteration (`vdnnsim.plans.device_requests`)
     DDP                buckets of gradients, a second copy or the gradients themselves (`vdnnsim.plans.buckets`)
     pinned memory      blocks of powers of two, kept when they are given back, each for requests of its own size

@@ -12,6 +12,7 @@ parseMaxSplitSize, parseGarbageCollectionThreshold) and c10/cuda/CUDACachingAllo
 setMemoryFraction).
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -142,25 +143,17 @@ def _split_size(name: str, text: str) -> int:
     return int(text)
 
 
-def _threshold(name: str, text: str) -> float:
-    number = _number(text)
-    if not 0 < number < 1:
-        raise InputError(f"{name}: found {quote(text)}, expected a number between 0 and 1")
-    return number
+def _number(is_right: Callable[[float], bool], expected: str) -> Callable[[str, str], float]:
+    def read(name: str, text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not is_right(number):
+            raise InputError(f"{name}: found {quote(text)}, expected {expected}")
+        return number
 
-
-def _fraction(name: str, text: str) -> float:
-    number = _number(text)
-    if not 0 <= number <= 1:
-        raise InputError(f"{name}: found {quote(text)}, expected a number from 0 to 1")
-    return number
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
+    return read
 
 
 def _read_divisions(name: str, text: str) -> tuple[tuple[str, int], ...] | int:
@@ -192,8 +185,8 @@ _READERS: Final[Mapping[str, Callable[[str, str], object]]] = {
     "expandable_segments": _truth,
     "max_split_size_mb": _split_size,
     "roundup_power2_divisions": _read_divisions,
-    "garbage_collection_threshold": _threshold,
-    "per_process_memory_fraction": _fraction,
+    "garbage_collection_threshold": _number(lambda number: 0 < number < 1, "a number between 0 and 1"),
+    "per_process_memory_fraction": _number(lambda number: 0 <= number <= 1, "a number from 0 to 1"),
     "cudnn_benchmark": _truth,
     "preallocated": _truth,
 }

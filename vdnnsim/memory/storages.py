@@ -13,13 +13,12 @@ is free and keeps what it has, so for it that is the same; dW and workspaces tha
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from vdnnsim.memory.cuda_malloc import footprint_bytes, untaken_bytes
+from vdnnsim.memory.cuda_malloc import Driver
 from vdnnsim.memory.online import Block, serve
-from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Placed, Request, round_up
 
 MATCH_RANGE: Final = 16
 
@@ -33,9 +32,9 @@ def place_mxnet(requests: Sequence[Request], capacity_bytes: int, granule_bytes:
         return answer
     # One by one the storages come to more than there is; this is the growth that makes them do so.
     numbers = range(len(plan.growths) + 1)
-    too_many = bisect_right(numbers, capacity_bytes, key=lambda number: _footprint(plan.growths[:number]))
-    untaken = untaken_bytes(capacity_bytes, _footprint(plan.growths[: too_many - 1]))
-    return serve(requests, _Storages(granule_bytes, too_many - 1, untaken), capacity_bytes, 1)
+    too_many = bisect_right(numbers, capacity_bytes, key=lambda number: _driver(plan.growths[:number]).handed_out_bytes)
+    left_bytes = _driver(plan.growths[: too_many - 1], capacity_bytes).untaken_bytes
+    return serve(requests, _Storages(granule_bytes, too_many - 1, left_bytes), capacity_bytes, 1)
 
 
 class _Storages:
@@ -63,7 +62,7 @@ class _Storages:
     @property
     def pool_bytes(self) -> int:
         """What the storages take of a GPU."""
-        return _footprint(self.growths)
+        return _driver(self.growths).handed_out_bytes
 
     def take(self, nbytes: int) -> Block | None:
         """Return a storage for a request; None where it would be one growth too many."""
@@ -97,6 +96,9 @@ class _Storages:
         return size if size >= nbytes // MATCH_RANGE else 0
 
 
-def _footprint(sizes: Sequence[tuple[int, int]]) -> int:
-    """Return what storages take of a GPU; the size of each is the last one that is given for it."""
-    return footprint_bytes(Counter(dict(sizes).values()))
+def _driver(growths: Sequence[tuple[int, int]], capacity_bytes: int = UNLIMITED_BYTES) -> Driver:
+    """Return the driver that handed out storages, the largest first; the size of each is the last that is given."""
+    driver = Driver(capacity_bytes)
+    for size in sorted(dict(growths).values(), reverse=True):
+        driver.take(size)
+    return driver

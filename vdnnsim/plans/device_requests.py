@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from vdnnsim.cost.default_workspace import searched_bytes
+from vdnnsim.cost.pytorch_workspace import searched_bytes
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.dnn.step import Role
@@ -93,7 +93,7 @@ def searches(plan: TrainingPlan, workload: CapturedWorkload) -> list[Asked]:
     PyTorch takes the largest workspace of all kernels that cuDNN names for it, where there is no room for that half of
     it and so on, tries each kernel in it, gives it back, and gives back to the GPU all that is free. Only then it takes
     the workspace of the fastest. Which that is nobody knows who has no GPU: here it is the first that cuDNN's
-    heuristics name, as where nobody searches (`vdnnsim.cost.default_workspace`). Depthwise convolutions are searched
+    heuristics name, as where nobody searches (`vdnnsim.cost.pytorch_workspace`). Depthwise convolutions are searched
     for where maps lie as N, H, W, C alone; elsewhere PyTorch has kernels of its own.
 
     Source: github.com/pytorch/pytorch, aten/src/ATen/native/cudnn/Conv_v8.cpp (run_single_conv, get_plans_from_find,

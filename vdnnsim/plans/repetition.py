@@ -13,12 +13,11 @@ from typing import Final
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.memory.caching import LARGEST_SMALL_BYTES
+from vdnnsim.memory.caching import place_pytorch
 from vdnnsim.memory.process import cublas_workspace_bytes
-from vdnnsim.memory.pytorch import place_pytorch
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Placed, Request, round_up
+from vdnnsim.memory.segments import LARGE_SEGMENT_BYTES, LARGEST_SMALL_BYTES, SEGMENT_GRANULE_BYTES
 from vdnnsim.memory.settings import AllocatorSettings
-from vdnnsim.memory.whole_segments import LARGE_SEGMENT_BYTES, SEGMENT_GRANULE_BYTES
 from vdnnsim.plans.device_requests import Asked
 from vdnnsim.plans.operations import Alias, Allocate, Compute, Release
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan

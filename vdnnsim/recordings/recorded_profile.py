@@ -19,8 +19,7 @@ from statistics import fmean, quantiles
 from typing import Final
 
 from vdnnsim.cost.captured import convolution_layer, convolution_phases, is_plane, product_layer
-from vdnnsim.cost.kernel_file import kernel_table_text
-from vdnnsim.cost.kernel_table import TORCH_OPERATOR, KernelRow, KernelShape, torch_operator
+from vdnnsim.cost.kernel_table import TORCH_OPERATOR, KernelRow, KernelShape, kernel_table_text, torch_operator
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vdnnsim.errors import InputError
-from vdnnsim.memory.caching import CachingAllocator, StreamPool
+from vdnnsim.memory.caching import CachingAllocator, pytorch_allocator
 from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.memory.online import Block
-from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, round_up
+from vdnnsim.memory.segments import StreamPool, WholeSegments
 from vdnnsim.memory.settings import DEFAULTS, GRANULE_BYTES, AllocatorSettings, parse_settings
-from vdnnsim.memory.whole_segments import WholeSegments
 from vdnnsim.recordings.snapshot import Action, Event, Recording
 from vdnnsim.recordings.snapshot_replay import (
     Memory,

@@ -14,14 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from vdnnsim.errors import RecordingError
-from vdnnsim.memory.caching import CachingAllocator
+from vdnnsim.memory.caching import CachingAllocator, pytorch_allocator
 from vdnnsim.memory.choices import MemoryChoice, settings_of
 from vdnnsim.memory.models import place
 from vdnnsim.memory.online import Block
-from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Request, round_up
+from vdnnsim.memory.segments import SMALL_SEGMENT_BYTES, least_rest_bytes
 from vdnnsim.memory.settings import GRANULE_BYTES, AllocatorSettings
-from vdnnsim.memory.whole_segments import SMALL_SEGMENT_BYTES, least_rest_bytes
 from vdnnsim.recordings.snapshot import Action, Event, Recording
 from vdnnsim.units import MIB
 

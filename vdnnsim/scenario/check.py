@@ -3,8 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from vdnnsim.cost.kernel_file import read_measured_kernels
-from vdnnsim.cost.kernel_table import describe_kernels
+from vdnnsim.cost.kernel_table import describe_kernels, read_measured_kernels
 from vdnnsim.cost.model import check_cost_model
 from vdnnsim.cost.trust import OF_SISTER_CARDS, OVER_PEAKS, Basis, basis_of
 from vdnnsim.dnn.captured_file import read_captured_step

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from vdnnsim.cost.default_workspace import A100, H100, chosen_workspaces
+from vdnnsim.cost.pytorch_workspace import A100, H100, chosen_workspaces
 from vdnnsim.dnn.kernel_work import ConvolutionWork
 from vdnnsim.units import KIB, MIB
 

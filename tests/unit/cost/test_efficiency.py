@@ -5,11 +5,9 @@ import pytest
 from tests.toy import ROOT, TOY_SERVER
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency import EfficiencyCosts
-from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
+from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind, operator_kind
 from vdnnsim.cost.efficiency_time import EfficientGpu
-from vdnnsim.cost.model import ServerCosts
-from vdnnsim.cost.operator_kinds import OperatorKind, operator_kind
-from vdnnsim.cost.stated_workspaces import StatedWorkspaces
+from vdnnsim.cost.model import ServerCosts, StatedWorkspaces
 from vdnnsim.cost.table import ONLY, CostModel, KernelCost, MachineCosts
 from vdnnsim.cost.tiled_product import TiledProduct
 from vdnnsim.dnn.convolutional import FullyConnected

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdnnsim.cost.kernel_file import COLUMNS, kernel_table_text, read_kernel_table, read_measured_kernels
-from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, OPTIMIZERS, KernelRow, KernelShape
+from vdnnsim.cost.kernel_table import (
+    COLUMNS,
+    GRADIENT_LETTERS,
+    OPTIMIZERS,
+    KernelRow,
+    KernelShape,
+    kernel_table_text,
+    read_kernel_table,
+    read_measured_kernels,
+)
 from vdnnsim.cost.operator_text import operator_text, read_operator
 from vdnnsim.dnn.convolutional import (
     Activation,

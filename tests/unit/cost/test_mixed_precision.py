@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.toy import TOY_SERVER, toy_chain
-from vdnnsim.cost.kernel_file import COLUMNS, read_measured_kernels
-from vdnnsim.cost.kernel_table import KernelRow
+from vdnnsim.cost.kernel_table import COLUMNS, KernelRow, read_measured_kernels
 from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostTable, KernelCost

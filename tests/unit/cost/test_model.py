@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.toy import toy_chain
-from vdnnsim.cost.kernel_file import COLUMNS
+from vdnnsim.cost.kernel_table import COLUMNS
 from vdnnsim.cost.maxwell import MaxwellCosts
 from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.model import ServerCosts, check_cost_model

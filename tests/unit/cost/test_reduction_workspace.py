@@ -2,7 +2,7 @@
 
 import pytest
 
-from vdnnsim.cost.reduction_workspace import sum_of_rows_bytes
+from vdnnsim.cost.pytorch_workspace import sum_of_rows_bytes
 from vdnnsim.units import MIB
 
 ADA = (8, 9)

@@ -5,12 +5,13 @@ A GPU of 225 or less leaves nothing to the system, so that its limit is all it h
 
 import pytest
 
-from tests.memory_requests import give, take
-from vdnnsim.memory.bfc import place_tensorflow
+from tests.memory_requests import give, serving, take
+from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.units import MIB
 
 ROOMY = 2**40
+place_tensorflow = serving(MemoryModel.TENSORFLOW)
 
 
 def served(requests: list[Request], capacity_bytes: int = ROOMY, granule_bytes: int = 1) -> Placed:
@@ -37,11 +38,6 @@ def test_sizes_are_rounded_up_to_256_b() -> None:
 
 def test_a_granule_of_the_machine_that_is_larger_counts_as_well() -> None:
     assert served([Request(0, 1), Request(1, 513)], granule_bytes=512).deltas == (512, 1024)
-
-
-def test_a_request_of_nothing_takes_nothing() -> None:
-    """TensorFlow returns a null pointer for 0 B and counts nothing."""
-    assert served([Request(0, 0), give(0)]) == Placed((0, 0), (0, 0), 0)
 
 
 def test_a_chunk_twice_as_large_is_split() -> None:

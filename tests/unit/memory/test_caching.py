@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.memory_requests import give, take
-from vdnnsim.memory.pytorch import place_pytorch
+from vdnnsim.memory.caching import place_pytorch
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.memory.segments import segment_bytes
 from vdnnsim.memory.settings import AllocatorSettings
-from vdnnsim.memory.whole_segments import segment_bytes
 from vdnnsim.units import MIB
 
 ROOMY = 2**40
@@ -40,11 +40,6 @@ def test_a_segment_has_the_size_of_its_class(nbytes: int, expected: int) -> None
 def test_small_requests_share_a_segment() -> None:
     """1 B and 513 B take 512 B and 1024 B, one after the other, of one segment of 2 MiB."""
     assert served([Request(0, 1), Request(1, 513)]) == Placed((0, 512), (512, 1024), 2 * MIB)
-
-
-def test_a_request_of_nothing_takes_nothing() -> None:
-    """PyTorch returns a null pointer for an empty tensor and counts nothing."""
-    assert served([Request(0, 0), give(0)]) == Placed((0, 0), (0, 0), 0)
 
 
 def test_a_medium_request_is_cut_from_a_segment_of_20_mib() -> None:

@@ -1,15 +1,13 @@
-from collections import Counter
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from vdnnsim.memory.cuda_malloc import footprint_bytes, place_cuda_malloc
+from tests.memory_requests import serving
+from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow, Placed, Request
 from vdnnsim.units import KIB, MIB
 
 GRANULE = 512
 ROOMY = 2**40
+place_cuda_malloc = serving(MemoryModel.CUDA_MALLOC)
 
 
 def pool_bytes(*sizes: int) -> int:
@@ -118,32 +116,3 @@ def test_what_is_left_of_the_gpu_is_whole_blocks() -> None:
     assert place_cuda_malloc([Request(0, 2 * MIB), Request(1, 5 * MIB)], 7 * MIB, GRANULE) == Overflow(
         1, (0,), free_bytes=5 * MIB, largest_free_bytes=4 * MIB
     )
-
-
-def test_nothing_takes_nothing() -> None:
-    assert place_cuda_malloc([Request(0, 0), Request(0, None)], 0, GRANULE) == Placed((None, None), (0, 0), 0)
-    assert place_cuda_malloc([], 0, GRANULE) == Placed((), (), 0)
-
-
-def test_the_footprint_of_buffers_that_are_kept() -> None:
-    """3 MiB take two blocks. Three of 768 KiB take a block with two and one with one: gaps of 512 and 1280 KiB.
-
-    Of three of 384 KiB, one goes into the smaller gap and two into the larger, which leaves 128 and 512 KiB: room for
-    1280 granules of 512 B, and one more takes another block.
-    """
-    sizes = {3 * MIB: 1, 768 * KIB: 3, 384 * KIB: 3}
-
-    assert footprint_bytes({**sizes, 512: 1280}) == 8 * MIB
-    assert footprint_bytes({**sizes, 512: 1281}) == 10 * MIB
-    assert footprint_bytes({0: 5}) == footprint_bytes({}) == 0
-
-
-ODD_SIZES = st.integers(0, 8 * MIB)
-EVEN_SIZES = st.sampled_from([size * KIB for size in (96, 256, 384, 512, 640, 768, 1024)])
-
-
-@given(st.lists(st.one_of(ODD_SIZES, EVEN_SIZES), max_size=40))
-def test_the_footprint_is_what_the_driver_hands_out_largest_first(sizes: list[int]) -> None:
-    granules = [-(-size // GRANULE) * GRANULE for size in sizes]
-
-    assert footprint_bytes(Counter(granules)) == pool_bytes(*sorted(granules, reverse=True))

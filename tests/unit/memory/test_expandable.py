@@ -3,10 +3,9 @@
 import pytest
 
 from tests.memory_requests import give, take
-from vdnnsim.memory.caching import CachingAllocator
+from vdnnsim.memory.caching import CachingAllocator, place_pytorch, pytorch_allocator
 from vdnnsim.memory.expandable import ExpandableSegments
 from vdnnsim.memory.online import Block
-from vdnnsim.memory.pytorch import place_pytorch, pytorch_allocator
 from vdnnsim.memory.requests import Overflow, Placed, Request
 from vdnnsim.memory.settings import AllocatorSettings, parse_settings
 from vdnnsim.units import MIB

@@ -1,4 +1,3 @@
-from vdnnsim.memory.online import place_best_fit
 from vdnnsim.memory.planned import place_planned
 from vdnnsim.memory.requests import Overflow, Placed, Request
 
@@ -20,42 +19,11 @@ def test_a_buffer_given_back_after_the_last_request_also_lives_throughout() -> N
     assert place_planned(requests, 40, 1) == Placed((0, 10, 10, 10, 10, 0), (10, 5, -5, 30, -30, -10), 40)
 
 
-def test_the_plan_fits_where_the_online_pool_is_in_pieces() -> None:
-    """100 B: 0 takes 40, 1 takes 20, 0 goes, 2 takes 60.
-
-    Online, 1 lies at 40 and leaves 40 B on either side: 60 do not fit. Ahead, 1 lives throughout and lies at 0, so 0
-    and 2 share what is above it, 20 to 60 and 20 to 80.
-    """
-    requests = [Request(0, 40), Request(1, 20), Request(0, None), Request(2, 60), Request(1, None), Request(2, None)]
-
-    assert place_best_fit(requests, 100, 1) == Overflow(3, (1,), 80, 40)
-    assert place_planned(requests, 100, 1) == Placed((20, 0, 20, 20, 0, 20), (40, 20, -40, 60, -20, -60), 80)
-
-
 def test_buffers_whose_lives_touch_share_an_address() -> None:
     """1 is taken right after 0 was given back: both lie at 0. 2 lives with 1 and lies above it."""
     requests = [Request(0, 10), Request(0, None), Request(1, 10), Request(2, 5), Request(1, None), Request(2, None)]
 
     assert place_planned(requests, 15, 1) == Placed((0, 0, 0, 10, 0, 10), (10, -10, 10, 5, -10, -5), 15)
-
-
-def test_large_buffers_are_laid_first_and_early_ones_first_among_equals() -> None:
-    """All live together, none throughout (4 comes after the release of 3, 3 goes before it).
-
-    0 (10 B), 1 (30 B) and 2 (30 B) are given back before 4 is taken. Largest first, the earlier of equals below: 1 at
-    0, 2 at 30, 0 at 60, and 3 (5 B) at 70. 4 (1 B) meets nobody and lies at 0.
-    """
-    requests = [
-        *(Request(0, 10), Request(1, 30), Request(2, 30), Request(3, 5)),
-        *(Request(3, None), Request(0, None), Request(1, None), Request(2, None)),
-        *(Request(4, 1), Request(4, None)),
-    ]
-
-    answer = place_planned(requests, 75, 1)
-
-    assert isinstance(answer, Placed)
-    assert answer.offsets == (60, 0, 30, 70, 70, 60, 0, 30, 0, 0)
-    assert answer.pool_bytes == 75
 
 
 def test_a_buffer_takes_the_lowest_gap_that_is_free_for_its_whole_life() -> None:
@@ -154,7 +122,3 @@ def test_a_buffer_that_lies_above_the_capacity_as_a_whole_has_no_piece_at_all() 
     assert place_planned([Request(0, 20), Request(1, 10)], 15, 1) == Overflow(0, (), 15, 15)
     assert place_planned([Request(0, 20), Request(1, 10)], 25, 1) == Overflow(1, (0,), 5, 5)
     assert place_planned([Request(1, 10), Request(0, 20)], 10, 1) == Overflow(1, (1,), 0, 0)
-
-
-def test_nothing_asked_nothing_needed() -> None:
-    assert place_planned([], 10, 1) == Placed((), (), 0)

@@ -1,12 +1,14 @@
 import pytest
 
-from vdnnsim.memory.cuda_malloc import place_cuda_malloc
+from tests.memory_requests import serving
+from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow, Placed, Request
 from vdnnsim.memory.storages import place_mxnet
 from vdnnsim.units import KIB, MIB
 
 GRANULE = 512
 ROOMY = 2**40
+place_cuda_malloc = serving(MemoryModel.CUDA_MALLOC)
 
 
 def in_mib(*toggles: tuple[int, int | None]) -> list[Request]:
@@ -145,8 +147,3 @@ def test_sizes_are_compared_as_asked_and_allocated_in_granules() -> None:
 
     assert after_16 == Placed((None,) * 3, (2 * MIB, -2 * MIB, 2 * MIB), pool_bytes=2 * MIB)
     assert after_17 == Placed((None,) * 3, (2 * MIB, -2 * MIB, 2 * MIB), pool_bytes=4 * MIB)
-
-
-def test_nothing_takes_nothing() -> None:
-    assert place_mxnet([Request(0, 0), Request(0, None)], 0, GRANULE) == Placed((None, None), (0, 0), 0)
-    assert place_mxnet([], 0, GRANULE) == Placed((), (), 0)

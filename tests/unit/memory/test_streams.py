@@ -5,7 +5,7 @@ import pytest
 from vdnnsim.memory.caching import CachingAllocator
 from vdnnsim.memory.expandable import ExpandableSegments
 from vdnnsim.memory.online import Block
-from vdnnsim.memory.whole_segments import WholeSegments
+from vdnnsim.memory.segments import WholeSegments
 from vdnnsim.units import MIB
 
 

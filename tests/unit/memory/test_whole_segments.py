@@ -1,9 +1,8 @@
 """What settings make of PyTorch's whole segments, each case worked out by hand; sizes in MiB."""
 
 from tests.memory_requests import give, take
-from vdnnsim.memory.caching import CachingAllocator
+from vdnnsim.memory.caching import CachingAllocator, place_pytorch, pytorch_allocator
 from vdnnsim.memory.online import Block
-from vdnnsim.memory.pytorch import place_pytorch, pytorch_allocator
 from vdnnsim.memory.requests import Overflow, Placed, Request
 from vdnnsim.memory.settings import parse_settings
 from vdnnsim.units import MIB

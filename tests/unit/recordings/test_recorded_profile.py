@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.recorded_traces import new_trace, old_trace, write
-from vdnnsim.cost.kernel_file import kernel_table_text, read_kernel_table
-from vdnnsim.cost.kernel_table import KernelRow, KernelShape, torch_operator
+from vdnnsim.cost.kernel_table import KernelRow, KernelShape, kernel_table_text, read_kernel_table, torch_operator
 from vdnnsim.cost.measured import MeasuredCosts, MeasuredKernelCosts
 from vdnnsim.cost.roofline_fit import Roofline
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork

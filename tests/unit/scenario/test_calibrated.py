@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import vdnnsim
-from vdnnsim.cost.kernel_file import kernel_table_text
-from vdnnsim.cost.kernel_table import KernelRow, KernelShape
+from vdnnsim.cost.kernel_table import KernelRow, KernelShape, kernel_table_text
 from vdnnsim.cost.table import ONLY
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload

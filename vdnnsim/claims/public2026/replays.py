@@ -20,7 +20,7 @@ from vdnnsim.claims.public2026.measurements import (
     Setup,
     StepTime,
 )
-from vdnnsim.cost.host_fit import PAGEABLE_BYTES_PER_S, ZEROED
+from vdnnsim.cost.fit.hosts import PAGEABLE_BYTES_PER_S, ZEROED
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.captured_model import at_batch
@@ -241,7 +241,7 @@ def _script_s(row: StepTime, workload: Workload, host: Host) -> float:
     """Return what a script does beside the iteration: it copies images, and zeroes gradients that it keeps.
 
     These are zeroed one by one, each for a third of what an operator takes, and backward adds to each
-    (`vdnnsim.cost.host_fit`).
+    (`vdnnsim.cost.fit.hosts`).
     """
     script = SERIES[row.series]
     copy_s = _images_bytes(workload) / PAGEABLE_BYTES_PER_S if script.copies_images else 0.0

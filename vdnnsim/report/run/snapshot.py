@@ -15,12 +15,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.memory.caching import pytorch_allocator
 from vdnnsim.memory.choices import settings_of
 from vdnnsim.memory.online import Block
-from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, round_up
+from vdnnsim.memory.segments import SMALL_SEGMENT_BYTES
 from vdnnsim.memory.settings import AllocatorSettings
-from vdnnsim.memory.whole_segments import SMALL_SEGMENT_BYTES
 from vdnnsim.plans.operations import Allocate, Compute
 from vdnnsim.plans.placement import MemoryLimits, asked_by_iteration
 from vdnnsim.plans.trace import IterationTrace

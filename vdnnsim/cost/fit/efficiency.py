@@ -1,4 +1,4 @@
-"""Measured times that the model of modern GPUs is fitted to, or checked against: `hw_profiles/<name>.fit.csv`.
+"""Rows of times that the model `efficiency` is fitted to, `hw_profiles/NAME.fit.csv`, and how it is fitted.
 
 One row is one kernel, and most are measured alone; those of one `network` together are one measured step, whose time
 stands in its first row.
@@ -30,49 +30,57 @@ Which rows of the sources stand there:
     timm       training in both layouts and inference channels last of ResNet-18, SelecSLS-60, MnasNet, GERNet-L,
                ConvNeXt-T, Mixer-B/16 and Xception-41; training of two networks with groups, RegNetX-800MF and 6.4GF;
                streams of one kind in one row with their mean bytes
+
+A twentieth of ln(parameter / start) is added to the residuals, so that what rows hardly tell stays near what kernels of
+its kind reach on most cards: what the cards with traces, V100 and H100, agree on. Cross-validation leaves out each
+source, where a card has several, and a fifth of the shapes, or each network.
 """
 
 import csv
-from collections.abc import Mapping
-from dataclasses import dataclass
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+from typing import Final
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.cost.efficiency import efficient_gpu
+from vdnnsim.cost.efficiency_parameters import operator_kind
 from vdnnsim.cost.efficiency_time import EfficientGpu
-from vdnnsim.cost.operator_kinds import operator_kind
+from vdnnsim.cost.fit.least_squares import START, FitRow, FittedModel
 from vdnnsim.cost.tiled_product import TiledProduct
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.hardware.server import Server
 from vdnnsim.units import ElementType
 
-_BOTH = (Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS)
+_BOTH: Final = (Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS)
+_FOLDS: Final = 5
 
 
 @dataclass(frozen=True)
-class FitKernel:
-    """One kernel, and how often it ran."""
+class EfficiencyKernel:
+    """One kernel, as a cell `kernel` states it."""
 
     text: str
     phase: Phase
     element_type: ElementType
     channels_last: bool
-    calls: int
 
     def seconds(self, gpu: EfficientGpu) -> float:
-        """Return what the model says of all calls."""
+        """Return its predicted time."""
         name, *words = self.text.split()
         if name == "conv":
             phases = _BOTH if self.phase is Phase.BACKWARD else (self.phase,)
-            return self.calls * sum(self._convolution_s(gpu, phase) for phase in phases)
+            return sum(self._convolution_s(gpu, phase) for phase in phases)
         if name == "product":
             count, rows, columns, depth = map(int, words[0].split("x"))
-            return self.calls * gpu.product_s(self.element_type, TiledProduct(rows, columns, depth, count=count))
+            return gpu.product_s(self.element_type, TiledProduct(rows, columns, depth, count=count))
         first, second = map(int, words)
         if name == "attention":
-            return self.calls * gpu.work_s(self.element_type, first, second)
-        kind = operator_kind(name, self.phase)
-        return self.calls * gpu.stream_s(kind, first, second, channels_last=self.channels_last)
+            return gpu.work_s(self.element_type, first, second)
+        return gpu.stream_s(operator_kind(name, self.phase), first, second, channels_last=self.channels_last)
 
     def _convolution_s(self, gpu: EfficientGpu, phase: Phase) -> float:
         shape, groups = self._convolution
@@ -92,47 +100,13 @@ class FitKernel:
         return shape, groups
 
 
-@dataclass(frozen=True)
-class EfficiencyRow:
-    """One measured time, and the kernels that ran in it."""
-
-    role: str
-    group: str
-    network: str
-    kernels: tuple[FitKernel, ...]
-    observed_s: float
-    origin: str
-
-    @property
-    def source(self) -> str:
-        """Who measured it."""
-        return self.group.partition(" ")[0]
-
-    @property
-    def subject(self) -> str:
-        """What was measured, for people."""
-        return self.network or self.kernels[0].text
-
-    @property
-    def phase(self) -> Phase:
-        """Of its first kernel."""
-        return self.kernels[0].phase
-
-    @property
-    def element_type(self) -> ElementType:
-        """Of its first kernel."""
-        return self.kernels[0].element_type
-
-    def predicted_s(self, gpu: EfficientGpu) -> float:
-        """Return what the model says of it."""
-        return sum(kernel.seconds(gpu) for kernel in self.kernels)
-
-    def relative_error(self, gpu: EfficientGpu) -> float:
-        """Return (predicted - observed) / observed."""
-        return self.predicted_s(gpu) / self.observed_s - 1
+def gpu_of(server: Server, parameters: Mapping[str, float]) -> EfficientGpu:
+    """Return the GPU of a server with some parameters other than the profile's."""
+    stated = efficient_gpu(server)
+    return replace(stated, parameters=replace(stated.parameters, **parameters))
 
 
-def read_efficiency_rows(path: Path) -> tuple[EfficiencyRow, ...]:
+def read_efficiency_rows(path: Path) -> tuple[FitRow, ...]:
     """Read all rows of a file, in its order."""
     with path.open(encoding="utf-8", newline="") as file:
         lines = list(enumerate(csv.DictReader(file)))
@@ -140,23 +114,27 @@ def read_efficiency_rows(path: Path) -> tuple[EfficiencyRow, ...]:
     return tuple(_row([cells for _, cells in step]) for _, step in steps)
 
 
-def _row(kernels: list[dict[str, str]]) -> EfficiencyRow:
-    first = kernels[0]
-    return EfficiencyRow(
+EFFICIENCY: Final = FittedModel(
+    read_efficiency_rows, gpu_of, START.efficiency, {}, factor=30.0, ftol=1e-4, prior=0.05, by_source=True
+)
+
+
+def _row(lines: Sequence[Mapping[str, str]]) -> FitRow:
+    first, network = lines[0], lines[0]["network"]
+    kernels = tuple((_kernel(cells), int(cells["calls"])) for cells in lines)
+    return FitRow(
         role=first["role"],
         group=first["group"],
-        network=first["network"],
-        kernels=tuple(map(_kernel, kernels)),
+        subject=network or first["kernel"],
+        phase=kernels[0][0].phase,
+        element_type=kernels[0][0].element_type,
         observed_s=float(first["time_us"]) / 1e6,
+        kernels=kernels,
         origin=first["origin"],
+        fold=network.partition(" ")[0] or zlib.crc32(first["kernel"].encode()) % _FOLDS,
     )
 
 
-def _kernel(cells: Mapping[str, str]) -> FitKernel:
-    return FitKernel(
-        text=cells["kernel"],
-        phase=Phase(cells["phase"]),
-        element_type=ElementType(cells["element_type"]),
-        channels_last=cells["layout"] == "nhwc",
-        calls=int(cells["calls"]),
-    )
+def _kernel(cells: Mapping[str, str]) -> EfficiencyKernel:
+    phase, element_type = Phase(cells["phase"]), ElementType(cells["element_type"])
+    return EfficiencyKernel(cells["kernel"], phase, element_type, cells["layout"] == "nhwc")

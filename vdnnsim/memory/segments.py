@@ -1,8 +1,8 @@
-"""Segments of PyTorch's caching allocator that are one cudaMalloc each, and given back as a whole: its default.
+"""Segments of PyTorch's caching allocator: what all share, and those that are one cudaMalloc each, its default.
 
-A segment has 2 MiB in the small pool, in the large one 20 MiB for requests below 10 MiB and the request's own size,
-rounded up to 2 MiB, above. A block is cut when what remains of it is at least a granule (small pool) or more than 1 MiB
-(large pool); else the whole of it counts as allocated.
+A whole segment has 2 MiB in the small pool, in the large one 20 MiB for requests below 10 MiB and the request's own
+size, rounded up to 2 MiB, above. A block is cut when what remains of it is at least a granule (small pool) or more than
+1 MiB (large pool); else the whole of it counts as allocated.
 
 Under `max_split_size_mb` no block of this size or more is cut, nor given to a smaller request; a request of this size
 or more takes no block that is larger by 20 MiB or more. Before all that is free goes back to the GPU, segments of this
@@ -16,14 +16,16 @@ Source: github.com/pytorch/pytorch, c10/cuda/CUDACachingAllocator.cpp (get_alloc
 get_free_block, release_available_cached_blocks, garbage_collect_cached_blocks).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from vdnnsim.memory.caching import LARGEST_SMALL_BYTES, StreamPool
+from vdnnsim.memory.free_pieces import FreePieces
 from vdnnsim.memory.requests import round_up
 from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 from vdnnsim.units import MIB
 
+LARGEST_SMALL_BYTES: Final = MIB
 SMALL_SEGMENT_BYTES: Final = 2 * MIB
 LARGE_SEGMENT_BYTES: Final = 20 * MIB
 OWN_SEGMENT_BYTES: Final = 10 * MIB
@@ -47,14 +49,35 @@ def least_rest_bytes(settings: AllocatorSettings, nbytes: int, granule_bytes: in
     return LARGEST_SMALL_BYTES + 1 if uncut_mb is None or nbytes < uncut_mb * MIB else None
 
 
-class WholeSegments:
-    """Segments that are one cudaMalloc each.
+class StreamPool:
+    """What is free in the segments of one stream and one class of sizes.
+
+    Attributes:
+        small: whether it serves requests of at most 1 MiB.
+        free: blocks in memory.
+        unmapped: ranges of addresses behind which there is no memory.
+    """
+
+    def __init__(self, *, small: bool, segments: "Segments") -> None:
+        self.small = small
+        self.free = FreePieces(segments.borders)
+        self.unmapped = FreePieces(segments.borders)
+
+
+class Segments(ABC):
+    """How segments are taken from the GPU, cut and given back.
 
     Args:
         capacity_bytes: memory of the GPU that is there for segments.
         granule_bytes: to which requests are rounded.
         settings: of the allocator.
-        allowed_bytes: how much may be reserved, where settings say it.
+        total_bytes: all memory of the GPU, of which settings may allow a part; the capacity unless given.
+
+    Attributes:
+        borders: where segments start, and their sizes; no block crosses one.
+        reserved_bytes: memory of the GPU in all segments.
+        most_reserved_bytes: the maximum of it up to now.
+        changes: how often memory was taken or given back.
     """
 
     def __init__(
@@ -62,27 +85,76 @@ class WholeSegments:
         capacity_bytes: int,
         granule_bytes: int,
         settings: AllocatorSettings = DEFAULTS,
-        allowed_bytes: int | None = None,
+        total_bytes: int | None = None,
     ) -> None:
-        self._settings = settings
-        self._capacity_bytes = capacity_bytes if allowed_bytes is None else min(capacity_bytes, allowed_bytes)
-        self._granule_bytes = granule_bytes
-        self._uncut_bytes = None if settings.max_split_size_mb is None else settings.max_split_size_mb * MIB
-        threshold = settings.garbage_collection_threshold
-        self._collected_above = int(threshold * allowed_bytes) if threshold and allowed_bytes is not None else None
-        # Requests to the large pools of all streams, and at which of them each segment became free.
-        self._requests = 0
-        self._free_since: dict[int, int] = {}
+        self._capacity_bytes, self._granule_bytes, self._settings = capacity_bytes, granule_bytes, settings
+        self._total_bytes = capacity_bytes if total_bytes is None else total_bytes
+        self._allowed_bytes = settings.allowed_bytes(self._total_bytes)
         self._next_segment = 0
         self.borders: dict[int, int] = {}
-        self.reserved_bytes = 0
-        self.most_reserved_bytes = 0
-        self.changes = 0
+        self.reserved_bytes = self.most_reserved_bytes = self.changes = 0
 
     @property
     def left_bytes(self) -> int:
-        """Return how much may still be taken from the GPU."""
+        """How much may still be taken from the GPU."""
         return self._capacity_bytes - self.reserved_bytes
+
+    @abstractmethod
+    def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
+        """Return bytes and start of the free block that a request takes, if there is one."""
+
+    @abstractmethod
+    def grow(self, pool: StreamPool, nbytes: int, pools: Iterable[StreamPool]) -> tuple[int, int] | None:
+        """Take memory for a request from the GPU; return bytes and start of the free block; None without room."""
+
+    @abstractmethod
+    def least_rest_bytes(self, pool: StreamPool, nbytes: int) -> int | None:
+        """Return the least that is cut off a block when nbytes of it are taken; None where it is never cut."""
+
+    def became_free(self, start: int) -> None:  # noqa: B027 - most need not know
+        """Note that a block came back, which now is part of a free one that starts there."""
+
+    @abstractmethod
+    def give_back_free(self, pools: Iterable[StreamPool]) -> None:
+        """Give back to the GPU what is free as a whole."""
+
+    @abstractmethod
+    def ranges(self, pools: Iterable[StreamPool]) -> list[tuple[int, int]]:
+        """Return start and bytes of all memory, in one piece what is of one segment."""
+
+    def _add_segment(self, nbytes: int) -> int:
+        """Return where a segment of addresses starts, above all others."""
+        start = self._next_segment
+        self._next_segment += nbytes
+        self.borders[start] = nbytes
+        return start
+
+    def _change_reserved(self, nbytes: int) -> None:
+        self.reserved_bytes += nbytes
+        self.most_reserved_bytes = max(self.most_reserved_bytes, self.reserved_bytes)
+        self.changes += 1
+
+
+class WholeSegments(Segments):
+    """Segments that are one cudaMalloc each."""
+
+    def __init__(
+        self,
+        capacity_bytes: int,
+        granule_bytes: int,
+        settings: AllocatorSettings = DEFAULTS,
+        total_bytes: int | None = None,
+    ) -> None:
+        super().__init__(capacity_bytes, granule_bytes, settings, total_bytes)
+        self._uncut_bytes = None if settings.max_split_size_mb is None else settings.max_split_size_mb * MIB
+        self._collected_above: int | None = None
+        if (allowed_bytes := self._allowed_bytes) is not None:
+            self._capacity_bytes = min(capacity_bytes, allowed_bytes)
+            if threshold := settings.garbage_collection_threshold:
+                self._collected_above = int(threshold * allowed_bytes)
+        # Requests to the large pools of all streams, and at which of them each segment became free.
+        self._requests = 0
+        self._free_since: dict[int, int] = {}
 
     def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
         """Return bytes and start of the smallest free block that is large enough, the lowest among equals."""
@@ -97,14 +169,10 @@ class WholeSegments:
         if self._collected_above is not None and self.reserved_bytes > self._collected_above:
             self._collect(pools, self.reserved_bytes - self._collected_above)
         size = segment_bytes(nbytes)
-        if self._lacks(size) and (not self._give_back_uncut(pool, nbytes) or self._lacks(size)):
+        if size > self.left_bytes and (not self._give_back_uncut(pool, nbytes) or size > self.left_bytes):
             return None
-        start = self._next_segment
-        self._next_segment += size
-        self.borders[start] = size
-        self.reserved_bytes += size
-        self.most_reserved_bytes = max(self.most_reserved_bytes, self.reserved_bytes)
-        self.changes += 1
+        start = self._add_segment(size)
+        self._change_reserved(size)
         pool.free.add(start, size)
         return size, start
 
@@ -135,11 +203,7 @@ class WholeSegments:
     def _give_back(self, pool: StreamPool, start: int) -> None:
         size = self.borders.pop(start)
         pool.free.remove(start, size)
-        self.reserved_bytes -= size
-        self.changes += 1
-
-    def _lacks(self, nbytes: int) -> bool:
-        return nbytes > self.left_bytes
+        self._change_reserved(-size)
 
     def _give_back_uncut(self, pool: StreamPool, nbytes: int) -> bool:
         """Give back one free segment that is never cut and as large as a request; else several, the largest first.

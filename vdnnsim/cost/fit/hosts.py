@@ -1,0 +1,70 @@
+"""The fit of what the hosts of profiles spend before kernels: `python -m vdnnsim.cost.fit hw_profiles/hosts.fit.csv`.
+
+Rows are steps of networks on batches so small that the GPU waits for its host. Each is the sum of what the host does:
+
+    input_bytes / 4 GB/s + issue x calls
+        + dispatch_forward x (operators + parameters / 3) + dispatch_backward x nodes + dispatch_library x library_calls
+
+`operators` of forward, `nodes` of autograd (runs of operations of backward of one operator of forward), `kernels` of
+backward and calls of cuDNN are counted in captures of the networks as the engine counts them (`vdnnsim.engine.host`);
+every operator and every kernel is a call, of 5 us. The script that measured copies its images from pageable memory
+within the step, at a rate that its inference in both element types tells, and zeroes `parameters` gradients one by one,
+for a third of what an operator takes (measured with PyTorch 2.14), to which backward adds: two more calls each. It
+updates no weights. Minimized are squares of relative errors; a family of networks is left out in turn. Profiles name
+this fit `vdnnsim.cost.host_fit`, where it once stood.
+
+Source: ryujaehun/pytorch-gpu-benchmark at 3f47a9e2 (MIT), medians of torchvision networks, batch 12.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from vdnnsim.hardware.profile import find_profile, read_profile
+
+PAGEABLE_BYTES_PER_S: Final = 4e9
+"""At which that script copies its images."""
+_ISSUE_S: Final = 5e-6
+ZEROED: Final = 1 / 3
+"""Of what an operator of forward takes, to zero a gradient."""
+
+
+def fit_host(rows: pd.DataFrame) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Return dispatch_forward, dispatch_backward and dispatch_library in seconds, of the rows of one host."""
+    known, counts = _known_and_counts(rows)
+    return np.linalg.lstsq(counts.div(rows.seconds, axis=0), 1 - known / rows.seconds, rcond=None)[0]
+
+
+def left_out_s(rows: pd.DataFrame) -> pd.Series:
+    """Return the seconds of each row of one host by a fit without its family."""
+    found = pd.Series(0.0, rows.index)
+    for family in rows.family.unique():
+        known, counts = _known_and_counts(rows[rows.family == family])
+        found[known.index] = known + counts @ fit_host(rows[rows.family != family])
+    return found
+
+
+def host_report(path: Path) -> Iterator[str]:
+    """Yield every row with its prediction when left out, the errors, and what was fitted beside what profiles state."""
+    table = pd.read_csv(path)
+    for name, rows in table.groupby("host", sort=False):
+        found = left_out_s(rows)
+        errors = found / rows.seconds - 1
+        for row, seconds, error in zip(rows.itertuples(), found, errors, strict=True):
+            what = f"{name} {row.network} {row.mode} {row.element_type}"
+            yield f"{what:52} {row.seconds * 1e3:7.2f} ms, left out {seconds * 1e3:7.2f}, {error:+.1%}"
+        error, bias = errors.abs().mean(), errors.mean()
+        yield f"{name}: {len(rows)} rows, families left out: {error:.1%} on average, bias {bias:+.1%}"
+        stated = read_profile(find_profile(name, Path())).host.issuing[1:]
+        for key, fitted, has in zip(("forward", "backward", "library"), fit_host(rows), stated, strict=True):
+            yield f"{name}: dispatch_{key} {fitted * 1e6:.1f} us; the profile states {has * 1e6:.1f}"
+
+
+def _known_and_counts(rows: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
+    """Return the seconds that are no dispatch, and how often each dispatch that is fitted happens."""
+    calls = rows.operators + rows.kernels + 2 * rows.parameters
+    known = rows.input_bytes / PAGEABLE_BYTES_PER_S + _ISSUE_S * calls
+    return known, pd.concat([rows.operators + ZEROED * rows.parameters, rows.nodes, rows.library_calls], axis=1)
