@@ -142,7 +142,11 @@ class Topology:
 
     def to_host(self, gpu: int) -> tuple[Hop, ...]:
         """Return the path of a D2H copy of a GPU."""
-        return tuple(_hop(node, Way.UP) for node in self._ancestry(self.gpus[gpu]) if node.link)
+        hops, node = [], self.gpus[gpu]
+        while node.parent is not None and node.link is not None:
+            hops.append(Hop(node.link.name, Way.UP))
+            node = self._by_name[node.parent]
+        return tuple(hops)
 
     def from_host(self, gpu: int) -> tuple[Hop, ...]:
         """Return the path of an H2D copy of a GPU."""
@@ -150,8 +154,7 @@ class Topology:
 
     def between(self, sender: int, receiver: int) -> tuple[Hop, ...]:
         """Return the path of a copy from one GPU to another."""
-        beside = self._beside_tree(sender, receiver)
-        if beside:
+        if beside := self._beside_tree(sender, receiver):
             return beside
         up, down = self.to_host(sender), self.from_host(receiver)
         turned = {hop.link for hop in up} & {hop.link for hop in down}
@@ -198,12 +201,6 @@ class Topology:
             return (Hop(ports[names[0]], Way.UP), Hop(ports[names[1]], Way.DOWN))
         return ()
 
-    def _ancestry(self, node: Node) -> list[Node]:
-        line = [node]
-        while line[-1].parent is not None:
-            line.append(self._by_name[line[-1].parent])
-        return line
-
 
 def _ring(joined: Mapping[int, AbstractSet[int]]) -> tuple[int, ...] | None:
     """Return the first order in which each is joined to the next, and the last to the first; None if none is found."""
@@ -236,8 +233,3 @@ def _may_close(joined: Mapping[int, AbstractSet[int]], order: tuple[int, ...], r
         reached |= found
         found = set[int]().union(*(joined[each] for each in found)) & rest - reached
     return reached == rest
-
-
-def _hop(node: Node, way: Way) -> Hop:
-    assert node.link is not None
-    return Hop(node.link.name, way)

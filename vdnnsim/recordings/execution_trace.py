@@ -57,15 +57,32 @@ class TensorView:
     on_gpu: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """An operator that ran; `parent` is the node that called it."""
+class _Arguments(msgspec.Struct):
+    values: Any = ()
 
-    number: int
-    parent: int
-    name: str
-    inputs: tuple[TensorView, ...]
-    outputs: tuple[TensorView, ...]
+
+class Node(msgspec.Struct, eq=False):
+    """An operator that ran, as either schema has it."""
+
+    id: int
+    name: str = ""
+    parent: int = 0
+    ctrl_deps: int = 0
+    rf_id: int | None = None
+    inputs: _Arguments | list[Any] = ()  # type: ignore[assignment]
+    outputs: _Arguments | list[Any] = ()  # type: ignore[assignment]
+    attrs: list[dict[str, Any]] = []
+
+    @property
+    def caller(self) -> int:
+        """The node that called it."""
+        return self.ctrl_deps or self.parent
+
+    @property
+    def record(self) -> object:
+        """Its number in the profiler's trace."""
+        attributes = {str(each.get("name")): each.get("value") for each in self.attrs}
+        return attributes.get("rf_id") if self.rf_id is None else self.rf_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,26 +96,11 @@ class ExecutionTrace:
 
     name: str
     nodes: tuple[Node, ...]
-    by_record: dict[int, Node]
-
-
-class _Arguments(msgspec.Struct):
-    values: Any = ()
-
-
-class _Node(msgspec.Struct):
-    id: int
-    name: str = ""
-    parent: int = 0
-    ctrl_deps: int = 0
-    rf_id: int | None = None
-    inputs: _Arguments | list[Any] = ()  # type: ignore[assignment]
-    outputs: _Arguments | list[Any] = ()  # type: ignore[assignment]
-    attrs: list[dict[str, Any]] = []
+    by_record: dict[object, Node]
 
 
 class _File(msgspec.Struct):
-    nodes: list[_Node] | None = None
+    nodes: list[Node] | None = None
 
 
 def read_execution_trace(path: Path) -> ExecutionTrace:
@@ -111,15 +113,8 @@ def read_execution_trace(path: Path) -> ExecutionTrace:
     file = read_json(path, _File, _EXPECTED)
     if file.nodes is None:
         raise RecordingError(f"{name}: found JSON without 'nodes', {_EXPECTED}")
-    nodes, by_record = [], {}
-    for each in sorted(file.nodes, key=lambda each: each.id):
-        node = Node(each.id, each.ctrl_deps or each.parent, each.name, _views(each.inputs), _views(each.outputs))
-        nodes.append(node)
-        attributes = {str(attribute.get("name")): attribute.get("value") for attribute in each.attrs}
-        record = attributes.get("rf_id") if each.rf_id is None else each.rf_id
-        if isinstance(record, int):
-            by_record[record] = node
-    return ExecutionTrace(name, tuple(nodes), by_record)
+    nodes = sorted(file.nodes, key=lambda each: each.id)
+    return ExecutionTrace(name, tuple(nodes), {each.record: each for each in nodes if isinstance(each.record, int)})
 
 
 def _views(arguments: _Arguments | list[Any]) -> tuple[TensorView, ...]:
@@ -127,7 +122,9 @@ def _views(arguments: _Arguments | list[Any]) -> tuple[TensorView, ...]:
     views: list[TensorView] = []
     for argument, value in enumerate(values if isinstance(values, list) else ()):
         listed = value if isinstance(value, list) and value and all(_is_tensor(each) for each in value) else [value]
-        views.extend(_view(each, argument) for each in listed if _is_tensor(each))
+        for _, storage, offset, elements, size, device in filter(_is_tensor, listed):
+            end, on_gpu = (offset + elements) * size, device.startswith("cuda")
+            views.append(TensorView(storage, end, offset * size, elements, size, argument, on_gpu))
     return tuple(views)
 
 
@@ -137,13 +134,6 @@ def _is_tensor(value: object) -> bool:
         return False
     numbers = value[:-1]
     return all(isinstance(each, int) and 0 <= each < _LARGEST for each in numbers) and numbers[3] * numbers[4] > 0
-
-
-def _view(value: list[Any], argument: int) -> TensorView:
-    _, storage, offset, elements, size, device = value
-    return TensorView(
-        storage, (offset + elements) * size, offset * size, elements, size, argument, device.startswith("cuda")
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,49 +192,44 @@ class _Reader:
     def memory(self) -> StepMemory:
         self._walk()
         kinds = [self._kind(each) for each in self._storages]
-        last = len(self._nodes) - 1
-        storages = tuple(
-            Storage(
-                each.name,
-                kind,
-                each.nbytes,
-                _TYPES.get(each.element_bytes, "float64"),
-                each.given,
-                None if each.given else last if kind is BufferKind.WEIGHT_GRADIENT else each.uses[-1][0],
-            )
-            for each, kind in zip(self._storages, kinds, strict=True)
-        )
+        storages = []
+        for each, kind in zip(self._storages, kinds, strict=True):
+            last = len(self._nodes) - 1 if kind is BufferKind.WEIGHT_GRADIENT else each.uses[-1][0]
+            element_type = _TYPES.get(each.element_bytes, "float64")
+            freed_after = None if each.given else last
+            storages.append(Storage(each.name, kind, each.nbytes, element_type, each.given, freed_after))
         operands = tuple(tuple(self._operands(at, kinds)) for at in range(len(self._nodes)))
         tensors = tuple(
             Tensor(storage, (elements,), storages[storage].element_type, offset)
             for storage, offset, elements in self._tensors
         )
-        return StepMemory(storages, tensors, operands, self._saves(), _NOTE, lifetimes=True)
+        return StepMemory(tuple(storages), tensors, operands, self._saves(), _NOTE, lifetimes=True)
 
     def _walk(self) -> None:
-        position = {each.number: at for at, each in enumerate(self._nodes) if each is not None}
+        position = {each.id: at for at, each in enumerate(self._nodes) if each is not None}
         within: set[int] = set()
         numbers = sorted(position)
         for node in self._execution.nodes:
-            if not numbers[0] <= node.number <= numbers[-1] and node.parent not in within:
+            if not numbers[0] <= node.id <= numbers[-1] and node.caller not in within:
                 continue
-            if node.parent in within or node.parent in position:
-                within.add(node.number)
-            if node.number in position:
-                self._run(node, position[node.number])
-            elif node.number not in within and _MAKES_EMPTY.match(node.name):
-                for view in node.outputs:
+            if node.caller in within or node.caller in position:
+                within.add(node.id)
+            if node.id in position:
+                self._run(node, position[node.id])
+            elif node.id not in within and _MAKES_EMPTY.match(node.name):
+                for view in _views(node.outputs):
                     self._current.pop(view.storage, None)
 
     def _run(self, node: Node, at: int) -> None:
         name = self._recorded.operations[at].name
         in_place = name.endswith("_") and not name.startswith("__")
-        given = {each.storage for each in node.inputs}
-        for view in filter(_is_on_gpu, node.inputs):
+        inputs = _views(node.inputs)
+        given = {each.storage for each in inputs}
+        for view in filter(_is_on_gpu, inputs):
             first = view.argument == 0 and in_place
             access = (Access.WRITE if name in _OVERWRITES else Access.UPDATE) if first else Access.READ
             self._touch(at, view, access, name)
-        for view in filter(_is_on_gpu, node.outputs):
+        for view in filter(_is_on_gpu, _views(node.outputs)):
             if view.storage not in given:
                 self._current.pop(view.storage, None)
                 self._touch(at, view, Access.WRITE, name)

@@ -143,14 +143,11 @@ def _compare(recording: Recording, start: Start, settings: AllocatorSettings, *,
                 pass
         if not alike:
             break
-    return Agreement(
-        requests=_count(recording, Action.ALLOCATE),
-        agreed=agreed,
-        segments=_count(recording, Action.SEGMENT_TAKEN),
-        segments_agreed=segments_agreed,
-        most_allocated_bytes=most_bytes,
-        whole=alike and _ends_alike(recording, segments, held),
-    )
+    blocks = {block.address: block.nbytes for segment in recording.segments for block in segment.blocks}
+    ends_alike = segments.by_address == {each.address: each.nbytes for each in recording.segments}
+    ends_alike &= {address: each.nbytes for address, each in held.items()} == blocks
+    requests, taken_segments = _count(recording, Action.ALLOCATE), _count(recording, Action.SEGMENT_TAKEN)
+    return Agreement(requests, agreed, taken_segments, segments_agreed, most_bytes, whole=alike and ends_alike)
 
 
 def _compare_growing(recording: Recording, settings: AllocatorSettings) -> Agreement:
@@ -186,14 +183,9 @@ def _compare_growing(recording: Recording, settings: AllocatorSettings) -> Agree
                 allocator.give_back(held.pop(event.address))
             case _:
                 pass
-    return Agreement(
-        requests=_count(recording, Action.ALLOCATE),
-        agreed=agreed,
-        segments=_count(recording, Action.PAGES_MAPPED),
-        segments_agreed=maps_agreed,
-        most_allocated_bytes=most_bytes,
-        whole=alike and allocator.reserved_bytes == sum(each.nbytes for each in recording.segments),
-    )
+    ends_alike = allocator.reserved_bytes == sum(each.nbytes for each in recording.segments)
+    requests, mapped = _count(recording, Action.ALLOCATE), _count(recording, Action.PAGES_MAPPED)
+    return Agreement(requests, agreed, mapped, maps_agreed, most_bytes, whole=alike and ends_alike)
 
 
 def _count(recording: Recording, action: Action) -> int:
@@ -204,12 +196,6 @@ def _taken(allocator: CachingAllocator, event: Event) -> Block:
     block = allocator.take(round_up(event.nbytes, GRANULE_BYTES), event.stream)
     assert block is not None, "memory has no limit"
     return block
-
-
-def _ends_alike(recording: Recording, segments: "_RecordedSegments", held: dict[int, Block]) -> bool:
-    blocks = {block.address: block.nbytes for segment in recording.segments for block in segment.blocks}
-    taken = {each.address: each.nbytes for each in recording.segments}
-    return segments.by_address == taken and {address: each.nbytes for address, each in held.items()} == blocks
 
 
 class _RecordedSegments(WholeSegments):
