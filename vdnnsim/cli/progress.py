@@ -80,18 +80,6 @@ class _Rate(ProgressColumn):
         return Text("" if task.speed is None else f"{task.speed:.3g}/s")
 
 
-class LookingBar(_Bar):
-    """Shows how many points of a study were looked up."""
-
-    def __init__(self, points: int) -> None:
-        super().__init__(MofNCompleteColumn(), TimeRemainingColumn(), total=points, auto_refresh=True)
-        self._progress.update(self._task, description="looking up what is kept")
-
-    def advance(self, points: int) -> None:
-        """Learn of points that were looked up."""
-        self._progress.update(self._task, advance=points)
-
-
 class StudyBar(_Bar):
     """Shows how many points of a study are finished, how fast they come, when the last will, and how many failed.
 
@@ -99,14 +87,15 @@ class StudyBar(_Bar):
         finished: points of which it learned.
     """
 
-    def __init__(self, points: int) -> None:
+    def __init__(self, points: int, doing: str = "") -> None:
         super().__init__(MofNCompleteColumn(), _Rate(), TimeRemainingColumn(), total=points, auto_refresh=True)
+        self._doing = doing
         self._failed = 0
         self.finished = 0
 
-    def advance(self, points: int, failed: int) -> None:
+    def advance(self, points: int, failed: int = 0) -> None:
         """Learn of points that are finished, and how many of them failed."""
         self._failed += failed
         self.finished += points
-        text = f"{self._failed} failed" if self._failed else ""
+        text = f"{self._failed} failed" if self._failed else self._doing
         self._progress.update(self._task, advance=points, description=text)

@@ -152,10 +152,10 @@ def sweep(  # noqa: PLR0913  # one for each option
 
 
 def _progress(study: "Study", store: "Store") -> "Progress":
-    from vdnnsim.cli.progress import LookingBar
+    from vdnnsim.cli.progress import StudyBar
     from vdnnsim.study.results import progress_of
 
-    with LookingBar(study.grid_size) as bar:
+    with StudyBar(study.grid_size, "looking up what is kept") as bar:
         return progress_of(study, store, bar.advance)
 
 

@@ -5,17 +5,15 @@ Operators are those of the profiler's trace of the same run, by the number of th
 1.0 arguments stand in the node itself, since 1.0.3 beside their shapes and types, with attributes in a list.
 Source: PyTorch, `torch/csrc/profiler/standalone/execution_trace_observer.cpp`.
 
-A number stands for a storage as long as nothing else is made under it: what an operator returns that it was not given,
-and what PyTorch makes empty, is a new one. A storage is freed after the last operation that touches it, for no trace
-tells when Python lets go of it; what a step finds there and its update changes are weights, and states of the optimizer
-if forward does not read them.
+A number stands for a storage until something new is made under it: what an operator returns that it was not given, or
+what PyTorch makes empty. A storage is freed after the last operation that uses it, for no trace says when Python drops
+it; what a step finds there and its update changes are weights, or optimizer states where forward does not read them.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +38,7 @@ _NOTE: Final = "lifetimes are those of the execution trace: a storage is freed a
 
 @dataclass(frozen=True, slots=True)
 class TensorView:
-    """A tensor that an operator read or returned.
+    """A tensor on the GPU that an operator read or returned.
 
     Attributes:
         storage: its number, which another storage may have later.
@@ -54,7 +52,6 @@ class TensorView:
     elements: int
     element_bytes: int
     argument: int
-    on_gpu: bool
 
 
 class _Arguments(msgspec.Struct):
@@ -123,8 +120,9 @@ def _views(arguments: _Arguments | list[Any]) -> tuple[TensorView, ...]:
     for argument, value in enumerate(values if isinstance(values, list) else ()):
         listed = value if isinstance(value, list) and value and all(_is_tensor(each) for each in value) else [value]
         for _, storage, offset, elements, size, device in filter(_is_tensor, listed):
-            end, on_gpu = (offset + elements) * size, device.startswith("cuda")
-            views.append(TensorView(storage, end, offset * size, elements, size, argument, on_gpu))
+            if device.startswith("cuda"):
+                end = (offset + elements) * size
+                views.append(TensorView(storage, end, offset * size, elements, size, argument))
     return tuple(views)
 
 
@@ -225,11 +223,11 @@ class _Reader:
         in_place = name.endswith("_") and not name.startswith("__")
         inputs = _views(node.inputs)
         given = {each.storage for each in inputs}
-        for view in filter(_is_on_gpu, inputs):
+        for view in inputs:
             first = view.argument == 0 and in_place
             access = (Access.WRITE if name in _OVERWRITES else Access.UPDATE) if first else Access.READ
             self._touch(at, view, access, name)
-        for view in filter(_is_on_gpu, _views(node.outputs)):
+        for view in _views(node.outputs):
             if view.storage not in given:
                 self._current.pop(view.storage, None)
                 self._touch(at, view, Access.WRITE, name)
@@ -286,7 +284,6 @@ class _Reader:
         return tuple(tuple(sorted(numbers & read[at])) for at, numbers in enumerate(touched))
 
 
-_is_on_gpu: Final = attrgetter("on_gpu")
 _ROLES: Final = {
     BufferKind.WEIGHTS: Role.WEIGHTS,
     BufferKind.WEIGHT_GRADIENT: Role.WEIGHT_GRADIENT,

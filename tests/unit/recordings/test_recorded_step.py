@@ -200,19 +200,27 @@ def test_what_is_no_trace_is_refused_in_one_line(content: bytes, message: str, t
     assert "\n" not in str(failure.value)
 
 
-def test_a_trace_without_a_gpu_is_refused(tmp_path: Path) -> None:
-    """As without ProfilerActivity.CUDA."""
-    with pytest.raises(RecordingError, match=r"found no kernel of a GPU, expected .*ProfilerActivity.CUDA"):
-        step_of(new_trace(kernels=True), tmp_path)
+AROUND = {"ph": "X", "pid": 1, "tid": 1, "cat": "cpu_op", "name": "aten::to", "ts": 0, "dur": 9e6, "args": {}}
 
 
-def test_a_trace_in_which_no_operator_launches_is_refused(tmp_path: Path) -> None:
-    """Kernels whose calls of CUDA were recorded outside of operators alone."""
+@pytest.mark.parametrize(
+    ("category", "change", "more", "message"),
+    [
+        ("kernel", {"cat": "none"}, 0, "found no kernel of a GPU, expected .*ProfilerActivity.CUDA"),
+        ("cuda_runtime", {"tid": 77}, 0, "was launched by an operator"),
+        ("kernel", {"dur": 0}, 0, "the kernels of ProfilerStep#6 took no time"),
+        ("", {}, 1002, "has more than 1000 calls around aten::to"),
+    ],
+)
+def test_a_step_that_cannot_be_is_refused(
+    category: str, change: dict[str, object], more: int, message: str, tmp_path: Path
+) -> None:
+    """No kernels, launches outside of operators, kernels of no time, and a thousand and two calls around the step."""
     trace = new_trace()
     for each in trace["traceEvents"]:
-        if each["cat"] == "cuda_runtime":
-            each["tid"] = 77
-    with pytest.raises(RecordingError, match="was launched by an operator"):
+        each.update(change if each["cat"] == category else {})
+    trace["traceEvents"] += [AROUND] * more
+    with pytest.raises(RecordingError, match=message):
         step_of(trace, tmp_path)
 
 
@@ -233,25 +241,6 @@ def test_a_launch_before_the_first_operator_counts(tmp_path: Path) -> None:
     assert step.kernel_s == pytest.approx(45 * MICRO)
     assert step.attributed_s == pytest.approx(5 * MICRO)
     assert step.step.seconds == pytest.approx(50 * MICRO)
-
-
-def test_a_step_that_took_no_time_is_refused(tmp_path: Path) -> None:
-    """As whole microseconds may have it."""
-    trace = new_trace()
-    for each in trace["traceEvents"]:
-        if each["cat"] == "kernel":
-            each["dur"] = 0
-    with pytest.raises(RecordingError, match=r"the kernels of ProfilerStep#6 took no time, expected a longer step"):
-        step_of(trace, tmp_path)
-
-
-def test_calls_within_calls_have_an_end(tmp_path: Path) -> None:
-    """A thousand and two that begin and end together, around the step."""
-    trace = new_trace()
-    around = {"ph": "X", "pid": 1, "tid": 1, "cat": "cpu_op", "name": "aten::to", "ts": 0, "dur": 9e6, "args": {}}
-    trace["traceEvents"] += [around] * 1002
-    with pytest.raises(RecordingError, match="has more than 1000 calls around aten::to, expected fewer"):
-        step_of(trace, tmp_path)
 
 
 def test_events_of_nonsense_are_passed_over(tmp_path: Path) -> None:
