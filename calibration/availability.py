@@ -1,4 +1,4 @@
-"""Whether PyTorch is there. This module alone of its package does without it, to say so in one line."""
+"""Check that PyTorch can be imported, by a module that does without it, to say so in one line where it cannot."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Workspaces without a GPU: asks cuDNN what it offers for every convolution, and writes the answers as a kernel table.
+"""Writes the kernel table of a GPU that is not there: cuDNN's plans of each convolution, timed by a roofline.
 
     python3 -m venv asking
     asking/bin/pip install nvidia-cudnn-cu13==9.19.* nvidia-cudnn-frontend==1.32.0 click msgspec pyyaml  # 1.2 GB
@@ -6,27 +6,21 @@
     asking/bin/python -m calibration.workspaces hw_profiles/h200_without_tf32.kernels.csv --no-tf32
     asking/bin/python -m calibration.workspaces hw_profiles/a100_40gb.kernels.csv --gpu a100_40gb --tf32 --network ...
 
-run by hand, from the top of the source tree; neither a GPU nor a driver nor PyTorch is needed. These are the tables of
-the profiles of GPUs that nobody has measured (with which networks, stands in their provenance): workspaces to the byte,
-seconds by a roofline until somebody measures them (`vdnnsim calibrate`). The profiles themselves are written by hand.
+run by hand, from the top of the source tree, without GPU, driver or PyTorch. These are the tables of profiles of GPUs
+that nobody has measured (of which networks, says their provenance): workspaces to the byte, seconds by a roofline
+until somebody runs `vdnnsim calibrate`. By default the ten networks of the vDNN paper at its batch sizes, and ResNet-50
+at 64 and 256, float32, maps as N, C, H, W. Which plans count, and their families: `calibration.kernels.cudnn_plans`.
+Engines that need cublasLt or a compiler at run time may show on a device only; plans that cannot be built are printed.
 
-Asked by default: the ten networks of the vDNN paper at its batch sizes, and ResNet-50 at 64 and 256, float32, maps as
-N, C, H, W. Which plans count, and what their families mean, stands in `calibration.kernels.cudnn_plans`.
-
-What cuDNN does not tell without a GPU: times, and engines that need cublasLt or a compiler at run time and so might
-show on the device only. Plans that it names but cannot build are printed.
-
-A convolution gets a row for each family and each size of workspace, by allocations of 512 B, for plans that agree in
-both cannot be told apart without timing them; the first in the order of cuDNN's heuristics stands for the others. A
-plan takes
+A convolution gets a row for each family and each size of workspace, by allocations of 512 B; of plans that agree in
+both the first in the order of cuDNN's heuristics stands for the others. A plan takes
 
     max(FLOPs / peak, (X + Y + W + 2 workspace) / DRAM rate) + bias / DRAM rate
 
-with the peak of tensor cores where the plan uses them: what lies in workspace is written once and read once, and the
-bias is a pass over Y. FLOPs are those of the direct method. Any other kernel is max(FLOPs / peak, bytes / DRAM rate).
-No kernel is faster than that and most are slower by a factor that differs, so the order of two plans may be another.
-What PyTorch takes of its own beside other kernels (indices of maximum pooling, results that it copies) is not known
-without a GPU, and is 0 here.
+with the peak of tensor cores where the plan uses them: workspace is written once and read once, and the bias is a pass
+over Y. FLOPs are those of the direct method. Any other kernel is max(FLOPs / peak, bytes / DRAM rate). Most kernels are
+slower by a factor that differs, so the order of two plans may be another. What PyTorch allocates beside other kernels
+(indices of maximum pooling, results that it copies) is not known without a GPU, and is 0 here.
 """
 
 import sys
@@ -116,6 +110,9 @@ def _convolution_row(
     gpu: DescribedGpu, subject: Subject, problem: ConvolutionProblem, plan: ConvolutionPlan, family: str, note: str
 ) -> KernelRow:
     flop, nbytes = _work(subject)
+    passes = {Phase.FORWARD: 2, Phase.BACKWARD_WEIGHTS: 1}.get(problem.phase, 0)
+    # Forward reads and writes Y once more, the weight gradient reads dY.
+    bias_bytes = passes * problem.shape.bias * problem.shape.y_elements * problem.element_type.nbytes
     workspace_bytes = plan.workspace_bytes
     if ADDED_TO in subject.shape.gradients:
         workspace_bytes = workspace_beside_result_bytes(plan, problem)
@@ -123,7 +120,7 @@ def _convolution_row(
         flop / _peak(gpu, problem.element_type, tensor_cores=plan.uses_tensor_cores),
         (nbytes + 2 * workspace_bytes) / gpu.dram_bytes_per_s,
     )
-    seconds += _bias_bytes(problem) / gpu.dram_bytes_per_s
+    seconds += bias_bytes / gpu.dram_bytes_per_s
     return _row(subject, plan.name, family, seconds, workspace_bytes, note)
 
 
@@ -151,12 +148,6 @@ def _work(subject: Subject) -> tuple[int, int]:
 
 def _peak(gpu: DescribedGpu, element_type: ElementType, *, tensor_cores: bool) -> float:
     return (gpu.tensor_flop_per_s if tensor_cores else gpu.flop_per_s)[element_type]
-
-
-def _bias_bytes(problem: ConvolutionProblem) -> int:
-    """Forward reads and writes Y once more, the weight gradient reads dY."""
-    passes = {Phase.FORWARD: 2, Phase.BACKWARD_WEIGHTS: 1}.get(problem.phase, 0)
-    return passes * problem.shape.bias * problem.shape.y_elements * problem.element_type.nbytes
 
 
 def _note(same: Sequence[ConvolutionPlan], asked: str) -> str:

@@ -23,7 +23,7 @@ import msgspec
 from calibration.capture.request import LIBRARIES, Request
 from calibration.pretend.build import build_runtime, find_torch
 from calibration.pretend.card import card_of
-from calibration.pretend.environment import environment, with_enough_memory
+from calibration.pretend.environment import environment, with_unlimited_memory
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, OutputError
 from vdnnsim.files.atomic import replace_file
@@ -194,4 +194,4 @@ def _variables_of(hardware: str) -> Mapping[str, str]:
     card = card_of(read_profile(find_profile(hardware, Path())))
     told = environment(card, build_runtime(find_torch()), inherited=os.environ)
     # What is captured does not hang on whether it fits.
-    return with_enough_memory({**os.environ, **told})
+    return with_unlimited_memory({**os.environ, **told})

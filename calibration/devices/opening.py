@@ -62,11 +62,7 @@ def open_device(
 
 @contextmanager
 def device_errors() -> Iterator[None]:
-    """Tell in one line what a GPU raises that is broken, taken by another process, or full.
-
-    Raises:
-        DeviceError: it failed; the message is the first line of CUDA's or of its libraries'.
-    """
+    """Raise what a GPU raises that is broken, taken by another process, or full, as a DeviceError of one line."""
     try:
         yield
     except RuntimeError as failure:

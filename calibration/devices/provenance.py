@@ -99,24 +99,21 @@ def _processor() -> str:
     return platform.machine() if model is None else model.group(1).strip()
 
 
-def found_by_torch() -> Iterator[tuple[str, str]]:
-    """Yield (name, text) of its build, its cuDNN and each GPU that it can use."""
-    yield "torch", f"{torch.__version__}, built {_built_for()}"
+def torch_report() -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of PyTorch's build, its cuDNN and each GPU that it can use."""
+    built = "without CUDA" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}"
+    yield "torch", f"{torch.__version__}, built {built}"
     if (cudnn := cudnn_version()) is not None:
         yield "cuDNN", cudnn
-    for index in range(0 if lacking_gpu() else cuda_devices()):
+    for index in range(0 if missing_gpu_reason() else cuda_devices()):
         gpu = torch.cuda.get_device_properties(index)
         yield f"GPU {index}", f"{gpu.name}, {format_bytes(gpu.total_memory)}, capability {gpu.major}.{gpu.minor}"
 
 
-def lacking_gpu() -> str:
+def missing_gpu_reason() -> str:
     """Return why no GPU can be used; empty where one can."""
     try:
         cuda_devices()
     except DeviceError as refusal:
         return str(refusal)
     return ""
-
-
-def _built_for() -> str:
-    return "without CUDA" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}"

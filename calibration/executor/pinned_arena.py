@@ -86,7 +86,7 @@ class HostMemory(Protocol):
 
 
 class PinnedArena:
-    """The region; it grows when a plan needs more, between iterations."""
+    """The region that all copies share; it grows when a plan needs more, between iterations."""
 
     def __init__(self, device: HostMemory) -> None:
         self._device = device

@@ -1,7 +1,7 @@
-"""From what the host noted while it issued a plan to the trace of what happened.
+"""Trace of an executed plan from the marks that the host noted while it issued the plan.
 
 Operations are taken in the order of issue, which is an order of all causes: what an operation waits for was issued
-before it. So each gets its time here, and then all are told to the recorder in the order of their times.
+before it. So each gets its time here, and then all go to the recorder in the order of their times.
 """
 
 from collections.abc import Callable, Iterator
@@ -54,12 +54,12 @@ class IssueLog:
 
 
 @dataclass(frozen=True, slots=True)
-class _Happening:
-    """Something to tell the recorder; at one moment an operation's start comes before its end."""
+class _Record:
+    """A call of the recorder; at one moment an operation's start comes before its end."""
 
     time_s: float
     position: int
-    tell: Callable[[], None]
+    call: Callable[[], None]
 
 
 def trace_of(plan: TrainingPlan, log: IssueLog, placement: Placement, iteration_s: float) -> IterationTrace:
@@ -69,11 +69,11 @@ def trace_of(plan: TrainingPlan, log: IssueLog, placement: Placement, iteration_
         DeviceError: by its own clocks the device did something long before what that waited for.
     """
     recorder = Recorder(plan)
-    happenings = list(_happenings(plan, log, placement, recorder))
-    for happening in sorted(happenings, key=lambda each: (each.time_s, each.position)):
-        happening.tell()
+    records = list(_records(plan, log, placement, recorder))
+    for record in sorted(records, key=lambda each: (each.time_s, each.position)):
+        record.call()
     return recorder.trace(
-        iteration_s=max([iteration_s, *(each.time_s for each in happenings)]),
+        iteration_s=max([iteration_s, *(each.time_s for each in records)]),
         pool_bytes=placement.pool_bytes,
         host_bytes=placement.host_bytes,
         host_issue_s=log.host_issue_s,
@@ -116,19 +116,17 @@ class _Streams:
         return max(self._done_s[position] for position in self.order.reach(stream).values())
 
 
-def _happenings(plan: TrainingPlan, log: IssueLog, placement: Placement, recorder: Recorder) -> Iterator[_Happening]:
+def _records(plan: TrainingPlan, log: IssueLog, placement: Placement, recorder: Recorder) -> Iterator[_Record]:
     streams = _Streams(plan)
     for position, operation in enumerate(plan.operations):
         match operation:
             case operations.Compute():
                 issue_s, start_s, end_s = _span(streams, Stream.COMPUTE, log, position)
-                yield _Happening(
-                    start_s, position, partial(recorder.kernel, position, operation, issue_s, start_s, end_s)
-                )
+                yield _Record(start_s, position, partial(recorder.kernel, position, operation, issue_s, start_s, end_s))
             case operations.Offload() | operations.Prefetch():
                 issue_s, start_s, end_s = _span(streams, Stream.MEMORY, log, position)
-                yield _Happening(start_s, position, partial(recorder.copy_starts, operation, start_s))
-                yield _Happening(
+                yield _Record(start_s, position, partial(recorder.copy_starts, operation, start_s))
+                yield _Record(
                     end_s, position, partial(recorder.copy_ends, position, operation, issue_s, start_s, end_s)
                 )
             case (
@@ -141,19 +139,19 @@ def _happenings(plan: TrainingPlan, log: IssueLog, placement: Placement, recorde
                 if position in placement.changes:
                     now_s = streams.reached_s(Stream.COMPUTE)
                     change = placement.changes[position]
-                    yield _Happening(now_s, position, partial(recorder.memory_change, change, now_s))
+                    yield _Record(now_s, position, partial(recorder.memory_change, change, now_s))
             case operations.RecordEvent(event=event, stream=stream):
                 now_s = streams.at(stream, log.marks[position].time_s, position)
                 streams.order.record(event, stream)
-                yield _Happening(now_s, position, partial(recorder.event_recorded, event, stream))
+                yield _Record(now_s, position, partial(recorder.event_recorded, event, stream))
             case operations.WaitEvent(event=event, stream=stream):
                 streams.order.wait(event, stream)
                 now_s = streams.reached_s(stream)
-                yield _Happening(now_s, position, partial(recorder.event_waited, event, stream, now_s))
+                yield _Record(now_s, position, partial(recorder.event_waited, event, stream, now_s))
             case operations.HostSynchronize(streams=waited):
                 now_s = max(streams.reached_s(stream) for stream in waited)
                 streams.order.synchronize(waited)
-                yield _Happening(now_s, position, partial(recorder.host_synchronized, waited, now_s))
+                yield _Record(now_s, position, partial(recorder.host_synchronized, waited, now_s))
             case operations.Alias():
                 pass
             case operations.AllReduce():  # pragma: no cover

@@ -1,4 +1,4 @@
-"""GPUs that need not be there: what cuDNN is told of them, and the peak rates that their maker states.
+"""Properties of GPUs by cuDNN's names, and their peak rates by data sheets, for GPUs that need not be there.
 
 cuDNN keeps 23 properties of a device, reads them all and refuses a description that lacks one. The compute capability
 decides what it offers. Tried on VGG-16, AlexNet and ResNet-50 with TF32, 933 rows: half the cache, half the memory or

@@ -85,26 +85,32 @@ def _blocks(device: Device, count: int, nbytes: int) -> Iterator[list[torch.Tens
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceRates:
-    """Two kernels whose work is known, and the seconds that they take.
+class Rate:
+    """A kernel whose work is known, and the seconds that it takes.
 
     Attributes:
-        product_flop, stream_bytes: what they do.
-        product_text, stream_text: what they are.
+        amount: FLOPs, or bytes.
+        text: what the kernel is.
     """
 
-    element_type: ElementType
-    product: Sample
-    product_flop: int
-    product_text: str
-    stream: Sample
-    stream_bytes: int
-    stream_text: str
+    sample: Sample
+    amount: int
+    text: str
 
-    @property
-    def torch_type(self) -> torch.dtype:
-        """The element type of the matrices."""
-        return dtype_of(self.element_type)
+    @classmethod
+    def measured(cls, device: Device, session: Session, extent: Extent, name: str, kernel: RateKernel) -> "Rate":
+        """Time a kernel."""
+        sample = session.sample(name, lambda: time_work(device, device.compute, kernel.work, extent.copies))
+        return cls(sample, kernel.amount, kernel.text)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRates:
+    """Arithmetic by a product in an element type, and device memory by a stream through it."""
+
+    element_type: ElementType
+    product: Rate
+    stream: Rate
 
 
 def warm_up_compute(device: Device, session: Session, extent: Extent, element_type: ElementType) -> None:
@@ -116,15 +122,8 @@ def warm_up_compute(device: Device, session: Session, extent: Extent, element_ty
 
 def measure_rates(device: Device, session: Session, extent: Extent, element_type: ElementType) -> DeviceRates:
     """Measure both kernels on a device that does nothing else and has warmed up."""
-    with matrix_product(device, dtype_of(element_type), extent.product_side) as product:
-        product_sample = session.sample(
-            f"matrix product in {element_type.value}",
-            lambda: time_work(device, device.compute, product.work, extent.copies),
-        )
-    with memory_stream(device, extent.stream_bytes) as stream:
-        stream_sample = session.sample(
-            "stream through device memory", lambda: time_work(device, device.compute, stream.work, extent.copies)
-        )
-    return DeviceRates(
-        element_type, product_sample, product.amount, product.text, stream_sample, stream.amount, stream.text
-    )
+    with matrix_product(device, dtype_of(element_type), extent.product_side) as kernel:
+        product = Rate.measured(device, session, extent, f"matrix product in {element_type.value}", kernel)
+    with memory_stream(device, extent.stream_bytes) as kernel:
+        stream = Rate.measured(device, session, extent, "stream through device memory", kernel)
+    return DeviceRates(element_type, product, stream)

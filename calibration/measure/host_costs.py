@@ -1,4 +1,4 @@
-"""What the host itself takes: putting an operation on a stream, and pinning memory."""
+"""Time of the host to put an operation on a stream, and to pin memory."""
 
 import os
 from collections.abc import Callable

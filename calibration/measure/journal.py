@@ -1,4 +1,4 @@
-"""What was measured so far, kept in a file from one measurement to the next: after a crash the same command goes on.
+"""Journal of finished measurements in a file, so that after a crash the same command goes on from there.
 
 One JSON object a line: first what everything in it was measured with, then one line for each finished measurement. A
 line that a crash cut off is the last one, and is dropped; one that is damaged is measured again, and the others stay.

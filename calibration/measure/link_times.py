@@ -1,4 +1,4 @@
-"""What the link between host and device takes: copies of every size alone, and beside other work.
+"""Times of copies between host and device: every size alone, and beside other work.
 
 Beside other work counts only what ran while the other was running from its first moment to its last.
 """
@@ -13,7 +13,8 @@ from typing import Final
 import torch
 
 from calibration.devices.interface import Device, DeviceStream, Interval
-from calibration.measure.device_rates import DeviceRates, RateKernel, matrix_product, memory_stream
+from calibration.kernels.tensors import dtype_of
+from calibration.measure.device_rates import DeviceRates, Rate, RateKernel, matrix_product, memory_stream
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample, summarize
 from calibration.measure.timing import Extent, TimeBox, time_work, warm_up
@@ -229,7 +230,7 @@ class _Neighbours:
             for count, name in MORE_STREAMS.items():
                 others = [self._load(self._streams[n], direction, n + 1, alone_s) for n in range(count)]
                 yield from self._beside(name, direction, first, others)
-            with matrix_product(self._device, self._rates.torch_type, self._extent.product_side) as product:
+            with matrix_product(self._device, dtype_of(self._rates.element_type), self._extent.product_side) as product:
                 yield from self._beside(MATRIX_PRODUCT, direction, first, [self._kernel(product, self._rates.product)])
             with memory_stream(self._device, self._extent.stream_bytes) as stream:
                 yield from self._beside(MEMORY_STREAM, direction, first, [self._kernel(stream, self._rates.stream)])
@@ -238,8 +239,8 @@ class _Neighbours:
         copy = self._blocks.copy(direction, HostMemory.PINNED, self._nbytes, place)
         return Load(stream, copy.run, alone_s[direction])
 
-    def _kernel(self, kernel: RateKernel, alone: Sample) -> Load:
-        return Load(self._device.compute, kernel.work, alone.median)
+    def _kernel(self, kernel: RateKernel, alone: Rate) -> Load:
+        return Load(self._device.compute, kernel.work, alone.sample.median)
 
     def _beside(self, other: str, direction: Direction, first: Load, others: list[Load]) -> Iterator[TimedCopy]:
         loads = [first, *others]

@@ -1,4 +1,4 @@
-"""What was measured, as the machine that a profile states: each figure with how it was found.
+"""Figures of a profile from the measurements of a machine, each with how it was found.
 
 Through times of copies goes a straight line, seconds = latency + bytes / rate, by relative least squares: copies of
 4 KiB and of 1 GiB say equally much, where absolute errors would leave the small ones out.
@@ -103,9 +103,10 @@ class _Figures:
 
 def _gpu(device: Device, rates: DeviceRates, figures: _Figures) -> Gpu:
     is_gpu = device.torch_device.type == "cuda"
-    bandwidth = rates.stream_bytes / figures.seconds("gpu.dram_bandwidth", rates.stream)
+    product, stream = rates.product, rates.stream
+    bandwidth = stream.amount / figures.seconds("gpu.dram_bandwidth", stream.sample)
     peak = f"gpu.peak.{rates.element_type.value}"
-    flop_per_s = rates.product_flop / figures.seconds(peak, rates.product)
+    flop_per_s = product.amount / figures.seconds(peak, product.sample)
     processors = (
         torch.cuda.get_device_properties(device.torch_device).multi_processor_count
         if is_gpu
@@ -115,9 +116,9 @@ def _gpu(device: Device, rates: DeviceRates, figures: _Figures) -> Gpu:
     return Gpu(
         name=device.name,
         memory_bytes=round(figures.state("gpu.memory", device.memory_bytes, "the capacity that the device tells")),
-        flop_per_s={rates.element_type: figures.state(peak, flop_per_s, f"{rates.product_text}, {rates.product.runs}")},
+        flop_per_s={rates.element_type: figures.state(peak, flop_per_s, f"{product.text}, {product.sample.runs}")},
         dram_bytes_per_s=figures.state(
-            "gpu.dram_bandwidth", bandwidth, f"{rates.stream_text}, {rates.stream.runs}, bytes read and written"
+            "gpu.dram_bandwidth", bandwidth, f"{stream.text}, {stream.sample.runs}, bytes read and written"
         ),
         multiprocessors=round(
             figures.state(

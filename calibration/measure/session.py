@@ -1,4 +1,4 @@
-"""One calibration: measures what the journal does not know, writes it there, and tells how far it has come."""
+"""Session of a calibration: measures what the journal does not have, writes it there, and reports progress."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -10,13 +10,13 @@ Value = TypeVar("Value")
 
 
 class Listener(Protocol):
-    """Whoever shows how far a calibration has come."""
+    """Progress display of a calibration."""
 
     def expect(self, count: int) -> None:
-        """Learn how many measurements there will be."""
+        """Show how many measurements there will be."""
 
     def done(self, name: str) -> None:
-        """Learn that one of them is finished."""
+        """Show that one of them is finished."""
 
 
 class Session:

@@ -1,4 +1,4 @@
-"""What several runs say of one quantity: the middle, how far they lie apart, and how many they were."""
+"""Median, spread and count of several runs of one quantity."""
 
 import statistics
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What is measured of networks: every distinct kernel shape once, on the first layer that has it."""
+"""Distinct kernel shapes of networks, each with the first layer that has it; default networks and batch sizes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a calibration found, for people: a short table, and what they should know."""
+"""Summary of a calibration: a short table of figures, and warnings."""
 
 from collections.abc import Iterator
 from statistics import fmean, median

@@ -1,11 +1,9 @@
-"""Time a piece of work on a stream: warm, often enough, and no longer than it may take.
+"""Timing of work on a stream: warm, often enough, within a budget of time; how much is measured by kind of device.
 
 A GPU works through its queue faster than Python fills it with short kernels, and would then be timed waiting for the
 host. So a batch of runs is queued behind a pause that lasts until all of it stands in the queue. A queue takes about a
 thousand launches and then makes the host wait until the pause is over (forums.developer.nvidia.com, topic 68937); so
 whoever launches many kernels at each run is run fewer times in a batch.
-
-How much is measured, and how long that may take, goes by the kind of device.
 
 Clocks of an idle GPU and the generation of an idle link rise as they are used. So what is timed first runs until its
 times no longer change.

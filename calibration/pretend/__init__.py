@@ -4,5 +4,6 @@
 
 Of PyTorch everything is real that runs on the host: allocators, streams, events, pinned memory, autograd. Kernels
 compute nothing and take as long as they are said to. `runtime/` holds the runtime, in C; `build` compiles it, `card`
-makes a GPU of a hardware profile, `environment` tells a process of both.
+makes a GPU of a hardware profile, `environment` sets the variables of a process, `session` runs a user's command and
+`report` says what it took. `inside/` is loaded into that command, and imports nothing of vdnnsim.
 """

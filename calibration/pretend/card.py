@@ -1,7 +1,4 @@
-"""A hardware profile as a card that can be pretended, with what profiles do not state: its chip.
-
-And what kernels reach on it, for programs whose kernels no table has: rooflines of the profile's figures.
-"""
+"""A hardware profile as a card that can be pretended, with its chip's clocks and caches, and its kernels' rooflines."""
 
 import re
 from collections.abc import Mapping

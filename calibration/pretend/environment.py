@@ -1,7 +1,4 @@
-"""What a process is told of the GPUs that are pretended to it: the variables that the runtime reads.
-
-And which Python it runs in, which finds packages where it does: PyTorch may be another environment's.
-"""
+"""Environment variables of a process on pretended GPUs, and where the Python of a command finds its packages."""
 
 import json
 import os
@@ -104,7 +101,7 @@ def environment(
     }
 
 
-def with_enough_memory(variables: Mapping[str, str]) -> dict[str, str]:
+def with_unlimited_memory(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a process whose pretended GPUs never run out of memory."""
     return {**variables, "VDNNSIM_PRETEND_MEMORY_BYTES": str(_ENOUGH_BYTES)}
 

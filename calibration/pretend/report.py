@@ -1,4 +1,4 @@
-"""What a command on pretended GPUs has shown, for people: rows of tables, and sentences."""
+"""Report of a command on pretended GPUs: rows of tables, and findings as sentences."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A user's command on pretended GPUs: started, ended where it does not end by itself, and what its processes said."""
+"""Runs a user's command on pretended GPUs, ends it where it does not end by itself, and reads what it recorded."""
 
 import json
 import os
@@ -184,7 +184,7 @@ def run_command(
         closed.set()
         os.close(held_open)
 
-    with _leaving_interrupts():
+    with _interrupts_left_to_command():
         try:
             child = subprocess.Popen(  # noqa: S603  # running the user's command is what this is for
                 command,
@@ -223,7 +223,7 @@ def _records(folder: Path) -> tuple[tuple[Process, ...], tuple[bytes, ...]]:
 
 
 @contextmanager
-def _leaving_interrupts() -> Iterator[None]:
+def _interrupts_left_to_command() -> Iterator[None]:
     """Leave Ctrl-C to the command, which the terminal tells of it as well."""
     # A function, unlike SIG_IGN, is nothing that the command inherits.
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)

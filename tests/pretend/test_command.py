@@ -54,38 +54,25 @@ class Pretend:
         self._folder = folder
 
     def __call__(self, program: str, *options: str, launcher: tuple[str, ...] = ()) -> Done:
-        script = self._folder / "train.py"
+        script, out = self._folder / "train.py", self._folder / "out"
         script.write_text(program)
-        out = self._folder / "out"
-        command = [sys.executable, *launcher, str(script)]
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                MAIN,
-                "pretend",
-                "--hardware",
-                "rtx_3090",
-                "--out",
-                str(out),
-                *options,
-                "--",
-                *command,
-            ],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            cwd=self._folder,
-            env=unpretended(),
-        )
+        where = ("--hardware", "rtx_3090", "--out", str(out))
+        done = run(self._folder, "-c", MAIN, "pretend", *where, *options, "--", sys.executable, *launcher, str(script))
         return Done(done.returncode, done.stdout, done.stderr, out)
 
 
-def unpretended() -> dict[str, str]:
-    """Return the environment without the GPU that this test runs on; the command brings its own."""
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python without the GPU that this test runs on; the command brings its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VDNNSIM_PRETEND", "LD_PRELOAD"))}
-    return kept | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env=kept | {"PYTHONPATH": str(ROOT)},
+    )
 
 
 def test_peaks_are_told_with_the_lines_that_asked(pretend: Pretend) -> None:
@@ -234,22 +221,14 @@ while not value.item() > 0:
     assert done.record["zeros_read"][0][0] == f"{done.folder.parent}/train.py:4"
 
 
-def test_errors_of_a_program_pass_through(pretend: Pretend) -> None:
-    done = pretend("""
-import sys, torch
-torch.empty(1, device="cuda")
-if sys.argv[1:]:
-    sys.exit(7)
-raise ValueError("mine")
-""")
+def test_errors_and_exit_status_of_a_program_pass_through(pretend: Pretend) -> None:
+    begin = "import sys, torch\ntorch.empty(1, device='cuda')\n"
+    assert pretend(f"{begin}sys.exit(7)").returncode == 7
+    done = pretend(f"{begin}raise ValueError('mine')")
     assert done.returncode == 1
     assert done.stderr.count("Traceback (most recent call last)") == 1
     assert "ValueError: mine" in done.stderr
     assert "the program ended with ValueError: mine" in done.told
-
-
-def test_an_exit_status_passes_through(pretend: Pretend) -> None:
-    assert pretend("import sys, torch\ntorch.empty(1, device='cuda')\nsys.exit(7)").returncode == 7
 
 
 def test_a_program_without_cuda_is_told_as_one(pretend: Pretend) -> None:
@@ -345,15 +324,8 @@ def test_recording_changes_nothing_of_what_is_allocated(pretend: Pretend, tmp_pa
     """
     recorded = pretend(RESIDUAL, "--whole")
     (tmp_path / "train.py").write_text(RESIDUAL)
-    alone = subprocess.run(
-        [sys.executable, "-m", "calibration.pretend", "--hardware", "rtx_3090", "--", sys.executable, "train.py"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-        cwd=tmp_path,
-        env=unpretended(),
-    )
+    hardware = ("--hardware", "rtx_3090")
+    alone = run(tmp_path, "-m", "calibration.pretend", *hardware, "--", sys.executable, "train.py")
     assert alone.stdout.count("\n") == 4
     assert recorded.stdout.startswith(alone.stdout)
 

@@ -24,6 +24,9 @@ from vdnnsim.units import MIB, ElementType
 
 pytestmark = pytest.mark.pretend
 
+Make = Callable[[int], Callable[[], object]]
+"""Makes work of a size."""
+
 RESNET_CONVOLUTION = ConvolutionShape(n=8, c=64, k=64, input_size=(56, 56), kernel=(3, 3), padding=(1, 1), bias=False)
 
 
@@ -51,35 +54,49 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
 # ---- products ----
 
 
-@pytest.mark.parametrize(("dtype", "parts"), [(torch.float32, 1), (torch.bfloat16, 1), (torch.complex64, 4)])
-def test_a_product_lasts_as_long_as_its_operations(dtype: torch.dtype, parts: int) -> None:
-    """2 n^3 operations, times four if complex: from n = 2048 to n = 4096 there are 2 (4096^3 - 2048^3) more."""
-    few, many = (torch.empty(n, n, dtype=dtype, device="cuda") for n in (2048, 4096))
-    took = [seconds(lambda: few @ few), seconds(lambda: many @ many)]
-    more = 2 * parts * (4096**3 - 2048**3)
-    assert took[1] - took[0] == pytest.approx(more / setting("FLOP_PER_S"), rel=1e-3)
+def _products(dtype: torch.dtype) -> Make:
+    def square(side: int) -> Callable[[], object]:
+        matrix = torch.empty(side, side, dtype=dtype, device="cuda")
+        return lambda: matrix @ matrix
+
+    return square
 
 
-def test_a_batch_of_products_lasts_as_long_as_all_of_them() -> None:
-    """From 8 to 24 products of 1024 x 512 by 512 x 1024 there are 16 x 2 x 1024 x 1024 x 512 operations more.
-
-    An event resolves half a microsecond, of these 256 as well.
-    """
-
-    def batch(count: int) -> Callable[[], object]:
-        left = torch.empty(count, 1024, 512, device="cuda")
-        return lambda: torch.bmm(left, left.transpose(1, 2))
-
-    more = 16 * 2 * 1024 * 1024 * 512
-    assert seconds(batch(24)) - seconds(batch(8)) == pytest.approx(more / setting("FLOP_PER_S"), rel=1e-3, abs=0.5e-6)
+def _batch(count: int) -> Callable[[], object]:
+    left = torch.empty(count, 1024, 512, device="cuda")
+    return lambda: torch.bmm(left, left.transpose(1, 2))
 
 
-def test_a_linear_layer_lasts_as_long_as_its_product_whichever_cublas_computes_it() -> None:
-    """A bias leads PyTorch to cuBLASLt: from 4096 to 8192 rows by 2048 x 1024 are 4096 x 2 x 2048 x 1024 more."""
-    layer = torch.nn.Linear(2048, 1024).cuda()
-    few, many = (torch.empty(rows, 2048, device="cuda") for rows in (4096, 8192))
-    took = [seconds(lambda: layer(few)), seconds(lambda: layer(many))]
-    assert took[1] - took[0] == pytest.approx(4096 * 2 * 2048 * 1024 / setting("FLOP_PER_S"), rel=1e-3)
+def _linear(rows: int) -> Callable[[], object]:
+    """With a bias, which leads PyTorch to cuBLASLt."""
+    layer, x = torch.nn.Linear(2048, 1024).cuda(), torch.empty(rows, 2048, device="cuda")
+    return lambda: layer(x)
+
+
+def _convolution(groups: int) -> Make:
+    def images(batch: int) -> Callable[[], object]:
+        x, w = torch.empty(batch, 256, 56, 56, device="cuda"), torch.empty(512, 256 // groups, 3, 3, device="cuda")
+        return lambda: torch.nn.functional.conv2d(x, w, padding=1, groups=groups)
+
+    return images
+
+
+@pytest.mark.parametrize(
+    ("make", "few", "many", "more"),
+    [
+        # 2 n^3 operations, times four if complex.
+        *((_products(dtype), 2048, 4096, 2 * (4096**3 - 2048**3)) for dtype in (torch.float32, torch.bfloat16)),
+        (_products(torch.complex64), 2048, 4096, 8 * (4096**3 - 2048**3)),
+        (_batch, 8, 24, 16 * 2 * 1024 * 1024 * 512),
+        (_linear, 4096, 8192, 4096 * 2 * 2048 * 1024),
+        # Each of 512 x 56 x 56 results of an image takes 2 x 256/groups x 3 x 3 operations.
+        *((_convolution(groups), 16, 32, 2 * 16 * 512 * 56 * 56 * (256 // groups) * 9) for groups in (1, 4)),
+    ],
+)
+def test_work_lasts_as_long_as_its_operations(make: Make, few: int, many: int, more: int) -> None:
+    """The difference of two sizes, without what a launch takes; an event resolves half a microsecond."""
+    took = seconds(make(many)) - seconds(make(few))
+    assert took == pytest.approx(more / setting("FLOP_PER_S"), rel=1e-3, abs=0.5e-6)
 
 
 def test_an_announced_operator_lasts_what_was_announced() -> None:
@@ -109,25 +126,6 @@ def test_pytorch_takes_the_workspace_of_cublas_once() -> None:
 # ---- cuDNN ----
 
 
-def _convolution(groups: int, batch: int) -> Callable[[], object]:
-    layer = torch.nn.Conv2d(256, 512, 3, padding=1, groups=groups, bias=False).cuda()
-    x = torch.empty(batch, 256, 56, 56, device="cuda")
-
-    def forward() -> object:
-        with torch.no_grad():
-            return layer(x)
-
-    return forward
-
-
-@pytest.mark.parametrize("groups", [1, 4])
-def test_a_convolution_lasts_as_long_as_its_operations(groups: int) -> None:
-    """Each of N x 512 x 56 x 56 results takes 2 x 256/groups x 3 x 3 operations; from 16 to 32 images N grows by 16."""
-    more = 2 * 16 * 512 * 56 * 56 * (256 // groups) * 9
-    took = seconds(_convolution(groups, 32)) - seconds(_convolution(groups, 16))
-    assert took == pytest.approx(more / setting("FLOP_PER_S"), rel=1e-3)
-
-
 def _asked(work: Callable[[], object]) -> list[tuple[str, int]]:
     """Return what work asks of the allocator, MiB or more, and what it gives back to the GPU."""
     torch.cuda.memory._record_memory_history(clear_history=True)  # noqa: SLF001 - PyTorch has no other way
@@ -147,14 +145,7 @@ def test_a_backward_takes_the_workspaces_of_its_gradients_in_turn(monkeypatch: p
     torch.ops.aten.convolution_backward(dy, x, w, *both)
     actions = _asked(lambda: torch.ops.aten.convolution_backward(dy, x, w, *both))
 
-    assert [action for action, _ in actions[:6]] == [
-        "alloc",
-        "alloc",
-        "free_completed",
-        "alloc",
-        "alloc",
-        "free_completed",
-    ]
+    assert [action for action, _ in actions[:6]] == 2 * ["alloc", "alloc", "free_completed"]
     (_, dx_bytes), data, given, (_, dw_bytes), weights, _ = actions[:6]
     assert (dx_bytes, dw_bytes) == (x.nbytes, w.nbytes)
     assert data[1] == given[1] >= dy.nbytes

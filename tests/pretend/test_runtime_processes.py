@@ -290,11 +290,6 @@ print(runtime.cudaGetDeviceCount(ctypes.byref(ctypes.c_int())), runtime.cudaGetE
     assert done.stdout == "3 VDNNSIM_PRETEND_MEMORY_BYTES is not set\n", done.stderr
 
 
-def test_a_command_that_is_not_there_is_refused_in_one_line() -> None:
-    done = subprocess.run([*PRETEND, "--", "no-such-command"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "no-such-command is no command\n")
-
-
 def test_the_runtime_is_of_the_cuda_that_pytorch_was_built_for() -> None:
     version = ctypes.c_int()
     assert ctypes.CDLL(None).cudaRuntimeGetVersion(ctypes.byref(version)) == 0

@@ -163,9 +163,9 @@ def doctor(output: Output) -> None:
     found += [(name, version) for name in _PACKAGES if (version := _version(name))]
     lacking = dict(_features())
     if not lacking["capture, run --model"]:
-        from calibration.devices.provenance import found_by_torch
+        from calibration.devices.provenance import torch_report
 
-        found += found_by_torch()
+        found += torch_report()
     output.show_list(("what", "here"), [*found, *((name, reason or "works") for name, reason in lacking.items())])
 
 
@@ -179,9 +179,9 @@ def _features() -> Iterator[tuple[str, str]]:
 
         without_torch = _lacking(require_torch)
     if not (without_gpu := without_torch):
-        from calibration.devices.provenance import lacking_gpu
+        from calibration.devices.provenance import missing_gpu_reason
 
-        without_gpu = lacking_gpu()
+        without_gpu = missing_gpu_reason()
     yield "run, compare, whatif, sweep, claims", ""
     yield "capture, run --model", without_torch
     for name in ("torchvision", "timm", "transformers"):

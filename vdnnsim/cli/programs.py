@@ -206,7 +206,7 @@ def _run(
     """Run a command; one that ran out of memory again with enough of it, and return what it printed then."""
     from tempfile import TemporaryDirectory
 
-    from calibration.pretend.environment import with_enough_memory
+    from calibration.pretend.environment import with_unlimited_memory
     from calibration.pretend.session import run_command
 
     with TemporaryDirectory(prefix="vdnnsim-pretend-") as folder:
@@ -214,7 +214,7 @@ def _run(
     if outcome.out_of_memory is None:
         return outcome, None, None
     click.echo("it does not fit; run again with memory enough, to see what it would take", err=True)
-    more = with_enough_memory(variables)
+    more = with_unlimited_memory(variables)
     with TemporaryDirectory(prefix="vdnnsim-pretend-") as folder:
         log = Path(folder) / "log"
         with log.open("wb") as output:

@@ -1,4 +1,4 @@
-"""Lets `time` tell the pretended GPUs' virtual clock, by which all durations of a program agree.
+"""Replaces the clocks of `time` by the pretended GPUs' virtual clock, so that all durations of a program agree.
 
 `perf_counter`, `time` and their forms in nanoseconds move with it: what the host really takes for Python and PyTorch is
 not counted. `monotonic` stays real. It is what the standard library measures timeouts with, of queues and locks, and a

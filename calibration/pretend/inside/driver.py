@@ -1,4 +1,4 @@
-"""The pretended GPU as its runtime shows it to this process, into which it is preloaded."""
+"""Functions of the pretended CUDA runtime that no call of CUDA has: peaks, clock, operators, memory size."""
 
 import ctypes
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a program reads from the pretended GPU: zeros, counted; and what would need values to go on is refused.
+"""Reads of the host from the pretended GPU: answered with zeros and counted, or refused where a size depends on values.
 
 No kernel computes, so device memory holds what was copied there and otherwise anything. A number that the host reads is
 therefore a zero: losses do not become NaN, and no check of gradients finds an overflow. A result whose *size* hangs on
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from .user_lines import is_called_from, own_line_here
+from .user_lines import is_called_from, user_line_here
 
 _EXCHANGES = ("/torch/distributed/", "/torch/nn/parallel/")
 """Where PyTorch reads what other processes have sent, as sizes of parameters before it begins."""
@@ -53,7 +53,7 @@ class Reads:
     def _zero(self, tensor: torch.Tensor) -> bool | int | float | complex:
         if is_called_from(*_EXCHANGES):
             return tensor.detach().cpu().item()
-        self.zeros[own_line_here()] += 1
+        self.zeros[user_line_here()] += 1
         torch.cuda.current_stream(tensor.device).synchronize()
         if tensor.dtype is torch.bool:
             return False
@@ -64,7 +64,7 @@ class Reads:
     def _refusal(self, name: str) -> Callable[..., object]:
         def refuse(*_arguments: object, **_names: object) -> object:
             what = "nonzero (a boolean index is one)" if name == "nonzero" else name.partition(".")[0].strip("_")
-            where = own_line_here()
+            where = user_line_here()
             sentence = (
                 f"{what} gives a result as large as values on the GPU say, which a pretended GPU does not compute"
                 + (f"; asked for at {where}" if where else "")

@@ -1,4 +1,4 @@
-"""Tells PyTorch's memory history which module runs, forward and backward, without changing what is allocated.
+"""Labels PyTorch's memory history with the module that runs, in forward and backward, without changing allocations.
 
 Hooks of forward are global ones, which see each module once it is called. Of backward, the node of autograd that made a
 module's output says when its gradient arrives, and so when backward reaches the module; hooks of modules for backward
@@ -18,13 +18,13 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optimizers
 
 from .peak import label
-from .user_lines import own_line_here
+from .user_lines import user_line_here
 
 _MARK = "vdnnsim"
 
 
-class Whereabouts:
-    """What runs now: told to the memory history of whichever thread runs it."""
+class ModuleTracker:
+    """Labels the memory history of each thread with the module that it runs."""
 
     def __init__(self) -> None:
         self._paths: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
@@ -38,7 +38,7 @@ class Whereabouts:
         )
 
     def remove(self) -> None:
-        """Tell nothing more."""
+        """Label nothing more."""
         for handle in self._handles:
             handle.remove()
 
@@ -63,7 +63,7 @@ class Whereabouts:
     def _leaves(self, _module: nn.Module, _inputs: object, output: object) -> None:
         stack = self._stack()
         path = stack.pop()
-        line = own_line_here()
+        line = user_line_here()
         for tensor in _tensors(output):
             node = tensor.grad_fn
             # The last module inside a container has made the same output, and has been here first.

@@ -1,11 +1,11 @@
-"""What held memory when most was allocated: PyTorch's memory history, replayed."""
+"""The peak of allocated memory and what held it, by a replay of PyTorch's memory history."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .user_lines import own_line_of
+from .user_lines import user_line_of
 
 RESERVATION = "vdnnsim: reservation"
 """What the history is told of memory that is asked for only to have PyTorch reserve it, and given back at once."""
@@ -117,7 +117,7 @@ def _change(event: Mapping[str, Any]) -> int:
 
 def _place(event: Mapping[str, Any], number: int) -> tuple[Place, int]:
     """Return the place of a request, and the number of the latest forward pass up to it."""
-    line = own_line_of(event["frames"])
+    line = user_line_of(event["frames"])
     told = _LABEL.fullmatch(event.get("user_metadata", ""))
     if told is None:
         return Place("elsewhere" if event["frames"] else "backward", "", line), number

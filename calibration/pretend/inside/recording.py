@@ -1,4 +1,4 @@
-"""Records one process on pretended GPUs: peaks, steps, what held memory, out-of-memory errors, the time of a step."""
+"""Recorder of one process on pretended GPUs: peaks, steps, holders of memory, out-of-memory errors, time of a step."""
 
 import atexit
 import json
@@ -19,9 +19,9 @@ from torch.optim import optimizer as optimizers
 from .driver import Driver
 from .durations import OperatorTimes, Rates
 from .host_reads import Reads, ValuesNotComputedError
-from .modules import Whereabouts
+from .modules import ModuleTracker
 from .peak import RESERVATION, find_peak, labelled_place, phase_bytes
-from .user_lines import own_line_here
+from .user_lines import user_line_here
 
 _HISTORY_ENTRIES: Final = 400_000
 _HOLDERS: Final = 1000
@@ -65,7 +65,7 @@ class Recording:
         self._rates = Rates(**task["rates"])
         self._process = os.getpid()
         self._driver = Driver()
-        self._whereabouts: Whereabouts | None = Whereabouts()
+        self._tracker: ModuleTracker | None = ModuleTracker()
         self._reads = Reads()
         self._lock = threading.Lock()
         self._steps: list[list[dict[str, int]]] = []
@@ -211,9 +211,9 @@ class Recording:
         gpus = []
         snapshot = torch.cuda.memory._snapshot()  # noqa: SLF001  # its only form
         torch.cuda.memory._record_memory_history(None)  # noqa: SLF001
-        if self._whereabouts is not None:
-            self._whereabouts.remove()
-            self._whereabouts = None
+        if self._tracker is not None:
+            self._tracker.remove()
+            self._tracker = None
         for gpu in range(torch.cuda.device_count()):
             state = self._state(gpu)
             if not state["reserved_bytes"]:
@@ -247,7 +247,7 @@ class Recording:
                 "free_bytes": free,
                 "allocated_bytes": held["allocated_bytes.all.current"],
                 "reserved_bytes": held["reserved_bytes.all.current"],
-                "place": asdict(labelled_place(torch.cuda.memory._get_memory_metadata(), own_line_here())),  # noqa: SLF001
+                "place": asdict(labelled_place(torch.cuda.memory._get_memory_metadata(), user_line_here())),  # noqa: SLF001
                 "after_steps": len(self._steps),
             }
         )

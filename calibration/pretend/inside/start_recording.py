@@ -1,4 +1,4 @@
-"""When recording begins: once PyTorch is imported, and in earnest with the first use of CUDA."""
+"""Import hook that starts recording once PyTorch is imported, from the first use of CUDA on."""
 
 import sys
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Which line of code is the user's own: neither of the standard library, nor of an installed package."""
+"""The user's own line of code in a stack: neither of the standard library, nor of an installed package."""
 
 import sys
 import sysconfig
@@ -16,9 +16,9 @@ _NOT_OWN = (f"{_CALIBRATION}/pretend/inside/", f"{_CALIBRATION}/apply/", "<")
 _NOT_TOLD = ("torch/", "torch\\")
 
 
-def own_line_here() -> str:
+def user_line_here() -> str:
     """Return `file:line` of the user's own code that is being run, the innermost; empty where there is none."""
-    return own_line(_frames(sys._getframe(1)))  # noqa: SLF001  # what inspect.currentframe is made of
+    return user_line(_frames(sys._getframe(1)))  # noqa: SLF001  # what inspect.currentframe is made of
 
 
 def is_called_from(*parts: str) -> bool:
@@ -28,12 +28,12 @@ def is_called_from(*parts: str) -> bool:
     return any(part in innermost for part in parts)
 
 
-def own_line_of(frames: Iterable[Mapping[str, Any]]) -> str:
+def user_line_of(frames: Iterable[Mapping[str, Any]]) -> str:
     """Return the same for frames of PyTorch's memory history, innermost first."""
-    return own_line((each["filename"], each["line"]) for each in frames)
+    return user_line((each["filename"], each["line"]) for each in frames)
 
 
-def own_line(frames: Iterable[tuple[str, int]]) -> str:
+def user_line(frames: Iterable[tuple[str, int]]) -> str:
     """Return the innermost line that is the user's own; where none is, the innermost of a package beyond PyTorch.
 
     Frames are a file and a line each, innermost first.

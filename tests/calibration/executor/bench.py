@@ -10,7 +10,7 @@ import torch
 from calibration.devices.interface import Device
 from calibration.executor.dry_run import DryRunLibrary
 from calibration.executor.executor import Execution, Executor
-from calibration.kernels.interface import Kernel, KernelLibrary
+from calibration.kernels.interface import KernelLibrary
 from tests.calibration.kernels.plain_network import run_plainly
 from tests.calibration.kernels.reference import run_reference
 from tests.toy import toy_setting
@@ -80,23 +80,17 @@ class LibraryCosts(CostModel):
         self._seconds = seconds
 
     def _build(self, workload: Workload) -> CostTable:
-        def options(layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
-            offered = self._library.kernels(workload, layer, phase)
-            costs = [
-                KernelCost(
-                    kernel.algorithm, self._seconds(layer, phase, place), workspace_bytes(kernel), Origin.ASSUMED
-                )
-                for place, kernel in enumerate(offered)
-            ]
-            return tuple(sorted(costs, key=lambda cost: cost.seconds))
-
-        return CostTable(
-            {
-                (layer.index, phase): options(layer, phase)
-                for layer in workload.graph.layers
-                for phase in workload.phases(layer)
-            }
-        )
+        table = {}
+        for layer in workload.graph.layers:
+            for phase in workload.phases(layer):
+                costs = [
+                    KernelCost(
+                        each.algorithm, self._seconds(layer, phase, at), each.workspace_bytes or 0, Origin.ASSUMED
+                    )
+                    for at, each in enumerate(self._library.kernels(workload, layer, phase))
+                ]
+                table[layer.index, phase] = tuple(sorted(costs, key=lambda cost: cost.seconds))
+        return CostTable(table)
 
 
 @dataclass(frozen=True)
@@ -151,12 +145,6 @@ class Bench:
         execution = self.attempt(workload, plan, limits, pace)
         assert isinstance(execution, Execution), execution.explain()
         return execution
-
-
-def workspace_bytes(kernel: Kernel) -> int:
-    """Return what a kernel needs, by its own word or by a dry run."""
-    assert kernel.workspace_bytes is not None
-    return kernel.workspace_bytes
 
 
 def every_policy() -> list[Policy]:

@@ -17,7 +17,7 @@ from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.errors import ExecutionRefused
 
 ChooseAlgorithm = Callable[[Layer, Phase], str | None]
-"""Names the algorithm for a phase of a layer; None for the framework's own."""
+"""Names the algorithm for a phase of a layer; None for PyTorch's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +33,15 @@ class ReferenceRun:
     weights: Mapping[int, torch.Tensor]
 
 
-def framework_algorithms(_layer: Layer, _phase: Phase) -> str | None:
-    """Choose the framework's own algorithm everywhere."""
-    return None
-
-
 def run_reference(
     workload: Workload,
     library: KernelLibrary,
-    choose: ChooseAlgorithm = framework_algorithms,
+    choose: ChooseAlgorithm = lambda _layer, _phase: None,
     *,
     device_type: str = "cpu",
     seed: int = 0,
 ) -> ReferenceRun:
-    """Run one iteration and return what it computed.
-
-    Args:
-        workload: the network and what is done with it.
-        library: the kernels, of the same device; their layout is that of maps and filters.
-        choose: the algorithm of each kernel.
-        device_type: PyTorch's word, `cpu` or `cuda`.
-        seed: of what stands in memory at the beginning.
+    """Run one iteration by the kernels of a library of that device, and return what it computed.
 
     Raises:
         ExecutionRefused: the library lacks a kernel, or the algorithm chosen for it.
@@ -61,13 +49,14 @@ def run_reference(
     memory = _Memory.filled(workload, device_type, seed, channels_last=library.channels_last)
     graph = workload.graph
     with torch.no_grad():
-        for layer in graph.layers:
-            _run(workload, library, choose, memory, layer, (Phase.FORWARD,))
+        order = [(layer, Phase.FORWARD) for layer in graph.layers]
         if workload.mode is Mode.TRAINING:
-            for layer in reversed(graph.layers):
-                _run(workload, library, choose, memory, layer, layer.backward_phases)
-            for layer in workload.updated_layers:
-                _run(workload, library, choose, memory, layer, (Phase.UPDATE,))
+            order += [(layer, phase) for layer in reversed(graph.layers) for phase in layer.backward_phases]
+            order += [(layer, Phase.UPDATE) for layer in workload.updated_layers]
+        for layer, phase in order:
+            kernel = _chosen(library.kernels(workload, layer, phase), choose(layer, phase), layer, phase)
+            workspace = torch.empty(kernel.passed_bytes, dtype=torch.uint8, device=device_type)
+            kernel.run(replace(memory.operands(workload, layer), workspace=workspace))
     return ReferenceRun(
         loss=float(memory.loss.cpu()),
         gradients={index: gradient.cpu() for index, gradient in memory.weight_gradients.items()},
@@ -106,12 +95,8 @@ class _Memory:
 
         weighted = [layer for layer in graph.layers if layer.parameters]
         memory = cls(
-            maps={feature_map.index: empty_map(feature_map.index) for feature_map in graph.maps},
-            gradients={
-                feature_map.index: empty_map(feature_map.index)
-                for feature_map in graph.maps
-                if feature_map.needs_gradient
-            },
+            maps={each.index: empty_map(each.index) for each in graph.maps},
+            gradients={each.index: empty_map(each.index) for each in graph.maps if each.needs_gradient},
             weights={layer.index: empty_weights(layer) for layer in weighted},
             weight_gradients={layer.index: empty_weights(layer) for layer in weighted},
             states={
@@ -147,21 +132,6 @@ class _Memory:
             labels=self.labels,
             loss=self.loss,
         )
-
-
-def _run(
-    workload: Workload,
-    library: KernelLibrary,
-    choose: ChooseAlgorithm,
-    memory: _Memory,
-    layer: Layer,
-    phases: tuple[Phase, ...],
-) -> None:
-    for phase in phases:
-        kernel = _chosen(library.kernels(workload, layer, phase), choose(layer, phase), layer, phase)
-        tensors = memory.operands(workload, layer)
-        workspace = torch.empty(kernel.passed_bytes, dtype=torch.uint8, device=memory.loss.device)
-        kernel.run(replace(tensors, workspace=workspace))
 
 
 def _chosen(kernels: tuple[Kernel, ...], algorithm: str | None, layer: Layer, phase: Phase) -> Kernel:

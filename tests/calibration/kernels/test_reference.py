@@ -44,14 +44,13 @@ def test_loss_and_gradients_are_those_of_plain_pytorch(
     assert_plain(Workload(network(), BATCH_SIZE, element_type), channels_last=channels_last)
 
 
-def test_two_threads_change_nothing_of_that() -> None:
-    torch.set_num_threads(2)
-    assert_plain(Workload(alexnet_like(), BATCH_SIZE), channels_last=False)
-
-
-def test_a_single_image_takes_other_convolutions_of_the_framework() -> None:
+@pytest.mark.parametrize(("network", "images", "threads"), [(alexnet_like, BATCH_SIZE, 2), (three_readers, 1, 1)])
+def test_so_they_are_on_two_threads_and_of_one_image(
+    network: Callable[[], LayerGraph], images: int, threads: int
+) -> None:
     """With one small image and one thread PyTorch leaves oneDNN out (`use_mkldnn` in aten/native/Convolution.cpp)."""
-    assert_plain(Workload(three_readers(), 1), channels_last=False)
+    torch.set_num_threads(threads)
+    assert_plain(Workload(network(), images), channels_last=False)
 
 
 def test_another_seed_is_another_iteration() -> None:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.measure.device_rates import DeviceRates
+from calibration.measure.device_rates import DeviceRates, Rate
 from calibration.measure.host_costs import HostCosts
 from calibration.measure.link_times import MATRIX_PRODUCT, MORE_STREAMS, OTHER_DIRECTION, TimedCopy
 from calibration.measure.machine import MeasuredMachine, Measurements, fit_line, machine_of
@@ -42,7 +42,9 @@ def beside(direction: Direction, other: str, kept: float, other_kept: float = 1.
 
 
 MEASURED = Measurements(
-    rates=DeviceRates(ElementType.FLOAT32, steady(2.0), 10**12, "a product", steady(0.5), 10**12, "a stream"),
+    rates=DeviceRates(
+        ElementType.FLOAT32, Rate(steady(2.0), 10**12, "a product"), Rate(steady(0.5), 10**12, "a stream")
+    ),
     link=(
         *(alone(direction, memory, nbytes) for direction in Direction for memory in HostMemory for nbytes in SIZES),
         beside(Direction.H2D, OTHER_DIRECTION, 0.8),
@@ -119,7 +121,7 @@ def test_sizes_that_spread_too_much_are_left_out_of_the_line() -> None:
 
 def test_what_no_profile_can_do_without_is_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU it is used, and its source says how far it spreads."""
-    measured = replace(MEASURED, rates=replace(MEASURED.rates, product=wild(2.0)))
+    measured = replace(MEASURED, rates=replace(MEASURED.rates, product=Rate(wild(2.0), 10**12, "a product")))
 
     assert figure(machine(measured), "gpu.peak.float32").source == "a product, median of 10 runs, spread 40 %"
     monkeypatch.setattr(

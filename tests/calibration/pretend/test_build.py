@@ -87,21 +87,19 @@ def test_the_wheels_of_cuda_12_lie_in_folders_of_their_own(tmp_path: Path) -> No
     assert found.headers == (runtime / "include", tmp_path / "nvidia" / "cudnn" / "include")
 
 
-def test_no_pytorch_at_all_is_said(tmp_path: Path) -> None:
-    with pytest.raises(DeviceError, match="needs PyTorch, which is not installed"):
-        find_torch([str(tmp_path)])
-
-
-def test_a_build_without_cuda_is_refused_with_what_would_be_right(tmp_path: Path) -> None:
-    install(tmp_path, "2.13.0", "__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n")
-    with pytest.raises(DeviceError, match=r"torch 2\.13\.0 was built without it; .* pip install torch"):
-        find_torch([str(tmp_path)])
-
-
-def test_a_pytorch_whose_cuda_is_elsewhere_is_refused(tmp_path: Path) -> None:
-    """As conda installs it, or a system's own CUDA."""
-    install(tmp_path, "2.13.0", "cuda: Optional[str] = '13.0'\n")
-    with pytest.raises(DeviceError, match="lies there without NVIDIA's package of the CUDA runtime"):
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ("", "PyTorch, which is not installed"),
+        ("__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n", "torch 2.13.0 was built without it"),
+        # As conda installs it, or beside a system's own CUDA.
+        ("cuda: Optional[str] = '13.0'\n", "without NVIDIA's package of the CUDA runtime"),
+    ],
+)
+def test_a_pytorch_without_cuda_is_refused(tmp_path: Path, told: str, message: str) -> None:
+    if told:
+        install(tmp_path, "2.13.0", told)
+    with pytest.raises(DeviceError, match=message):
         find_torch([str(tmp_path)])
 
 
@@ -161,24 +159,18 @@ def test_a_folder_that_another_process_put_there_meanwhile_is_taken(
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_a_compiler_is_asked_for(packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("sources")
+def test_where_it_cannot_be_compiled(packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into a path that cannot be preloaded, without a compiler, on another platform."""
+    torch = find_torch([str(packages)])
+    with pytest.raises(DeviceError, match=r"no space and no colon: .*; set XDG_CACHE_HOME"):
+        build_runtime(torch, tmp_path / "my cache")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DeviceError, match="there is no cc and nm on PATH"):
-        build_runtime(find_torch([str(packages)]), tmp_path / "cache")
-
-
-def test_another_platform_is_refused(packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        build_runtime(torch, tmp_path / "cache")
     monkeypatch.setattr("platform.machine", lambda: "arm64")
-    with pytest.raises(
-        DeviceError, match="needs Linux on x86-64, as PyTorch's CUDA build does; this is linux on arm64"
-    ):
-        build_runtime(find_torch([str(packages)]), tmp_path / "cache")
-
-
-@pytest.mark.usefixtures("sources")
-def test_a_path_that_cannot_be_preloaded_is_refused(packages: Path, tmp_path: Path) -> None:
-    with pytest.raises(DeviceError, match=r"no space and no colon: .*; set XDG_CACHE_HOME"):
-        build_runtime(find_torch([str(packages)]), tmp_path / "my cache")
+    with pytest.raises(DeviceError, match="this is linux on arm64"):
+        build_runtime(torch, tmp_path / "cache")
 
 
 @pytest.mark.usefixtures("sources")

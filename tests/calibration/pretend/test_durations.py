@@ -1,9 +1,11 @@
 """Operators on tensors without data, `meta`, of which PyTorch knows shapes as it does on a GPU; times by hand."""
 
+from collections.abc import Callable
 from typing import cast
 
 import pytest
 import torch
+from torch.nn import functional
 
 from calibration.pretend.inside.driver import Driver
 from calibration.pretend.inside.durations import OperatorTimes, Rates, _recurrent_flop
@@ -76,43 +78,28 @@ def test_a_convolution_may_compute_in_tf32(driver: FakeDriver) -> None:
     assert driver.worked_s == pytest.approx(2 * 8 * 64 * 64 * 9 * 30 * 30 / 4e12)
 
 
-def test_an_operator_in_place_reads_and_writes_its_operand(driver: FakeDriver) -> None:
-    """1,000 floats read, another 1,000 read, 1,000 written: 12 kB at 1 GB/s."""
-    x, y = empty(1000), empty(1000)
+@pytest.mark.parametrize(
+    ("work", "operands", "nbytes"),
+    [
+        # In place: 1,000 floats read, another 1,000 read, 1,000 written.
+        (torch.Tensor.add_, (empty(1000), empty(1000)), 12_000),
+        # Only written.
+        (torch.Tensor.zero_, (empty(1000),), 4000),
+        # 10 rows of 100 floats are read and written, and 10 indices of 8 B are read, of 4 MB.
+        (functional.embedding, (empty(10, dtype=torch.int64), empty(10_000, 100)), 8080),
+        # One float that is expanded to 1,000 is 4 B; 4,000 B are written.
+        (torch.neg, (empty(1).expand(1000),), 4004),
+        # Lists, as optimizers have them: two of 1,000 floats, read and written, and two that are added.
+        (torch._foreach_add_, 2 * ([empty(1000), empty(1000)],), 24_000),
+    ],
+)
+def test_an_operator_lasts_as_its_bytes(
+    driver: FakeDriver, work: Callable[..., object], operands: tuple[object, ...], nbytes: int
+) -> None:
+    """At 1 GB/s, and a launch of 1 us."""
     with timed(driver):
-        x.add_(y)
-    assert driver.worked_s == pytest.approx(12e-6 + 1e-6)
-
-
-def test_what_is_only_written_is_not_read(driver: FakeDriver) -> None:
-    x = empty(1000)
-    with timed(driver):
-        x.zero_()
-    assert driver.worked_s == pytest.approx(4e-6 + 1e-6)
-
-
-def test_of_an_embedding_only_the_rows_that_are_returned_are_read(driver: FakeDriver) -> None:
-    """10 rows of 100 floats are read and written, 8 kB, and 10 indices of 8 B are read: 8,080 B of 4 MB."""
-    weight, rows = empty(10_000, 100), empty(10, dtype=torch.int64)
-    with timed(driver):
-        torch.nn.functional.embedding(rows, weight)
-    assert driver.worked_s == pytest.approx(8080e-9 + 1e-6)
-
-
-def test_an_expanded_tensor_is_read_once(driver: FakeDriver) -> None:
-    """One float that is expanded to 1,000 is 4 B; 4,000 B are written."""
-    one = empty(1).expand(1000)
-    with timed(driver):
-        one.neg()
-    assert driver.worked_s == pytest.approx(4004e-9 + 1e-6)
-
-
-def test_lists_of_tensors_are_counted_one_by_one(driver: FakeDriver) -> None:
-    """As optimizers have them: two of 1,000 floats, read and written, and two that are added."""
-    xs, ys = [empty(1000), empty(1000)], [empty(1000), empty(1000)]
-    with timed(driver):
-        torch._foreach_add_(xs, ys)
-    assert driver.worked_s == pytest.approx(24e-6 + 1e-6)
+        work(*operands)
+    assert driver.worked_s == pytest.approx(nbytes * 1e-9 + 1e-6)
 
 
 def test_what_launches_nothing_takes_no_time() -> None:

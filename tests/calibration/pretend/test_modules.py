@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from calibration.pretend.inside.modules import Whereabouts
+from calibration.pretend.inside.modules import ModuleTracker
 
 
 @pytest.fixture
@@ -20,9 +20,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         texts.append(text.partition(" from ")[0])
 
     monkeypatch.setattr(torch.cuda.memory, "_set_memory_metadata", listen)
-    whereabouts = Whereabouts()
+    tracker = ModuleTracker()
     yield texts
-    whereabouts.remove()
+    tracker.remove()
 
 
 class Net(nn.Module):
@@ -93,10 +93,10 @@ def test_a_module_that_fails_is_left(told: list[str]) -> None:
 def test_backward_is_told_with_the_line_that_called_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
     monkeypatch.setattr(torch.cuda.memory, "_set_memory_metadata", texts.append)
-    whereabouts = Whereabouts()
+    tracker = ModuleTracker()
     made = nn.Linear(2, 2)(torch.ones(1, 2))
     made.sum().backward()
-    whereabouts.remove()
+    tracker.remove()
     line = next(
         number
         for number, text in enumerate(Path(__file__).read_text().splitlines(), 1)

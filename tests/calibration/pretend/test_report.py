@@ -26,13 +26,3 @@ def test_a_figure_that_was_found_a_tenth_too_small_is_off_by_minus_10_percent() 
     off = {name: by for name, _, _, by in rate_rows(CARD, found)}
     assert off.pop("float32, FLOP/s") == "-10.00 %"
     assert set(off.values()) == {"+0.00 %"}
-
-
-def test_a_row_of_a_validation_stands_in_the_report() -> None:
-    columns = (
-        "network batch_size memory_share policy outcome order requested_error simulated_reserved_bytes "
-        "measured_reserved_bytes"
-    )
-    row = dict.fromkeys(columns.split(), "") | {"network": "alexnet", "policy": "base(p)", "order": "kept"}
-    text = report_text(CARD, SERVER, [row])
-    assert "| alexnet |  |  | base(p) |  | kept |  |  |  |" in text

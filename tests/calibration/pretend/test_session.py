@@ -16,17 +16,11 @@ from vdnnsim.hardware.server import Origin
 RATES = OperatorRates({"float32": 1e12}, {"float32": 1e12}, 1e12, 1e-6, Origin.ASSUMED)
 TASK = Task(10, whole=False, rates=RATES)
 RECORD = {
-    "process": 7,
-    "rank": 0,
+    **dict.fromkeys(("gpus", "steps", "out_of_memory", "refused"), ()),
+    **dict.fromkeys(("steady_from_step", "step_s")),
     "torch": "2.14.1",
-    "gpus": [],
-    "steps": [],
-    "steady_from_step": None,
-    "step_s": None,
     "operator_s": {},
-    "out_of_memory": [],
     "zeros_read": [["train.py:3", 2]],
-    "refused": [],
     "compiled": False,
     "ended": "by itself",
     "error": "",

@@ -3,7 +3,7 @@ import sysconfig
 import torch
 
 from calibration.apply import saved_storage
-from calibration.pretend.inside.user_lines import own_line, own_line_of
+from calibration.pretend.inside.user_lines import user_line, user_line_of
 
 PACKAGES = sysconfig.get_path("purelib")
 LIBRARY = sysconfig.get_path("stdlib")
@@ -17,13 +17,13 @@ def test_the_innermost_line_of_the_users_own_code_is_told() -> None:
         ("/projects/model.py", 30),
         ("/projects/train.py", 40),
     ]
-    assert own_line(frames) == "/projects/model.py:30"
+    assert user_line(frames) == "/projects/model.py:30"
 
 
 def test_what_applies_a_plan_is_not_the_users_own_code() -> None:
     """A loop's own line stands behind what follows its backward, where vdnnsim is run from its source as well."""
     frames = [(saved_storage.__file__, 10), (f"{PACKAGES}/torch/autograd/graph.py", 20), ("/projects/train.py", 30)]
-    assert own_line(frames) == "/projects/train.py:30"
+    assert user_line(frames) == "/projects/train.py:30"
 
 
 def test_a_program_that_is_all_packages_is_told_by_the_innermost_beyond_pytorch() -> None:
@@ -33,12 +33,9 @@ def test_a_program_that_is_all_packages_is_told_by_the_innermost_beyond_pytorch(
         (f"{PACKAGES}/timm/train.py", 30),
         (f"{LIBRARY}/runpy.py", 40),
     ]
-    assert own_line(frames) == f"{PACKAGES}/timm/layers/mlp.py:20"
+    assert user_line(frames) == f"{PACKAGES}/timm/layers/mlp.py:20"
 
 
 def test_code_without_a_file_has_no_line() -> None:
-    assert not own_line([("<string>", 1), ("", 2)])
-
-
-def test_frames_of_a_history_are_read_alike() -> None:
-    assert own_line_of([{"filename": "/projects/train.py", "line": 4, "name": "main"}]) == "/projects/train.py:4"
+    assert not user_line([("<string>", 1), ("", 2)])
+    assert user_line_of([{"filename": "/projects/train.py", "line": 4, "name": "main"}]) == "/projects/train.py:4"
