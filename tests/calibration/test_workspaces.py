@@ -63,9 +63,7 @@ def test_seconds_are_the_least_that_the_peaks_allow() -> None:
     """
     asked = subject("vgg16:64", "conv2_1", Phase.FORWARD)
     plans = [plan("eng38", 205_815_824, TENSOR_CORE_NOTE), plan("eng70", 0)]
-
     on_tensor_cores, without = convolution_rows(H200, asked, TF32.problem(asked), plans, "cuDNN")
-
     assert on_tensor_cores.seconds == pytest.approx(410.6e-6, rel=1e-3)
     assert without.seconds == pytest.approx(1938.1e-6, rel=1e-3)
     assert on_tensor_cores.flop == 118_380_036_096
@@ -76,9 +74,7 @@ def test_a_large_workspace_costs_its_traffic() -> None:
     """As above with 1,849,688,064 B of columns: (616,858,112 + 3,699,376,128) B / 4.8 TB/s = 899.2 us, + 171.3 us."""
     asked = subject("vgg16:64", "conv2_1", Phase.FORWARD)
     plans = [plan("eng2", 1_849_688_064, TENSOR_CORE_NOTE)]
-
     (row,) = convolution_rows(H200, asked, TF32.problem(asked), plans, "cuDNN")
-
     assert row.seconds == pytest.approx(1070.5e-6, rel=1e-3)
 
 
@@ -142,9 +138,7 @@ def test_what_is_no_workload_is_refused(text: str) -> None:
 
 def test_without_cudnn_the_command_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cudnn", None)
-
     done = CliRunner().invoke(main, [str(tmp_path / "table.csv"), "--network", "alexnet:1"])
-
     assert done.exit_code == 1
     assert "pip install nvidia-cudnn-frontend" in done.output
     assert done.output.count("\n") == 1
@@ -172,7 +166,6 @@ def test_the_command_writes_a_row_for_each_plan_and_each_other_kernel(
 @pytest.mark.parametrize("profile", ["h200", "h200_without_tf32"])
 def test_the_committed_tables_hold_every_kernel_of_the_default_networks_untimed(profile: str) -> None:
     rows = committed_rows(profile)
-
     asked = distinct_subjects(asked_workloads(PAPER_AND_RESNET, ElementType.FLOAT32))
     assert {row.shape: (row.flop, row.nbytes) for row in rows} == {
         each.shape: (each.workload.flop(each.layer, each.phase), each.workload.bytes_moved(each.layer, each.phase))

@@ -17,7 +17,6 @@ def test_pytorchs_tools_show_what_a_run_wrote(words: str) -> None:
     result = run_of(memory_choice(f"pytorch({words})"))
     content: Any = pickle.loads(snapshot_pickle(result, result.results))  # noqa: S301  # our own
     actions = [event["action"] for event in content["device_traces"][0]]
-
     assert "segments >= " in _memory_viz.segsum(content)  # type: ignore[no-untyped-call]
     program = _memory_viz.trace(content)  # type: ignore[no-untyped-call]
     assert program.count("# free completed for") == actions.count("free_completed") > 0

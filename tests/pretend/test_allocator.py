@@ -78,7 +78,6 @@ def test_random_traces_have_no_divergence(gpu: ScarceGpu, add_rows: AddRows) -> 
     """10,000 events each. The traces are worth it only if memory ran out and streams were at work on blocks."""
     outcomes = [gpu.run(trace) for trace in random_traces(90, 10_000)]
     add_rows("random_traces.csv", TRACE_COLUMNS, trace_rows(outcomes))
-
     assert [each for each in outcomes if each.divergence is not None] == []
     assert [each.events for each in outcomes] == [10_000] * 90
     refused = {(each.trace.streams, each.trace.settings.words) for each in outcomes if each.refusals}
@@ -92,7 +91,6 @@ TRACE = RandomTrace(Sizes.MIXED, seed=7, events=2000, memory_bytes=300 * MIB, st
 def test_a_trace_is_the_same_each_time(gpu: ScarceGpu) -> None:
     """What is free, refused and waited for, too: nothing depends on the clock of the host."""
     first, second = gpu.run(TRACE), gpu.run(TRACE)
-
     assert first == second
     assert first.divergence is None
     assert first.refusals
@@ -111,7 +109,6 @@ def test_a_trace_is_the_same_each_time(gpu: ScarceGpu) -> None:
 def test_a_model_of_another_gpu_is_told_apart(gpu: ScarceGpu, wrong: dict[str, Any]) -> None:
     """One with 20 MiB more keeps what PyTorch gives back, others round or reserve in other units."""
     memory = gpu.offer(TRACE.memory_bytes, DEFAULTS)
-
     assert gpu.run(TRACE, told=replace(memory, **wrong)).divergence is not None
 
 

@@ -48,6 +48,7 @@ def controls() -> Iterator[Controls]:
     controls = Controls()
     torch.cuda.init()  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - PyTorch has no other way
     gc.collect()
     torch.cuda.empty_cache()
     yield controls

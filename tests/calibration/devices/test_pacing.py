@@ -52,16 +52,6 @@ def total_s(device: CpuDevice, give: Callable[[], None]) -> float:
     return max(end.time_s for end in ends)
 
 
-def test_paced_works_take_the_sum_of_their_times(paced: CpuDevice) -> None:
-    """20 works of 5 ms: 100 ms."""
-
-    def give() -> None:
-        for _ in range(20):
-            paced.compute.launch(nothing, lasts_s=0.005)
-
-    assert total_s(paced, give) == pytest.approx(0.1)
-
-
 def test_streams_overlap(paced: CpuDevice) -> None:
     """10 works of 10 ms on one stream hide 10 of 9 ms on the other: 100 ms, not 190."""
 

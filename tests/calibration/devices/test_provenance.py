@@ -77,15 +77,12 @@ def test_of_a_gpu_it_says_driver_clocks_and_link(gpu: Device, nvidia_smi: Smi) -
     assert (found["cuda"], found["cudnn"]) == ("13.0", "9.19.0")
 
 
-def test_what_nvidia_smi_does_not_tell_is_left_out(gpu: Device, nvidia_smi: Smi) -> None:
+def test_what_nvidia_smi_does_not_know_is_left_out(gpu: Device, nvidia_smi: Smi) -> None:
+    """A virtual machine knows its own end of the link alone."""
     nvidia_smi({QUERY: "580.65.06, 1755 MHz, [N/A], 3201 MHz, 3201 MHz, [N/A], 16, 5, 16"})
     found = dict(provenance(gpu))
     assert "memory_clock" in found
     assert not {"sm_clock", "pcie"} & found.keys()
-
-
-def test_a_link_whose_maximum_is_not_told_is_named_by_what_was_seen(gpu: Device, nvidia_smi: Smi) -> None:
-    """As in a virtual machine, which knows its own end of the link alone."""
     nvidia_smi({QUERY: "580.65.06, 1755 MHz, 1980 MHz, 3201 MHz, 3201 MHz, 4, 16, [N/A], 16"})
     assert dict(provenance(gpu))["pcie"] == "generation 4 x16 seen"
 

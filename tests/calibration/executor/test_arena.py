@@ -32,13 +32,11 @@ def back(buffer: int, *, keeps_copy: bool = False) -> Prefetch:
 def test_a_plan_without_copies_needs_no_arena(device: CpuDevice) -> None:
     layout = lay_copies(EMPTY)
     assert (layout.offsets, layout.nbytes) == ({}, 0)
-
     PinnedArena(device).reserve(layout.nbytes)
 
 
 def test_a_copy_that_came_back_makes_room() -> None:
     layout = lay_copies(plan_of((1000, 1000), Offload(0, 0), back(0), Offload(1, 0), back(1)))
-
     assert layout.offsets == {0: 0, 1: 0, 2: 0, 3: 0}
     assert layout.nbytes == 1024
 
@@ -61,10 +59,8 @@ class PinningDevice(CpuDevice):
 def test_an_arena_that_grew_pins_its_last_size_and_no_more() -> None:
     device = PinningDevice()
     arena = PinnedArena(device)
-
     for nbytes in (100, 300, 200, 1100):
         arena.reserve(nbytes)
-
     device.close()
     assert device.pinned_bytes == [1100]
 

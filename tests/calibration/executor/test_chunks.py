@@ -114,10 +114,8 @@ def test_a_device_that_has_no_room_for_a_part(bench: Bench, plan: TrainingPlan) 
 def test_a_device_that_gives_back_no_parts_refuses_them(bench: Bench, plan: TrainingPlan) -> None:
     """PyTorch's allocator on a GPU is one."""
     refuse_impossible(plan, releases_extents=True)
-
     with pytest.raises(ExecutionRefused) as refusal:
         Executor(_Whole(bench.device), bench.workload(tiny_linear), bench.library).execute(plan, UNLIMITED)
-
     assert "release bytes 0 to 4999 of map" in str(refusal.value)
     assert str(refusal.value).endswith("cannot do memory of an extent of a buffer, given back and taken again")
 

@@ -41,9 +41,7 @@ def test_a_plan_that_does_not_fit_is_not_begun(bench: Bench) -> None:
     workload = bench.workload(tiny_linear)
     plan = bench.plan(workload, Base())
     bench.device.begin()
-
     answer = Executor(bench.device, workload, bench.library).execute(plan, limited(10**6))
-
     assert answer == place_plan(plan, limited(10**6))
     assert bench.device.peaks().requested_bytes == 0
 
@@ -51,9 +49,7 @@ def test_a_plan_that_does_not_fit_is_not_begun(bench: Bench) -> None:
 def test_too_little_host_memory(bench: Bench) -> None:
     workload = bench.workload(tiny_linear)
     plan = bench.plan(workload, VdnnAll())
-
     answer = Executor(bench.device, workload, bench.library).execute(plan, replace(UNLIMITED, host_bytes=1000))
-
     assert isinstance(answer, DoesNotFit)
     assert answer.pool is Pool.PINNED
 
@@ -120,10 +116,8 @@ def test_a_device_that_has_no_room_for_what_is_allocated_first(
 def test_a_host_that_does_not_give_the_arena(bench: Bench) -> None:
     """No machine has 2^60 B; the executor that asked for them goes on with what it has."""
     arena = PinnedArena(bench.device)
-
     with pytest.raises(DeviceError, match=r"^the machine refuses 1073741824 GiB for copies$"):
         arena.reserve(2**60)
-
     arena.reserve(10)
     assert arena.slice(0, 10).nbytes == 10
 

@@ -34,7 +34,6 @@ def test_nothing_is_read_before_it_is_there_or_after_it_is_gone(
     poisoned = replace(bench, device=PoisonedDevice(bench.device))
     workload = bench.workload(network)
     plan = bench.plan(workload, policy, every_second_explicit)
-
     assert_results_are_the_references(bench, workload, plan, poisoned.execute(workload, plan))
 
 

@@ -104,9 +104,7 @@ def test_an_executor_of_another_workload_finds_nothing_that_stayed(bench: Bench)
     laboratory = DeviceLaboratory(bench.device, bench.library)
     workload = bench.workload(tiny_linear)
     before_bytes = bench.device.in_use().requested_bytes
-
     laboratory.executor(workload).execute(bench.plan(workload, Base()), UNLIMITED)
     assert bench.device.in_use().requested_bytes > before_bytes
     laboratory.executor(bench.workload(tiny_forked))
-
     assert bench.device.in_use().requested_bytes == before_bytes

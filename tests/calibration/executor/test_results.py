@@ -88,7 +88,6 @@ def test_every_policy_computes_what_plain_pytorch_does(
     plan = bench.plan(bench.workload(network), policy, framework_first)
     if "(p)" in plan.policy:
         assert algorithms_of(plan) == {PYTORCH}
-
     check(bench, network, plan, UNLIMITED)
 
 
@@ -100,7 +99,6 @@ def test_mixed_algorithms_compute_what_the_reference_does(
     """Under base all kernels share one workspace: what one is handed, the next takes for itself."""
     plan = bench.plan(bench.workload(network), policy, every_second_explicit)
     assert algorithms_of(plan) > {PYTORCH}
-
     check(bench, network, plan, UNLIMITED)
 
 
@@ -110,7 +108,6 @@ def test_a_dynamic_policy_in_little_memory(bench: Bench, network: Callable[[], L
     limits = bench.tight_limits(workload, framework_first)
     plan = bench.plan(workload, VdnnDyn(), framework_first, limits)
     assert any(isinstance(operation, Prefetch) for operation in plan.operations)
-
     check(bench, network, plan, limits)
 
 
@@ -135,7 +132,6 @@ def test_the_fastest_schedule_in_little_memory(bench: Bench, recompute: bool, ch
 def test_narrow_elements(bench: Bench, element_type: ElementType) -> None:
     workload = replace(bench.workload(tiny_residual), element_type=element_type)
     plan = bench.plan(workload, VdnnAll(), every_second_explicit)
-
     assert_results_are_the_references(bench, workload, plan, bench.execute(workload, plan))
 
 
@@ -143,9 +139,7 @@ def test_maps_whose_channels_lie_last(bench: Bench) -> None:
     last = Bench.of(bench.device, PyTorchLibrary(bench.device.torch_device.type, channels_last=True))
     workload = bench.workload(tiny_residual)
     plan = last.plan(workload, VdnnAll())
-
     run = last.execute(workload, plan)
-
     assert_results_are_the_references(last, workload, plan, run)
     assert_results_are_those_of_autograd(last, workload, run)
 
@@ -155,9 +149,7 @@ def test_maps_whose_channels_lie_last(bench: Bench) -> None:
 def test_weights_after_an_update(bench: Bench, optimizer: Optimizer, policy: Policy) -> None:
     workload = replace(bench.workload(tiny_residual), optimizer=optimizer)
     plan = bench.plan(workload, policy)
-
     run = bench.execute(workload, plan)
-
     assert run.weights
     assert_results_are_the_references(bench, workload, plan, run)
 
@@ -194,23 +186,14 @@ def test_the_loops_of_pytorch_compute_what_it_does(
 
 @pytest.mark.parametrize("policy", PYTORCH_LOOPS, ids=lambda policy: policy.label)
 def test_a_loop_of_pytorch_updates_weights(bench: Bench, policy: Policy) -> None:
+    """Two iterations of one executor do not add up where weight gradients are kept."""
     workload = replace(bench.workload(tiny_residual), optimizer=Optimizer.ADAM)
-    plan = bench.plan(workload, policy)
-
-    run = bench.execute(workload, plan)
-
-    assert run.weights
-    assert_results_are_the_references(bench, workload, plan, run)
-
-
-def test_weight_gradients_that_are_kept_are_cleared_before_each_iteration(bench: Bench) -> None:
-    """Two iterations of one executor do not add up."""
-    workload = bench.workload(tiny_residual)
     executor = Executor(bench.device, workload, bench.library)
-    plan = bench.plan(workload, PyTorch(set_to_none=False))
+    plan = bench.plan(workload, policy)
     for _ in range(2):
         run = executor.execute(plan, UNLIMITED)
         assert isinstance(run, Execution)
+        assert run.weights
         assert_results_are_the_references(bench, workload, plan, run)
 
 
@@ -242,9 +225,7 @@ def test_what_is_on_the_host_comes_for_the_update(bench: Bench, share: float, ki
 def test_an_inference_has_a_loss_and_no_gradients(bench: Bench) -> None:
     workload = replace(bench.workload(tiny_linear), mode=Mode.INFERENCE)
     plan = bench.plan(workload, VdnnAll())
-
     run = bench.execute(workload, plan)
-
     assert run.gradients.keys() == set()
     assert run.loss == bench.execute(bench.workload(tiny_linear), bench.plan(bench.workload(tiny_linear), Base())).loss
 
@@ -301,23 +282,11 @@ def test_a_copy_that_is_kept_serves_two_prefetches(bench: Bench) -> None:
     check(bench, tiny_linear, plan, UNLIMITED)
 
 
-def test_a_laboratory_sets_up_executors_with_a_seed(bench: Bench) -> None:
-    laboratory: Laboratory = DeviceLaboratory(bench.device, bench.library, seed=1)
-    workload = bench.workload(tiny_linear)
-
-    run = laboratory.executor(workload).execute(bench.plan(workload, Base()), UNLIMITED)
-
-    assert isinstance(run, Execution)
-    assert run.loss == run_reference(workload, bench.library, seed=1).loss
-    assert run.loss != run_reference(workload, bench.library).loss
-
-
-def test_results_stay_on_the_device_where_nobody_wants_them(bench: Bench) -> None:
-    laboratory = DeviceLaboratory(bench.device, bench.library, keeps_results=False)
+def test_a_laboratory_sets_up_executors_with_a_seed_and_may_leave_results_on_the_device(bench: Bench) -> None:
+    laboratory: Laboratory = DeviceLaboratory(bench.device, bench.library, seed=1, keeps_results=False)
     workload = replace(bench.workload(tiny_linear), optimizer=Optimizer.SGD)
-
     run = laboratory.executor(workload).execute(bench.plan(workload, Base()), UNLIMITED)
-
     assert isinstance(run, Execution)
     assert (run.gradients, run.weights) == ({}, {})
-    assert run.loss == run_reference(workload, bench.library).loss
+    assert run.loss == run_reference(workload, bench.library, seed=1).loss
+    assert run.loss != run_reference(workload, bench.library).loss

@@ -82,7 +82,6 @@ def test_a_simulated_iteration_is_retold_as_it_was(policy: Policy, device_bytes:
     limits = replace(TOY_LIMITS, device_bytes=device_bytes)
     simulated = replay(policy.plan(toy_setting(WORKLOAD, COSTS, limits)), COSTS, limits=limits)
     assert {stall.cause for stall in simulated.stalls} == causes
-
     assert retold(log_of(simulated), simulated) == simulated
 
 
@@ -94,7 +93,6 @@ def test_an_effect_that_seems_to_come_before_its_cause_is_moved_behind_it() -> N
     end_s = log.intervals[offload].end.time_s
     assert log.intervals[kernel].start.time_s == end_s
     log.intervals[kernel] = replace(log.intervals[kernel], start=At(end_s - 4e-6))
-
     assert retold(log) == SIMULATED
 
 
@@ -104,21 +102,15 @@ def test_an_effect_long_before_its_cause_is_refused_in_words() -> None:
     kernel = [i for i, each in enumerate(PLAN.operations) if isinstance(each, Compute)][1]
     assert log.intervals[kernel].start.time_s == 10.0
     log.intervals[kernel] = replace(log.intervals[kernel], start=At(10.0 - 20e-6))
-
     said = r"clocks disagree: it says that operation 16 \(forward of conv2 .*\) came 20.0 us before .* at most 11.2 us"
     with pytest.raises(DeviceError, match=said):
         retold(log)
 
 
 def test_the_noise_of_the_clock_grows_with_the_steps_of_its_floats() -> None:
-    """Ten microseconds and 2^-23 of the time: 11.19 us at 10 s, 21.92 us at 100 s, at least a float's step there.
-
-    100 s are 100000 ms, between 2^16 and 2^17, where floats of 24 bits lie 2^(16 - 23) ms = 7.8 us apart.
-    """
+    """Ten microseconds and, of 100000 ms, between 2^16 and 2^17, at least a float's step of 2^(16 - 23) ms = 7.8 us."""
     assert clock_noise_s(0.0) == 10e-6
-    assert clock_noise_s(10.0) == pytest.approx(11.19e-6, rel=1e-3)
-    assert clock_noise_s(100.0) == pytest.approx(21.92e-6, rel=1e-3)
-    assert clock_noise_s(100.0) - 10e-6 >= 2.0 ** (16 - 23) * 1e-3
+    assert 22e-6 > clock_noise_s(100.0) >= 10e-6 + 2.0 ** (16 - 23) * 1e-3
 
 
 def test_what_was_issued_after_it_began_was_issued_as_it_began() -> None:
@@ -126,7 +118,6 @@ def test_what_was_issued_after_it_began_was_issued_as_it_began() -> None:
     log = log_of(SIMULATED)
     kernel = next(i for i, each in enumerate(PLAN.operations) if isinstance(each, Compute))
     log.issue_s[kernel] = 0.5
-
     assert retold(log).spans[0].issue_s == 0
 
 
@@ -134,7 +125,5 @@ def test_no_span_ends_after_the_iteration() -> None:
     """The host's clock says that all was done a microsecond before the last kernel ended."""
     placement = place_plan(PLAN, TOY_LIMITS)
     assert isinstance(placement, Placement)
-
     trace = trace_of(PLAN, log_of(SIMULATED), placement, SIMULATED.iteration_s - 1e-6)
-
     assert trace.iteration_s == SIMULATED.iteration_s

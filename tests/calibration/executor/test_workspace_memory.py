@@ -54,11 +54,9 @@ def test_the_workspace_of_one_kernel_is_never_more_than_it_is_handed(buffers: De
     """What the kernel takes for itself it frees with its end: 30 B of 80 B, before, during and after it."""
     compiled = cast("CompiledPlan", SimpleNamespace(taken_bytes=[80], idle_bytes={WORKSPACE: 30}))
     memory, modest = WorkspaceMemory(compiled, buffers), call(30, 50)
-
     memory.allocate(WORKSPACE)
     before = held_bytes(buffers)
     memory.lend(modest)
     during = held_bytes(buffers)
     memory.reclaim(modest)
-
     assert (before, during, held_bytes(buffers)) == (30, 30, 30)

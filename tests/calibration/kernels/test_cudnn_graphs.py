@@ -128,10 +128,8 @@ def test_without_the_package_the_refusal_says_how_to_get_it(monkeypatch: pytest.
 def test_cudnn_describes_an_h200_that_is_not_there() -> None:
     """Forward of conv2_1: 205,815,824 B for copies of X and W with TF32, the columns 1,849,688,064 B without it."""
     finder = PlanFinder(Target(properties=described_device(H200.properties)))
-
     with_tf32 = {plan.workspace_bytes: family_of(plan, TF32) for plan in finder.find(TF32).plans}
     without = {plan.workspace_bytes: family_of(plan, PROBLEM) for plan in finder.find(PROBLEM).plans}
-
     assert with_tf32[205_815_824] == "tensor cores with layout transform"
     assert without == {0: "implicit GEMM", 2_304: "implicit GEMM, precomputed", 1_849_688_064: "explicit GEMM"}
 

@@ -108,11 +108,6 @@ def test_results_land_where_the_frameworks_do(*, channels_last: bool, accumulate
                 torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_on_a_cpu_there_is_nothing_but_the_framework() -> None:
-    library = library_for(torch.device("cpu"), channels_last=True, tf32=False)
-    assert library == PyTorchLibrary("cpu", channels_last=True)
-
-
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> Frontend:
     engines = {
@@ -155,9 +150,7 @@ def test_the_sum_that_a_bias_asks_for_is_not_among_what_a_plan_states(library: C
     net = GraphBuilder("one", MapShape(2, 8, 8))
     y = net.conv("conv", 0, 4, 3, padding=1, bias=bias, relu=False)
     workload = Workload(net.build(net.fc("fc", y, 5, relu=False)), 3)
-
     kernels = library.kernels(workload, workload.graph.layers[0], Phase.BACKWARD_WEIGHTS)[2:]
-
     assert [kernel.passed_bytes for kernel in kernels] == [100, 0, 7]
     assert [kernel.workspace_bytes for kernel in kernels] == ([None] * 3 if bias else [100, 0, 7])
 
@@ -200,25 +193,24 @@ def test_a_plan_that_cannot_be_executed_is_not_offered_again(library: CudnnLibra
     assert other == [*again, "eng4"]
 
 
-def test_other_layers_have_the_frameworks_kernels_alone(library: CudnnLibrary) -> None:
+def test_other_layers_and_a_cpu_have_the_frameworks_kernels_alone(library: CudnnLibrary) -> None:
     _, (workload, _) = written_and_added()
     fc = next(layer for layer in workload.graph.layers if layer.name == "fc")
     assert [kernel.algorithm for kernel in library.kernels(workload, fc, Phase.FORWARD)] == ["only"]
     assert not library.left_out
-    assert library.channels_last is False
+    on_cpu = library_for(torch.device("cpu"), channels_last=True, tf32=False)
+    assert on_cpu == PyTorchLibrary("cpu", channels_last=True)
 
 
 def test_a_cudnn_that_cannot_be_set_up_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package has a plain RuntimeError for it."""
 
     def refuse() -> None:
-        raise RuntimeError("cudnnHandle Create failed cudaGetDeviceCount(&count) != cudaSuccess\nmore")
+        raise RuntimeError("cudnnHandle Create failed\nmore")
 
     monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     monkeypatch.setattr("calibration.kernels.cudnn_library.frontend", lambda: SimpleNamespace(create_handle=refuse))
     with pytest.raises(DeviceError) as raised:
         library_for(torch.device("cuda", 0), channels_last=False, tf32=False)
-    assert str(raised.value) == (
-        "cuDNN cannot be set up on cuda:0: cudnnHandle Create failed cudaGetDeviceCount(&count) != cudaSuccess"
-    )
+    assert str(raised.value).endswith("set up on cuda:0: cudnnHandle Create failed")

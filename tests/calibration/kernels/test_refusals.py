@@ -27,7 +27,6 @@ from vdnnsim.errors import ExecutionRefused
 def test_a_layer_without_a_kernel_is_refused_by_name(network: str, layer: str, message: str) -> None:
     workload = Workload(build_network(network), 1)
     (refused,) = [each for each in workload.graph.layers if each.name == layer]
-
     for phase in refused.training_phases:
         with pytest.raises(ExecutionRefused) as failure:
             PyTorchLibrary("cpu").kernels(workload, refused, phase)
@@ -37,6 +36,5 @@ def test_a_layer_without_a_kernel_is_refused_by_name(network: str, layer: str, m
 def test_what_no_machine_has_room_for_is_out_of_memory() -> None:
     """An input of 10^12 images has 12 petabytes, more than a process can address."""
     workload = Workload(build_network("tiny_linear"), 10**12)
-
     with pytest.raises(OutOfDeviceMemory, match=r"^conv1_1: the machine has no room for forward alone$"):
         PyTorchLibrary("cpu").kernels(workload, workload.graph.layers[0], Phase.FORWARD)

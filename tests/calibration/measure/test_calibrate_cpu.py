@@ -187,9 +187,7 @@ def test_wrong_input_is_one_line_before_anything_is_measured(
 ) -> None:
     (folder / "file").write_text("")
     monkeypatch.setattr("calibration.measure.calibrate.measure_rates", lambda *_: pytest.fail("measures"))
-
     done = vdnnsim("calibrate", "--device", "cpu", *arguments)
-
     assert done.returncode == 1
     assert done.stderr.startswith(f"vdnnsim: {message}")
     assert done.stderr.count("\n") == 1
@@ -198,10 +196,6 @@ def test_wrong_input_is_one_line_before_anything_is_measured(
 
 def test_without_pytorch_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-
     done = vdnnsim("calibrate", "--device", "cpu")
-
     assert done.returncode == 1
-    assert done.stderr == (
-        "vdnnsim: PyTorch is not installed, and only with it a device can be used: pip install 'vdnnsim[calibrate]'\n"
-    )
+    assert "pip install 'vdnnsim[calibrate]'" in done.stderr

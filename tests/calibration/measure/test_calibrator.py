@@ -29,9 +29,7 @@ def calibrated(device: FakeDevice, folder: Path, told: Mapping[str, str]) -> Cal
 def test_what_the_driver_counts_beyond_tensors_is_the_context(gpu: FakeGpu, tmp_path: Path) -> None:
     """It is stated with how it was found, and read back from the profile; a simulated pool has that much less."""
     gpu.context = 500 * MIB
-
     done = calibrated(gpu, tmp_path, {})
-
     (figure,) = (each for each in done.server.figures if each.path == "gpu.context")
     assert figure.text == "500 MiB"
     assert figure.source.startswith("what the driver counts as used less what PyTorch reserved")
@@ -41,7 +39,6 @@ def test_what_the_driver_counts_beyond_tensors_is_the_context(gpu: FakeGpu, tmp_
 
 def test_a_context_that_cannot_be_told_from_the_memory_of_others_is_left_out(gpu: FakeGpu, tmp_path: Path) -> None:
     done = calibrated(gpu, tmp_path, {})
-
     assert "gpu.context" not in [each.path for each in done.server.figures]
     assert any(line.startswith("gpu.context is left out: others use the GPU") for line in done.warnings)
 
@@ -63,7 +60,6 @@ def test_the_link_of_a_gpu_is_never_called_the_memory_of_the_machine(
 
 def test_a_cpu_reaches_its_memory_without_a_link(tmp_path: Path) -> None:
     done = calibrated(FakeDevice(), tmp_path, {})
-
     assert done.server.link.name == "memory of the machine"
     assert not any("gpu.context" in line for line in done.warnings)
 
@@ -72,8 +68,6 @@ def test_a_device_that_did_not_warm_up_in_time_is_told(tmp_path: Path) -> None:
     """Matrices are filled in 1 s, and two products take 1 and 1/2 s, of a tenth of a millisecond that there is."""
     device = FakeDevice()
     device.cold_s = [1.0, 1.0, 0.5]
-
     done = calibrated(device, tmp_path, {})
-
     said = "warming up by matrix products: still changed from 1.00 s to 500 ms after 1.5 s"
     assert [line for line in done.warnings if line.startswith("warming up")] == [said]

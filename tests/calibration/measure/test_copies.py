@@ -11,7 +11,6 @@ from vdnnsim.units import GIB, KIB, MIB
 def test_sizes_reach_from_4_kib_to_1_gib() -> None:
     """4 KiB times 4 nine times is 4 KiB x 2^18 = 1 GiB."""
     sizes = copy_sizes(GIB)
-
     assert (sizes[0], sizes[1], sizes[-1], len(sizes)) == (4 * KIB, 16 * KIB, GIB, 10)
     assert copy_sizes(64 * MIB)[-1] == 64 * MIB
 
@@ -40,7 +39,6 @@ def test_only_what_lies_inside_the_others_counts() -> None:
     """The second load runs from 1 to 4, and the two middle runs of the first fill just that."""
     first = [interval(0, 1), interval(1, 2.5), interval(2.5, 4), interval(4, 6)]
     second = [interval(1, 2), interval(2, 4)]
-
     assert _covered([first, second], 0) == [1.5, 1.5]
     assert _covered([first, second], 1) == [1, 2]
 
@@ -52,9 +50,7 @@ def test_loads_run_beside_each_other_as_long_as_they_should() -> None:
         Load(device.memory, device.work(1e-3), alone_s=1e-3),
         Load(device.compute, device.work(2e-3), alone_s=2e-3),
     ]
-
     samples = time_concurrently(device, loads, window_s=20e-3)
-
     assert [sample.median for sample in samples] == [pytest.approx(1e-3), pytest.approx(2e-3)]
     assert device.launched == 30
 
@@ -66,6 +62,5 @@ def test_loads_that_are_too_unsteady_give_nothing_after_three_tries() -> None:
         Load(device.memory, device.work(1e-3, 3e-3), alone_s=2e-3),
         Load(device.compute, device.work(2e-3), alone_s=2e-3),
     ]
-
     assert time_concurrently(device, loads, window_s=20e-3) == ()
     assert device.launched == 2 * (10 + 20 + 40)

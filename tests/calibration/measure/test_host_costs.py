@@ -16,7 +16,6 @@ def test_each_operation_costs_its_launch(tmp_path: Path) -> None:
     device = FakeDevice()
     with Journal(tmp_path / "journal", {}) as journal:
         costs = measure_host(device, Session(journal, Silent()), SMALL, device.work(1e-5))
-
     assert {costs.kernel.median, costs.copy.median, costs.mark.median} == {LAUNCH_S}
     assert [(nbytes, sample.median) for nbytes, sample in costs.pinning] == [(MIB, PIN_S)]
     assert (device.live_bytes, device.pinned_bytes) == (0, 0)
@@ -40,7 +39,6 @@ def test_what_was_unsteady_is_measured_again(tmp_path: Path) -> None:
     device = _Unsteady()
     with Journal(tmp_path / "journal", {}) as journal:
         costs = measure_host(device, Session(journal, Silent()), SMALL, device.work(1e-5))
-
     ((_, sample),) = costs.pinning
     assert (sample.median, sample.spread, sample.count) == (PIN_S, 0.0, 5)
     assert device.pinned == 10
@@ -50,7 +48,6 @@ def test_a_container_may_have_less_than_the_machine(tmp_path: Path) -> None:
     limit = tmp_path / "memory.max"
     whole = host_memory_bytes(limit)
     limit.write_text("1073741824\n")
-
     assert host_memory_bytes(limit) == 2**30
     limit.write_text("max\n")
     assert host_memory_bytes(limit) == whole > 2**30

@@ -44,7 +44,6 @@ def row_of(device: FakeDevice, measured: Kernel, box: TimeBox = BOX) -> KernelRo
 
 def test_a_row_says_what_was_measured(device: FakeDevice) -> None:
     row = row_of(device, kernel(device.work(2e-3), 1000, 1000))
-
     assert row.seconds == pytest.approx(2e-3)
     assert (row.shape, row.algorithm, row.family) == (SUBJECT.shape, "a", "explicit GEMM")
     assert (row.count, row.workspace_bytes, row.origin, row.note) == (10, 1000, Origin.MEASURED, "")
@@ -68,7 +67,6 @@ def test_a_workspace_is_passed_and_an_unknown_one_measured(device: FakeDevice) -
 def test_a_spread_above_a_quarter_is_refused(device: FakeDevice) -> None:
     """1 and 3 ms by turns spread by 2 / 2; the row keeps that, and has no seconds."""
     row = row_of(device, kernel(device.work(1e-3, 3e-3)))
-
     assert (row.seconds, row.note, row.count) == (None, "spread of 100 %", 50)
     assert row.spread == pytest.approx(1.0)
 
@@ -119,9 +117,7 @@ def test_a_kernel_that_fails_in_its_fourth_run_marks_the_row(device: FakeDevice,
 def test_a_workspace_that_does_not_fit_marks_the_row(workspace_bytes: int, passed_bytes: int) -> None:
     """Whether the caller would pass it or the kernel take it."""
     device = FakeDevice(memory_bytes=2**19)
-
     row = row_of(device, kernel(device.work(1e-3), workspace_bytes, passed_bytes))
-
     assert (row.seconds, row.note) == (None, "out of memory")
     assert device.launched == 0
 
@@ -160,9 +156,7 @@ def table_of(
 def test_what_is_much_slower_than_another_algorithm_is_run_once(device: FakeDevice, tmp_path: Path) -> None:
     """1 ms ten times; 4.9 ms five times, the least, for a budget of 20 ms does not hold more; 50 ms once."""
     kernels = [replace(kernel(device.work(seconds)), algorithm=str(seconds)) for seconds in (1e-3, 4.9e-3, 50e-3)]
-
     rows, _ = table_of(device, tmp_path, SUBJECTS[:1], *kernels)
-
     assert [row.count for row in rows] == [10, 5, 1]
     assert rows[2].seconds == pytest.approx(50e-3)
     assert rows[2].note == "run once, being much slower than another algorithm"
@@ -189,9 +183,7 @@ def test_operands_that_do_not_fit_mark_all_rows_of_the_shape(tmp_path: Path) -> 
     """The first layer of the network does not fit into 64 KiB, its loss does."""
     device = FakeDevice(memory_bytes=2**16)
     subjects = (SUBJECTS[0], SUBJECTS[-1])
-
     rows, _ = table_of(device, tmp_path, subjects, kernel(device.work(1e-3)))
-
     assert [row.note for row in rows] == ["out of memory", ""]
     assert device.live_bytes == 0
 
@@ -213,7 +205,6 @@ def test_what_the_library_cannot_compute_is_said_and_left_out(
 def test_the_host_is_timed_on_a_kernel_that_the_library_can_compute(device: FakeDevice) -> None:
     """It is given its workspace; where nothing can be computed, the first refusal says what."""
     library, ran = _Library(device, kernel(lambda: ran.append(1), 128, 128)), []  # type: ignore[var-annotated]
-
     with smallest_kernel(device, library, SUBJECTS) as work:
         work()
     assert ran == [1]

@@ -102,9 +102,7 @@ def test_every_figure_says_how_it_was_found(*, is_pretended: bool, origin: Origi
 def test_microseconds_are_stated_as_such() -> None:
     """(7.4671 + 7.4671 + 7.4671) / 3 us; the number is what the text says, to the last bit."""
     host = replace(MEASURED.host, kernel=steady(7.4671e-6), copy=steady(7.4671e-6), mark=steady(7.4671e-6))
-
     found = machine(replace(MEASURED, host=host))
-
     assert figure(found, "host.issue").text == "7.467 us"
     assert found.host.issue_s == 7.467 * 1e-6
 
@@ -112,9 +110,7 @@ def test_microseconds_are_stated_as_such() -> None:
 def test_sizes_that_spread_too_much_are_left_out_of_the_line() -> None:
     """A wild sample of a hundred times its time does not move it."""
     first, *rest = MEASURED.link
-
     found = machine(replace(MEASURED, link=(replace(first, sample=wild(100 * first.sample.median)), *rest)))
-
     assert found.link.latency_s == pytest.approx(15e-6, rel=1e-3)
     assert "16.0 KiB to 1.00 GiB" in figure(found, "link.h2d").source
 
@@ -122,7 +118,6 @@ def test_sizes_that_spread_too_much_are_left_out_of_the_line() -> None:
 def test_what_no_profile_can_do_without_is_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU it is used, and its source says how far it spreads."""
     measured = replace(MEASURED, rates=replace(MEASURED.rates, product=Rate(wild(2.0), 10**12, "a product")))
-
     assert figure(machine(measured), "gpu.peak.float32").source == "a product, median of 10 runs, spread 40 %"
     monkeypatch.setattr(
         "torch.cuda.get_device_properties", lambda _: pytest.fail("a figure before this one is refused")
@@ -135,7 +130,6 @@ def test_the_table_of_copies_has_all_that_was_measured_and_says_what_is_too_wild
     """Ten sizes of four kinds alone, of which the first is wild, and four beside other work."""
     first, *rest = MEASURED.link
     rows = [each.row for each in (replace(first, sample=wild(1.0)), *rest)]
-
     assert len(rows) == 4 * 10 + 4
     assert rows[0] == CopyRow(Direction.H2D, HostMemory.PINNED, "", 4096, 1.0, 0.4, 10, "spreads too much to be used")
     assert rows[-1] == CopyRow(Direction.H2D, HostMemory.PINNED, MATRIX_PRODUCT, 64 * MIB, 1e-3, 0.01, 10, "")
@@ -145,7 +139,6 @@ def test_the_table_of_copies_has_all_that_was_measured_and_says_what_is_too_wild
 @given(latency_s=st.floats(1e-7, 1e-3), bytes_per_s=st.floats(1e8, 1e12))
 def test_times_on_a_line_give_the_line(latency_s: float, bytes_per_s: float) -> None:
     line = fit_line([(nbytes, latency_s + nbytes / bytes_per_s) for nbytes in SIZES])
-
     assert line.latency_s == pytest.approx(latency_s, rel=1e-5, abs=1e-12)
     assert line.bytes_per_s == pytest.approx(bytes_per_s, rel=1e-5)
     assert line.worst == pytest.approx(0, abs=1e-6)
@@ -157,7 +150,6 @@ def test_errors_are_relative() -> None:
     Relative errors are then 0.2 and 0.6, in the mean the root of (0.04 + 0.36) / 2.
     """
     line = fit_line([(1, 1.0), (1, 3.0)])
-
     assert line.bytes_per_s == pytest.approx(1 / 1.2)
     assert line.residual == pytest.approx(0.2**0.5)
     assert line.worst == pytest.approx(0.6)
@@ -166,7 +158,6 @@ def test_errors_are_relative() -> None:
 def test_a_latency_is_not_negative() -> None:
     """Times 1 and 4 for 1 and 2 bytes would meet the axis at -2; through 0, v = 1 and 1/2: b = 1.5 / 1.25."""
     line = fit_line([(1, 1.0), (2, 4.0)])
-
     assert line.latency_s == 0.0
     assert line.bytes_per_s == pytest.approx(1.25 / 1.5)
 
@@ -174,6 +165,5 @@ def test_a_latency_is_not_negative() -> None:
 def test_times_that_fall_with_the_size_have_no_rate() -> None:
     """Times 2 and 1: only a latency, u = 1/2 and 1: a = 1.5 / 1.25."""
     line = fit_line([(1, 2.0), (2, 1.0)])
-
     assert line.latency_s == pytest.approx(1.2)
     assert line.bytes_per_s == pytest.approx(1e15)

@@ -65,7 +65,6 @@ def contents(folder: Path) -> dict[str, str]:
 
 def test_steps_are_counted_beforehand(tmp_path: Path) -> None:
     _, listener = run(tmp_path)
-
     assert len(listener.finished) == listener.expected
     assert len(set(listener.finished)) == listener.expected
     assert sorted(contents(tmp_path)) == ["fake.copies.csv", "fake.kernels.csv", "fake.yaml"]
@@ -128,7 +127,6 @@ def test_a_device_on_which_no_kernel_runs_is_refused_and_all_else_kept(tmp_path:
 def test_other_software_begins_anew(tmp_path: Path) -> None:
     run(tmp_path, after=10)
     measuring, _ = calibrator(tmp_path, torch_version="2.13.0")
-
     with measuring.journal() as journal:
         assert len(journal) == 0
         assert journal.begun_anew == "torch was 2.11.0 and is 2.13.0"

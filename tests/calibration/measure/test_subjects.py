@@ -38,7 +38,6 @@ def test_every_kernel_of_every_network_has_its_subject() -> None:
     """Also those of a VGG that is deeper than the one that was measured."""
     workloads = selected_workloads("cuda", (), (), ElementType.FLOAT32)
     shapes = {each.shape for each in distinct_subjects(workloads)}
-
     for workload in workloads:
         for layer in workload.graph.layers:
             assert {KernelShape.of(workload, layer, phase) for phase in workload.phases(layer)} <= shapes

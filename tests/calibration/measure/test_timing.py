@@ -15,7 +15,6 @@ def device() -> FakeDevice:
 
 def test_a_steady_work_is_run_ten_times(device: FakeDevice) -> None:
     sample = time_work(device, device.compute, device.work(1e-3), TimeBox(budget_s=1.0))
-
     assert sample.median == pytest.approx(1e-3)
     assert sample.spread == pytest.approx(0, abs=1e-9)
     assert sample.count == 10
@@ -25,7 +24,6 @@ def test_a_steady_work_is_run_ten_times(device: FakeDevice) -> None:
 def test_the_first_run_is_not_counted(device: FakeDevice) -> None:
     """Eleven of twelve runs take 1 ms, the first, in which libraries set themselves up, a second."""
     sample = time_work(device, device.compute, device.work(1.0, *[1e-3] * 11), TimeBox(budget_s=1.0))
-
     assert sample.median == pytest.approx(1e-3)
     assert sample.spread == pytest.approx(0, abs=1e-9)
 
@@ -36,20 +34,17 @@ def test_an_unsteady_work_is_run_until_budget_or_most_runs_are_used(
 ) -> None:
     """2 and 2.2 ms by turns spread by about 9 %; 42 ms hold two batches of ten, 2.1 ms a run."""
     sample = time_work(device, device.compute, device.work(2e-3, 2.2e-3), box)
-
     assert sample.count == count
     assert sample.spread == pytest.approx(0.2 / 2.1, rel=1e-3)
 
 
 def test_a_long_work_is_run_a_few_times_whatever_the_budget(device: FakeDevice) -> None:
     sample = time_work(device, device.compute, device.work(1.0), TimeBox(budget_s=0.1, least=5))
-
     assert sample.count == 5
 
 
 def test_of_what_is_slower_than_its_patience_the_second_run_counts(device: FakeDevice) -> None:
     sample = time_work(device, device.compute, device.work(2.0, 1.0), TimeBox(budget_s=0.1, patience_s=0.5))
-
     assert sample.median == pytest.approx(1.0)
     assert sample.count == 1
     assert device.launched == 2
@@ -59,7 +54,6 @@ def test_what_spreads_too_much_is_tried_again_and_the_steadiest_counts(device: F
     """Two warm-ups, ten runs of 1 and 3 ms by turns, then 1 ms ever after: the second attempt does not spread."""
     first = [1e-3, 3e-3] * 6
     sample = time_work(device, device.compute, device.work(*first, *[1e-3] * 100), TimeBox(budget_s=1.0, most=10))
-
     assert sample.spread == pytest.approx(0, abs=1e-9)
     assert sample.count == 10
     assert device.launched == WARM_UPS + 20
@@ -68,16 +62,13 @@ def test_what_spreads_too_much_is_tried_again_and_the_steadiest_counts(device: F
 def test_a_gpu_is_kept_busy_until_a_batch_is_queued(gpu: FakeGpu) -> None:
     """The pause before ten launches lasts twice as long as they take, at 3 billion cycles a second or fewer."""
     time_work(gpu, gpu.compute, gpu.work(1e-5), TimeBox(budget_s=1.0))
-
     assert gpu.pauses == [0, round(2 * LAUNCH_S * 3e9), round(2 * 10 * LAUNCH_S * 3e9)]
 
 
 def test_a_gpu_that_would_outrun_the_host_is_given_smaller_batches(gpu: FakeGpu) -> None:
     """A run takes the host 20 ms to launch and the GPU 5: ten stand behind no pause of 0.1 s, nor five, but two do."""
     work = gpu.many_launches(issue_s=0.02, lasts_s=5e-3)
-
     sample = time_work(gpu, gpu.compute, work, TimeBox(budget_s=1.0))
-
     assert sample.median == pytest.approx(5e-3)
     assert sample.spread == pytest.approx(0, abs=1e-9)
     assert sample.remark == ""
@@ -86,9 +77,7 @@ def test_a_gpu_that_would_outrun_the_host_is_given_smaller_batches(gpu: FakeGpu)
 def test_it_is_said_where_the_gpu_may_have_waited_for_the_host(gpu: FakeGpu) -> None:
     """One run takes 0.15 s to launch, the longest pause is over after 0.1: of 50 ms the GPU works 5."""
     work = gpu.many_launches(issue_s=0.15, lasts_s=5e-3)
-
     sample = time_work(gpu, gpu.compute, work, TimeBox(budget_s=0.1))
-
     assert sample.median == pytest.approx(0.05, rel=1e-3)
     assert sample.remark == HOST_LATE
 
@@ -96,9 +85,7 @@ def test_it_is_said_where_the_gpu_may_have_waited_for_the_host(gpu: FakeGpu) -> 
 def test_a_work_that_holds_the_host_is_not_paused_for(gpu: FakeGpu) -> None:
     """As copies of pageable memory, 0.15 s each in which the host goes no further: it is never late."""
     work = gpu.many_launches(issue_s=0.15, lasts_s=0.15)
-
     sample = time_work(gpu, gpu.compute, work, TimeBox(budget_s=0.1), is_queued=False)
-
     assert sample.median == pytest.approx(0.15)
     assert sample.remark == ""
     assert gpu.pauses == []
@@ -111,9 +98,7 @@ def test_runs_count_from_where_their_times_no_longer_change(device: FakeDevice) 
     """
     falling = [1e-3 * 1.05**left for left in range(30, 0, -1)]
     work = device.work(1.0, *falling, *[1e-3] * 100)
-
     sample = time_work(device, device.compute, work, TimeBox(budget_s=1.0))
-
     assert sample.median == pytest.approx(1e-3)
     assert sample.spread == pytest.approx(0, abs=1e-9)
     assert sample.remark == ""
@@ -126,9 +111,7 @@ def test_it_is_said_where_times_never_stopped_changing(device: FakeDevice) -> No
     Of 50 ms, which five runs of 19 ms use, no further batch is left to warm up in.
     """
     work = device.work(*[0.02 * 0.95**run for run in range(200)])
-
     sample = time_work(device, device.compute, work, TimeBox(budget_s=0.05))
-
     assert sample.remark == "still changed by 14 % after 5 runs"
     assert sample.runs.endswith("; still changed by 14 % after 5 runs")
 
@@ -136,7 +119,6 @@ def test_it_is_said_where_times_never_stopped_changing(device: FakeDevice) -> No
 def test_a_device_is_warm_when_a_work_takes_as_long_as_before(device: FakeDevice) -> None:
     """1, 1/2 and 1/4 s, then 1/8 s twice."""
     work = device.work(1.0, 0.5, 0.25, *[0.125] * 100)
-
     assert warm_up(device, device.compute, work, WarmUp(shortest_s=0.0, longest_s=10.0)) == ""
     assert device.launched == 5
 
@@ -150,7 +132,5 @@ def test_a_device_is_warmed_up_for_some_time_whatever_it_takes(device: FakeDevic
 def test_a_device_that_never_gets_warm_is_given_up_and_said(device: FakeDevice) -> None:
     """1, 1/2 and 1/4 s are longer than the 1.6 s that it has."""
     work = device.work(*[0.5**run for run in range(20)])
-
     remark = warm_up(device, device.compute, work, WarmUp(shortest_s=0.0, longest_s=1.6))
-
     assert remark == "still changed from 500 ms to 250 ms after 1.8 s"
