@@ -71,7 +71,7 @@ class CaptureError(InputError):
 
 
 class RecordingError(InputError):
-    """A trace or a memory snapshot of a user's run that cannot be read, or does not tell what is asked of it."""
+    """A trace or a memory snapshot of a user's run that cannot be read, or lacks what is asked for."""
 
 
 class PlanError(VdnnsimError):

@@ -34,7 +34,7 @@ DEVICE = click.option(
 
 @contextmanager
 def opened(kind: DeviceKind, gpu: int | None) -> Iterator["Device"]:
-    """Hold a device open; what may spoil a measurement is told on standard error.
+    """Hold a device open; warnings of what may spoil a measurement go to standard error.
 
     Raises:
         DeviceError: it is not there, or fails, or PyTorch is not there.
@@ -44,7 +44,7 @@ def opened(kind: DeviceKind, gpu: int | None) -> Iterator["Device"]:
             "PyTorch is not installed, and only with it a device can be used: pip install 'vdnnsim[calibrate]'"
         )
     # PyTorch's C++ reads it as it is loaded. Below errors it logs, amid the output, every allocation that a GPU refuses
-    # (since 2.14), and that is a result here, told as such. Who sets the level wants to see more.
+    # (since 2.14), which is a result here. A level that is set already stays.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from calibration.devices.opening import device_errors, open_device
 
@@ -112,9 +112,9 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
     rows = summary_rows(result)
     wrote = ", ".join(str(file) for file in result.files)
     name = path.stem if path.parent == Path("hw_profiles") else path
-    talk = f"wrote {wrote}; scenarios name it as `hardware: {name}`"
+    notice = f"wrote {wrote}; scenarios name it as `hardware: {name}`"
     table = ResultTable(COLUMNS, rows, plain_table(COLUMNS, rows, output.has_all))
-    output.show(table, *warning_lines(result), talk)
+    output.show(table, *warning_lines(result), notice)
 
 
 def _element_type(name: str) -> "ElementType":
@@ -160,8 +160,8 @@ def _measured(calibrator: "Calibrator") -> "Calibration":
 def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path | None, output: Output) -> None:
     """Execute plans on a device, and hold the replay against them.
 
-    A GPU runs as fast as it goes. The CPU is told how long to take for each kernel and copy, and the simulator is told
-    the same: that proves order, overlap, stalls and memory, and not the kernel times. Exits with 3 beyond the
+    A GPU runs at its own speed. The CPU takes a given time for each kernel and copy, and so does the simulator: that
+    proves order, overlap, stalls and memory, and not the kernel times. Exits with 3 beyond the
     tolerance.
     """
     from vdnnsim.api.validation import profile_of, validation_on

@@ -61,16 +61,16 @@ class Output:
         elif self.csv_file is not None:
             check_file(self.csv_file)
 
-    def show(self, table: "ResultTable", *talk: str, piped_width: int = 120) -> None:
+    def show(self, table: "ResultTable", *notices: str, piped_width: int = 120) -> None:
         """Write the numbers where they are asked for, and print the table for people, or what stands in its place."""
         from vdnnsim.report.result_table import write_csv
 
         if self.csv_file is not None and self.csv_file != _STANDARD_OUTPUT:
             write_csv(self.csv_file, table.columns, table.cells)
         if not self.is_for_programs:
-            print_result(table.shown, *talk, piped_width=piped_width)
+            print_result(table.shown, *notices, piped_width=piped_width)
         else:
-            _write_with_talk(table.to_json() if self.as_json else table.to_csv(), talk)
+            _write_with_notices(table.to_json() if self.as_json else table.to_csv(), notices)
 
     def show_list(self, header: Sequence[str], rows: "Sequence[Row]", left_out_first: Sequence[str] = ()) -> None:
         """Print a list as it is, on a narrow terminal without some of its columns."""
@@ -81,8 +81,8 @@ class Output:
         self.show(ResultTable(header, rows, plain_table(header, cells, self.has_all, left_out_first)))
 
 
-def print_result(renderable: "RenderableType", *talk: str, piped_width: int = 120) -> None:
-    """Print a result; then the talk, also where nobody reads the result to its end."""
+def print_result(renderable: "RenderableType", *notices: str, piped_width: int = 120) -> None:
+    """Print a result; then the notices, also where the reader of the result has closed it."""
     from rich.console import Console
 
     text, terminal = StringIO(), sys.stdout is not None and sys.stdout.isatty()
@@ -90,14 +90,14 @@ def print_result(renderable: "RenderableType", *talk: str, piped_width: int = 12
     Console(file=text, force_terminal=terminal, width=None if terminal else piped_width, highlight=False).print(
         renderable
     )
-    _write_with_talk(text.getvalue(), talk)
+    _write_with_notices(text.getvalue(), notices)
 
 
-def _write_with_talk(text: str, talk: Sequence[str]) -> None:
+def _write_with_notices(text: str, notices: Sequence[str]) -> None:
     try:
         write_result(text)
     finally:
-        for line in talk:
+        for line in notices:
             click.echo(line, err=True)
 
 

@@ -48,8 +48,8 @@ def apply(
 
     The program is not changed. Its model is found by the first backward. Its first step runs as it is, with what
     autograd saves kept on the host; then the step is planned, and from the second one on the plan is followed, with the
-    same results to the bit. A step that leaves the plan keeps what does not fit on the host. What a plan cannot be made
-    for is said, and ends the program with exit status 1; one that would end with 0 though PyTorch has reserved more
+    same results to the bit. A step that leaves the plan keeps what does not fit on the host. Where no plan can be
+    made, the reason is printed and the exit status is 1; one that would end with 0 though PyTorch has reserved more
     than --memory ends with 5; else the status is its own.
     """
     from tempfile import TemporaryDirectory
@@ -72,7 +72,7 @@ def apply(
     if memory is None:
         os.execvpe(command[0], list(command), variables)  # noqa: S606  # running the user's command is what this is for
     with TemporaryDirectory(prefix="vdnnsim-apply-") as folder:
-        # Each process that reserved more leaves a file there: what torchrun starts has no other way to tell.
+        # Each process that reserved more writes a file there: those of torchrun have no other way to report it.
         status = _exit_status(command, {**variables, "VDNNSIM_APPLY": json.dumps({**asked, "told": folder})})
         is_beyond = any(Path(folder).iterdir())
     sys.exit(status or (BEYOND_LIMIT if is_beyond else 0))

@@ -1,4 +1,4 @@
-"""A bar of progress on standard error, drawn only where somebody watches it."""
+"""Progress bars on standard error, drawn only on a terminal."""
 
 from types import TracebackType
 from typing import Self
@@ -18,7 +18,7 @@ from rich.text import Text
 
 
 class _Bar:
-    """A bar with columns and a text behind it, drawn inside its `with` and taken away afterwards."""
+    """A bar with columns and a text behind it, drawn inside its `with` and removed afterwards."""
 
     def __init__(self, *columns: ProgressColumn, total: int | None, auto_refresh: bool) -> None:
         console = Console(stderr=True)
@@ -41,7 +41,7 @@ class _Bar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Take it away."""
+        """Remove it."""
         self._progress.stop()
 
 
@@ -53,16 +53,16 @@ class ProgressBar(_Bar):
         super().__init__(MofNCompleteColumn(), TimeElapsedColumn(), total=None, auto_refresh=False)
 
     def expect(self, count: int) -> None:
-        """Learn how many steps there will be."""
+        """Set the number of steps."""
         self._progress.update(self._task, total=count, refresh=True)
 
     def done(self, name: str) -> None:
-        """Learn that one of them is done."""
+        """Count one step as done."""
         self._progress.update(self._task, description=name, advance=1, refresh=True)
 
 
 class SearchLine(_Bar):
-    """Shows how far a search is that nobody knows the length of, and since when it runs."""
+    """Shows the state of a search of unknown length, and its elapsed time."""
 
     def __init__(self) -> None:
         super().__init__(TimeElapsedColumn(), total=None, auto_refresh=True)

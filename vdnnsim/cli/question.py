@@ -194,7 +194,7 @@ def model_question(
 
 
 def request_of(model: str, batch_size: int, words: Mapping[str, Any]) -> "Request":
-    """Return the capture that options describe, which nobody has checked yet.
+    """Return the capture that options describe, not checked yet.
 
     Raises:
         InputError: a value is not known.
@@ -219,7 +219,7 @@ def request_of(model: str, batch_size: int, words: Mapping[str, Any]) -> "Reques
 
 
 def captured_with_notice(request: "Request") -> "CapturedStep":
-    """Return a captured step; that it had to be captured anew is said on standard error."""
+    """Return a captured step, with a notice on standard error where it was captured anew."""
     from calibration.capture.isolation import captured
 
     step, kept = captured(request)

@@ -22,8 +22,10 @@ _LARGEST_BATCH = 1_000_000
 
 @click.command()
 @click.argument("file", metavar="TRACE", type=FilePath())
-@click.option("--execution-trace", metavar="FILE", type=FilePath(), help="Of the same run: tells lifetimes.")
-@click.option("--batch", "batch_size", type=int, metavar="N", help="Samples of a step, where sizes do not tell it.")
+@click.option("--execution-trace", metavar="FILE", type=FilePath(), help="Of the same run: has lifetimes.")
+@click.option(
+    "--batch", "batch_size", type=int, metavar="N", help="Samples of a step, where they do not follow from sizes."
+)
 @click.option("--out", metavar="FILE.step.json", type=FilePath(), help="Write the step as a workload.")
 @click.option("--profile", metavar="NAME", help="Write hw_profiles/NAME.yaml and its table of kernels.")
 @click.option("--hardware", metavar="NAME", help="Profile of the same card: states what a trace does not.")
@@ -66,15 +68,15 @@ def read_trace(  # an argument for each option
     recorded = read_step(file, batch_size)
     if not recorded.has_shapes and (out or path):
         raise RecordingError(f"{recorded.trace.name}: has no sizes of tensors, expected record_shapes=True")
-    talk = []
+    notices = []
     if out is not None:
         _write_step(recorded, out, execution_trace)
-        talk.append(f"wrote {out}; scenarios name it as `workload: {{step: {out.name}}}`")
+        notices.append(f"wrote {out}; scenarios name it as `workload: {{step: {out.name}}}`")
     if path is not None:
         base = None if hardware is None else read_profile(find_profile(hardware, Path()))
         wrote = write_recorded_profile(path, recorded, base)
-        talk.append(f"wrote {', '.join(map(str, wrote))}; scenarios name it as `hardware: {profile}`")
-    output.show(ResultTable(COLUMNS, recorded_rows(recorded), recorded_table(recorded, output.has_all)), *talk)
+        notices.append(f"wrote {', '.join(map(str, wrote))}; scenarios name it as `hardware: {profile}`")
+    output.show(ResultTable(COLUMNS, recorded_rows(recorded), recorded_table(recorded, output.has_all)), *notices)
 
 
 def _write_step(recorded: "RecordedStep", out: Path, execution_trace: Path | None) -> None:
@@ -158,7 +160,7 @@ def _models(allocators: Sequence[str], memory_models: Sequence[str]) -> "list[Me
 
 
 def _memory(hardware: str | None, memory: str | None) -> "Memory | None":
-    """Return what there is for the allocator: of a card, what its context leaves."""
+    """Return the memory for the allocator: of a card, without its context."""
     from vdnnsim.recordings.snapshot_replay import Memory
     from vdnnsim.units import Dimension
 

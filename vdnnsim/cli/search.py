@@ -109,7 +109,7 @@ def _nothing(found: "LargestBatch", time_limit: str, samples: str) -> str:
         if found.late_s > _PUNCTUAL_S:
             ended += f", {found.late_s:.0f} s late, for this policy does not look at its deadline while it plans"
         short = f", {found.untried} did not" if found.untried <= LARGEST_BATCH else ""
-        return f"not known: {ended}; {largest} fitted{short}; a longer --time-limit tells"
+        return f"not known: {ended}; {largest} fitted{short}; try a longer --time-limit"
     if found.part_size is None:
         return "nothing: a scenario may ask for no more"
     return f"nothing: it runs in parts of {found.part_size} {samples} at most, as fast as one of them"
@@ -161,9 +161,9 @@ def frontier(question: Question, capacities: int, out: Path | None, output: Outp
     table = plain_table(SHOWN, shown_rows(found), output.has_all, ("its time", "slower", "gap"), left=0)
     said = (*findings(asked, found), *kernel_times(found.kernels), *capture_lines(asked.captured))
     notes = *remarks(asked.workload), *glossary((each.label for each in asked.policies), of_speed=False)
-    talk = f"wrote {', '.join(path.name for path in written)} to {folder}/"
+    notice = f"wrote {', '.join(path.name for path in written)} to {folder}/"
     shown = titled_table(f"{caption(asked)}, by memory", table, notes, said)
-    output.show(ResultTable(tuple(FRONTIER), tuple(frontier_rows(found)), shown), talk)
+    output.show(ResultTable(tuple(FRONTIER), tuple(frontier_rows(found)), shown), notice)
 
 
 def _with_planner(question: Question) -> "Scenario":
@@ -250,8 +250,8 @@ def machines(
     own = asked.sources[:1] if asked.captured is None else asked.captured.sources
     sources = (*own, *(each for profile in profiles for each in profile.sources), *((paid.source,) if paid else ()))
     written = write_machines(asked, ranking, sources, folder)
-    talk = f"wrote {len(written.files)} files to {folder}/; read {folder / 'machines.md'} first"
-    output.show(machines_table(asked, ranking, output.has_all), talk)
+    notice = f"wrote {len(written.files)} files to {folder}/; read {folder / 'machines.md'} first"
+    output.show(machines_table(asked, ranking, output.has_all), notice)
 
 
 def _check_names(per_hour: Mapping[str, float], path: Path | None, profiles: Sequence["Profile"]) -> None:

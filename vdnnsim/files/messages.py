@@ -10,7 +10,7 @@ LONGEST_SHOWN: Final = 80
 """Characters of what was found that a message shows."""
 
 _LONGEST_LIST: Final = 500
-"""Characters of the names that would be right; more than that nobody reads."""
+"""Characters of the names that would be right."""
 
 _NEAR: Final = 0.51
 """Share of the characters of both names that near ones have in common: more than half, or bert would be overfeat."""
@@ -52,7 +52,7 @@ def describe_exception(error: Exception) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a message of somebody else on one line, with escapes for what cannot be printed."""
+    """Return a foreign message on one line, with escapes for what cannot be printed."""
     return printable(" ".join(text.split()))
 
 

@@ -31,7 +31,7 @@ from vdnnsim.hardware.stated_figure import MEASURED_TIME, MOVED_BYTES, RUNS, SPR
 _FEWEST_POINTS: Final = 2
 
 Curve: TypeAlias = tuple[tuple[int, float], ...]
-"""Bytes and the seconds that copying them takes, by size; empty where nobody measured it."""
+"""Bytes and the seconds that copying them takes, by size; empty where it was not measured."""
 
 
 class Direction(Enum):

@@ -131,7 +131,7 @@ def with_number(server: Server, path: str, number: float) -> Server:
 
 
 def _restated(server: Server, path: str, number: float) -> Server:
-    """Return a server whose figures say that somebody asked for a number."""
+    """Return a server whose figures state a number as asked for."""
     stated = {each.path: each for each in server.figures}
     was = f", in the place of {stated[path].text} ({stated[path].origin.value})" if path in stated else ""
     text = quantity_text(number, range_of(path).dimension)

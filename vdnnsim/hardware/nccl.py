@@ -13,7 +13,7 @@ What is read into it:
 - Peer links and fabrics are NVLink, the tree is PCIe, and a ring that crosses the tree anywhere is one over PCIe.
 - LL128 wants NVLink and a GPU of compute capability 7.0 or more, which a profile does not state. NVSwitch joins no GPUs
   but those; on peer links LL128 is left out.
-- What LL moves at most depends on the generation too. It is told by the rate of the ring, as that of the first whose
+- What LL moves at most depends on the generation too. It follows from the rate of the ring, as that of the first whose
   NVLinks carry as much in one direction: Volta 150 GB/s, Ampere 300, Hopper 450, Blackwell 900.
 - There is one ring, at the rate of the profile's slowest link while all send. NCCL makes as many rings as the links
   allow: of the four NVLinks of a P100 in a DGX-1 this sends over one (ResNet-18 with 16 images on each of eight,

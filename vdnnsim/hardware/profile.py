@@ -99,7 +99,7 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     the scenario's folder or else from the working directory.
 
     Raises:
-        ProfileError: there is no such profile; the message offers the nearest name, and tells where it was looked for.
+        ProfileError: there is no such profile; the message offers the nearest name, and the places that were searched.
     """
     if name_or_path.endswith(".yaml"):
         places = [scenario_folder / name_or_path, Path(name_or_path)]

@@ -108,10 +108,10 @@ def anonymous_text(name: str, entry: Entry) -> str:
 
 
 def what_identifies(name: str, text: str) -> str | None:
-    """Return what a name and its text look like that should not be told to others; None where nothing is found.
+    """Return what identifying information a name and its text look like; None where nothing is found.
 
-    That is whatever tells whose machine a profile describes: names and values are held against patterns of what
-    identifies a person or one specimen. Known limitation: a name of a person that stands alone is a word as any other.
+    Names and values are matched with patterns of what identifies a person or one machine. Known limitation: a person's
+    name that stands alone is a word as any other.
     """
     names = (what for pattern, what in _NAMES if pattern.fullmatch(name))
     return next(chain(names, (what for pattern, what in _VALUES if pattern.search(text))), None)

@@ -200,7 +200,7 @@ class Server:
 
     @property
     def is_pretended(self) -> bool:
-        """Whether it was measured on a pretended GPU, whose times are those that it was told."""
+        """Whether it was measured on a pretended GPU, whose times are given."""
         return PRETENDED in dict(self.provenance)
 
     def computes_in(self, element_type: ElementType) -> bool:

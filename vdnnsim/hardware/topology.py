@@ -58,7 +58,7 @@ class TopologyLink:
         down_bytes_per_s, up_bytes_per_s: what it carries in each direction alone; of a peer link, from its first GPU to
             its second and back. Of a shared link the larger of both is the capacity.
         kept_down, kept_up: of a lossy duplex link, the fraction of a direction that is left while the other is busy.
-        kind: what it is made of, as a profile names it; empty where nobody says.
+        kind: what it is made of, as a profile names it; empty where it is not known.
     """
 
     name: str

@@ -53,7 +53,7 @@ def _is_same(server: Server, fitted: Server, paths: Collection[str]) -> bool:
 
 
 def carried_over(server: Server, paths: Collection[str], whose: Callable[[str], str]) -> Server:
-    """Return a server whose cost parameters at key paths nobody fitted on it, but on the profile that `whose` says."""
+    """Return a server whose cost parameters at key paths were fitted on the profile that `whose` names, not on it."""
 
     def changed(each: Figure) -> Figure:
         if each.path not in paths or not each.path.startswith(COST_MODEL) or each.origin not in _OF_KERNELS:

@@ -1,6 +1,6 @@
 """Writing of profiles: YAML that `vdnnsim.hardware.profile` reads back as the same machine; and a template to fill in.
 
-Figures are written as they are stated, with value, origin and source; one that the machine has and nobody states is a
+Figures are written as they are stated, with value, origin and source; one that the machine has without stating it is a
 bug of whoever made the machine.
 """
 
@@ -95,7 +95,7 @@ def write_profile(
 
     Raises:
         OutputError: they cannot be written.
-        ProfileError: the profile would tell whose machine it is.
+        ProfileError: the profile would identify a person or a machine.
     """
     assert path.name == f"{server.name}.yaml", f"{path} is no place for {server.name}"
     contents: dict[str, bytes] = {}
@@ -106,7 +106,7 @@ def write_profile(
             data = text.encode()
             assert hashlib.sha256(data).hexdigest() == measured.sha256, "another table than the machine's"
             contents[measured.table.name] = data
-    # An earlier profile would not tell that its tables are no longer its own.
+    # An earlier profile would not say that its tables are replaced.
     meanwhile = {path.name: _MEANWHILE.encode()} if contents else {}
     contents[path.name] = profile_text(server, description).encode()
     return replace_files(path.parent, contents, meanwhile)
@@ -116,11 +116,11 @@ def profile_text(server: Server, description: str) -> str:
     """Return a profile as YAML text.
 
     Raises:
-        ProfileError: a text in it tells whose machine it is.
+        ProfileError: a text in it identifies a person or a machine.
     """
     for name, text in (("description", description), *server.provenance):
         if found := what_identifies(name, text):
-            raise ProfileError(f"{server.name}: {name}: {quote(text)} looks like {found}, which no profile may tell")
+            raise ProfileError(f"{server.name}: {name}: {quote(text)} looks like {found}, which no profile may hold")
     return (
         "\n".join([*_head(server, description), *_figure_sections(server), *_rest(server), *_topology(server)]) + "\n"
     )

@@ -1,1 +1,6 @@
-"""Readers of what users recorded of their runs; nothing in such a file is ever executed, and PyTorch is not needed."""
+"""What users recorded of a training run: traces of PyTorch's profiler and CUDA memory snapshots, read without PyTorch.
+
+A trace becomes a step (`recorded_step.py`), a workload (`recorded_workload.py`) and a profile with a kernel table
+(`recorded_profile.py`); a snapshot is replayed under memory models (`snapshot_replay.py`). The report and the command
+line import this package. Begin with `kineto.py`, which knows the formats of traces, or with `snapshot.py`.
+"""

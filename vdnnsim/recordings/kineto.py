@@ -31,7 +31,7 @@ _ANNOTATION: Final = re.compile(r"ProfilerStep#?\d*$|Optimizer\.|enumerate\(Data
 
 
 class Activity(Enum):
-    """What a thread of the host, or a stream of the GPU, was activity."""
+    """The kind of an event on a thread of the host or a stream of the GPU."""
 
     OPERATOR = "operator"
     ANNOTATION = "annotation"
@@ -110,7 +110,7 @@ class Trace:
     """What a profiler recorded; events by their start, what contains others first.
 
     Attributes:
-        gpu: the one on which most kernels ran; None where the format does not tell.
+        gpu: the one on which most kernels ran; None where the format does not say.
         stacks: whether Python was recorded, too, which slows the host down.
     """
 
@@ -236,12 +236,12 @@ def _arguments(dims: object, types: tuple[str, ...]) -> tuple[Dims | None, tuple
     if not isinstance(dims, list):
         return None, types
     sizes: list[tuple[int, ...]] = []
-    told: list[str] = []
+    element_types: list[str] = []
     for position, each in enumerate(dims):
         of_list = isinstance(each, list) and each and all(isinstance(one, list) for one in each)
         sizes.extend(_sizes(one) for one in (each if of_list else [each]))
-        told.extend(types[position : position + 1] * (len(each) if of_list else 1))
-    return tuple(sizes), tuple(told)
+        element_types.extend(types[position : position + 1] * (len(each) if of_list else 1))
+    return tuple(sizes), tuple(element_types)
 
 
 def _sizes(value: object) -> tuple[int, ...]:

@@ -1,10 +1,10 @@
-"""The work of a recorded operation, as far as sizes tell it: FLOPs, bytes, and the shape of a convolution or a product.
+"""The work of a recorded operation, by its sizes: FLOPs, bytes, and the shape of a convolution or a matrix product.
 
 FLOPs and bytes are counted as those of captured steps are (`calibration.capture`), for tables of kernels that traces
 make are asked for operations that were captured. What an operator returns is what the node of its backward was given;
 where that is not recorded, it is as large as its largest argument.
 
-Formats before PyTorch 2.1 do not tell the stride and the padding of a convolution. There they follow from its sizes:
+Formats before PyTorch 2.1 lack the stride and the padding of a convolution. There they follow from its sizes:
 the padding that keeps the size at stride 1, and the stride that then leads to the output.
 """
 
@@ -61,7 +61,7 @@ _LARGEST_SIZE: Final = 2**31
 
 @dataclass(frozen=True, slots=True)
 class OperationWork:
-    """What an operation had to do.
+    """FLOPs, bytes and shape of an operation.
 
     Attributes:
         element_type: of its largest argument, as PyTorch calls it.

@@ -1,6 +1,6 @@
 """The profile of the machine on which a step was recorded, and its table of kernels.
 
-A trace tells the GPU (formats since 2021), kernels, the host's pace, and copies where there were some. Peaks are what
+A trace has the GPU (formats since 2021), kernels, the host's pace, and copies where there were some. Peaks are what
 the fastest kernels reached, by the FLOPs of the direct method: they time what was not recorded, and are no datasheet's.
 What neither it nor another profile states is assumed, and says so.
 
@@ -36,7 +36,7 @@ from vdnnsim.recordings.trace_steps import Launch
 from vdnnsim.units import GIB, ElementType
 
 _LARGE_BYTES: Final = 32 * 2**20
-"""What no cache holds whole, so that it tells of the memory."""
+"""More than any cache holds, so that the rate is that of DRAM."""
 _LARGE_COPY_BYTES: Final = 2**20
 _RATE_OF_COPIES: Final = 12e9
 _LATENCY_S: Final = 10e-6
@@ -56,7 +56,7 @@ def write_recorded_profile(path: Path, recorded: RecordedStep, base: Server | No
     """Write a profile, named by its path, and its table of kernels; a base of the same card states what no trace does.
 
     Raises:
-        RecordingError: the trace does not tell its GPU, and there is no other profile; or what it tells cannot be.
+        RecordingError: the trace does not name its GPU, and there is no other profile; or its figures are impossible.
         OutputError: they cannot be written, or people wrote what is there.
     """
     refuse_foreign_profile(path)
@@ -97,7 +97,7 @@ class _Figures:
             return self._on(base, name, gpu, issue_s)
         if gpu is None:
             raise RecordingError(
-                f"{self._recorded.trace.name}: tells nothing of its GPU, as formats before 2021; expected --hardware "
+                f"{self._recorded.trace.name}: does not name its GPU, as formats before 2021; expected --hardware "
                 "NAME, a profile of the same card, which states the rest"
             )
         return Server(
@@ -111,7 +111,7 @@ class _Figures:
         )
 
     def _on(self, base: Server, name: str, gpu: GpuProperties | None, issue_s: float) -> Server:
-        """Return another machine with what the trace tells better."""
+        """Return another machine with the figures of the trace in place of its own."""
         part = base.gpu
         if gpu is not None:
             part = replace(part, name=gpu.name, memory_bytes=self._memory(gpu), multiprocessors=self._units(gpu))
@@ -228,8 +228,8 @@ def phase_seconds(operation: Operation, work: ConvolutionWork) -> dict[Phase, fl
         return dict.fromkeys(phases, operation.seconds / len(phases))
     if Phase.BACKWARD_DATA not in named:
         named[: named.index(Phase.BACKWARD_WEIGHTS)] = [Phase.BACKWARD_DATA] * named.index(Phase.BACKWARD_WEIGHTS)
-    told = [each for each in named if each is not None]
-    behind = told[-1] if Phase.BACKWARD_WEIGHTS in told else Phase.BACKWARD_WEIGHTS
+    known = [each for each in named if each is not None]
+    behind = known[-1] if Phase.BACKWARD_WEIGHTS in known else Phase.BACKWARD_WEIGHTS
     seconds: defaultdict[Phase, float] = defaultdict(float)
     for at, launch in enumerate(operation.launches):
         following = (each for each in named[at:] if each is not None)

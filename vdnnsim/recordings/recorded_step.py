@@ -31,8 +31,8 @@ class RecordedStep:
 
     Attributes:
         operations: what ran kernels, as issued.
-        works: what each of them had to do.
-        batch_size: samples, as the sizes of forward tell it, or the user.
+        works: FLOPs and bytes of each.
+        batch_size: samples, by the sizes of forward, or as the user says.
         waits: calls in which the host waited for the GPU.
     """
 
@@ -135,7 +135,7 @@ class RecordedStep:
 
 
 def read_step(path: Path, batch_size: int | None = None) -> RecordedStep:
-    """Read a trace, and return the step that stands for all, of the batch that sizes of forward tell unless given.
+    """Read a trace, and return its representative step, whose batch follows from sizes of forward unless given.
 
     Raises:
         RecordingError: it is no trace of PyTorch's profiler, or nothing ran on a GPU.

@@ -1,8 +1,8 @@
 """The workload that a recorded step is: a captured step (`vdnnsim.dnn.captured_step`) whose operations were timed.
 
-A trace tells sizes, phases and the order, but not which tensor an operation read: so every operation reads what the
+A trace has sizes, phases and the order, but not which tensor an operation read: so every operation reads what the
 one before it made, and `lifetimes` is false. What it takes on another machine can be asked of it; what it would hold,
-or what a policy would move, cannot, unless an execution trace of the same run tells it.
+or what a policy would move, cannot, unless there is an execution trace of the same run.
 """
 
 import math
@@ -22,14 +22,14 @@ from vdnnsim.recordings.recorded_step import RecordedStep
 from vdnnsim.recordings.trace_operations import CONVOLUTION, Operation
 from vdnnsim.units import Precision
 
-NO_LIFETIMES: Final = "a trace tells no storages: every operation reads what the one before it made"
+NO_LIFETIMES: Final = "a trace has no storages: every operation reads what the one before it made"
 _ACCUMULATES: Final = "AccumulateGrad"
 _OPTIMIZER: Final = "Optimizer.step#"
 _NARROW: Final = ("float16", "bfloat16")
 
 
 def captured_step(recorded: RecordedStep, model: str, execution: ExecutionTrace | None = None) -> CapturedStep:
-    """Return a recorded step as a captured one; without an execution trace nothing tells what lives when.
+    """Return a recorded step as a captured one; without an execution trace it has no lifetimes.
 
     Raises:
         RecordingError: the execution trace is of another run.
@@ -189,6 +189,6 @@ class _Chain:
         return len(self.tensors) - 1
 
     def free(self, number: int, position: int) -> None:
-        """Say after which operation nobody holds it, unless it is given."""
+        """Set after which operation it is freed, unless it is given."""
         if not self.storages[number].given:
             self.storages[number] = msgspec.structs.replace(self.storages[number], freed_after=position)

@@ -84,7 +84,7 @@ class Recording:
         gpu: its number.
         segments: at the end.
         events: in the order of time.
-        settings: what PYTORCH_ALLOC_CONF said, where the snapshot tells it.
+        settings: PYTORCH_ALLOC_CONF, where the snapshot has it.
         expandable: whether any segment could grow.
         private_pools: whether blocks lay in pools of CUDA graphs or of the user's.
         unknown: entries of kinds that are not known, which are left out, by kind.

@@ -1,7 +1,7 @@
 """What a snapshot recorded of PyTorch's allocator compared with the model of it: does each block lie at its address?
 
 The model begins with the segments and blocks of the beginning. Where the GPU's driver put a segment is taken from the
-record, and so is when segments were given back, for nobody recorded how much memory was free.
+record, and so is when segments were given back, for free memory is not recorded.
 
 Among equal blocks PyTorch takes the one at the lowest address, from 2.14 on that of the oldest segment (pytorch pull
 request 183591). A snapshot does not say its version, so both are tried.
@@ -203,7 +203,7 @@ class _RecordedSegments(WholeSegments):
 
     Attributes:
         by_address: their sizes, by where the driver put them.
-        grown: the segment that was taken last, as recorded, until somebody looks.
+        grown: the segment that was taken last, as recorded, until it is compared.
     """
 
     def __init__(self, settings: AllocatorSettings, *, by_address: bool) -> None:

@@ -169,7 +169,7 @@ class Replay:
 def recorded_peaks(recording: Recording, start: Start, settings: AllocatorSettings) -> Peaks:
     """Return what PyTorch itself had at most, as far as a recording says it.
 
-    What was reserved is told; what was in use is counted in requests as they are rounded up, without what was too
+    Reserved memory is recorded; allocated memory is counted in requests as they are rounded up, without what was too
     little to be cut off a block.
     """
     reserved = most_reserved = first_reserved_bytes(recording)
@@ -245,7 +245,7 @@ def _peaks_of_pytorch(recording: Recording, start: Start, allocator: CachingAllo
                 held[event.address] = block
                 most_bytes = max(most_bytes, allocator.allocated_bytes)
             case Action.FREE_REQUESTED if event.address in held and not _completed_at_once(events, at):
-                # A stream of its own for each block that waits: nobody recorded which it was.
+                # A stream of its own for each block that waits: it is not recorded which.
                 stream = waits_for[event.address] = -1 - at
                 block = held.pop(event.address)
                 allocator.record_use(block, stream)

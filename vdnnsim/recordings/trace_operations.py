@@ -144,7 +144,7 @@ def _operation(call: Call, launches: list[Launch], threads: frozenset[str]) -> O
 
 
 def _matched(operations: Sequence[Operation], calls: Sequence[Call]) -> tuple[Operation, ...]:
-    """Return the operations with what backward is of, and with the sizes that this tells of both."""
+    """Return the operations with the forward of each backward, and the output sizes that follow for both."""
     matched = list(operations)
     by_sequence, by_stem = _forward_index(operations)
     nodes: dict[Call, int | None] = {}

@@ -104,13 +104,13 @@ def test_a_limit_that_ends_the_search_says_what_is_known(folder: Path) -> None:
     done = vdnnsim("max-batch", "on_small.yaml", "--time-limit", "1 ns", folder=folder)
     assert done.returncode == 0
     assert done.stdout.count("not known") == 4
-    assert "the search ended after its part of 1 ns; 0 fitted; a longer --time-limit tells" in " ".join(
+    assert "the search ended after its part of 1 ns; 0 fitted; try a longer --time-limit" in " ".join(
         done.stdout.split()
     )
     late = LargestBatch("mine", 8, None, None, untried=16, late_s=42.2)
     assert _nothing(late, "18 s", "images") == (
         "not known: the search ended after its part of 18 s, 42 s late, for this policy does not look at its deadline "
-        "while it plans; 8 fitted, 16 did not; a longer --time-limit tells"
+        "while it plans; 8 fitted, 16 did not; try a longer --time-limit"
     )
 
 

@@ -253,5 +253,5 @@ def test_another_profile_states_the_rest(trace: object, tmp_path: Path) -> None:
 
 def test_an_old_trace_alone_makes_no_profile(tmp_path: Path) -> None:
     """It does not say on which GPU it ran."""
-    with pytest.raises(RecordingError, match=r"tells nothing of its GPU, .* expected --hardware"):
+    with pytest.raises(RecordingError, match=r"does not name its GPU, .* expected --hardware"):
         write_recorded_profile(tmp_path / "card.yaml", recorded(tmp_path, old_trace()), None)
