@@ -40,7 +40,7 @@ class Measured:
         performance_ratio, feature_performance_ratio: the time of the oracular baseline over this one's.
         server_images_per_s: of all GPUs, until the last is done.
         runtime_bytes: GPU memory of the process.
-        tokens: of each text; 0 of what is none.
+        tokens: of each sequence; 0 of samples without.
     """
 
     algorithms: str
@@ -107,33 +107,66 @@ class Column:
         return self.meaning if gpus == 1 or self.scope is Scope.ROW else f"{self.meaning}; of {self.scope.value}"
 
 
-_ROW: Final = (
-    Column("network", Scope.ROW, "the network that is trained"),
-    Column("batch_size", Scope.ROW, "images, or texts, videos or sequences, per iteration and GPU", label="batch size"),
-    Column("hardware", Scope.ROW, "the profile of the machine"),
-    Column("gpus", Scope.ROW, "how many GPUs train together", label="GPUs"),
-    Column("gpu", Scope.ROW, "number of the GPU, from 0"),
-    Column("policy", Scope.ROW, "the policy with its options"),
-    Column("when", Scope.ROW, "before or after the change"),
-    Column("outcome", Scope.ROW, "fits, does not fit or no plan"),
-    Column("time_rank", Scope.ROW, "of those that fit, 1 for the shortest iteration"),
-    Column("memory_rank", Scope.ROW, "of those that fit, 1 for the least of the most memory in use"),
-    Column("on_front", Scope.ROW, "whether no other policy is better in time or memory and no worse in the other"),
-    Column("reason", Scope.ROW, "why a policy does not fit or has no plan, or with which one it shares its plan"),
-    Column("layer", Scope.ROW, "on behalf of which one image more asks for too much"),
-    Column("phase", Scope.ROW, "of that layer"),
-    Column("part_size", Scope.ROW, "images in the largest part that fits, where a batch of any size is cut into parts"),
-    Column("error", Scope.ROW, "why a point could not be computed"),
-)
-
-
-def _of_iteration(name: str, meaning: str, label: str = "", title: str = "", short: str = "") -> Column:
-    """Return the column of a number that `RunMetrics` has under the same name."""
-    kind = _NUMBERS[name]
-    return Column(name, Scope.GPU, meaning, lambda of: kind(getattr(of.metrics, name)), label, title, short)
-
-
+_ROW: Final = {
+    "network": "the network that is trained",
+    "batch_size": "samples (images, sequences or videos) per iteration and GPU",
+    "hardware": "the profile of the machine",
+    "gpus": "how many GPUs train together",
+    "gpu": "number of the GPU, from 0",
+    "policy": "the policy with its options",
+    "when": "before or after the change",
+    "outcome": "fits, does not fit or no plan",
+    "time_rank": "of those that fit, 1 for the shortest iteration",
+    "memory_rank": "of those that fit, 1 for the least of the most memory in use",
+    "on_front": "whether no other policy is better in time or memory and no worse in the other",
+    "reason": "why a policy does not fit or has no plan, or with which one it shares its plan",
+    "layer": "on behalf of which one image more asks for too much",
+    "phase": "of that layer",
+    "part_size": "images in the largest part that fits, where a batch of any size is cut into parts",
+    "error": "why a point could not be computed",
+}
+_ROW_LABELS: Final = {"batch_size": "batch size", "gpus": "GPUs"}
+_METRICS: Final[Mapping[str, tuple[str, ...]]] = {
+    "iteration_s": (
+        "seconds from the first issue until host and streams are done",
+        *("time of an iteration", "time per iteration", "time"),
+    ),
+    "images_per_s": ("batch_size / iteration_s", "images/s"),
+    "max_memory_bytes": (
+        "most GPU memory in use at once, whole network",
+        *("most GPU memory in use", "max memory", "max mem"),
+    ),
+    "mean_memory_bytes": (
+        "GPU memory in use averaged over time, whole network",
+        *("mean memory bytes", "mean memory", "mean mem"),
+    ),
+    "feature_max_memory_bytes": (
+        "as max_memory_bytes, of the buffers of feature-extraction layers alone (the vDNN paper's scope)",
+    ),
+    "feature_step_mean_memory_bytes": (
+        "of the same buffers, the mean over layer steps: each layer counts once in each direction, whatever it takes",
+    ),
+    "feature_iteration_s": (
+        "seconds spent on feature extraction: its kernels and the stalls before them or caused by copies",
+    ),
+    "offloaded_bytes": ("bytes copied to the host in one iteration", "offloaded", "offloaded", "offload"),
+    "prefetched_bytes": ("bytes copied back in one iteration, on demand or ahead",),
+    "host_memory_bytes": ("most pinned host memory in use at once", "most pinned host memory"),
+    "stall_s": (
+        "seconds in which the compute stream waited before or between kernels",
+        *("stalls", "stalled", "stalled"),
+    ),
+    "pool_bytes": ("GPU memory that the memory model needed, gaps included",),
+}
+"""Numbers of `RunMetrics`: meaning, label, title and short title."""
 _NUMBERS: Final = {field.name: field.type for field in fields(RunMetrics) if field.type in (int, float)}
+
+
+def _metric(name: str) -> Column:
+    kind = _NUMBERS[name]
+    meaning, *titles = _METRICS[name]
+    return Column(name, Scope.GPU, meaning, lambda of: kind(getattr(of.metrics, name)), *titles)
+
 
 _COMPUTED: Final = (
     Column(
@@ -149,45 +182,7 @@ _COMPUTED: Final = (
         "fit are of a replay on a GPU without a capacity",
         lambda of: not of.refusal,
     ),
-    _of_iteration(
-        "iteration_s",
-        "seconds from the first issue until host and streams are done",
-        *("time of an iteration", "time per iteration", "time"),
-    ),
-    _of_iteration("images_per_s", "batch_size / iteration_s", "images/s"),
-    _of_iteration(
-        "max_memory_bytes",
-        "most GPU memory in use at once, whole network",
-        *("most GPU memory in use", "max memory", "max mem"),
-    ),
-    _of_iteration(
-        "mean_memory_bytes",
-        "GPU memory in use averaged over time, whole network",
-        *("mean memory bytes", "mean memory", "mean mem"),
-    ),
-    _of_iteration(
-        "feature_max_memory_bytes",
-        "as max_memory_bytes, of the buffers of feature-extraction layers alone (the vDNN paper's scope)",
-    ),
-    _of_iteration(
-        "feature_step_mean_memory_bytes",
-        "of the same buffers, the mean over layer steps: each feature-extraction layer counts once forward and once "
-        "backward, whatever its duration",
-    ),
-    _of_iteration(
-        "feature_iteration_s",
-        "seconds spent on feature extraction: its kernels and the stalls before them or caused by copies",
-    ),
-    _of_iteration(
-        "offloaded_bytes", "bytes copied to the host in one iteration", *("offloaded", "offloaded", "offload")
-    ),
-    _of_iteration("prefetched_bytes", "bytes copied back in one iteration, on demand or ahead"),
-    _of_iteration("host_memory_bytes", "most pinned host memory in use at once", "most pinned host memory"),
-    _of_iteration(
-        "stall_s",
-        "seconds in which the compute stream stood still before or between kernels",
-        *("stalls", "stalled", "stalled"),
-    ),
+    *(_metric(name) for name in _METRICS if name != "pool_bytes"),
     Column(
         "performance_ratio",
         Scope.GPU,
@@ -201,7 +196,7 @@ _COMPUTED: Final = (
         "the same of feature_iteration_s",
         lambda of: float(of.feature_performance_ratio),
     ),
-    _of_iteration("pool_bytes", "GPU memory that the memory model needed, gaps included"),
+    _metric("pool_bytes"),
     Column(
         "runtime_bytes",
         Scope.GPU,
@@ -213,7 +208,7 @@ _COMPUTED: Final = (
     Column(
         "tokens_per_s",
         Scope.GPU,
-        "images_per_s times the tokens of each text; empty for networks that read no texts",
+        "images_per_s times the tokens of each sequence; empty for networks that read no tokens",
         lambda of: float(of.tokens * of.metrics.images_per_s) if of.tokens else "",
     ),
     Column(
@@ -232,7 +227,10 @@ _COMPUTED: Final = (
     ),
 )
 
-COLUMNS: Final[Mapping[str, Column]] = {column.name: column for column in (*_ROW, *_COMPUTED)}
+COLUMNS: Final[Mapping[str, Column]] = {
+    **{name: Column(name, Scope.ROW, meaning, label=_ROW_LABELS.get(name, "")) for name, meaning in _ROW.items()},
+    **{column.name: column for column in _COMPUTED},
+}
 """Every column by its name."""
 
 RUN: Final = ("network", "batch_size", "gpu", "policy", *(column.name for column in _COMPUTED))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 
 
 def ranks(values: Sequence[float]) -> tuple[int, ...]:
@@ -58,11 +58,6 @@ class Comparison:
     result: ScenarioResult
 
     @property
-    def declined(self) -> tuple[Declined, ...]:
-        """The policies that have no plan, in the order in which they were asked."""
-        return self.result.declined
-
-    @property
     def standings(self) -> tuple[Standing, ...]:
         """The policies that fit, the fastest first, of equally fast ones the one with least memory.
 
@@ -71,26 +66,17 @@ class Comparison:
         fitting = [row for row in self.result.slowest if row.fits]
         costs = [(row.metrics.iteration_s, row.metrics.max_memory_bytes) for row in fitting]
         by_time, by_memory = ranks([time_s for time_s, _ in costs]), ranks([nbytes for _, nbytes in costs])
-        groups: list[list[PolicyResult]] = []
-        standings: list[Standing] = []
+        found: list[Standing] = []
         for standing in map(Standing, fitting, by_time, by_memory, pareto_front(costs)):
-            same = next((group for group in groups if group[0].metrics == standing.row.metrics), None)
-            if same is None:
-                groups.append([standing.row])
-                standings.append(standing)
-            else:
-                same.append(standing.row)
-        joined = (_joined(standing, group[1:]) for standing, group in zip(standings, groups, strict=True))
-        return tuple(sorted(joined, key=lambda each: (each.time_rank, each.memory_rank)))
+            if all(each.row.metrics != standing.row.metrics for each in found):
+                others = [row for row in fitting if row.metrics == standing.row.metrics and row is not standing.row]
+                plan = standing.row.trace.plan.operations
+                same = tuple(row.policy for row in others if row.trace.plan.operations == plan)
+                rest = tuple(row.policy for row in others if row.policy not in same)
+                found.append(replace(standing, same_plan=same, same_numbers=rest))
+        return tuple(sorted(found, key=lambda each: (each.time_rank, each.memory_rank)))
 
     @property
     def unfit(self) -> tuple[PolicyResult, ...]:
         """The policies that do not fit, in their order."""
         return tuple(row for row in self.result.slowest if not row.fits)
-
-
-def _joined(standing: Standing, others: list[PolicyResult]) -> Standing:
-    """Return a standing with the policies of the same numbers, by whether they have its plan."""
-    plan = standing.row.trace.plan.operations
-    same = tuple(row.policy for row in others if row.trace.plan.operations == plan)
-    return replace(standing, same_plan=same, same_numbers=tuple(r.policy for r in others if r.policy not in same))

@@ -10,12 +10,10 @@ from vdnnsim.plans.certificate import BoundClass
 
 @dataclass(frozen=True, slots=True)
 class PlannedTime:
-    """What came of a plan in the simulator.
+    """A plan in the simulator: its time, of several GPUs until the last is done, and what it does.
 
     Attributes:
-        iteration_s: of several GPUs until the last is done.
         planned_for_bytes: the capacity that it was made for.
-        offloaded_bytes, recomputed_layers: what it moves to the host and computes again.
         complete: whether the search for it came to its end, and not only to its time limit.
     """
 
@@ -45,10 +43,9 @@ class Searched:
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """The best that is known of one capacity.
+    """The best that is known of one capacity, the framework's context included.
 
     Attributes:
-        capacity_bytes: all memory of the GPU, that of the framework's context included.
         plan: the fastest of those made for no more memory.
         bound: None where nothing is proven.
     """
@@ -65,11 +62,9 @@ class FrontierPoint:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTimes:
-    """A policy beside the frontier.
+    """A policy beside the frontier: capacities into which it fits, with the time that it takes there.
 
-    Attributes:
-        times: capacities into which it fits with the time that it takes there. Of one that looks at no memory it is the
-            least that it fits into, of any other those that were tried.
+    Of one that looks at no memory it is the least that it fits into, of any other those that were tried.
     """
 
     policy: str
@@ -133,9 +128,7 @@ def frontier_points(searched: Sequence[Searched]) -> tuple[FrontierPoint, ...]:
 
 def _bound(searched: Sequence[Searched]) -> Bound | None:
     """Return the highest bound of a capacity and of those above it."""
-    own = searched[0].bound
+    own, bounds = searched[0].bound, (each.bound for each in searched if each.bound is not None)
     if own is None:
         return None
-    bounds = [each.bound for each in searched if each.bound is not None]
-    holding = [each for each in bounds if each.holds_for.includes(own.holds_for)]
-    return max(holding, key=lambda each: each.seconds)
+    return max((each for each in bounds if each.holds_for.includes(own.holds_for)), key=lambda each: each.seconds)

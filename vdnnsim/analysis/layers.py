@@ -6,12 +6,13 @@ dX, dY, W, dW and the larger of its two workspaces; statistics, where it has the
 map, which counts as Y.
 """
 
+from collections import defaultdict
 from dataclasses import astuple, dataclass
 
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plans.trace import IterationTrace
+from vdnnsim.plans.trace import IterationTrace, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +52,22 @@ class LayerBytes:
 
 def layer_times(trace: IterationTrace) -> tuple[LayerTimes, ...]:
     """Return the times of each layer that ran, in the order of forward."""
-    forward: dict[int, list[tuple[float, float]]] = {}
-    backward: dict[int, list[tuple[float, float]]] = {}
+    forward, backward = defaultdict[int, list[Span]](list), defaultdict[int, list[Span]](list)
     for span, kernel in trace.kernels:
         if kernel.phase is Phase.FORWARD:
-            forward.setdefault(kernel.layer, []).append((span.start_s, span.end_s))
+            forward[kernel.layer].append(span)
         elif kernel.phase.is_backward:
-            backward.setdefault(kernel.layer, []).append((span.start_s, span.end_s))
+            backward[kernel.layer].append(span)
+
+    def total_s(spans: list[Span]) -> float:
+        return sum((span.end_s - span.start_s for span in spans), 0.0)
+
     return tuple(
         LayerTimes(
             layer=layer,
-            forward_s=_total(spans),
-            backward_s=_total(backward.get(layer, [])),
-            reuse_distance_s=backward[layer][0][0] - spans[-1][1] if layer in backward else None,
+            forward_s=total_s(spans),
+            backward_s=total_s(backward[layer]),
+            reuse_distance_s=backward[layer][0].start_s - spans[-1].end_s if backward[layer] else None,
         )
         for layer, spans in forward.items()
     )
@@ -109,7 +113,3 @@ def largest_layer(workload: Workload, kernels: KernelChoice) -> tuple[Layer, Lay
     """Return the layer that needs the most memory by itself, the first of equals, with what it needs (Fig. 1)."""
     needs = [(layer, training_bytes(workload, kernels, layer)) for layer in workload.graph.layers]
     return max(needs, key=lambda item: item[1].total)
-
-
-def _total(spans: list[tuple[float, float]]) -> float:
-    return sum((end_s - start_s for start_s, end_s in spans), 0.0)

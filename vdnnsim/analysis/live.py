@@ -124,7 +124,6 @@ def measured_link(step: LiveStep, link: Link) -> Link:
 
 
 def _numbers(plan: TrainingPlan) -> dict[int, int]:
-    """Return by position in a plan which operation of the program it runs."""
     step = plan.workload.step
     return {
         position: step.numbers_of(each.layer, each.phase)[each.operation]

@@ -16,11 +16,6 @@ Selection = Callable[[Buffer], bool]
 """Which buffers to count."""
 
 
-def everything(_buffer: Buffer) -> bool:
-    """Select all buffers."""
-    return True
-
-
 def features_only(buffer: Buffer) -> bool:
     """Select the buffers of feature-extraction layers: their maps, gradients, workspaces, W and dW."""
     return buffer.stage is Stage.FEATURES
@@ -39,9 +34,9 @@ class MemoryCurve:
         return tuple(sum(values) for values in zip(*self.kinds.values(), strict=True))
 
     def envelope(self, end_s: float, columns: int) -> "MemoryCurve":
-        """Return a curve of equal columns, each of which shows its moment of greatest use, so that no maximum is lost.
+        """Return a curve of equal columns, each of which shows the greatest use within it, so that no maximum is lost.
 
-        What was in use when a column began counts as well, unless it ended at that very moment.
+        What was in use when a column began counts as well, unless it ended at that very time.
         """
         totals, starts_s = self.totals, [column * end_s / columns for column in range(columns + 1)]
         kept = []
@@ -68,14 +63,11 @@ def memory_curve(trace: IterationTrace) -> MemoryCurve:
     return MemoryCurve(tuple(times), {kind: tuple(row.get(kind, 0) for row in rows) for kind in BufferKind})
 
 
-def maximum_bytes(trace: IterationTrace, select: Selection = everything) -> int:
-    """Return the most bytes of the selected buffers in use at once."""
-    in_use = peak = 0
-    for change in trace.memory:
-        if select(trace.plan.buffers[change.buffer]):
-            in_use += change.delta_bytes
-            peak = max(peak, in_use)
-    return peak
+def maximum_bytes(trace: IterationTrace, select: Selection | None = None) -> int:
+    """Return the most bytes of the selected buffers, by default of all, in use at once."""
+    buffers = trace.plan.buffers
+    deltas = (each.delta_bytes for each in trace.memory if select is None or select(buffers[each.buffer]))
+    return max(accumulate(deltas, initial=0))
 
 
 def runtime_bytes(trace: IterationTrace, gpu: Gpu) -> int:
@@ -85,8 +77,7 @@ def runtime_bytes(trace: IterationTrace, gpu: Gpu) -> int:
 
 def mean_bytes(trace: IterationTrace) -> float:
     """Return the bytes in use, averaged over the time of the iteration."""
-    total = in_use = 0.0
-    since_s = 0.0
+    total = in_use = since_s = 0.0
     for change in trace.memory:
         total += in_use * (change.time_s - since_s)
         since_s = change.time_s
@@ -120,7 +111,7 @@ def peak_operation(trace: IterationTrace) -> tuple[float, str]:
     return peak_s, f"{kernel.phase.value} of {trace.plan.layers[kernel.layer]}"
 
 
-def step_mean_bytes(trace: IterationTrace, select: Selection) -> float:
+def step_mean_bytes(trace: IterationTrace, select: Selection | None = None) -> float:
     """Return the mean over layer steps of the selected bytes in use, as the vDNN paper averages (V-A).
 
     Each feature-extraction layer is one step in forward and one in backward, whatever its duration; a step counts the
@@ -132,7 +123,7 @@ def step_mean_bytes(trace: IterationTrace, select: Selection) -> float:
     in_use = 0
     for position, operation in enumerate(plan.operations):
         change = changes.get(position)
-        if change is not None and select(plan.buffers[change.buffer]):
+        if change is not None and (select is None or select(plan.buffers[change.buffer])):
             in_use += change.delta_bytes
         if not isinstance(operation, Compute) or operation.phase is Phase.UPDATE:
             continue
@@ -143,14 +134,14 @@ def step_mean_bytes(trace: IterationTrace, select: Selection) -> float:
 
 
 def away_curve(trace: IterationTrace) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Return how many bytes lie in host memory alone, as a step function: since an offload ended until one comes back.
+    """Return the bytes that are in host memory alone, from the end of an offload to the start of its prefetch.
 
     Returns:
-        moments in seconds, and bytes from each of them on; before the first nothing is away.
+        times in seconds, and the bytes from each of them on.
     """
-    changes = []
-    for span, copy in trace.copies:
-        nbytes = trace.plan.copied_bytes(copy)
-        changes.append((span.end_s, nbytes) if isinstance(copy, Offload) else (span.start_s, -nbytes))
-    changes.sort()
+    size = trace.plan.copied_bytes
+    changes = sorted(
+        (span.end_s, size(copy)) if isinstance(copy, Offload) else (span.start_s, -size(copy))
+        for span, copy in trace.copies
+    )
     return tuple(time_s for time_s, _ in changes), tuple(accumulate(nbytes for _, nbytes in changes))

@@ -27,8 +27,7 @@ def feature_seconds(trace: IterationTrace) -> float:
 
     The vDNN paper compares this time alone, for the classification layers run alike under every policy (V-C).
     """
-    stages = trace.plan.layer_stages
-    seconds = 0.0
+    stages, seconds = trace.plan.layer_stages, 0.0
     for span, kernel in trace.kernels:
         if stages[kernel.layer] is Stage.FEATURES:
             seconds += span.end_s - span.start_s

@@ -1,6 +1,17 @@
-"""DRAM traffic of convolutions, and power over time, from the work of kernels and copies (vDNN paper, V-B and V-D)."""
+"""DRAM traffic of convolutions, and power over time, from the work of kernels and copies (vDNN paper, V-B and V-D).
 
-from bisect import bisect_right
+A kernel moves the bytes that the cost model has it move (`KernelCost.dram_bytes`), evenly over its time; a copy moves
+its bytes through DRAM once. What a pass reads twice because a cache was too small is not counted, so that bandwidths
+are lower bounds. On top of idle power, always, come the energy of FLOPs, of DRAM and of the link:
+
+    P = idle + FLOP/s * J/FLOP + DRAM bytes/s * J/B + link bytes/s * J/B, at most the limit of the board
+
+Limitations: FLOPs are those of the direct method. FFT does fewer, so a kernel is given no more than the peak rate of
+the GPU allows in its time, and its power remains an upper bound. At its limit a board lowers its clocks; here kernels
+keep their time and only the power is cut. A kernel that takes no time draws nothing.
+"""
+
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -68,25 +79,19 @@ def convolution_traffic(trace: IterationTrace, cost_model: CostModel, server: Se
     workload = trace.plan.workload
     costs = cost_model.table(workload)
     copies = trace.spans_on(Stream.MEMORY)
-    rows: list[KernelTraffic] = []
-    first = 0
-    for span, kernel in trace.kernels:
-        # Copies run one after the other, so those before this kernel are before all kernels to come.
-        while first < len(copies) and copies[first].end_s <= span.start_s:
-            first += 1
-        if workload.graph.layers[kernel.layer].kind is LayerKind.CONV and span.end_s > span.start_s:
-            rows.append(
-                KernelTraffic(
-                    layer=kernel.layer,
-                    phase=kernel.phase,
-                    algorithm=kernel.algorithm,
-                    seconds=span.end_s - span.start_s,
-                    kernel_bytes=kernel_bytes(costs, kernel),
-                    copy_bytes=_bytes_meanwhile(trace, span, copies[first:]),
-                    peak_bytes_per_s=server.gpu.dram_bytes_per_s,
-                )
-            )
-    return tuple(rows)
+    return tuple(
+        KernelTraffic(
+            layer=kernel.layer,
+            phase=kernel.phase,
+            algorithm=kernel.algorithm,
+            seconds=span.end_s - span.start_s,
+            kernel_bytes=kernel_bytes(costs, kernel),
+            copy_bytes=_bytes_meanwhile(trace, span, copies),
+            peak_bytes_per_s=server.gpu.dram_bytes_per_s,
+        )
+        for span, kernel in trace.kernels
+        if workload.graph.layers[kernel.layer].kind is LayerKind.CONV and span.end_s > span.start_s
+    )
 
 
 def kernel_bytes(costs: CostTable, kernel: Compute) -> int:
@@ -116,10 +121,11 @@ def copy_slowdown_bound(server: Server) -> float:
 
 
 def _bytes_meanwhile(trace: IterationTrace, span: Span, copies: tuple[Span, ...]) -> float:
+    # Copies run one after the other, in the order of both their starts and their ends.
+    first = bisect_right(copies, span.start_s, key=lambda copy: copy.end_s)
+    behind = bisect_left(copies, span.end_s, key=lambda copy: copy.start_s)
     total = 0.0
-    for copy in copies:
-        if copy.start_s >= span.end_s:
-            break
+    for copy in copies[first:behind]:
         overlap_s = min(copy.end_s, span.end_s) - max(copy.start_s, span.start_s)
         if overlap_s > 0:
             total += copied_bytes(trace, copy) * overlap_s / (copy.end_s - copy.start_s)
@@ -172,7 +178,6 @@ class PowerCurve:
         return max(energy_until(start_s + window_s) - energy_until(start_s) for start_s in starts) / window_s
 
     def _energies(self) -> tuple[float, ...]:
-        """Energy from the beginning until each step, and until the end."""
         lengths_s = (b - a for a, b in pairwise((*self.times_s, self.end_s)))
         parts = (watts * length_s for watts, length_s in zip(self.watts, lengths_s, strict=True))
         return tuple(accumulate(parts, initial=0.0))

@@ -12,14 +12,13 @@ from vdnnsim.hardware.topology import Hop, Sharing, TopologyLink, Way
 from vdnnsim.plans.operations import AllReduce, Offload, Paged, Prefetch, Stream
 from vdnnsim.plans.trace import IterationTrace, ServerTrace, Span
 
+_FULL = 0.9
+"""Of its capacity a link is full: what the other direction takes of it is not there for this one."""
+
 
 @dataclass(frozen=True, slots=True)
 class TimedCopy:
-    """One copy.
-
-    Attributes:
-        alone_s: what it takes when nothing else is on the links of its path.
-    """
+    """One copy, and the seconds that it takes when nothing else is on the links of its path."""
 
     span: Span
     alone_s: float
@@ -61,10 +60,10 @@ def _alone_s(server: Server, gpu: int, copy: Offload | Prefetch, nbytes: int) ->
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One exchange; it begins when all have come, and ends for all at once.
+    """One exchange of gradients; it begins when all GPUs have come, and ends for all at once.
 
     Attributes:
-        layer: whose gradients are added up; of a bucket the one that completes it.
+        layer: whose gradients are reduced; of a bucket the one that completes it.
         arrivals_s: when each GPU came, by number.
     """
 
@@ -94,16 +93,12 @@ def exchanges(server_trace: ServerTrace) -> tuple[Exchange, ...]:
 
 
 def waits_s(server_trace: ServerTrace) -> tuple[tuple[float, ...], ...]:
-    """Return how long each GPU stood before exchanges that had not begun, by the GPU that came last to them."""
+    """Return how long each GPU waited before exchanges that had not begun, by the GPU that came last to them."""
     waits = [[0.0] * len(server_trace.gpus) for _ in server_trace.gpus]
     for each in exchanges(server_trace):
         for gpu, arrival_s in enumerate(each.arrivals_s):
             waits[gpu][each.last] += each.begin_s - arrival_s
-    return tuple(tuple(row) for row in waits)
-
-
-_FULL = 0.9
-"""Of its capacity a link is full: what the other direction takes of it is not there for this one."""
+    return tuple(map(tuple, waits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +110,24 @@ class LoadCurve:
     end_s: float
 
     @property
+    def _steps(self) -> list[tuple[float, float]]:
+        """Rate and length of each step."""
+        lengths_s = (after - before for before, after in pairwise((*self.times_s, self.end_s)))
+        return list(zip(self.rates_bytes_per_s, lengths_s, strict=True))
+
+    @property
     def carried_bytes(self) -> float:
         """Bytes that crossed it."""
-        lengths_s = (after - before for before, after in pairwise((*self.times_s, self.end_s)))
-        return sum(rate * length_s for rate, length_s in zip(self.rates_bytes_per_s, lengths_s, strict=True))
+        return sum(rate * length_s for rate, length_s in self._steps)
 
     def share_of_use(self, bytes_per_s: float) -> float:
         """For which part of the time that it carried anything it carried at least so much."""
-        lengths_s = [after - before for before, after in pairwise((*self.times_s, self.end_s))]
-        steps = list(zip(self.rates_bytes_per_s, lengths_s, strict=True))
-        used_s = sum(length_s for rate, length_s in steps if rate > 0)
-        return sum(length_s for rate, length_s in steps if rate >= bytes_per_s) / used_s if used_s else 0.0
+        used_s = sum(length_s for rate, length_s in self._steps if rate > 0)
+        return sum(length_s for rate, length_s in self._steps if rate >= bytes_per_s) / used_s if used_s else 0.0
 
 
 def load_curves(server_trace: ServerTrace) -> dict[Hop, LoadCurve]:
-    """Return the curve of every direction of a link that carried anything; changes at the same moment are merged."""
+    """Return the curve of every direction of a link that carried anything; changes at the same time are merged."""
     changes: defaultdict[Hop, dict[float, float]] = defaultdict(dict)
     for load in server_trace.loads:
         changes[load.hop][load.time_s] = load.bytes_per_s
@@ -157,18 +155,16 @@ class LinkUse:
     @property
     def busiest(self) -> float:
         """The greater of both fractions; of a shared link, where they add up, their sum."""
-        fractions = [self.fraction(way) for way in Way]
-        return sum(fractions) if self.link.sharing is Sharing.SHARED else max(fractions)
+        return sum(map(self.fraction, Way)) if self.link.sharing is Sharing.SHARED else max(map(self.fraction, Way))
 
 
 def link_uses(server: Server, server_trace: ServerTrace | None) -> tuple[LinkUse, ...]:
     """Return the links of a server of several GPUs that carried anything, those near host memory first."""
-    topology = server.topology
-    assert topology is not None
+    assert server.topology is not None
     assert server_trace is not None
     curves = load_curves(server_trace)
     uses = (
         LinkUse(link, {way: curves[Hop(name, way)] for way in Way if Hop(name, way) in curves})
-        for name, link in topology.links.items()
+        for name, link in server.topology.links.items()
     )
     return tuple(use for use in uses if use.curves)

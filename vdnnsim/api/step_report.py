@@ -192,7 +192,7 @@ def described(predicted: "PolicyResult", agenda: "Agenda", beside_bytes: int) ->
         agenda: of the loop that follows it.
         beside_bytes: on the GPU, that the loop holds beside what is planned.
     """
-    from vdnnsim.report.certificates import certified
+    from vdnnsim.report.certificates import bound_text
 
     metrics, plan = predicted.metrics, predicted.trace.plan
     storages = plan.workload.step.storages
@@ -210,7 +210,7 @@ def described(predicted: "PolicyResult", agenda: "Agenda", beside_bytes: int) ->
         states = format_bytes(sum(map(len, agenda.states.values())))
         lines.append(f"the optimizer's states on the host: {states}, by plan.stream(optimizer, model)")
     if plan.certificate is not None:
-        lines.append(certified(plan.certificate, metrics.iteration_s))
+        lines.append(bound_text(plan.certificate, metrics.iteration_s))
     return "\n".join(lines)
 
 

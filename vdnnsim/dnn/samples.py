@@ -1,4 +1,4 @@
-"""What a batch consists of: images, texts of so many tokens, videos of so many frames, other sequences."""
+"""What a batch consists of: images, sequences of tokens, videos of frames."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -28,7 +28,7 @@ class Sample:
 
     @property
     def tokens(self) -> int:
-        """Tokens of a text; 0 of what is none."""
+        """Tokens of a sequence; 0 of what has none."""
         return self.steps if self.step == "token" else 0
 
     @property
@@ -41,13 +41,13 @@ IMAGE: Final = Sample("image")
 
 
 def sample_of(graph: LayerGraph) -> Sample:
-    """Return what a network reads: texts where it looks vectors up, else by the shape of its input."""
+    """Return what a network reads: sequences of tokens where it looks vectors up, else by the shape of its input."""
     first = graph.maps[0]
     shape = first.shape
     if shape.steps == 1:
         return IMAGE
     if any(graph.layers[consumer].kind is LayerKind.EMBEDDING for consumer in first.consumers):
-        return Sample("text", "token", shape.steps)
+        return Sample("sequence", "token", shape.steps)
     if shape.height * shape.width > 1:
         return Sample("video", "frame", shape.steps)
     return Sample("sequence", "step", shape.steps)

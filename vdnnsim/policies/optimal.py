@@ -176,7 +176,7 @@ def taken(plan: TrainingPlan, certificate: Certificate) -> Certificate:
         on_host=(),
         recomputed=tuple(dict.fromkeys(again)),
         slower=(),
-        levers=(f"the plan is that of {plan.policy}: of what was found none whose buffers find a place is faster",),
+        levers=(f"falls back to {plan.policy}: no faster plan was found that fits",),
     )
 
 

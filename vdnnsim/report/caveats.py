@@ -57,7 +57,7 @@ def glossary(labels: Iterable[str], *, of_speed: bool = True) -> tuple[str, ...]
     """
     letters = {letter for label in labels for letter in "pm" if f"({letter}" in label}
     chosen = {"p": "(p): the fastest algorithm of each convolution", "m": "(m): the one with the least workspace"}
-    baseline = "Oracular baseline: base(p), which keeps all in GPU memory, on this GPU with memory without end"
+    baseline = "Oracular baseline: base(p), which keeps all in GPU memory, on this GPU with unlimited memory"
     return (
         *([baseline] if of_speed else []),
         *(["; ".join(text for letter, text in chosen.items() if letter in letters)] if letters else []),
@@ -173,7 +173,6 @@ def _contention_line(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> 
 
 
 def _waiting(iteration: ServerTrace) -> str:
-    """Return which GPU waits longest before exchanges, and for which."""
     waits = waits_s(iteration)
     longest = max(range(len(waits)), key=lambda gpu: sum(waits[gpu]))
     total_s = sum(waits[longest])

@@ -1,8 +1,4 @@
-"""What is proven of plans, and why they are as they are, in sentences.
-
-How near a plan is to the best is told to a tenth of a percent, below that to a hundredth, and never rounded in its
-favour: `within 0.3 %` is true.
-"""
+"""Certificates of plans in sentences: lower bound and gap, what a plan offloads and recomputes, and why."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -14,16 +10,16 @@ from vdnnsim.plans.certificate import Certificate
 from vdnnsim.units import format_bytes, format_seconds
 
 _SMALL_PERCENT: Final = 0.1
-"""Below it two digits are told."""
+"""Below it a gap has two digits."""
 _NOISE_PERCENT: Final = 1e-7
 """What sums of seconds in two orders differ by."""
 _MOST_NAMED: Final = 3
 
 
 def certificates(result: ScenarioResult) -> tuple[str, ...]:
-    """Return what is to be said of each policy whose plan has a certificate, of several GPUs of the one done last.
+    """Return the sentences of each policy whose plan has a certificate, of several GPUs of the one done last.
 
-    What does not fit was not bounded: of it only what stands in the way is told.
+    What does not fit was not bounded: of it only what stands in the way is said.
     """
     return tuple(
         f"{row.policy}: {sentence}"
@@ -33,21 +29,21 @@ def certificates(result: ScenarioResult) -> tuple[str, ...]:
     )
 
 
-def certified(certificate: Certificate, iteration_s: float) -> str:
-    """Return how near an iteration is to the best: `certified: within 0.3 % of the best schedule of this order ...`."""
-    again = certificate.holds_for.recomputes
-    of_class = ", with any map offloaded or computed again" if again else " that computes nothing again"
+def bound_text(certificate: Certificate, iteration_s: float) -> str:
+    """Return bound and gap: `lower bound 354 ms, gap 16.0 %, of schedules of this order that recompute nothing`."""
+    recomputes = certificate.holds_for.recomputes
+    of_class = "offload or recompute any activation" if recomputes else "recompute nothing"
     if certificate.holds_for.moves_states:
         of_class += ", with states and weight gradients on the host or not"
     ended = "" if certificate.complete else "; the time limit ended the search"
     return (
-        f"certified: within {gap_text(certificate.gap(iteration_s))} of the best schedule of this order{of_class}, "
-        f"which takes {format_seconds(certificate.bound_s)} or more{ended}"
+        f"lower bound {format_seconds(certificate.bound_s)}, gap {gap_text(certificate.gap(iteration_s))}, "
+        f"of schedules of this order that {of_class}{ended}"
     )
 
 
 def gap_text(gap: float) -> str:
-    """Return how far an iteration is above its bound, as a fraction, for people, rounded up: `0.3 %`; `0.04 %`."""
+    """Return a gap for people, rounded up to a tenth of a percent, below that to a hundredth: `0.3 %`; `0.04 %`."""
     percents = 100 * gap
     digits = 1 if percents >= _SMALL_PERCENT else 2
     rounded = ceil((percents - _NOISE_PERCENT) * 10**digits) / 10**digits
@@ -55,35 +51,27 @@ def gap_text(gap: float) -> str:
 
 
 def _sentences(certificate: Certificate, row: PolicyResult) -> Iterator[str]:
-    yield certified(certificate, row.metrics.iteration_s)
-    yield _moved(certificate)
-    if certificate.slower:
-        yield _slower(certificate)
+    yield bound_text(certificate, row.metrics.iteration_s)
+    moved = len({name for name, _ in certificate.offloaded})
+    nbytes = format_bytes(sum(nbytes for _, nbytes in certificate.offloaded))
+    layers = certificate.recomputed
+    kept = " and ".join(f"{format_bytes(nbytes)} of {kind}" for kind, nbytes in certificate.on_host)
+    yield (
+        (f"offloads {_counted(moved, 'activation')}, {nbytes}; " if moved else "offloads nothing; ")
+        + (f"recomputes {_counted(len(layers), 'layer')}: {_first(layers)}" if layers else "recomputes nothing")
+        + (f"; {kept} are on the host between their uses" if kept else "")
+    )
+    if slower := certificate.slower:
+        lost = format_seconds(sum(each.lost_s for each in slower))
+        named = tuple(
+            f"{each.phase} of {each.layer} by {each.chosen}, not {each.fastest} "
+            f"(+{format_seconds(each.lost_s)}, {format_bytes(each.saved_bytes)} less workspace)"
+            for each in slower
+        )
+        kernels = f"{_counted(len(slower), 'kernel')} {'runs' if len(slower) == 1 else 'run'}"
+        yield f"{kernels} slower than the fastest algorithm would, by {lost}: {_first(named)}"
     yield from certificate.levers
     yield from certificate.stays
-
-
-def _moved(certificate: Certificate) -> str:
-    """Return how much leaves, and what is computed again."""
-    maps = len({name for name, _ in certificate.offloaded})
-    nbytes = format_bytes(sum(nbytes for _, nbytes in certificate.offloaded))
-    offloads = f"offloads {_counted(maps, 'map')}, {nbytes}" if maps else "offloads nothing"
-    layers = certificate.recomputed
-    again = f"computes {_counted(len(layers), 'layer')} again: {_first(layers)}" if layers else "computes nothing again"
-    kept = " and ".join(f"{format_bytes(nbytes)} of {kind}" for kind, nbytes in certificate.on_host)
-    return f"{offloads}; {again}" + (f"; {kept} are on the host while no kernel wants them" if kept else "")
-
-
-def _slower(certificate: Certificate) -> str:
-    slower = certificate.slower
-    lost = format_seconds(sum(each.lost_s for each in slower))
-    told = tuple(
-        f"{each.phase} of {each.layer} by {each.chosen}, not {each.fastest} "
-        f"(+{format_seconds(each.lost_s)}, {format_bytes(each.saved_bytes)} less workspace)"
-        for each in slower
-    )
-    run = "runs" if len(slower) == 1 else "run"
-    return f"{_counted(len(slower), 'kernel')} {run} slower than the fastest algorithm would, by {lost}: {_first(told)}"
 
 
 def _counted(count: int, what: str) -> str:
@@ -91,6 +79,5 @@ def _counted(count: int, what: str) -> str:
 
 
 def _first(names: tuple[str, ...]) -> str:
-    """Return the first of some names, and how many more there are."""
     more = len(names) - _MOST_NAMED
     return listed([*names[:_MOST_NAMED], *([f"{more} more"] if more > 0 else [])])

@@ -51,18 +51,14 @@ class Tint(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One file to show: its name, what it says in one line, which is its title, and its content."""
+    """A PNG file: its name, its title, and its content."""
 
     name: str
     description: str
     png: bytes
 
     def write(self, path: str | Path) -> None:
-        """Write the PNG to a file.
-
-        Raises:
-            OutputError: the file cannot be written.
-        """
+        """Write the PNG to a file, or raise OutputError."""
         replace_file(Path(path), self.png)
 
     def _repr_png_(self) -> bytes:
@@ -72,12 +68,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One vertical axis.
-
-    Attributes:
-        label: what it measures, without the unit.
-        top: its upper end; zero for room above the largest value.
-    """
+    """One vertical axis: what it measures, without the unit; its upper end, zero for room above the largest value."""
 
     label: str
     scale: Scale
@@ -97,9 +88,7 @@ class Series:
 class Slot:
     """What each group has at one place: bars side by side, each a stack of series from the bottom up.
 
-    Attributes:
-        label: written below the place; empty where the legend says it.
-        failed: for each group, whether to mark it with an asterisk; empty where none is.
+    The label is written below; empty where the legend says it. `failed` marks groups with an asterisk; empty for none.
     """
 
     bars: tuple[tuple[Series, ...], ...]
@@ -114,11 +103,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Markers on the right axis: values[slot][group], None for no marker.
-
-    Attributes:
-        joined: whether a line joins the markers of a slot.
-    """
+    """Markers on the right axis: values[slot][group], None for no marker; a line may join those of a slot."""
 
     name: str
     axis: Axis
@@ -136,12 +121,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of axes.
-
-    Attributes:
-        groups: labels along the horizontal axis.
-        numbered: whether the height of each bar is written above it.
-    """
+    """One pair of axes: labels of groups along the horizontal axis; the height of each bar may be written above it."""
 
     groups: tuple[str, ...]
     slots: tuple[Slot, ...]
@@ -162,12 +142,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One row.
-
-    Attributes:
-        group: what it stands with, as `vgg16 (64)`.
-        kind: position in `Parity.kinds`.
-    """
+    """One row of a group, as `vgg16 (64)`; its kind is a position in `Parity.kinds`."""
 
     group: str
     kind: int
@@ -182,12 +157,9 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """A slide: durations of all rows, and how far each is off.
+    """A slide: durations of all rows, and their errors; names of two kinds of rows at most.
 
-    Attributes:
-        kinds: what the legend calls each kind of row, two at most.
-        tolerance: half the width of the band around equality, as a share of the measured value.
-        band: what the legend calls it.
+    The band around equality is a tolerance wide to either side, a share of the measured value.
     """
 
     title: str
@@ -209,11 +181,7 @@ class Cloud:
 
 @dataclass(frozen=True, slots=True)
 class Clouds:
-    """A slide: a small diagonal for each card, all on the same axes.
-
-    Attributes:
-        kinds: what the legend calls each kind of row, two at most.
-    """
+    """A slide: a small diagonal for each card, all on the same axes; names of two kinds of rows at most."""
 
     title: str
     subtitle: str
@@ -223,13 +191,7 @@ class Clouds:
 
 @dataclass(frozen=True, slots=True)
 class ErrorShares:
-    """A slide: for each estimator the share of rows whose error is at most what the axis says.
-
-    Attributes:
-        errors: by estimator.
-        limit: left of it an estimate is too low to be of use.
-        limit_name: what is written there.
-    """
+    """A slide: for each estimator the share of rows with at most some error; below the limit it is of no use."""
 
     title: str
     subtitle: str

@@ -10,30 +10,16 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.caveats import glossary, known, remarks, without_plan
 from vdnnsim.report.document import Column, Document, Fold, Table, text_column, titled_table
 from vdnnsim.report.findings import caption, counted, how_many_fit, refusals, workload_text
-from vdnnsim.report.folder import Writer, manifest
+from vdnnsim.report.folder import Writer, with_manifest
 from vdnnsim.report.labels import joined_labels
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.tables.summary import quantity_column, rate_column, titles_of
 from vdnnsim.units import format_bytes, format_seconds
 
 COMPARED: Final = (
-    "network",
-    "batch_size",
-    "policy",
-    "algorithms",
-    "outcome",
-    "time_rank",
-    "memory_rank",
-    "on_front",
-    "iteration_s",
-    "images_per_s",
-    "max_memory_bytes",
-    "offloaded_bytes",
-    "host_memory_bytes",
-    "performance_ratio",
-    "runtime_bytes",
-    "server_images_per_s",
-    "reason",
+    *("network", "batch_size", "policy", "algorithms", "outcome", "time_rank", "memory_rank", "on_front"),
+    *("iteration_s", "images_per_s", "max_memory_bytes", "offloaded_bytes", "host_memory_bytes"),
+    *("performance_ratio", "runtime_bytes", "server_images_per_s", "reason"),
 )
 """Columns of `compare.csv`; of several GPUs the numbers are of the one that is done last."""
 
@@ -44,12 +30,8 @@ FRONT_NOTE = f"{FRONT} no other policy is better in time or memory and no worse 
 
 
 _LEFT_OUT_FIRST: Final = (
-    "offloaded_bytes",
-    "images_per_s",
-    "runtime_bytes",
-    "rank by memory",
-    "performance_ratio",
-    "rank",
+    *("offloaded_bytes", "images_per_s", "runtime_bytes", "rank by memory"),
+    *("performance_ratio", "rank"),
 )
 """What a narrow terminal goes without, in this order."""
 
@@ -80,14 +62,8 @@ def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
         ranks: dict[str, Value] = {"time_rank": "", "memory_rank": "", "on_front": False}
         if standing is not None:
             ranks = {name: getattr(standing, name) for name in ranks}
-        stated = {
-            "network": result.workload.graph.name,
-            "batch_size": result.workload.batch_size,
-            "policy": policy,
-            "outcome": outcome,
-            "reason": reason,
-            **ranks,
-        }
+        workload = {"network": result.workload.graph.name, "batch_size": result.workload.batch_size}
+        stated = {**workload, "policy": policy, "outcome": outcome, "reason": reason, **ranks}
         return cells(COMPARED, stated, None if found is None else Measured.of(result, found))
 
     return (
@@ -105,7 +81,7 @@ def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
             for each in comparison.unfit
             if each.refusal is not None
         ),
-        *(row(each.policy, NO_PLAN, each.reason, None) for each in comparison.declined),
+        *(row(each.policy, NO_PLAN, each.reason, None) for each in comparison.result.declined),
     )
 
 
@@ -128,7 +104,6 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
 
 
 def _label(standing: Standing) -> str:
-    """Return the policies of a row, and what they share."""
     first = joined_labels((standing.row.policy, *standing.same_plan)) + " (one plan)" * bool(standing.same_plan)
     others = joined_labels(standing.same_numbers) + " (same numbers)"
     return f"{first}, {others}" if standing.same_numbers else first
@@ -138,7 +113,7 @@ def comparison_title(comparison: Comparison) -> str:
     """Return what the picture says: how many fit, and the two ends of the front."""
     standings, capacity = comparison.standings, comparison.result.server.gpu.memory_bytes
     fitting = sum(len(each.policies) for each in standings)
-    total = fitting + len(comparison.unfit) + len(comparison.declined)
+    total = fitting + len(comparison.unfit) + len(comparison.result.declined)
     if not standings:
         return f"None of {counted(total)} fits {workload_text(comparison.result)} into {format_bytes(capacity)}"
     front = [each for each in standings if each.on_front]
@@ -158,13 +133,8 @@ def unranked(comparison: Comparison) -> Iterator[str]:
     yield from without_plan(comparison.result)
 
 
-_MANIFEST: Final = "compare.json"
-_TABLE: Final = "compare.csv"
-_PICTURE: Final = "compare.png"
-_PAGE: Final = "compare.html"
-COMPARISON_FILES: Final = (_MANIFEST, _TABLE, _PICTURE, _PAGE)
+_, _TABLE, _PICTURE, _PAGE = COMPARISON_FILES = ("compare.json", "compare.csv", "compare.png", "compare.html")
 """None of which a run has, so that a scenario's comparison lies beside its results."""
-
 COMPARISON_WRITER: Final = Writer.of("comparison", COMPARISON_FILES, "format_version", "compared", "files")
 FORMAT_VERSION: Final = 1
 """Of compare.json; raised when a key is renamed or removed."""
@@ -176,12 +146,12 @@ def comparison_files(comparison: Comparison) -> dict[str, bytes]:
     from vdnnsim.report.plots.front import draw_comparison
 
     result, rows = comparison.result, comparison_rows(comparison)
-    files = {_TABLE: csv_text(COMPARED, rows).encode(), _PICTURE: draw_comparison(comparison)}
+    files: dict[str, str | bytes] = {_TABLE: csv_text(COMPARED, rows), _PICTURE: draw_comparison(comparison)}
     if result.results:
-        files[_PAGE] = _page(comparison).encode()
+        files[_PAGE] = _page(comparison)
     compared = [row[COMPARED.index("policy")] for row in rows]
     said = {"scenario": result.name, "hardware": result.server.name, "compared": compared}
-    return {_MANIFEST: manifest(FORMAT_VERSION, result.sources, said, (*files, _MANIFEST)), **files}
+    return with_manifest(COMPARISON_WRITER, FORMAT_VERSION, result.sources, said, files)
 
 
 def _page(comparison: Comparison) -> str:
@@ -191,5 +161,5 @@ def _page(comparison: Comparison) -> str:
     front = sum(len(each.policies) for each in standings if each.on_front)
     heading = f"{front} of {len(comparison.result.slowest)} are beaten by none in both time and memory"
     notes = *((FRONT_NOTE,) if standings else ()), *known(comparison.result)
-    said, beside = (f"{comparison_title(comparison)}.",), f"{_TABLE} and {_MANIFEST} lie"
+    said, beside = (f"{comparison_title(comparison)}.",), f"{_TABLE} and {COMPARISON_FILES[0]} lie"
     return html_text(comparison.result, Shown(said, heading, ranked(comparison), notes, beside))

@@ -78,10 +78,8 @@ class Column:
     """One column of a table, which two of the same title and cells are not.
 
     Attributes:
-        title: what it holds.
         unit: of its numbers, empty where cells have their own.
-        header: what stands above it where there is little room, in its lines; a single line may be broken between
-            words.
+        header: what stands above it where there is little room, in its lines, or in one that may be broken.
         fold: where cells may be broken.
         from_right: whether it is set from the right, as numbers are.
     """
@@ -109,9 +107,7 @@ class Table:
     """A table; a page has all of it, a terminal as many of its columns as it has room for.
 
     Attributes:
-        columns: all of them, one of them or several of labels.
-        left_out_first: titles of what a terminal goes without, in this order; then goes what stands furthest right. Of
-            columns of one title the right one goes first.
+        left_out_first: titles of what a terminal goes without, in this order; then goes what stands furthest right.
         has_all: where all columns are, in words.
         dim: whether each row is of less weight; none is if it is empty.
     """
@@ -177,30 +173,15 @@ def plain_table(
     left_out_first: Sequence[str] = (),
     left: int | None = None,
 ) -> Table:
-    """Return a table whose first column names the rows, and one of policies too.
+    """Return a table whose first column, and one of policies, are labels.
 
-    Args:
-        header: title of each column, which a narrow terminal breaks at blanks and underscores.
-        rows: their cells.
-        has_all: where a reader finds all columns, in words.
-        left_out_first: what a narrow terminal goes without, in this order; then goes what stands furthest right.
-        left: how many columns read from the left, before others that read from the right; those that do not hold
-            numbers alone if not given.
+    So many columns read from the left, those behind them from the right; by default what holds numbers alone does.
     """
-    cells = list(zip(*rows, strict=True)) or [()] * len(header)
-    columns = (
-        Column(
-            title,
-            column,
-            fold=Fold.LABEL
-            if not number or title == "policy"
-            else Fold.NEVER
-            if max(map(len, column), default=0) <= _SHORT
-            else Fold.WORDS,
-            from_right=any(column) and all(_NUMBER.fullmatch(cell) for cell in column if cell)
-            if left is None
-            else number >= left,
-        )
-        for number, (title, column) in enumerate(zip(header, cells, strict=True))
-    )
+    columns: list[Column] = []
+    by_column = list(zip(*rows, strict=True)) or [()] * len(header)
+    for number, (title, cells) in enumerate(zip(header, by_column, strict=True)):
+        is_short = max(map(len, cells), default=0) <= _SHORT
+        fold = Fold.LABEL if not number or title == "policy" else Fold.NEVER if is_short else Fold.WORDS
+        are_numbers = any(cells) and all(_NUMBER.fullmatch(cell) for cell in cells if cell)
+        columns.append(Column(title, cells, fold=fold, from_right=are_numbers if left is None else number >= left))
     return Table(tuple(columns), tuple(left_out_first), has_all)

@@ -3,6 +3,8 @@
 The oracular baseline is base(p) on a GPU without a capacity; speed and memory are stated against it.
 """
 
+from collections.abc import Iterable
+
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult, Setup, Shortage
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
@@ -84,7 +86,6 @@ def conclusions(result: ScenarioResult) -> tuple[str, ...]:
 
 
 def _answer(result: ScenarioResult) -> str:
-    """Return how the fastest policy does that fits; where none does, the one that takes least."""
     gpu, best = result.server.gpu, result.leader
     if best is None:
         return f"{headline(result, result.subject)}."
@@ -186,20 +187,26 @@ def _none(result: ScenarioResult) -> str:
     return f"{rows[0].policy} does not fit" if len(rows) == 1 else f"None of {len(rows)} policies fits"
 
 
+def shared(reasons: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return by reason the names that share it, both in the order in which they come."""
+    names: dict[str, list[str]] = {}
+    for reason, name in reasons:
+        names.setdefault(reason, []).append(name)
+    return names
+
+
 def refusals(result: ScenarioResult) -> tuple[str, ...]:
     """Return for the policies that do not fit one line that says who asked for how much and what held the rest.
 
     Those that are refused for the same reason share a line.
     """
-    policies: dict[str, list[str]] = {}
-    for rows in result.by_policy:
-        gpus: dict[str, list[int]] = {}
-        for each in rows:
-            if each.refusal is not None and each.is_short:
-                gpus.setdefault(each.refusal.explain(), []).append(each.gpu)
-        for reason, short in gpus.items():
-            where = "" if len(short) == len(rows) else f" on GPU {listed([str(gpu) for gpu in short])}"
-            policies.setdefault(reason, []).append(f"{rows[0].policy}{where}")
+    policies = shared(
+        (reason, rows[0].policy + ("" if len(gpus) == len(rows) else f" on GPU {listed(gpus)}"))
+        for rows in result.by_policy
+        for reason, gpus in shared(
+            (each.refusal.explain(), str(each.gpu)) for each in rows if each.refusal is not None and each.is_short
+        ).items()
+    )
     return tuple(f"{listed(names)}: {reason}" for reason, names in policies.items())
 
 

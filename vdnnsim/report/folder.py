@@ -21,11 +21,7 @@ _PATIENCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A state of the source tree.
-
-    Attributes:
-        modified: whether tracked files of the package differ from that commit.
-    """
+    """A commit of the source tree, and whether tracked files of the package differ from it."""
 
     hash: str
     modified: bool
@@ -39,14 +35,7 @@ def versions() -> dict[str, str]:
 def manifest(
     version: int, sources: Iterable[tuple[str, str]], said: Mapping[str, object], files: Iterable[str]
 ) -> bytes:
-    """Return the manifest of a folder of files as JSON.
-
-    Args:
-        version: of its format.
-        sources: name and SHA-256 of each file that was read.
-        said: what it says besides of programs, source tree and inputs.
-        files: the names of all files, its own among them.
-    """
+    """Return a manifest as JSON: format, programs, commit, inputs by name and SHA-256, results, names of all files."""
     commit = source_commit()
     content = {
         "format_version": version,
@@ -89,13 +78,11 @@ _LARGEST_BYTES: Final = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A command that writes folders of results.
+    """A command that writes folders of results: its noun in messages, and the name of its manifest, which is JSON.
 
     Attributes:
-        noun: for messages, as in "an earlier run".
-        manifest: name of the file that says what else is its own; JSON.
-        wrote: says of the content of such a file whether this command wrote it.
-        names: what it may call its files; a manifest that names yet others is not believed. One that names none, as
+        wrote: says of the content of a manifest whether this command wrote it.
+        names: what it may call its files; a manifest that names others is not believed, and one that names none, as
             those of older versions, speaks for all that may be called so.
     """
 
@@ -114,17 +101,23 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of a folder.
-
-    Attributes:
-        files: the paths of what was written.
-        nbytes: of all of them.
-        removed: how many files of an earlier command are no longer there.
-    """
+    """What became of a folder: the paths that were written, their bytes, and how many older files were removed."""
 
     files: tuple[Path, ...]
     nbytes: int
     removed: int
+
+
+def with_manifest(
+    writer: Writer,
+    version: int,
+    sources: Iterable[tuple[str, str]],
+    said: Mapping[str, object],
+    contents: Mapping[str, str | bytes],
+) -> dict[str, bytes]:
+    """Return the contents of a folder by name, texts as UTF-8, behind the manifest that names them all."""
+    files = {name: each.encode() if isinstance(each, str) else each for name, each in contents.items()}
+    return {writer.manifest: manifest(version, sources, said, (*files, writer.manifest)), **files}
 
 
 def earlier_files(folder: Path, writer: Writer) -> frozenset[str]:
@@ -140,11 +133,7 @@ def earlier_files(folder: Path, writer: Writer) -> frozenset[str]:
 
 
 def refuse_foreign(folder: Path, names: Iterable[str], writer: Writer) -> None:
-    """Refuse to write over what no earlier command of the same kind wrote.
-
-    Raises:
-        OutputError: a file of one of these names is there, and no earlier command says that it is its own.
-    """
+    """Raise OutputError where a file has one of these names that no earlier command of the same kind wrote."""
     ours = earlier_files(folder, writer)
     for name in names:
         path = folder / name
@@ -173,7 +162,6 @@ def write_folder(folder: Path, files: Mapping[str, Content], writer: Writer) -> 
 
 
 def _manifest(path: Path) -> Mapping[str, Any] | None:
-    """Return what a manifest says; None where there is none, or something else."""
     try:
         content = json.loads(read_regular_file(path, _LARGEST_BYTES, "expected a manifest"))
     except (UnreadableError, ValueError, RecursionError):
@@ -189,7 +177,6 @@ def _unfinished(manifest: bytes, names: Collection[str], noun: str) -> bytes:
 
 
 def _remove(folder: Path, names: Iterable[str]) -> int:
-    """Remove files of an earlier command; return how many."""
     removed = 0
     for name in names:
         path = folder / name

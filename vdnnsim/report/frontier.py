@@ -1,4 +1,4 @@
-"""The frontier in words, tables and files: what memory buys, how near that is to the best, and who else fits."""
+"""The frontier of memory and time in words, tables and files: what memory buys, gaps, and which policies fit."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from vdnnsim.report.caveats import capture_lines, glossary, kernel_times
 from vdnnsim.report.certificates import gap_text
 from vdnnsim.report.document import Bullets, Definitions, Heading, Note, Picture, Prose, plain_table, section
 from vdnnsim.report.findings import caption, workload_text
-from vdnnsim.report.folder import Writer, manifest, write_folder
+from vdnnsim.report.folder import Writer, with_manifest, write_folder
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import byte_scale, percent, rate_text, time_scale
 from vdnnsim.units import format_bytes, format_seconds
@@ -24,9 +24,9 @@ FRONTIER: Final = {
     "capacity_bytes": "memory of the GPU, the framework's context included; of a policy that looks at no memory the "
     "least that it fits into",
     "iteration_s": "simulated time of an iteration, of several GPUs until the last is done",
-    "bound_s": "no schedule of the class `holds_for` takes less in this memory; empty where nothing is proven",
+    "bound_s": "lower bound of the schedules of the class `holds_for` in this memory; empty where none is proven",
     "gap_ratio": "iteration_s over bound_s, less 1",
-    "holds_for": "the schedules of which the bound speaks",
+    "holds_for": "the schedules for which the bound holds",
     "planned_for_bytes": "the capacity for which the plan was made: a plan for less memory is one for more",
     "offloaded_bytes": "bytes copied to the host in one iteration",
     "recomputed_layers": "layers whose forward runs again",
@@ -39,7 +39,7 @@ _LITTLE: Final = 0.1
 
 SHOWN: Final = ("memory", "time", "slower", "bound", "gap", "fastest other policy", "its time")
 """Columns of the table that people read."""
-_MEANT: Final = "slower: than where nothing leaves; gap: how far a time is above its bound"
+_MEANT: Final = "slower: than where nothing is offloaded; gap: how far a time is above its lower bound"
 
 
 def frontier_rows(frontier: Frontier) -> Iterator[Row]:
@@ -56,9 +56,8 @@ def frontier_rows(frontier: Frontier) -> Iterator[Row]:
 
 def shown_rows(frontier: Frontier) -> list[tuple[str, ...]]:
     """Return the table that people read, one unit for the capacities and one for the times."""
-    memory = byte_scale(each.capacity_bytes for each in frontier.points)
-    seconds = time_scale(each.plan.iteration_s for each in frontier.points)
-    seconds = seconds.telling((each.plan.iteration_s for each in frontier.points), digits=4)
+    times = [each.plan.iteration_s for each in frontier.points]
+    memory, seconds = byte_scale(each.capacity_bytes for each in frontier.points), time_scale(times).telling(times, 4)
     rows: list[tuple[str, ...]] = []
     for each in frontier.points:
         best = frontier.best_policy(each.capacity_bytes)
@@ -75,7 +74,7 @@ def shown_rows(frontier: Frontier) -> list[tuple[str, ...]]:
 
 
 def headline(asked: Setup, frontier: Frontier) -> str:
-    """Return what to see: how much slower less memory is, and in as much the best of the other policies.
+    """Return how much slower less memory is, and in as much the best of the other policies.
 
     Where kernel times are datasheet peaks it claims nothing, for no kernel reaches them.
     """
@@ -94,14 +93,13 @@ def headline(asked: Setup, frontier: Frontier) -> str:
 
 
 def _slower(fraction: float) -> str:
-    """Return how much slower something is: `4.2 % slower`; what no reader would notice as `no slower`."""
     return f"{percent(fraction)} slower" if fraction >= _NOTICED else "no slower"
 
 
 def proven(asked: Setup, frontier: Frontier) -> str:
-    """Return how near the plan of the headline is to its bound: `within 0.3 % of its bound`; nothing without one."""
+    """Return the gap of the plan of the headline: `optimal: gap 0.3 %`; nothing without a bound."""
     gap = shown_point(asked, frontier).gap
-    return "" if gap is None else f"{frontier.planner} within {gap_text(gap)} of its bound"
+    return "" if gap is None else f"{frontier.planner}: gap {gap_text(gap)}"
 
 
 def shown_point(asked: Setup, frontier: Frontier) -> FrontierPoint:
@@ -119,15 +117,13 @@ def findings(asked: Setup, frontier: Frontier) -> tuple[str, ...]:
     if point is not least and point is not roomy:
         lines.append(f"There {frontier.planner} takes {_taken(asked, point)}.")
     lines.append(
-        f"{frontier.planner} fits into {format_bytes(least.capacity_bytes)} at the least, with {_taken(asked, least)}; "
-        f"from {format_bytes(roomy.capacity_bytes)} on nothing leaves, with {_taken(asked, roomy)}."
+        f"{frontier.planner} needs at least {format_bytes(least.capacity_bytes)}, with {_taken(asked, least)}; "
+        f"from {format_bytes(roomy.capacity_bytes)} on it offloads nothing, with {_taken(asked, roomy)}."
     )
     gaps = [each.gap for each in frontier.points if each.gap is not None]
     if gaps:
         classes = dict.fromkeys(each.bound.holds_for.value for each in frontier.points if each.bound is not None)
-        lines.append(
-            f"Every plan is within {gap_text(max(gaps))} of its bound, which holds for {' or '.join(classes)}."
-        )
+        lines.append(f"Gap of every plan at most {gap_text(max(gaps))}; the bound holds for {' or '.join(classes)}.")
     if not all(each.plan.complete for each in frontier.points):
         lines.append("The time limit ended the search for some of the plans.")
     lines += [f"Not in the picture: {each.policy}: {each.reason}" for each in frontier.declined]
@@ -155,22 +151,26 @@ def write_frontier(scenario: Setup, frontier: Frontier, folder: Path) -> tuple[P
     # Matplotlib takes longer to import than many a frontier to compute.
     from vdnnsim.report.plots.frontier import draw_frontier
 
-    files = {
-        MANIFEST: manifest(FORMAT_VERSION, scenario.sources, _said(scenario, frontier), FILES),
-        PAGE: _page_text(scenario, frontier).encode(),
-        TABLE: csv_text(tuple(FRONTIER), tuple(frontier_rows(frontier))).encode(),
+    contents = {
+        PAGE: _page_text(scenario, frontier),
+        TABLE: csv_text(tuple(FRONTIER), frontier_rows(frontier)),
         PICTURE: draw_frontier(scenario, frontier),
     }
+    said = _said(scenario, frontier)
+    files = with_manifest(FRONTIER_WRITER, FORMAT_VERSION, scenario.sources, said, contents)
     return write_folder(folder, files, FRONTIER_WRITER).files
 
 
 def _page_text(scenario: Setup, frontier: Frontier) -> str:
     labels = [each.policy for each in frontier.policies]
     notes = (
-        _MEANT,
-        *glossary(labels, of_speed=False),
-        *kernel_times(frontier.kernels),
-        *capture_lines(scenario.captured),
+        *(_MEANT, *glossary(labels, of_speed=False)),
+        *(*kernel_times(frontier.kernels), *capture_lines(scenario.captured)),
+    )
+    sources = (
+        "times are simulated; between two capacities the picture joins them",
+        f"{MANIFEST}: versions, inputs with their hashes, every number",
+        *(f"input {name}, SHA-256 {sha256}" for name, sha256 in scenario.sources),
     )
     return markdown.page(
         (
@@ -182,14 +182,7 @@ def _page_text(scenario: Setup, frontier: Frontier) -> str:
             *(Note(f"{note}.") for note in notes),
             Heading(f"What do the columns of {TABLE} mean?"),
             Definitions(tuple(FRONTIER.items())),
-            *section(
-                "Where do the numbers come from?",
-                (
-                    "times are simulated; between two capacities the picture joins them",
-                    f"{MANIFEST}: versions, inputs with their hashes, every number",
-                    *(f"input {name}, SHA-256 {sha256}" for name, sha256 in scenario.sources),
-                ),
-            ),
+            *section("Where do the numbers come from?", sources),
         )
     )
 

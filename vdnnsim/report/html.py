@@ -49,5 +49,4 @@ def worded(text: str) -> Markup:
 
 
 def _file(name: str) -> Markup:
-    """Return a style or a script of ours as it is."""
     return Markup((FOLDER / name).read_text(encoding="utf-8"))  # noqa: S704  # it is ours

@@ -1,6 +1,6 @@
 """Machines held against each other: the table, what it says, and the folder of files that shows both."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -15,8 +15,8 @@ from vdnnsim.files.messages import listed
 from vdnnsim.report import markdown
 from vdnnsim.report.caveats import glossary, remarks
 from vdnnsim.report.document import Definitions, Document, Heading, Picture, Prose, plain_table, titled_table
-from vdnnsim.report.findings import workload_text
-from vdnnsim.report.folder import Writer, Written, manifest, write_folder
+from vdnnsim.report.findings import shared, workload_text
+from vdnnsim.report.folder import Writer, Written, with_manifest, write_folder
 from vdnnsim.report.result_table import ResultTable
 from vdnnsim.report.scale import per_second, rate_cells
 from vdnnsim.units import format_bytes, format_seconds
@@ -118,19 +118,13 @@ def findings(ranking: Ranking) -> list[str]:
         said = ", ".join(f"{counts[basis]} {basis.value}" for basis in Basis if counts[basis])
         unequal = "; rows of unequal origin stand in one order, so look at what each is off by"
         lines.append(f"Kernel times: {said}{unequal if len(counts) > 1 else ''}")
-    notes, reasons = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
-    for offer in ranking.offers:
-        for note in offer.notes:
-            notes[note].append(offer.name)
-    for each in ranking.unfit:
-        reasons[each.reason].append(each.name)
+    notes = shared((note, offer.name) for offer in ranking.offers for note in offer.notes)
+    reasons = shared((each.reason, each.name) for each in ranking.unfit)
     lines += [f"{note}: {', '.join(names)}" for note, names in notes.items()]
-    lines += [f"does not fit: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
-    return lines
+    return lines + [f"does not fit: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
 
 
-_MANIFEST, _PAGE, _TABLE, _PICTURE = "machines.json", "machines.md", "machines.csv", "machines.png"
-MACHINE_FILES: Final = (_MANIFEST, _PAGE, _TABLE, _PICTURE)
+_, _PAGE, _TABLE, _PICTURE = MACHINE_FILES = ("machines.json", "machines.md", "machines.csv", "machines.png")
 """None of which a run has, so that they lie beside its results."""
 MACHINES_WRITER: Final = Writer.of("ranking of machines", MACHINE_FILES, "format_version", "machines", "files")
 FORMAT_VERSION: Final = 1
@@ -179,10 +173,11 @@ def write_machines(scenario: Setup, ranking: Ranking, sources: tuple[tuple[str, 
         Heading(f"What do the columns of {_TABLE} mean?"),
         Definitions(tuple(MACHINES.items())),
     )
-    files = {
-        _MANIFEST: manifest(FORMAT_VERSION, sources, said, MACHINE_FILES),
-        _PAGE: markdown.page(page).encode(),
-        _TABLE: table.to_csv().encode(),
+    contents = {
+        _PAGE: markdown.page(page),
+        _TABLE: table.to_csv(),
         _PICTURE: draw_machines(ranking, workload_text(scenario), question(scenario)),
     }
-    return write_folder(folder, files, MACHINES_WRITER)
+    return write_folder(
+        folder, with_manifest(MACHINES_WRITER, FORMAT_VERSION, sources, said, contents), MACHINES_WRITER
+    )

@@ -109,6 +109,6 @@ def rate_cells(rates: Sequence[float | None]) -> list[str]:
 
 
 def rate_text(sample: Sample, samples_per_s: float) -> str:
-    """Return a rate with its unit, and how many steps that are: `1569 images/s`; `38 texts/s, 38912 tokens/s`."""
+    """Return a rate with its unit, and how many steps that are: `1569 images/s`; `38 sequences/s, 38912 tokens/s`."""
     rate = f"{format_rate(samples_per_s)} {per_second(sample)}"
     return f"{rate}, {format_rate(sample.steps * samples_per_s)} {sample.step}s/s" if sample.step else rate

@@ -1,7 +1,4 @@
-"""A picture of a study's rows as its file asks for it: what it draws of them, and what its axes are.
-
-An axis is a quantity with its unit, or names one beside the other.
-"""
+"""Pictures of a study as its file describes them: which of its rows they draw, and what their axes are."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +17,7 @@ StudyCells = Mapping[str, Value | None]
 """One point of a study: columns to values in SI, None where the point failed; `fits` is one of them."""
 
 KERNEL_TIMES: Final = "kernel_times"
-"""Cell of a row that is drawn: what its kernel times rest on, as `carried over`; empty where nobody knows."""
+"""Cell of a row that is drawn: what its kernel times rest on, as `carried over`; empty where unknown."""
 
 _LABELS: Final = {
     "link.bandwidth_bytes_per_s": "bandwidth of the host link, each way",
@@ -48,15 +45,14 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class StudyPicture:
-    """One picture of a study's rows, as its file asks for it.
+    """One picture of a study's rows.
 
     Attributes:
         name: stem of the file.
         title: what to see.
         subtitle: what all rows have in common; empty for what their columns say of it.
         x: a column, or an expression of columns and numbers; `y` as well.
-        x_label: what the horizontal axis says; empty for what is known of the column.
-        y_label: as `x_label`.
+        x_label: what the horizontal axis says; empty for what is known of the column; `y_label` as well.
         value: the column in the cells of a heat map; empty for other kinds.
         by: the column that tells lines, points, or the winners of cells apart; empty for none.
         panels: the column that divides the picture; empty for none.
@@ -89,15 +85,9 @@ class Factor:
 
 def factors(expression: str) -> tuple[Factor, ...]:
     """Return the factors of products and quotients, from left to right."""
-    found, divides = [], False
-    for part in _SIGNS.split(expression):
-        name = part.strip()
-        if name in ("*", "/"):
-            divides = name == "/"
-            continue
-        number = float(name) if _NUMBER.fullmatch(name) else None
-        found.append(Factor(name, number, divides))
-    return tuple(found)
+    first, *rest = (part.strip() for part in _SIGNS.split(expression))
+    parts = [("*", first), *zip(rest[::2], rest[1::2], strict=True)]
+    return tuple(Factor(name, float(name) if _NUMBER.fullmatch(name) else None, sign == "/") for sign, name in parts)
 
 
 def cell_text(value: Value | None) -> str:
@@ -105,6 +95,48 @@ def cell_text(value: Value | None) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def shows(picture: StudyPicture, row: StudyCells) -> bool:
+    """Whether a picture shows a row: it has what `where` asks for, and numbers to show."""
+    needed = [part.column for part in (*factors(picture.x), *factors(picture.y)) if part.number is None]
+    needed += [picture.value] if picture.value else []
+    asked = all(cell_text(row[column]) in values for column, values in picture.where)
+    return asked and all(row[column] not in (None, "") for column in needed)
+
+
+def shown_rows(rows: Sequence[StudyCells], picture: StudyPicture) -> list[StudyCells]:
+    """Return the rows that a picture shows.
+
+    Raises:
+        InputError: there is none.
+    """
+    shown = [row for row in rows if shows(picture, row)]
+    if not shown:
+        conditions = [f"has {column} {' or '.join(values)}" for column, values in picture.where]
+        asked = " and ".join([*conditions, "was computed without an error"])
+        raise InputError(f"picture {picture.name!r}: found no row to draw, expected one that {asked}")
+    return shown
+
+
+def cell(row: StudyCells, expression: str) -> Value:
+    """Return the value of a column of a row that is shown, or of an expression of columns and numbers.
+
+    Raises:
+        InputError: a factor is no number, or zero where it divides.
+    """
+    parts = factors(expression)
+    if len(parts) == 1 and parts[0].number is None:
+        value = row[expression]
+        assert value is not None, "rows without a value are not shown"
+        return value
+    product = 1.0
+    for part in parts:
+        factor = cell(row, part.column) if part.number is None else part.number
+        if isinstance(factor, str | bool) or (part.divides and factor == 0):
+            raise InputError(f"{expression}: found {factor!r} for {part.column}, expected a number other than zero")
+        product = product / factor if part.divides else product * factor
+    return product
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,76 +164,24 @@ class StudyAxis:
         """Return a value without its unit: shares with one decimal, 100 only for all of it; else three digits."""
         if self.names:
             return cell_text(value)
-        assert isinstance(value, int | float)
-        number = value / self.scale.factor
+        number = self.place(value)
         if self.scale.unit == "%":
+            assert isinstance(value, int | float)
             return percent(value).removesuffix(" %").replace("100.0", "100")
         return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.3g}"
-
-
-def shows(picture: StudyPicture, row: StudyCells) -> bool:
-    """Whether a picture shows a row: it has what `where` asks for, and numbers to show."""
-    parts = (*factors(picture.x), *factors(picture.y))
-    needed = [part.column for part in parts if part.number is None]
-    needed += [picture.value] if picture.value else []
-    asked = all(cell_text(row[column]) in values for column, values in picture.where)
-    return asked and all(row[column] not in (None, "") for column in needed)
-
-
-def shown_rows(rows: Sequence[StudyCells], picture: StudyPicture) -> list[StudyCells]:
-    """Return the rows that a picture shows.
-
-    Raises:
-        InputError: there is none.
-    """
-    shown = [row for row in rows if shows(picture, row)]
-    if not shown:
-        conditions = [f"has {column} {' or '.join(values)}" for column, values in picture.where]
-        asked = " and ".join([*conditions, "was computed without an error"])
-        raise InputError(f"picture {picture.name!r}: found no row to draw, expected one that {asked}")
-    return shown
-
-
-def known(row: StudyCells, column: str) -> Value:
-    """Return the value of a column of a row that is shown."""
-    value = row[column]
-    assert value is not None, "rows without a value are not shown"
-    return value
-
-
-def cell(row: StudyCells, expression: str) -> Value:
-    """Return the value of a column, or of an expression of columns and numbers.
-
-    Raises:
-        InputError: an expression of what are no numbers.
-    """
-    parts = factors(expression)
-    if len(parts) == 1 and parts[0].number is None:
-        return known(row, expression)
-    product = 1.0
-    for part in parts:
-        value = known(row, part.column) if part.number is None else part.number
-        if isinstance(value, str | bool) or (part.divides and value == 0):
-            raise InputError(f"{expression}: found {value!r} for {part.column}, expected a number to reckon with")
-        product = product / value if part.divides else product * value
-    return product
 
 
 def study_axis(column: str, values: Iterable[Value], label: str = "") -> StudyAxis:
     """Return the axis of a column that holds these values, whose label is given or found by its name."""
     found = list(values)
     numbers = [value for value in found if isinstance(value, int | float) and not isinstance(value, bool)]
-    name = label or _label(column)
+    known = COLUMNS[column].label if column in COLUMNS else _LABELS.get(column, "")
+    name = label or known or column.replace("_", " ")
     if len(numbers) < len(found):
-        return StudyAxis(name, tuple(dict.fromkeys(cell_text(value) for value in found)), Scale("", 1.0, 0))
+        return StudyAxis(name, tuple(dict.fromkeys(map(cell_text, found))), Scale("", 1.0, 0))
     scale = scale_of(column, numbers) if len(factors(column)) == 1 else Scale("", 1.0, 2)
     unit = "" if scale.unit in ("", "%") else f", {scale.unit}"
     return StudyAxis(f"{name}{unit}", (), scale)
-
-
-def _label(column: str) -> str:
-    known = COLUMNS[column].label if column in COLUMNS else _LABELS.get(column, "")
-    return known or column.replace("_", " ")
 
 
 def best(column: str, values: Iterable[float]) -> float:

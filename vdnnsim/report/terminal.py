@@ -87,7 +87,6 @@ class FittedTable:
             yield Text(f"too narrow for {', '.join(filter(None, left_out))}; {self.table.has_all}", style="dim")
 
     def _kept(self, width: int) -> list[Column]:
-        """Return the columns that there is room for, in their order."""
         kept = list(self.table.columns)
         gone: list[Column] = []
         for column in self._by_weight():
@@ -112,7 +111,6 @@ class FittedTable:
 
 
 def _widest(column: Column) -> int:
-    """Return the characters that a column takes on one line."""
     return max(map(len, (*column.above.split("\n"), *column.cells)))
 
 
@@ -132,7 +130,6 @@ def _narrowest(column: Column) -> int:
 
 
 def _folded(column: Column, cell: str, width: int) -> str:
-    """Return a cell in lines of at most so many characters."""
     match column.fold:
         case Fold.NEVER:
             return cell

@@ -1,8 +1,4 @@
-"""What validation needs of a device: something that executes plans of one workload.
-
-`calibration`, which is the home of PyTorch, has such an executor; the command line hands it in, so that nothing here
-imports PyTorch.
-"""
+"""Protocols of a device for validation: an executor of plans; `calibration` has one, and nothing here needs PyTorch."""
 
 from collections.abc import Mapping
 from typing import Protocol

@@ -95,15 +95,11 @@ def every_policy(types: PolicyTypes) -> tuple[Policy, ...]:
     """
     policies = []
     for name, policy in types.items():
-        fields = {field.name: field.type for field in msgspec.structs.fields(policy)}
-        choices = fields.get("algorithms")
-        values = (
-            sorted(each.value for each in choices if each is not Algorithms.TENSORFLOW)
-            if isinstance(choices, type) and issubclass(choices, Enum)
-            else ()
-        )
-        policies += [resolve_policy({"policy": name, "algorithms": value}, types) for value in values]
-        if not values:
+        choices = {field.name: field.type for field in msgspec.structs.fields(policy)}.get("algorithms")
+        if isinstance(choices, type) and issubclass(choices, Enum):
+            values = sorted(each.value for each in choices if each is not Algorithms.TENSORFLOW)
+            policies += [resolve_policy({"policy": name, "algorithms": value}, types) for value in values]
+        else:
             policies.append(resolve_policy(name, types))
     return tuple(policies)
 
@@ -126,13 +122,8 @@ class Pacing:
 
     def times(self, stretch: float) -> "Pacing":
         """Return a slower pace."""
-        return replace(
-            self,
-            kernel_factor=self.kernel_factor * stretch,
-            least_kernel_s=self.least_kernel_s * stretch,
-            copy_factor=self.copy_factor * stretch,
-            copy_latency_s=self.copy_latency_s * stretch,
-        )
+        durations = ("kernel_factor", "least_kernel_s", "copy_factor", "copy_latency_s")
+        return replace(self, **{name: getattr(self, name) * stretch for name in durations})
 
     def costs(self, model: CostModel) -> CostModel:
         """Return stretched costs; they rank the algorithms as the calibrated ones do, so plans stay the same."""
@@ -167,15 +158,12 @@ def given_durations(plan: TrainingPlan, cost_model: CostModel, link: Link) -> Ma
     costs = cost_model.table(plan.workload)
     durations_s: dict[int, float] = {}
     for position, operation in enumerate(plan.operations):
-        match operation:
-            case Compute(layer=layer, phase=phase, algorithm=algorithm, operation=number, barrier_s=barrier_s):
-                durations_s[position] = costs.find(layer, phase, algorithm, number).seconds + barrier_s
-            case Offload():
-                durations_s[position] = copy_s(link, Direction.D2H, plan.copied_bytes(operation))
-            case Prefetch():
-                durations_s[position] = copy_s(link, Direction.H2D, plan.copied_bytes(operation))
-            case _:
-                pass
+        if isinstance(operation, Compute):
+            cost = costs.find(operation.layer, operation.phase, operation.algorithm, operation.operation)
+            durations_s[position] = cost.seconds + operation.barrier_s
+        elif isinstance(operation, Offload | Prefetch):
+            direction = Direction.D2H if isinstance(operation, Offload) else Direction.H2D
+            durations_s[position] = copy_s(link, direction, plan.copied_bytes(operation))
     return durations_s
 
 

@@ -163,13 +163,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One thing that must hold.
+    """One thing that must hold: in words what is required and what was found, and the rows that break it.
 
-    Attributes:
-        name: of what.
-        required: what may be, in words.
-        found: what was, in words.
-        broken_by: the rows that break it; where only their mean counts, the one that is farthest off.
+    Where only the mean of rows counts, the row with the largest error breaks it.
     """
 
     name: str

@@ -2,7 +2,6 @@ import pytest
 
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.memory import (
-    everything,
     features_only,
     maximum_bytes,
     mean_bytes,
@@ -80,7 +79,6 @@ def test_the_curve_of_no_change_is_empty() -> None:
 def test_the_maximum_counts_what_is_selected() -> None:
     """All: 80 from 4 on. Feature extraction leaves z out: 45 between 2 and 4. Maps alone: 50."""
     assert maximum_bytes(TRACE) == 80
-    assert maximum_bytes(TRACE, everything) == 80
     assert maximum_bytes(TRACE, features_only) == 45
     assert maximum_bytes(TRACE, lambda buffer: buffer.kind is MAP) == 50
 
@@ -157,7 +155,7 @@ def test_the_mean_over_layer_steps_counts_each_layer_once_forward_and_once_backw
 
 def test_the_mean_over_layer_steps_of_everything_includes_other_buffers() -> None:
     """As before, and 40 B of z from forward of fc on: 40, 45, 85, 70, the sum 240."""
-    assert step_mean_bytes(STEPS, everything) == 60
+    assert step_mean_bytes(STEPS) == 60
 
 
 def test_base_holds_all_of_its_memory_all_the_time() -> None:

@@ -250,9 +250,7 @@ def test_where_buffers_have_addresses_the_fastest_plan_may_be_another_policys() 
     assert plan.certificate is not None
     assert plan.certificate.bound_s <= 46
     assert plan.certificate.offloaded == (("map input", 18),)
-    assert plan.certificate.levers == (
-        "the plan is that of boundary_search: of what was found none whose buffers find a place is faster",
-    )
+    assert plan.certificate.levers == ("falls back to boundary_search: no faster plan was found that fits",)
 
 
 def test_where_the_search_finds_nothing_in_its_time_a_policy_that_fits_is_taken(

@@ -1,6 +1,5 @@
 """A map of 5 elements, normalized over a batch of four images, or not normalized at all."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -25,7 +24,7 @@ from vdnnsim.report.plots.front import comparison_figure
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.scaling import scaling_figure
-from vdnnsim.report.run.folder import run_manifest
+from vdnnsim.report.run.folder import run_facts
 from vdnnsim.report.run.page import page_text, result_table
 from vdnnsim.scenario.simulator import Simulator
 
@@ -63,7 +62,7 @@ def test_terminal_report_and_manifest_say_it(result: ScenarioResult) -> None:
     stated = replace(result, kernels=kernels(Origin.DATASHEET, Origin.DATASHEET))
     assert f"- {PEAKS}" in printed(result_table(stated), width=400)
     assert f"{PEAKS}." in page_text(stated, {}, ()).splitlines()
-    manifest = json.loads(run_manifest(stated, ()))
+    manifest = run_facts(stated)
     assert (manifest["kernel_times"], manifest["kernel_table_gap"]) == ({"datasheet": 2}, None)
 
 

@@ -1,26 +1,25 @@
 import json
-from dataclasses import replace
 
 import pytest
 
-from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.report import folder
-from vdnnsim.report.folder import Commit, versions
-from vdnnsim.report.run.folder import run_manifest
+from vdnnsim.report.folder import Commit, manifest, versions
+from vdnnsim.report.run.folder import run_facts
 
 
 def test_what_was_run(result: ScenarioResult, monkeypatch: pytest.MonkeyPatch) -> None:
     """conv1 has 5 x 5 + 5 weights and fc 5 + 1, 36 in all; the loss is the third layer."""
     monkeypatch.setattr(folder, "source_commit", lambda: Commit("c0ffee", modified=True))
-    manifest = json.loads(run_manifest(result, ("results.csv", "a.png")))
-    assert manifest["versions"] == versions()
-    assert (manifest["commit"], manifest["commit_modified"]) == ("c0ffee", True)
-    assert manifest["inputs"] == [
+    said = json.loads(manifest(1, result.sources, run_facts(result), ("results.csv", "a.png")))
+    assert said["versions"] == versions()
+    assert (said["commit"], said["commit_modified"]) == ("c0ffee", True)
+    assert said["inputs"] == [
         {"name": "scenarios/question.yaml", "sha256": "ab12"},
         {"name": "hw_profiles/toy.yaml", "sha256": "cd34"},
     ]
-    assert manifest["seed"] is None
-    assert manifest["scenario"] == {
+    assert said["seed"] is None
+    assert said["scenario"] == {
         "name": "question",
         "workload": {
             "network": "toy",
@@ -40,22 +39,22 @@ def test_what_was_run(result: ScenarioResult, monkeypatch: pytest.MonkeyPatch) -
         "gpus": 1,
         "gradients": None,
     }
-    assert manifest["hardware"]["gpu"]["memory_bytes"] == 1000
-    assert manifest["hardware"]["gpu"]["flop_per_s"] == {"float32": 1.0}
-    assert manifest["hardware"]["figures"][0] == {
+    assert said["hardware"]["gpu"]["memory_bytes"] == 1000
+    assert said["hardware"]["gpu"]["flop_per_s"] == {"float32": 1.0}
+    assert said["hardware"]["figures"][0] == {
         "path": "gpu.memory",
         "text": "1000 B",
         "origin": "datasheet",
         "source": "the box",
     }
-    assert manifest["files"] == ["a.png", "results.csv"]
-    assert manifest["algorithm_profiling_s"] == 12.0
+    assert said["files"] == ["a.png", "results.csv"]
+    assert said["algorithm_profiling_s"] == 12.0
 
 
 def test_every_metric_of_a_policy(result: ScenarioResult) -> None:
     """The numbers of `dyn`, which are those of `move(m)`, with its passes."""
-    manifest = json.loads(run_manifest(result, ()))
-    assert manifest["results"][2] == {
+    facts = run_facts(result)
+    assert facts["results"][2] == {
         "policy": "dyn",
         "algorithms": "all(m)",
         "gpu": 0,
@@ -87,11 +86,11 @@ def test_every_metric_of_a_policy(result: ScenarioResult) -> None:
         ],
         "passes_s": 10.0,
     }
-    assert manifest["oracle"]["max_memory_bytes"] == 1020
+    assert facts["oracle"]["max_memory_bytes"] == 1020
 
 
 def test_a_refusal_says_who_asked_for_how_much_and_what_held_the_rest(result: ScenarioResult) -> None:
-    refusal = json.loads(run_manifest(result, ()))["results"][1]["refusal"]
+    refusal = run_facts(result)["results"][1]["refusal"]
     assert refusal.pop("explanation").startswith("backward weights of conv1 asked for 990 B")
     assert refusal == {
         "pool": "GPU memory",
@@ -106,7 +105,7 @@ def test_a_refusal_says_who_asked_for_how_much_and_what_held_the_rest(result: Sc
     }
 
 
-def test_an_unknown_commit_is_null(result: ScenarioResult, move: PolicyResult, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_commit_is_null(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "source_commit", lambda: None)
-    manifest = json.loads(run_manifest(replace(result, results=(move,)), ()))
-    assert (manifest["commit"], manifest["commit_modified"]) == (None, None)
+    said = json.loads(manifest(1, (), {}, ()))
+    assert (said["commit"], said["commit_modified"]) == (None, None)

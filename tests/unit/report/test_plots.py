@@ -236,7 +236,7 @@ def test_the_names_of_the_lines_of_policies_do_not_meet(result: ScenarioResult, 
     huge = replace(keep, metrics=replace(keep.metrics, max_memory_bytes=50_000))
     figure = policies_figure(replace(result, results=(huge,)))
     named = {text.get_text(): text.get_horizontalalignment() for axes in figure.axes for text in axes.texts}
-    assert (named["oracular baseline: memory without end"], named["capacity 1000 B"]) == ("right", "left")
+    assert (named["oracular baseline: unlimited memory"], named["capacity 1000 B"]) == ("right", "left")
 
 
 def test_of_many_policies_the_fastest_that_fit_are_drawn_in_their_order(

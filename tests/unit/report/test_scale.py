@@ -59,12 +59,12 @@ def test_shares_of_a_column_have_as_many_decimals() -> None:
     assert percents((1.0, 0.5)) == ("100.0 %", "50.0 %")
 
 
-TEXT = Sample("text", "token", 1024)
+SEQUENCE = Sample("sequence", "token", 1024)
 
 
-def test_a_rate_of_texts_is_one_of_tokens_too() -> None:
+def test_a_rate_of_sequences_is_one_of_tokens_too() -> None:
     """38 x 1024 = 38912."""
-    assert rate_text(TEXT, 38.0) == "38 texts/s, 38912 tokens/s"
+    assert rate_text(SEQUENCE, 38.0) == "38 sequences/s, 38912 tokens/s"
     assert rate_text(IMAGE, 1569.0) == "1569 images/s"
 
 
@@ -75,21 +75,21 @@ def test_rates_of_a_column_have_as_many_decimals() -> None:
 
 
 def test_units() -> None:
-    assert (per_second(TEXT), per_second(IMAGE)) == ("texts/s", "images/s")
+    assert (per_second(SEQUENCE), per_second(IMAGE)) == ("sequences/s", "images/s")
 
 
-def test_texts_are_called_texts_wherever_a_person_reads(result: ScenarioResult, move: PolicyResult) -> None:
-    """1/8 text/s has 1024 / 8 = 128 tokens/s.
+def test_rates_of_sequences_have_their_unit_everywhere(result: ScenarioResult, move: PolicyResult) -> None:
+    """1/8 sequence/s has 1024 / 8 = 128 tokens/s.
 
-    Without mean memory, offloaded and texts/s the columns take 7 + 4 + 4 + 7 + 7 + 6 characters and 5 gaps of 2: 45.
+    Without mean memory, offloaded and sequences/s the columns take 7 + 4 + 4 + 7 + 7 + 6 characters and 5 gaps: 45.
     """
-    texts = replace(result, workload=Workload(build_network("gpt2_small"), 1), results=(move,))
+    sequences = replace(result, workload=Workload(build_network("gpt2_small"), 1), results=(move,))
 
-    assert caption(texts).startswith("gpt2_small, batch 1 text of 1024 tokens, float32, training on")
-    assert "8.00 s per iteration, 0.125 texts/s, 128 tokens/s. " in verdict(texts)
-    assert scaling_title([texts]) == "move(m) does 0.125 texts/s, 128 tokens/s on 1 GPUs"
-    wide, narrow = (printed(result_table(texts), width=width) for width in (120, 45))
-    assert wide[3].split()[:2] == ["time", "texts"]
-    assert "too narrow for mean memory, offloaded, texts/s; results.csv has all" in " ".join(narrow)
-    row = dict(zip(RUN, result_rows(texts)[0], strict=True))
+    assert caption(sequences).startswith("gpt2_small, batch 1 sequence of 1024 tokens, float32, training on")
+    assert "8.00 s per iteration, 0.125 sequences/s, 128 tokens/s. " in verdict(sequences)
+    assert scaling_title([sequences]) == "move(m) does 0.125 sequences/s, 128 tokens/s on 1 GPUs"
+    wide, narrow = (printed(result_table(sequences), width=width) for width in (120, 45))
+    assert wide[3].split()[:2] == ["time", "sequences"]
+    assert "too narrow for mean memory, offloaded, sequences/s; results.csv has all" in " ".join(narrow)
+    row = dict(zip(RUN, result_rows(sequences)[0], strict=True))
     assert (row["images_per_s"], row["tokens_per_s"]) == (0.125, 128.0)

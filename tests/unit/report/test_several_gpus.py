@@ -21,7 +21,7 @@ from vdnnsim.policies.base import Base
 from vdnnsim.report.caveats import contention_lines
 from vdnnsim.report.findings import caption, refusals, verdict
 from vdnnsim.report.plots.iteration.several_gpus import gpus_figure
-from vdnnsim.report.run.folder import report_files, run_manifest
+from vdnnsim.report.run.folder import report_files, run_facts
 from vdnnsim.report.run.page import page_text, profiling
 from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.report.tables.summary import summary
@@ -159,7 +159,7 @@ def test_a_refusal_says_on_which_gpus(pair: ScenarioResult, gpus: set[int], wher
 
 
 def test_the_manifest_says_what_others_did(pair: ScenarioResult) -> None:
-    manifest = json.loads(run_manifest(pair, ()))
+    manifest = run_facts(pair)
 
     assert (manifest["scenario"]["gpus"], manifest["scenario"]["gradients"]) == (2, "ring")
     assert manifest["scenario"]["policies"] == ["base(p)", "vdnn_all(p)", "late(p)"]

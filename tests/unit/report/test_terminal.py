@@ -26,7 +26,7 @@ def test_the_table_in_eighty_columns(result: ScenarioResult) -> None:
         "dyn      yes   8.00   0.125       60        31       10   50.0 %   75.0 %",
         "",
         "Oracular baseline: base(p), which keeps all in GPU memory, on this GPU with",
-        "memory without end",
+        "unlimited memory",
         "(p): the fastest algorithm of each convolution; (m): the one with the least",
         "workspace",
         "* does not fit; its numbers are of a replay on a GPU without a capacity",

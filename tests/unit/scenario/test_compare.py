@@ -58,7 +58,7 @@ def test_a_policy_that_refuses_is_a_row_and_not_the_end(tmp_path: Path) -> None:
 
     comparison = compare_policies(scenario, (Picky(), scenario.policies[0]), done.append)
 
-    assert comparison.declined == (Declined("picky", "expects a network other than alexnet"),)
+    assert comparison.result.declined == (Declined("picky", "expects a network other than alexnet"),)
     assert [each.row.policy for each in comparison.standings] == ["base(p)"]
     assert comparison.standings[0].row.performance_ratio == 1.0
     assert done == ["picky", "base(p)"]

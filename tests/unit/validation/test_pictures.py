@@ -89,12 +89,12 @@ def test_titles_say_what_came_out(make_row: RowMaker) -> None:
     pictures = draw_validation(Validation("a GPU", (), TOY_SERVER, (), FREE_GPU, rows))
     assert [each.description for each in pictures] == [
         "Simulated iteration times are 10.0 % off in the mean, 1 of 2 rows within 5 %",
-        "move(m): 10.0 s measured, 8.00 s simulated; the compute stream stands still 50.0 % and 50.0 % of it",
-        "move(m): the device was asked for 60 B at most, as simulated",
+        "move(m): 10.0 s measured, 8.00 s simulated; the compute stream waits 50.0 % and 50.0 % of it",
+        "move(m): peak requested memory 60 B, as simulated",
     ]
 
 
 def test_a_title_tells_that_memory_differs(make_row: RowMaker) -> None:
     row = replace(make_row(), measured=one_side(requested_bytes=80))
     pictures = draw_validation(Validation("a CPU", (), TOY_SERVER, (), PACED_CPU, (row,)))
-    assert pictures[2].description == "move(m): the device was asked for 80 B at most, simulated 60 B"
+    assert pictures[2].description == "move(m): peak requested memory 80 B, simulated 60 B"

@@ -70,7 +70,6 @@ async function open() {
   if (!("DecompressionStream" in window)) return;
   all = await unpack($("recording").textContent);
   all.runs.forEach((each) => ready(each, all.kinds, all.streams.length));
-  document.querySelectorAll(".still").forEach((each) => { each.style.display = "none"; });
   document.querySelectorAll(".live").forEach((each) => { each.hidden = false; });
   $("policy").replaceChildren(...all.runs.map((each) => make("option", { value: each.policy }, each.policy)));
   view.changed.push(draw);

@@ -78,7 +78,6 @@ def _draw_panel(axes: Axes, panel: Panel, pixels: float, *, outer: bool) -> dict
 
 
 def _draw_slot(axes: Axes, panel: Panel, slot: Slot, center: float, pixels: float) -> dict[str, Artist]:
-    """Draw the bars of a slot, for which there are so many pixels, in all groups."""
     scale, room = panel.left.scale, _SLOTS_OF_A_GROUP / len(panel.slots) / len(slot.bars)
     entries: dict[str, Artist] = {}
     look: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": _POINTS, "zorder": 6}
@@ -135,7 +134,6 @@ def _label(axis: Axis) -> str:
 
 
 def _write_groups(axes: Axes, panel: Panel, pixels: float, slot_places: Sequence[float]) -> None:
-    """Write below the bars the names of the groups, and between both those of the slots, in the middle of each."""
     labels = [group.replace(" (", "\n(") for group in panel.groups]
     longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
     turned = longest * _PIXELS_PER_CHARACTER > pixels / len(labels)
@@ -157,6 +155,5 @@ def _write_groups(axes: Axes, panel: Panel, pixels: float, slot_places: Sequence
 
 
 def _turns_slots(panel: Panel, pixels: float) -> bool:
-    """Whether the names of slots need more room than the slots have on axes of a width."""
     longest = max(len(slot.label) for slot in panel.slots)
     return longest * _PIXELS_PER_CHARACTER > pixels / len(panel.groups) * _SLOTS_OF_A_GROUP / len(panel.slots)

@@ -114,7 +114,6 @@ def _draw_front(axes: Axes, front: list[_Mark]) -> list[Place]:
 
 
 def _write_names(axes: Axes, marks: list[_Mark], lines: list[list[Place]]) -> int:
-    """Write the names of the points where there is room for them; return how many there is none for."""
     named = [
         # The text speaks of the front.
         Named((mark.x, mark.y), mark.names, (mark.on_front, mark.fits), _type(mark), is_insisted=mark.on_front)
@@ -124,7 +123,6 @@ def _write_names(axes: Axes, marks: list[_Mark], lines: list[list[Place]]) -> in
 
 
 def _type(mark: _Mark) -> dict[str, Any]:
-    """Return how the name of a point is written."""
     look = {"fontsize": 14, "fontweight": "bold"} if mark.on_front else {"fontsize": 11, "fontweight": "normal"}
     return {**look, "color": INK if mark.fits else MUTED, "zorder": 6}
 

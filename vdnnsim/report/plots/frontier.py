@@ -61,7 +61,6 @@ draw_frontier = as_png(frontier_figure)
 
 
 def _heights(frontier: Frontier) -> tuple[float, float]:
-    """Return the least and the most time that the slide shows."""
     curve = [each.plan.iteration_s for each in frontier.points]
     fastest = min([*curve, *(each.bound.seconds for each in frontier.points if each.bound is not None)])
     others = (seconds for each in frontier.policies for _, seconds in each.times)
@@ -92,12 +91,12 @@ def _draw_curves(axes: Axes, frontier: Frontier, memory: Scale, seconds: Scale) 
     bounds = [each.bound for _, each in points if each.bound is not None]
     if bounds:
         across, up = zip(*bound, strict=True)
-        of_class = "" if bounds[0].holds_for.recomputes else " that computes nothing again"
+        of_class = "" if bounds[0].holds_for.recomputes else " of schedules that recompute nothing"
         axes.fill_between(across, axes.get_ylim()[0], up, color=_IMPOSSIBLE, linewidth=0, zorder=1)
         axes.fill_between(across, up, [y for x, y in plan if x in across], color=_GAP, linewidth=0, zorder=2)
         axes.plot(across, up, color=INK, zorder=8, **_DASHED)
         axes.text(
-            *(0.99, 0.025, f"no schedule of this order{of_class} is faster"),
+            *(0.99, 0.025, f"lower bound{of_class}"),
             transform=axes.transAxes,
             ha="right",
             va="bottom",
@@ -148,7 +147,6 @@ def _draw_policy(axes: Axes, policy: PolicyTimes, number: int, memory: Scale, se
 
 
 def _draw_limit(axes: Axes, asked: Setup, memory: Scale) -> list[float]:
-    """Draw the machine's own memory, where it is on the slide, and return where."""
     gpu, (left, right) = asked.server.gpu, axes.get_xlim()
     limit = gpu.memory_bytes / memory.factor
     if not left < limit < right:
@@ -160,7 +158,6 @@ def _draw_limit(axes: Axes, asked: Setup, memory: Scale) -> list[float]:
 
 
 def _write_names(axes: Axes, drawn: list[_Drawn], curves: list[list[Place]], limits: list[float]) -> int:
-    """Write the names of policies where they cover neither points nor lines; return how many have no room."""
     look = {"fontsize": 14, "zorder": 9}
     named = [Named(each.places[len(each.places) // 2], (each.name,), (each.looks,), look) for each in drawn]
     lines = [*curves, *(each.places for each in drawn), *([(x, end) for end in axes.get_ylim()] for x in limits)]
@@ -170,7 +167,7 @@ def _write_names(axes: Axes, drawn: list[_Drawn], curves: list[list[Place]], lim
 def _write_legend(figure: Figure, frontier: Frontier, named: list[_Drawn], left_out: int) -> None:
     handles = [Line2D([], [], color=_PLAN, label=frontier.planner, **_CURVE)]
     if any(each.bound is not None for each in frontier.points):
-        handles.append(Line2D([], [], color=INK, label="bound", **_DASHED))
+        handles.append(Line2D([], [], color=INK, label="lower bound", **_DASHED))
     if any(not each.looks for each in named):
         handles.append(point_handle("policy, where it just fits", MUTED, MARKERS[1], 12, markeredgecolor="white"))
     if any(each.looks for each in named):

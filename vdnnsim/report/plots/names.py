@@ -107,21 +107,18 @@ def _candidates(point: _Numbers, size: _Numbers) -> _Numbers:
 
 
 def _leaders(point: _Numbers, boxes: _Numbers) -> _Numbers:
-    """Return for each box the points of the line to it."""
     ends = np.clip(point, boxes[:, :2], boxes[:, 2:])
     shares = np.arange(_SAMPLES)[:, None] / _SAMPLES
     return point + shares * (ends - point)[:, None]
 
 
 def _overlap(boxes: _Numbers, others: _Numbers) -> _Answers:
-    """Return for each box and each other whether they share more than an edge."""
     low, high = boxes[:, None, :2], boxes[:, None, 2:]
     shared: _Answers = np.all((low < others[:, 2:]) & (others[:, :2] < high), axis=2)
     return shared
 
 
 def _holds(boxes: _Numbers, points: _Numbers) -> _Answers:
-    """Return for each box and each point whether it lies inside, and not on an edge."""
     inside: _Answers = np.all((boxes[:, None, :2] < points) & (points < boxes[:, None, 2:]), axis=2)
     return inside
 

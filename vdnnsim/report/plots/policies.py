@@ -78,7 +78,7 @@ def _draw_speed(axes: Axes, result: ScenarioResult) -> None:
     _numbers(axes, result, [percent(ratio) for ratio in ratios])
     axes.axvline(100, color=MUTED, linestyle=(0, (4, 3)), linewidth=2, zorder=3)
     end = 105 * max(1.0, *ratios)
-    _above(axes, 100, "oracular baseline: memory without end", MUTED, end)
+    _above(axes, 100, "oracular baseline: unlimited memory", MUTED, end)
     axes.set_xlim(0, end)
     axes.set_xlabel(COLUMNS["performance_ratio"].label)
 
@@ -125,7 +125,6 @@ def _bars(axes: Axes, result: ScenarioResult, lengths: list[float]) -> None:
 
 
 def _numbers(axes: Axes, result: ScenarioResult, texts: list[str]) -> None:
-    """Write the numbers in a column beside the bars, where no line crosses them."""
     for position, (each, text) in enumerate(zip(result.results, texts, strict=True)):
         look = {"color": INK, "fontweight": "bold"} if each.fits else {"color": MUTED}
         right = ("axes fraction", "data")
@@ -144,7 +143,6 @@ def _write_unfit(axes: Axes, row: PolicyResult, position: int, lines: tuple[floa
 
 
 def _above(axes: Axes, where: float, text: str, color: str, end: float) -> None:
-    """Write above a line what it is, towards the middle of the axes, so that neighbours do not meet."""
     left = where < end / 2
     side, shift = ("left", -4) if left else ("right", 4)
     write(axes, text, (where, 1.0), (shift, 6), ABOVE, ha=side, color=color, fontweight="bold")

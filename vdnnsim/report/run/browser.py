@@ -1,12 +1,11 @@
 """`report.html`: a run to look into in a browser, without a network."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf, log10
 
 from vdnnsim.analysis.comparison import pareto_front
-from vdnnsim.analysis.memory import alive_at_peak, memory_curve, peak_operation
+from vdnnsim.analysis.memory import peak_operation
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.plans.trace import StallCause
@@ -14,15 +13,13 @@ from vdnnsim.report.caveats import glossary, known, remarks
 from vdnnsim.report.document import Bullets, Table, plain_table, section
 from vdnnsim.report.findings import caption, comparison, conclusions, headline
 from vdnnsim.report.html import environment
-from vdnnsim.report.palette import KIND_COLORS, STALL_COLORS
+from vdnnsim.report.palette import STALL_COLORS
 from vdnnsim.report.run.page import columns, footnotes, questions, sources
-from vdnnsim.report.run.perfetto import operation_text
 from vdnnsim.report.run.recording import numbers, recorded, recording
 from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.report.tables.summary import summary
 from vdnnsim.units import format_bytes, format_seconds
 
-_COLUMNS = 320
 _FAR = 2.5
 _LINE = 0.078
 """Height of a name."""
@@ -100,7 +97,6 @@ def _labelled(found: Iterable[Dot]) -> list[Dot]:
 
 
 def _extent(dot: Dot) -> tuple[float, float]:
-    """Return from where to where a name goes: it stands right of dots on the left, and left of the others."""
     width = _CHARACTER * (2 + len(dot.name))
     return (dot.x, dot.x + width) if dot.x < RIGHT else (dot.x - width, dot.x)
 
@@ -117,25 +113,6 @@ def capacity_height(result: ScenarioResult) -> float:
     """Return where the memory of the GPU ends, on the scale of the dots; above 1 where it is far."""
     low, high = _memory_range(result)
     return (log10(result.server.gpu.memory_bytes) - low) / (high - low)
-
-
-def areas(result: ScenarioResult, shown: PolicyResult) -> list[tuple[str, str, str]]:
-    """Return memory over time as areas of 1000 by 100: kind, colour and path, those in front last."""
-    curve = memory_curve(shown.trace).envelope(shown.trace.iteration_s, _COLUMNS)
-    most, capacity = shown.metrics.max_memory_bytes, result.server.gpu.memory_bytes
-    # A capacity far above all use would leave nothing to see.
-    top = 1.05 * max(most, capacity if shown.fits and capacity < _FAR * most else 0)
-    heights = [0] * _COLUMNS
-    found = []
-    for kind in KIND_COLORS:
-        if any(curve.kinds[kind]):
-            heights = [height + nbytes for height, nbytes in zip(heights, curve.kinds[kind], strict=True)]
-            steps = "".join(
-                f"V{100 - 100 * height / top:.1f}H{1000 * (column + 1) / _COLUMNS:.1f}"
-                for column, height in enumerate(heights)
-            )
-            found.append((kind.value, KIND_COLORS[kind], f"M0,100{steps}V100Z"))
-    return found[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +140,9 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         of_all = Shown(conclusions(result), comparison(result), summary(result), notes, beside)
     shown, gpu = result.subject, result.server.gpu
     rows = recorded(sorted(result.slowest, key=lambda row: row is not shown))
-    rival = _rival(rows)
+    # What the shown policy is compared with first: the fastest that is not as fast, else the last.
+    others = [row for row in rows if row.metrics.iteration_s != shown.metrics.iteration_s]
+    rival = min(others, key=lambda row: row.metrics.iteration_s, default=rows[-1])
     verdict, *more = (sentence for text in of_all.said for sentence in _sentences(text))
     return environment().get_template("run.html.j2").render(
         title=result.name,
@@ -185,13 +164,9 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         slowest=format_seconds(max(row.metrics.iteration_s for row in result.slowest)),
         fastest=format_seconds(min(row.metrics.iteration_s for row in result.slowest)),
         headline=headline(result, shown),
-        layers=areas(result, shown),
         stalls=stalls_title(shown),
         causes=[(cause.value, seconds, STALL_COLORS[cause]) for cause, seconds in shown.metrics.stall_by_cause],
-        waits=sorted(shown.trace.stalls, key=lambda stall: (stall.start_s - stall.end_s, stall.start_s)),
-        told=partial(operation_text, shown.trace.plan),
         peak=_peak_title(shown),
-        alive=sorted(alive_at_peak(shown.trace).items(), key=lambda each: (-each[1], each[0])),
         rival=rival,
         held=[numbers(row) for row in (shown, rival)],
         placed=any(change.offset is not None for row in rows for change in row.trace.memory),
@@ -216,12 +191,6 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
     )  # fmt: skip
 
 
-def _rival(rows: Sequence[PolicyResult]) -> PolicyResult:
-    """Return what the first of some results is held against: the fastest that is not as fast, else the last."""
-    others = [row for row in rows if row.metrics.iteration_s != rows[0].metrics.iteration_s]
-    return min(others, key=lambda row: row.metrics.iteration_s, default=rows[-1])
-
-
 def _sentences(text: str) -> Iterator[str]:
     """Yield the first sentence of a text, which is its title, and the rest."""
     first, stop, rest = text.partition(". ")
@@ -231,7 +200,6 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, str]]:
-    """Yield the numbers that a reader looks for first, and what each is."""
     metrics = shown.metrics
     enough = "" if shown.fits else ", had it memory enough"
     yield format_seconds(metrics.iteration_s), f"per iteration of {shown.policy}{enough}"
@@ -247,14 +215,10 @@ def stalls_title(shown: PolicyResult) -> str:
     whole, lost = format_seconds(shown.metrics.iteration_s), format_seconds(shown.metrics.stall_s)
     if not causes:
         return f"{shown.policy} never waits in {whole}"
-    told = ", ".join(f"{format_seconds(seconds)} {_lost_to(cause)}" for cause, seconds in causes)
-    return f"Of {whole}, {shown.policy} loses {lost}: {told}"
-
-
-def _lost_to(cause: StallCause) -> str:
-    return {StallCause.PINNING: "while the host pins memory"}.get(
-        cause, cause.value.replace("waits for", "waiting for")
-    )
+    words = {cause: cause.value.replace("waits for", "waiting for") for cause in StallCause}
+    words[StallCause.PINNING] = "while the host pins memory"
+    parts = ", ".join(f"{format_seconds(seconds)} {words[cause]}" for cause, seconds in causes)
+    return f"Of {whole}, {shown.policy} loses {lost}: {parts}"
 
 
 def _peak_title(shown: PolicyResult) -> str:

@@ -1,7 +1,6 @@
 """The folder of a run: CSV, pages, pictures, traces, snapshots and the manifest `run.json`."""
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.plans.placement import DoesNotFit
-from vdnnsim.report.folder import Writer, Written, manifest, write_folder
+from vdnnsim.report.folder import Writer, Written, with_manifest, write_folder
 from vdnnsim.report.labels import file_names
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.run.page import page_text
@@ -29,10 +28,14 @@ _BESIDE_METRICS = ("performance_ratio", "feature_performance_ratio", "server_ima
 """Columns that are not of one GPU's iteration alone."""
 
 
-def run_manifest(result: ScenarioResult, files: Iterable[str]) -> bytes:
-    """Return the manifest as JSON, with the names of all files, its own among them."""
+def run_facts(result: ScenarioResult) -> dict[str, Any]:
+    """Return what the manifest says: everything that a result depends on, and every number, in SI units.
+
+    It holds no time of day and nothing of the machine that ran the simulator but its versions, so equal inputs give
+    equal bytes.
+    """
     workload, server = result.workload, result.server
-    said = {
+    return {
         # Nothing is drawn by chance.
         "seed": None,
         "scenario": {
@@ -65,17 +68,15 @@ def run_manifest(result: ScenarioResult, files: Iterable[str]) -> bytes:
         "without_plan": {each.policy: each.reason for each in result.declined},
         "results": [_policy(result, each) | _of_several(each, server) for each in result.results],
     }
-    return manifest(FORMAT_VERSION, result.sources, said, files)
 
 
 def _name(value: object) -> str:
-    """Return the name of a file alone: where it lies differs between machines, and its hash stands among the inputs."""
+    """Return the name of a file alone: where it lies differs between machines, and its hash is among the inputs."""
     assert isinstance(value, Path), f"{value!r} has no place in a manifest"
     return value.name
 
 
 def _captured(model: CapturedModel | None) -> dict[str, Any]:
-    """Return how a captured model came about; nothing of a network of ours."""
     if model is None:
         return {}
     step = model.base
@@ -123,7 +124,6 @@ def _certificate(row: PolicyResult) -> dict[str, Any]:
 
 
 def _of_several(result: PolicyResult, server: Server) -> dict[str, Any]:
-    """Return what other GPUs did to one; nothing for one alone."""
     if result.server_trace is None:
         return {}
     copies = timed_copies(result.trace, server, result.gpu)
@@ -190,15 +190,15 @@ def report_files(result: ScenarioResult) -> dict[str, bytes]:
     pictures = draw_pictures(result)
     traces = trace_names(result.slowest)
     snapshots = snapshot_names(result)
-    texts = {
+    contents = {
         "results.csv": csv_text(RUN, result_rows(result)),
         "report.md": page_text(result, {each.name: each.description for each in pictures}, traces, snapshots),
         "report.html": html_text(result),
         **{name: perfetto_text(result, rows) for name, rows in zip(traces, result.by_policy, strict=True)},
+        **{each.name: each.png for each in pictures},
+        **{name: snapshot_pickle(result, rows) for name, rows in zip(snapshots, result.by_policy, strict=False)},
     }
-    files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
-    files |= {name: snapshot_pickle(result, rows) for name, rows in zip(snapshots, result.by_policy, strict=False)}
-    return files | {MANIFEST: run_manifest(result, (*files, MANIFEST))}
+    return with_manifest(RUN_WRITER, FORMAT_VERSION, result.sources, run_facts(result), contents)
 
 
 def trace_names(results: tuple[PolicyResult, ...]) -> tuple[str, ...]:

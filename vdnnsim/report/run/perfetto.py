@@ -63,7 +63,6 @@ def _names(result: ScenarioResult, row: PolicyResult) -> Iterator[Event]:
 
 
 def _track_names(process: int, title: str, threads: Mapping[int, str]) -> Iterator[Event]:
-    """Yield what a process is called, and its threads by number."""
 
     def name(what: str, thread: int, args: dict[str, str | int]) -> Event:
         return {"ph": "M", "pid": process, "tid": thread, "name": what, "args": args}
@@ -105,7 +104,6 @@ def _memory(row: PolicyResult) -> Iterator[Event]:
 
 
 def _links(server_trace: ServerTrace) -> Iterator[Event]:
-    """Yield a counter for each direction of each link that carries anything."""
     process = len(server_trace.gpus)
     yield {"ph": "M", "pid": process, "tid": 0, "name": "process_name", "args": {"name": "links"}}
     for load in server_trace.loads:
@@ -142,12 +140,10 @@ def live_events(step: LiveStep, plan: TrainingPlan) -> Iterator[Event]:
 
 
 def _counter(process: int, name: str, time_s: float, values: Mapping[str, float]) -> Event:
-    """Return what the values of a counter are from a moment on."""
     return {"ph": "C", "pid": process, "ts": _nanoseconds(time_s) / 1000, "name": name, "args": values}
 
 
 def _slice(track: tuple[int, int], name: str, category: str, when_s: tuple[float, float], args: Event) -> Event:
-    """Return something that took time on a track, a process and a thread of it."""
     process, thread = track
     start, end = map(_nanoseconds, when_s)
     head = {"ph": "X", "pid": process, "tid": thread, "ts": start / 1000, "dur": (end - start) / 1000}

@@ -137,7 +137,6 @@ class _History:
             self._note(action, block.start, asked, frames, time_s)
 
     def _note_ranges(self, frames: list[_Entry], time_s: float) -> None:
-        """Note which segments, or which pages of them, were given back and taken."""
         if self._allocator.segment_changes == self._changes:
             return
         self._changes = self._allocator.segment_changes

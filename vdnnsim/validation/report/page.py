@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from vdnnsim.report import markdown
 from vdnnsim.report.document import Block, Definitions, Heading, Picture, Prose, plain_table, section
+from vdnnsim.report.findings import shared
 from vdnnsim.units import format_seconds
 from vdnnsim.validation.method import Method
 from vdnnsim.validation.report.tables import COLUMNS, HEADER, summary_cells
@@ -117,12 +118,11 @@ def _reason(row: Row) -> str:
 
 
 def _notes(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Return a line for each reason; rows of one reason share it."""
-    labels: dict[str, list[str]] = {}
-    for row in rows:
-        if row.outcome is not Outcome.RAN or row.note:
-            reason = f"{row.outcome.value}: {row.note}" if row.outcome is not Outcome.RAN else row.note
-            labels.setdefault(reason, []).append(f"{row.label}, {row.task.label}")
+    labels = shared(
+        (("" if row.outcome is Outcome.RAN else f"{row.outcome.value}: ") + row.note, f"{row.label}, {row.task.label}")
+        for row in rows
+        if row.outcome is not Outcome.RAN or row.note
+    )
     return tuple(f"{'; '.join(names)}: {reason}" for reason, names in labels.items())
 
 

@@ -1,11 +1,8 @@
-"""The tables of a validation: the columns of `validation.csv`, and the short table that a person reads.
-
-The first says which columns there are and what each of them means; a cell is empty where its side has no such number.
-The second is the same on the terminal and in the report.
-"""
+"""The tables of a validation: the columns of `validation.csv`, and the short table for people."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from vdnnsim.analysis.columns import Value
 from vdnnsim.plans.trace import StallCause
@@ -17,12 +14,7 @@ from vdnnsim.validation.row import STILL_CALIBRATED, Outcome, Row, Side
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
-
-    Attributes:
-        meaning: its definition in one line.
-        value: reads the cell of a row; None leaves it empty.
-    """
+    """One column: its definition in one line, and what reads the cell of a row; None leaves it empty."""
 
     name: str
     meaning: str
@@ -46,54 +38,38 @@ def _sides(name: str, meaning: str, read: Callable[[Side], Value | None]) -> Ite
         f"measured_{name}", f"{meaning}, on the device", lambda row: read(row.measured) if row.measured else None
     )
     yield Column(
-        f"simulated_{name}",
-        f"{meaning}, in the simulator",
-        lambda row: read(row.simulated) if row.simulated else None,
+        f"simulated_{name}", f"{meaning}, in the simulator", lambda row: read(row.simulated) if row.simulated else None
     )
 
 
 def _stall(cause: StallCause) -> Iterator[Column]:
-    def seconds(side: Side) -> float:
-        return dict(side.stall_by_cause).get(cause, 0.0)
-
-    yield from _sides(f"stall_{cause.name.lower()}_s", f"seconds of it: {cause.value}", seconds)
+    name, meaning = f"stall_{cause.name.lower()}_s", f"seconds of it: {cause.value}"
+    return _sides(name, meaning, lambda side: dict(side.stall_by_cause).get(cause, 0.0))
 
 
-_CAUSES = (
-    StallCause.OFFLOAD,
-    StallCause.PREFETCH,
-    StallCause.ON_DEMAND,
-    StallCause.PINNING,
-    StallCause.HOST,
+_ALGORITHMS: Final = "m memory-optimal, p performance-optimal, or what a dynamic policy settled on"
+_CALIBRATED: Final = (
+    f"whether at most {STILL_CALIBRATED:.0%} of the plan's kernel time is predicted, and the rest was measured, "
+    "kernel by kernel, on this machine"
 )
+_MEMORY_SHARE: Final = "device memory that plans may use, as a share of what base(p) asks for; empty for all of it"
+_ON_DEVICE: Final = "whether vdnn_dyn ran its trials on the device and decided otherwise than by replays"
+_ORDER: Final = "kept where every run kept the order of the replay; else where the first one departed from it"
+_RAW: Final = "seconds of one iteration whose durations were not given: one run, reported and never judged"
+_CACHED: Final = "most bytes in blocks of PyTorch's caching allocator"
+_RESERVED: Final = "most bytes that PyTorch's caching allocator reserved"
+_CAUSES: Final = (StallCause.OFFLOAD, StallCause.PREFETCH, StallCause.ON_DEMAND, StallCause.PINNING, StallCause.HOST)
 """What can hold up one GPU."""
 
 COLUMNS: tuple[Column, ...] = (
     Column("network", "the network that is trained", lambda row: row.task.network),
     Column("batch_size", "images per iteration", lambda row: row.task.batch_size),
-    Column(
-        "memory_share",
-        "device memory that plans may use, as a share of what base(p) asks for; empty for all that the device has",
-        lambda row: row.task.memory_share,
-    ),
+    Column("memory_share", _MEMORY_SHARE, lambda row: row.task.memory_share),
     Column("policy", "the policy with its options", lambda row: row.policy),
-    Column(
-        "profiled_on_device",
-        "whether vdnn_dyn ran its trials on the device and decided otherwise than by replays",
-        lambda row: row.profiled_on_device,
-    ),
-    Column(
-        "algorithms",
-        "convolution algorithms: m memory-optimal, p performance-optimal, or what a dynamic policy settled on",
-        lambda row: row.algorithms,
-    ),
+    Column("profiled_on_device", _ON_DEVICE, lambda row: row.profiled_on_device),
+    Column("algorithms", f"convolution algorithms: {_ALGORITHMS}", lambda row: row.algorithms),
     Column("outcome", "ran, does not fit, refused or out of memory", lambda row: row.outcome.value),
-    Column(
-        "calibrated",
-        f"whether at most {STILL_CALIBRATED:.0%} of the plan's kernel time is predicted, and the rest was measured, "
-        "kernel by kernel, on this machine",
-        lambda row: row.calibrated if row.kernels else None,
-    ),
+    Column("calibrated", _CALIBRATED, lambda row: row.calibrated if row.kernels else None),
     Column("kernels", "kernels of one iteration", lambda row: row.kernels),
     Column("unmeasured_kernels", "those of them whose time is predicted", lambda row: row.unmeasured_kernels),
     Column(
@@ -109,63 +85,34 @@ COLUMNS: tuple[Column, ...] = (
         "(slowest - fastest) / fastest of the runs; empty of one run, and of given durations",
         lambda row: row.spread,
     ),
-    Column(
-        "raw_measured_iteration_s",
-        "seconds of one iteration whose durations were not given: one run, reported and never judged",
-        lambda row: row.raw.measured_s if row.raw else None,
-    ),
+    Column("raw_measured_iteration_s", _RAW, lambda row: row.raw.measured_s if row.raw else None),
     Column(
         "raw_simulated_iteration_s",
         "the same in the simulator, from the calibrated times",
         lambda row: row.raw.simulated_s if row.raw else None,
     ),
     *_sides(
-        "stall_s",
-        "seconds in which the compute stream stood still before or between kernels",
-        lambda side: side.stall_s,
+        "stall_s", "seconds in which the compute stream waited before or between kernels", lambda side: side.stall_s
     ),
     *(column for cause in _CAUSES for column in _stall(cause)),
-    *_sides("requested_bytes", "most bytes asked for at once", lambda side: side.peaks.requested_bytes),
+    *_sides("requested_bytes", "most bytes requested at once", lambda side: side.peaks.requested_bytes),
     Column("requested_error", "(simulated - measured) / measured of it", lambda row: row.memory_error),
-    *_sides(
-        "allocated_bytes",
-        "most bytes in blocks of PyTorch's caching allocator",
-        lambda side: side.peaks.allocated_bytes,
-    ),
-    *_sides(
-        "reserved_bytes",
-        "most bytes that PyTorch's caching allocator held of the GPU",
-        lambda side: side.peaks.reserved_bytes,
-    ),
+    *_sides("allocated_bytes", _CACHED, lambda side: side.peaks.allocated_bytes),
+    *_sides("reserved_bytes", _RESERVED, lambda side: side.peaks.reserved_bytes),
     *_sides("offloaded_bytes", "bytes copied to the host", lambda side: side.offloaded_bytes),
+    Column("order", _ORDER, lambda row: None if row.time_error is None else row.order_fault or "kept"),
     Column(
-        "order",
-        "kept where every run kept the order of the replay; else where the first one departed from it",
-        lambda row: None if row.time_error is None else row.order_fault or "kept",
-    ),
-    Column(
-        "decision",
-        "of vdnn_dyn: whether it decides alike when its trials run on the device",
-        lambda row: row.decision,
+        "decision", "of vdnn_dyn: whether it decides alike when its trials run on the device", lambda row: row.decision
     ),
     Column("note", "why nothing was compared", lambda row: row.note),
 )
 
-_LEFT_OUT_FIRST = ("calibrated", "simulated", "memory", "simulated", "stalls", "error", "simulated")
+_LEFT_OUT_FIRST: Final = ("calibrated", "simulated", "memory", "simulated", "stalls", "error", "simulated")
 """What a narrow terminal goes without, in this order."""
 
-HEADER = (
-    "network",
-    "policy",
-    "calibrated",
-    "time",
-    "simulated",
-    "error",
-    "stalls",
-    "simulated",
-    "memory",
-    "simulated",
-    "",
+HEADER: Final = (
+    *("network", "policy", "calibrated", "time", "simulated", "error"),
+    *("stalls", "simulated", "memory", "simulated", ""),
 )
 """Titles of the columns of the short table; what was measured stands before what was simulated."""
 
@@ -199,7 +146,7 @@ def _both(row: Row, text: Callable[[Side], str]) -> tuple[str, ...]:
 
 def _remark(row: Row) -> str:
     if row.outcome is not Outcome.RAN:
-        return str(row.outcome.value)
+        return row.outcome.value
     if row.simulated is None:
         return "fits on the device alone"
     if row.order_fault is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vdnnsim.report.chart import Pair, Parity, Picture
-from vdnnsim.report.folder import Writer, manifest, write_folder
+from vdnnsim.report.folder import Writer, with_manifest, write_folder
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import percent
 from vdnnsim.units import format_bytes, format_seconds
@@ -39,15 +39,6 @@ def write_validation(validation: Validation, warnings: Sequence[str], folder: Pa
 def validation_files(validation: Validation, warnings: Sequence[str]) -> dict[str, bytes]:
     """Return the content of every file by its name."""
     pictures = draw_validation(validation)
-    texts = {
-        "README.md": page_text(validation, {each.name: each.description for each in pictures}, warnings),
-        "validation.csv": csv_text(column_names(), [cells(row) for row in validation.rows]),
-    }
-    files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
-    return files | {"run.json": _manifest(validation, warnings, (*files, "run.json"))}
-
-
-def _manifest(validation: Validation, warnings: Sequence[str], files: Sequence[str]) -> bytes:
     method = validation.method
     said = {
         "device": {"name": validation.device, **dict(validation.provenance)},
@@ -64,7 +55,12 @@ def _manifest(validation: Validation, warnings: Sequence[str], files: Sequence[s
         ],
         "rows": [_row(row) for row in validation.rows],
     }
-    return manifest(FORMAT_VERSION, validation.sources, said, files)
+    contents = {
+        "README.md": page_text(validation, {each.name: each.description for each in pictures}, warnings),
+        "validation.csv": csv_text(column_names(), [cells(row) for row in validation.rows]),
+        **{each.name: each.png for each in pictures},
+    }
+    return with_manifest(VALIDATION_WRITER, FORMAT_VERSION, validation.sources, said, contents)
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -93,7 +89,7 @@ def draw_validation(validation: Validation) -> tuple[Picture, ...]:
     assert simulated is not None
     traces = measured.trace, simulated.trace
     timelines, memory = _timeline_title(shown, measured, simulated), _memory_title(shown, measured, simulated)
-    subtitle = f"{_subject(shown)} on {validation.device}{_how(validation)}"
+    subtitle = f"{shown.label}, {shown.task.label} on {validation.device}{_how(validation)}"
     return (
         Picture("iteration_time.png", parity.title, draw_parity(parity)),
         Picture("timelines.png", timelines, draw_timelines(timelines, subtitle, *traces)),
@@ -130,20 +126,16 @@ def _how(validation: Validation) -> str:
     return ", whose durations were given" if validation.method.pacing else ""
 
 
-def _subject(row: Row) -> str:
-    return f"{row.label}, {row.task.label}"
-
-
 def _timeline_title(row: Row, measured: Side, simulated: Side) -> str:
     stalls = (percent(side.stall_s / side.iteration_s) for side in (measured, simulated))
     return (
         f"{row.policy}: {format_seconds(measured.iteration_s)} measured, {format_seconds(simulated.iteration_s)} "
-        f"simulated; the compute stream stands still {' and '.join(stalls)} of it"
+        f"simulated; the compute stream waits {' and '.join(stalls)} of it"
     )
 
 
 def _memory_title(row: Row, measured: Side, simulated: Side) -> str:
     one, other = measured.peaks.requested_bytes, simulated.peaks.requested_bytes
-    if one == other:
-        return f"{row.policy}: the device was asked for {format_bytes(one)} at most, as simulated"
-    return f"{row.policy}: the device was asked for {format_bytes(one)} at most, simulated {format_bytes(other)}"
+    return f"{row.policy}: peak requested memory {format_bytes(one)}, " + (
+        "as simulated" if one == other else f"simulated {format_bytes(other)}"
+    )

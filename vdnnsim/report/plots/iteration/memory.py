@@ -117,7 +117,6 @@ def _write_legend(
     memory: Scale,
     more: dict[str, Artist],
 ) -> None:
-    """Write what the maximum is made of, in the order of the stack, the mean, and what else is drawn."""
     at_peak = dict(metrics.peak_by_kind)
     entries = {f"{kind.value}  {memory.number(at_peak.get(kind, 0))}": areas[kind] for kind in reversed(areas)}
     most = memory.text(metrics.max_memory_bytes)
@@ -137,7 +136,6 @@ def _write_legend(
 
 
 def _folded(text: str) -> str:
-    """Return text that has room beside the axes: on two lines where one is too long, of a long name its end."""
     if len(text) <= _WIDEST:
         return text
     phase, name = text.split(" of ", maxsplit=1)

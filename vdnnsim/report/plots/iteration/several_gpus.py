@@ -96,7 +96,6 @@ def copy_look(stretch: float) -> Look:
 
 
 def _name_rows(axes: Axes, result: ScenarioResult) -> None:
-    """Write beside each row which stream it is, and beside each band which GPU."""
     streams = [stream for stream in _ROWS if result.gradients or stream is not Stream.COMMUNICATION]
     bottoms = [(result.gpus - 1 - gpu) * _BAND for gpu in range(result.gpus)]
     points = min(14.0, 150 / (result.gpus * len(streams)) + 3)
@@ -186,7 +185,6 @@ def _draw_link(axes: Axes, row: int, use: LinkUse, times: Scale) -> None:
 
 
 def _name_links(axes: Axes, shown: tuple[LinkUse, ...]) -> None:
-    """Write left of each link which it is and what it can carry, and right of it how much of that was used."""
     points = 14 if len(shown) <= _MOST_LINKS // 2 else 12
     labels = []
     for use in shown:

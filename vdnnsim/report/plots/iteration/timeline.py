@@ -272,7 +272,6 @@ def _subtitle(result: ScenarioResult, shown: PolicyResult) -> str:
 
 
 def _write_names(axes: Axes, shown: list[Bar], window: Window) -> None:
-    """Write on each bar that is wide enough what it is, and beside the longest stall in any case how long it is."""
     stalls = [bar for bar in shown if bar.row == _ROWS[None]]
     longest = max(stalls, key=lambda bar: bar.end_s - bar.start_s, default=None)
     for bar in shown:

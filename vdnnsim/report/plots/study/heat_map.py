@@ -1,7 +1,7 @@
 """Heat map of a study: a result over two axes, or which policy is best there, and the boundary of what fits."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
@@ -17,17 +17,10 @@ from vdnnsim.report.palette import ALARM, MUTED, written_on
 from vdnnsim.report.plots.series import look
 from vdnnsim.report.plots.study.curves import StudySlide, bounds_handle, study_slide, write_study_legend
 from vdnnsim.report.plots.style import keep_left_spine_only
-from vdnnsim.report.study_picture import (
-    StudyAxis,
-    StudyCells,
-    StudyPicture,
-    best,
-    cell,
-    cell_text,
-    known,
-    shown_rows,
-    study_axis,
-)
+from vdnnsim.report.study_picture import StudyAxis, StudyCells, StudyPicture, best, cell, shown_rows, study_axis
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _EMPTY: Final = "#f2f2f2"
 _PALEST, _DARKEST = 0.08, 0.85
@@ -36,8 +29,8 @@ _ALL: Final = "100"
 _WIDTH = 1400
 """Pixels that the cells of a row share."""
 
-Grid = dict[tuple[int, int], StudyCells | None]
-"""Column and row of a cell to its best row that fits; None where rows are and none fits."""
+Grid = dict[tuple[int, int], Any]
+"""Column and row of a cell to its best point that fits; None where points are and none fits."""
 
 
 def heat_map_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure:
@@ -47,18 +40,17 @@ def heat_map_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure
         InputError: no row is left to draw, or several share a cell although there is no `by` to choose among them.
     """
     shown = shown_rows(rows, picture)
-    values = study_axis(picture.value, (known(row, picture.value) for row in shown))
+    values = study_axis(picture.value, [cell(row, picture.value) for row in shown])
     slide = study_slide(shown, picture, _note(picture, values))
     columns, lines = (_ordered([cell(row, axis) for row in shown]) for axis in (picture.x, picture.y))
     pixels = _WIDTH / len(columns) / min(len(slide.panels), 4)
-    coloring = _coloring(shown, picture, slide.names)
-    seen: list[str] = []
-    unfit = False
+    color_of = _coloring(slide)
+    seen, unfit = set[str](), False
     for axes, inside in slide.panels:
-        grid = _grid(inside, picture, columns, lines)
+        grid = _grid(inside, slide, columns, lines)
         unfit |= None in grid.values()
-        seen += [cell_text(row[picture.by]) for row in grid.values() if row and picture.by]
-        _draw_cells(axes, grid, picture, values, coloring, pixels)
+        seen |= {point.series for point in grid.values() if point and picture.by}
+        _draw_cells(axes, grid, picture, values, color_of, pixels)
         _draw_boundary(axes, grid)
         axes.set_xlim(-0.5, len(columns) - 0.5)
         axes.set_ylim(-0.5, len(lines) - 0.5)
@@ -70,12 +62,11 @@ def heat_map_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure
         axes.spines["left"].set_visible(False)
     slide.panels[0][0].set_ylabel(slide.up.label)
     slide.figure.supxlabel(slide.across.label, y=0.105, fontsize=16)
-    _write_legend(slide, set(seen), unfit=unfit)
+    _write_legend(slide, seen, unfit=unfit)
     return slide.figure
 
 
 def _note(picture: StudyPicture, values: StudyAxis) -> str:
-    """Return what the subtitle says of the cells."""
     of = f", of the best {picture.by} that fits" if picture.by else ""
     unless = f", unless it is {_ALL}" if _is_plain(picture, values, _ALL) else ""
     return f"; in each cell {values.label}{of}{unless}"
@@ -92,73 +83,60 @@ def _ordered(values: list[Value]) -> list[Value]:
     return once if any(isinstance(each, str) for each in once) else sorted(once, key=float)
 
 
-def _grid(rows: list[StudyCells], picture: StudyPicture, columns: list[Value], lines: list[Value]) -> Grid:
-    cells: dict[tuple[int, int], list[StudyCells]] = {}
-    for row in rows:
-        place = columns.index(cell(row, picture.x)), lines.index(cell(row, picture.y))
-        cells.setdefault(place, []).append(row)
-    grid: Grid = {}
-    for place, here in cells.items():
+def _grid(points: "DataFrame", slide: StudySlide, columns: list[Value], lines: list[Value]) -> Grid:
+    picture, grid = slide.picture, Grid()
+    column_of = {slide.across.place(value): number for number, value in enumerate(columns)}
+    line_of = {slide.up.place(value): number for number, value in enumerate(lines)}
+    for (x, y), here in points.groupby(["x", "y"], sort=False):
+        column, line = column_of[x], line_of[y]
         if len(here) > 1 and not picture.by:
             raise InputError(
-                f"picture {picture.name!r}: found {len(here)} points at {picture.x} {columns[place[0]]} and "
-                f"{picture.y} {lines[place[1]]}, expected one; choose among them with where, by or panels"
+                f"picture {picture.name!r}: found {len(here)} points at {picture.x} {columns[column]} and {picture.y} "
+                f"{lines[line]}, expected one; choose among them with where, by or panels"
             )
-        fitting = [row for row in here if row["fits"]]
-        wanted = best(picture.value, (_number(row, picture) for row in fitting)) if fitting else None
-        grid[place] = next((row for row in fitting if known(row, picture.value) == wanted), None)
+        fitting = list(here[here.fits].itertuples())
+        wanted = best(picture.value, [point.value for point in fitting]) if fitting else None
+        grid[column, line] = next((each for each in fitting if each.value == wanted), None)
     return grid
 
 
-def _number(row: StudyCells, picture: StudyPicture) -> float:
-    value = known(row, picture.value)
-    assert isinstance(value, int | float)
-    return value
-
-
-def _coloring(every: list[StudyCells], picture: StudyPicture, winners: tuple[str, ...]) -> Callable[[StudyCells], str]:
-    """Return what gives the cell of a row its colour: by its winner, else by the logarithm of its number."""
-    if picture.by:
-        return lambda row: look(winners.index(cell_text(row[picture.by])))[0]
-    numbers = [_number(row, picture) for row in every if row["fits"]]
-    is_linear = picture.value.endswith("_ratio") or min(numbers, default=0) <= 0
+def _coloring(slide: StudySlide) -> Callable[[Any], str]:
+    """Return what gives the cell of a point its colour: by its winner, else by the logarithm of its number."""
+    if slide.picture.by:
+        return lambda point: look(slide.names.index(point.series))[0]
+    numbers = slide.points.value[slide.points.fits].tolist()
+    is_linear = slide.picture.value.endswith("_ratio") or min(numbers, default=0) <= 0
     scaled = (Normalize if is_linear else LogNorm)(min(numbers, default=0), max(numbers, default=1))
     shades = mpl.colormaps["Blues"]
-    return lambda row: to_hex(shades(_PALEST + float(scaled(_number(row, picture))) * (_DARKEST - _PALEST)))
+    return lambda point: to_hex(shades(_PALEST + float(scaled(point.value)) * (_DARKEST - _PALEST)))
 
 
 def _draw_cells(
-    axes: Axes,
-    grid: Grid,
-    picture: StudyPicture,
-    values: StudyAxis,
-    color_of: Callable[[StudyCells], str],
-    pixels: float,
+    axes: Axes, grid: Grid, picture: StudyPicture, values: StudyAxis, color_of: Callable[[Any], str], pixels: float
 ) -> None:
-    for (column, line), row in grid.items():
-        color, hatch = (color_of(row), None) if row else ("white", "//")
+    for (column, line), point in grid.items():
+        color, hatch = (color_of(point), None) if point else ("white", "//")
         axes.add_patch(
             Rectangle((column - 0.5, line - 0.5), 1, 1, facecolor=color, edgecolor=_EMPTY, hatch=hatch, zorder=2)
         )
-        if row is None:
+        if point is None:
             continue
-        text = values.text(known(row, picture.value))
+        text = values.text(point.value)
         if _is_plain(picture, values, text):
             text = ""
         if picture.by and pixels >= 110:
-            text = f"{fold_label(cell_text(row[picture.by]), int(pixels // 9))}\n{text}"
+            text = f"{fold_label(point.series, int(pixels // 9))}\n{text}"
         size = 13.5 if pixels >= 60 else 10.5
         axes.text(column, line, text, ha="center", va="center", fontsize=size, color=written_on(color), zorder=4)
     axes.set_facecolor(_EMPTY)
 
 
 def _draw_boundary(axes: Axes, grid: Grid) -> None:
-    """Draw the sides of cells that fit towards neighbours where nothing does."""
-    for (column, line), row in grid.items():
-        if row is None:
+    for (column, line), point in grid.items():
+        if point is None:
             continue
         for across, up in ((1, 0), (-1, 0), (0, 1), (0, -1)):
-            if grid.get((column + across, line + up), row) is None:
+            if grid.get((column + across, line + up), point) is None:
                 middle = column + across / 2, line + up / 2
                 ends = [(middle[0] - up / 2, middle[0] + up / 2), (middle[1] - across / 2, middle[1] + across / 2)]
                 axes.plot(*ends, color=ALARM, linewidth=5, solid_capstyle="projecting", zorder=5)

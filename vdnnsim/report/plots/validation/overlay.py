@@ -105,7 +105,6 @@ draw_memories = as_png(memories_figure)
 
 
 def _levels(trace: IterationTrace) -> list[int]:
-    """Return the bytes in use after each change."""
     return list(accumulate(change.delta_bytes for change in trace.memory))
 
 
@@ -117,6 +116,5 @@ def _steps(trace: IterationTrace, times: Scale, memory: Scale) -> tuple[list[flo
 
 
 def _mark_ends(axes: Axes, traces: tuple[IterationTrace, IterationTrace], times: Scale) -> None:
-    """Draw where each iteration ends."""
     for trace, color in zip(traces, (_MEASURED, _SIMULATED), strict=True):
         axes.axvline(trace.iteration_s / times.factor, color=color, linewidth=1.5, linestyle=(0, (4, 3)), zorder=1)
