@@ -66,7 +66,7 @@ def measured_operations(step: LiveStep, planned: Mapping[int, float]) -> dict[in
 def slower(step: LiveStep, trace: IterationTrace) -> list[Difference]:
     """Return what took another time than planned, what is off by most first.
 
-    Operations are taken together by module and phase, and all that the loop waited for, or computed again, is one.
+    Operations are taken together by module and phase, and all that the loop waited for, or recomputed, is one.
     """
     plan, planned = trace.plan, operation_seconds(trace)
     iteration = plan.workload.step
@@ -83,7 +83,7 @@ def slower(step: LiveStep, trace: IterationTrace) -> list[Difference]:
         what = f"{copy.way.value} of {name}"
         measured[what] += copy.end_s - copy.start_s
         expected[what] += copies.get((copy.way, copy.storage, copy.extent), 0.0)
-    waits = "waiting for copies and computing again"
+    waits = "waiting for copies and recomputing"
     measured[waits] = sum(each.end_s - each.start_s for each in step.pauses)
     expected[waits] = sum(each.end_s - each.start_s for each in trace.stalls if each.waited_for is not None) + sum(
         span.end_s - span.start_s
@@ -98,7 +98,7 @@ def larger(step: LiveStep, trace: IterationTrace, beside_bytes: int = 0) -> list
     """Return before which modules' operations more was allocated than planned beside other bytes, the most first."""
     planned, iteration = _levels(trace), trace.plan.workload.step
     found: dict[str, Difference] = {}
-    # What a plan gives back before an operation is gone at the last moment before it.
+    # What a plan gives back before an operation is gone right before it.
     for level in {each.operation: each for each in step.memory if each.operation in planned}.values():
         operation = iteration.operations[level.operation]
         what = f"before {operation.phase.value} of {iteration.path_of(operation) or 'the model or its loss'}"

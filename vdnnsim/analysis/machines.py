@@ -65,12 +65,12 @@ class Unfit:
     reason: str
 
 
-class Told(Enum):
-    """Whether the order of a machine and the one before it is told, as a mark before its rank."""
+class Order(Enum):
+    """Whether the order of two machines is more than their errors, as a mark before the rank of the second."""
 
-    APART = ""
-    NOT_APART = "~"
-    NOT_KNOWN = "?"
+    CERTAIN = ""
+    WITHIN_ERROR = "~"
+    UNKNOWN = "?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +95,21 @@ class Ranking:
         return f"{self.currency} per {'1000 steps' if self.samples_per_epoch is None else 'epoch'}"
 
     @property
-    def told(self) -> tuple[Told, ...]:
+    def order(self) -> tuple[Order, ...]:
         """Of each offer whether its place behind the one before is more than what both may be off by."""
-        return (Told.APART, *(_told(*pair) for pair in pairwise(self.offers)))[: len(self.offers)]
+        return (Order.CERTAIN, *(_order(*pair) for pair in pairwise(self.offers)))[: len(self.offers)]
 
     @property
     def rivals(self) -> tuple[str, ...]:
         """The machines whose expected time or cost reaches below the largest that is expected of the first."""
-        return tuple(each.name for each in self.offers[1:] if _told(self.offers[0], each) is Told.NOT_APART)
+        return tuple(each.name for each in self.offers[1:] if _order(self.offers[0], each) is Order.WITHIN_ERROR)
 
 
-def _told(first: Offer, second: Offer) -> Told:
+def _order(first: Offer, second: Offer) -> Order:
     if (first.cost is None) is not (second.cost is None):
-        return Told.APART  # one without a price stands behind all that have one
+        return Order.CERTAIN  # one without a price stands behind all that have one
     ranges = [each.trust.range_s(each.iteration_s) for each in (first, second)]
     if ranges[0] is None or ranges[1] is None:
-        return Told.NOT_KNOWN
+        return Order.UNKNOWN
     weights = [1.0 if each.cost is None else each.cost / each.iteration_s for each in (first, second)]
-    return Told.APART if weights[0] * ranges[0][1] < weights[1] * ranges[1][0] else Told.NOT_APART
+    return Order.CERTAIN if weights[0] * ranges[0][1] < weights[1] * ranges[1][0] else Order.WITHIN_ERROR

@@ -49,7 +49,7 @@ class MemoryCurve:
 
 
 def memory_curve(trace: IterationTrace) -> MemoryCurve:
-    """Return memory over time by buffer kind; changes at the same moment are merged."""
+    """Return memory over time by buffer kind; changes at the same time are merged."""
     in_use: Counter[BufferKind] = Counter()
     times: list[float] = []
     rows: list[dict[BufferKind, int]] = []
@@ -85,19 +85,19 @@ def mean_bytes(trace: IterationTrace) -> float:
     return (total + in_use * (trace.iteration_s - since_s)) / trace.iteration_s
 
 
-def alive_at_peak(trace: IterationTrace) -> dict[int, int]:
-    """Return the bytes of each buffer that is alive at the first moment of greatest use."""
+def live_at_peak(trace: IterationTrace) -> dict[int, int]:
+    """Return the bytes of each buffer that is alive at the first peak."""
     totals = list(accumulate(change.delta_bytes for change in trace.memory))
-    alive: Counter[int] = Counter()
+    live: Counter[int] = Counter()
     for change in trace.memory[: totals.index(max(totals)) + 1] if totals else ():
-        alive[change.buffer] += change.delta_bytes
-    return {buffer: nbytes for buffer, nbytes in alive.items() if nbytes}
+        live[change.buffer] += change.delta_bytes
+    return {buffer: nbytes for buffer, nbytes in live.items() if nbytes}
 
 
 def peak_by_kind(trace: IterationTrace) -> tuple[tuple[BufferKind, int], ...]:
-    """Return what is in use at the first moment of maximum use, by kind, largest first."""
+    """Return what is in use at the first peak, by kind, largest first."""
     in_use: Counter[BufferKind] = Counter()
-    for buffer, nbytes in alive_at_peak(trace).items():
+    for buffer, nbytes in live_at_peak(trace).items():
         in_use[trace.plan.buffers[buffer].kind] += nbytes
     return tuple(in_use.most_common())
 
@@ -133,7 +133,7 @@ def step_mean_bytes(trace: IterationTrace, select: Selection | None = None) -> f
     return sum(steps.values()) / len(steps)
 
 
-def away_curve(trace: IterationTrace) -> tuple[tuple[float, ...], tuple[int, ...]]:
+def offloaded_curve(trace: IterationTrace) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Return the bytes that are in host memory alone, from the end of an offload to the start of its prefetch.
 
     Returns:

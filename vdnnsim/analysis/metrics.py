@@ -15,7 +15,7 @@ from vdnnsim.plans.training_plan import BufferKind
 
 
 def stall_seconds(trace: IterationTrace) -> tuple[tuple[StallCause, float], ...]:
-    """Return how long the compute stream stood still, by cause, longest first."""
+    """Return how long the compute stream waited, by cause, longest first."""
     total: Counter[StallCause] = Counter()
     for stall in trace.stalls:
         total[stall.cause] += stall.end_s - stall.start_s  # type: ignore[assignment]  # a Counter sums floats as well
@@ -49,7 +49,7 @@ class RunMetrics:
         pool_bytes: what the memory model needed for it, gaps included.
         peak_by_kind: what made up the maximum.
         feature_step_mean_memory_bytes: mean over layer steps, the average of the vDNN paper.
-        stall_by_cause: time in which the compute stream stood still before or between kernels.
+        stall_by_cause: time in which the compute stream waited before or between kernels.
     """
 
     iteration_s: float

@@ -1,8 +1,4 @@
-"""What a reader must know of the numbers, in sentences.
-
-Where kernel times come from; which rows do not compute quite what the others do; and what several GPUs do to each
-other: whose copies take longer than alone, who waits for whom.
-"""
+"""Caveats of results in sentences: origins of kernel times, rows that compute something else, contention of GPUs."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -14,7 +10,7 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.networks import CALLED_OTHERWISE
-from vdnnsim.dnn.samples import Sample, sample_of
+from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Compute, Stream
@@ -32,7 +28,7 @@ _WORDS: Final = {
 
 _ROUNDING = 1e-9
 _NOTICED = 1e-3
-"""Share of an iteration below which GPUs come at the same moment."""
+"""Share of an iteration below which GPUs come at the same time."""
 
 
 def peaks_note(kernels: KernelOrigins) -> str:
@@ -49,12 +45,7 @@ def by_peaks(kernels: KernelOrigins) -> str:
 
 
 def glossary(labels: Iterable[str], *, of_speed: bool = True) -> tuple[str, ...]:
-    """Return what words mean that tables have and nobody knows.
-
-    Args:
-        labels: of the policies; what letters in them mean is said where they occur.
-        of_speed: whether the table has speeds against the oracular baseline.
-    """
+    """Return what (m) and (p) mean where labels of policies have them, and of speeds what the oracular baseline is."""
     letters = {letter for label in labels for letter in "pm" if f"({letter}" in label}
     chosen = {"p": "(p): the fastest algorithm of each convolution", "m": "(m): the one with the least workspace"}
     baseline = "Oracular baseline: base(p), which keeps all in GPU memory, on this GPU with unlimited memory"
@@ -81,11 +72,11 @@ def kernel_times(kernels: KernelOrigins) -> tuple[str, ...]:
         return ()
     if len(counts) == 1:
         ((origin, count),) = counts.items()
-        told = f"{count} of {total} {_WORDS[origin]}"
+        origins = f"{count} of {total} {_WORDS[origin]}"
     else:
-        told = ", ".join(f"{counts[origin]} {words}" for origin, words in _WORDS.items() if origin in counts)
+        origins = ", ".join(f"{counts[origin]} {words}" for origin, words in _WORDS.items() if origin in counts)
     caveat = "; copies weigh more here than on the card" if Origin.DATASHEET in counts else ""
-    return f"Kernel times: {told}{caveat}", *([f"Kernels: {kernels.gap}"] if kernels.gap else [])
+    return f"Kernel times: {origins}{caveat}", *([f"Kernels: {kernels.gap}"] if kernels.gap else [])
 
 
 def capture_lines(captured: CapturedModel | None) -> tuple[str, ...]:
@@ -109,7 +100,7 @@ def known(result: ScenarioResult) -> tuple[str, ...]:
     """Return what a reader must know of all numbers of a scenario."""
     beyond = ", ".join(row.policy for row in result.slowest if row.performance_ratio > 1 + _ROUNDING)
     why = "gradients of weights come before those of data, and are exchanged earlier than those of base(p)"
-    pretended = "Profile: of a pretended GPU, which was told its times: nothing was measured of a card"
+    pretended = "Profile: of a pretended GPU with given times: nothing was measured on a card"
     return (
         *kernel_times(result.kernels),
         *([pretended] if result.server.is_pretended else []),
@@ -123,28 +114,19 @@ def part_statistics(result: ScenarioResult) -> tuple[str, ...]:
     """Return a line for each policy that trains in parts a network which normalizes over the batch."""
     if result.workload.mode is not Mode.TRAINING:
         return ()
-    rows = ((each.policy, _normalized_images(result, each)) for each in result.slowest)
     size, sample = result.workload.batch_size, sample_of(result.workload.graph)
-    return tuple(
-        f"{policy}: batch normalization takes its statistics over parts of {_several(sample, images)}, not over all "
-        f"{size}: what is trained is not quite what the other rows train"
-        for policy, images in rows
-        if images
-    )
-
-
-def _normalized_images(result: ScenarioResult, row: PolicyResult) -> int:
-    """Return over how many images of a part the batch is normalized; 0 where that is all of them, or is not done."""
-    layers = result.workload.graph.layers
-    for each in row.trace.plan.operations:
-        if isinstance(each, Compute) and layers[each.layer].kind is LayerKind.BN:
-            images = row.trace.plan.workload.part_size
-            return images if images < result.workload.batch_size else 0
-    return 0
-
-
-def _several(sample: Sample, count: int) -> str:
-    return f"1 {sample.name}" if count == 1 else f"{count} {sample.names}"
+    layers, lines = result.workload.graph.layers, []
+    for row in result.slowest:
+        plan = row.trace.plan
+        if (count := plan.workload.part_size) < size and any(
+            isinstance(each, Compute) and layers[each.layer].kind is LayerKind.BN for each in plan.operations
+        ):
+            part = f"{count} {sample.name if count == 1 else sample.names}"
+            lines.append(
+                f"{row.policy}: batch normalization takes its statistics over parts of {part}, not over all {size}: "
+                "what is trained is not quite what the other rows train"
+            )
+    return tuple(lines)
 
 
 def contention_lines(result: ScenarioResult) -> tuple[str, ...]:
@@ -163,12 +145,11 @@ def contention(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
 
 
 def _contention_line(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
-    iteration = rows[0].server_trace
+    iteration, parts = rows[0].server_trace, [contention(result, rows)]
     assert iteration is not None
-    parts = [contention(result, rows)]
     if result.gradients is not None:
-        exposed_s = max(map(_exposed_s, rows))
-        parts += [_waiting(iteration), f"no kernel hides {format_seconds(exposed_s)} of exchanges"]
+        exposed = format_seconds(max(map(_exposed_s, rows)))
+        parts += [_waiting(iteration), f"no kernel hides {exposed} of exchanges"]
     return f"{rows[0].policy}: {'; '.join(parts)}"
 
 

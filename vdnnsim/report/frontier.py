@@ -57,7 +57,10 @@ def frontier_rows(frontier: Frontier) -> Iterator[Row]:
 def shown_rows(frontier: Frontier) -> list[tuple[str, ...]]:
     """Return the table that people read, one unit for the capacities and one for the times."""
     times = [each.plan.iteration_s for each in frontier.points]
-    memory, seconds = byte_scale(each.capacity_bytes for each in frontier.points), time_scale(times).telling(times, 4)
+    memory, seconds = (
+        byte_scale(each.capacity_bytes for each in frontier.points),
+        time_scale(times).with_digits(times, 4),
+    )
     rows: list[tuple[str, ...]] = []
     for each in frontier.points:
         best = frontier.best_policy(each.capacity_bytes)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from vdnnsim.analysis.columns import Row, Value
-from vdnnsim.analysis.machines import Ranking, Told
+from vdnnsim.analysis.machines import Order, Ranking
 from vdnnsim.analysis.results import Setup
 from vdnnsim.cost.trust import Basis
 from vdnnsim.dnn.samples import sample_of
@@ -42,21 +42,21 @@ MACHINES: Final[Mapping[str, str]] = {
 """Columns of `machines.csv` and what they mean."""
 
 LEFT_OUT_FIRST: Final = ("held, with context and gaps",)
-_TOLD: Final = {Told.APART: "yes", Told.NOT_APART: "no", Told.NOT_KNOWN: "not known"}
+_ORDER: Final = {Order.CERTAIN: "yes", Order.WITHIN_ERROR: "no", Order.UNKNOWN: "not known"}
 _MARKS: Final = {
-    Told.NOT_APART: "~ the errors expected of it and of the row above do not tell which comes first",
-    Told.NOT_KNOWN: "? nobody has checked how far it or the row above is off, so that their order is not sure",
+    Order.WITHIN_ERROR: "~ the errors expected of it and of the row above do not tell which comes first",
+    Order.UNKNOWN: "? nobody has checked how far it or the row above is off, so that their order is not sure",
 }
 
 
 def machine_rows(ranking: Ranking) -> tuple[Row, ...]:
     """Return the rows of `machines.csv`."""
     rows: list[Row] = []
-    for rank, (offer, told) in enumerate(zip(ranking.offers, ranking.told, strict=True), start=1):
+    for rank, (offer, told) in enumerate(zip(ranking.offers, ranking.order, strict=True), start=1):
         trust = offer.trust
         named: dict[str, Value] = {
             "rank": rank,
-            "told_apart": _TOLD[told],
+            "told_apart": _ORDER[told],
             "machine": offer.name,
             "server_images_per_s": offer.samples_per_s,
             "max_memory_bytes": offer.asked_bytes,
@@ -81,7 +81,7 @@ def shown(ranking: Ranking, workload: Workload, gpus: int) -> tuple[tuple[str, .
     unit = per_second(sample_of(workload.graph)) + (" of all GPUs" if gpus > 1 else "")
     header = ("rank", "machine", "fits with", "held, with context and gaps", "time", unit)
     rows = []
-    for rank, (offer, told, rate) in enumerate(zip(ranking.offers, ranking.told, rates, strict=True), start=1):
+    for rank, (offer, told, rate) in enumerate(zip(ranking.offers, ranking.order, rates, strict=True), start=1):
         held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}"
         cost = () if not costs else ("" if offer.cost is None else f"{offer.cost:.3g}",)
         time = format_seconds(offer.iteration_s)
@@ -91,7 +91,7 @@ def shown(ranking: Ranking, workload: Workload, gpus: int) -> tuple[tuple[str, .
 
 def marks(ranking: Ranking) -> list[str]:
     """Return what the marks before ranks mean, of those that occur."""
-    return [text for told, text in _MARKS.items() if told in ranking.told]
+    return [text for told, text in _MARKS.items() if told in ranking.order]
 
 
 def title(ranking: Ranking, what: str) -> str:

@@ -25,7 +25,7 @@ class Scale:
         """Return a value in this unit, without the unit: `6.64`."""
         return f"{value / self.factor:.{self.decimals}f}"
 
-    def telling(self, values: Iterable[float], digits: int = 3) -> "Scale":
+    def with_digits(self, values: Iterable[float], digits: int = 3) -> "Scale":
         """Return the scale with as many decimals as give each of these values, and not only the largest, its digits.
 
         Sizes in bytes are exact without.
@@ -75,7 +75,7 @@ def scale_of(name: str, values: Iterable[float]) -> Scale:
 def percents(fractions: Iterable[float]) -> tuple[str, ...]:
     """Return fractions for people as `percent` does, with as many decimals as give each of them three digits."""
     values = tuple(fractions)
-    scale = Scale("%", 0.01, 1).telling(values)
+    scale = Scale("%", 0.01, 1).with_digits(values)
     return tuple(percent(value, scale.decimals) for value in values)
 
 
@@ -104,7 +104,7 @@ def per_second(sample: Sample) -> str:
 def rate_cells(rates: Sequence[float | None]) -> list[str]:
     """Return the rates of a column, which all have as many decimals, and four digits or more; nothing of none."""
     known = [rate for rate in rates if rate is not None]
-    scale = scale_of("images_per_s", known).telling(known, digits=4)
+    scale = scale_of("images_per_s", known).with_digits(known, digits=4)
     return ["" if rate is None else scale.number(rate) for rate in rates]
 
 

@@ -175,7 +175,7 @@ class Tolerance:
         calibrated, never_calibrated: of the iteration time, in the mean over the rows of a class, or in every row.
         every_row: which of the two.
         memory: of the peak of requested bytes, in every row.
-        clock_s: by how much two moments of the device's clock may be wrong against each other.
+        clock_s: by how much two times of the device's clock may be wrong against each other.
     """
 
     calibrated: float
@@ -223,7 +223,7 @@ FREE_GPU: Final = Method(
     pacing=None,
     free_runs=3,
     caching_allocator=True,
-    # CUDA events resolve half a microsecond, and each moment is the difference of two.
+    # CUDA events resolve half a microsecond, and each time is the difference of two.
     tolerance=Tolerance(calibrated=0.05, never_calibrated=0.10, every_row=False, memory=0.005, clock_s=2e-6),
 )
 """As fast as the GPU goes, against times that were calibrated or predicted."""

@@ -23,7 +23,7 @@ class Side:
     """One iteration, on a device or in the simulator.
 
     Attributes:
-        stall_by_cause: time in which the compute stream stood still before or between kernels, longest first.
+        stall_by_cause: time in which the compute stream waited before or between kernels, longest first.
         offloaded_bytes: bytes of the copies to the host that ran.
     """
 

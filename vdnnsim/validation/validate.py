@@ -78,7 +78,7 @@ def differences(server: Server, now: Provenance) -> tuple[str, ...]:
     """
     kinds = {f"the profile {server.name}": server.is_pretended, "this GPU": PRETENDED in dict(now)}
     which = " and ".join(name for name, is_pretended in kinds.items() if is_pretended)
-    pretended = [f"{which}: pretended, and takes the times that it was told"] if which else []
+    pretended = [f"{which}: pretended, and takes the times that it was given"] if which else []
     if server.kernels is None:
         return (*pretended, f"{server.name}: no kernel of this machine was measured, all of its times are predicted")
     measured, found = ({name: text for name, text in each if name not in _PASSING} for each in (server.provenance, now))

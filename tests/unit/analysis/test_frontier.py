@@ -38,12 +38,6 @@ def test_a_plan_for_less_memory_is_one_for_more() -> None:
     assert points[2].gap is None
 
 
-def test_what_no_schedule_beats_in_more_memory_none_beats_in_less() -> None:
-    """The 6 s of 20 B hold for 10 B as well; for 5 B more is known."""
-    points = frontier_points((searched(5, 9.0, 8.0), searched(10, 9.0, 4.0), searched(20, 7.0, 6.0)))
-    assert [each.bound for each in points] == [Bound(8.0, OFFLOAD), Bound(6.0, OFFLOAD), Bound(6.0, OFFLOAD)]
-
-
 def test_a_bound_for_few_schedules_says_nothing_of_all() -> None:
     """The bound for any schedule holds for those without recomputation, and not the other way round."""
     few = searched(10, 9.0, 4.0, OFFLOAD), searched(20, 9.0, 6.0, ANY)

@@ -90,7 +90,7 @@ def test_what_is_off_by_most_comes_first(moving: IterationTrace) -> None:
     assert [(each.what, round(each.excess, 6)) for each in found[:3]] == [
         ("forward of conv", 3.0),
         ("offload of conv", 2.0),
-        ("waiting for copies and computing again", 1.0),
+        ("waiting for copies and recomputing", 1.0),
     ]
     assert found[0].planned == operation_seconds(moving)[0]
 

@@ -13,7 +13,6 @@ from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.plans.operations import Allocate, Compute, Operation, Release
 from vdnnsim.plans.trace import IterationTrace, MemoryChange
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
-from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
 
 F, D, W, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
@@ -67,13 +66,6 @@ def test_the_curve_merges_what_happens_at_one_moment() -> None:
     }
     assert set(curve.kinds) == set(BufferKind)
     assert curve.totals == (40, 45, 80, 70, 30, 0)
-
-
-def test_the_curve_of_no_change_is_empty() -> None:
-    curve = memory_curve(traced([]))
-
-    assert curve.times_s == ()
-    assert curve.totals == ()
 
 
 def test_the_maximum_counts_what_is_selected() -> None:
@@ -156,24 +148,6 @@ def test_the_mean_over_layer_steps_counts_each_layer_once_forward_and_once_backw
 def test_the_mean_over_layer_steps_of_everything_includes_other_buffers() -> None:
     """As before, and 40 B of z from forward of fc on: 40, 45, 85, 70, the sum 240."""
     assert step_mean_bytes(STEPS) == 60
-
-
-def test_base_holds_all_of_its_memory_all_the_time() -> None:
-    """One CONV and one FC layer in float16. Maps: 10, 10, 2, 2 B; W: 30 and 6 elements, 60 + 12 B; dW the same.
-
-    Two buffers as large as the largest gradient map: 20 B. Together 24 + 144 + 20 = 188 B, in any mean as well. Of
-    feature extraction are the first two maps, W and dW of conv1 and the gradient buffers: 20 + 120 + 20 = 160 B.
-    """
-    workload = toy_workload(toy_chain(1))
-    costs = toy_costs(workload, {})
-
-    trace = replay(Base().plan(toy_setting(workload, costs)), costs)
-
-    assert maximum_bytes(trace) == 188
-    assert mean_bytes(trace) == 188
-    assert dict(peak_by_kind(trace)) == {MAP: 24, GRADIENT: 20, WEIGHTS: 72, BufferKind.WEIGHT_GRADIENT: 72}
-    assert maximum_bytes(trace, features_only) == 160
-    assert step_mean_bytes(trace, features_only) == 160
 
 
 def test_vdnn_all_follows_the_layers() -> None:

@@ -7,7 +7,6 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 
 from vdnnsim.report.chart import Axis, Chart, Level, Panel, Points, Series, Slot, Tint
@@ -106,11 +105,6 @@ def test_long_labels_are_turned() -> None:
     assert {label.get_rotation() for label in figure.axes[0].get_xticklabels()} == {45.0}
     turned = {text.get_rotation() for text in figure.axes[0].texts if text.get_text().startswith("all")}
     assert turned == {90.0}
-
-
-def test_every_tint_has_a_colour() -> None:
-    policies = [tint.color for tint in Tint if "(" in tint.value or tint is Tint.DYN]
-    assert len({to_hex(color) for color in policies}) == len(policies)
 
 
 def test_a_chart_is_a_slide_whatever_the_settings_of_the_user() -> None:

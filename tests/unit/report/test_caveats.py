@@ -19,7 +19,6 @@ from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.base import Resident
 from vdnnsim.policies.interface import Policy
 from vdnnsim.report.caveats import kernel_times, part_statistics, peaks_note
-from vdnnsim.report.comparison import comparison_table
 from vdnnsim.report.plots.front import comparison_figure
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import policies_figure
@@ -117,10 +116,3 @@ def test_nothing_is_said_without_statistics_of_a_batch(result: ScenarioResult) -
     parts = Accumulate(steps=2)
     assert part_statistics(run(result, toy_chain(1), parts)) == ()
     assert part_statistics(run(result, normalized(), parts, mode=Mode.INFERENCE)) == ()
-
-
-def test_terminal_report_and_comparison_say_it(result: ScenarioResult) -> None:
-    found = run(result, normalized(), Accumulate(steps=2))
-    assert f"- {LINE}" in printed(result_table(found), width=400)
-    assert f"- {LINE}" in printed(comparison_table(Comparison(found)), width=400)
-    assert f"{LINE}." in page_text(found, {}, ()).splitlines()

@@ -1,11 +1,14 @@
-"""Folders of results: whose they are, and what a command leaves that ends in the middle."""
+"""Folders of results: whose they are, what a command leaves that ends in the middle, commits."""
 
 import errno
 import fcntl
 import json
 import os
 import re
+import shutil
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ import pytest
 from tests.command_line import SMALL, vdnnsim
 from vdnnsim.errors import OutputError
 from vdnnsim.files.atomic import UNFINISHED
-from vdnnsim.report.folder import Writer, earlier_files, write_folder
+from vdnnsim.report.folder import Commit, Writer, earlier_files, source_commit, versions, write_folder
 
 WRITER = Writer("test", "run.json", lambda content: "test" in content, re.compile(r"run\.json|\w\.csv"))
 FIRST = {"a.csv": b"1", "b.csv": b"1", "run.json": b'{"test": 1, "files": ["a.csv", "b.csv"]}'}
@@ -103,9 +106,9 @@ def test_what_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.Monk
         write_folder(tmp_path, SECOND, WRITER)
 
 
-@pytest.mark.parametrize("name", ["compare.csv", "compare.png", "compare.json"])
-def test_a_comparison_writes_over_nothing_of_others(tmp_path: Path, name: str) -> None:
+def test_a_comparison_writes_over_nothing_of_others(tmp_path: Path) -> None:
     """The results of a run may lie beside it."""
+    name = "compare.csv"
     (tmp_path / "small.yaml").write_text(SMALL)
     (tmp_path / name).write_text("mine")
     done = vdnnsim("compare", "small.yaml", "--policies", "base", "--out", ".", folder=tmp_path)
@@ -114,3 +117,61 @@ def test_a_comparison_writes_over_nothing_of_others(tmp_path: Path, name: str) -
         f"vdnnsim: {name}: was not written by an earlier comparison; move it away, or write elsewhere\n",
     )
     assert (tmp_path / name).read_text() == "mine"
+
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="makes a repository")
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package at the top of a repository with one commit."""
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "package"
+    folder.mkdir()
+    (folder / "module.py").write_text("1\n")
+    git = str(shutil.which("git"))
+    for command in (
+        ("init", "-q"),
+        ("add", "package"),
+        ("-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "-m", "m"),
+    ):
+        subprocess.run((git, "-C", str(tmp_path), *command), check=True)
+    return folder
+
+
+def test_versions_name_what_results_may_depend_on() -> None:
+    assert list(versions()) == ["vdnnsim", "python", "simpy"]
+    assert versions()["vdnnsim"] == version("vdnnsim")
+
+
+@needs_git
+def test_the_commit_of_a_source_tree(package: Path) -> None:
+    commit = source_commit(package)
+    assert commit is not None
+    assert (len(commit.hash), commit.modified) == (40, False)
+    # New files change nothing that was committed, reports among them.
+    (package / "new.py").touch()
+    (package.parent / "results.csv").touch()
+    assert source_commit(package) == commit
+    (package / "module.py").write_text("2\n")
+    assert source_commit(package) == Commit(commit.hash, modified=True)
+
+
+@needs_git
+def test_a_package_inside_a_repository_of_its_user_has_no_commit(package: Path) -> None:
+    installed = package / "site-packages" / "vdnnsim"
+    installed.mkdir(parents=True)
+    assert source_commit(installed) is None
+
+
+@needs_git
+def test_a_repository_without_a_commit_has_none(package: Path) -> None:
+    git = str(shutil.which("git"))
+    subprocess.run((git, "-C", str(package), "update-ref", "-d", "HEAD"), check=True)
+    assert source_commit(package) is None
+
+
+def test_no_commit_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    assert source_commit() is None

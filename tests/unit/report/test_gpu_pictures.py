@@ -40,10 +40,6 @@ def test_all_gpus_under_each_other(pair: ScenarioResult) -> None:
     assert {"conv1", "fc", "input"} <= set(written)
 
 
-def test_a_gpu_that_waits_for_another_is_pale(pair: ScenarioResult) -> None:
-    assert "waits for other GPUs" in texts(gpus_figure(pair, pair.by_policy[2]))
-
-
 def test_without_gradients_there_is_no_row_for_them(pair: ScenarioResult) -> None:
     written = texts(gpus_figure(replace(pair, gradients=None), pair.by_policy[0]))
 
@@ -160,13 +156,6 @@ def test_throughput_against_the_number_of_gpus(pair: ScenarioResult, result: Sce
     assert figure.axes[0].lines[0].get_ydata() == pytest.approx([0.1, 2 / 19.2])
     assert figure.axes[1].lines[0].get_ydata() == pytest.approx([0.1, 1 / 19.2])
     assert draw_scaling(runs) == draw_scaling(runs)
-
-
-def test_one_policy_is_not_compared_with_itself(pair: ScenarioResult) -> None:
-    alone = replace(pair, results=pair.by_policy[0])
-
-    assert scaling_title((alone,)) == "base(p) does 0.1042 images/s on 2 GPUs"
-    assert "does not fit" not in texts(scaling_figure((alone,)))
 
 
 def test_pictures_of_one_gpu_say_which_of_several_it_is(pair: ScenarioResult) -> None:

@@ -1,3 +1,4 @@
+from vdnnsim.report import markdown
 from vdnnsim.report.document import (
     Bullets,
     Definitions,
@@ -8,6 +9,7 @@ from vdnnsim.report.document import (
     Prose,
     Table,
     plain_table,
+    section,
     text_column,
 )
 from vdnnsim.report.html import fragment, worded
@@ -54,3 +56,27 @@ def test_rows_of_less_weight_are_marked() -> None:
 
 def test_a_notebook_shows_a_document() -> None:
     assert Document((Note("a < b"),))._repr_html_().strip() == '<p class="note">a &lt; b</p>'
+
+
+def test_texts_have_no_meaning_and_what_is_ready_has() -> None:
+    assert markdown.escape("a|b *c* <d> \\") == "a\\|b \\*c\\* \\<d> \\\\"
+    assert markdown.escape(markdown.bold("a*")) == "**a\\***"
+    assert markdown.page((Heading("1 < 2", 3), Picture("*x*", "x.png"))) == "### 1 \\< 2\n\n![\\*x\\*](x.png)\n"
+
+
+def test_a_table_reads_numbers_from_the_right() -> None:
+    rows = [("a|b", "1"), (markdown.code("c*"), "2")]
+
+    assert markdown.table(("name", "number"), rows, left=1).splitlines() == [
+        "| name | number |",
+        "| --- | ---: |",
+        "| a\\|b | 1 |",
+        "| `c*` | 2 |",
+    ]
+    assert markdown.table(("name", "number"), ()).splitlines()[1] == "| --- | --- |"
+
+
+def test_a_section_without_lines_is_left_out() -> None:
+    sections = (*section("Why?", ()), *section("What?", ("this", "that*")))
+
+    assert markdown.page((*sections, Definitions((("a", "b*"),)))) == ("## What?\n\n- this\n- that\\*\n\n- `a`: b\\*\n")

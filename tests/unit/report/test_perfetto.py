@@ -105,8 +105,3 @@ def test_a_prefetch_ahead_and_a_wait_for_the_host(result: ScenarioResult, move: 
     slices = [each for each in events(result, replace(move, trace=trace)) if each["ph"] == "X"]
     assert slices[5]["name"] == "prefetch of map input during backward of conv1"
     assert slices[6]["args"] == {"blocked": "backward weights of conv1 (fft)"}
-
-
-def test_one_event_per_line(result: ScenarioResult, move: PolicyResult) -> None:
-    lines = perfetto_text(result, (move,)).splitlines()
-    assert len(lines) == len(events(result, move)) + 2

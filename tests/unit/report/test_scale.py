@@ -47,10 +47,10 @@ def test_nearly_all_is_not_all(fraction: float, text: str) -> None:
 def test_the_smallest_number_has_three_digits_in_the_unit_of_the_largest() -> None:
     """122 s are long enough for one decimal; 0.312 s need three, and 0.05 s four. Of nothing there are no digits."""
     values = (122.04, 0.312, 0.0)
-    assert [time_scale(values).telling(values).number(value) for value in values] == ["122.040", "0.312", "0.000"]
-    assert time_scale(values).telling((0.05,)).number(0.05) == "0.0500"
-    assert byte_scale((1000.0,)).telling((3.0,)).number(3.0) == "3"
-    assert time_scale(()).telling(()).decimals == 2
+    assert [time_scale(values).with_digits(values).number(value) for value in values] == ["122.040", "0.312", "0.000"]
+    assert time_scale(values).with_digits((0.05,)).number(0.05) == "0.0500"
+    assert byte_scale((1000.0,)).with_digits((3.0,)).number(3.0) == "3"
+    assert time_scale(()).with_digits(()).decimals == 2
 
 
 def test_shares_of_a_column_have_as_many_decimals() -> None:

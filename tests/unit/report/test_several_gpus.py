@@ -7,7 +7,6 @@ import pytest
 
 from tests.toy import TOY_LIMITS, toy_costs
 from tests.two_gpus import BASE, SERVER, TREE, WORKLOAD, link, replay_two
-from vdnnsim.analysis.columns import RUN, result_rows
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.workload import Optimizer
@@ -61,14 +60,6 @@ def test_ranges_of_gpus(pair: ScenarioResult) -> None:
     assert columns["GPU"] == ("0-2, 4-5", "3")
 
 
-def test_results_csv_has_a_row_for_each_gpu(pair: ScenarioResult) -> None:
-    gpu, policy = RUN.index("gpu"), RUN.index("policy")
-
-    assert [(row[policy], row[gpu]) for row in result_rows(pair)] == [
-        (name, number) for name in ("base(p)", "vdnn_all(p)", "late(p)") for number in (0, 1)
-    ]
-
-
 def test_the_caption_and_the_verdict_speak_of_all(pair: ScenarioResult) -> None:
     assert caption(pair) == (
         "toy, batch 1 each, float16, training on 2 x toy GPU with 1000 B each, gradients: ring (ideal memory model)"
@@ -81,21 +72,14 @@ def test_the_caption_and_the_verdict_speak_of_all(pair: ScenarioResult) -> None:
 
 def test_what_gpus_do_to_each_other(pair: ScenarioResult) -> None:
     """Exchanges last for 12.2 s after the kernels of base(p): from 7 to 19.2."""
-    assert contention_lines(pair) == (
-        (
-            "base(p): no map is copied; all GPUs come to the exchanges of gradients together; "
-            "no kernel hides 12.2 s of exchanges"
-        ),
-        (
-            "vdnn_all(p): copies take 2.00 times as long as alone; all GPUs come to the exchanges of gradients "
-            "together; no kernel hides 12.2 s of exchanges"
-        ),
-        (
-            "late(p): no map is copied; GPU 0 waits longest before exchanges, 1.00 s, most of it for GPU 1, the last "
-            "to 1 of 2; no kernel hides 13.2 s of exchanges"
-        ),
-    )
-    assert contention_lines(pair)[0] in page_text(pair, {}, ()).replace("\\", "")
+    base, copying, late = contention_lines(pair)
+    assert base.startswith("base(p): no map is copied; all GPUs come to the exchanges of gradients together; ")
+    assert base.endswith("hides 12.2 s of exchanges")
+    assert copying.startswith("vdnn_all(p): copies take 2.00 times as long as alone; ")
+    assert "GPU 0 waits longest before exchanges, 1.00 s, most of it for GPU 1, the last to 1 of 2; " in late
+    assert late.endswith("hides 13.2 s of exchanges")
+    assert base in page_text(pair, {}, ()).replace("\\", "")
+    assert contention_lines(replace(pair, gradients=None))[0] == "base(p): no map is copied"
 
 
 def test_a_range_of_stretches(pair: ScenarioResult) -> None:
@@ -138,10 +122,6 @@ def test_many_passes_are_counted(pair: ScenarioResult) -> None:
     assert line.startswith(
         "base(p) settled on p after 9 passes: 8 fit and 1 do not; run.json has each; 9.00 s in all, "
     )
-
-
-def test_without_gradients_nobody_speaks_of_exchanges(pair: ScenarioResult) -> None:
-    assert contention_lines(replace(pair, gradients=None))[0] == "base(p): no map is copied"
 
 
 def test_a_gpu_alone_does_nothing_to_others(result: ScenarioResult) -> None:
@@ -203,23 +183,6 @@ def test_a_bucket_says_what_it_holds(pair: ScenarioResult) -> None:
     assert line.endswith("; no kernel hides 23.2 s of exchanges")
     texts = [text.get_text() for text in gpus_figure(bucketed, rows).texts]
     assert any(text.endswith("gradients are added up by a ring, in the buckets of DDP") for text in texts)
-
-
-def test_the_files_of_a_run(pair: ScenarioResult) -> None:
-    assert sorted(report_files(pair)) == [
-        "gpus_vdnn_all_p.png",
-        "links_vdnn_all_p.png",
-        "memory.png",
-        "policies.png",
-        "report.html",
-        "report.md",
-        "results.csv",
-        "run.json",
-        "timeline.png",
-        "trace_base_p.json",
-        "trace_late_p.json",
-        "trace_vdnn_all_p.json",
-    ]
 
 
 def test_where_nothing_is_copied_the_subject_alone_is_drawn(pair: ScenarioResult) -> None:

@@ -17,12 +17,13 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, memory_choice
-from vdnnsim.memory.settings import parse_settings
+from vdnnsim.memory.settings import AllocatorSettings, parse_settings
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.recordings.snapshot import Action, read_recordings
+from vdnnsim.recordings.snapshot import Action, Recording, read_recordings
 from vdnnsim.recordings.snapshot_comparison import compare
-from vdnnsim.recordings.snapshot_replay import recorded_peaks, replay, start_of
+from vdnnsim.recordings.snapshot_replay import Start, recorded_peaks, replay, start_of
 from vdnnsim.report.run.folder import report_files, snapshot_names
 from vdnnsim.report.run.page import page_text
 from vdnnsim.report.run.snapshot import snapshot_pickle
@@ -41,6 +42,20 @@ VIEWER_KNOWS: Final = {
 SETTINGS: Final = ("", "expandable_segments:True", "max_split_size_mb:20,roundup_power2_divisions:4")
 
 
+def replayed(workload: Workload, server: Server, model: MemoryChoice, *policies: str) -> ScenarioResult:
+    return run_scenario(
+        Scenario(
+            name="scenario",
+            workload=workload,
+            server=server,
+            policies=tuple(resolve_policy(each, known_policies()) for each in policies),
+            memory_model=model,
+            pinned_memory=PinnedMemory.ARENA,
+            sources=(),
+        )
+    )
+
+
 def run_of(
     model: MemoryChoice, memory_bytes: int | None = None, *policies: str, network: str = "alexnet"
 ) -> ScenarioResult:
@@ -48,17 +63,7 @@ def run_of(
     server = read_profile(find_profile("titan_x_maxwell", Path()))
     if memory_bytes is not None:
         server = replace(server, gpu=replace(server.gpu, memory_bytes=memory_bytes))
-    return run_scenario(
-        Scenario(
-            name=network,
-            workload=Workload(build_network(network), 8),
-            server=server,
-            policies=tuple(resolve_policy(each, known_policies()) for each in policies or ("pytorch(m)",)),
-            memory_model=model,
-            pinned_memory=PinnedMemory.ARENA,
-            sources=(),
-        )
-    )
+    return replayed(Workload(build_network(network), 8), server, model, *(policies or ("pytorch(m)",)))
 
 
 def run_of_captured(
@@ -68,23 +73,22 @@ def run_of_captured(
     server = read_profile(find_profile("a100_40gb", Path()))
     if memory_bytes is not None:
         server = replace(server, gpu=replace(server.gpu, memory_bytes=server.gpu.context_bytes + memory_bytes))
-    return run_scenario(
-        Scenario(
-            name="chain",
-            workload=CapturedWorkload.of(step),
-            server=server,
-            policies=(resolve_policy("pytorch", known_policies()),),
-            memory_model=model,
-            pinned_memory=PinnedMemory.ARENA,
-            sources=(),
-        )
-    )
+    return replayed(CapturedWorkload.of(step), server, model, "pytorch")
 
 
-def written(result: ScenarioResult, folder: Path) -> Path:
+def read_back(result: ScenarioResult, folder: Path) -> tuple[Recording, Start, AllocatorSettings]:
+    """What was written of the first policy, read again, and the settings that it states."""
     path = folder / "s.pickle"
     path.write_bytes(snapshot_pickle(result, result.by_policy[0]))
-    return path
+    (recording,) = read_recordings(path)
+    settings = parse_settings(recording.settings)
+    return recording, start_of(recording, settings, "s.pickle"), settings
+
+
+def agrees(recording: Recording, start: Start, settings: AllocatorSettings) -> bool:
+    """Whether each request goes to the address that it has in the recording."""
+    agreement = compare(recording, start, settings)
+    return agreement is not None and agreement.whole
 
 
 @pytest.mark.parametrize("words", SETTINGS)
@@ -95,17 +99,12 @@ def test_what_a_run_wrote_is_replayed_to_the_same_peaks(tmp_path: Path, words: s
     (row,) = result.results
     assert row.fits
 
-    (recording,) = read_recordings(written(result, tmp_path))
-    settings = parse_settings(recording.settings)
-    start = start_of(recording, settings, "s.pickle")
-
+    recording, start, settings = read_back(result, tmp_path)
     assert recording.settings == words
     assert start.requested == {}
     peaks = replay(recording, start, model).peaks
     assert (peaks.allocated_bytes, peaks.reserved_bytes) == (row.metrics.max_memory_bytes, row.trace.pool_bytes)
-    agreement = compare(recording, start, settings)
-    assert agreement is not None
-    assert agreement.whole
+    assert agrees(recording, start, settings)
 
 
 def test_a_captured_step_is_written_as_often_as_it_is_placed(tmp_path: Path) -> None:
@@ -115,14 +114,10 @@ def test_a_captured_step_is_written_as_often_as_it_is_placed(tmp_path: Path) -> 
     """
     result = run_of_captured(chain())
     (row,) = result.results
-    (recording,) = read_recordings(written(result, tmp_path))
-    start = start_of(recording, parse_settings(recording.settings), "s.pickle")
+    recording, start, settings = read_back(result, tmp_path)
     peaks = replay(recording, start, MemoryModel.PYTORCH).peaks
-
     assert (peaks.allocated_bytes, peaks.reserved_bytes) == (row.metrics.max_memory_bytes, row.trace.pool_bytes)
-    agreement = compare(recording, start, parse_settings(recording.settings))
-    assert agreement is not None
-    assert agreement.whole
+    assert agrees(recording, start, settings)
     content: Any = pickle.loads(snapshot_pickle(result, result.results))  # noqa: S301  # our own
     taken = [each for each in content["device_traces"][0] if each["action"] == "alloc"]
     times = Counter(each["frames"][0]["name"] for each in taken)
@@ -140,10 +135,7 @@ def test_searches_and_what_they_leave_are_written(tmp_path: Path, memory_bytes: 
     step = with_convolutions(work(batch_size=640), work(*BOTH, batch_size=640))
     result = run_of_captured(step, memory_choice("pytorch(cudnn_benchmark:True)"), memory_bytes)
     (row,) = result.results
-    (recording,) = read_recordings(written(result, tmp_path))
-    settings = parse_settings(recording.settings)
-    start = start_of(recording, settings, "s.pickle")
-
+    recording, start, settings = read_back(result, tmp_path)
     assert row.fits
     assert row.trace.peaks_in_search is (memory_bytes is None)
     assert recording.settings == ""
@@ -161,10 +153,8 @@ def test_a_plan_that_does_not_fit_is_written_as_on_a_gpu_without_a_limit(tmp_pat
     (row,) = result.results
     assert not row.fits
 
-    (recording,) = read_recordings(written(result, tmp_path))
-    peaks = replay(recording, start_of(recording, parse_settings(""), "s.pickle"), MemoryModel.PYTORCH).peaks
-
-    assert peaks.reserved_bytes == row.trace.pool_bytes
+    recording, start, _ = read_back(result, tmp_path)
+    assert replay(recording, start, MemoryModel.PYTORCH).peaks.reserved_bytes == row.trace.pool_bytes
 
 
 @pytest.mark.parametrize("words", SETTINGS)
@@ -207,15 +197,10 @@ def test_what_was_given_back_to_make_room_is_told(tmp_path: Path, words: str, me
     (row,) = result.results
     assert row.fits
 
-    (recording,) = read_recordings(written(result, tmp_path))
-    settings = parse_settings(words)
-    start = start_of(recording, settings, "s.pickle")
-
+    recording, start, settings = read_back(result, tmp_path)
     assert action in {each.action for each in recording.events}
     assert recorded_peaks(recording, start, settings).reserved_bytes == row.trace.pool_bytes
-    agreement = compare(recording, start, settings)
-    assert agreement is not None
-    assert agreement.whole
+    assert agrees(recording, start, settings)
 
 
 def test_snapshots_are_written_under_pytorchs_allocator_and_told_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:

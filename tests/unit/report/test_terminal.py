@@ -40,10 +40,6 @@ def test_what_it_says_stands_below(result: ScenarioResult) -> None:
     assert "- dyn settled on all(m) after 2 passes" in text
 
 
-def test_a_table_of_rows_that_fit_needs_no_footnote(result: ScenarioResult, move: PolicyResult) -> None:
-    assert not any(line.startswith("*") for line in printed(result_table(replace(result, results=(move,)))))
-
-
 def test_a_long_label_is_folded_and_numbers_are_not(result: ScenarioResult, move: PolicyResult) -> None:
     label = "vdnn_all(m, prefetch_search=fig10_without_pool)"
     lines = printed(result_table(replace(result, results=(replace(move, policy=label),))))
@@ -73,17 +69,3 @@ def test_a_narrow_terminal_keeps_the_labels(result: ScenarioResult) -> None:
     assert lines[9] == "too narrow for mean memory, offloaded; results.csv has all"
     assert any("  mean mem  " in line for line in printed(result_table(result), width=73))
     assert not any("  mean mem  " in line for line in printed(result_table(result), width=72))
-
-
-def test_a_very_narrow_terminal_keeps_labels_and_times(result: ScenarioResult) -> None:
-    lines = printed(result_table(result), width=20)
-    assert "move(m)  yes   8.00" in lines
-    assert "keep(p)  NO *  6.00" in lines
-
-
-def test_a_label_is_broken_between_words(result: ScenarioResult, move: PolicyResult) -> None:
-    label = "vdnn_conv(m, prefetch_search=fig10_without_pool)"
-    lines = printed(result_table(replace(result, results=(replace(move, policy=label),))), width=79)
-    first = next(number for number, line in enumerate(lines) if " yes " in line)
-    assert lines[first].split()[:2] == ["vdnn_conv(m,", "yes"]
-    assert lines[first + 1 : first + 4] == ["prefetch_", "search=fig10_", "without_pool)"]

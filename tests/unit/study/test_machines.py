@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.overlaps import overlapping
-from vdnnsim.analysis.machines import Offer, Ranking, Told, cost_of
+from vdnnsim.analysis.machines import Offer, Order, Ranking, cost_of
 from vdnnsim.cost.trust import Basis, Trust
 from vdnnsim.errors import ScenarioError
 from vdnnsim.files.packaged import PROFILES, shipped_folder
@@ -48,7 +48,7 @@ def test_an_order_is_told_where_errors_leave_it() -> None:
         offer("e", 9.0, Trust(Basis.FITTED)),
     )
     ranking = Ranking(rows, (), ("base(p)",))
-    assert ranking.told == (Told.APART, Told.NOT_APART, Told.APART, Told.APART, Told.NOT_KNOWN)
+    assert ranking.order == (Order.CERTAIN, Order.WITHIN_ERROR, Order.CERTAIN, Order.CERTAIN, Order.UNKNOWN)
     said = findings(ranking)
     assert said[0] == "The errors expected do not tell a from b; which of them is first is open"
     assert "2 fitted, 2 carried over, 1 datasheet" in said[1]
@@ -59,7 +59,7 @@ def test_what_has_no_price_stands_apart_behind_what_has_one() -> None:
     """Of times that errors do not tell apart."""
     trust = Trust(Basis.CARRIED_OVER, error=0.25)
     rows = replace(offer("a", 1.0, trust), cost=3.0), offer("b", 1.0, trust)
-    assert Ranking(rows, (), ("base(p)",), "EUR").told == (Told.APART, Told.APART)
+    assert Ranking(rows, (), ("base(p)",), "EUR").order == (Order.CERTAIN, Order.CERTAIN)
 
 
 def test_what_is_said_of_a_row_stays_in_the_picture() -> None:
@@ -104,7 +104,7 @@ def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
 
 
 def test_machines_that_are_not_reached_in_time_say_so(tmp_path: Path) -> None:
-    """With no time at all none is reached; with a clock that stands still all are."""
+    """With no time at all none is reached; with a clock that waits all are."""
     path = tmp_path / "s.yaml"
     path.write_text(SCENARIO, encoding="utf-8")
     scenario = read_scenario(path)

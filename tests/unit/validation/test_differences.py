@@ -36,7 +36,7 @@ def test_a_pretended_gpu_is_named_first(told: bool, now: bool, which: str) -> No
     pretended = ("pretended", "by vdnnsim")
     server = replace(MEASURED, provenance=(*MEASURED.provenance, pretended)) if told else MEASURED
     found = differences(server, (("driver", "1.1"), ("cudnn", "9.19"), *([pretended] if now else [])))
-    assert found == (f"{which}: pretended, and takes the times that it was told",)
+    assert found == (f"{which}: pretended, and takes the times that it was given",)
 
 
 def test_a_profile_without_measured_kernels_says_so() -> None:

@@ -41,12 +41,6 @@ def test_a_copy_takes_the_latency_and_its_bytes_at_a_fraction_of_the_rate() -> N
     assert paced.link == Link("link, paced", 0.25, 0.25, 0.5)
 
 
-def test_a_stretch_multiplies_everything() -> None:
-    slower = PACING.times(2.0)
-    assert (slower.kernel_factor, slower.least_kernel_s) == (6.0, 4.0)
-    assert (slower.copy_factor, slower.copy_latency_s) == (8.0, 1.0)
-
-
 def test_given_durations_are_those_of_the_replay() -> None:
     """Each span of a replay with the paced costs lasts what the device is told for its operation."""
     workload = toy_workload(toy_chain(3))
@@ -58,10 +52,3 @@ def test_given_durations_are_those_of_the_replay() -> None:
     assert {span.operation for span in trace.spans} == set(durations)
     for span in trace.spans:
         assert span.end_s - span.start_s == pytest.approx(durations[span.operation])
-
-
-def test_what_was_given_is_said_in_one_line() -> None:
-    assert PACING.describe() == (
-        "a kernel takes 3 times its calibrated time and at least 2.00 s, a copy 500 ms and 4 times what its bytes take "
-        "at the calibrated rate"
-    )

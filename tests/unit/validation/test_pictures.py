@@ -49,10 +49,6 @@ def test_what_is_outside_the_band_has_a_red_rim() -> None:
     assert high > 0.5
 
 
-def test_a_kind_that_is_not_there_is_not_in_the_legend() -> None:
-    assert legend_texts(parity_figure(replace(PARITY, pairs=PARITY.pairs[:2]))) == ["known", "within 5 %"]
-
-
 def test_both_timelines_share_an_axis_of_time() -> None:
     """The measured iteration takes 12 s where the simulated one takes 8: both halves show the longer one."""
     figure = timelines_figure("title", "subtitle", slowed(move_trace(), 1.5), move_trace())

@@ -56,14 +56,6 @@ def test_a_device_that_does_as_simulated_holds_everything(base: Method) -> None:
     assert all((row.raw is None) == (base is FREE_GPU) for row in rows if row.outcome is Outcome.RAN)
 
 
-def test_a_kernel_without_a_measured_time_makes_a_row_never_calibrated() -> None:
-    """All times of this machine come from a fit."""
-    (row,) = rows_of(FakeLaboratory(method(FREE_GPU)), "base(p)")
-    assert row.kernels == row.unmeasured_kernels > 0
-    assert row.predicted_share == 1.0
-    assert not row.calibrated
-
-
 def test_on_a_gpu_the_median_of_the_runs_behind_the_warm_up_counts() -> None:
     """The warm-up is twice as slow and does not count; of 0, 4 and 2 % the median is 2 %."""
     lab = FakeLaboratory(method(FREE_GPU), slowness=[1.0, 0.0, 0.04, 0.02])

@@ -1,6 +1,6 @@
 // Which buffer lies at which addresses and when; what is white is free.
-function lies() {
-  if (run.lies) return run.lies;
+function placements() {
+  if (run.placements) return run.placements;
   const { time: times, buffer, delta, offset } = run.memory, open = new Map(), made = [];
   for (let at = 0; at < offset.length; at++) {
     const held = open.get(buffer[at]);
@@ -12,12 +12,12 @@ function lies() {
   }
   made.push(...open.values());
   run.top = made.reduce((top, each) => Math.max(top, each.low + each.bytes), 1);
-  return (run.lies = made);
+  return (run.placements = made);
 }
 function drawMap() {
   if (!$("map") || !run.memory.offset.length) return;
   const height = 340, { context, width } = surface($("map"), height), gutter = edge(), scale = (width - gutter) / (view.to - view.from);
-  const found = lies();
+  const found = placements();
   context.fillStyle = style("--card");
   context.fillRect(edge(), 0, width - edge(), height);
   for (const each of found) {
@@ -33,7 +33,7 @@ function drawMap() {
 }
 function underMap(event) {
   const canvas = $("map"), moment = time(event.offsetX, canvas.clientWidth), place = (1 - event.offsetY / canvas.clientHeight) * run.top;
-  const found = lies().find((each) => each.from <= moment && moment < each.to && each.low <= place && place < each.low + each.bytes);
+  const found = placements().find((each) => each.from <= moment && moment < each.to && each.low <= place && place < each.low + each.bytes);
   say("map-readout", found
     ? [all.names[run.buffers.name[found.buffer]], `${size(found.bytes)} at ${size(found.low)}, from ${seconds(found.from)} to ${seconds(found.to)}`]
     : ["free", `at ${size(place)}, ${seconds(moment)}`]);

@@ -1,13 +1,13 @@
-// What is alive at the peak, or at the moment that was clicked.
+// What is live at the peak, or at the time that was clicked.
 function listAlive() {
   const { time: times, buffer, delta, totals, peak } = run.memory;
   if (!times.length) return;
   const last = view.at === null ? peak : Math.max(0, after(times.length, (each) => times[each], view.at) - 1);
-  const alive = new Map();
-  for (let at = 0; at <= last; at++) alive.set(buffer[at], (alive.get(buffer[at]) || 0) + delta[at]);
-  const found = [...alive].filter(([, bytes]) => bytes > 0).sort((one, other) => other[1] - one[1]);
+  const live = new Map();
+  for (let at = 0; at <= last; at++) live.set(buffer[at], (live.get(buffer[at]) || 0) + delta[at]);
+  const found = [...live].filter(([, bytes]) => bytes > 0).sort((one, other) => other[1] - one[1]);
   const when = view.at === null ? `at the peak of ${run.policy}, ${seconds(times[peak])}` : `at ${seconds(view.at)}`;
-  $("alive-title").textContent = `${size(totals[last])} are alive ${when}`;
+  $("alive-title").textContent = `${size(totals[last])} are live ${when}`;
   const kinds = all.kinds.map(([kind, color], at) => [kind, paint(color), run.memory.inUse[at][last]]).filter(([, , bytes]) => bytes > 0);
   $("alive-bar").hidden = false;
   $("alive-bar").replaceChildren(...kinds.map(([kind, color, bytes]) => make("span", { style: `flex-grow:${bytes};background:${color}`, title: `${kind}: ${size(bytes)}` })));

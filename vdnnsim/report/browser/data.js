@@ -12,8 +12,8 @@ async function unpack(text) {
   return JSON.parse(await new Response(stream).text());
 }
 
-// Steps become moments, for most numbers of a trace are small as steps.
-function moments(steps) {
+// Steps become times, for most numbers of a trace are small as steps.
+function times(steps) {
   const made = new Float64Array(steps.length);
   let now = 0;
   steps.forEach((step, at) => { now += step; made[at] = now; });
@@ -23,9 +23,9 @@ function moments(steps) {
 // A run with what drawing asks of it: by stream its spans in order, memory in use by kind after every change.
 function ready(run, kinds, streams) {
   const { spans, stalls, memory } = run;
-  spans.start = moments(spans.start);
-  stalls.start = moments(stalls.start);
-  memory.time = moments(memory.time);
+  spans.start = times(spans.start);
+  stalls.start = times(stalls.start);
+  memory.time = times(memory.time);
   spans.tracks = Array.from({ length: streams }, () => []);
   spans.stream.forEach((stream, at) => spans.tracks[stream].push(at));
   const count = memory.time.length, totals = new Float64Array(count);

@@ -3,13 +3,13 @@ const view = { from: 0, to: 1, at: null, hover: null, changed: [] };
 const MEMORY = 190, ROW = 30, GAP = 7, AXIS = 26;
 let all, run;
 const edge = () => ($("streams").clientWidth < 600 ? 58 : 92);
-const told = () => view.changed.forEach((each) => each());
+const changed = () => view.changed.forEach((each) => each());
 
 function look(from, to) {
   const least = Math.max(50, run.end / 1e7), length = Math.min(run.end, Math.max(least, to - from));
   view.from = Math.max(0, Math.min(run.end - length, from));
   view.to = view.from + length;
-  told();
+  changed();
 }
 function zoom(factor, around = (view.from + view.to) / 2) {
   look(around - (around - view.from) * factor, around + (view.to - around) * factor);

@@ -27,7 +27,7 @@ def draw_pictures(result: ScenarioResult) -> tuple[Picture, ...]:
 
 
 def _of_several_gpus(result: ScenarioResult) -> Iterator[Picture]:
-    """Yield all GPUs under each other, and their links, for each policy that copies maps; for none, of the subject."""
+    """Yield all GPUs under each other, and their links, for each policy that offloads; for none, of the subject."""
     copying = [rows for rows in result.by_policy if any(row.trace.spans_on(Stream.MEMORY) for row in rows)]
     shown = copying or [rows for rows in result.by_policy if result.subject in rows]
     policies = [rows[0].policy for rows in shown]

@@ -43,11 +43,13 @@ def place_labels(
 ) -> tuple[Box | None, ...]:
     """Return the box of the name of each point, the first ones served first; None where there is no room.
 
+    Lengths are in one unit, as pixels; a box is its left, bottom, right and top edge.
+
     Args:
         points: what is named.
         sizes: width and height of each name.
         frame: what no name leaves.
-        marks: what stands at points; no name covers it, and no leader crosses that of another point.
+        marks: what no name covers, and no leader of another point crosses.
         lines: what no name covers, but leaders may cross.
         insisted: which names may have a leader over marks and other names, rather than not be written.
     """
@@ -150,24 +152,17 @@ class Named:
 
 
 def write_names(axes: Axes, named: Sequence[Named], points: Sequence[Place], lines: Sequence[Sequence[Place]]) -> int:
-    """Write names beside their points where there is room, the first ones served first.
+    """Write names beside their points, the first ones first; return for how many points there is no room.
 
-    Args:
-        axes: what no name leaves, with what is written on it already.
-        named: what is named.
-        points: what no name covers, and no leader of another point crosses.
-        lines: what no name covers, but leaders may cross.
-
-    Returns:
-        For how many points there is no room.
+    No name covers points, lines or texts of the axes; no leader crosses the point of another name.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
     renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
 
     def pixels(place: Place) -> Place:
-        x, y = axes.transData.transform(place)
-        return float(x), float(y)
+        x, y = map(float, axes.transData.transform(place))
+        return x, y
 
     kept_clear = [box for line in lines for box in along([pixels(place) for place in line], _LINE)]
     written = (text.get_window_extent(renderer) for text in axes.texts)
@@ -176,8 +171,9 @@ def write_names(axes: Axes, named: Sequence[Named], points: Sequence[Place], lin
     groups = _near_groups(named, [pixels(each.place) for each in named])
     look: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 1.1}
     texts = [
-        figure.text(0.5, 0.5, fold_label(joined_labels(_policies(group)), _CHARACTERS), **look | group[0].look)
+        figure.text(0.5, 0.5, fold_label(joined_labels(policies), _CHARACTERS), **look | group[0].look)
         for group in groups
+        for policies in [[policy for each in group for policy in each.policies]]
     ]
     extents = [text.get_window_extent(renderer) for text in texts]
     window = axes.get_window_extent(renderer)
@@ -210,7 +206,3 @@ def _near_groups(named: Sequence[Named], places: Sequence[Place]) -> list[list[N
         else:
             groups.append(((x, y), [each]))
     return [group for _, group in groups]
-
-
-def _policies(group: Sequence[Named]) -> list[str]:
-    return [policy for each in group for policy in each.policies]

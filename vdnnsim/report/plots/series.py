@@ -34,11 +34,7 @@ def look(number: int) -> tuple[str, str]:
 def panel_axes(figure: Figure, names: tuple[str, ...], *, marked: bool, left: float) -> list[Axes]:
     """Return axes for each panel with its name above: one row of up to four, else as many rows as it takes.
 
-    Args:
-        figure: the slide.
-        names: of the panels; one empty one needs no room.
-        marked: whether to leave room for the names of marks between a panel and its name.
-        left: where the first panel begins.
+    Where they are marked there is room for the names of marks between a panel and its name.
     """
     rows = -(-len(names) // _MOST_COLUMNS)
     columns = -(-len(names) // rows)
@@ -58,13 +54,9 @@ def panel_axes(figure: Figure, names: tuple[str, ...], *, marked: bool, left: fl
 
 
 def quantity_axis(axis: Axis, values: list[float], *, from_zero: bool = False, panels: int = 1) -> None:
-    """Scale an axis of numbers: logarithmic where they range far and are not equally far apart.
+    """Scale an axis of numbers: logarithmic where they range far and are not equally far apart, unless from zero.
 
-    Args:
-        axis: one of several panels side by side.
-        values: what it shows; few of them become its ticks.
-        from_zero: whether it begins at zero, and so is linear; a vertical one.
-        panels: how many share the width.
+    Few values become its ticks; so many panels share the width.
     """
     low, high, found = min(values), max(values), sorted(set(values))
     steps = [after - before for before, after in pairwise(found)]

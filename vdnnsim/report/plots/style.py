@@ -119,19 +119,10 @@ def mark_capacity(
     side: Literal["left", "center", "right"] = "center",
     zorder: float = 1,
 ) -> None:
-    """Draw a line upwards where the memory of a GPU ends, and write above it how much it has.
-
-    Args:
-        axes: whose x is memory.
-        limit: where it is, in the unit of the axis.
-        nbytes: of it.
-        lift: points from the axes to the words.
-        side: of the words that lies on the line.
-        zorder: of the line.
-    """
+    """Draw the capacity of a GPU as a vertical line, and write it so many points above, on one side of the line."""
     axes.axvline(limit, color=ALARM, linewidth=2.5, zorder=zorder)
-    said = f"capacity {format_bytes(nbytes)}"
-    write(axes, said, (limit, 1.0), (0, lift), ABOVE, ha=side, color=ALARM, fontweight="bold")
+    look: Any = {"ha": side, "color": ALARM, "fontweight": "bold"}
+    write(axes, f"capacity {format_bytes(nbytes)}", (limit, 1.0), (0, lift), ABOVE, **look)
 
 
 def name_band(axes: Axes, name: str, height: float, points: float) -> None:
@@ -164,16 +155,7 @@ def write(
     coords: Any = "data",  # noqa: ANN401  # whatever matplotlib can place by
     **look: Any,  # noqa: ANN401  # as matplotlib's
 ) -> None:
-    """Write text beside a place.
-
-    Args:
-        axes: those of the place.
-        text: what to write.
-        at: the place.
-        shift: from there, in points.
-        coords: by what the place is told, as matplotlib's `xycoords`.
-        look: how it looks, as matplotlib's `Text` takes it.
-    """
+    """Write text beside a place, shifted by points; `coords` are matplotlib's `xycoords`, `look` is as its `Text`."""
     axes.annotate(text, at, xycoords=coords, xytext=shift, textcoords="offset points", **look)
 
 

@@ -223,7 +223,7 @@ def stalls_title(shown: PolicyResult) -> str:
 
 def _peak_title(shown: PolicyResult) -> str:
     kinds = ", ".join(f"{kind.value} {format_bytes(nbytes)}" for kind, nbytes in shown.metrics.peak_by_kind[:3])
-    return f"{format_bytes(shown.metrics.max_memory_bytes)} are alive in {peak_operation(shown.trace)[1]}: {kinds}"
+    return f"{format_bytes(shown.metrics.max_memory_bytes)} are live in {peak_operation(shown.trace)[1]}: {kinds}"
 
 
 def _pool_title(shown: PolicyResult) -> str:

@@ -133,7 +133,7 @@ def live_events(step: LiveStep, plan: TrainingPlan) -> Iterator[Event]:
     for pause in step.pauses:
         operation = operations[min(pause.operation, len(operations) - 1)]
         args = {"before": f"{iteration.path_of(operation) or 'the model or its loss'} {operation.phase.value}"}
-        what = "waits for a copy, or computes again"
+        what = "waits for a copy, or recomputes"
         yield _slice((_LIVE, _STALL_THREAD), what, "stall", (pause.start_s, pause.end_s), args)
     for level in step.memory:
         yield _counter(_LIVE, _IN_USE, level.time_s, {"total": level.nbytes})

@@ -1,6 +1,6 @@
 """The traces of a run as a browser reads them: columns of integers, compressed, in one text.
 
-Moments are nanoseconds, each less the one before it, so that most numbers are small; names stand once, in one list of
+Times are nanoseconds, each less the one before it, so that most numbers are small; names stand once, in one list of
 all policies. A trace of 100,000 operations takes about a megabyte.
 """
 

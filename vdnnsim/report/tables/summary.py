@@ -47,15 +47,15 @@ def quantity_column(name: str, rows: Sequence[Measured], scale: Scale | None = N
     if name.endswith("_ratio"):
         above, slash, below = column.short.partition("/")
         return Column(column.title, percents(numbers), header=f"{above}{slash}\n{below}")
-    telling = (scale or scale_of(name, numbers)).telling(numbers)
-    cells = tuple(map(telling.number, numbers))
-    return Column(column.title, cells, telling.unit, f"{column.short}\n{telling.unit}")
+    scaled = (scale or scale_of(name, numbers)).with_digits(numbers)
+    cells = tuple(map(scaled.number, numbers))
+    return Column(column.title, cells, scaled.unit, f"{column.short}\n{scaled.unit}")
 
 
 def rate_column(sample: Sample, rows: Sequence[Measured]) -> Column:
     """Return the throughput of a GPU in images, or in what else the network reads."""
     rates = [COLUMNS["images_per_s"].number(row) for row in rows]
-    scale = scale_of("images_per_s", rates).telling(rates)
+    scale = scale_of("images_per_s", rates).with_digits(rates)
     return Column(per_second(sample), tuple(map(scale.number, rates)), header=f"{sample.names}\nper s")
 
 

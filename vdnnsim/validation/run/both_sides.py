@@ -1,6 +1,6 @@
 """One workload on a device and in the simulator: every policy planned once, executed and replayed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -28,11 +28,7 @@ from vdnnsim.validation.run.runs import Given, Runs, run_free, run_paced
 
 @dataclass(frozen=True, slots=True)
 class BothSides:
-    """A workload, set up on both sides.
-
-    Attributes:
-        simulator: the simulator, with the calibrated times; plans are made with these.
-    """
+    """A workload, set up on both sides; plans are made with the calibrated times of the simulator."""
 
     task: Task
     executor: Executor
@@ -183,10 +179,8 @@ class DeviceTrials:
 def stated_workspaces(model: CostModel, executor: Executor) -> CostModel:
     """Return costs whose unmeasured kernels are those that the device has, with the workspaces that it states.
 
-    A predicted workspace that is a byte too small makes a plan that no device can execute.
-
-    Where it has none of them they stay as they are, for the executor to refuse; it also refuses, with
-    `ExecutionRefused` when a table is built, a phase of a layer for which it has no kernel.
+    A predicted workspace that is a byte too small makes a plan that no device can execute. Where the device has none of
+    them they stay as they are, for the executor to refuse (`ExecutionRefused`).
     """
 
     def adjust(
@@ -195,12 +189,15 @@ def stated_workspaces(model: CostModel, executor: Executor) -> CostModel:
         if all(option.origin is Origin.MEASURED for option in options):
             return options
         stated = executor.workspaces(workload, layer, phase)
-        return tuple(_stated(option, stated) for option in options if option.algorithm in stated) or options
+        return (
+            tuple(
+                option
+                if option.origin is Origin.MEASURED
+                else replace(option, workspace_bytes=stated[option.algorithm])
+                for option in options
+                if option.algorithm in stated
+            )
+            or options
+        )
 
     return AdjustedCosts(model, adjust)
-
-
-def _stated(option: KernelCost, stated: Mapping[str, int]) -> KernelCost:
-    if option.origin is Origin.MEASURED:
-        return option
-    return replace(option, workspace_bytes=stated[option.algorithm])

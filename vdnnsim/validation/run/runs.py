@@ -23,12 +23,7 @@ from vdnnsim.validation.row import Side
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Durations for both sides.
-
-    Attributes:
-        durations_s: by position of the operation, for the device.
-        replay: the plan with the same durations in the simulator.
-    """
+    """Durations by position of the operation for the device, and the replay with the same ones in the simulator."""
 
     durations_s: Mapping[int, float]
     replay: IterationTrace
@@ -99,12 +94,7 @@ def run_free(
     runs: int,
     tolerance: Tolerance,
 ) -> Runs | DoesNotFit:
-    """Execute a plan as fast as the device goes.
-
-    Raises:
-        ExecutionRefused: the executor cannot execute the plan.
-        DeviceError: the device failed.
-    """
+    """Execute a plan as fast as the device goes; raises as `Executor.execute`, and DeviceError."""
     executions: list[Execution] = []
     for _ in range(1 + runs):
         execution = executor.execute(plan, limits)
@@ -125,13 +115,9 @@ def run_paced(
     stretches: Sequence[float],
     tolerance: Tolerance,
 ) -> Runs | DoesNotFit:
-    """Execute a plan with given durations until a run is within the tolerance.
+    """Execute a plan with given durations until a run is within the tolerance; raises as `run_free`.
 
     Stretches are of the durations in the first run and in those that follow a miss.
-
-    Raises:
-        ExecutionRefused: the executor cannot execute the plan.
-        DeviceError: the device failed.
     """
     done: list[PairedRun] = []
     for stretch in stretches:
@@ -148,7 +134,7 @@ def run_paced(
 def order_fault(measured: IterationTrace, simulated: IterationTrace, resolution_s: float) -> str | None:
     """Return in one line where a measured trace departs from the order of a simulated one; None where it does not.
 
-    Two moments of the device's clock may be wrong against each other by the resolution.
+    Two times of the device's clock may be wrong against each other by the resolution.
     """
     plan = measured.plan
     for stream in Stream:

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from vdnnsim.analysis.memory import MemoryCurve, away_curve, memory_curve, peak_operation, runtime_bytes
+from vdnnsim.analysis.memory import MemoryCurve, memory_curve, offloaded_curve, peak_operation, runtime_bytes
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
@@ -85,10 +85,10 @@ def _draw_away(
     axes: Axes, curve: MemoryCurve, trace: IterationTrace, times: Scale, memory: Scale
 ) -> tuple[dict[str, Artist], float]:
     """Stack on the memory in use what lies in that of the host alone; return it for the legend, and the highest sum."""
-    moments_s, away = away_curve(trace)
+    times_s, away = offloaded_curve(trace)
     drawn_s = np.asarray((*curve.times_s, trace.iteration_s))
     below = np.asarray((*curve.totals, curve.totals[-1]), dtype=float)
-    held = np.asarray((0, *away), dtype=float)[np.searchsorted(moments_s, drawn_s, side="right")]
+    held = np.asarray((0, *away), dtype=float)[np.searchsorted(times_s, drawn_s, side="right")]
     ends = below / memory.factor, (below + held) / memory.factor
     area = axes.fill_between(drawn_s / times.factor, *ends, step="post", color=OFFLOAD, linewidth=0, zorder=2)
     return {f"in CPU memory, up to  {memory.text(max(away))}": area}, float(max(below + held))

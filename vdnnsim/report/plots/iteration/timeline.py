@@ -258,7 +258,7 @@ def _row_name(trace: IterationTrace, stream: Stream | None) -> str:
 def timeline_title(result: ScenarioResult, shown: PolicyResult) -> str:
     """Return what the picture says."""
     stalled = percent(shown.metrics.stall_s / shown.metrics.iteration_s)
-    return f"{shown.policy}: the compute stream of {workload_text(result)} stands still {stalled} of the time"
+    return f"{shown.policy}: the compute stream of {workload_text(result)} waits {stalled} of the time"
 
 
 def _subtitle(result: ScenarioResult, shown: PolicyResult) -> str:

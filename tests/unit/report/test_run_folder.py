@@ -1,4 +1,4 @@
-"""A folder into which three policies were written: seven files that every run writes, and three traces."""
+"""The folder of a run: its files, its manifest, and what of an earlier run is replaced."""
 
 import json
 from dataclasses import replace
@@ -6,10 +6,101 @@ from pathlib import Path
 
 import pytest
 
+from vdnnsim.analysis.columns import RUN, result_rows
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.errors import OutputError
-from vdnnsim.report.folder import earlier_files
-from vdnnsim.report.run.folder import ALWAYS, RUN_WRITER, report_files, trace_names, write_report
+from vdnnsim.report import folder as module
+from vdnnsim.report.folder import Commit, earlier_files, manifest, versions
+from vdnnsim.report.run.folder import ALWAYS, RUN_WRITER, report_files, run_facts, trace_names, write_report
+
+
+def test_what_was_run(result: ScenarioResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    """conv1 has 5 x 5 + 5 weights and fc 5 + 1, 36 in all; the loss is the third layer."""
+    monkeypatch.setattr(module, "source_commit", lambda: Commit("c0ffee", modified=True))
+    said = json.loads(manifest(1, result.sources, run_facts(result), ("results.csv", "a.png")))
+    assert said["versions"] == versions()
+    assert (said["commit"], said["commit_modified"]) == ("c0ffee", True)
+    assert said["inputs"] == [
+        {"name": "scenarios/question.yaml", "sha256": "ab12"},
+        {"name": "hw_profiles/toy.yaml", "sha256": "cd34"},
+    ]
+    assert said["seed"] is None
+    assert said["scenario"] == {
+        "name": "question",
+        "workload": {
+            "network": "toy",
+            "layers": 3,
+            "parameters": 36,
+            "batch_size": 1,
+            "element_type": "float16",
+            "precision": "float16",
+            "optimizer": "none",
+            "mode": "training",
+        },
+        "hardware": "toy",
+        "policies": ["move(m)", "keep(p)", "dyn"],
+        "memory_model": "ideal",
+        "pinned_memory": "arena",
+        "execution": "eager",
+        "gpus": 1,
+        "gradients": None,
+    }
+    assert said["hardware"]["gpu"]["memory_bytes"] == 1000
+    assert said["hardware"]["gpu"]["flop_per_s"] == {"float32": 1.0}
+    assert list(said["hardware"]["figures"][0].values()) == ["gpu.memory", "1000 B", "datasheet", "the box"]
+    assert said["files"] == ["a.png", "results.csv"]
+    assert said["algorithm_profiling_s"] == 12.0
+
+
+def test_every_metric_of_a_policy(result: ScenarioResult) -> None:
+    """The numbers of `dyn`, which are those of `move(m)`, with its passes."""
+    facts = run_facts(result)
+    dyn, row = facts["results"][2], dict(zip(RUN, result_rows(result)[0], strict=True))
+    metrics = dyn.pop("metrics")
+    assert metrics.pop("peak_by_kind") == {"workspace": 30, "weights": 20, "feature maps": 10}
+    assert metrics.pop("stall_by_cause") == {"waits for an offload": 2.0, "waits for a fetch on demand": 2.0}
+    assert metrics == {name: row[name] for name in metrics}
+    assert len(metrics) == 12
+    assert dyn == {
+        "policy": "dyn",
+        "algorithms": "all(m)",
+        "gpu": 0,
+        "fits": True,
+        "refusal": None,
+        "performance_ratio": 0.75,
+        "feature_performance_ratio": 4.0 / 6.0,
+        "server_images_per_s": 0.125,
+        "host_issue_s": 0.5,
+        "passes": [
+            {"name": "all(m)", "fits": True, "cost_s": 8.0},
+            {"name": "base(p)", "fits": False, "cost_s": 2.0},
+        ],
+        "passes_s": 10.0,
+    }
+    assert facts["oracle"]["max_memory_bytes"] == 1020
+
+
+def test_a_refusal_says_who_asked_for_how_much_and_what_held_the_rest(result: ScenarioResult) -> None:
+    refusal = run_facts(result)["results"][1]["refusal"]
+    assert refusal.pop("explanation").startswith("backward weights of conv1 asked for 990 B")
+    assert refusal == {
+        "pool": "GPU memory",
+        "layer": "conv1",
+        "phase": "backward weights",
+        "buffer": "workspace",
+        "requested_bytes": 990,
+        "free_bytes": 970,
+        "largest_free_bytes": 970,
+        "capacity_bytes": 1000,
+        "held_bytes": {"weights": 20, "feature maps": 10},
+    }
+
+
+def test_an_unknown_commit_is_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "source_commit", lambda: None)
+    said = json.loads(manifest(1, (), {}, ()))
+    assert (said["commit"], said["commit_modified"]) == (None, None)
+
 
 TRACES = {"trace_move_m.json", "trace_keep_p.json", "trace_dyn.json"}
 
@@ -60,15 +151,6 @@ def test_what_no_run_wrote_is_not_overwritten(result: ScenarioResult, tmp_path: 
     assert (tmp_path / "report.md").read_text() == "mine"
 
 
-def test_a_trace_that_another_run_did_not_name_is_somebody_elses(
-    folder: Path, result: ScenarioResult, move: PolicyResult
-) -> None:
-    rename_in_manifest(folder, files=[*ALWAYS, "trace_dyn.json"])
-    (folder / "trace_move_m.json").write_text('{"traceEvents":[]}')
-    with pytest.raises(OutputError, match=r"trace_move_m\.json: was not written by an earlier run"):
-        write_report(replace(result, results=(move,)), folder)
-
-
 @pytest.mark.replay
 @pytest.mark.parametrize(
     "content",
@@ -103,24 +185,9 @@ def test_a_manifest_that_names_what_no_run_writes_is_not_believed(
     assert (folder.parent / "above.txt").read_text() == "mine"
 
 
-def test_what_is_always_written_is(result: ScenarioResult) -> None:
-    assert set(report_files(result)) == {*ALWAYS, *TRACES}
-
-
 def test_the_files_of_a_run(result: ScenarioResult, tmp_path: Path) -> None:
     paths = write_report(result, tmp_path / "run").files
-    assert sorted(path.name for path in paths) == [
-        "memory.png",
-        "policies.png",
-        "report.html",
-        "report.md",
-        "results.csv",
-        "run.json",
-        "timeline.png",
-        "trace_dyn.json",
-        "trace_keep_p.json",
-        "trace_move_m.json",
-    ]
+    assert {path.name for path in paths} == {*ALWAYS, *TRACES}
     assert sorted((tmp_path / "run").iterdir()) == sorted(paths)
     manifest = json.loads((tmp_path / "run" / "run.json").read_text())
     assert manifest["files"] == sorted(path.name for path in paths)
