@@ -10,11 +10,11 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from reports.charts import Chart
 from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.claims.check import COLUMNS, ClaimCount, ClaimRow
 from vdnnsim.claims.claim import ClaimsFile, Verdict
 from vdnnsim.report import markdown
-from vdnnsim.report.chart import Chart
 from vdnnsim.report.folder import Writer, versions
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import Scale, percent
@@ -62,7 +62,7 @@ class SimulatedFigure:
 def figure_files(figures: Iterable[SimulatedFigure]) -> dict[str, bytes]:
     """Return the CSV and the picture of each figure by file name."""
     # Matplotlib takes longer to import than a network to simulate.
-    from vdnnsim.report.plots.bars import draw_bars
+    from reports.bars import draw_bars
 
     files: dict[str, bytes] = {}
     for figure in figures:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from reports.charts import Axis, Chart, Cloud, Clouds, ErrorShares, Level, Panel, Slot, Tint
 from vdnnsim.claims.public2026.scoreboard import (
     UNDER,
     Errors,
@@ -13,7 +14,7 @@ from vdnnsim.claims.public2026.scoreboard import (
     faketensor_errors,
 )
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.report.chart import Axis, Chart, Cloud, Clouds, ErrorShares, Level, Panel, Picture, Slot, Tint
+from vdnnsim.report.chart import Picture
 from vdnnsim.report.scale import Scale, percent
 
 _KINDS = ("training", "inference")
@@ -23,8 +24,8 @@ _AIM = 0.2
 def draw_pictures(board: Scoreboard) -> tuple[Picture, ...]:
     """Draw what there are rows for."""
     # Matplotlib takes longer to import than a network to simulate.
-    from vdnnsim.report.plots.bars import draw_bars
-    from vdnnsim.report.plots.validation.parity import draw_clouds, draw_error_shares
+    from reports.bars import draw_bars
+    from reports.error_pictures import draw_clouds, draw_error_shares
 
     pictures = []
     if times := [each for each in board.step_times if each.counts]:

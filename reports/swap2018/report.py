@@ -120,8 +120,8 @@ def _cell(row: ClaimRow | None) -> str:
 def draw_report(runs: ServerRuns) -> tuple[Picture, ...]:
     """Draw throughput against the number of GPUs, and both servers: all GPUs' streams, the load of each link."""
     # Matplotlib takes longer to import than most scenarios to simulate.
+    from reports.swap2018.scaling import draw_scaling, scaling_title
     from vdnnsim.report.plots import draw_pictures
-    from vdnnsim.report.plots.scaling import draw_scaling, scaling_title
 
     scaled = [_result(runs, Place("p100_x4", gpus), _DRAWN_BATCHES[4]) for gpus in (1, 2, 4)]
     drawn = [Picture("scaling.png", scaling_title(scaled), draw_scaling(scaled))]

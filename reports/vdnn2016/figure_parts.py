@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from reports.charts import Axis, Level, Panel, Slot, Tint
 from reports.page import PERCENT, SimulatedFigure
 from vdnnsim.analysis.columns import COLUMNS, Measured, Value
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.claims.claim import NetworkBatch
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
-from vdnnsim.report.chart import Axis, Level, Panel, Slot, Tint
 from vdnnsim.report.scale import Scale, byte_scale, percent
 from vdnnsim.units import format_bytes
 

@@ -1,5 +1,6 @@
 """Figures 5, 6 and 13 of the vDNN paper: memory, time and DRAM bandwidth of the layers of VGG-16."""
 
+from reports.charts import Axis, Chart, Level, Panel, Points, Series, Slot, Tint
 from reports.page import SimulatedFigure
 from reports.vdnn2016.figure_parts import (
     attributes,
@@ -13,7 +14,6 @@ from vdnnsim.analysis.power import convolution_traffic, copy_slowdown_bound
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.dnn.layers import LayerKind, Phase, Stage
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.report.chart import Axis, Chart, Level, Panel, Points, Series, Slot, Tint
 from vdnnsim.report.scale import percent, time_scale
 from vdnnsim.units import format_bytes, format_seconds
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import fmean
 
+from reports.charts import Chart, Panel, Points, Series, Slot, Tint
 from reports.page import SimulatedFigure
 from reports.vdnn2016.figure_parts import (
     POLICY_LABELS,
@@ -29,7 +30,6 @@ from vdnnsim.files.messages import listed
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.report.chart import Chart, Panel, Points, Series, Slot, Tint
 from vdnnsim.report.scale import percent
 from vdnnsim.units import format_bytes
 

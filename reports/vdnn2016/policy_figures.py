@@ -5,6 +5,7 @@ from statistics import fmean
 
 from pandas import DataFrame
 
+from reports.charts import Axis, Chart, Panel, Series, Slot, Tint
 from reports.page import PERCENT, SimulatedFigure
 from reports.vdnn2016.figure_parts import (
     POLICY_LABELS,
@@ -23,7 +24,6 @@ from vdnnsim.claims.claim import NetworkBatch, stated
 from vdnnsim.claims.vdnn2016.metrics import host_share
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VERY_DEEP, VdnnRuns
 from vdnnsim.files.messages import listed
-from vdnnsim.report.chart import Axis, Chart, Panel, Series, Slot, Tint
 from vdnnsim.report.scale import Scale, percent
 from vdnnsim.units import format_bytes, format_seconds
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from reports.swap2018.scaling import scaling_figure
 from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_workload
 from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.comparison import Comparison
@@ -22,7 +23,6 @@ from vdnnsim.report.caveats import kernel_times, part_statistics, peaks_note
 from vdnnsim.report.plots.front import comparison_figure
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import policies_figure
-from vdnnsim.report.plots.scaling import scaling_figure
 from vdnnsim.report.run.folder import run_facts
 from vdnnsim.report.run.page import page_text, result_table
 from vdnnsim.scenario.simulator import Simulator

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from matplotlib.figure import Figure
 
+from reports.swap2018.scaling import draw_scaling, scaling_figure, scaling_title
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.analysis.several_gpus import link_uses
 from vdnnsim.hardware.topology import Hop, Sharing, Way
@@ -12,7 +13,6 @@ from vdnnsim.report.plots.iteration.memory import memory_figure
 from vdnnsim.report.plots.iteration.several_gpus import copy_look, drawn_links, gpus_figure, links_figure, links_title
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import policies_figure
-from vdnnsim.report.plots.scaling import draw_scaling, scaling_figure, scaling_title
 from vdnnsim.report.plots.style import house_style
 
 

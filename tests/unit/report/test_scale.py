@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from reports.swap2018.scaling import scaling_title
 from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.columns import RUN, result_rows
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -9,7 +10,6 @@ from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.report.findings import caption, verdict
-from vdnnsim.report.plots.scaling import scaling_title
 from vdnnsim.report.run.page import result_table
 from vdnnsim.report.scale import byte_scale, per_second, percent, percents, rate_cells, rate_text, scale_of, time_scale
 

@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import ceil
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -14,22 +12,18 @@ from matplotlib.ticker import (
     FuncFormatter,
     LogLocator,
     MaxNLocator,
-    MultipleLocator,
     NullFormatter,
-    PercentFormatter,
 )
 
-from vdnnsim.report.chart import Cloud, Clouds, ErrorShares, Parity
+from vdnnsim.report.chart import Parity
 from vdnnsim.report.palette import ALARM, GRID, INK, MUTED
 from vdnnsim.report.plots.series import look
 from vdnnsim.report.plots.style import (
-    ABOVE,
     as_png,
     keep_left_spine_only,
     new_figure,
     point_handle,
     ruled,
-    write,
     write_legend,
 )
 from vdnnsim.units import format_seconds
@@ -45,12 +39,6 @@ _WIDE = 80
 _LEAST_HALF_WIDTH = 1.6
 """The axis of errors reaches so many tolerances to either side at least."""
 
-_IN_A_ROW = 4
-"""Cards side by side."""
-
-_FURTHEST = 1.0
-"""Errors beyond are drawn at the end of the axis of shares."""
-
 
 def parity_figure(parity: Parity) -> Figure:
     """Draw the slide; there must be at least one pair."""
@@ -59,7 +47,7 @@ def parity_figure(parity: Parity) -> Figure:
     _draw_diagonal(diagonal, parity)
     _draw_errors(errors, parity)
     present = {pair.kind for pair in parity.pairs}
-    handles = [handle for kind, handle in enumerate(_handles(parity.kinds)) if kind in present]
+    handles = [handle for kind, handle in enumerate(kind_handles(parity.kinds)) if kind in present]
     write_legend(
         figure, [*handles, Patch(facecolor=_BAND, edgecolor=MUTED, label=parity.band)], bbox_to_anchor=(0.5, 0.01)
     )
@@ -69,35 +57,9 @@ def parity_figure(parity: Parity) -> Figure:
 draw_parity = as_png(parity_figure)
 
 
-def clouds_figure(slide: Clouds) -> Figure:
-    """Draw a small diagonal for each card, all on the same axes; there must be at least one pair."""
-    figure = new_figure(slide.title, slide.subtitle)
-    rows, columns = ceil(len(slide.clouds) / _IN_A_ROW), min(len(slide.clouds), _IN_A_ROW)
-    every = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat
-    figure.subplots_adjust(left=0.075, right=0.98, top=0.82, bottom=0.155, wspace=0.06, hspace=0.24)
-    seconds = [value for cloud in slide.clouds for pair in cloud.pairs for value in pair[1:]]
-    for axes, cloud in zip(every, slide.clouds, strict=False):
-        _draw_cloud(axes, cloud, min(seconds) / 1.5, max(seconds) * 1.5)
-    for axes in figure.axes[len(slide.clouds) :]:
-        axes.set_visible(False)
-    figure.supxlabel("measured", y=0.075, fontsize=16, color=INK)
-    figure.supylabel("simulated", x=0.012, fontsize=16, color=INK)
-    write_legend(figure, _handles(slide.kinds))
-    return figure
-
-
-draw_clouds = as_png(clouds_figure)
-
-
-def _handles(kinds: Sequence[str]) -> list[Line2D]:
+def kind_handles(kinds: Sequence[str]) -> list[Line2D]:
+    """Return the entries of the legend of kinds of rows."""
     return [point_handle(kind, look(number)[0], _MARKERS[number]) for number, kind in enumerate(kinds)]
-
-
-def _draw_cloud(axes: Axes, cloud: Cloud, low: float, high: float) -> None:
-    _draw_pairs(axes, cloud.pairs, low, high, markeredgewidth=0.6, ms=7)
-    _scale_durations(axes, low, high)
-    axes.set_title(cloud.name, fontsize=15, fontweight="bold", loc="left", pad=7)
-    axes.text(0.04, 0.95, cloud.found, transform=axes.transAxes, va="top", fontsize=13, color=INK)
 
 
 def _draw_diagonal(axes: Axes, parity: Parity) -> None:
@@ -105,14 +67,14 @@ def _draw_diagonal(axes: Axes, parity: Parity) -> None:
     low, high = min(seconds) / 1.3, max(seconds) * 1.3
     below, above = ([end * (1 + sign * parity.tolerance) for end in (low, high)] for sign in (-1, 1))
     axes.fill_between((low, high), below, above, color=_BAND, zorder=1)
-    _draw_pairs(axes, [(pair.kind, pair.measured_s, pair.simulated_s) for pair in parity.pairs], low, high, ms=9)
-    _scale_durations(axes, low, high, subs=(1.0, 2.0, 5.0) if high < _WIDE * low else (1.0,))
+    draw_pairs(axes, [(pair.kind, pair.measured_s, pair.simulated_s) for pair in parity.pairs], low, high, ms=9)
+    scale_durations(axes, low, high, subs=(1.0, 2.0, 5.0) if high < _WIDE * low else (1.0,))
     axes.set_aspect("equal", adjustable="box")
     axes.set_xlabel("measured iteration time")
     axes.set_ylabel("simulated iteration time")
 
 
-def _draw_pairs(axes: Axes, pairs: Sequence[tuple[int, float, float]], *ends: float, **drawn: Any) -> None:  # noqa: ANN401  # as matplotlib's
+def draw_pairs(axes: Axes, pairs: Sequence[tuple[int, float, float]], *ends: float, **drawn: Any) -> None:  # noqa: ANN401  # as matplotlib's
     """Draw measured against simulated durations, each with the number of its kind, and where both are equal."""
     axes.plot(ends, ends, color=MUTED, linewidth=1.2, zorder=2)
     for kind, marker in enumerate(_MARKERS):
@@ -121,7 +83,7 @@ def _draw_pairs(axes: Axes, pairs: Sequence[tuple[int, float, float]], *ends: fl
         axes.plot(across, up, marker, color=look(kind)[0], markeredgecolor="white", zorder=3, **drawn)
 
 
-def _scale_durations(axes: Axes, low: float, high: float, subs: tuple[float, ...] = (1.0,)) -> None:
+def scale_durations(axes: Axes, low: float, high: float, subs: tuple[float, ...] = (1.0,)) -> None:
     """Make both axes logarithmic, of seconds from low to high, with ticks at so many times each power of ten."""
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     for axis in (axes.xaxis, axes.yaxis):
@@ -167,30 +129,3 @@ def _draw_errors(axes: Axes, parity: Parity) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.3g} %" if value else "0"))
     axes.set_xlabel("error of the simulated time")
     keep_left_spine_only(axes)
-
-
-def error_shares_figure(slide: ErrorShares) -> Figure:
-    """Draw the slide; each estimator must have one error at least."""
-    figure = new_figure(slide.title, slide.subtitle)
-    axes = figure.add_axes((0.075, 0.17, 0.9, 0.67))
-    everything = [error for _, errors in slide.errors for error in errors]
-    ends = max(min(everything) - 0.05, -_FURTHEST), min(max(everything) + 0.05, _FURTHEST)
-    axes.axvspan(ends[0], slide.limit, color="#fbeceb", zorder=0)
-    axes.axvline(slide.limit, color=ALARM, linewidth=2, zorder=1)
-    alarm = {"ha": "right", "va": "top", "color": ALARM, "fontweight": "bold"}
-    write(axes, slide.limit_name, (slide.limit, 0.985), (-8, 0), ABOVE, **alarm)
-    for number, (name, errors) in enumerate(slide.errors):
-        across, shares = [ends[0], *sorted(errors), ends[1]], np.arange(len(errors) + 1) / len(errors)
-        axes.step(across, [*shares, 1.0], where="post", color=look(number)[0], linewidth=3, label=name)
-    axes.xaxis.set_major_locator(MultipleLocator(0.1 if ends[1] - ends[0] < 1 else 0.2))
-    axes.xaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{100 * value:+.0f} %" if round(100 * value) else "0")
-    )
-    axes.yaxis.set_major_formatter(PercentFormatter(1, 0, " %"))
-    axes.set(xlim=ends, ylim=(0, 1.0), xlabel="error of the estimate", ylabel="share of rows with that error or less")
-    write_legend(figure, axes.get_legend_handles_labels()[0], fontsize=16, bbox_to_anchor=(0.5, 0.005))
-    ruled(axes, "both")
-    return figure
-
-
-draw_error_shares = as_png(error_shares_figure)

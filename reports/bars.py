@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from vdnnsim.report.chart import Axis, Chart, Panel, Points, Series, Slot
+from reports.charts import Axis, Chart, Panel, Points, Series, Slot
 from vdnnsim.report.palette import ALARM, INK, MUTED
 from vdnnsim.report.plots.style import ABOVE, as_png, new_figure, ruled, write
 

@@ -9,8 +9,8 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from vdnnsim.report.chart import Axis, Chart, Level, Panel, Points, Series, Slot, Tint
-from vdnnsim.report.plots.bars import bar_figure, draw_bars
+from reports.bars import bar_figure, draw_bars
+from reports.charts import Axis, Chart, Level, Panel, Points, Series, Slot, Tint
 from vdnnsim.report.scale import Scale
 
 KIB_AXIS = Axis("memory", Scale("KiB", 1024.0, 1))
