@@ -4,7 +4,7 @@ Beside other work counts only what ran while the other was running from its firs
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
@@ -151,23 +151,19 @@ def link_steps(extent: Extent) -> int:
 
 def measure_link(device: Device, session: Session, extent: Extent, rates: DeviceRates) -> tuple[TimedCopy, ...]:
     """Measure copies on a device that does nothing else; what runs too unsteadily beside other work is missing."""
-    sizes = copy_sizes(extent.largest_copy)
-    with _blocks(device, extent.largest_copy) as blocks:
+    with _copies_between_blocks(device, extent.largest_copy) as copy_of:
         for direction in Direction:
             # A link at rest runs at a lower generation, of which it is awakened by copies.
-            largest = blocks.copy(direction, HostMemory.PINNED, extent.largest_copy)
+            largest = copy_of(direction, HostMemory.PINNED, extent.largest_copy, 0)
             remark = warm_up(device, device.memory, largest.run, extent.warm_up)
             session.remark(f"warming up by copies {direction.value}", remark)
         alone = [
-            TimedCopy(
-                direction, memory, nbytes, _alone(device, session, extent, blocks.copy(direction, memory, nbytes))
-            )
+            TimedCopy(direction, memory, nbytes, _alone(device, session, extent, copy_of(direction, memory, nbytes, 0)))
             for direction in Direction
             for memory in HostMemory
-            for nbytes in sizes
+            for nbytes in copy_sizes(extent.largest_copy)
         ]
-        neighbours = _Neighbours(device, session, extent, rates, blocks)
-        return (*alone, *neighbours.measure(alone))
+        return (*alone, *_beside_other_work(device, session, extent, rates, copy_of, alone))
 
 
 def _alone(device: Device, session: Session, extent: Extent, copy: Copy) -> Sample:
@@ -175,20 +171,12 @@ def _alone(device: Device, session: Session, extent: Extent, copy: Copy) -> Samp
     return session.sample(name, lambda: time_copy(device, copy, extent.copies))
 
 
-@dataclass(frozen=True, slots=True)
-class _Blocks:
-    """What is copied from and to."""
-
-    host: Mapping[HostMemory, torch.Tensor]
-    on_device: torch.Tensor
-
-    def copy(self, direction: Direction, memory: HostMemory, nbytes: int, place: int = 0) -> Copy:
-        """Return a copy of so many bytes, which begins as many places of that size away from the beginning."""
-        return Copy(direction, memory, nbytes, self.host[memory], self.on_device, place=place)
+CopyOf = Callable[[Direction, HostMemory, int, int], Copy]
+"""Returns a copy of so many bytes, which begins as many places of that size away from the beginning."""
 
 
 @contextmanager
-def _blocks(device: Device, nbytes: int) -> Iterator[_Blocks]:
+def _copies_between_blocks(device: Device, nbytes: int) -> Iterator[CopyOf]:
     on_device = device.allocate(nbytes)
     host = {HostMemory.PINNED: device.pin(nbytes), HostMemory.PAGEABLE: torch.empty(nbytes, dtype=torch.uint8)}
 
@@ -200,54 +188,49 @@ def _blocks(device: Device, nbytes: int) -> Iterator[_Blocks]:
     device.compute.launch(touch)
     device.synchronize([device.compute])
     try:
-        yield _Blocks(host, on_device)
+        yield lambda direction, memory, size, place: Copy(direction, memory, size, host[memory], on_device, place=place)
     finally:
         device.synchronize([device.memory])
         device.release(on_device)
         device.unpin(host[HostMemory.PINNED])
 
 
-class _Neighbours:
-    """Measures pinned copies beside other work."""
+def _beside_other_work(
+    device: Device,
+    session: Session,
+    extent: Extent,
+    rates: DeviceRates,
+    copy_of: CopyOf,
+    alone: Sequence[TimedCopy],
+) -> Iterator[TimedCopy]:
+    """Measure pinned copies beside other copies and the two kernels of known rates."""
+    nbytes, pinned = extent.largest_copy // _SHARE, HostMemory.PINNED
+    streams: list[DeviceStream] = [device.new_stream() for _ in range(max(MORE_STREAMS))]
+    alone_s = {
+        each.direction: each.sample.median for each in alone if (each.host_memory, each.nbytes) == (pinned, nbytes)
+    }
 
-    def __init__(self, device: Device, session: Session, extent: Extent, rates: DeviceRates, blocks: _Blocks) -> None:
-        self._device, self._session, self._extent, self._rates = device, session, extent, rates
-        self._blocks = blocks
-        self._nbytes = extent.largest_copy // _SHARE
-        self._streams: list[DeviceStream] = [device.new_stream() for _ in range(max(MORE_STREAMS))]
+    def load(stream: DeviceStream, direction: Direction, place: int) -> Load:
+        return Load(stream, copy_of(direction, pinned, nbytes, place).run, alone_s[direction])
 
-    def measure(self, alone: list[TimedCopy]) -> Iterator[TimedCopy]:
-        alone_s = {
-            each.direction: each.sample.median
-            for each in alone
-            if each.host_memory is HostMemory.PINNED and each.nbytes == self._nbytes
-        }
-        for direction, opposite in ((Direction.H2D, Direction.D2H), (Direction.D2H, Direction.H2D)):
-            first = self._load(self._device.memory, direction, 0, alone_s)
-            yield from self._beside(
-                OTHER_DIRECTION, direction, first, [self._load(self._streams[0], opposite, 1, alone_s)]
-            )
-            for count, name in MORE_STREAMS.items():
-                others = [self._load(self._streams[n], direction, n + 1, alone_s) for n in range(count)]
-                yield from self._beside(name, direction, first, others)
-            with matrix_product(self._device, dtype_of(self._rates.element_type), self._extent.product_side) as product:
-                yield from self._beside(MATRIX_PRODUCT, direction, first, [self._kernel(product, self._rates.product)])
-            with memory_stream(self._device, self._extent.stream_bytes) as stream:
-                yield from self._beside(MEMORY_STREAM, direction, first, [self._kernel(stream, self._rates.stream)])
+    def kernel(held: RateKernel, rate: Rate) -> Load:
+        return Load(device.compute, held.work, rate.sample.median)
 
-    def _load(self, stream: DeviceStream, direction: Direction, place: int, alone_s: Mapping[Direction, float]) -> Load:
-        copy = self._blocks.copy(direction, HostMemory.PINNED, self._nbytes, place)
-        return Load(stream, copy.run, alone_s[direction])
-
-    def _kernel(self, kernel: RateKernel, alone: Rate) -> Load:
-        return Load(self._device.compute, kernel.work, alone.sample.median)
-
-    def _beside(self, other: str, direction: Direction, first: Load, others: list[Load]) -> Iterator[TimedCopy]:
+    def beside(other: str, direction: Direction, first: Load, others: list[Load]) -> Iterator[TimedCopy]:
         loads = [first, *others]
-        window_s = max(self._extent.window_s, 10 * max(load.alone_s for load in loads))
+        window_s = max(extent.window_s, 10 * max(load.alone_s for load in loads))
         name = f"copy {direction.value} beside {other}"
-        samples = self._session.concurrently(name, lambda: time_concurrently(self._device, loads, window_s=window_s))
+        samples = session.concurrently(name, lambda: time_concurrently(device, loads, window_s=window_s))
         if samples:
             kept, *others_kept = (load.alone_s / sample.median for load, sample in zip(loads, samples, strict=True))
-            pinned = HostMemory.PINNED
-            yield TimedCopy(direction, pinned, self._nbytes, samples[0], other, kept, min(others_kept))
+            yield TimedCopy(direction, pinned, nbytes, samples[0], other, kept, min(others_kept))
+
+    for direction, opposite in ((Direction.H2D, Direction.D2H), (Direction.D2H, Direction.H2D)):
+        first = load(device.memory, direction, 0)
+        yield from beside(OTHER_DIRECTION, direction, first, [load(streams[0], opposite, 1)])
+        for count, name in MORE_STREAMS.items():
+            yield from beside(name, direction, first, [load(streams[n], direction, n + 1) for n in range(count)])
+        with matrix_product(device, dtype_of(rates.element_type), extent.product_side) as held:
+            yield from beside(MATRIX_PRODUCT, direction, first, [kernel(held, rates.product)])
+        with memory_stream(device, extent.stream_bytes) as held:
+            yield from beside(MEMORY_STREAM, direction, first, [kernel(held, rates.stream)])

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import sleep
+from typing import Any, cast
 
 import torch
 
-from calibration.devices.interface import Device, DeviceStream, Interval, Mark, ReleasesExtents
-from vdnnsim.plans.trace import MemoryCount
+from calibration.devices.interface import Device, DeviceStream, Interval, Mark, OutOfDeviceMemory, ReleasesExtents
 
 _POISON = 0xFF
 """A byte of which any floating point number is made up is not a number."""
@@ -35,22 +35,19 @@ class LateStream:
         self.stream.wait(mark)
 
 
-class PoisonedDevice:
-    """Passes everything on to a device; copies and kernels may be late, so that what is not ordered goes wrong."""
+class _PoisonedDevice:
+    """All else is the device's own."""
 
-    def __init__(self, device: Device, *, copies_late_s: float = 0.0, kernels_late_s: float = 0.0) -> None:
+    def __init__(self, device: Device, copies_late_s: float = 0.0, kernels_late_s: float = 0.0) -> None:
         self._device = device
-        self.name = device.name
-        self.torch_device = device.torch_device
-        self.memory_bytes = device.memory_bytes
-        self.granule_bytes = device.granule_bytes
-        self.cache_bytes = device.cache_bytes
         delay = sleep if device.torch_device.type == "cpu" else _spin
         self.compute = LateStream(device.compute, kernels_late_s, delay)
         self.memory = LateStream(device.memory, copies_late_s, delay)
 
-    def new_stream(self) -> DeviceStream:
-        return self._device.new_stream()
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name.endswith("_extent"):
+            raise AttributeError(name)
+        return getattr(self._device, name)
 
     def allocate(self, nbytes: int) -> torch.Tensor:
         tensor = self._device.allocate(nbytes)
@@ -61,6 +58,14 @@ class PoisonedDevice:
         self._device.compute.launch(partial(_poison, tensor))
         self._device.release(tensor)
 
+    def pin(self, nbytes: int) -> torch.Tensor:
+        return self._device.pin(nbytes).fill_(_POISON)
+
+    def synchronize(self, streams: Sequence[DeviceStream]) -> None:
+        self._device.synchronize([each.stream if isinstance(each, LateStream) else each for each in streams])
+
+
+class _WithExtents(_PoisonedDevice):
     def release_extent(self, extent: torch.Tensor) -> None:
         self._device.compute.launch(partial(_poison, extent))
         assert isinstance(self._device, ReleasesExtents)
@@ -71,38 +76,25 @@ class PoisonedDevice:
         self._device.allocate_extent(extent)
         self._device.compute.launch(partial(_poison, extent))
 
-    def count_internal_allocation(self, nbytes: int) -> None:
-        self._device.count_internal_allocation(nbytes)
 
-    def pin(self, nbytes: int) -> torch.Tensor:
-        return self._device.pin(nbytes).fill_(_POISON)
+class _WithoutRoom(_WithExtents):
+    def allocate_extent(self, extent: torch.Tensor) -> None:
+        raise OutOfDeviceMemory(f"no room for {extent.nbytes} bytes")
 
-    def unpin(self, tensor: torch.Tensor) -> None:
-        self._device.unpin(tensor)
 
-    def empty_cache(self) -> None:
-        self._device.empty_cache()
+def poisoned(device: Device, *, copies_late_s: float = 0.0, kernels_late_s: float = 0.0) -> Device:
+    """Return a device whose copies and kernels may be late, so that what is not ordered goes wrong."""
+    return cast("Device", _WithExtents(device, copies_late_s, kernels_late_s))
 
-    def begin(self) -> None:
-        self._device.begin()
 
-    def now_s(self) -> float:
-        return self._device.now_s()
+def without_extents(device: Device) -> Device:
+    """Return one that releases no extents, as a GPU."""
+    return cast("Device", _PoisonedDevice(device))
 
-    def synchronize(self, streams: Sequence[DeviceStream]) -> None:
-        self._device.synchronize([each.stream if isinstance(each, LateStream) else each for each in streams])
 
-    def peaks(self) -> MemoryCount:
-        return self._device.peaks()
-
-    def context_bytes(self) -> int | None:
-        return self._device.context_bytes()
-
-    def in_use(self) -> MemoryCount:
-        return self._device.in_use()
-
-    def close(self) -> None:
-        self._device.close()
+def without_room_for_extents(device: Device) -> Device:
+    """Return one that has no room for what was released."""
+    return cast("Device", _WithoutRoom(device))
 
 
 def _poison(tensor: torch.Tensor) -> None:

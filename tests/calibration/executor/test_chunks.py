@@ -4,9 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-import torch
 
-from calibration.devices.interface import OutOfDeviceMemory
 from calibration.executor.compiled_plan import refuse_impossible
 from calibration.executor.executor import Executor
 from tests.calibration.executor.bench import (
@@ -17,7 +15,7 @@ from tests.calibration.executor.bench import (
     assert_results_are_the_references,
     every_second_explicit,
 )
-from tests.calibration.executor.poisoned_device import PoisonedDevice
+from tests.calibration.executor.poisoned_device import poisoned, without_extents, without_room_for_extents
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.errors import ExecutionRefused
@@ -81,7 +79,7 @@ def test_chunks_compute_what_the_whole_does(bench: Bench, network: Callable[[], 
     assert {type(each) for each in chunked.operations} >= {AllocateExtent, ReleaseExtent}
     assert any(isinstance(each, Offload) and each.extent is not None for each in chunked.operations)
 
-    run = replace(bench, device=PoisonedDevice(bench.device)).execute(workload, chunked)
+    run = replace(bench, device=poisoned(bench.device)).execute(workload, chunked)
 
     assert_results_are_the_references(bench, workload, chunked, run)
     assert_order_is_the_plans(chunked, run.trace)
@@ -103,7 +101,9 @@ def test_a_device_that_has_no_room_for_a_part(bench: Bench, plan: TrainingPlan) 
     changes = place_unlimited(plan, UNLIMITED).changes
     in_use = sum(change.delta_bytes for position, change in changes.items() if position < asked)
 
-    answer = Executor(_Full(bench.device), bench.workload(tiny_linear), bench.library).execute(plan, UNLIMITED)
+    answer = Executor(without_room_for_extents(bench.device), bench.workload(tiny_linear), bench.library).execute(
+        plan, UNLIMITED
+    )
 
     assert isinstance(answer, DoesNotFit)
     assert (answer.operation, answer.buffer, answer.phase) == (asked, operation.buffer, operation.phase)
@@ -115,20 +115,6 @@ def test_a_device_that_gives_back_no_parts_refuses_them(bench: Bench, plan: Trai
     """PyTorch's allocator on a GPU is one."""
     refuse_impossible(plan, releases_extents=True)
     with pytest.raises(ExecutionRefused) as refusal:
-        Executor(_Whole(bench.device), bench.workload(tiny_linear), bench.library).execute(plan, UNLIMITED)
+        Executor(without_extents(bench.device), bench.workload(tiny_linear), bench.library).execute(plan, UNLIMITED)
     assert "release bytes 0 to 4999 of map" in str(refusal.value)
     assert str(refusal.value).endswith("cannot do memory of an extent of a buffer, given back and taken again")
-
-
-class _Whole(PoisonedDevice):
-    """Gives back no parts."""
-
-    release_extent = None  # type: ignore[assignment]
-    allocate_extent = None  # type: ignore[assignment]
-
-
-class _Full(PoisonedDevice):
-    """Has no room for parts."""
-
-    def allocate_extent(self, part: torch.Tensor) -> None:
-        raise OutOfDeviceMemory(f"no room for {part.nbytes} bytes")

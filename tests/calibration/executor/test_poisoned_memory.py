@@ -12,12 +12,12 @@ import torch
 
 from calibration.executor import executor
 from tests.calibration.executor.bench import NETWORKS, Bench, assert_results_are_the_references, every_second_explicit
-from tests.calibration.executor.poisoned_device import PoisonedDevice
+from tests.calibration.executor.poisoned_device import poisoned
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.errors import PlanError
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.operations import HostSynchronize, Operation, Prefetch, WaitEvent
+from vdnnsim.plans.operations import HostSynchronize, Operation, Prefetch
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.interface import Policy
@@ -31,70 +31,58 @@ LATE_S = 0.01
 def test_nothing_is_read_before_it_is_there_or_after_it_is_gone(
     bench: Bench, network: Callable[[], LayerGraph], policy: Policy
 ) -> None:
-    poisoned = replace(bench, device=PoisonedDevice(bench.device))
+    late = replace(bench, device=poisoned(bench.device))
     workload = bench.workload(network)
     plan = bench.plan(workload, policy, every_second_explicit)
-    assert_results_are_the_references(bench, workload, plan, poisoned.execute(workload, plan))
+    assert_results_are_the_references(bench, workload, plan, late.execute(workload, plan))
 
 
 def first(plan: TrainingPlan, kind: type[Operation], begin: int = 0) -> int:
     return next(i for i, each in enumerate(plan.operations) if i >= begin and isinstance(each, kind))
 
 
-def without_the_wait_for_an_offload(plan: TrainingPlan) -> tuple[Operation, ...]:
-    """The host no longer waits for the first offload, so the map goes while it is copied."""
-    position = first(plan, HostSynchronize)
-    return plan.operations[:position] + plan.operations[position + 1 :]
-
-
-def without_the_wait_for_a_prefetch(plan: TrainingPlan) -> tuple[Operation, ...]:
-    """The host no longer waits for the first prefetch, so a kernel reads what has not arrived."""
-    position = first(plan, HostSynchronize, first(plan, Prefetch))
-    return plan.operations[:position] + plan.operations[position + 1 :]
-
-
-def without_the_wait_for_an_allocation(plan: TrainingPlan) -> tuple[Operation, ...]:
-    """The memory stream no longer waits until the bytes of the first prefetch are the map's."""
-    position = first(plan, Prefetch) - 1
-    assert isinstance(plan.operations[position], WaitEvent)
-    return plan.operations[:position] + plan.operations[position + 1 :]
-
-
-def without_a_prefetch(plan: TrainingPlan) -> tuple[Operation, ...]:
-    position = first(plan, Prefetch)
-    return plan.operations[:position] + plan.operations[position + 1 :]
+LEFT_OUT: dict[str, Callable[[TrainingPlan], int]] = {
+    # The map goes while it is copied.
+    "the host's wait for an offload": lambda plan: first(plan, HostSynchronize),
+    # A kernel reads what has not arrived.
+    "the host's wait for a prefetch": lambda plan: first(plan, HostSynchronize, first(plan, Prefetch)),
+    # The bytes of the first prefetch are not yet the map's.
+    "the wait for an allocation": lambda plan: first(plan, Prefetch) - 1,
+    "a prefetch": lambda plan: first(plan, Prefetch),
+}
 
 
 @pytest.mark.parametrize(
-    ("mutate", "copies_late_s", "kernels_late_s"),
+    ("left_out", "copies_late_s", "kernels_late_s"),
     [
-        (without_the_wait_for_an_offload, LATE_S, 0.0),
-        (without_the_wait_for_a_prefetch, LATE_S, 0.0),
-        (without_the_wait_for_an_allocation, 0.0, LATE_S),
-        (without_a_prefetch, 0.0, 0.0),
+        ("the host's wait for an offload", LATE_S, 0.0),
+        ("the host's wait for a prefetch", LATE_S, 0.0),
+        ("the wait for an allocation", 0.0, LATE_S),
+        ("a prefetch", 0.0, 0.0),
     ],
 )
 def test_an_operation_left_out_changes_the_gradients(
     bench: Bench,
     monkeypatch: pytest.MonkeyPatch,
-    mutate: Callable[[TrainingPlan], tuple[Operation, ...]],
+    left_out: str,
     copies_late_s: float,
     kernels_late_s: float,
 ) -> None:
     """The check of plans refuses each of these; without it, and where one stream is late, the results are wrong."""
     workload = bench.workload(tiny_linear)
     plan = bench.plan(workload, VdnnAll())
-    mutant = replace(plan, operations=mutate(plan))
+    at = LEFT_OUT[left_out](plan)
+    mutant = replace(plan, operations=plan.operations[:at] + plan.operations[at + 1 :])
     with pytest.raises(PlanError):
         check_plan(mutant)
-    late = PoisonedDevice(bench.device, copies_late_s=copies_late_s, kernels_late_s=kernels_late_s)
-    poisoned = replace(bench, device=late)
-    sane = poisoned.execute(workload, plan)
+    device = poisoned(bench.device, copies_late_s=copies_late_s, kernels_late_s=kernels_late_s)
+    late = replace(bench, device=device)
+    sane = late.execute(workload, plan)
     assert_results_are_the_references(bench, workload, plan, sane)
     monkeypatch.setattr(executor, "check_plan", lambda _: None)
     # The recorder would find what overlaps as well.
     monkeypatch.setattr(executor, "trace_of", lambda *_: sane.trace)
 
-    wrong = poisoned.execute(workload, mutant)
+    wrong = late.execute(workload, mutant)
 
     assert any(not torch.equal(wrong.gradients[index], gradient) for index, gradient in sane.gradients.items())
