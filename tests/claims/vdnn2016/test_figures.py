@@ -10,7 +10,8 @@ import pytest
 from reports.page import SimulatedFigure, figure_files
 from reports.vdnn2016.figure_parts import case_name, extremes
 from reports.vdnn2016.layer_figures import figure_05, figure_06
-from reports.vdnn2016.memory_figures import figure_01, figure_04, figure_15
+from reports.vdnn2016.memory_figures import figure_01, figure_04
+from reports.vdnn2016.policy_figures import figure_15
 from reports.vdnn2016.report import BUILDERS, paper_figures
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, VERY_DEEP, VdnnRuns
 from vdnnsim.hardware.server import Server
