@@ -31,16 +31,16 @@ def paper_report(
     rows: Sequence[ClaimRow],
     runs: LayrubRuns,
     profiles: Sequence[Path],
-    tell: Callable[[str], object] = str,
+    progress: Callable[[str], object] = str,
 ) -> dict[str, bytes]:
     """Return the content of every file of the report by its name; `profiles` are the files of its machines."""
     tables: dict[str, list[Record]] = {}
     for name, table in TABLES.items():
-        tell(name)
+        progress(name)
         tables[name] = list(table(runs))
-    tell("other readings")
+    progress("other readings")
     readings = compare_readings(runs)
-    tell("figures")
+    progress("figures")
     figures = paper_figures(runs, tables["table5"])
     texts = {
         f"{name}.csv": csv_text(tuple(table[0]), [tuple(row.values()) for row in table])

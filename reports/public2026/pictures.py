@@ -53,7 +53,7 @@ def clouds(rows: Sequence[TimeRow]) -> Clouds:
 
 def _cloud(card: str, rows: Sequence[TimeRow]) -> Cloud:
     pairs = [
-        (int(each.row.setup.mode is Mode.INFERENCE), each.row.seconds, each.simulated)
+        (int(each.row.setup.mode is Mode.INFERENCE), each.row.measured, each.simulated)
         for each in rows
         if each.simulated is not None
     ]

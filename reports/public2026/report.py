@@ -21,7 +21,7 @@ from vdnnsim.report.result_table import attributes_csv
 _PLACE: Final = {"series": "row.series", "hardware": "row.hardware"}
 _NETWORK: Final = {"network": "row.setup.network"}
 _BATCH: Final = {"batch_size": "row.batch_size"}
-_FOUND_S: Final = {"measured_s": "row.seconds", "simulated_s": "simulated", "error_ratio": "error_ratio"}
+_FOUND_S: Final = {"measured_s": "row.measured", "simulated_s": "simulated", "error_ratio": "error_ratio"}
 _STANDING: Final = {"fitted": "fitted", "left_out": "left_out"}
 _TIMES: Final = {
     **(_PLACE | _NETWORK | _BATCH | {"mode": "row.setup.mode.value", "precision": "row.setup.precision.value"}),
@@ -34,7 +34,7 @@ _BATCHES: Final = {
     "left_out": "left_out",
 }
 _MEMORY: Final = {
-    **(_NETWORK | _BATCH | {"measured_bytes": "row.nbytes", "simulated_bytes": "simulated"}),
+    **(_NETWORK | _BATCH | {"measured_bytes": "row.measured", "simulated_bytes": "simulated"}),
     "error_ratio": "error_ratio",
     "faketensor_bytes": "row.faketensor_bytes",
     **({"faketensor_error_ratio": "row.faketensor_error"} | _STANDING),
@@ -47,10 +47,10 @@ def paper_report(
     rows: Sequence[ClaimRow],
     board: Scoreboard,
     profiles: Sequence[Path],
-    tell: Callable[[str], object] = str,
+    progress: Callable[[str], object] = str,
 ) -> dict[str, bytes]:
     """Return the content of every file of the report by its name; `profiles` are the files of its machines."""
-    tell("replays of all rows")
+    progress("replays of all rows")
     pictures = draw_pictures(board)
     texts = {
         "step_times.csv": attributes_csv(_TIMES, board.step_times),

@@ -21,7 +21,7 @@ def compare_readings(
     runs: ServerRuns,
     hardware: str,
     readings: Sequence[SwapReading] = READINGS,
-    tell: Callable[[str], object] = str,
+    progress: Callable[[str], object] = str,
 ) -> tuple[ReadingRows[SwapReading], ...]:
     """Check every claim under every reading."""
     # Claims of one network on one machine go together: what a reading does not change of it is replayed once.
@@ -30,7 +30,7 @@ def compare_readings(
         groups.setdefault((claim.hardware, read_network(claim.networks[0])[0]), []).append(claim)
     ask = partial(_rows, ServerRuns(runs.machines), hardware, tuple(readings))
     # The last are those on four GPUs, which take longest and so begin first.
-    answers = on_all_cores(ask, list(reversed(groups.values())), tell)
+    answers = on_all_cores(ask, list(reversed(groups.values())), progress)
     found = {row: rows for of_group in answers for row, rows in of_group.items()}
     return tuple(
         ReadingRows(each, tuple(found[claim.id][number] for claim in claims)) for number, each in enumerate(readings)

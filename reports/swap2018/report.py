@@ -50,13 +50,13 @@ def paper_report(
     rows: Sequence[ClaimRow],
     runs: ServerRuns,
     profiles: Sequence[Path],
-    tell: Callable[[str], object] = str,
+    progress: Callable[[str], object] = str,
     readings: Sequence[SwapReading] = READINGS,
 ) -> dict[str, bytes]:
     """Return the content of every file of the report by its name; `profiles` are the files of its machines."""
     tables = (*table_1_cells(runs), *throughput_cells(runs))
     compared = compare_readings(
-        file.claims, runs, file.hardware, readings, lambda line: tell(f"other readings: {line}")
+        file.claims, runs, file.hardware, readings, lambda line: progress(f"other readings: {line}")
     )
     pictures = draw_report(runs)
     texts = {

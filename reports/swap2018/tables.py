@@ -13,7 +13,7 @@ class Cell(NamedTuple):
     Attributes:
         batch_size: of Table I the largest that fits, in the paper another.
         paper_images_per_s: None where the paper ran out of memory.
-        fits: whether the replay fits; where it does not its speed is that of GPUs without a capacity.
+        fits: whether the replay fits; where it does not its speed is that of GPUs with unlimited memory.
     """
 
     table: str

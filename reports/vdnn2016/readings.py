@@ -68,12 +68,12 @@ def compare_readings(
     claims: Sequence[Claim],
     runs: VdnnRuns,
     readings: Sequence[VdnnReading] = READINGS,
-    tell: Callable[[str], object] = str,
+    progress: Callable[[str], object] = str,
 ) -> tuple[ReadingRows[VdnnReading], ...]:
     """Check every claim under every reading; `runs` are those by default, which serve where only metrics differ."""
     hardware = runs.server.name
     anew = [each for each in readings if each.replays_anew]
-    found = values_on([(each.runs(runs.server), [each.read(claim) for claim in claims]) for each in anew], tell)
+    found = values_on([(each.runs(runs.server), [each.read(claim) for claim in claims]) for each in anew], progress)
     replayed = dict(zip((each.name for each in anew), found, strict=True))
 
     def row(reading: VdnnReading, number: int) -> ClaimRow | None:
@@ -124,11 +124,11 @@ def perturbed(server: Server, factors: Mapping[str, float]) -> Server:
 
 
 def sensitivity(
-    claims: Sequence[Claim], server: Server, draws: int = DRAWS, tell: Callable[[str], object] = str
+    claims: Sequence[Claim], server: Server, draws: int = DRAWS, progress: Callable[[str], object] = str
 ) -> tuple[Sensitivity, ...]:
     """Check every claim under every draw, on all cores."""
     factors = draw_factors(server, draws)
-    drawn = values_on([(VdnnRuns(perturbed(server, each)), claims) for each in factors], tell)
+    drawn = values_on([(VdnnRuns(perturbed(server, each)), claims) for each in factors], progress)
     return tuple(_summarize(claim, list(values), factors) for claim, *values in zip(claims, *drawn, strict=True))
 
 
@@ -152,7 +152,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return [first[value] + (1 + ordered.count(value)) / 2 for value in values]
 
 
-def values_on(asked: Sequence[Asked], tell: Callable[[str], object] = str) -> list[list[Value | None]]:
+def values_on(asked: Sequence[Asked], progress: Callable[[str], object] = str) -> list[list[Value | None]]:
     """Return what each machine says to its claims, in their units; None where a policy refuses.
 
     A network is planned and placed once for all machines that rank its algorithms alike, and forgotten before the next.
@@ -160,7 +160,7 @@ def values_on(asked: Sequence[Asked], tell: Callable[[str], object] = str) -> li
     networks = dict.fromkeys(each for _, claims in asked for claim in claims for each in METRICS.networks(claim))
     # The last are the deepest, which take longest and so begin first.
     order = list(reversed(networks))
-    answers = dict(zip(order, on_all_cores(_of_network, [(each, asked) for each in order], tell), strict=True))
+    answers = dict(zip(order, on_all_cores(_of_network, [(each, asked) for each in order], progress), strict=True))
     return [
         [
             _together(claim, [answers[each][machine][number] for each in METRICS.networks(claim)])
@@ -177,7 +177,7 @@ def _of_network(work: tuple[NetworkBatch, Sequence[Asked]]) -> list[dict[int, An
     return [
         {
             number: _answer(claim, runs, network)
-            for runs in [each.sharing(shared)]
+            for runs in [replace(each, shared=shared)]
             for number, claim in enumerate(claims)
             if network in METRICS.networks(claim)
         }

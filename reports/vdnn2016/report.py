@@ -76,7 +76,7 @@ def paper_report(
     rows: Sequence[ClaimRow],
     runs: VdnnRuns,
     profiles: Sequence[Path],
-    tell: Callable[[str], object] = str,
+    progress: Callable[[str], object] = str,
     *,
     draws: int = DRAWS,
     readings: Sequence[VdnnReading] = READINGS,
@@ -84,8 +84,8 @@ def paper_report(
     """Return the content of every file of the report by its name; `profiles` has the file of its one machine."""
     (profile,) = profiles
     figures = paper_figures(runs)
-    compared = compare_readings(file.claims, runs, readings, lambda line: tell(f"other readings: network {line}"))
-    drawn = sensitivity(file.claims, runs.server, draws, lambda line: tell(f"draws: network {line}"))
+    compared = compare_readings(file.claims, runs, readings, lambda line: progress(f"other readings: network {line}"))
+    drawn = sensitivity(file.claims, runs.server, draws, lambda line: progress(f"draws: network {line}"))
     fit_rows = read_fit_rows(profile.with_suffix(".fit.csv"))
     machine = Machine.of_server(runs.server, ElementType.FLOAT32)
     paging = list(paging_costs(runs))

@@ -1,7 +1,9 @@
 """Parts of the replays of papers: policies by their labels, readings, ranks of algorithms, machines at another pace."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
@@ -29,8 +31,27 @@ class PaperReading:
     memory_model: MemoryModel = MemoryModel.IDEAL
 
 
+Arguments = ParamSpec("Arguments")
+Made = TypeVar("Made")
 Ranks = tuple[tuple[tuple[str, int], ...], ...]
 """By kernel the algorithms that none beats, each with its workspace, the fastest first."""
+
+
+def remembered(
+    method: Callable[Concatenate[Any, Arguments], Made],
+) -> Callable[Concatenate[Any, Arguments], Made]:
+    """Let an object keep what a method made, by its arguments, for as long as the object lives."""
+
+    @wraps(method)
+    def make(self: Any, *arguments: Arguments.args, **named: Arguments.kwargs) -> Made:  # noqa: ANN401  # any replays
+        made = vars(self).setdefault(f"_made_by_{method.__name__}", {})
+        key = arguments, tuple(named.items())
+        if key not in made:
+            made[key] = method(self, *arguments, **named)
+        found: Made = made[key]
+        return found
+
+    return make
 
 
 def labelled_policy(label: str, types: PolicyTypes, options: Mapping[str, object]) -> Policy:

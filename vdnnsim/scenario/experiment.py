@@ -16,7 +16,7 @@ from vdnnsim.scenario.simulator import Simulator
 
 def run_scenario(
     scenario: Scenario,
-    tell: Callable[[str], object] = str,
+    progress: Callable[[str], object] = str,
     done: Callable[[str], object] = str,
     *,
     all_may_decline: bool = False,
@@ -25,19 +25,19 @@ def run_scenario(
 
     Args:
         scenario: the question.
-        tell: gets a line on how far a search is.
+        progress: gets a line on how far a search is.
         done: gets the label of each policy that is finished.
         all_may_decline: whether there is a result where no policy has a plan.
 
     Raises:
         PolicyError: no policy has a plan; one that has none takes no other with it.
     """
-    simulator = replace(simulator_of(scenario), progress=tell)
+    simulator = replace(simulator_of(scenario), progress=progress)
     oracle = simulator.oracle()
     rows: list[PolicyResult] = []
     refusals: list[tuple[str, PolicyError]] = []
     for number, policy in enumerate(scenario.policies):
-        tell(f"{number} of {len(scenario.policies)} policies, {policy.label}")
+        progress(f"{number} of {len(scenario.policies)} policies, {policy.label}")
         try:
             rows += simulator.run(policy, oracle)
         except PolicyError as refusal:

@@ -104,7 +104,7 @@ class Simulator:
     def run(self, policy: Policy, oracle: RunMetrics) -> tuple[PolicyResult, ...]:
         """Plan and replay one policy, and return what came of it on each GPU.
 
-        Where the plan of one GPU does not fit, all are replayed without a capacity.
+        Where the plan of one GPU does not fit, all are replayed in unlimited memory.
 
         Raises:
             PolicyError: the policy plans for another number of GPUs, moves what a recorded trace does not tell of, or
@@ -152,7 +152,7 @@ class Simulator:
         return tuple(rows)
 
     def oracle(self) -> RunMetrics:
-        """Return what base(p) would do on GPUs without a capacity: of several, the one that is done last."""
+        """Return what base(p) would do in unlimited memory: of several, the one that is done last."""
         plans = self.completed((Base().plan(self.setting()),) * self.gpus)
         server_trace = self.replay(plans, once(self.place_unlimited, plans))
         slowest = max(server_trace.gpus, key=lambda trace: trace.iteration_s)
@@ -232,7 +232,7 @@ class Simulator:
         return place_plan(plan, self.limits)
 
     def place_unlimited(self, plan: TrainingPlan) -> Placement:
-        """Place a plan on a GPU and a host without a capacity."""
+        """Place a plan in unlimited memory of GPU and host."""
         return place_unlimited(plan, self.limits)
 
 
@@ -242,7 +242,7 @@ class Planned:
 
     Attributes:
         placements: within the memory that there is.
-        replayed: those of the replay, on GPUs without a capacity where one of the plans does not fit.
+        replayed: those of the replay, in unlimited memory where one of the plans does not fit.
     """
 
     plans: tuple[TrainingPlan, ...]

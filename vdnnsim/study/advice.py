@@ -35,7 +35,7 @@ POLICIES: Final = (
 )
 """What is tried, beside what is asked for: what PyTorch does first, and nothing that needs minutes to decide."""
 _MOST: Final = 3
-"""So many policies are told, the fastest."""
+"""How many policies are named, the fastest."""
 _WITHOUT_GAPS: Final = AllocatorSettings(expandable_segments=True)
 _NARROWER: Final = (Precision.AMP_BFLOAT16, Precision.BFLOAT16)
 
@@ -89,8 +89,8 @@ class _Advice:
         there = self.scenario.server.gpu.memory_bytes - self.scenario.server.gpu.context_bytes
         held = held_bytes(self.workload.captured)
         if held > there:
-            told = f"{self._held(held)} are held at once, of {format_bytes(there)}"
-            yield f"neither a smaller batch nor another policy: {told}"
+            sizes = f"{self._held(held)} are held at once, of {format_bytes(there)}"
+            yield f"neither a smaller batch nor another policy: {sizes}"
         else:
             yield from self._policies()
             yield from self._batch()
@@ -117,7 +117,7 @@ class _Advice:
         found = self._tried(self.scenario, others)
         fitting = [row for row in found if row.fits]
         for row in fitting[:_MOST]:
-            yield f"another policy: {self._told(row)}"
+            yield f"another policy: {self._described(row)}"
         if found and not fitting:
             least = min(found, key=self._taken)
             taken = format_bytes(self._taken(least))
@@ -130,7 +130,7 @@ class _Advice:
             rows = self._tried(apart, again)
             fastest = next((row for row in rows if row.fits), None)
             if fastest and not any(row.metrics.iteration_s <= fastest.metrics.iteration_s for row in fitting):
-                yield f"another setting: under PYTORCH_ALLOC_CONF={_WITHOUT_GAPS.words} {self._told(fastest)}"
+                yield f"another setting: under PYTORCH_ALLOC_CONF={_WITHOUT_GAPS.words} {self._described(fastest)}"
 
     def _others(self) -> list[Policy]:
         searching = any(_searches(policy.label) for policy in self.scenario.policies)
@@ -146,7 +146,7 @@ class _Advice:
                 found.append(slowest_of(simulator.run(policy, self.result.oracle)))
         return sorted(found, key=lambda row: row.metrics.iteration_s)
 
-    def _told(self, row: PolicyResult) -> str:
+    def _described(self, row: PolicyResult) -> str:
         return (
             f"{row.policy} takes {format_bytes(self._taken(row))} and {format_seconds(row.metrics.iteration_s)} per "
             f"iteration, {1 / row.performance_ratio:.2f} times as long as with memory enough"

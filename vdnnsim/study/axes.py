@@ -37,7 +37,7 @@ from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.captured import captured_model
 from vdnnsim.scenario.read import LARGEST_BATCH, LONGEST_POLICY, MOST_GPUS
-from vdnnsim.study.points.resolve import OF_CAPTURE, POLICY, STEP_KEY, Value, shown, told_by_capture
+from vdnnsim.study.points.resolve import OF_CAPTURE, POLICY, STEP_KEY, Value, shown, stated_by_capture
 from vdnnsim.study.points.server_figures import BANDWIDTH, COMPUTE_SPEED
 from vdnnsim.study.study import Axis
 from vdnnsim.units import ElementType, Precision
@@ -115,7 +115,7 @@ def check_combination(names: Collection[str], entry: Entry, captured: CapturedMo
         if STEP_KEY in names:
             raise entry.wrong(f"{name!r} stands beside {STEP_KEY!r}, whose files say it; expected one of the two")
         if captured is not None:
-            raise entry.wrong(f"{name!r}: {told_by_capture(captured)}")
+            raise entry.wrong(f"{name!r}: {stated_by_capture(captured)}")
     if _PRECISION in names and _ELEMENT_TYPE in names:
         raise entry.wrong(f"{_ELEMENT_TYPE!r} stands beside {_PRECISION!r}, expected one of the two")
 

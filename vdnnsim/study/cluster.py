@@ -51,15 +51,15 @@ def _compute(chunks: Iterator[Chunk], address: str, *, secure: bool) -> Iterator
             except StudyError as failure:
                 raise StudyError(f"--cluster: {address}: {failure}") from None
             except Exception as failure:  # noqa: BLE001  # whatever a cluster may answer
-                told = f"{describe_exception(failure)}; what was finished is kept, the same command goes on"
-                raise StudyError(f"--cluster: {address}: {told}") from None
+                message = f"{describe_exception(failure)}; what was finished is kept, the same command goes on"
+                raise StudyError(f"--cluster: {address}: {message}") from None
             for chunk in islice(chunks, 1):
                 waiting.add(client.submit(compute_chunk, chunk, pure=False))
             yield finished
 
 
 def _next(waiting: Any, client: Any) -> Finished:  # noqa: ANN401  # Dask's have no types
-    """Return the next chunk that is finished; a cluster that has no worker for long is told of."""
+    """Return the next chunk that is finished; a cluster that has no worker for long is an error."""
     working = time.monotonic()
     while not waiting.has_ready():
         time.sleep(_GLANCE_S)

@@ -105,7 +105,7 @@ def _pictures(study: Study, store: Store) -> dict[str, bytes]:
 
 
 def _basis(row: StudyRow) -> str:
-    """Return what the kernel times of a point rest on; a factor of its own on them is nobody's measurement."""
+    """Return what the kernel times of a point rest on; a factor of its own on them is not measured."""
     scenario = row.resolved.scenario
     if scenario is None:
         return ""

@@ -2,7 +2,7 @@
 
 Capacities are those of the GPU, from what the plan takes that needs least to what it takes where nothing has to leave;
 the machine's own is among them where it lies between. A policy that looks at no memory is one point, the memory
-that it takes on a GPU without a capacity; any other is run at every capacity.
+that it takes in unlimited memory; any other is run at every capacity.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from vdnnsim.scenario.simulator import Simulator
 
 
 class Progress(Protocol):
-    """Is told how far a search is."""
+    """Gets how far a search is."""
 
     def expect(self, count: int) -> None:
         """Learn how many replays there will be."""
@@ -41,7 +41,7 @@ def find_frontier(scenario: Scenario, planner: Policy, count: int, progress: Pro
         scenario: the question.
         planner: whose plans are sought; another one of the scenario's policies of that label is left out.
         count: how many capacities, 2 or more.
-        progress: is told of every replay.
+        progress: gets every replay.
 
     Raises:
         PolicyError: the planner has no plan for the workload that fits, whatever the memory of the GPU.

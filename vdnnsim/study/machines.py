@@ -102,7 +102,7 @@ def rank_machines(
         prices: what an hour of them costs; the order is by cost then.
         first_where_it_fits: whether the first policy is taken wherever it fits, as what needs nothing done; otherwise,
             and where it does not, all are replayed, and the fastest is taken.
-        done: is told of each machine when it is done.
+        done: gets the name of each machine that is finished.
         deadline: when all searches are to end, in equal shares for the machines.
     """
     offers: dict[tuple[object, ...], list[Offer]] = defaultdict(list)

@@ -44,7 +44,7 @@ from vdnnsim.study.study import MOST_POINTS, Axis, Condition, Study
 
 SCHEMA_VERSION: Final = 1
 _LARGEST_GRID: Final = 10**12
-"""Points that nobody will live to see computed."""
+"""Points: more than can be computed."""
 _MOST_COMPARISONS: Final = 50_000_000
 """Of conditions at all points: some seconds."""
 _WORD: Final = r"(?<![\w.+/-])(?!(?:and|or|not)(?![\w.+/-]))[\w.+/-]+"

@@ -92,18 +92,18 @@ def progress_of(study: Study, store: Store, looked_up: Callable[[int], object] =
     Args:
         study: what is asked.
         store: what is kept of it.
-        looked_up: is told of so many points more.
+        looked_up: gets how many more points were looked up.
     """
     resolver = Resolver(study.base, Path(study.folder))
     errors = store.errors()
     done = failed = missing = 0
     first_error = ""
     for some in batches(map(resolver.key, study.points()), _AT_ONCE):
-        told = [errors.get(key) for key in some]
-        done += told.count("")
-        missing += told.count(None)
-        failed += len(told) - told.count("") - told.count(None)
-        first_error = first_error or next(filter(None, told), "")
+        found = [errors.get(key) for key in some]
+        done += found.count("")
+        missing += found.count(None)
+        failed += len(found) - found.count("") - found.count(None)
+        first_error = first_error or next(filter(None, found), "")
         looked_up(len(some))
     return Progress(done, failed, missing, first_error)
 

@@ -100,7 +100,7 @@ class Store:
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError, OverflowError) as failure:
-            raise _told(self._path, failure) from None
+            raise _database_error(self._path, failure) from None
 
 
 @contextmanager
@@ -193,7 +193,7 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
         columns = tuple(row[1] for row in connection.execute("PRAGMA table_info(points)"))
         torn = columns == _COLUMNS and connection.execute(_TORN).fetchone()[0]
     except (sqlite3.Error, UnicodeDecodeError) as failure:
-        raise _told(path, failure) from None
+        raise _database_error(path, failure) from None
     if verdict != "ok":
         raise _damaged(path, verdict)
     if tables and application != _APPLICATION:
@@ -207,7 +207,7 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
         raise _damaged(path, f"{torn} rows hold what no point has")
 
 
-def _told(path: Path, failure: Exception) -> InputError:
+def _database_error(path: Path, failure: Exception) -> InputError:
     """Return what SQLite says of a database: that it is damaged, or that it cannot be had, which may pass."""
     # What Python itself says of a cell has no code.
     if getattr(failure, "sqlite_errorcode", 0) & _PRIMARY in _UNAVAILABLE:

@@ -28,7 +28,7 @@ from vdnnsim.study.study import Study
 from vdnnsim.study.version import model_version
 
 POINTS: Final = 20
-"""About a second of work: so much may be lost when a process is killed, and so often is progress told."""
+"""About a second of work: so much may be lost when a process is killed, and so often is progress reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,19 @@ Finished: TypeAlias = tuple[int, Sequence[Outcome | StudyError]]
 """The number of a chunk and the outcomes of its points, in their order; or why one has none yet."""
 
 Workers: TypeAlias = Callable[[Iterator[Chunk]], Iterator[Finished]]
-"""Whoever computes chunks, in any order."""
+"""Computes chunks, in any order."""
 
 
-def sweep(study: Study, store: Store, workers: Workers, tell: Callable[[int, int], object] = lambda _, __: None) -> str:
+def sweep(
+    study: Study, store: Store, workers: Workers, progress: Callable[[int, int], object] = lambda _, __: None
+) -> str:
     """Compute the points of a study that its store does not have; those that fail are kept as such.
 
     Args:
         study: what is asked.
         store: what keeps it.
         workers: who computes.
-        tell: is told of points that are finished, and how many of them failed.
+        progress: gets how many points are finished, and how many of them failed.
 
     Returns:
         why a point could not be computed now, and is not kept, of the first one; empty where there is none.
@@ -86,7 +88,7 @@ def sweep(study: Study, store: Store, workers: Workers, tell: Callable[[int, int
             else:
                 rows.append((resolved.key, {key: shown(value) for key, value in point.items()}, outcome))
         store.add(rows, model)
-        tell(len(rows), sum(bool(outcome[0]) for _, _, outcome in rows))
+        progress(len(rows), sum(bool(outcome[0]) for _, _, outcome in rows))
     return fault
 
 

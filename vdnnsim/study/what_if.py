@@ -95,20 +95,20 @@ def change_table(changes: Sequence[Change], unit: str, everything: str) -> Table
     points = [point for change in changes for point in (change.before, change.after) if not point.error]
     rates = rate_cells([point.number("server_images_per_s") for point in points])
     shares = percents(point.number("performance_ratio") for point in points)
-    told = {id(point): cells for point, *cells in zip(points, rates, shares, strict=True)}
-    rows = [row for change in changes for row in _rows(change, told)]
+    shown_of = {id(point): cells for point, *cells in zip(points, rates, shares, strict=True)}
+    rows = [row for change in changes for row in _rows(change, shown_of)]
     time, share = COLUMNS["iteration_s"].short, COLUMNS["performance_ratio"].short
     memory, stalled = COLUMNS["max_memory_bytes"].title, COLUMNS["stall_s"].short
     header = ("policy", "", "fits", time, unit, memory, stalled, share)
     return plain_table(header, rows, everything, (stalled, unit, share, memory))
 
 
-def _rows(change: Change, told: dict[int, list[str]]) -> Iterator[tuple[str, ...]]:
+def _rows(change: Change, shown_of: dict[int, list[str]]) -> Iterator[tuple[str, ...]]:
     for label, when, point in ((change.label, "before", change.before), ("", "after", change.after)):
         if point.error:
             yield (label, when, "failed", *("",) * 5)
             continue
-        rate, share = told[id(point)]
+        rate, share = shown_of[id(point)]
         yield (
             label,
             when,

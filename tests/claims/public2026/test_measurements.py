@@ -130,7 +130,7 @@ def test_steps_that_a_host_was_fitted_to(fitted: FittedRows) -> None:
 def test_a_trace_that_kernels_were_fitted_to(fitted: FittedRows) -> None:
     """The other is a later trace of the same repository."""
     rows = {
-        series: OperatorTime(series, CARD, BUILT, 32, LayerKind.CONV, is_forward=True, seconds=1.0)
+        series: OperatorTime(series, CARD, BUILT, 32, LayerKind.CONV, is_forward=True, measured=1.0)
         for series in ("triosim-h100", "kineto-v100")
     }
 

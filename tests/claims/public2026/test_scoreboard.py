@@ -229,7 +229,7 @@ def test_kinds_of_operators_add_up_to_the_kernels_of_an_iteration() -> None:
     """Convolutions of ResNet-50 take longer backward than forward, and a sum over its only LOSS layer is short."""
     setup = replace(BUILT, network="torchvision:resnet50", optimizer="momentum")
     rows = [
-        OperatorTime("kineto-v100", CARD, setup, 2, kind, is_forward=is_forward, seconds=1.0)
+        OperatorTime("kineto-v100", CARD, setup, 2, kind, is_forward=is_forward, measured=1.0)
         for kind, is_forward in ((LayerKind.CONV, True), (LayerKind.CONV, False), (LayerKind.LOSS, True))
     ]
 
@@ -251,7 +251,7 @@ def test_the_report_has_every_row_and_a_picture_of_what_counts() -> None:
         time_row(BUILT, 2, 1e-2),
         time_row(BUILT, 2, 1e-2, "timm-train-nchw"),
         time_row(FOREIGN, 2, 1.0),
-        OperatorTime("kineto-v100", CARD, BUILT, 2, LayerKind.CONV, is_forward=True, seconds=1e-3),
+        OperatorTime("kineto-v100", CARD, BUILT, 2, LayerKind.CONV, is_forward=True, measured=1e-3),
         peak_row(BUILT, 2, 1e9),
     )
     board = board_of(*rows)

@@ -1,7 +1,7 @@
 """The replays behind the claims: a network under a policy on one of the paper's two machines, each run once.
 
 All are trained with momentum, as the solvers of the authors say (github.com/CGCL-codes/Layrub, models). Memory needs a
-plan alone; only times are replayed, on a GPU without a capacity, for a row that does not fit has a time as well.
+plan alone; only times are replayed, in unlimited memory, for a row that does not fit has a time as well.
 
 Each system places its buffers as its own code does: Caffe, and what is built on it, by a cudaMalloc for each, MXNet in
 storages, TensorFlow in regions that it doubles. GeePS and vDNN cut theirs from one pool, and so do the policies of no
@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
 
-from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.replays import Ranks, ranks, ranks_seen, stretched
+from vdnnsim.claims.replays import Ranks, ranks, ranks_seen, remembered, stretched
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts, CostModel, KernelCost
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
@@ -99,39 +98,34 @@ class LayrubRuns:
 
     machines: Mapping[str, Server] = field(repr=False)
     _types: PolicyTypes = field(default_factory=known_policies, repr=False)
-    _workloads: dict[NetworkBatch, Workload] = field(default_factory=dict, repr=False)
-    _simulators: dict[LayrubCase, Simulator] = field(default_factory=dict, repr=False)
-    _costs: dict[str, ServerCosts] = field(default_factory=dict, repr=False)
-    _ranks: dict[tuple[str, str, int], Ranks] = field(default_factory=dict, repr=False)
     _plans: dict[Hashable, TrainingPlan] = field(default_factory=dict, repr=False)
     _placed: dict[Hashable, _Placed] = field(default_factory=dict, repr=False)
     _maps: dict[Hashable, int] = field(default_factory=dict, repr=False)
-    _seconds: dict[tuple[LayrubCase, str], float] = field(default_factory=dict, repr=False)
-    _largest: dict[tuple[LayrubCase, str], LargestBatch] = field(default_factory=dict, repr=False)
 
+    @remembered
     def simulator(self, case: LayrubCase) -> Simulator:
         """The workload of a case with its costs."""
-        if case not in self._simulators:
-            server = self.machines[case.hardware]
-            costs: CostModel = self._costs.setdefault(case.hardware, ServerCosts(server))
-            if case.slowdown != 1:
-                server, costs = stretched(server, case.slowdown), AdjustedCosts(costs, partial(_slower, case.slowdown))
-            self._simulators[case] = Simulator.of(
-                self._workload(case.network, case.batch_size),
-                server,
-                MemoryModel.IDEAL,
-                PinnedMemory.ARENA,
-                gpus=case.gpus,
-                gradients=Aggregation.RING if case.gpus > 1 else None,
-                cost_model=costs,
-            )
-        return self._simulators[case]
+        server = self.machines[case.hardware]
+        costs: CostModel = self._costs(case.hardware)
+        if case.slowdown != 1:
+            server, costs = stretched(server, case.slowdown), AdjustedCosts(costs, partial(_slower, case.slowdown))
+        return Simulator.of(
+            self._workload(case.network, case.batch_size),
+            server,
+            MemoryModel.IDEAL,
+            PinnedMemory.ARENA,
+            gpus=case.gpus,
+            gradients=Aggregation.RING if case.gpus > 1 else None,
+            cost_model=costs,
+        )
 
+    @remembered
+    def _costs(self, hardware: str) -> ServerCosts:
+        return ServerCosts(self.machines[hardware])
+
+    @remembered
     def _workload(self, network: str, batch_size: int) -> Workload:
-        key = network, batch_size
-        if key not in self._workloads:
-            self._workloads[key] = Workload(build_network(network), batch_size, optimizer=Optimizer.MOMENTUM)
-        return self._workloads[key]
+        return Workload(build_network(network), batch_size, optimizer=Optimizer.MOMENTUM)
 
     def plan(self, case: LayrubCase, policy: str) -> TrainingPlan:
         """The plan of a policy, by its label; TensorFlow chooses workspaces by what its allocator can give.
@@ -155,12 +149,13 @@ class LayrubRuns:
         Machines on which algorithms rank alike share it, those with other memory as well where the policy does not look
         at that.
         """
-        simulator, resolved = self.simulator(replace(case, slowdown=1.0, gpus=1)), self._policy(policy)
-        machine = case.hardware, case.network, case.batch_size
-        if machine not in self._ranks:
-            self._ranks[machine] = ranks(simulator.costs)
-        told = None if resolved.decided_by is DecidedBy.COSTS else simulator.limits
-        return case.network, case.batch_size, policy, told, ranks_seen(resolved, self._ranks[machine])
+        alone, resolved = replace(case, slowdown=1.0, gpus=1), self._policy(policy)
+        limits = None if resolved.decided_by is DecidedBy.COSTS else self.simulator(alone).limits
+        return case.network, case.batch_size, policy, limits, ranks_seen(resolved, self._ranks(alone))
+
+    @remembered
+    def _ranks(self, case: LayrubCase) -> Ranks:
+        return ranks(self.simulator(case).costs)
 
     def memory(self, case: LayrubCase, policy: str) -> Memory:
         """What a policy takes."""
@@ -210,9 +205,7 @@ class LayrubRuns:
         What a batch normalization reads here is the normalized map that Caffe's keeps inside; the layer before it and
         it share one blob (`vdnnsim.policies.caffe`).
         """
-        workload = self.simulator(case).workload
-        inside = {layer.inputs[0] for layer in workload.graph.layers if layer.kind is LayerKind.BN}
-        return self.maps_bytes(case, "caffe") - 2 * sum(workload.map_bytes(index) for index in inside)
+        return self.maps_bytes(case, "caffe") - 2 * self.inside_bytes(case)
 
     def inside_bytes(self, case: LayrubCase) -> int:
         """Bytes of the normalized maps, once each."""
@@ -220,40 +213,32 @@ class LayrubRuns:
         inside = {layer.inputs[0] for layer in workload.graph.layers if layer.kind is LayerKind.BN}
         return sum(workload.map_bytes(index) for index in inside)
 
+    @remembered
     def iteration_s(self, case: LayrubCase, policy: str) -> float:
         """Seconds of an iteration."""
-        key = case, policy
-        if key not in self._seconds:
-            self._seconds[key] = self.trace(case, policy).iteration_s
-        return self._seconds[key]
-
-    def trace(self, case: LayrubCase, policy: str) -> IterationTrace:
-        """An iteration on a GPU without a capacity; of several, the one that is done last."""
-        return self.replay(case, self.plan(case, policy))
+        return self.replay(case, self.plan(case, policy)).iteration_s
 
     def replay(self, case: LayrubCase, plan: TrainingPlan) -> IterationTrace:
-        """An iteration of any plan for a case, on a GPU without a capacity; of several, the one that is done last."""
+        """An iteration of any plan for a case, in unlimited memory; of several, the one that is done last."""
         simulator = self.simulator(case)
         plans = simulator.completed((plan,) * case.gpus)
         server_trace = simulator.replay(plans, [_place(simulator, each, MemoryModel.IDEAL) for each in plans])
         return max(server_trace.gpus, key=lambda trace: trace.iteration_s)
 
+    @remembered
     def largest(self, case: LayrubCase, policy: str) -> LargestBatch:
         """The largest batch that fits; that of the case is the first guess."""
-        key = case, policy
-        if key not in self._largest:
-            simulator = self.simulator(case)
-            scenario = Scenario(
-                name=case.network,
-                workload=simulator.workload,
-                server=simulator.server,
-                policies=(self._policy(policy),),
-                memory_model=_pool_of(policy),
-                pinned_memory=PinnedMemory.ARENA,
-                sources=(),
-            )
-            (self._largest[key],) = largest_batches(scenario)
-        return self._largest[key]
+        simulator = self.simulator(case)
+        scenario = Scenario(
+            name=case.network,
+            workload=simulator.workload,
+            server=simulator.server,
+            policies=(self._policy(policy),),
+            memory_model=_pool_of(policy),
+            pinned_memory=PinnedMemory.ARENA,
+        )
+        (found,) = largest_batches(scenario)
+        return found
 
     def _policy(self, label: str) -> Policy:
         return resolve_policy(label, self._types)
@@ -264,7 +249,7 @@ def _pool_of(policy: str) -> MemoryModel:
 
 
 def _place(simulator: Simulator, plan: TrainingPlan, model: MemoryModel) -> Placement:
-    """Place a plan on a GPU without a capacity, but TensorFlow's, whose last region is what is left of one if it can.
+    """Place a plan in unlimited memory, but TensorFlow's, whose last region is what is left of one if it can.
 
     No other pool looks at how much there is.
     """

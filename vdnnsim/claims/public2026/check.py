@@ -67,5 +67,5 @@ def _is_of(held: AnyHeld, claim: Claim, card: str) -> bool:
 
 
 def _most_frequent(reasons: Iterable[str]) -> str:
-    told = list(reasons)
-    return max(told, key=told.count) if told else "there is none of this card"
+    found = list(reasons)
+    return max(found, key=found.count) if found else "there is none of this card"

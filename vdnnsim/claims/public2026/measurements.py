@@ -93,6 +93,7 @@ class StepTime:
     """How long an iteration took.
 
     Attributes:
+        measured: seconds.
         series: a key of `SERIES`.
         hardware: the profile of the card.
         parameters: of the network, to three digits, where the source says so: a name may mean another network today.
@@ -102,13 +103,8 @@ class StepTime:
     hardware: str
     setup: Setup
     batch_size: int
-    seconds: float
+    measured: float
     parameters: float | None
-
-    @property
-    def measured(self) -> float:
-        """What a replay is held against."""
-        return self.seconds
 
     @property
     def next_batch(self) -> int | None:
@@ -122,6 +118,7 @@ class OperatorTime:
     """How long all operators of a kind took in one iteration.
 
     Attributes:
+        measured: seconds.
         kind: of the layers that they are of.
         is_forward: whether in forward; else in backward.
     """
@@ -132,17 +129,12 @@ class OperatorTime:
     batch_size: int
     kind: LayerKind
     is_forward: bool
-    seconds: float
+    measured: float
 
     @property
     def operators(self) -> str:
         """What tables call them."""
         return f"{self.kind.value} {'forward' if self.is_forward else 'backward'}"
-
-    @property
-    def measured(self) -> float:
-        """What a replay is held against."""
-        return self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,21 +143,16 @@ class PeakMemory:
 
     setup: Setup
     batch_size: int
-    nbytes: float
+    measured: float
     faketensor_bytes: float
 
     series: str = MEMORY
     hardware: str = MEMORY_HARDWARE
 
     @property
-    def measured(self) -> float:
-        """What a replay is held against."""
-        return self.nbytes
-
-    @property
     def faketensor_error(self) -> float:
         """What FakeTensor had estimated over what was measured, less one."""
-        return self.faketensor_bytes / self.nbytes - 1
+        return self.faketensor_bytes / self.measured - 1
 
 
 AnyRow = StepTime | OperatorTime | PeakMemory
@@ -179,7 +166,7 @@ def step_times() -> tuple[StepTime, ...]:
             hardware=row["hardware"],
             setup=_setup(row["series"], row["network"], int(row["image"]), Mode(row["mode"]), row["precision"]),
             batch_size=int(row["batch_size"]),
-            seconds=float(row["milliseconds"]) / 1e3,
+            measured=float(row["milliseconds"]) / 1e3,
             parameters=float(row["parameters_millions"]) * 1e6 if row["parameters_millions"] else None,
         )
         for row in _rows("step_times.csv")
@@ -196,7 +183,7 @@ def operator_times() -> tuple[OperatorTime, ...]:
             batch_size=int(row["batch_size"]),
             kind=LayerKind(row["kind"]),
             is_forward=row["direction"] == "forward",
-            seconds=float(row["microseconds"]) / 1e6,
+            measured=float(row["microseconds"]) / 1e6,
         )
         for row in _rows("operator_times.csv")
     )
@@ -211,7 +198,7 @@ def peak_memory() -> tuple[PeakMemory, ...]:
         PeakMemory(
             setup=_setup(MEMORY, row["network"], None, Mode.TRAINING, Precision.TF32.value),
             batch_size=int(row["batch_size"]),
-            nbytes=float(row["mebibytes"]) * MIB,
+            measured=float(row["mebibytes"]) * MIB,
             faketensor_bytes=float(row["faketensor_mebibytes"]) * MIB,
         )
         for row in _rows("peak_memory.csv")

@@ -7,7 +7,7 @@ from typing import Final
 
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.replays import Ranks, labelled_policy, ranks, ranks_seen
+from vdnnsim.claims.replays import Ranks, labelled_policy, ranks, ranks_seen, remembered
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
@@ -91,22 +91,12 @@ class VdnnRuns:
     options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     shared: SharedPlans = field(default_factory=SharedPlans)
     _types: PolicyTypes = field(default_factory=known_policies)
-    _simulators: dict[NetworkBatch, Simulator] = field(default_factory=dict)
-    _ranks: dict[NetworkBatch, Ranks] = field(default_factory=dict)
-    _results: dict[tuple[NetworkBatch, Policy], PolicyResult] = field(default_factory=dict)
 
-    def sharing(self, shared: SharedPlans) -> "VdnnRuns":
-        """The same machine, nothing run on it yet, with plans that others have made."""
-        return VdnnRuns(self.server, self.memory_model, self.pinned_memory, self.options, shared)
-
+    @remembered
     def simulator(self, network: str, batch_size: int) -> Simulator:
         """The workload of a network with its costs on this machine."""
-        case = network, batch_size
-        if case not in self._simulators:
-            workload = self.shared.workload(case)
-            self._simulators[case] = Simulator.of(workload, self.server, self.memory_model, self.pinned_memory)
-            self._ranks[case] = ranks(self._simulators[case].costs)
-        return self._simulators[case]
+        workload = self.shared.workload((network, batch_size))
+        return Simulator.of(workload, self.server, self.memory_model, self.pinned_memory)
 
     def policy(self, label: str, **options: object) -> Policy:
         """The policy of a label as the paper writes it, with options that it does not have there."""
@@ -114,15 +104,15 @@ class VdnnRuns:
 
     def result(self, network: str, batch_size: int, policy: str, **options: object) -> PolicyResult:
         """The replay of a policy; `base(p)` is the oracular baseline, whether it fits or not."""
-        stated = self._stated(policy, options)
-        key = (network, batch_size), stated
-        if key not in self._results:
-            simulator = self.simulator(network, batch_size)
-            oracle = None if policy == ORACLE else self.oracle(network, batch_size).metrics
-            planned = self.shared.planned(self._asked(key[0], stated), simulator, stated)
-            (self._results[key],) = simulator.outcome(planned, oracle)
-            self.shared.replays.setdefault(self._placed(key[0], stated), self._results[key])
-        return self._results[key]
+        return self._replayed((network, batch_size), self._stated(policy, options), is_oracle=policy == ORACLE)
+
+    @remembered
+    def _replayed(self, case: NetworkBatch, policy: Policy, *, is_oracle: bool) -> PolicyResult:
+        simulator = self.simulator(*case)
+        oracle = None if is_oracle else self.oracle(*case).metrics
+        (result,) = simulator.outcome(self.shared.planned(self._asked(case, policy), simulator, policy), oracle)
+        self.shared.replays.setdefault(self._placed(case, policy), result)
+        return result
 
     def of_plan(self, network: str, batch_size: int, policy: str) -> PolicyResult:
         """A replay of the plan that a policy has here, on this machine or another: ask it for no time."""
@@ -133,13 +123,16 @@ class VdnnRuns:
         return self.policy(label, **{**self.options.get(label.partition("(")[0], {}), **options})
 
     def _asked(self, case: NetworkBatch, policy: Policy) -> Hashable:
-        self.simulator(*case)
-        return case, type(policy), policy, ranks_seen(policy, self._ranks[case])
+        return case, type(policy), policy, ranks_seen(policy, self._ranks(case))
+
+    @remembered
+    def _ranks(self, case: NetworkBatch) -> Ranks:
+        return ranks(self.simulator(*case).costs)
 
     def _placed(self, case: NetworkBatch, policy: Policy) -> Hashable:
         simulator = self.simulator(*case)
         return self._asked(case, policy), simulator.limits, simulator.pinned
 
     def oracle(self, network: str, batch_size: int) -> PolicyResult:
-        """The oracular baseline: base(p) on a GPU without a capacity."""
+        """The oracular baseline: base(p) in unlimited memory."""
         return self.result(network, batch_size, ORACLE)

@@ -88,7 +88,7 @@ class PointRunner:
     """Computes points; of equal intermediate results it keeps the last ones, so its memory stays what it is."""
 
     def __init__(self, watch: Callable[[Simulator, Sequence[TrainingPlan]], None] | None = None) -> None:
-        """Keep nothing yet; `watch` is told of the plans of each point."""
+        """Keep nothing yet; `watch` gets the plans of each point."""
         self._watch = watch
         self._models: Kept[CostModel] = Kept(_MODELS)
         self._plans: Kept[_Plans] = Kept(_PLANS)
@@ -109,10 +109,10 @@ class PointRunner:
         try:
             return self._run(point, point.scenario)
         except Exception as failure:  # a bug in one point, or in a user's policy, ends no study
-            told = str(failure) if isinstance(failure, VdnnsimError) else describe_exception(failure)
+            message = str(failure) if isinstance(failure, VdnnsimError) else describe_exception(failure)
             if is_fault(failure):
-                raise StudyError(told) from failure
-            return failed(told)
+                raise StudyError(message) from failure
+            return failed(message)
 
     def _run(self, point: Resolved, scenario: Scenario) -> Outcome:
         simulator = self._simulator(point, scenario)
@@ -152,7 +152,7 @@ class PointRunner:
         return _Plans(next(self._numbers), plans, copies)
 
     def _oracle(self, point: Resolved, simulator: Simulator) -> RunMetrics:
-        """Return what base(p) does without a capacity; alone it copies nothing."""
+        """Return what base(p) does in unlimited memory; alone it copies nothing."""
         timed_by = point.copies_key if simulator.gpus > 1 else simulator.server.host.issuing
         key = ("oracle", point.costs_key, timed_by, simulator.gpus, simulator.gradients, simulator.limits.granule_bytes)
         return self._replays.get((*key, simulator.limits.model), simulator.oracle)

@@ -199,7 +199,7 @@ class Resolver:
     def _captured_workload(self, point: Point, model: CapturedModel) -> tuple[Workload, str]:
         """Return a captured model, of which only the batch may vary."""
         for key in sorted(OF_CAPTURE & point.keys()):
-            raise StudyError(f"{key}: {told_by_capture(model)}")
+            raise StudyError(f"{key}: {stated_by_capture(model)}")
         own = model.base if model is not self._base.captured else self._base.workload
         batch_size = cast("int", point.get(_BATCH_SIZE, own.batch_size))
         return model.workload(batch_size), _digest(batch_size, *(sha256 for _, sha256 in model.sources))
@@ -223,7 +223,7 @@ class Resolver:
         return _Machine(_digest(costs, copies, server.gpu, server.host.memory_bytes), server, costs, copies)
 
 
-def told_by_capture(model: CapturedModel) -> str:
+def stated_by_capture(model: CapturedModel) -> str:
     """Return why what the file of a captured step says cannot be varied."""
     return f"{model.base.model} was captured, and its file says it; expected another capture"
 
