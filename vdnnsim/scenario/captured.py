@@ -1,4 +1,4 @@
-"""Reading which captured steps a scenario names, `workload: {step: my_model.step.json}`.
+"""Captured steps in the place of a network: which a scenario names, `workload: {step: my_model.step.json}`.
 
 Two captures of a model at two batch sizes make its batch a variable: `{step: [small.step.json, large.step.json],
 batch_size: 48}`. What else a workload says stands in the files.

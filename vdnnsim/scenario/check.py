@@ -1,4 +1,4 @@
-"""`vdnnsim check`: reads and resolves a file without running it, and says in one line what it found."""
+"""`vdnnsim check`: one line on a scenario, profile or captured step, which is read and not run."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reading a scenario.
+"""Reading a scenario file.
 
     schema_version: 1
     workload: {network: vgg416, batch_size: 32, precision: float32}

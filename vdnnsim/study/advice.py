@@ -1,4 +1,4 @@
-"""What would make a captured model fit that does not: a policy, a setting of the allocator, a batch, precision, card.
+"""Advice for a captured model that does not fit: a policy, a setting of the allocator, a batch, precision or card.
 
 Each is tried, and what cannot help is not: what an iteration holds from its beginning to its end, parameters and states
 of the optimizer, and gradients of all weights before the update, takes its memory whatever the batch and the policy.

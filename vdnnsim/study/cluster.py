@@ -1,4 +1,4 @@
-"""Workers of a Dask cluster that compute chunks; the only home of Dask.
+"""Dask clusters that compute chunks of points of a study; the only home of Dask.
 
 The scheduler gives the chunks of a worker that was lost to the others. Workers need this version of vdnnsim, and the
 kernel tables of measured machines under the same paths; points come to them with everything else.

@@ -1,4 +1,4 @@
-"""The folder of a study: `results.csv`, the pictures that its file asks for, `run.json`, what all of it depends on.
+"""The folder of a study: `results.csv`, its pictures, and `run.json`, which says what all of it depends on.
 
 Equal studies give equal bytes, whoever computed their points and when.
 """

@@ -1,4 +1,4 @@
-"""What other memory and another link would change: few replays of few policies, where they are cheap.
+"""Neighbours of a run's machine: what policies take with other memory and another link, where that is cheap.
 
 A policy whose plan memory does not decide is replayed once for each bandwidth, and only placed for each capacity; what
 copies nothing takes the same time over any link. Others are not tried, for they would plan for each machine anew.

@@ -1,4 +1,4 @@
-"""Which pictures a study draws of its rows: the key `pictures` of a study file.
+"""Pictures that a study asks for: the key `pictures` of its file.
 
     pictures:
       - name: speed

@@ -1,4 +1,4 @@
-"""Keeps what was computed of a study: one SQLite database in the study's folder, written by one process at a time.
+"""The database of a study: SQLite, which keeps the outcome of each finished point, written by one process at a time.
 
 A row is a point that is finished, with its outcome or its error. Rows come in whole transactions over a write-ahead
 log, so whatever ends the process loses what was not finished and nothing else. A database that is damaged stays as it

@@ -1,4 +1,4 @@
-"""The version of the model, under which results are kept: that of vdnnsim, and a digest of all that decides a result.
+"""The version of the model under which results are kept: that of vdnnsim, and a digest of all that decides a result.
 
     0.1.0+ee4000dc28cd173c
 

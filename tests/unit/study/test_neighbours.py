@@ -3,9 +3,12 @@ from pathlib import Path
 
 import pytest
 
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel
+from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.policies.registry import known_policies
-from vdnnsim.scenario.experiment import run_scenario
+from vdnnsim.scenario.experiment import run_scenario, simulator_of
 from vdnnsim.scenario.read import read_scenario
+from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study import neighbours as module
 from vdnnsim.study.neighbours import nearby
 
@@ -42,3 +45,24 @@ def test_other_machines_do_what_a_run_on_them_does(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(module, "MOST_OPERATIONS", 0)
     assert {each.policy for each in nearby(scenario, result)} == {"base(p)"}
     assert nearby(replace(scenario, gpus=2), result) == ()
+
+
+@pytest.mark.parametrize("model", [MemoryModel.PYTORCH, AllocatorSettings(garbage_collection_threshold=0.3)])
+def test_each_capacity_is_placed_for_itself(tmp_path: Path, model: MemoryChoice) -> None:
+    """As a run on that memory places it: what fits into less need not fit into more where an allocator collects."""
+    path = tmp_path / "s.yaml"
+    path.write_text(SCENARIO.replace("alexnet, batch_size: 128", "tiny_residual, batch_size: 640"))
+    read = read_scenario(path, known_policies())
+    (policy,) = (each for each in read.policies if each.label == "vdnn_all(p)")
+
+    def on(memory_bytes: int) -> Scenario:
+        gpu = replace(read.server.gpu, memory_bytes=memory_bytes)
+        return replace(read, server=replace(read.server, gpu=gpu), memory_model=model, policies=(policy,))
+
+    scenario = on(2**30)
+    scenario = on(read.server.gpu.context_bytes + run_scenario(scenario).results[0].metrics.max_memory_bytes)
+    found = nearby(scenario, run_scenario(scenario))[0].iteration_s
+
+    assert {seconds is None for _, seconds in found} == {True, False}
+    for size, seconds in found:
+        assert (seconds is None) == bool(simulator_of(on(size)).planned(policy).refusals)

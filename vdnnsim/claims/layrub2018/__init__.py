@@ -1,1 +1,1 @@
-"""The claims of Jin et al. (2018), Layrub: replays on its two machines, its tables, its report."""
+"""The claims of Jin et al. (2018), Layrub: their replays on two machines, and the pace that its tables state."""

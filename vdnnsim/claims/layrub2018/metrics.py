@@ -1,4 +1,4 @@
-"""The paper's numbers, computed from plans and replays: bytes, seconds, shares between 0 and 1, yes or no."""
+"""Metrics of the claims of Jin et al. (2018): bytes, seconds, shares between 0 and 1, yes or no."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

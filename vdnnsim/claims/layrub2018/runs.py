@@ -1,4 +1,4 @@
-"""The replays behind the claims: a network under a policy on one of the paper's two machines, each run once.
+"""Replays of Jin et al. (2018): a network under a policy on one of the two machines, each computed once.
 
 All are trained with momentum, as the solvers of the authors say (github.com/CGCL-codes/Layrub, models). Memory needs a
 plan alone; only times are replayed, in unlimited memory, for a row that does not fit has a time as well.

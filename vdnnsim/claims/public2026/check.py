@@ -1,4 +1,4 @@
-"""Holds every aim of the scoreboard against the rows that are evidence."""
+"""Claims of the scoreboard: the aim of each series of measurements, checked against the rows that are evidence."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which rows a parameter of their machine was fitted on: those are no evidence.
+"""Published measurements that a parameter of their machine was fitted on, which are no evidence.
 
 What kernels were fitted to is in the table beside a profile, `NAME.fit.csv`, in its rows of the role `fit`; what hosts
 were fitted to in `hosts.fit.csv`; what a context was fitted to in words in its source.

@@ -1,4 +1,4 @@
-"""The rows that others measured, restated: numbers with their source, in CSV tables beside this module.
+"""Published measurements of step times, operators and peaks of memory: rows of the CSV tables beside this module.
 
 Of timm's hundreds of networks are here those that vdnnsim builds itself, and others by the SHA-256 of their names: of
 times those that sixteen divides, of peaks those that leave one by thirty-two, for a context was fitted to peaks of

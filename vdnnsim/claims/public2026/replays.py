@@ -1,4 +1,4 @@
-"""The replays behind the rows: networks that vdnnsim builds as it builds them, all others as PyTorch dispatches them.
+"""Replays of published measurements: networks that vdnnsim builds as built, all others as PyTorch dispatches them.
 
 A network is captured at the least and the greatest batch that its rows ask for; batches between follow from the two
 where all sizes grow on a line (`vdnnsim.dnn.captured_model`), or are captured themselves.

@@ -1,4 +1,4 @@
-"""Every row held against the replay: how far off it is, or why nothing can be said of it."""
+"""The scoreboard: every published measurement beside its replay, with its error, or why there is no replay."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

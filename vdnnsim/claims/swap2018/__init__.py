@@ -1,1 +1,1 @@
-"""The claims of Kim et al. (2018), several GPUs that swap: replays on its servers, its tables, its report."""
+"""The claims of Kim et al. (2018), several GPUs that swap: their replays on its servers."""

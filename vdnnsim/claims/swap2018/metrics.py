@@ -1,4 +1,4 @@
-"""What claims of Kim et al. (2018) are made of: largest batches, images per second, their ratios."""
+"""Metrics of the claims of Kim et al. (2018): largest batches, images per second, their ratios."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""The replays behind the claims: a network under a policy on some GPUs of one of the paper's servers, each run once."""
+"""Replays of Kim et al. (2018): a network under a policy on some GPUs of a server, each computed once."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace

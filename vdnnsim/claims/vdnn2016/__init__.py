@@ -1,1 +1,1 @@
-"""The claims of Rhu et al. (2016), vDNN: replays on one GPU, its figures, its report."""
+"""The claims of Rhu et al. (2016), vDNN: their replays on a Titan X and the metrics that are computed of them."""

@@ -1,4 +1,4 @@
-"""The paper's numbers, computed from replays: bytes, seconds, bytes per second, shares between 0 and 1.
+"""Metrics of the claims of the vDNN paper: bytes, seconds, bytes per second, shares between 0 and 1.
 
 The scopes are those of the vDNN paper. Feature extraction means the buffers of those layers alone: X, Y, dX, dY,
 workspace, W and dW. Reductions divide it by the whole network-wide baseline (V-A, Fig. 11); the report shows whole

@@ -1,4 +1,4 @@
-"""The replays behind claims and figures: any network, batch size and policy on one machine, each run once."""
+"""Replays of the vDNN paper: a network, batch size and policy on one machine, each computed once."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace

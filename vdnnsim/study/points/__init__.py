@@ -1,1 +1,1 @@
-"""One point of a study: its scenario, its key, what came of it. Whatever decides a kept result is here or below."""
+"""Points of a study: their scenario, their key and their outcome. All that decides a kept result is here or below."""

@@ -1,4 +1,4 @@
-"""A point of a study as a scenario with one policy, and the key under which its result is kept."""
+"""Resolved points: the scenario with one policy that a point stands for, and the key under which its result is kept."""
 
 import hashlib
 import inspect

@@ -1,4 +1,4 @@
-"""A server with some of its figures replaced."""
+"""Servers with some of their figures replaced, as `link.bandwidth` or `gpu.memory`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
