@@ -115,7 +115,7 @@ def test_tf32_is_for_all_products(settings: KernelSettings, seconds: float) -> N
         ("h0.attn", FLOAT32, 96.2e-6),
     ],
 )
-def test_so_it_is_for_those_of_tokens_and_of_attention(layer: str, settings: KernelSettings, seconds: float) -> None:
+def test_tf32_is_for_products_of_tokens_and_attention(layer: str, settings: KernelSettings, seconds: float) -> None:
     """GPT-2 with 4 x 1,024 tokens: 2 x 4,096 x 768 x 3,072 FLOPs, 39.07 us in TF32 and 288.5 us in float32.
 
     Attention is two products of 4 x 1,024 tokens with the 512 before them, in the mean, each 768 wide, and a softmax:
@@ -131,12 +131,12 @@ def test_workloads_are_written_as_network_and_batch_size() -> None:
 
 
 @pytest.mark.parametrize("text", ["alexnet", "alexnet:", "alexnet:0", "alexnet:-1", "alexnet:x", "alexnett:1"])
-def test_what_is_no_workload_is_refused(text: str) -> None:
+def test_malformed_workload_is_refused(text: str) -> None:
     with pytest.raises(InputError):
         asked_workloads([text], ElementType.FLOAT32)
 
 
-def test_without_cudnn_the_command_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cudnn_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cudnn", None)
     done = CliRunner().invoke(main, [str(tmp_path / "table.csv"), "--network", "alexnet:1"])
     assert done.exit_code == 1

@@ -48,7 +48,7 @@ def test_requested_bytes_are_those_asked_for_and_allocated_ones_in_granules(devi
     assert all(tensor.data_ptr() % device.granule_bytes == 0 for tensor in kept)
 
 
-def test_what_is_reserved_is_a_segment_of_its_own_for_a_large_request(device: CudaDevice) -> None:
+def test_large_request_reserves_its_own_segment(device: CudaDevice) -> None:
     """From an empty cache, 31 MiB and a byte take a segment rounded up to 2 MiB: 32 MiB."""
     device.empty_cache()
     device.begin()
@@ -57,7 +57,7 @@ def test_what_is_reserved_is_a_segment_of_its_own_for_a_large_request(device: Cu
     device.release(tensor)
 
 
-def test_the_first_product_takes_nothing_that_stays(device: CudaDevice) -> None:
+def test_first_product_leaves_no_memory(device: CudaDevice) -> None:
     """The workspace of cuBLAS was there before; only the result of 64 KiB is new."""
     matrix = device.allocate(65536).view(torch.float32).view(128, 128)
 
@@ -125,13 +125,13 @@ def test_tf32_rounds_and_ieee_does_not(device: CudaDevice) -> None:
     assert torch.equal(rounded, torch.ones_like(factor))
 
 
-def test_what_a_measurement_was_made_with_is_told_without_its_owner(device: CudaDevice) -> None:
+def test_provenance_identifies_no_owner(device: CudaDevice) -> None:
     told = provenance(device)
     assert {"gpu", "compute_capability", "cuda", "cudnn", "torch", "processor", "date"} <= dict(told).keys()
     assert [(name, text) for name, text in told if what_identifies(name, text)] == []
 
 
-def test_a_gpu_that_is_not_there_is_refused() -> None:
+def test_missing_gpu_is_refused() -> None:
     count = torch.cuda.device_count()
     with pytest.raises(DeviceError, match=f"there is no GPU {count}"):
         open_device("cuda", count, warn=lambda _: None)

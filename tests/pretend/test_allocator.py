@@ -106,7 +106,7 @@ def test_a_trace_is_the_same_each_time(gpu: ScarceGpu) -> None:
     ],
     ids=lambda each: getattr(each.get("settings"), "words", next(iter(each))),
 )
-def test_a_model_of_another_gpu_is_told_apart(gpu: ScarceGpu, wrong: dict[str, Any]) -> None:
+def test_model_of_another_gpu_diverges(gpu: ScarceGpu, wrong: dict[str, Any]) -> None:
     """One with 20 MiB more keeps what PyTorch gives back, others round or reserve in other units."""
     memory = gpu.offer(TRACE.memory_bytes, DEFAULTS)
     assert gpu.run(TRACE, told=replace(memory, **wrong)).divergence is not None

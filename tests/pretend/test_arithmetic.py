@@ -133,7 +133,7 @@ def test_random_numbers_and_shapes_that_values_tell_are_refused_by_name() -> Non
 
 
 @pytest.mark.usefixtures("_computing")
-def test_what_fails_in_its_stream_is_told_at_the_next_operator() -> None:
+def test_failure_in_a_stream_is_raised_at_the_next_operator() -> None:
     """A class that is none: nll_loss of the CPU refuses it while it runs."""
     torch.ops.aten.nll_loss_forward(torch.zeros(1, 2, device="cuda"), torch.tensor([5]).cuda(), None, 1, -100)
     torch.cuda.synchronize()

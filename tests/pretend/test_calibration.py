@@ -68,7 +68,7 @@ def test_a_work_of_many_launches_takes_as_long_as_its_kernels_one_after_the_othe
 
 
 @pytest.mark.parametrize(("level", "logged"), [(None, False), ("WARNING", True)])
-def test_an_allocation_that_is_refused_is_logged_only_for_who_asks(level: str | None, logged: bool) -> None:  # noqa: FBT001
+def test_failed_allocation_is_logged_only_on_request(level: str | None, logged: bool) -> None:  # noqa: FBT001
     """PyTorch's C++ logs it since 2.14; a command makes a result of it, here by catching it."""
     script = (
         "from vdnnsim.cli.devices import opened\n"

@@ -316,7 +316,7 @@ CASES: dict[str, Make] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_dispatched_and_saved_is_what_cuda_does(name: str) -> None:
+def test_fake_dispatch_and_saved_bytes_equal_those_on_cuda(name: str) -> None:
     """The same operators with the same results, and as many bytes saved."""
     expected, expected_behind = run(CASES[name], "cuda")
     with FakeTensorMode(), as_cuda(torch.cuda.get_device_capability()):

@@ -47,7 +47,7 @@ MODELS: dict[str, Program] = {
 # Layers are copied, and PyTorch's fakes warn when they are.
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 @pytest.mark.parametrize("name", MODELS)
-def test_as_on_a_gpu_is_as_on_the_pretended_gpu(name: str) -> None:
+def test_capture_from_fakes_equals_capture_on_the_pretended_gpu(name: str) -> None:
     """To the byte, and operator by operator."""
     found = capture(MODELS[name], CaptureDevice(compute_capability=torch.cuda.get_device_capability()))
     # These make labels without saying where.

@@ -75,7 +75,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_peaks_are_told_with_the_lines_that_asked(pretend: Pretend) -> None:
+def test_peaks_are_reported_with_the_requesting_lines(pretend: Pretend) -> None:
     """64 and 32 MiB, of which the first goes before 128 MiB come: 160 MiB are the most allocated.
 
     Each request above 10 MiB gets a segment of its own, none of which is large enough for a later one: 224 MiB are
@@ -137,7 +137,7 @@ def test_a_loop_that_waits_for_its_loss_ends_once_memory_grows_no_more(pretend: 
     assert len(set(reserved[steps - 4 :])) == 1
 
 
-def test_memory_is_told_by_phase_and_module(pretend: Pretend) -> None:
+def test_memory_is_reported_by_phase_and_module(pretend: Pretend) -> None:
     """A weight of 4 MiB; its gradient, made in backward, and its momentum, made by the optimizer, as much each.
 
     The sum of the optimizer's step and what cuBLAS works in come on top.
@@ -163,7 +163,7 @@ def test_a_step_lasts_what_the_rates_say(pretend: Pretend) -> None:
     assert "predicted: 6" in done.told
 
 
-def test_what_does_not_fit_is_told_with_what_would_hold_it(pretend: Pretend) -> None:
+def test_out_of_memory_names_a_card_that_fits(pretend: Pretend) -> None:
     """20 GiB fit into 23.7, 10 more do not; together with a context 30 GiB fit into 31.7, the smallest card above."""
     done = pretend("""
 import torch
@@ -231,7 +231,7 @@ def test_errors_and_exit_status_of_a_program_pass_through(pretend: Pretend) -> N
     assert "the program ended with ValueError: mine" in done.told
 
 
-def test_a_program_without_cuda_is_told_as_one(pretend: Pretend) -> None:
+def test_program_without_cuda_is_reported(pretend: Pretend) -> None:
     done = pretend("import torch\nprint(torch.ones(2).sum().item())")
     assert done.returncode == 0
     assert done.stdout.startswith("2.0\n")

@@ -103,7 +103,7 @@ def test_the_sum_over_a_map_is_counted_with_the_kernel_that_sums(device: CudaDev
     assert device.peaks().requested_bytes > 0
 
 
-def test_what_pytorch_reserves_over_several_iterations_is_predicted(device: CudaDevice) -> None:
+def test_reserved_bytes_of_several_iterations_are_predicted(device: CudaDevice) -> None:
     """By the requests of as many executions, between which weights stay; AlexNet (16) by explicit GEMM.
 
     Its kernels are handed what they take, so that the allocator is asked by the plan alone. To the byte of what is
@@ -132,7 +132,7 @@ def last_first(_layer: Layer, _phase: Phase, place: int) -> float:
     return 1.0 / (1 + place)
 
 
-def test_a_trace_of_the_allocator_beside_what_was_there_is_refused() -> None:
+def test_allocator_trace_needs_an_empty_allocator() -> None:
     """A tensor of 5 MiB leaves 15 MiB of its segment, in which one of 9 MiB then lies: no segment is taken for it."""
 
     def work() -> None:

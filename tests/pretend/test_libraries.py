@@ -99,7 +99,7 @@ def test_work_lasts_as_long_as_its_operations(make: Make, few: int, many: int, m
     assert took == pytest.approx(more / setting("FLOP_PER_S"), rel=1e-3, abs=0.5e-6)
 
 
-def test_an_announced_operator_lasts_what_was_announced() -> None:
+def test_operator_lasts_the_announced_time() -> None:
     """Two products within an operator of 1 ms take 1 ms together, whatever they would take alone."""
     controls = Controls()
     x = torch.empty(4096, 4096, device="cuda")
@@ -187,7 +187,7 @@ def test_cudnn_offers_a_handle_what_it_offers_the_described_card() -> None:
     cudnn.destroy_handle(handle)
 
 
-def test_who_describes_another_card_to_cudnn_is_answered_for_that_one() -> None:
+def test_cudnn_answers_for_the_described_card() -> None:
     """A Volta, compute capability 7.0, multiplies no bfloat16, for which cuDNN therefore has no plan."""
     pytest.importorskip("cudnn")
     card = json.loads(os.environ["VDNNSIM_PRETEND_CUDNN"])
@@ -201,7 +201,7 @@ def test_who_describes_another_card_to_cudnn_is_answered_for_that_one() -> None:
     assert plans(700) == 0
 
 
-def test_the_package_cudnn_executes_a_plan_on_the_stream_that_it_was_told() -> None:
+def test_cudnn_frontend_executes_a_plan_on_its_stream() -> None:
     """From 16 to 32 images of 256 x 56 x 56 by 512 filters of 3 x 3, as above, without a word of PyTorch's."""
     cudnn = pytest.importorskip("cudnn")
     handle = cudnn.create_handle()
@@ -231,7 +231,7 @@ def test_the_package_cudnn_executes_a_plan_on_the_stream_that_it_was_told() -> N
     cudnn.destroy_handle(handle)
 
 
-def test_a_recurrent_network_keeps_what_cudnn_says() -> None:
+def test_recurrent_network_reserves_what_cudnn_asks_for() -> None:
     """Two layers of an LSTM, 35 steps of 64 sequences, 256 wide: maps of 35 x 64 x 256 x 4 B.
 
     A layer keeps its four gates, its cells and its output, the last one's output being the caller's: 11 maps, and 256 B
@@ -317,7 +317,7 @@ def _names(which: str, *libraries: str) -> set[str]:
         ),
     ],
 )
-def test_a_library_that_is_not_there_is_refused_by_the_name_of_its_call(call: str, statement: str) -> None:
+def test_missing_library_is_refused_by_the_name_of_its_call(call: str, statement: str) -> None:
     """The script ends with an exception, and on stderr stands which call there is none of."""
     done = run(f"import torch; {statement}")
     assert done.returncode == 1
@@ -338,7 +338,7 @@ def test_nccl_is_refused_with_what_works_instead() -> None:
     assert "DistBackendError" in done.stderr
 
 
-def test_a_number_that_nobody_computed_is_not_handed_to_the_host() -> None:
+def test_uncomputed_result_is_not_copied_to_the_host() -> None:
     """A dot product whose result is to come to the host is refused; it would be whatever stood in memory."""
     blas = ctypes.CDLL(None)
     handle = ctypes.c_void_p()

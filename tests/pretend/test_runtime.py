@@ -104,7 +104,7 @@ def test_a_card_holds_as_much_as_it_has_and_no_block_more(controls: Controls) ->
     assert torch.cuda.memory_reserved() == 64 * MIB
 
 
-def test_the_peak_stays_when_memory_is_given_back(controls: Controls) -> None:
+def test_peak_stays_when_memory_is_freed(controls: Controls) -> None:
     controls.reset_peak()
     before = controls.used_bytes()
     tensor = torch.empty(30 * MIB, dtype=torch.uint8, device="cuda")
@@ -142,7 +142,7 @@ def test_a_freed_gap_is_filled_before_a_new_block_is_begun(controls: Controls, c
     free(cuda, addresses[0], again, addresses[2])
 
 
-def test_freed_memory_goes_back_to_the_host(controls: Controls) -> None:
+def test_freed_memory_returns_to_the_host(controls: Controls) -> None:
     """128 MiB are written to the device, which the host backs; a page holds 4 KiB. A tenth is for all else."""
     del controls
     source = torch.ones(128 * MIB, dtype=torch.uint8)
@@ -156,7 +156,7 @@ def test_freed_memory_goes_back_to_the_host(controls: Controls) -> None:
     assert resident_bytes() - empty < 12 * MIB
 
 
-def test_copies_of_what_nobody_wrote_take_nothing_of_the_host(controls: Controls) -> None:
+def test_copies_of_unwritten_memory_take_no_host_memory(controls: Controls) -> None:
     """128 MiB that no kernel has computed are copied within the device, which tells no page of it from another."""
     del controls
     tensor = torch.empty(128 * MIB, dtype=torch.uint8, device="cuda")
@@ -184,7 +184,7 @@ def test_a_copy_beyond_a_block_is_an_illegal_access(cuda: ctypes.CDLL) -> None:
     cuda.cudaGetLastError()
 
 
-def test_what_was_freed_cannot_be_freed_again(cuda: ctypes.CDLL) -> None:
+def test_double_free_is_an_error(cuda: ctypes.CDLL) -> None:
     for nbytes in (4 * KIB, 4 * MIB):
         address = allocate(cuda, nbytes)
         free(cuda, address)
@@ -195,7 +195,7 @@ def test_what_was_freed_cannot_be_freed_again(cuda: ctypes.CDLL) -> None:
 # ---- pinned memory ----
 
 
-def test_pinning_takes_what_the_profile_says(controls: Controls, cuda: ctypes.CDLL) -> None:
+def test_pinning_lasts_as_the_profile_states(controls: Controls, cuda: ctypes.CDLL) -> None:
     buffer = ctypes.create_string_buffer(3 * MIB)
     before = controls.clock_ns
     assert cuda.cudaHostRegister(buffer, ctypes.c_size_t(3 * MIB), 0) == SUCCESS
@@ -245,7 +245,7 @@ def test_waiting_moves_the_clock_to_the_end_of_the_work(controls: Controls) -> N
     assert controls.clock_ns - before == round(setting("ISSUE_S") * 1e9) + 2_000_000
 
 
-def test_the_kernels_of_an_operator_last_together_what_it_was_given(controls: Controls) -> None:
+def test_kernels_of_an_operator_share_its_time(controls: Controls) -> None:
     """Three kernels within one operator of 1 ms, an inner one of 7 ms ignored, end 1 ms after the first was issued."""
     tensor = torch.empty(1000, device="cuda")
     torch.cuda.synchronize()
@@ -352,7 +352,7 @@ def test_a_stream_or_event_that_was_destroyed_is_none(cuda: ctypes.CDLL) -> None
     cuda.cudaGetLastError()
 
 
-def test_a_function_of_the_host_is_called_when_its_stream_comes_to_it(controls: Controls, cuda: ctypes.CDLL) -> None:
+def test_host_function_is_called_when_its_stream_reaches_it(controls: Controls, cuda: ctypes.CDLL) -> None:
     tensor = torch.empty(1000, device="cuda")
     calls: list[int] = []
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: calls.append(controls.clock_ns))
@@ -424,7 +424,7 @@ def test_capturing_a_graph_is_refused_by_name(controls: Controls) -> None:
         tensor.add_(1)
 
 
-def test_an_attribute_that_nobody_states_is_refused_by_its_number(cuda: ctypes.CDLL) -> None:
+def test_unknown_attribute_is_refused_by_its_number(cuda: ctypes.CDLL) -> None:
     """Number 9999 is none of CUDA's."""
     value = ctypes.c_int()
     cuda.cudaGetErrorString.restype = ctypes.c_char_p

@@ -193,7 +193,7 @@ def test_a_missing_wait_shows_the_old_bytes(copies: str, waits: bool, synchroniz
     assert told.split() == [str(seen)], told
 
 
-def test_what_the_host_overwrites_too_early_is_copied() -> None:
+def test_early_overwrite_by_the_host_is_copied() -> None:
     script = """
 import torch
 source = torch.ones(1 << 20, dtype=torch.uint8, pin_memory=True)

@@ -16,7 +16,7 @@ def settings_of_pytorch() -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize(("tf32", "precision"), [(True, "tf32"), (False, "ieee")])
-def test_it_is_set_inside_and_as_before_outside(tf32: bool, precision: str) -> None:  # noqa: FBT001  # a parameter of the test
+def test_settings_hold_inside_and_are_restored(tf32: bool, precision: str) -> None:  # noqa: FBT001  # a parameter of the test
     torch.backends.cudnn.benchmark = True
     before = settings_of_pytorch()
     with arithmetic(tf32=tf32):
@@ -25,14 +25,14 @@ def test_it_is_set_inside_and_as_before_outside(tf32: bool, precision: str) -> N
     torch.backends.cudnn.benchmark = False
 
 
-def test_it_is_put_back_after_a_failure() -> None:
+def test_settings_are_restored_after_a_failure() -> None:
     before = settings_of_pytorch()
     with pytest.raises(ValueError, match="within"), arithmetic(tf32=False):
         raise ValueError("within")
     assert settings_of_pytorch() == before
 
 
-def test_who_asks_in_the_old_way_afterwards_is_answered() -> None:
+def test_old_tf32_settings_can_be_read_afterwards() -> None:
     """PyTorch raises where the old and the new settings contradict each other; put back, they do not."""
     with arithmetic(tf32=False):
         pass

@@ -170,7 +170,7 @@ def test_a_limit_is_a_fraction_of_the_memory_and_is_lifted_at_the_end(gpu: Gpu) 
 
 
 @pytest.mark.parametrize("limit_bytes", [None, 1000, 2000])
-def test_no_limit_below_the_memory_is_none(gpu: Gpu, limit_bytes: int | None) -> None:
+def test_limit_above_the_memory_is_no_limit(gpu: Gpu, limit_bytes: int | None) -> None:
     device = CudaDevice(0, limit_bytes)
     device.close()
     assert device.memory_bytes == 1000
@@ -185,7 +185,7 @@ def test_a_pace_is_refused_before_anything_is_queued(gpu: Gpu) -> None:
     assert gpu.log == []
 
 
-def test_running_out_of_memory_is_told_in_one_line(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_one_line(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nmore")
 
@@ -198,7 +198,7 @@ def test_running_out_of_memory_is_told_in_one_line(gpu: Gpu, monkeypatch: pytest
     assert gpu.log
 
 
-def test_a_closed_device_takes_nothing_more_and_closes_again(gpu: Gpu) -> None:
+def test_closed_device_refuses_work_and_closes_again(gpu: Gpu) -> None:
     device = CudaDevice(0)
     device.close()
     gpu.log.clear()
@@ -208,7 +208,7 @@ def test_a_closed_device_takes_nothing_more_and_closes_again(gpu: Gpu) -> None:
     assert gpu.log == []
 
 
-def test_so_many_bytes_are_pinned_as_are_asked_for_until_they_are_given_back(gpu: Gpu) -> None:
+def test_exactly_the_requested_bytes_are_pinned_until_unpinned(gpu: Gpu) -> None:
     device = CudaDevice(0)
     first, second = device.pin(100_000), device.pin(300_001)
     assert (first.nbytes, second.nbytes) == (100_000, 300_001)
@@ -223,7 +223,7 @@ def test_so_many_bytes_are_pinned_as_are_asked_for_until_they_are_given_back(gpu
 @pytest.mark.parametrize(
     ("nbytes", "message"), [(2**20, r"cannot pin 1\.00 MiB: out of memory"), (2**62, "Cannot allocate memory")]
 )
-def test_what_the_host_cannot_pin_is_told(nbytes: int, message: str) -> None:
+def test_pinning_failure_is_an_error(nbytes: int, message: str) -> None:
     """CUDA refuses a megabyte, and the host itself more than it can address."""
     device = CudaDevice(0)
     with pytest.raises(DeviceError, match=message):
@@ -238,9 +238,7 @@ def test_closing_takes_the_workspaces_from_cublas_before_the_cache_is_emptied(gp
     assert gpu.log == ["synchronize", "workspaces of cuBLAS go", "empty cache"]
 
 
-def test_what_a_workspace_leaves_of_its_segment_is_held_until_the_device_closes(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rest_of_a_workspaces_segment_is_held_until_close(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 20 MiB a workspace takes 8 and leaves 3 and 9 MiB; a rest of 1 MiB, which no large request gets, stays.
 
     So does what lies in an empty segment, in one for small requests, of another stream or of another GPU.

@@ -65,7 +65,7 @@ def test_a_pytorch_that_is_broken_or_too_old_is_named(
 
 
 @pytest.mark.parametrize(("of_user", "seen"), [(None, "ERROR"), ("INFO", "INFO")])
-def test_pytorch_does_not_log_what_a_command_tells_itself(
+def test_pytorch_logs_errors_alone_unless_asked(
     monkeypatch: pytest.MonkeyPatch, of_user: str | None, seen: str
 ) -> None:
     """Its C++ takes its level when it is loaded; what the user asked for holds."""
@@ -95,9 +95,7 @@ def test_the_cpu_is_opened_with_its_limit_and_has_no_gpu() -> None:
         open_device("cpu", 1, warn=unexpected)
 
 
-def test_no_cuda_device_says_how_pytorch_is_built_and_that_no_driver_answers(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_cuda_names_build_and_missing_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
@@ -109,7 +107,7 @@ def test_no_cuda_device_says_how_pytorch_is_built_and_that_no_driver_answers(
     )
 
 
-def test_no_cuda_device_says_what_pytorch_warned_of_and_which_driver_there_is(
+def test_missing_cuda_quotes_pytorchs_warning_and_names_the_driver(
     monkeypatch: pytest.MonkeyPatch, nvidia_smi: Smi
 ) -> None:
     def too_old() -> bool:
@@ -156,7 +154,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
     ("count", "number", "present"),
     [(2, 2, "there are GPUs 0 to 1"), (2, -1, "there are GPUs 0 to 1"), (1, 1, "GPU 0 is the only one")],
 )
-def test_a_gpu_that_is_not_there(
+def test_missing_gpu_is_named(
     two_gpus: list[Opened], monkeypatch: pytest.MonkeyPatch, count: int, number: int, present: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
@@ -165,7 +163,7 @@ def test_a_gpu_that_is_not_there(
     assert two_gpus == []
 
 
-def test_an_idle_gpu_is_opened_without_a_word(two_gpus: list[Opened], nvidia_smi: Smi) -> None:
+def test_idle_gpu_is_opened_without_warning(two_gpus: list[Opened], nvidia_smi: Smi) -> None:
     """80 GiB less 76 free less 3 of this process leave 1 GiB, which its context may be. This process is no other."""
     nvidia_smi({PROCESSES: f"{os.getpid()}, 3584 MiB"})
     open_device("cuda", 1, warn=unexpected, memory_limit_bytes=GIB)
@@ -183,7 +181,7 @@ def test_other_processes_are_named_with_their_memory(two_gpus: list[Opened], nvi
     assert "--id=GPU-0000-1" in calls.read_text(encoding="utf-8")
 
 
-def test_memory_that_nobody_listed_holds_is_told(
+def test_memory_of_unlisted_processes_is_a_warning(
     two_gpus: list[Opened], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """80 GiB less 60 free less 3 of this process: 17 GiB."""
@@ -205,7 +203,7 @@ def test_memory_that_nobody_listed_holds_is_told(
         (RuntimeError, "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"),
     ],
 )
-def test_a_gpu_that_fails_is_told_in_one_line(kind: type[RuntimeError], line: str) -> None:
+def test_failing_gpu_is_one_line(kind: type[RuntimeError], line: str) -> None:
     """CUDA's advice for developers is left out. PyTorch has no type of its own for what cuBLAS and cuDNN say."""
     with pytest.raises(DeviceError) as raised, device_errors():
         raise kind(f"{line}\nCompile with TORCH_USE_CUDA_DSA")

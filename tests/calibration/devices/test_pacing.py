@@ -123,7 +123,7 @@ def test_threads_that_wake_up_late_do_not_add_up() -> None:
         assert total_s(device, give) == pytest.approx(0.205)
 
 
-def test_idle_time_is_not_taken_off_a_pace(device: CpuDevice) -> None:
+def test_idle_time_does_not_shorten_a_pace(device: CpuDevice) -> None:
     """The stream is free for 20 ms before it is given a work of 10 ms, which then takes 10 ms from there."""
     device.begin()
     time.sleep(0.02)

@@ -36,7 +36,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Device:
     return cast("Device", types.SimpleNamespace(torch_device=torch.device("cuda", 0)))
 
 
-def test_a_pretended_gpu_says_so(gpu: Device, nvidia_smi: Smi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provenance_names_a_pretended_gpu(gpu: Device, nvidia_smi: Smi, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its runtime is loaded into the process, and has a function that no driver has; nobody is told by it."""
     nvidia_smi({QUERY: "580.65.06, 1755 MHz, 1980 MHz, 3201 MHz, 3201 MHz, 5, 16, 5, 16"})
     loaded = types.SimpleNamespace()
@@ -52,7 +52,7 @@ def days() -> set[str]:
     return {datetime.now(UTC).date().isoformat()}
 
 
-def test_of_a_cpu_it_says_what_computes_and_with_what() -> None:
+def test_provenance_of_a_cpu() -> None:
     device, earlier = CpuDevice(), days()
     found = dict(provenance(device))
     device.close()
@@ -65,7 +65,7 @@ def test_of_a_cpu_it_says_what_computes_and_with_what() -> None:
     assert re.fullmatch(r"\d+\.\d+(\.\d+)?", found["onednn"])
 
 
-def test_of_a_gpu_it_says_driver_clocks_and_link(gpu: Device, nvidia_smi: Smi) -> None:
+def test_provenance_of_a_gpu_has_driver_clocks_and_link(gpu: Device, nvidia_smi: Smi) -> None:
     nvidia_smi({QUERY: "580.65.06, 1755 MHz, 1980 MHz, 3201 MHz, 3201 MHz, 5, 16, 5, 16"})
     found = dict(provenance(gpu))
     assert found["gpu"] == "NVIDIA H200"
@@ -77,7 +77,7 @@ def test_of_a_gpu_it_says_driver_clocks_and_link(gpu: Device, nvidia_smi: Smi) -
     assert (found["cuda"], found["cudnn"]) == ("13.0", "9.19.0")
 
 
-def test_what_nvidia_smi_does_not_know_is_left_out(gpu: Device, nvidia_smi: Smi) -> None:
+def test_fields_unknown_to_nvidia_smi_are_left_out(gpu: Device, nvidia_smi: Smi) -> None:
     """A virtual machine knows its own end of the link alone."""
     nvidia_smi({QUERY: "580.65.06, 1755 MHz, [N/A], 3201 MHz, 3201 MHz, [N/A], 16, 5, 16"})
     found = dict(provenance(gpu))

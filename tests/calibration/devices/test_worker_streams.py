@@ -139,7 +139,7 @@ def test_a_failure_is_raised_where_the_host_synchronizes_with_its_own_frames(dev
     assert "fail" in [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
 
 
-def test_after_a_failure_a_stream_drops_its_work_but_nobody_waits_in_vain(device: CpuDevice) -> None:
+def test_failed_stream_drops_work_but_reaches_its_marks(device: CpuDevice) -> None:
     done: list[str] = []
     device.compute.launch(fail)
     device.compute.launch(lambda: done.append("dropped"), lasts_s=60.0)
@@ -174,7 +174,7 @@ def test_closing_drops_what_has_not_begun() -> None:
     assert done == []
 
 
-def test_a_closed_device_takes_nothing_more_and_closes_again() -> None:
+def test_closed_device_refuses_work_and_closes_again() -> None:
     device = CpuDevice()
     device.compute.launch(fail)
     device.close()
@@ -183,7 +183,7 @@ def test_a_closed_device_takes_nothing_more_and_closes_again() -> None:
         device.compute.launch(lambda: None)
 
 
-def test_a_work_keeps_its_tensors_no_longer_than_it_takes(device: CpuDevice) -> None:
+def test_work_releases_its_tensors_when_done(device: CpuDevice) -> None:
     tensor = torch.zeros(1)
     kept = weakref.ref(tensor)
     device.compute.launch(lambda tensor=tensor: tensor.add_(1))  # type: ignore[misc]

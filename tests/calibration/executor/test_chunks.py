@@ -70,7 +70,7 @@ def plan(bench: Bench) -> TrainingPlan:
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_chunks_compute_what_the_whole_does(bench: Bench, network: Callable[[], LayerGraph]) -> None:
+def test_chunks_compute_the_results_of_whole_buffers(bench: Bench, network: Callable[[], LayerGraph]) -> None:
     """On a device that fills with no numbers whatever is given back or taken, parts included."""
     workload = bench.workload(network)
     whole = bench.plan(workload, VdnnAll(), every_second_explicit)
@@ -111,7 +111,7 @@ def test_a_device_that_has_no_room_for_a_part(bench: Bench, plan: TrainingPlan) 
     assert sum(nbytes for _, nbytes in answer.held_bytes) == in_use
 
 
-def test_a_device_that_gives_back_no_parts_refuses_them(bench: Bench, plan: TrainingPlan) -> None:
+def test_device_without_extents_refuses_plans_that_release_them(bench: Bench, plan: TrainingPlan) -> None:
     """PyTorch's allocator on a GPU is one."""
     refuse_impossible(plan, releases_extents=True)
     with pytest.raises(ExecutionRefused) as refusal:

@@ -35,7 +35,7 @@ class HalfSilent:
         return Kernel("stated", "", 7, 7, refuse), Kernel("silent", "", None, 64, take)
 
 
-def test_what_a_kernel_is_passed_and_takes_is_its_workspace() -> None:
+def test_workspace_is_passed_and_own_bytes() -> None:
     device = FakeDevice()
     kernels = DryRunLibrary(device, HalfSilent(device)).kernels(WORKLOAD, CONV1, Phase.FORWARD)
     assert [(kernel.algorithm, kernel.workspace_bytes, kernel.passed_bytes) for kernel in kernels] == [
@@ -57,7 +57,7 @@ def test_a_kernel_is_run_dry_once_for_each_shape() -> None:
     assert silent.ran == {CONV1.name: 4}
 
 
-def test_a_kernel_for_which_there_is_no_room_alone_counts_what_it_is_passed() -> None:
+def test_kernel_without_room_for_its_operands_counts_its_passed_bytes() -> None:
     """No plan has room for its operands either, and so what it takes besides decides nothing; nothing is held."""
     device = FakeDevice(memory_bytes=512)
     kernels = DryRunLibrary(device, HalfSilent(device)).kernels(WORKLOAD, CONV1, Phase.FORWARD)
@@ -65,7 +65,7 @@ def test_a_kernel_for_which_there_is_no_room_alone_counts_what_it_is_passed() ->
     assert device.live_bytes == 0
 
 
-def test_a_library_that_says_everything_already_is_taken_as_it_is() -> None:
+def test_dry_run_library_is_not_wrapped_again() -> None:
     device = FakeDevice()
     library = DryRunLibrary(device, HalfSilent(device))
     assert DryRunLibrary.of(device, library) is library

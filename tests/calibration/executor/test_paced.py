@@ -42,7 +42,7 @@ def stalled_s(trace: IterationTrace, cause: StallCause) -> float:
     [(tiny_linear, Base()), *((network, VdnnAll()) for network in NETWORKS)],
     ids=lambda each: each.label if isinstance(each, Policy) else None,
 )
-def test_a_paced_iteration_takes_what_its_simulation_does(
+def test_paced_iteration_takes_as_long_as_its_simulation(
     bench: Bench, network: Callable[[], LayerGraph], policy: Policy
 ) -> None:
     """One of a few runs does: its time within 5 %, and its stalls for each kind of copy within 2.5 % of it.

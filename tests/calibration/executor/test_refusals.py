@@ -95,7 +95,7 @@ def test_a_buffer_that_belongs_to_nothing(bench: Bench, plan: TrainingPlan, kind
     assert f"{name} does not say what it belongs to" in refusal(bench, replace(plan, buffers=tuple(buffers)))
 
 
-def test_operands_that_a_kernel_lacks_or_that_nobody_knows(bench: Bench, plan: TrainingPlan) -> None:
+def test_missing_and_unknown_operands_are_named(bench: Bench, plan: TrainingPlan) -> None:
     """The first kernel names no X, or also writes a slot into which others are laid."""
     slot = next(i for i, buffer in enumerate(plan.buffers) if buffer.name == "gradient slot 1")
     unknown = Operand(Role.OUTPUT_GRADIENT, slot, Access.WRITE)

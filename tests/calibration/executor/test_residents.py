@@ -64,7 +64,7 @@ def caching_device() -> Iterator[CachingDevice]:
     device.close()
 
 
-def test_what_an_allocator_holds_is_counted_from_the_first_run_of_a_plan_on(
+def test_reserved_bytes_count_from_the_first_run_of_a_plan(
     caching_device: CachingDevice, library: PyTorchLibrary
 ) -> None:
     """Every run of a plan asks for the same and finds, from the second on, what was reserved; another begins anew."""
@@ -83,7 +83,7 @@ def test_what_an_allocator_holds_is_counted_from_the_first_run_of_a_plan_on(
     assert needed_bytes(large) - SEGMENT_BYTES > needed_bytes(small)
 
 
-def test_weights_and_states_stay_until_another_plan_comes(bench: Bench) -> None:
+def test_residents_stay_until_another_plan_runs(bench: Bench) -> None:
     """Under Adam W and its two states; and they are filled in anew, so that each run computes the same."""
     workload = replace(bench.workload(tiny_linear), optimizer=Optimizer.ADAM)
     plan = bench.plan(workload, VdnnAll())

@@ -178,7 +178,7 @@ PYTORCH_LOOPS = (
 
 @pytest.mark.parametrize("policy", PYTORCH_LOOPS, ids=lambda policy: policy.label)
 @pytest.mark.parametrize("network", [*NETWORKS, joined])
-def test_the_loops_of_pytorch_compute_what_it_does(
+def test_pytorchs_loops_compute_what_pytorch_does(
     bench: Bench, network: Callable[[], LayerGraph], policy: Policy
 ) -> None:
     check(bench, network, bench.plan(bench.workload(network), policy), UNLIMITED)
@@ -201,7 +201,7 @@ def test_a_loop_of_pytorch_updates_weights(bench: Bench, policy: Policy) -> None
     ("share", "kinds"),
     [(0.6, {BufferKind.OPTIMIZER_STATE}), (0.5, {BufferKind.OPTIMIZER_STATE, BufferKind.WEIGHT_GRADIENT})],
 )
-def test_what_is_on_the_host_comes_for_the_update(bench: Bench, share: float, kinds: set[BufferKind]) -> None:
+def test_offloaded_states_are_prefetched_for_the_update(bench: Bench, share: float, kinds: set[BufferKind]) -> None:
     """In less memory than all, where states leave, and in so little that weight gradients have to as well.
 
     Two iterations of one executor begin with the same states.
@@ -282,7 +282,7 @@ def test_a_copy_that_is_kept_serves_two_prefetches(bench: Bench) -> None:
     check(bench, tiny_linear, plan, UNLIMITED)
 
 
-def test_a_laboratory_sets_up_executors_with_a_seed_and_may_leave_results_on_the_device(bench: Bench) -> None:
+def test_laboratory_seeds_executors_and_may_drop_results(bench: Bench) -> None:
     laboratory: Laboratory = DeviceLaboratory(bench.device, bench.library, seed=1, keeps_results=False)
     workload = replace(bench.workload(tiny_linear), optimizer=Optimizer.SGD)
     run = laboratory.executor(workload).execute(bench.plan(workload, Base()), UNLIMITED)

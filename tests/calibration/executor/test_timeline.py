@@ -74,7 +74,9 @@ def retold(log: IssueLog, simulated: IterationTrace = SIMULATED) -> IterationTra
     ],
     ids=lambda each: each.label if isinstance(each, Policy) else None,
 )
-def test_a_simulated_iteration_is_retold_as_it_was(policy: Policy, device_bytes: int, causes: set[StallCause]) -> None:
+def test_trace_of_simulated_marks_is_the_simulated_trace(
+    policy: Policy, device_bytes: int, causes: set[StallCause]
+) -> None:
     """Spans, stalls with their causes, and memory: of the same marks comes the same trace.
 
     vdnn_all synchronizes the host; page migration, in memory for half of the network, makes streams wait for events.
@@ -96,7 +98,7 @@ def test_an_effect_that_seems_to_come_before_its_cause_is_moved_behind_it() -> N
     assert retold(log) == SIMULATED
 
 
-def test_an_effect_long_before_its_cause_is_refused_in_words() -> None:
+def test_effect_long_before_its_cause_is_an_error() -> None:
     """20 us early are more than ten microseconds and the step of a float allow, 1.2 us at the 10 s of this cause."""
     log = log_of(SIMULATED)
     kernel = [i for i, each in enumerate(PLAN.operations) if isinstance(each, Compute)][1]
@@ -113,7 +115,7 @@ def test_the_noise_of_the_clock_grows_with_the_steps_of_its_floats() -> None:
     assert 22e-6 > clock_noise_s(100.0) >= 10e-6 + 2.0 ** (16 - 23) * 1e-3
 
 
-def test_what_was_issued_after_it_began_was_issued_as_it_began() -> None:
+def test_issue_time_is_at_most_the_start() -> None:
     """The host looks at its clock after the launch, when an idle stream has already begun."""
     log = log_of(SIMULATED)
     kernel = next(i for i, each in enumerate(PLAN.operations) if isinstance(each, Compute))

@@ -30,7 +30,7 @@ def buffers(device: CpuDevice) -> DeviceBuffers:
     return DeviceBuffers(device, [None], Residents(device))
 
 
-def test_a_shared_workspace_makes_room_for_a_kernel_and_takes_it_again(buffers: DeviceBuffers) -> None:
+def test_shared_workspace_shrinks_while_a_kernel_allocates_itself(buffers: DeviceBuffers) -> None:
     """100 B when no kernel runs, 50 B beside the 50 B that the first kernel takes, of which it is handed 30."""
     compiled = cast("CompiledPlan", SimpleNamespace(taken_bytes=[100], idle_bytes={WORKSPACE: 100}))
     memory = WorkspaceMemory(compiled, buffers)

@@ -113,19 +113,19 @@ def test_a_graph_states_shape_and_strides_of_every_operand(
     assert offer.operands[result].is_output
 
 
-def test_what_heuristics_do_not_support_has_no_plan(double: Frontend) -> None:
+def test_unsupported_graph_has_no_plan(double: Frontend) -> None:
     double.heuristics = []
     assert PlanFinder(Target(properties="H200")).find(PROBLEM).plans == ()
 
 
-def test_without_the_package_the_refusal_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_frontend_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cudnn", None)
     with pytest.raises(DeviceError, match="pip install nvidia-cudnn-frontend"):
         frontend()
 
 
 @needs_cudnn
-def test_cudnn_describes_an_h200_that_is_not_there() -> None:
+def test_cudnn_describes_an_absent_h200() -> None:
     """Forward of conv2_1: 205,815,824 B for copies of X and W with TF32, the columns 1,849,688,064 B without it."""
     finder = PlanFinder(Target(properties=described_device(H200.properties)))
     with_tf32 = {plan.workspace_bytes: family_of(plan, TF32) for plan in finder.find(TF32).plans}
@@ -135,6 +135,6 @@ def test_cudnn_describes_an_h200_that_is_not_there() -> None:
 
 
 @needs_cudnn
-def test_a_device_of_which_something_is_not_said_is_refused() -> None:
+def test_incomplete_device_properties_are_refused() -> None:
     with pytest.raises(DeviceError, match="cannot describe a device"):
         described_device({"deviceVer": 900})

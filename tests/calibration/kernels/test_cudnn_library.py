@@ -145,7 +145,7 @@ def test_plans_stand_behind_the_frameworks_kernels(library: CudnnLibrary) -> Non
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_the_sum_that_a_bias_asks_for_is_not_among_what_a_plan_states(library: CudnnLibrary, *, bias: bool) -> None:
+def test_workspace_of_a_bias_sum_is_unknown(library: CudnnLibrary, *, bias: bool) -> None:
     """Plans of dW take 100, 0 and 7 B as of dX; what PyTorch takes to sum dY for the bias only a run tells."""
     net = GraphBuilder("one", MapShape(2, 8, 8))
     y = net.conv("conv", 0, 4, 3, padding=1, bias=bias, relu=False)
@@ -202,7 +202,7 @@ def test_other_layers_and_a_cpu_have_the_frameworks_kernels_alone(library: Cudnn
     assert on_cpu == PyTorchLibrary("cpu", channels_last=True)
 
 
-def test_a_cudnn_that_cannot_be_set_up_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_cudnn_set_up_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package has a plain RuntimeError for it."""
 
     def refuse() -> None:

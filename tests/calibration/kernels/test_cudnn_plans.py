@@ -116,7 +116,7 @@ def test_plans_count_as_in_pytorch(notes: tuple[str, ...], float32: bool, tf32: 
     assert is_admitted(found, problem(element_type=ElementType.FLOAT16)) is float16
 
 
-def test_names_of_engines_are_told_from_those_of_other_kernels() -> None:
+def test_names_of_engines_are_recognized() -> None:
     assert engine_of("eng41_k2=0_k12=-1_k13=2") == 41
     assert engine_of("eng0") == 0
     assert is_engine("eng0")

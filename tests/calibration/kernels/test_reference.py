@@ -45,7 +45,7 @@ def test_loss_and_gradients_are_those_of_plain_pytorch(
 
 
 @pytest.mark.parametrize(("network", "images", "threads"), [(alexnet_like, BATCH_SIZE, 2), (three_readers, 1, 1)])
-def test_so_they_are_on_two_threads_and_of_one_image(
+def test_loss_and_gradients_on_two_threads_and_of_one_image(
     network: Callable[[], LayerGraph], images: int, threads: int
 ) -> None:
     """With one small image and one thread PyTorch leaves oneDNN out (`use_mkldnn` in aten/native/Convolution.cpp)."""
@@ -97,7 +97,7 @@ def test_sgd_moves_the_weights_against_their_gradients() -> None:
         assert torch.equal(after.weights[index], weights.add(before.gradients[index], alpha=-0.01))
 
 
-def test_an_algorithm_that_is_not_there_is_refused_by_name() -> None:
+def test_unknown_algorithm_is_refused_by_name() -> None:
     message = r"forward of conv: no algorithm 'Winograd'; there are pytorch, explicit_gemm"
     with pytest.raises(ExecutionRefused, match=message):
         run_reference(Workload(three_readers(), 2), PyTorchLibrary("cpu"), lambda _layer, _phase: "Winograd")

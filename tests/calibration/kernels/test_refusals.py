@@ -33,7 +33,7 @@ def test_a_layer_without_a_kernel_is_refused_by_name(network: str, layer: str, m
         assert str(failure.value).endswith(message)
 
 
-def test_what_no_machine_has_room_for_is_out_of_memory() -> None:
+def test_operands_too_large_for_any_machine_are_out_of_memory() -> None:
     """An input of 10^12 images has 12 petabytes, more than a process can address."""
     workload = Workload(build_network("tiny_linear"), 10**12)
     with pytest.raises(OutOfDeviceMemory, match=r"^conv1_1: the machine has no room for forward alone$"):

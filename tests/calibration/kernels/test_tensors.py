@@ -78,7 +78,7 @@ def test_layouts_and_narrow_types_hold_the_same_numbers() -> None:
     assert torch.equal(contiguous.bfloat16(), narrow)
 
 
-def test_weights_keep_the_size_of_what_passes_through_them() -> None:
+def test_weights_have_the_variance_of_he_et_al() -> None:
     """He et al.: variance 2 / (inputs of one output), of 32 filters of 75 weights; allowed are 5 standard errors.
 
     The variance of n normal numbers has a relative standard error of the root of 2 / n.

@@ -194,7 +194,7 @@ def test_wrong_input_is_one_line_before_anything_is_measured(
     assert [path.name for path in folder.iterdir()] == ["file"]
 
 
-def test_without_pytorch_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pytorch_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     done = vdnnsim("calibrate", "--device", "cpu")
     assert done.returncode == 1

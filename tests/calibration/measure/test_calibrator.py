@@ -26,7 +26,7 @@ def calibrated(device: FakeDevice, folder: Path, told: Mapping[str, str]) -> Cal
         return calibrator.calibrate(journal, Silent())
 
 
-def test_what_the_driver_counts_beyond_tensors_is_the_context(gpu: FakeGpu, tmp_path: Path) -> None:
+def test_context_is_the_drivers_count_beyond_tensors(gpu: FakeGpu, tmp_path: Path) -> None:
     """It is stated with how it was found, and read back from the profile; a simulated pool has that much less."""
     gpu.context = 500 * MIB
     done = calibrated(gpu, tmp_path, {})
@@ -37,7 +37,7 @@ def test_what_the_driver_counts_beyond_tensors_is_the_context(gpu: FakeGpu, tmp_
     assert not any("gpu.context" in line for line in done.warnings)
 
 
-def test_a_context_that_cannot_be_told_from_the_memory_of_others_is_left_out(gpu: FakeGpu, tmp_path: Path) -> None:
+def test_context_is_left_out_where_other_processes_use_the_gpu(gpu: FakeGpu, tmp_path: Path) -> None:
     done = calibrated(gpu, tmp_path, {})
     assert "gpu.context" not in [each.path for each in done.server.figures]
     assert any(line.startswith("gpu.context is left out: others use the GPU") for line in done.warnings)
@@ -64,7 +64,7 @@ def test_a_cpu_reaches_its_memory_without_a_link(tmp_path: Path) -> None:
     assert not any("gpu.context" in line for line in done.warnings)
 
 
-def test_a_device_that_did_not_warm_up_in_time_is_told(tmp_path: Path) -> None:
+def test_device_that_did_not_warm_up_in_time_is_a_warning(tmp_path: Path) -> None:
     """Matrices are filled in 1 s, and two products take 1 and 1/2 s, of a tenth of a millisecond that there is."""
     device = FakeDevice()
     device.cold_s = [1.0, 1.0, 0.5]

@@ -35,7 +35,7 @@ def interval(start_s: float, end_s: float) -> Interval:
     return Interval(FakeMark(start_s), FakeMark(end_s))
 
 
-def test_only_what_lies_inside_the_others_counts() -> None:
+def test_only_runs_inside_those_of_the_others_count() -> None:
     """The second load runs from 1 to 4, and the two middle runs of the first fill just that."""
     first = [interval(0, 1), interval(1, 2.5), interval(2.5, 4), interval(4, 6)]
     second = [interval(1, 2), interval(2, 4)]

@@ -35,7 +35,7 @@ class _Unsteady(FakeDevice):
         return super().pin(nbytes)
 
 
-def test_what_was_unsteady_is_measured_again(tmp_path: Path) -> None:
+def test_unsteady_host_costs_are_measured_again(tmp_path: Path) -> None:
     device = _Unsteady()
     with Journal(tmp_path / "journal", {}) as journal:
         costs = measure_host(device, Session(journal, Silent()), SMALL, device.work(1e-5))

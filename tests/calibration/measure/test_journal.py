@@ -110,7 +110,7 @@ def test_one_process_measures_into_it_at_a_time(path: Path) -> None:
     assert_both(path)
 
 
-def test_what_is_no_journal_is_left_as_it_is(path: Path) -> None:
+def test_file_that_is_no_journal_is_left_alone(path: Path) -> None:
     """A link to somebody's note, a pipe to which nobody writes, and a folder."""
     path.rename(path.parent / "note.txt")
     before = (path.parent / "note.txt").read_bytes()
@@ -128,7 +128,7 @@ def test_what_is_no_journal_is_left_as_it_is(path: Path) -> None:
         Journal(path, WITH)
 
 
-def test_a_full_disk_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once, though what could not be written is still there when the file is closed."""
     with Journal(path, WITH) as journal:
         pass

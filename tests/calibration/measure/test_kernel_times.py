@@ -42,7 +42,7 @@ def row_of(device: FakeDevice, measured: Kernel, box: TimeBox = BOX) -> KernelRo
     return measure_kernel(device, SUBJECT, measured, [KernelTensors()], box)
 
 
-def test_a_row_says_what_was_measured(device: FakeDevice) -> None:
+def test_row_has_time_shape_and_workspace(device: FakeDevice) -> None:
     row = row_of(device, kernel(device.work(2e-3), 1000, 1000))
     assert row.seconds == pytest.approx(2e-3)
     assert (row.shape, row.algorithm, row.family) == (SUBJECT.shape, "a", "explicit GEMM")
@@ -71,7 +71,7 @@ def test_a_spread_above_a_quarter_is_refused(device: FakeDevice) -> None:
     assert row.spread == pytest.approx(1.0)
 
 
-def test_what_is_remarked_on_a_time_stands_in_the_note(gpu: FakeGpu) -> None:
+def test_remark_on_a_time_stands_in_the_note(gpu: FakeGpu) -> None:
     """A run takes the host 0.15 s to launch, longer than any pause lasts.
 
     Where it takes 0.15 and 0.3 s by turns, the GPU waits for 0.05 or 0.2 s: of five runs the quartiles lie 0.15 s
@@ -153,7 +153,7 @@ def table_of(
         return table.measure(subjects), session
 
 
-def test_what_is_much_slower_than_another_algorithm_is_run_once(device: FakeDevice, tmp_path: Path) -> None:
+def test_much_slower_algorithm_is_run_once(device: FakeDevice, tmp_path: Path) -> None:
     """1 ms ten times; 4.9 ms five times, the least, for a budget of 20 ms does not hold more; 50 ms once."""
     kernels = [replace(kernel(device.work(seconds)), algorithm=str(seconds)) for seconds in (1e-3, 4.9e-3, 50e-3)]
     rows, _ = table_of(device, tmp_path, SUBJECTS[:1], *kernels)
@@ -189,7 +189,7 @@ def test_operands_that_do_not_fit_mark_all_rows_of_the_shape(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("refusal", [ExecutionRefused("no kernel"), OutOfDeviceMemory("no room")])
-def test_what_the_library_cannot_compute_is_said_and_left_out(
+def test_shape_without_kernel_is_a_warning(
     device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Exception
 ) -> None:
     def refuse(*_: object) -> tuple[Kernel, ...]:

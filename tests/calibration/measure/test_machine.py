@@ -115,7 +115,7 @@ def test_sizes_that_spread_too_much_are_left_out_of_the_line() -> None:
     assert "16.0 KiB to 1.00 GiB" in figure(found, "link.h2d").source
 
 
-def test_what_no_profile_can_do_without_is_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsteady_required_figure_is_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU it is used, and its source says how far it spreads."""
     measured = replace(MEASURED, rates=replace(MEASURED.rates, product=Rate(wild(2.0), 10**12, "a product")))
     assert figure(machine(measured), "gpu.peak.float32").source == "a product, median of 10 runs, spread 40 %"
@@ -126,7 +126,7 @@ def test_what_no_profile_can_do_without_is_refused_on_a_gpu(monkeypatch: pytest.
         machine(measured, _Gpu())
 
 
-def test_the_table_of_copies_has_all_that_was_measured_and_says_what_is_too_wild() -> None:
+def test_copy_table_has_every_measurement_and_marks_unsteady_ones() -> None:
     """Ten sizes of four kinds alone, of which the first is wild, and four beside other work."""
     first, *rest = MEASURED.link
     rows = [each.row for each in (replace(first, sample=wild(1.0)), *rest)]

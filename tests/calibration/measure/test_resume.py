@@ -70,7 +70,7 @@ def test_steps_are_counted_beforehand(tmp_path: Path) -> None:
     assert sorted(contents(tmp_path)) == ["fake.copies.csv", "fake.kernels.csv", "fake.yaml"]
 
 
-def test_nothing_is_measured_twice_wherever_it_was_killed(tmp_path: Path) -> None:
+def test_nothing_is_measured_twice_after_any_interrupt(tmp_path: Path) -> None:
     """Killed after each of its measurements: before and after together run each kernel as often as one whole run.
 
     The kernel by which the issue of the host is timed is among them. The fake device is as fast each time, so the
@@ -90,7 +90,7 @@ def test_nothing_is_measured_twice_wherever_it_was_killed(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("killed_in", [1, 150, 2150, 2200])
-def test_what_was_cut_short_is_measured_again(tmp_path: Path, killed_in: int) -> None:
+def test_interrupted_measurement_starts_over(tmp_path: Path, killed_in: int) -> None:
     """Killed in the middle of a measurement: the kernel that was running starts over, all others are kept."""
     whole, _ = run(tmp_path / "whole")
     assert killed_in < whole.ran.total()

@@ -43,14 +43,14 @@ def test_a_long_work_is_run_a_few_times_whatever_the_budget(device: FakeDevice) 
     assert sample.count == 5
 
 
-def test_of_what_is_slower_than_its_patience_the_second_run_counts(device: FakeDevice) -> None:
+def test_work_slower_than_the_patience_is_timed_once(device: FakeDevice) -> None:
     sample = time_work(device, device.compute, device.work(2.0, 1.0), TimeBox(budget_s=0.1, patience_s=0.5))
     assert sample.median == pytest.approx(1.0)
     assert sample.count == 1
     assert device.launched == 2
 
 
-def test_what_spreads_too_much_is_tried_again_and_the_steadiest_counts(device: FakeDevice) -> None:
+def test_steadiest_of_several_attempts_counts(device: FakeDevice) -> None:
     """Two warm-ups, ten runs of 1 and 3 ms by turns, then 1 ms ever after: the second attempt does not spread."""
     first = [1e-3, 3e-3] * 6
     sample = time_work(device, device.compute, device.work(*first, *[1e-3] * 100), TimeBox(budget_s=1.0, most=10))
@@ -74,7 +74,7 @@ def test_a_gpu_that_would_outrun_the_host_is_given_smaller_batches(gpu: FakeGpu)
     assert sample.remark == ""
 
 
-def test_it_is_said_where_the_gpu_may_have_waited_for_the_host(gpu: FakeGpu) -> None:
+def test_late_host_is_a_remark(gpu: FakeGpu) -> None:
     """One run takes 0.15 s to launch, the longest pause is over after 0.1: of 50 ms the GPU works 5."""
     work = gpu.many_launches(issue_s=0.15, lasts_s=5e-3)
     sample = time_work(gpu, gpu.compute, work, TimeBox(budget_s=0.1))
@@ -82,7 +82,7 @@ def test_it_is_said_where_the_gpu_may_have_waited_for_the_host(gpu: FakeGpu) -> 
     assert sample.remark == HOST_LATE
 
 
-def test_a_work_that_holds_the_host_is_not_paused_for(gpu: FakeGpu) -> None:
+def test_blocking_work_has_no_pause_before_it(gpu: FakeGpu) -> None:
     """As copies of pageable memory, 0.15 s each in which the host goes no further: it is never late."""
     work = gpu.many_launches(issue_s=0.15, lasts_s=0.15)
     sample = time_work(gpu, gpu.compute, work, TimeBox(budget_s=0.1), is_queued=False)
@@ -105,7 +105,7 @@ def test_runs_count_from_where_their_times_no_longer_change(device: FakeDevice) 
     assert device.launched == WARM_UPS + 50
 
 
-def test_it_is_said_where_times_never_stopped_changing(device: FakeDevice) -> None:
+def test_times_that_never_settle_are_a_remark(device: FakeDevice) -> None:
     """Each run is 5 % shorter than the one before. The middle of runs three to seven is 0.95^3 = 0.857 of the second.
 
     Of 50 ms, which five runs of 19 ms use, no further batch is left to warm up in.
@@ -129,7 +129,7 @@ def test_a_device_is_warmed_up_for_some_time_whatever_it_takes(device: FakeDevic
     assert device.launched == 16
 
 
-def test_a_device_that_never_gets_warm_is_given_up_and_said(device: FakeDevice) -> None:
+def test_device_that_never_gets_warm_is_a_remark(device: FakeDevice) -> None:
     """1, 1/2 and 1/4 s are longer than the 1.6 s that it has."""
     work = device.work(*[0.5**run for run in range(20)])
     remark = warm_up(device, device.compute, work, WarmUp(shortest_s=0.0, longest_s=1.6))

@@ -133,7 +133,7 @@ def test_a_runtime_is_compiled_once_for_the_same_sources(packages: Path, sources
     assert len(list((tmp_path / "cache").iterdir())) == 2, "nothing is left of building"
 
 
-def test_what_does_not_compile_is_told_in_the_compilers_words(packages: Path, sources: Path, tmp_path: Path) -> None:
+def test_compile_error_quotes_the_compiler(packages: Path, sources: Path, tmp_path: Path) -> None:
     (sources / "core.c").write_text("int cudaMalloc(void) { return nothing; }", encoding="utf-8")
     with pytest.raises(DeviceError, match=r"does not compile: .*nothing.* undeclared"):
         build_runtime(find_torch([str(packages)]), tmp_path / "cache")
@@ -141,7 +141,7 @@ def test_what_does_not_compile_is_told_in_the_compilers_words(packages: Path, so
 
 
 @pytest.mark.usefixtures("sources")
-def test_a_folder_that_another_process_put_there_meanwhile_is_taken(
+def test_runtime_that_another_process_compiled_meanwhile_is_used(
     packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one's is in place between compiling and renaming, when this one finds a folder that is not empty."""
@@ -160,7 +160,9 @@ def test_a_folder_that_another_process_put_there_meanwhile_is_taken(
 
 
 @pytest.mark.usefixtures("sources")
-def test_where_it_cannot_be_compiled(packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_path_compiler_and_platform_are_refused(
+    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Into a path that cannot be preloaded, without a compiler, on another platform."""
     torch = find_torch([str(packages)])
     with pytest.raises(DeviceError, match=r"no space and no colon: .*; set XDG_CACHE_HOME"):

@@ -60,7 +60,7 @@ def test_a_card_has_its_profiles_rates_and_what_data_sheets_say_of_its_chip() ->
     assert "VDNNSIM_PRETEND_LOG" not in variables
 
 
-def test_the_context_is_the_profiles_or_an_assumption_that_says_so() -> None:
+def test_context_is_the_profiles_or_marked_as_assumed() -> None:
     stated, assumed = card_of(server("k40m")), card_of(server("titan_x_maxwell"))
     assert (stated.context_bytes, stated.context_assumed) == (100 * MIB, False)
     assert (assumed.context_bytes, assumed.context_assumed) == (ASSUMED_CONTEXT_BYTES, True)
@@ -80,7 +80,7 @@ def test_a_card_without_a_peak_of_float32_is_refused() -> None:
         card_of(replace(h100, gpu=replace(h100.gpu, flop_per_s=narrow)))
 
 
-def test_what_was_preloaded_and_searched_before_stays_behind() -> None:
+def test_inherited_preloads_and_paths_come_last() -> None:
     variables = told("h100_sxm", LD_PRELOAD="libjemalloc.so.2", PYTHONPATH="/mine")
     assert variables["LD_PRELOAD"] == "/built/libcudart.so.13:/built/libcuda.so.1:libjemalloc.so.2"
     startup, _, mine = variables["PYTHONPATH"].partition(":")
@@ -89,7 +89,7 @@ def test_what_was_preloaded_and_searched_before_stays_behind() -> None:
     assert told("h100_sxm")["LD_PRELOAD"] == "/built/libcudart.so.13:/built/libcuda.so.1"
 
 
-def test_clock_copies_log_and_number_are_told(tmp_path: Path) -> None:
+def test_clock_copies_log_and_number_are_variables(tmp_path: Path) -> None:
     variables = environment(
         card_of(server("h100_sxm")),
         RUNTIME,

@@ -102,7 +102,7 @@ def test_an_operator_lasts_as_its_bytes(
     assert driver.worked_s == pytest.approx(nbytes * 1e-9 + 1e-6)
 
 
-def test_what_launches_nothing_takes_no_time() -> None:
+def test_view_takes_no_time() -> None:
     driver = FakeDriver(launches=0)
     with timed(driver) as times:
         empty(1000).view(10, 100).t()

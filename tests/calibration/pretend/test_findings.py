@@ -80,7 +80,7 @@ def test_each_step_is_a_row_of_each_gpu_that_was_used() -> None:
     assert step_rows(outcome(changed(steps=(unused,)))) == [(0, 1, 0, 900 * MIB, 1200 * MIB, 1700 * MIB)]
 
 
-def test_what_is_known_is_told_in_sentences(card: Card) -> None:
+def test_findings_in_sentences(card: Card) -> None:
     """Of 4 ms of operators 3 are of mm."""
     assert findings(outcome(PROCESS), replace(card, context_assumed=False), RATES) == [
         (
@@ -108,7 +108,7 @@ def test_what_is_known_is_told_in_sentences(card: Card) -> None:
         (changed(compiled=True), "torch.compile was left out, and all ran eagerly"),
     ],
 )
-def test_what_hindered_is_told_once(card: Card, process: Process, sentence: str) -> None:
+def test_each_hindrance_is_one_sentence(card: Card, process: Process, sentence: str) -> None:
     assert sum(each.startswith(sentence) for each in findings(outcome(process), card, RATES)) == 1
 
 
@@ -119,7 +119,7 @@ def test_an_assumed_context_and_a_command_without_cuda(card: Card) -> None:
     assert only.startswith("no process of the command used a GPU")
 
 
-def test_what_did_not_fit_is_told_with_the_smallest_card_that_holds_it(card: Card) -> None:
+def test_out_of_memory_report_names_the_smallest_card_that_fits(card: Card) -> None:
     """9 GiB reserved and 0.5 of context fit into 9.5 GiB exactly, not into a byte less; 12 GiB are more than needed.
 
     The driver showed 9.5 GiB on a card of 8: 1.5 GiB more than there are.
@@ -146,7 +146,7 @@ def test_what_did_not_fit_is_told_with_the_smallest_card_that_holds_it(card: Car
     assert "no card that vdnnsim knows holds it" in refusal(first, outcome(changed(gpus=(most,))), {})
 
 
-def test_what_fails_otherwise_with_memory_enough_is_told_as_that() -> None:
+def test_other_failure_with_unlimited_memory_is_reported() -> None:
     first = outcome(changed(ended="out of memory", out_of_memory=(REFUSED,)), returncode=1)
     again = outcome(changed(steps=(), ended="error", error="ValueError: mine"))
     assert refusal(first, again, {})[1] == "run again with memory enough, it ended with ValueError: mine"

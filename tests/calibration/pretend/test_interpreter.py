@@ -41,11 +41,11 @@ def test_of_a_script_that_names_env_the_python_on_the_path_is_asked(
     assert f"{tmp_path}/bin/packages" in package_folders(script(tmp_path / "tool", "#!/usr/bin/env python3\n"))
 
 
-def test_for_another_program_this_python_is_taken(tmp_path: Path) -> None:
+def test_another_program_uses_this_python(tmp_path: Path) -> None:
     assert package_folders(script(tmp_path / "job", "#!/bin/sh\npython train.py\n")) == sys.path
 
 
-def test_a_program_that_is_not_there_is_refused() -> None:
+def test_missing_program_is_refused() -> None:
     with pytest.raises(InputError, match=r"no_such: there is no such program; a command begins with one"):
         package_folders("no_such")
 

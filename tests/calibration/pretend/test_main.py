@@ -24,7 +24,7 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.usefixtures("built")
-def test_a_command_takes_this_processes_place_with_its_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_replaces_this_process_with_its_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[str, tuple[str, ...], dict[str, str]]] = []
     monkeypatch.setattr(os, "execvpe", lambda *arguments: called.append(arguments))
     code, _ = run(
@@ -39,12 +39,12 @@ def test_a_command_takes_this_processes_place_with_its_own_options(monkeypatch: 
 
 
 @pytest.mark.usefixtures("built")
-def test_a_command_that_is_not_there_is_refused_in_one_line() -> None:
+def test_missing_command_is_refused_in_one_line() -> None:
     assert run("--hardware", "rtx_4090", "--", "no-such-command") == (1, "no-such-command is no command\n")
 
 
 @pytest.mark.usefixtures("built")
-def test_a_card_that_is_not_known_is_refused_in_one_line() -> None:
+def test_unknown_card_is_refused_in_one_line() -> None:
     code, told = run("--hardware", "rtx_4091", "--", sys.executable)
     assert code == 1
     assert "rtx_4090" in told

@@ -60,7 +60,7 @@ def test_each_call_of_an_outermost_module_is_a_pass(told: list[str]) -> None:
     assert told == ["pass 1, forward of Linear", "pass 1", "pass 2, forward of Linear", "pass 2"]
 
 
-def test_what_is_computed_again_in_backward_is_told_as_that(told: list[str]) -> None:
+def test_recomputation_in_backward_is_labelled(told: list[str]) -> None:
     layer = nn.Linear(2, 2)
     made = checkpoint(layer, torch.ones(1, 2, requires_grad=True), use_reentrant=False)
     told.clear()
@@ -69,7 +69,7 @@ def test_what_is_computed_again_in_backward_is_told_as_that(told: list[str]) -> 
     assert "pass 2" not in " ".join(told)
 
 
-def test_an_optimizer_is_told_while_it_steps(told: list[str]) -> None:
+def test_optimizer_step_is_labelled(told: list[str]) -> None:
     weight = nn.Parameter(torch.ones(1))
     weight.sum().backward()  # type: ignore[no-untyped-call]
     torch.optim.SGD([weight]).step()
@@ -90,7 +90,7 @@ def test_a_module_that_fails_is_left(told: list[str]) -> None:
     assert told == ["pass 2, forward of Identity", "pass 2"]
 
 
-def test_backward_is_told_with_the_line_that_called_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backward_is_labelled_with_the_line_that_called_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
     monkeypatch.setattr(torch.cuda.memory, "_set_memory_metadata", texts.append)
     tracker = ModuleTracker()

@@ -55,7 +55,7 @@ def test_a_reservation_is_no_request() -> None:
     assert (peak.nbytes, peak.place, peak.unplaced_bytes) == (7 * MIB, place, 0)
 
 
-def test_what_was_alive_before_the_history_has_no_place() -> None:
+def test_memory_from_before_the_history_is_unplaced() -> None:
     """9 MiB are allocated at the end, 2 of them in the history, which also gives up 4 MiB of an older tensor.
 
     So 11 MiB were alive before it, and the most are 11 + 2 right after the request, 11 of them without a place.
@@ -69,7 +69,7 @@ def test_a_history_without_requests_has_no_peak() -> None:
     assert find_peak([], 5) is None
 
 
-def test_a_thread_of_autograd_that_was_last_told_of_the_pass_before_is_in_backward_of_no_module() -> None:
+def test_stale_label_of_an_autograd_thread_is_backward_without_module() -> None:
     """The label is of pass 1 while pass 2 goes on: what the thread did last, not what it does now."""
     history = [
         took(1, 512, label(2, "forward", "Net"), ("/projects/train.py", 3)),
@@ -80,10 +80,10 @@ def test_a_thread_of_autograd_that_was_last_told_of_the_pass_before_is_in_backwa
     assert peak.place == Place("backward", "", "")
 
 
-def test_backward_is_told_with_the_line_that_went_forward() -> None:
+def test_backward_label_has_the_line_of_forward() -> None:
     told = label(3, "backward", "Net.blocks.0", "/projects/my net.py:12")
     assert labelled_place(told, "") == Place("backward", "Net.blocks.0", "/projects/my net.py:12")
 
 
-def test_metadata_of_the_users_own_is_no_place() -> None:
+def test_metadata_of_the_user_is_no_label() -> None:
     assert labelled_place("the user's word", "a.py:1") == Place("elsewhere", "", "a.py:1")

@@ -12,7 +12,7 @@ SERVER = read_profile(ROOT / "hw_profiles" / "h100_sxm.yaml")
 CARD = card_of(SERVER)
 
 
-def test_the_first_line_says_what_is_proven_and_what_is_not() -> None:
+def test_report_begins_with_what_it_proves() -> None:
     first = report_text(CARD, SERVER, ()).partition("\n")[0]
     assert first.startswith(
         "This proves PyTorch's host code, memory and order on real addresses, and no kernel's speed"

@@ -31,7 +31,7 @@ def ran(folder: Path, program: str, limit_s: float = 60.0, **variables: str) -> 
     return run_command([sys.executable, "-c", program], variables, TASK, limit_s, folder)
 
 
-def test_a_command_is_told_what_to_find_out_and_its_exit_status_is_told(tmp_path: Path) -> None:
+def test_command_gets_its_task_and_its_exit_status_is_returned(tmp_path: Path) -> None:
     program = """
 import json, os, pathlib, sys
 task = json.loads((pathlib.Path(os.environ["VDNNSIM_PRETEND_SESSION"]) / "task.json").read_text())
@@ -41,7 +41,7 @@ sys.exit(int(os.environ["STATUS"]))
     assert ran(tmp_path, program, STATUS="7") == Outcome(7, (), ())
 
 
-def test_what_processes_recorded_is_read_by_rank(tmp_path: Path) -> None:
+def test_records_of_processes_are_read_by_rank(tmp_path: Path) -> None:
     for process, rank in ((7, 1), (8, 0)):
         (tmp_path / f"snapshot-{process}.pickle").write_bytes(b"%d" % process)
         (tmp_path / f"process-{process}.json").write_text(json.dumps({**RECORD, "process": process, "rank": rank}))
@@ -51,7 +51,7 @@ def test_what_processes_recorded_is_read_by_rank(tmp_path: Path) -> None:
     assert outcome.processes[0].zeros_read == (("train.py:3", 2),)
 
 
-def test_what_reads_from_the_session_is_told_that_its_time_is_over(tmp_path: Path) -> None:
+def test_time_limit_closes_the_sessions_pipe(tmp_path: Path) -> None:
     """The program waits for the end of a pipe that nobody writes to, and then ends with 5."""
     program = """
 import os, pathlib, sys

@@ -9,7 +9,7 @@ PACKAGES = sysconfig.get_path("purelib")
 LIBRARY = sysconfig.get_path("stdlib")
 
 
-def test_the_innermost_line_of_the_users_own_code_is_told() -> None:
+def test_innermost_line_of_the_users_code_is_found() -> None:
     """Innermost first: PyTorch's, an installed package's, then two of the user's, of which the inner one counts."""
     frames = [
         (f"{PACKAGES}/torch/nn/functional.py", 10),
@@ -20,13 +20,13 @@ def test_the_innermost_line_of_the_users_own_code_is_told() -> None:
     assert user_line(frames) == "/projects/model.py:30"
 
 
-def test_what_applies_a_plan_is_not_the_users_own_code() -> None:
+def test_code_that_applies_a_plan_is_not_the_users() -> None:
     """A loop's own line stands behind what follows its backward, where vdnnsim is run from its source as well."""
     frames = [(saved_storage.__file__, 10), (f"{PACKAGES}/torch/autograd/graph.py", 20), ("/projects/train.py", 30)]
     assert user_line(frames) == "/projects/train.py:30"
 
 
-def test_a_program_that_is_all_packages_is_told_by_the_innermost_beyond_pytorch() -> None:
+def test_program_of_packages_alone_has_the_innermost_line_beyond_pytorch() -> None:
     frames = [
         (torch.__file__, 10),
         (f"{PACKAGES}/timm/layers/mlp.py", 20),

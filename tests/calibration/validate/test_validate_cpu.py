@@ -95,7 +95,7 @@ def test_times_beyond_the_tolerance_are_exit_status_3(monkeypatch: pytest.Monkey
     assert "**Does not hold: iteration time" in Path("late/README.md").read_text(encoding="utf-8")
 
 
-def test_without_a_profile_calibrate_is_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_profile_suggests_calibrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = vdnnsim(*VALIDATE)
     expected = "vdnnsim: hw_profiles/cpu.yaml: not found; `vdnnsim calibrate --device cpu` measures CPU and writes it\n"
