@@ -66,6 +66,7 @@ OverFeat under cuDNN 4 is predicted 11 to 17 % too slow, GoogLeNet's forward pas
 26 % too fast, and OverFeat by implicit GEMM alone 9 to 19 % too fast.
 """
 
+from math import prod
 from typing import Final
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
@@ -103,10 +104,8 @@ def convolution_s(machine: Machine, shape: ConvolutionShape, phase: Phase, algor
     """Return the seconds of one phase without the bias, by an algorithm that `algorithms` offers for it."""
     if algorithm == GEMM:
         return _explicit_s(machine, shape)
-    if algorithm == FFT:
-        return _fft_s(machine, shape, phase)
-    if algorithm == FFT_TILING:
-        return _fft_tiling_s(machine, shape, phase)
+    if algorithm in (FFT, FFT_TILING):
+        return _fourier_s(machine, shape, phase, algorithm)
     if algorithm in WINOGRAD_SIDES:
         return _winograd_s(machine, shape, phase, algorithm)
     product_s = _implicit_product_s(machine, shape, phase, implicit=algorithm == IMPLICIT_GEMM)
@@ -192,28 +191,14 @@ def _columns_bytes(machine: Machine, shape: ConvolutionShape) -> int:
     return machine.element_bytes * shape.n * shape.output_pixels * shape.c * shape.window
 
 
-def _fft_s(machine: Machine, shape: ConvolutionShape, phase: Phase) -> float:
-    nbytes = convolution_bytes(machine, shape, phase, FFT)
-    flop = transform_bytes(shape, phase) * _complex_products(machine, shape, phase)
-    return _transforms_and_product_s(machine, nbytes, flop)
-
-
-def _fft_tiling_s(machine: Machine, shape: ConvolutionShape, phase: Phase) -> float:
-    down, across = tiles(shape, phase)
-    nbytes = convolution_bytes(machine, shape, phase, FFT_TILING)
-    flop = TILE_BYTES * down * across * _complex_products(machine, shape, phase)
-    return _transforms_and_product_s(machine, nbytes, flop)
-
-
-def _transforms_and_product_s(machine: Machine, nbytes: int, flop: float) -> float:
+def _fourier_s(machine: Machine, shape: ConvolutionShape, phase: Phase, algorithm: str) -> float:
     p = machine.parameters
+    nbytes = convolution_bytes(machine, shape, phase, algorithm)
     transforms_s = nbytes / (machine.dram_bytes_per_s * p.fft_dram_fraction)
-    return transforms_s + flop / (machine.flop_per_s * p.product_flop_fraction) + _FFT_KERNELS * p.kernel_overhead_s
-
-
-def _complex_products(machine: Machine, shape: ConvolutionShape, phase: Phase) -> float:
+    transformed = transform_bytes(shape, phase) if algorithm == FFT else TILE_BYTES * prod(tiles(shape, phase))
     depth = {Phase.FORWARD: shape.c, Phase.BACKWARD_DATA: shape.k, Phase.BACKWARD_WEIGHTS: shape.n}[phase]
-    return shape.n * shape.c * shape.k * (1 + machine.parameters.tile_start_depth / depth)
+    flop = transformed * (shape.n * shape.c * shape.k * (1 + p.tile_start_depth / depth))
+    return transforms_s + flop / (machine.flop_per_s * p.product_flop_fraction) + _FFT_KERNELS * p.kernel_overhead_s
 
 
 def _winograd_s(machine: Machine, shape: ConvolutionShape, phase: Phase, algorithm: str) -> float:

@@ -101,13 +101,10 @@ class EfficiencyCosts(MachineCosts):
         return layer.operator, layer.in_shapes, phase, workload.step.operation(layer.index, phase).bytes_moved
 
     def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
-        return (self._of_layer(workload, layer, phase),)
-
-    def _of_layer(self, workload: Workload, layer: Layer, phase: Phase) -> KernelCost:
-        operator, operation = layer.operator, workload.step.operation(layer.index, phase)
-        nbytes, images = operation.bytes_moved, workload.part_size
+        operator, images = layer.operator, workload.part_size
+        nbytes = workload.step.operation(layer.index, phase).bytes_moved
         if phase is Phase.UPDATE:
-            return self._stream(OperatorKind.UPDATE, nbytes)
+            return (self._stream(OperatorKind.UPDATE, nbytes),)
         element_type = workload.arithmetic_type(layer, phase)
         match operator:
             case Convolution():
@@ -116,18 +113,18 @@ class EfficiencyCosts(MachineCosts):
                 seconds = self._gpu.convolution_s(
                     self._unit(element_type), one, phase, groups=operator.groups, channels_last=self._channels_last
                 )
-                return self._cost(seconds, nbytes)
+                return (self._cost(seconds, nbytes),)
             case FullyConnected() | Linear():
                 y = layer.out_shape
                 product = _linear(images * (y.elements // y.channels), layer.work.filter_elements, y.channels, phase)
-                return self._cost(self._gpu.product_s(self._unit(element_type), product), nbytes)
+                return (self._cost(self._gpu.product_s(self._unit(element_type), product), nbytes),)
             case _ if operator.arithmetic is Arithmetic.PRODUCT:
-                return self.kernel(operator.name, element_type, operation.flop, nbytes)
+                return super()._options(workload, layer, phase)
             case _:
                 x = layer.in_shapes[0]
                 sizes = (images, x.channels) if workload.is_training else ()
                 is_narrow = workload.element_type.nbytes < ElementType.FLOAT32.nbytes
-                return self._stream(operator_kind(operator.name, phase), nbytes, sizes, is_narrow=is_narrow)
+                return (self._stream(operator_kind(operator.name, phase), nbytes, sizes, is_narrow=is_narrow),)
 
     def _unit(self, element_type: ElementType) -> ElementType:
         """Return in what products of an element type are computed, for which there must be a peak."""

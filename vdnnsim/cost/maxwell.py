@@ -63,11 +63,9 @@ class MaxwellCosts(MachineCosts):
         return element_type, tuple(operation.flop.items()), operation.bytes_moved
 
     def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
-        element_type = workload.arithmetic_type(layer, phase)
-        machine = self._machine(element_type)
         if not _is_convolution(layer, phase):
-            operation = workload.step.operation(layer.index, phase)
-            return (self.kernel(layer.operator.name, element_type, operation.flop, operation.bytes_moved),)
+            return super()._options(workload, layer, phase)
+        machine = self._machine(workload.arithmetic_type(layer, phase))
         shape = ConvolutionShape.of_layer(layer, workload.part_size)
         options = [
             KernelCost(

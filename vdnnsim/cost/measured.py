@@ -45,17 +45,17 @@ _ENOUGH_FOR_WORKSPACES: Final = (4, 1, 1)
 _FOLDS: Final = 5
 
 
-class MeasuredKernelCosts:
-    """The costs of kernels of one element type, measured or predicted; fits what it is asked for, once."""
+class MeasuredCosts(MachineCosts):
+    """The costs of kernels of one element type, measured or predicted; fits what it is asked for, once.
+
+    Args:
+        rows: of a kernel table, of any element type; at least one of this type is timed.
+        peaks: of the GPU in this element type, for rates that the rows do not tell.
+        element_type: of the shapes that will be asked for.
+    """
 
     def __init__(self, rows: Iterable[KernelRow], peaks: Roofline, element_type: ElementType) -> None:
-        """Take the rows of an element type, at least one of them timed.
-
-        Args:
-            rows: of a kernel table, of any element type.
-            peaks: of the GPU in this element type, for rates that the rows do not tell.
-            element_type: of the shapes that will be asked for.
-        """
+        super().__init__()
         of_type = [row for row in rows if row.shape.element_type is element_type]
         self._peaks = peaks
         self._by_shape: dict[KernelShape, list[KernelRow]] = defaultdict(list)
@@ -110,7 +110,14 @@ class MeasuredKernelCosts:
         origin = Origin.DATASHEET if stated else Origin.FITTED
         return KernelCost(algorithm, seconds, workspace_bytes, origin, dram_bytes=nbytes)
 
-    def of_work(self, name: str, flop: Mapping[Arithmetic, int], nbytes: int) -> KernelCost:
+    def kernel(
+        self,
+        name: str,
+        element_type: ElementType,  # noqa: ARG002 - of its element type alone
+        flop: Mapping[Arithmetic, int],
+        nbytes: int,
+        sizes: tuple[int, ...] = (),  # noqa: ARG002 - its work alone counts
+    ) -> KernelCost:
         """Return what a kernel is expected to cost of which only the operator and the work are known.
 
         Of an operator of PyTorch that was recorded (`vdnnsim.cost.kernel_table`) as its rows of as many bytes; else as
@@ -131,6 +138,15 @@ class MeasuredKernelCosts:
             seconds *= near.seconds / roofline.seconds(near.flop, near.nbytes)
         origin = Origin.DATASHEET if group in self._stated else Origin.FITTED
         return KernelCost(ONLY, seconds, 0, origin, dram_bytes=nbytes)
+
+    def _alike(self, workload: Workload, layer: Layer, phase: Phase) -> Hashable:
+        return KernelShape.of(workload, layer, phase)
+
+    def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
+        shape = KernelShape.of(workload, layer, phase)
+        options = self.options(shape, workload.flop(layer, phase), workload.bytes_moved(layer, phase))
+        found_bytes = _found_again_bytes(workload, layer, phase)
+        return tuple(replace(each, workspace_bytes=max(0, each.workspace_bytes - found_bytes)) for each in options)
 
     def _nearest(self, groups: Sequence[Hashable], enough: Sequence[int]) -> Hashable:
         """Return the first group with enough shapes; None if there is none."""
@@ -188,40 +204,12 @@ def left_out_errors(rows: Sequence[KernelRow], server: Server) -> list[float]:
         folds = {layer: index % _FOLDS for index, layer in enumerate(layers)}
         for fold in range(min(_FOLDS, len(layers)) if len(layers) > 1 else 0):
             others = [row for row in timed if folds[row.shape.operator, row.shape.inputs] != fold]
-            costs = MeasuredKernelCosts(others, peaks, element_type)
+            costs = MeasuredCosts(others, peaks, element_type)
             for row in timed:
                 if folds[row.shape.operator, row.shape.inputs] == fold and row.seconds:
                     predicted = costs.predict(row.shape, row.algorithm, row.flop, row.nbytes)
                     errors.append(predicted.seconds / row.seconds - 1)
     return errors
-
-
-class MeasuredCosts(MachineCosts):
-    """The costs of workloads of one element type whose kernels were measured; arguments as of `MeasuredKernelCosts`."""
-
-    def __init__(self, rows: Iterable[KernelRow], peaks: Roofline, element_type: ElementType) -> None:
-        super().__init__()
-        self._kernels = MeasuredKernelCosts(rows, peaks, element_type)
-
-    def kernel(
-        self,
-        name: str,
-        element_type: ElementType,  # noqa: ARG002 - of its element type alone
-        flop: Mapping[Arithmetic, int],
-        nbytes: int,
-        sizes: tuple[int, ...] = (),  # noqa: ARG002 - its work alone counts
-    ) -> KernelCost:
-        """Return what a kernel costs by those of its operator, or of its class, that were measured."""
-        return self._kernels.of_work(name, flop, nbytes)
-
-    def _alike(self, workload: Workload, layer: Layer, phase: Phase) -> Hashable:
-        return KernelShape.of(workload, layer, phase)
-
-    def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
-        shape = KernelShape.of(workload, layer, phase)
-        options = self._kernels.options(shape, workload.flop(layer, phase), workload.bytes_moved(layer, phase))
-        found_bytes = _found_again_bytes(workload, layer, phase)
-        return tuple(replace(each, workspace_bytes=max(0, each.workspace_bytes - found_bytes)) for each in options)
 
 
 def _found_again_bytes(workload: Workload, layer: Layer, phase: Phase) -> int:

@@ -162,46 +162,32 @@ def _for_float32_of_servers(
     work: ConvolutionWork, copies: _Copies, multiprocessors: int, *, is_a100: bool
 ) -> Counter[str]:
     x, y, w, pixels = copies
+    channels = work.input_channels, work.output_channels
     if work.is_depthwise:
-        return Counter(weight=_COPIES_OF_WIDE * x * (is_a100 and _is_wide(work)))
-    if work.input_channels * _SUM_BYTES < WORD_BYTES:
+        # dW of many channels under a wide filter is added up in copies of X.
+        has_many = channels[0] > _CHANNELS_OF_A_TILE and work.batch_size * prod(work.input_size) > _WIDE_PIXELS
+        is_wide = work.channels_last and prod(work.kernel) >= _WIDE_WINDOW and has_many
+        return Counter(weight=_COPIES_OF_WIDE * x * (is_a100 and is_wide))
+    if channels[0] * _SUM_BYTES < WORD_BYTES:
         return Counter()
     sums = w * _parts(work, pixels, multiprocessors)
     in_groups = work.groups > 1
     if work.channels_last:
         return Counter(forward=x + w + y * in_groups, input=y + w + x * in_groups, weight=x + y + sums)
     window, stride = prod(work.kernel), max(work.stride)
-    reads_in_place = is_a100 and window == stride == work.groups and _is_read_in_place(work)
-    copies_y = in_groups or (window > 1 and _are_odd(work))
-    is_small = not in_groups and window > 1 == stride and _are_small(work)
-    skips = window == 1 < stride and work.input_channels % _CHANNELS_OF_A_TILE
+    fills_no_tile = channels[0] % _CHANNELS_OF_A_TILE > 0
+    is_pixel = window == stride == work.groups
+    reads_in_place = is_a100 and is_pixel and fills_no_tile and work.batch_size in _BATCHES_IN_PLACE
+    are_odd = min(channels) < FEW_CHANNELS or any(each % _WORD_OF_CHANNELS for each in channels)
+    copies_y = in_groups or (window > 1 and are_odd)
+    are_few = channels[0] <= FEW_CHANNELS and channels[1] <= 2 * FEW_CHANNELS
+    is_small = not in_groups and window > 1 == stride and are_few
+    skips = window == 1 < stride and fills_no_tile
     return Counter(
         forward=0 if reads_in_place else x + w + y * copies_y,
         input=0 if is_small else x + y + w,
         weight=0 if skips else x + y + sums,
     )
-
-
-def _is_read_in_place(work: ConvolutionWork) -> bool:
-    """Whether forward of a filter of one pixel reads X as it lies."""
-    return work.input_channels % _CHANNELS_OF_A_TILE > 0 and work.batch_size in _BATCHES_IN_PLACE
-
-
-def _is_wide(work: ConvolutionWork) -> bool:
-    """Whether dW of a depthwise convolution is added up in copies of X."""
-    has_many = work.input_channels > _CHANNELS_OF_A_TILE and work.batch_size * prod(work.input_size) > _WIDE_PIXELS
-    return work.channels_last and prod(work.kernel) >= _WIDE_WINDOW and has_many
-
-
-def _are_odd(work: ConvolutionWork) -> bool:
-    """Whether channels are few, or do not fill words."""
-    channels = work.input_channels, work.output_channels
-    return min(channels) < FEW_CHANNELS or any(each % _WORD_OF_CHANNELS for each in channels)
-
-
-def _are_small(work: ConvolutionWork) -> bool:
-    """Whether channels are so few that nothing is copied for the gradient of the input."""
-    return work.input_channels <= FEW_CHANNELS and work.output_channels <= 2 * FEW_CHANNELS
 
 
 def _parts(work: ConvolutionWork, pixels: int, multiprocessors: int) -> int:

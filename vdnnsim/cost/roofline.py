@@ -25,9 +25,8 @@ from vdnnsim.cost.machine import model_origin, peak_flop_per_s
 from vdnnsim.cost.operator_text import OPERATOR_NAMES
 from vdnnsim.cost.parameters import check_parameters
 from vdnnsim.cost.table import ONLY, KernelCost, MachineCosts
-from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
-from vdnnsim.dnn.workload import Optimizer, Workload
+from vdnnsim.dnn.workload import Optimizer
 from vdnnsim.hardware.server import Server
 from vdnnsim.units import ElementType
 
@@ -53,12 +52,6 @@ class RooflineCosts(MachineCosts):
         self._server = server
         self._origin = model_origin(server)
         self._values = roofline_parameters(server.name, server.cost_model)
-
-    def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
-        operation = workload.step.operation(layer.index, phase)
-        name = workload.optimizer.value if phase is Phase.UPDATE else layer.operator.name
-        element_type = workload.arithmetic_type(layer, phase)
-        return (self.kernel(name, element_type, operation.flop, operation.bytes_moved),)
 
     def kernel(
         self,

@@ -166,9 +166,11 @@ class MachineCosts(CostModel):
         """Return what phases of layers of a workload have in common that cost the same."""
         return layer.index, phase
 
-    @abstractmethod
     def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
-        """Return the algorithms on offer for a phase of a layer, fastest first."""
+        """Return the algorithms on offer for a phase of a layer, fastest first: that of its kernel, by its work."""
+        operation = workload.step.operation(layer.index, phase)
+        name = workload.optimizer.value if phase is Phase.UPDATE else layer.operator.name
+        return (self.kernel(name, workload.arithmetic_type(layer, phase), operation.flop, operation.bytes_moved),)
 
     @abstractmethod
     def kernel(

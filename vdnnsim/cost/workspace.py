@@ -101,10 +101,10 @@ def workspace_bytes(shape: ConvolutionShape, phase: Phase, algorithm: str, eleme
         case "winograd":
             computed, others = (shape.c, shape.k) if phase is Phase.BACKWARD_DATA else (shape.k, shape.c)
             padded = -(-computed // _WINOGRAD_CHANNELS) * _WINOGRAD_CHANNELS
-            return _transformed_bytes(algorithm) * others * padded
+            return FLOAT_BYTES * winograd_points(algorithm) * others * padded
         case "winograd_nonfused":
             squares = shape.n * winograd_tiles(shape, phase, algorithm)
-            return _transformed_bytes(algorithm) * (shape.c * shape.k + squares * (shape.c + shape.k))
+            return FLOAT_BYTES * winograd_points(algorithm) * (shape.c * shape.k + squares * (shape.c + shape.k))
         case _:
             return 0
 
@@ -143,10 +143,6 @@ def winograd_tiles(shape: ConvolutionShape, phase: Phase, algorithm: str) -> int
 def winograd_points(algorithm: str) -> int:
     """Return the elements of a transformed square, which is as many matrix products."""
     return (WINOGRAD_SIDES[algorithm] + _WINOGRAD_KERNEL[0] - 1) ** 2
-
-
-def _transformed_bytes(algorithm: str) -> int:
-    return FLOAT_BYTES * winograd_points(algorithm)
 
 
 def _extents(shape: ConvolutionShape, phase: Phase) -> tuple[int, ...]:

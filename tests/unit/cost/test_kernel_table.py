@@ -1,187 +1,269 @@
-from vdnnsim.cost.kernel_table import KINDS, KernelShape
-from vdnnsim.dnn.convolutional import Convolution, Pooling
-from vdnnsim.dnn.elementwise import ElementwiseProduct, LocalResponseNormalization
-from vdnnsim.dnn.graph import GraphBuilder
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vdnnsim.cost.kernel_table import (
+    COLUMNS,
+    GRADIENT_LETTERS,
+    OPTIMIZERS,
+    KernelRow,
+    KernelShape,
+    kernel_table_text,
+    read_kernel_table,
+    read_measured_kernels,
+)
+from vdnnsim.cost.operator_text import operator_text, read_operator
+from vdnnsim.dnn.convolutional import (
+    Activation,
+    BatchNormalization,
+    Convolution,
+    FullyConnected,
+    Pooling,
+    SoftmaxLoss,
+)
+from vdnnsim.dnn.elementwise import (
+    Cast,
+    Concat,
+    Dropout,
+    ElementwiseAdd,
+    ElementwiseProduct,
+    LocalResponseNormalization,
+)
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution
-from vdnnsim.dnn.workload import Optimizer, Workload
+from vdnnsim.errors import ProfileError
+from vdnnsim.files import csv_table
+from vdnnsim.hardware.server import MeasuredKernels, Origin
 from vdnnsim.units import ElementType
 
-ALL = "every operator"
+FORWARD = KernelShape("relu", Phase.FORWARD, 8, ElementType.FLOAT32, (MapShape(64, 28, 28),), "")
+ROW = KernelRow(
+    shape=FORWARD,
+    algorithm="only",
+    family="",
+    seconds=0.0123,
+    spread=0.01,
+    count=30,
+    workspace_bytes=0,
+    flop=401_408,
+    nbytes=3_211_264,
+    origin=Origin.MEASURED,
+)
+LINE = "relu,forward,8,float32,64x28x28,,only,,0.0123,0.01,30,0,401408,3211264,measured,"
+HEADER = ",".join(COLUMNS)
 
-
-def every_operator() -> Workload:
-    """A network with one of each: the map of `conv` is read by `norm` first, and last by `add`."""
-    net = GraphBuilder(ALL, MapShape(3, 9, 8))
-    conv = net.conv("conv", 0, 4, 3, stride=2, padding=1)
-    norm = net.batch_norm("norm", conv, relu=False)
-    bare = net.conv("bare", norm, 4, 1, bias=False, relu=False)
-    added = net.add("add", conv, bare, relu=False)
-    pooled = net.pool("max", added, 2, stride=2)
-    average = net.average_pool("average", added, 2, stride=2)
-    joined = net.concat("join", (pooled, average))
-    net.begin_classifier()
-    return Workload(net.build(net.fc("fc", joined, 10, relu=False)), 6, ElementType.FLOAT16, Optimizer.MOMENTUM)
-
-
-def every_operator_of_sequences() -> Workload:
-    """A network with one of each of the others: two frames, their features as a sequence of two steps."""
-    net = GraphBuilder(ALL, MapShape(4, 3, 3, steps=4))
-    y = net.conv("grouped", 0, 6, 3, padding=1, groups=2)
-    y = net.layer(
-        "pool", Pooling((3, 3), (1, 1), steps=2), net.layer("in_time", Convolution(6, (1, 1), bias=False, steps=3), y)
+words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=12)
+counts = st.integers(0, 10**18)
+times = st.floats(1e-12, 86_400)
+spreads = st.floats(0, 1e6)
+sizes = st.integers(1, 10**9 - 1)
+large = st.integers(10**9 - 1, 10**10 - 1)
+"""Sides of maps that every window fits into."""
+windows = st.tuples(sizes, sizes)
+heads = st.integers(1, 10**8)
+operators = st.builds(
+    operator_text,
+    st.builds(Convolution, sizes, windows, windows, windows, st.booleans(), groups=st.just(1) | sizes)
+    | st.builds(Convolution, sizes, st.just((1, 1)), steps=sizes)
+    | st.builds(Pooling, windows, windows, windows, average=st.booleans(), steps=st.just(1) | sizes)
+    | st.builds(FullyConnected, sizes)
+    | st.sampled_from((Activation(), BatchNormalization(), ElementwiseAdd(), Concat(), SoftmaxLoss()))
+    | st.sampled_from(
+        (ElementwiseProduct(), *map(LayerNormalization, (True, False)), *map(SmoothActivation, Smoothness))
     )
-    y = net.dropout("dropout", net.layer("lrn", LocalResponseNormalization(5), y), mask_bytes=4, in_place=True)
-    y = net.dropout("copied", y, mask_bytes=1, in_place=False)
-    y = net.layer("norm", LayerNormalization(), net.layer("linear", Linear(12), y))
-    y = net.layer("attention", Attention(2, key_value_heads=2), net.layer("rms", LayerNormalization(centered=False), y))
-    y = net.layer(
-        "lstm",
-        Lstm(3),
-        net.layer("product", ElementwiseProduct(), net.layer("gelu", SmoothActivation(Smoothness.GELU), y), y),
+    | st.builds(Dropout, sizes, st.booleans())
+    | st.builds(LocalResponseNormalization, sizes)
+    | st.builds(Embedding, sizes, sizes, st.just(0) | sizes)
+    | st.builds(Linear, sizes, st.booleans(), st.booleans())
+    | st.builds(Attention, heads, heads, st.booleans())
+    | st.builds(TransposedConvolution, sizes, windows, windows, st.booleans())
+    | st.builds(Relu6, st.booleans())
+    | st.sampled_from((ClassToken(), LearnedPositions()))
+    | st.builds(Cast, st.sampled_from(ElementType), st.booleans())
+    | st.builds(Lstm, sizes),
+)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> KernelRow:
+    phase = draw(st.sampled_from(Phase))
+    inputs = tuple(draw(st.lists(st.builds(MapShape, large, large, large, large), min_size=1, max_size=3)))
+    letters = len(inputs) if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD) else 0
+    shape = KernelShape(
+        operator=draw(operators | st.sampled_from(OPTIMIZERS)),
+        phase=phase,
+        batch_size=draw(sizes),
+        element_type=draw(st.sampled_from(ElementType)),
+        inputs=inputs,
+        gradients="".join(draw(st.sampled_from(sorted(GRADIENT_LETTERS))) for _ in range(letters)),
     )
-    y = net.layer("no_bias", Linear(2, bias=False), net.layer("silu", SmoothActivation(Smoothness.SILU), y))
-    return Workload(net.build(y), 6)
-
-
-def every_operator_of_texts() -> Workload:
-    """A table, with positions and without."""
-    net = GraphBuilder(ALL, MapShape(1, steps=5))
-    return Workload(net.build(net.layer("table", Embedding(11, 4, positions=8), 0)), 6)
-
-
-def every_operator_of_pictures_as_sequences() -> Workload:
-    """Patches of 2 x 2 behind a token, and a picture that is made larger on the way."""
-    net = GraphBuilder(ALL, MapShape(3, 4, 4))
-    y = net.layer("larger", TransposedConvolution(5, (3, 3), (2, 2)), 0)
-    y = net.conv("patches", net.layer("relu6", Relu6(), y), 6, 2, stride=2, relu=False)
-    y = net.layer("positions", LearnedPositions(), net.layer("token", ClassToken(), y))
-    y = net.layer("both_ways", Attention(1, key_value_heads=1, bidirectional=True), y)
-    return Workload(net.build(net.layer("head", Linear(2, first_step=True), y)), 6)
-
-
-def test_an_operator_of_sequences_is_one_line_with_its_parameters() -> None:
-    workload, text, picture = (
-        every_operator_of_sequences(),
-        every_operator_of_texts(),
-        every_operator_of_pictures_as_sequences(),
+    return KernelRow(
+        shape=shape,
+        algorithm=draw(words),
+        family=draw(st.just("") | words),
+        seconds=draw(st.none() | times),
+        spread=draw(spreads),
+        count=draw(st.integers(0, 10**9)),
+        workspace_bytes=draw(counts),
+        flop=draw(counts),
+        nbytes=draw(counts) + 1,
+        origin=draw(st.sampled_from(Origin)),
+        note=draw(words),
     )
-    operators = {
-        layer.name: KernelShape.of(each, layer, Phase.FORWARD).operator
-        for each in (workload, text, picture)
-        for layer in each.graph.layers
-    }
-    assert operators == {
-        "grouped": "conv 6 3x3 stride 1x1 padding 1x1 bias groups 2",
-        "grouped/relu": "relu",
-        "in_time": "conv 6 1x1 stride 1x1 padding 0x0 steps 3",
-        "pool": "max_pool 3x3 stride 1x1 padding 0x0 steps 2",
-        "lrn": "lrn window 5",
-        "dropout": "dropout mask_bytes 4 over_input",
-        "copied": "dropout mask_bytes 1",
-        "linear": "linear out_features 12 bias",
-        "norm": "layer_norm centered",
-        "rms": "layer_norm",
-        "attention": "attention heads 2 key_value_heads 2",
-        "gelu": "smooth gelu",
-        "product": "multiply",
-        "lstm": "lstm cells 3",
-        "silu": "smooth silu",
-        "no_bias": "linear out_features 2",
-        "table": "embedding vocabulary 11 features 4 positions 8",
-        "larger": "transposed_conv 5 3x3 stride 2x2 bias",
-        "relu6": "relu6 over_input",
-        "patches": "conv 6 2x2 stride 2x2 padding 0x0 bias",
-        "token": "class_token",
-        "positions": "positions",
-        "both_ways": "attention heads 1 key_value_heads 1 bidirectional",
-        "head": "linear out_features 2 bias first_step",
-        "loss": "softmax_loss",
-    }
-    assert KernelShape.of(workload, workload.graph.layers[0], Phase.FORWARD).inputs_text == "4x4x3x3"
 
 
-def test_a_shape_leads_to_the_output_of_its_layer() -> None:
-    """Also of a concatenation, and of the weights that an update changes."""
-    for workload in (
-        every_operator(),
-        every_operator_of_sequences(),
-        every_operator_of_texts(),
-        every_operator_of_pictures_as_sequences(),
-    ):
-        for layer in workload.graph.layers:
-            assert KernelShape.of(workload, layer, Phase.FORWARD).output == layer.out_shape
-    update = KernelShape.of(every_operator(), every_operator().graph.layers[0], Phase.UPDATE)
-    assert update.output == MapShape(112)
+def write(folder: Path, *lines: str) -> Path:
+    path = folder / "toy.kernels.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
 
 
-def test_an_operator_is_one_line_with_its_parameters() -> None:
-    workload = every_operator()
-    operators = {layer.name: KernelShape.of(workload, layer, Phase.FORWARD).operator for layer in workload.graph.layers}
-    assert operators == {
-        "conv": "conv 4 3x3 stride 2x2 padding 1x1 bias",
-        "conv/relu": "relu",
-        "norm": "batch_norm",
-        "bare": "conv 4 1x1 stride 1x1 padding 0x0",
-        "add": "add",
-        "max": "max_pool 2x2 stride 2x2 padding 0x0",
-        "average": "average_pool 2x2 stride 2x2 padding 0x0",
-        "join": "concat",
-        "fc": "fc 10 bias",
-        "loss": "softmax_loss",
-    }
+def message_of(path: Path) -> str:
+    with pytest.raises(ProfileError) as caught:
+        read_kernel_table(path)
+    message = str(caught.value)
+    assert message.splitlines() == [message]
+    return message.removeprefix(f"{path}: ")
 
 
-def test_a_shape_says_what_is_computed_of_how_much() -> None:
-    workload = every_operator()
-    layers = {layer.name: layer for layer in workload.graph.layers}
-    shape = KernelShape.of(workload, layers["add"], Phase.FORWARD)
-    assert (shape.batch_size, shape.element_type, shape.gradients) == (6, ElementType.FLOAT16, "")
-    assert shape.inputs == (MapShape(4, 5, 4), MapShape(4, 5, 4))
-    assert shape.inputs_text == "4x5x4+4x5x4"
+def test_a_row_is_one_line() -> None:
+    assert kernel_table_text([ROW]) == f"{HEADER}\n{LINE}\n"
 
 
-def test_a_shape_says_which_gradients_are_written_and_which_added_to() -> None:
-    """Backward meets `add` before `norm`, which adds to the gradient of their common map; `conv` reads the images.
-
-    Of the map of `add` the average runs first in backward.
-    """
-    workload = every_operator()
-    layers = {layer.name: layer for layer in workload.graph.layers}
-
-    def gradients(name: str, phase: Phase) -> str:
-        return KernelShape.of(workload, layers[name], phase).gradients
-
-    assert gradients("add", Phase.BACKWARD_DATA) == "ww"
-    assert gradients("norm", Phase.BACKWARD) == "a"
-    assert gradients("average", Phase.BACKWARD_DATA) == "w"
-    assert gradients("max", Phase.BACKWARD_DATA) == "a"
-    assert gradients("bare", Phase.BACKWARD_DATA) == "w"
-    assert gradients("bare", Phase.BACKWARD_WEIGHTS) == ""
-    assert KernelShape.of(workload, layers["conv"], Phase.BACKWARD_DATA).gradients == "-"
+@given(table=st.lists(rows(), min_size=1, max_size=5, unique_by=lambda row: (row.shape, row.algorithm)))
+def test_what_is_written_is_read_and_the_order_of_rows_tells_nothing(
+    tmp_path_factory: pytest.TempPathFactory, table: list[KernelRow]
+) -> None:
+    text = kernel_table_text(table)
+    path = tmp_path_factory.getbasetemp() / "table.csv"
+    path.write_bytes(text.encode())
+    read = read_kernel_table(path)
+    assert sorted(map(repr, read)) == sorted(map(repr, table))
+    assert kernel_table_text(reversed(table)) == text == kernel_table_text(read)
 
 
-def test_an_update_is_of_weights_whatever_they_are_of() -> None:
-    """The first CONV layer has 4 x (27 + 1) weights; no image takes part."""
-    workload = every_operator()
-    update = KernelShape.of(workload, workload.graph.layers[0], Phase.UPDATE)
-    assert update == KernelShape("momentum", Phase.UPDATE, 1, ElementType.FLOAT16, (MapShape(112),), "")
+@given(text=operators)
+def test_an_operator_is_read_as_it_is_written(text: str) -> None:
+    operator = read_operator(text)
+    assert operator is not None
+    assert operator_text(operator) == text
 
 
-def test_every_operator_has_a_kind_that_tables_may_hold() -> None:
-    """Of all networks and of those above, in all phases; casts are those of mixed precision."""
-    kinds = set()
-    own = (every_operator().graph, every_operator_of_sequences().graph, every_operator_of_texts().graph)
-    mixed = every_operator().graph.under_autocast(ElementType.BFLOAT16)
-    for graph in (*own, mixed, *map(build_network, NETWORKS)):
-        for optimizer in (Optimizer.SGD, Optimizer.MOMENTUM, Optimizer.ADAM):
-            workload = Workload(graph, 2, optimizer=optimizer)
-            kinds |= {
-                KernelShape.of(workload, layer, phase).kind
-                for layer in graph.layers
-                for phase in workload.phases(layer)
-            }
-    assert kinds == set(KINDS)
+@pytest.mark.parametrize(
+    "text",
+    ["attention heads 0 key_value_heads 1", "smooth relu", "conv 4 3x3 stride 1x1 padding 1x1 steps 3", "lstm 5"],
+)
+def test_what_no_operator_is_written_as_is_none(text: str) -> None:
+    assert read_operator(text) is None
+
+
+def test_a_failed_measurement_has_a_note_instead_of_a_time(tmp_path: Path) -> None:
+    failed = replace(ROW, seconds=None, count=0, note="out of memory")
+    path = write(tmp_path, *kernel_table_text([failed]).splitlines())
+    assert read_kernel_table(path) == (failed,)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "message"),
+    [
+        ("operator", "relo", "operator: 'relo' is not an operator; did you mean 'relu'?"),
+        ("operator", "", "operator: '' is not an operator; expected one of conv, max_pool, average_pool"),
+        ("operator", "relu 2", "operator: found 'relu 2', expected relu with its parameters and nothing else"),
+        ("phase", "forwards", "phase: 'forwards' is not known; did you mean 'forward'?"),
+        ("batch_size", "0", "batch_size: found '0', expected a whole number from 1 to 1000000000"),
+        ("element_type", "float64", "element_type: 'float64' is not known; did you mean '"),
+        ("inputs", "64x028x28", "inputs: found '64x028x28', expected C x H x W, as 64x28x28"),
+        (
+            "operator",
+            "max_pool 29x1 stride 1x1 padding 0x0",
+            "inputs: found 64x28x28, which leaves no output of max_pool",
+        ),
+        ("gradients", "w", "gradients: found 'w', expected nothing in forward"),
+        ("algorithm", "", "algorithm: found '', expected 1 to 1000 printable characters"),
+        ("time_s", "nan", "time_s: found 'nan', expected a number from 1e-12 to 86400 (a day)"),
+        ("time_s", "", "time_s: found nothing, expected a time, or a note that says why there is none"),
+        ("workspace_bytes", "1_000", "workspace_bytes: found '1_000', expected a whole number from 0 to 2^60 (1 EiB)"),
+        ("moved_bytes", "0", "moved_bytes: found '0', expected a whole number from 1 to 2^60 (1 EiB)"),
+        ("origin", "guessed", "origin: 'guessed' is not known; did you mean 'assumed'?"),
+        ("note", "two\u2028lines", "note: found 'two\\u2028lines', expected 1 to 1000 printable characters"),
+    ],
+)
+def test_a_wrong_cell_is_refused_with_its_line(tmp_path: Path, column: str, cell: str, message: str) -> None:
+    cells = LINE.split(",")
+    cells[COLUMNS.index(column)] = cell
+    path = write(tmp_path, HEADER, LINE.replace("relu", "add"), ",".join(cells))
+    assert message_of(path).startswith(f"line 3: {message}")
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "line 1: found the columns '', expected operator,phase,"),
+        ([HEADER], "line 1: found no row, expected at least one"),
+        ([HEADER.replace("time_s", "time_ms"), LINE], "line 1: 'time_ms' is not a column; did you mean 'time_s'?"),
+        ([HEADER.replace("time_s,", ""), LINE], "line 1: found the columns 'operator,phase,"),
+        ([HEADER, LINE, LINE], "line 3: algorithm: 'only' stands for this shape in line 2 already"),
+        ([HEADER, LINE, LINE + ","], "line 3: found 17 cells, expected 16"),
+        ([HEADER, '"relu'], "line 2: is not CSV: unexpected end of data"),
+        (
+            [HEADER, LINE.replace("forward,", "backward data,").replace("28,,", "28,wa,")],
+            "line 2: gradients: found 'wa', expected 1 of the letters -, a, w in backward data",
+        ),
+    ],
+)
+def test_a_wrong_table_is_refused_with_its_line(tmp_path: Path, lines: list[str], message: str) -> None:
+    assert message_of(write(tmp_path, *lines)).startswith(message)
+
+
+def test_what_is_no_text_or_no_file_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, HEADER)
+    path.write_bytes(path.read_bytes() + b"relu\xff\n")
+    assert message_of(path) == f"line 2: byte {len(HEADER) + 5} is not UTF-8"
+    missing = tmp_path / "missing.csv"
+    assert message_of(missing) == "cannot be read: no such file or directory"
+
+
+def test_a_table_that_changed_behind_its_profile_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, HEADER, LINE)
+    kernels = MeasuredKernels(path, hashlib.sha256(path.read_bytes()).hexdigest(), tf32=False, channels_last=False)
+    assert read_measured_kernels(kernels) == (ROW,)
+    write(tmp_path, HEADER, LINE.replace("0.0123", "0.0124"))
+    with pytest.raises(ProfileError, match=r"toy\.kernels\.csv: has changed since its profile was read"):
+        read_measured_kernels(kernels)
+
+
+def test_a_table_may_be_long_but_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100,000 rows; here of two."""
+    assert csv_table.MOST_ROWS == 100_000
+    monkeypatch.setattr(csv_table, "MOST_ROWS", 2)
+    path = write(tmp_path, HEADER, *(LINE.replace(",8,", f",{size},") for size in (1, 2, 3)))
+    assert message_of(path) == "line 4: found more than 2 rows"
+
+
+def test_a_file_that_is_no_table_at_all_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "huge.csv"
+    with path.open("wb") as file:
+        file.truncate(64 * 2**20 + 1)
+    assert message_of(path) == "is larger than 64 MiB, expected a table as `vdnnsim calibrate` writes it"
+
+
+@given(position=st.integers(0, len(f"{HEADER}\n{LINE}\n") - 1), byte=st.integers(0, 255))
+def test_a_table_with_any_byte_changed_is_read_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, position: int, byte: int
+) -> None:
+    data = bytearray(f"{HEADER}\n{LINE}\n".encode())
+    data[position] = byte
+    path = tmp_path_factory.getbasetemp() / "changed.csv"
+    path.write_bytes(data)
+    try:
+        (row,) = read_kernel_table(path)
+    except ProfileError as refused:
+        assert str(refused).isprintable()  # noqa: PT017  # it may be refused, and need not be
+    else:
+        assert row.seconds is not None

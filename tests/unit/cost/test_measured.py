@@ -6,7 +6,7 @@ from statistics import median
 import pytest
 
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
-from vdnnsim.cost.measured import MeasuredKernelCosts, left_out_errors
+from vdnnsim.cost.measured import MeasuredCosts, left_out_errors
 from vdnnsim.cost.roofline_fit import Roofline
 from vdnnsim.cost.table import ONLY
 from vdnnsim.dnn.layers import Phase
@@ -48,7 +48,7 @@ def rows_of(workload: Workload) -> list[KernelRow]:
     return list(rows.values())
 
 
-def ask(costs: MeasuredKernelCosts, workload: Workload, name: str, phase: Phase) -> tuple[object, ...]:
+def ask(costs: MeasuredCosts, workload: Workload, name: str, phase: Phase) -> tuple[object, ...]:
     layer = next(each for each in workload.graph.layers if each.name == name)
     shape = KernelShape.of(workload, layer, phase)
     return costs.options(shape, workload.flop(layer, phase), workload.bytes_moved(layer, phase))
@@ -60,11 +60,11 @@ def expected(workload: Workload, name: str, phase: Phase, algorithm: str) -> flo
 
 
 @pytest.fixture(scope="module")
-def vgg_costs() -> MeasuredKernelCosts:
-    return MeasuredKernelCosts(rows_of(VGG), PEAKS, ElementType.FLOAT32)
+def vgg_costs() -> MeasuredCosts:
+    return MeasuredCosts(rows_of(VGG), PEAKS, ElementType.FLOAT32)
 
 
-def test_a_measured_shape_costs_what_was_measured(vgg_costs: MeasuredKernelCosts) -> None:
+def test_a_measured_shape_costs_what_was_measured(vgg_costs: MeasuredCosts) -> None:
     for row in rows_of(VGG):
         options = vgg_costs.options(row.shape, row.flop, row.nbytes)
         found = next(each for each in options if each.algorithm == row.algorithm)
@@ -72,14 +72,14 @@ def test_a_measured_shape_costs_what_was_measured(vgg_costs: MeasuredKernelCosts
         assert found.dram_bytes == row.nbytes
 
 
-def test_algorithms_come_fastest_first(vgg_costs: MeasuredKernelCosts) -> None:
+def test_algorithms_come_fastest_first(vgg_costs: MeasuredCosts) -> None:
     for row in rows_of(VGG):
         times = [each.seconds for each in vgg_costs.options(row.shape, row.flop, row.nbytes)]
         assert times == sorted(times)
 
 
 @pytest.mark.parametrize("phase", [Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS])
-def test_a_network_that_was_not_measured_is_predicted(vgg_costs: MeasuredKernelCosts, phase: Phase) -> None:
+def test_a_network_that_was_not_measured_is_predicted(vgg_costs: MeasuredCosts, phase: Phase) -> None:
     """AlexNet's conv3 is a 3x3 convolution as VGG's; 5x5 of conv2 only shares its kind with them."""
     alexnet = Workload(build_network("alexnet"), 32)
     for name in ("conv3", "conv2"):
@@ -102,7 +102,7 @@ def test_what_is_predicted_from_peaks_of_a_datasheet_is_no_more_than_they_are() 
     """
     stated = shape_and_work(VGG, "conv1_1", Phase.FORWARD)[0]
     rows = [replace(row, origin=Origin.DATASHEET) if row.shape == stated else row for row in rows_of(VGG)]
-    costs = MeasuredKernelCosts(rows, PEAKS, ElementType.FLOAT32)
+    costs = MeasuredCosts(rows, PEAKS, ElementType.FLOAT32)
     larger, alexnet = Workload(VGG.graph, 64), Workload(build_network("alexnet"), 32)
 
     def origins(workload: Workload, name: str, phase: Phase) -> set[Origin]:
@@ -122,7 +122,7 @@ def shape_and_work(workload: Workload, name: str, phase: Phase) -> tuple[KernelS
     return shape, workload.flop(layer, phase), workload.bytes_moved(layer, phase)
 
 
-def test_updates_and_what_streams_are_predicted_too(vgg_costs: MeasuredKernelCosts) -> None:
+def test_updates_and_what_streams_are_predicted_too(vgg_costs: MeasuredCosts) -> None:
     """Concatenation and the update by Adam were never measured: both stream as ReLU, pooling and SGD do."""
     googlenet = Workload(build_network("googlenet"), 32, optimizer=Optimizer.ADAM)
     concat = next(layer.name for layer in googlenet.graph.layers if layer.kind.value == "CONCAT")
@@ -144,7 +144,7 @@ def test_another_batch_of_a_measured_layer_keeps_what_is_peculiar_to_it() -> Non
         else row
         for row in rows_of(VGG)
     ]
-    costs = MeasuredKernelCosts(rows, PEAKS, ElementType.FLOAT32)
+    costs = MeasuredCosts(rows, PEAKS, ElementType.FLOAT32)
     larger = Workload(VGG.graph, 64)
     options = {each.algorithm: each for each in costs.options(*shape_and_work(larger, name, phase))}
     assert options["fast"].seconds == pytest.approx(3 * expected(larger, name, phase, "fast"), rel=1e-2)
@@ -156,7 +156,7 @@ def test_an_algorithm_that_few_shapes_have_is_not_offered_to_others() -> None:
     """`rare` was measured for one of the 3x3 convolutions: it is offered there, but not to a shape never measured."""
     rows = rows_of(VGG)
     one = next(row for row in rows if row.shape.kind == "conv" and row.shape.phase is Phase.FORWARD)
-    costs = MeasuredKernelCosts([*rows, replace(one, algorithm="rare")], PEAKS, ElementType.FLOAT32)
+    costs = MeasuredCosts([*rows, replace(one, algorithm="rare")], PEAKS, ElementType.FLOAT32)
     there = costs.options(one.shape, one.flop, one.nbytes)
     assert "rare" in [each.algorithm for each in there]
     alexnet = Workload(build_network("alexnet"), 32)
@@ -179,7 +179,7 @@ def test_what_failed_is_not_offered_while_another_is_left() -> None:
         failed(row) if row.shape == second[0] or (row.shape == first[0] and row.algorithm == "fast") else row
         for row in rows_of(VGG)
     ]
-    costs = MeasuredKernelCosts(rows, PEAKS, ElementType.FLOAT32)
+    costs = MeasuredCosts(rows, PEAKS, ElementType.FLOAT32)
     assert [each.algorithm for each in costs.options(*first)] == ["slow"]
     predicted = costs.options(*second)
     assert sorted(each.algorithm for each in predicted) == ["fast", "slow"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.two_gpus import SERVER
-from vdnnsim.cost.transfer import before_flow_s, copy_s
+from vdnnsim.cost.transfer import before_flow_s, copy_s, pin_s
 from vdnnsim.hardware.copies import Curve, Direction, MeasuredCopies
 from vdnnsim.hardware.server import Link, Server
 
@@ -36,6 +36,13 @@ def test_a_copy_takes_the_time_of_the_curve(nbytes: int, seconds: float) -> None
     What is smaller than 10 B takes as long as 10 B; 40 B in 6 s are the rate of whatever is larger, 20/3 B/s.
     """
     assert copy_s(measured(CURVE), Direction.H2D, nbytes) == pytest.approx(seconds)
+
+
+def test_copies_and_pinning(toy_server: Server) -> None:
+    """20 bytes: 1 + 20 / 10 = 3 s to the GPU, 1 + 20 / 5 = 5 s back, 2 + 20 / 4 = 7 s to pin."""
+    link = toy_server.link
+    assert (copy_s(link, Direction.H2D, 20), copy_s(link, Direction.D2H, 20)) == (3.0, 5.0)
+    assert pin_s(toy_server.host, 20) == 7.0
 
 
 def test_a_direction_without_a_curve_takes_latency_plus_bytes_over_bandwidth() -> None:

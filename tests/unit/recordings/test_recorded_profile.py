@@ -7,7 +7,7 @@ import pytest
 
 from tests.recorded_traces import new_trace, old_trace, write
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape, kernel_table_text, read_kernel_table, torch_operator
-from vdnnsim.cost.measured import MeasuredCosts, MeasuredKernelCosts
+from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.roofline_fit import Roofline
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
@@ -247,16 +247,15 @@ def test_recorded_operators_are_timed_by_their_own_rows() -> None:
         return KernelRow(shape, "recorded", "", seconds, 0.0, 1, 0, 10, nbytes, Origin.MEASURED)
 
     table = [row("torch:add", 1000, 2e-6, 1), row("torch:add", 1000, 4e-6, 2), row("torch:mul", 4000, 20e-6, 3)]
-    costs = MeasuredKernelCosts(table, PEAKS, ElementType.FLOAT32)
+    costs = MeasuredCosts(table, PEAKS, ElementType.FLOAT32)
     work = {Arithmetic.ELEMENTWISE: 10}
-    assert costs.of_work("aten.add_.Tensor", work, 1000).seconds == pytest.approx(3e-6)
-    assert costs.of_work("aten.add_.Tensor", work, 1000).origin is Origin.MEASURED
-    near, far = (costs.of_work("aten.sub.Tensor", work, nbytes).seconds for nbytes in (1000, 2000))
-    found = costs.of_work("aten.add.Tensor", work, 2000)
+    assert costs.kernel("aten.add_.Tensor", ElementType.FLOAT32, work, 1000).seconds == pytest.approx(3e-6)
+    assert costs.kernel("aten.add_.Tensor", ElementType.FLOAT32, work, 1000).origin is Origin.MEASURED
+    subtracted = [costs.kernel("aten.sub.Tensor", ElementType.FLOAT32, work, nbytes) for nbytes in (1000, 2000)]
+    near, far = (each.seconds for each in subtracted)
+    found = costs.kernel("aten.add.Tensor", ElementType.FLOAT32, work, 2000)
     assert found.seconds == pytest.approx(far * 2e-6 / near)
     assert found.origin is Origin.FITTED
-    machine = MeasuredCosts(table, PEAKS, ElementType.FLOAT32)
-    assert machine.kernel("aten.add.Tensor", ElementType.FLOAT32, work, 1000).seconds == pytest.approx(3e-6)
 
 
 def test_work_without_sizes_is_some_bytes() -> None:

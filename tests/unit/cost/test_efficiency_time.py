@@ -1,0 +1,250 @@
+from dataclasses import fields, replace
+
+import pytest
+
+from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind, operator_kind
+from vdnnsim.cost.efficiency_time import EfficientGpu
+from vdnnsim.cost.tiled_product import TiledProduct
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.errors import ProfileError
+from vdnnsim.units import ElementType
+
+VALUES = {
+    each.name: 0.0 if each.name.endswith(("load_flop", "start_depth")) else 0.5 for each in fields(EfficiencyParameters)
+} | {"launch_overhead_s": 1.0, "tensor_flop_fraction": 1.0, "cuda_flop_fraction": 1.0}
+GPU = EfficientGpu(
+    EfficiencyParameters(**VALUES), {ElementType.FLOAT32: 4096.0, ElementType.FLOAT16: 8192.0}, 2048.0, 2
+)
+SHAPE = ConvolutionShape(1, 8, 8, (8, 8), (3, 3), padding=(1, 1), bias=False)
+HALF = ElementType.FLOAT16
+
+
+def test_a_stream_takes_its_bytes_at_the_fraction_of_its_kind_and_a_launch() -> None:
+    """2048 B at half of 2048 B/s take 2 s."""
+    assert GPU.stream_s(OperatorKind.POINTWISE, 2048) == 3.0
+
+
+def test_channels_of_a_normalization_are_spread_over_multiprocessors_unless_they_come_last() -> None:
+    """Three channels on two multiprocessors keep 3 of 4 turns busy: 2 s become 8 / 3 s.
+
+    Channels last only fours are normalized as they lie. Three are turned around and back before and after, which moves
+    4 / 3 x 2048 B at half of 2048 B/s, and are two launches more.
+    """
+    first = GPU.stream_s(OperatorKind.NORMALIZATION, 2048, 3)
+    assert first == pytest.approx(1 + 8 / 3)
+    assert GPU.stream_s(OperatorKind.NORMALIZATION, 2048, 4, channels_last=True) == 3.0
+    assert GPU.stream_s(OperatorKind.NORMALIZATION, 2048, 3, channels_last=True) == pytest.approx(first + 2 + 8 / 3)
+
+
+def test_a_normalization_by_known_moments_is_pointwise() -> None:
+    """Inference: 2048 B at a quarter of 2048 B/s take 4 s, whatever sums would."""
+    quarter = replace(GPU, parameters=replace(GPU.parameters, pointwise_dram_fraction=0.25))
+    assert quarter.stream_s(OperatorKind.NORMALIZATION, 2048) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("element_type", "product", "seconds"),
+    [
+        # One tile, and one wave is the least: 2 x 2 / 4096 x 2048 x 100 = 200 s on one of two multiprocessors.
+        (ElementType.FLOAT32, TiledProduct(32, 64, 100), 201.0),
+        # 2 s of arithmetic; the operands, 4 (32 + 64 + 2048) = 8576 B, take 8.375 s at half of 2048 B/s.
+        (ElementType.FLOAT32, TiledProduct(32, 64, 1), 9.375),
+        # Turned around it is 32 x 64; as it is, it takes a tile of 64 x 64.
+        (ElementType.FLOAT32, TiledProduct(64, 32, 100), 201.0),
+        # Tensor cores have twice the rate of CUDA cores here.
+        (HALF, TiledProduct(32, 64, 100), 101.0),
+    ],
+)
+def test_a_product_is_computed_by_tiles_or_bound_by_its_operands(
+    element_type: ElementType, product: TiledProduct, seconds: float
+) -> None:
+    """A GPU without tensor cores computes float16 on CUDA cores, here at half the peak."""
+    assert GPU.product_s(element_type, product) == seconds
+    without = replace(GPU, parameters=replace(GPU.parameters, tensor_flop_fraction=0.0, cuda_flop_fraction=0.5))
+    if element_type is HALF:
+        assert without.product_s(HALF, product) == 201.0
+
+
+def test_maps_that_are_not_channels_last_are_turned_around_for_tensor_cores() -> None:
+    """X and Y of 512 elements, W of 576: 1600 x 2 B read and written at half of 2048 B/s, 6.25 s, and two launches.
+
+    A 1 x 1 filter needs none where rows of 64 pixels are aligned, and does where they are 49.
+    """
+    last, first = (GPU.convolution_s(HALF, SHAPE, Phase.FORWARD, channels_last=each) for each in (True, False))
+    assert first - last == pytest.approx(6.25 + 2)
+
+    one = replace(SHAPE, kernel=(1, 1), padding=(0, 0))
+    assert GPU.convolution_s(HALF, one, Phase.FORWARD) == GPU.convolution_s(
+        HALF, one, Phase.FORWARD, channels_last=True
+    )
+    odd = replace(one, input_size=(7, 7))
+    assert GPU.convolution_s(HALF, odd, Phase.FORWARD) > GPU.convolution_s(HALF, odd, Phase.FORWARD, channels_last=True)
+
+
+def test_tensor_cores_pad_channels_to_what_they_load() -> None:
+    """Three channels take the arithmetic of eight in float16, 16 bytes, and X is copied once more.
+
+    Reading and writing 64 x 3 x 64 elements of 2 B take 48 s at half of 2048 B/s, beside two launches. Of a Y of three
+    channels it is the same; one that lies as N, C, H, W is turned around anyway.
+    """
+    for three in (replace(SHAPE, n=64, c=3), replace(SHAPE, n=64, k=3)):
+        eight_s, three_s = (
+            GPU.convolution_s(HALF, shape, Phase.FORWARD, channels_last=True) for shape in (replace(SHAPE, n=64), three)
+        )
+        assert three_s == eight_s + 48 + 2
+    turned_bytes = 2 * (64 * 64 * (3 + 8) + 3 * 8 * 9)
+    turned_s = GPU.convolution_s(HALF, replace(SHAPE, n=64, c=3), Phase.FORWARD)
+    assert turned_s == pytest.approx(eight_s + 2 * turned_bytes / 1024 + 2)
+
+
+@pytest.mark.parametrize("phase", [Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS])
+def test_winograd_spares_multiplications_of_wide_layers(phase: Phase) -> None:
+    """3 x 3 filters of stride 1 take fewer multiply-adds than the direct method; others all of them."""
+    wide = ConvolutionShape(64, 64, 64, (16, 16), (3, 3), padding=(1, 1), bias=False)
+    fast = replace(GPU, dram_bytes_per_s=1e9)
+    assert fast.convolution_s(ElementType.FLOAT32, wide, phase) < wide.flop / (4096 * 0.5)
+    strided = replace(wide, stride=(2, 2))
+    assert fast.convolution_s(ElementType.FLOAT32, strided, phase) > strided.flop / (4096 * 0.5)
+
+
+def test_depthwise_convolutions_are_no_products() -> None:
+    """8 groups of 64 pixels, 9 weights each: 9216 FLOPs at half of 4096 take 4.5 s.
+
+    X, Y and W, 2 (512 + 512 + 72) B, take 2192 / 1024 s. For dW the fraction may be another.
+    """
+    one = replace(SHAPE, c=1, k=1)
+    assert GPU.convolution_s(HALF, one, Phase.FORWARD, groups=8) == 5.5
+    slow = replace(GPU, parameters=replace(GPU.parameters, depthwise_weights_flop_fraction=0.25))
+    assert slow.convolution_s(HALF, one, Phase.BACKWARD_WEIGHTS, groups=8) == 10.0
+    streaming = replace(GPU, flop_per_s={ElementType.FLOAT32: 1e9})
+    assert streaming.convolution_s(HALF, one, Phase.FORWARD, groups=8) == 1 + 2192 / 1024
+
+
+def test_a_bias_is_a_pass_of_its_own() -> None:
+    """Y of 512 x 2 B: read and written in forward, 2 s, read for dB, 1 s; dX has none; each a launch."""
+    without, biased = SHAPE, replace(SHAPE, bias=True)
+    added = [
+        GPU.convolution_s(HALF, biased, phase) - GPU.convolution_s(HALF, without, phase)
+        for phase in (Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS)
+    ]
+    assert added == pytest.approx([3.0, 0.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "kind"),
+    [
+        ("aten.cudnn_batch_norm_backward.default", None, OperatorKind.NORMALIZATION),
+        ("aten.native_layer_norm.default", None, OperatorKind.ROW_NORMALIZATION),
+        ("softmax_loss", Phase.FORWARD, OperatorKind.ROW_NORMALIZATION),
+        ("max_pool", Phase.FORWARD, OperatorKind.POOLING),
+        ("max_pool", Phase.BACKWARD_DATA, OperatorKind.POOLING_GRADIENT),
+        ("aten.max_pool2d_with_indices_backward.default", None, OperatorKind.POOLING_GRADIENT),
+        ("aten._to_copy.default", None, OperatorKind.COPY),
+        ("aten.sum.dim_IntList", None, OperatorKind.REDUCTION),
+        ("aten._foreach_add_.List", None, OperatorKind.UPDATE),
+        ("adam", Phase.UPDATE, OperatorKind.UPDATE),
+        ("aten.gelu.default", None, OperatorKind.POINTWISE),
+    ],
+)
+def test_kinds_go_by_names(name: str, phase: Phase | None, kind: OperatorKind) -> None:
+    assert operator_kind(name, phase) is kind
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cuda_flop_fraction": 1.5}, "cost_model.cuda_flop_fraction: found 1.5, expected a fraction above 0"),
+        ({"cuda_flop_fractio": 0.5}, "cost_model: 'cuda_flop_fractio' is not a parameter of efficiencies; did you"),
+    ],
+)
+def test_wrong_parameters_are_refused(change: dict[str, float], message: str) -> None:
+    with pytest.raises(ProfileError, match=r"^toy: ") as refusal:
+        EfficiencyParameters.from_mapping("toy", VALUES | change)
+    assert message in str(refusal.value)
+
+
+def test_what_lacks_is_named_and_tensor_cores_may_lack() -> None:
+    without = {name: value for name, value in VALUES.items() if not name.startswith("tensor_")}
+    assert EfficiencyParameters.from_mapping("toy", without).tensor_flop_fraction == 0
+    del without["pointwise_dram_fraction"]
+    with pytest.raises(ProfileError, match=r"^toy: cost_model: lacks pointwise_dram_fraction$"):
+        EfficiencyParameters.from_mapping("toy", without)
+
+
+SLOW = VALUES | {"tensor_flop_fraction": 0.5, "cuda_flop_fraction": 0.5}
+OLDER = EfficientGpu(EfficiencyParameters(**SLOW), {ElementType.FLOAT32: 4096.0, HALF: 8192.0}, 2048.0, 2)
+AMPERE = replace(OLDER, flop_per_s={**OLDER.flop_per_s, ElementType.BFLOAT16: 8192.0})
+
+
+def _group(channels: int) -> ConvolutionShape:
+    return ConvolutionShape(1, channels, channels, (8, 8), (3, 3), padding=(1, 1), bias=False)
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "phase", "seconds"),
+    [
+        (16, 8, Phase.FORWARD, 1297.0),
+        (16, 9, Phase.FORWARD, 1441.0),
+        (24, 8, Phase.FORWARD, 3457.0),
+        (48, 2, Phase.FORWARD, 2161.0),
+        (16, 9, Phase.BACKWARD_DATA, 1441.0),
+        (24, 8, Phase.BACKWARD_DATA, 3457.0),
+        (48, 8, Phase.BACKWARD_WEIGHTS, 10369.0),
+    ],
+)
+def test_tensor_cores_take_groups_that_fill_their_tiles(
+    channels: int, groups: int, phase: Phase, seconds: float
+) -> None:
+    """A tile holds two groups of 16 channels, no whole number of 24; gradients of weights are computed directly.
+
+    On tensor cores 8 groups of 16 are 4 tiles a multiprocessor and half of one idle, 9 groups 4.5 and a half. A tile of
+    32 x 64, 144 deep, takes 4 / 4096 x 2048 x 144 = 288 s, so 1296 and 1440 s; two groups of 48 channels, padded to 64
+    and 432 deep, are one tile of twice that size a multiprocessor, and a half: 1.5 x 2 x 3 x 288 = 2592 s, or in tiles
+    of 32 rows 2.5 x 3 x 288 = 2160. Directly, at half of 4096 FLOP/s, groups are padded to 32 channels:
+    8 x 64 x 9 x 2 x 24 x 32 FLOPs take 3456 s. Those of weight gradients are not, 8 x 64 x 9 x 2 x 48^2 take 10368.
+    """
+    group = _group(channels)
+    assert AMPERE.convolution_s(HALF, group, phase, groups=groups, channels_last=True) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("phase", "layout", "seconds"),
+    [(Phase.FORWARD, "nhwc", 1441.0), (Phase.BACKWARD_DATA, "nhwc", 1441.0), (Phase.FORWARD, "nchw", 1525.0)],
+)
+def test_groups_as_those_of_resnext_are_packed_to_products_of_32_channels(
+    phase: Phase, layout: str, seconds: float
+) -> None:
+    """32 groups of 4 channels are 4 tiles of 32 x 64, 288 deep: 2 a multiprocessor and half of one idle, 576 s each.
+
+    Turned around are 32 x 2 (256 + 256 + 144) B, read and written at 1024 B/s in 82 s, and two launches.
+    """
+    found = AMPERE.convolution_s(HALF, _group(4), phase, groups=32, channels_last=layout == "nhwc")
+    assert found == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("channels", "groups", "seconds"), [(1, 8, 10.0), (2, 8, 19.0), (128, 2, 9217.0)])
+def test_strided_data_gradients_of_groups_have_their_own_rate_channels_last(
+    channels: int, groups: int, seconds: float
+) -> None:
+    """An eighth of 4096 FLOP/s here, by no fewer than 2 input channels of a group and no more than 64.
+
+    Y has 4 x 4 pixels, so 8 groups of one channel have 8 x 16 x 9 x 2 FLOPs, twice which take 9 s; of two channels
+    9216, which take 18; 2 groups of 128 have 9437184, half of which takes 9216.
+    """
+    slow = replace(AMPERE, parameters=replace(AMPERE.parameters, depthwise_strided_flop_fraction=0.125))
+    group = replace(_group(channels), stride=(2, 2))
+    found = slow.convolution_s(HALF, group, Phase.BACKWARD_DATA, groups=groups, channels_last=True)
+    assert found == pytest.approx(seconds)
+
+
+def test_groups_are_computed_directly_before_ampere_and_as_products_of_maps_that_are_turned_around() -> None:
+    """8 groups of 16 channels directly: 8 x 64 x 9 x 2 x 16 x 32 FLOPs at half of 4096 take 2304 s.
+
+    From Ampere on X, Y and W, 8 x 2 (1024 + 1024 + 2304) B, are turned around in 136 s and two launches beside 1297 s.
+    CUDA cores of a GPU without others multiply tiles at half the rate, 2592 s.
+    """
+    group = _group(16)
+    assert OLDER.convolution_s(HALF, group, Phase.FORWARD, groups=8) == 2305.0
+    assert AMPERE.convolution_s(HALF, group, Phase.FORWARD, groups=8) == pytest.approx(1297 + 136 + 2)
+    assert OLDER.convolution_s(ElementType.FLOAT32, group, Phase.FORWARD, groups=8) == pytest.approx(2593)
