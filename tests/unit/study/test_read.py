@@ -1,17 +1,24 @@
-"""Conditions that leave out points."""
+"""Study files: conditions that leave out points, the example in the help, the studies that are shipped."""
 
+import csv
+import json
+import re
+import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from vdnnsim.cli.study import STUDY, keys_help
 from vdnnsim.errors import StudyError
 from vdnnsim.files.value import Entry
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.study.axes import study_keys
-from vdnnsim.study.points.resolve import Value, shown
-from vdnnsim.study.read import read_condition
+from vdnnsim.study.points.resolve import POLICY, Value, shown
+from vdnnsim.study.read import read_condition, read_study
+from vdnnsim.study.results import table_header
 
+ROOT = Path(__file__).parents[3]
 TYPES = known_policies()
 KEYS = {
     name: study_keys(TYPES, Path())[name]
@@ -83,3 +90,56 @@ def test_what_is_no_condition_is_refused_in_one_line(text: str, message: str) ->
 
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+_KEY = re.compile(r"[a-z_]+\.[A-Za-z_0-9.]+|(?<=[ ,])(?:hardware|gpus|gradients|memory_model|pinned_memory)\b")
+
+
+def test_the_help_names_every_key_that_can_be_varied() -> None:
+    """Those of a cost model stand there as one; `policy` is an axis alone, and is in the example."""
+    keys = study_keys(known_policies(), Path())
+    known = {re.sub(r"^cost_model\..*", "cost_model.NAME", name) for name in keys if name != POLICY}
+    assert sorted(_KEY.findall(keys_help())) == sorted(known)
+
+
+def test_the_help_says_of_a_figure_what_it_is_and_how_it_is_written() -> None:
+    lines = keys_help().splitlines()
+    assert "  gpu.granule               to which the pool rounds an allocation, as 512 B" in lines
+    assert max(map(len, lines)) <= 78
+
+
+def test_the_example_of_the_help_is_a_study(tmp_path: Path) -> None:
+    """Three policies, two memories and links of 16, 32, 64, 128, 256 and 512 GB/s, less checkpoint with 12 GiB."""
+    (tmp_path / "vgg416.yaml").write_bytes((ROOT / "scenarios" / "vgg416.yaml").read_bytes())
+    path = tmp_path / "study.yaml"
+    path.write_text(textwrap.dedent(STUDY.partition("A study:\n")[2]), encoding="utf-8")
+
+    study = read_study(path)
+
+    assert (study.grid_size, len(list(study.points()))) == (36, 30)
+    assert [picture.name for picture in study.pictures] == ["speed"]
+
+
+STUDIES = sorted((ROOT / "scenarios" / "studies").glob("*.yaml"))
+
+
+def test_each_question_has_its_study() -> None:
+    assert [path.stem for path in STUDIES] == ["batch", "crossover", "gpus", "memory", "nvlink"]
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_the_report_of_a_study_is_of_its_grid(path: Path) -> None:
+    """As many rows as points, in their order, none of them failed; every picture is there and shown."""
+    study = read_study(path)
+    report = ROOT / "reports" / "studies" / path.stem
+    with (report / "results.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == table_header(study)
+    assert [row["policy"] for row in rows] == [point["policy"].label for point in study.points()]  # type: ignore[union-attr]
+    assert {row["error"] for row in rows} == {""}
+    words = (report / "README.md").read_text(encoding="utf-8")
+    for picture in study.pictures:
+        assert (report / f"{picture.name}.png").is_file()
+        assert f"({picture.name}.png)" in words
+    manifest = json.loads((report / "run.json").read_text(encoding="utf-8"))
+    assert manifest["points"] == {"done": len(rows), "failed": 0, "missing": 0}
