@@ -177,13 +177,11 @@ def _stated(name: str, entry: Entry) -> _StatedNode:
 
 def _depths(parents: Mapping[str, str | None], stated: Mapping[str, _StatedNode]) -> Mapping[str, int]:
     """Return how many links are between each node and host memory."""
+    above = {name: [] if parent is None else [parent] for name, parent in parents.items()}
     depths: dict[str, int] = {}
     try:
-        for name in TopologicalSorter(
-            {name: [parent] * bool(parent) for name, parent in parents.items()}
-        ).static_order():
-            parent = parents[name]
-            depths[name] = 0 if parent is None else depths[parent] + 1
+        for name in TopologicalSorter(above).static_order():
+            depths[name] = max((depths[parent] + 1 for parent in above[name]), default=0)
     except CycleError as failure:
         circle = failure.args[1][::-1]
         message = f"has no path to host memory: {' -> '.join(circle)} is a cycle, expected a tree"
