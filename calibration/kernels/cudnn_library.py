@@ -8,6 +8,7 @@ dX that is to be added to what stands there is computed into the workspace first
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -99,10 +100,7 @@ class CudnnLibrary:
         return (*own, *(self._kernel(site, problem, offer, plan) for plan in plans))
 
     def _kernel(self, site: Site, problem: ConvolutionProblem, offer: Offer, plan: ConvolutionPlan) -> Kernel:
-        def execute(tensors: dict[str, torch.Tensor], workspace: torch.Tensor | None) -> None:
-            self._execute(problem, offer, plan, tensors, workspace)
-
-        execution = PlanExecution(site, plan, execute)
+        execution = PlanExecution(site, plan, partial(self._execute, problem, offer, plan))
         run = {
             Phase.FORWARD: execution.forward,
             Phase.BACKWARD_DATA: execution.backward_data,

@@ -96,8 +96,19 @@ def properties_of(limits: Limits, board: Board) -> dict[str, object]:
     }
 
 
-def _rates(float32: float, float16: float, bfloat16: float) -> dict[ElementType, float]:
-    return {ElementType.FLOAT32: float32, ElementType.FLOAT16: float16, ElementType.BFLOAT16: bfloat16}
+_TYPES: Final = (ElementType.FLOAT32, ElementType.FLOAT16, ElementType.BFLOAT16)
+
+
+def _gpu(
+    limits: Limits,
+    board: Board,
+    rates: tuple[float, float, float],
+    tensor_rates: tuple[float, float, float],
+    dram: float,
+) -> DescribedGpu:
+    """Describe a GPU; rates are FLOP/s of float32, float16 and bfloat16, and B/s of device memory."""
+    flop_per_s, tensor_flop_per_s = (dict(zip(_TYPES, each, strict=True)) for each in (rates, tensor_rates))
+    return DescribedGpu(properties_of(limits, board), flop_per_s, tensor_flop_per_s, dram)
 
 
 # Rates: NVIDIA H200 datasheet, H200 SXM (https://www.nvidia.com/en-us/data-center/h200/): FP32 67 TFLOPS,
@@ -105,53 +116,40 @@ def _rates(float32: float, float16: float, bfloat16: float) -> dict[ElementType,
 # https://glennklockwood.com/garden/processors/h100, which also has the 133.8 of FP16 without tensor cores), 4.8 TB/s.
 # The clock of 1,980 MHz and the 132 multiprocessors: https://hmc-tech.com/gpu/nvidia-h100-vs-nvidia-h200-sxm-vs-nvidia-gb200;
 # the clock of the memory is assumed, 4.8 TB/s over 6,144 bit at two transfers a cycle and a little above.
-H200: Final = DescribedGpu(
-    properties=properties_of(SM_90, Board("NVIDIA H200", 132, 1980, 3201, 50 << 10, 141_000_000_000)),
-    flop_per_s=_rates(67e12, 133.8e12, 133.8e12),
-    tensor_flop_per_s=_rates(494.7e12, 989.4e12, 989.4e12),
-    dram_bytes_per_s=4.8e12,
-)
-
+_HOPPER: Final = (67e12, 133.8e12, 133.8e12), (494.7e12, 989.4e12, 989.4e12)
+H200: Final = _gpu(SM_90, Board("NVIDIA H200", 132, 1980, 3201, 50 << 10, 141_000_000_000), *_HOPPER, 4.8e12)
 # The chip of the H200 with 5,120 bit of memory: 3.35 TB/s, https://archive-lib.hpctech.co.jp/gpuproduct/nvidia-h100.html
-_H100_SXM: Final = DescribedGpu(
-    properties=properties_of(SM_90, Board("NVIDIA H100 80GB HBM3", 132, 1980, 2619, 50 << 10, 79 * 2**30)),
-    flop_per_s=H200.flop_per_s,
-    tensor_flop_per_s=H200.tensor_flop_per_s,
-    dram_bytes_per_s=3.35e12,
-)
+_H100_SXM: Final = _gpu(SM_90, Board("NVIDIA H100 80GB HBM3", 132, 1980, 2619, 50 << 10, 79 * 2**30), *_HOPPER, 3.35e12)
 
 # Rates and memory: NVIDIA's datasheet of the A100 as in https://glennklockwood.com/garden/processors/A100. Without
 # tensor cores, FP16 has 78 TFLOPS and BF16 39: NVIDIA's white paper of the Ampere architecture. Properties: deviceQuery
 # in https://upb-pc2.atlassian.net/wiki/spaces/PC2DOK/pages/1900609/NVIDIA+A100+40GB+with+NVLINK; with 80 GB, 5,120 bit
 # reach 2,039 GB/s at 1,593 MHz.
-_A100_40GB: Final = DescribedGpu(
-    properties=properties_of(SM_80, Board("NVIDIA A100-SXM4-40GB", 108, 1410, 1215, 40 << 10, 42_405_855_232)),
-    flop_per_s=_rates(19.5e12, 78e12, 39e12),
-    tensor_flop_per_s=_rates(156e12, 312e12, 312e12),
-    dram_bytes_per_s=1555e9,
+_A100: Final = (19.5e12, 78e12, 39e12), (156e12, 312e12, 312e12)
+_A100_40GB: Final = _gpu(
+    SM_80, Board("NVIDIA A100-SXM4-40GB", 108, 1410, 1215, 40 << 10, 42_405_855_232), *_A100, 1555e9
 )
-_A100_80GB: Final = DescribedGpu(
-    properties=properties_of(SM_80, Board("NVIDIA A100-SXM4-80GB", 108, 1410, 1593, 40 << 10, round(79.25 * 2**30))),
-    flop_per_s=_A100_40GB.flop_per_s,
-    tensor_flop_per_s=_A100_40GB.tensor_flop_per_s,
-    dram_bytes_per_s=2039e9,
+_A100_80GB: Final = _gpu(
+    SM_80, Board("NVIDIA A100-SXM4-80GB", 108, 1410, 1593, 40 << 10, round(79.25 * 2**30)), *_A100, 2039e9
 )
 
 # Rates, clocks, caches: https://cuttingedgegamer.com/2022/12/ and https://waredb.com/processor/nvidia-geforce-rtx-4090.
 # Tensor cores of GeForce reach half with sums in FP32 of what they reach with sums in FP16, and in TF32 the rate of
 # FP32 (https://hmc-tech.com/gpu/nvidia-geforce-rtx-4090-d-vs-nvidia-geforce-rtx-3090-ti, the same two chips). With sums
 # in FP16 it is 142 TFLOPS: https://holynerdvana.blogspot.com/2022/10/nvidia-geforce-rtx-3090-specifications.html
-_RTX_3090: Final = DescribedGpu(
-    properties=properties_of(SM_86, Board("NVIDIA GeForce RTX 3090", 82, 1695, 9751, 6 << 10, round(23.7 * 2**30))),
-    flop_per_s=_rates(35.58e12, 35.58e12, 35.58e12),
-    tensor_flop_per_s=_rates(35.58e12, 71.16e12, 71.16e12),
-    dram_bytes_per_s=936.2e9,
+_RTX_3090: Final = _gpu(
+    SM_86,
+    Board("NVIDIA GeForce RTX 3090", 82, 1695, 9751, 6 << 10, round(23.7 * 2**30)),
+    (35.58e12, 35.58e12, 35.58e12),
+    (35.58e12, 71.16e12, 71.16e12),
+    936.2e9,
 )
-_RTX_4090: Final = DescribedGpu(
-    properties=properties_of(SM_89, Board("NVIDIA GeForce RTX 4090", 128, 2520, 10501, 72 << 10, round(23.64 * 2**30))),
-    flop_per_s=_rates(82.58e12, 82.58e12, 82.58e12),
-    tensor_flop_per_s=_rates(82.58e12, 165.15e12, 165.15e12),
-    dram_bytes_per_s=1008e9,
+_RTX_4090: Final = _gpu(
+    SM_89,
+    Board("NVIDIA GeForce RTX 4090", 128, 2520, 10501, 72 << 10, round(23.64 * 2**30)),
+    (82.58e12, 82.58e12, 82.58e12),
+    (82.58e12, 165.15e12, 165.15e12),
+    1008e9,
 )
 
 GPUS: Final[Mapping[str, DescribedGpu]] = {

@@ -32,24 +32,24 @@ class Session:
         self.warnings: list[str] = []
         self.unsteady: dict[str, Sample] = {}
 
-    def take(self, name: str, kind: type[Value], measure: Callable[[], Value]) -> Value:
-        """Return a measurement, from the journal where it stands there."""
+    def take(
+        self,
+        name: str,
+        kind: type[Value],
+        measure: Callable[[], Value],
+        is_good: Callable[[Value], bool] = lambda _: True,
+    ) -> Value:
+        """Return a measurement, from the journal where it stands there; what is not good a later run tries again."""
         value = self._journal.recall(name, kind)
         if value is None:
             value = measure()
-            self._journal.keep(name, value)
+            if is_good(value):
+                self._journal.keep(name, value)
         return value
 
     def sample(self, name: str, measure: Callable[[], Sample]) -> Sample:
-        """Return a sample, as a step of its own.
-
-        A sample that is refused is not written down, so that a later run tries again.
-        """
-        sample = self._journal.recall(name, Sample)
-        if sample is None:
-            sample = measure()
-            if not sample.is_refused:
-                self._journal.keep(name, sample)
+        """Return a sample, as a step of its own; one that is refused is not written down."""
+        sample = self.take(name, Sample, measure, lambda taken: not taken.is_refused)
         if sample.spread > WARNED_SPREAD:
             self.unsteady[name] = sample
         else:
@@ -64,11 +64,7 @@ class Session:
 
     def concurrently(self, name: str, measure: Callable[[], tuple[Sample, ...]]) -> tuple[Sample, ...]:
         """Return samples of what ran together, as a step of its own; nothing, with a warning, where it was unsteady."""
-        samples = self._journal.recall(name, tuple[Sample, ...])
-        if samples is None:
-            samples = measure()
-            if samples:
-                self._journal.keep(name, samples)
+        samples = self.take(name, tuple[Sample, ...], measure, bool)
         if not samples:
             self.warnings.append(f"{name}: too unsteady, left out")
         self.done(name)

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -78,25 +78,17 @@ def find_torch(folders: Sequence[str] | None = None) -> TorchBuild:
             "the default wheel for Linux has it: pip install torch"
         )
     major = match[1]
-    runtime = _first(
-        packages / "nvidia", (f"cu{major}/lib/libcudart.so.{major}", f"cuda_runtime/lib/libcudart.so.{major}")
-    )
-    headers = tuple(path for path in _header_folders(packages / "nvidia", major) if path.is_dir())
+    nvidia, library = packages / "nvidia", f"lib/libcudart.so.{major}"
+    runtimes = (nvidia / folder / library for folder in (f"cu{major}", "cuda_runtime"))
+    runtime = next(filter(Path.is_file, runtimes), None)
+    folders_of_headers = (nvidia / name / "include" for name in (f"cu{major}", "cuda_runtime", "cublas", "cudnn"))
+    headers = tuple(filter(Path.is_dir, folders_of_headers))
     if runtime is None or not any((path / "cuda_runtime_api.h").is_file() for path in headers):
         raise DeviceError(
             f"torch {found.version} lies there without NVIDIA's package of the CUDA runtime, whose headers a pretended "
             "GPU is compiled with; it comes with the wheel of pip install torch"
         )
     return TorchBuild(found.version, f"{match[1]}.{match[2]}", runtime, headers)
-
-
-def _header_folders(nvidia: Path, major: str) -> Iterator[Path]:
-    for name in (f"cu{major}", "cuda_runtime", "cublas", "cudnn"):
-        yield nvidia / name / "include"
-
-
-def _first(folder: Path, names: Iterable[str]) -> Path | None:
-    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def build_runtime(torch: TorchBuild, cache: Path | None = None) -> Runtime:
@@ -108,7 +100,8 @@ def build_runtime(torch: TorchBuild, cache: Path | None = None) -> Runtime:
         DeviceError: this machine is no Linux x86-64, there is no C compiler, or it fails.
     """
     compiler = find_compiler()
-    folder = (cache or _user_cache()) / _digest(torch, compiler)
+    of_user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vdnnsim" / "pretend"
+    folder = (cache or of_user) / _digest(torch, compiler)
     if any(each in str(folder) for each in " :"):
         raise DeviceError(f"the path of compiled runtimes may have no space and no colon: {folder}; set XDG_CACHE_HOME")
     if not folder.is_dir():
@@ -141,10 +134,6 @@ def _library_names(torch: TorchBuild) -> tuple[str, ...]:
 
 def _library_sources() -> list[Path]:
     return sorted(path for path in _SOURCES.glob("*.c") if path.name not in (*_CORE, _ABSENT))
-
-
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vdnnsim" / "pretend"
 
 
 def _digest(torch: TorchBuild, compiler: str) -> str:

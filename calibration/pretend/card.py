@@ -12,7 +12,7 @@ from vdnnsim.cost.model import EFFICIENCY
 from vdnnsim.cost.roofline import OVERHEAD
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.messages import quote
-from vdnnsim.hardware.server import Link, Origin, Server
+from vdnnsim.hardware.server import Host, Link, Origin, Server
 from vdnnsim.units import MIB, ElementType
 
 ASSUMED_CONTEXT_BYTES: Final = 500 * MIB
@@ -99,7 +99,6 @@ class Card:
         context_assumed: whether the profile states none.
         flop_per_s: peak of float32.
         launch_s: least time of a kernel.
-        issue_s: of the host, to put one operation on a stream.
     """
 
     profile: str
@@ -112,9 +111,7 @@ class Card:
     dram_bytes_per_s: float
     flop_per_s: float
     launch_s: float
-    issue_s: float
-    pin_latency_s: float
-    pin_bytes_per_s: float
+    host: Host
 
     def integer(self, name: str) -> int:
         """Return one of the properties that are whole numbers."""
@@ -157,9 +154,7 @@ def card_of(server: Server) -> Card:
         dram_bytes_per_s=server.gpu.dram_bytes_per_s,
         flop_per_s=peak,
         launch_s=launch_s(server),
-        issue_s=server.host.issue_s,
-        pin_latency_s=server.host.pin_latency_s,
-        pin_bytes_per_s=server.host.pin_bytes_per_s,
+        host=server.host,
     )
 
 

@@ -78,9 +78,9 @@ def environment(
         "DRAM_BYTES_PER_S": card.dram_bytes_per_s,
         "FLOP_PER_S": card.flop_per_s,
         "LAUNCH_S": card.launch_s,
-        "ISSUE_S": card.issue_s,
-        "PIN_BYTES_PER_S": card.pin_bytes_per_s,
-        "PIN_LATENCY_S": card.pin_latency_s,
+        "ISSUE_S": card.host.issue_s,
+        "PIN_BYTES_PER_S": card.host.pin_bytes_per_s,
+        "PIN_LATENCY_S": card.host.pin_latency_s,
     }
     texts = {
         "NAME": card.name,

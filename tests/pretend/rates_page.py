@@ -79,11 +79,11 @@ def rate_rows(card: Card, found: Server) -> list[tuple[str, str, str, str]]:
         ("H2D, B/s", card.link.h2d_bytes_per_s, link.h2d_bytes_per_s),
         ("D2H, B/s", card.link.d2h_bytes_per_s, link.d2h_bytes_per_s),
         ("device memory, B/s", card.dram_bytes_per_s, found.gpu.dram_bytes_per_s),
-        ("pinning, B/s", card.pin_bytes_per_s, host.pin_bytes_per_s),
+        ("pinning, B/s", card.host.pin_bytes_per_s, host.pin_bytes_per_s),
     )
     durations = (
         ("latency of a copy", card.link.latency_s, link.latency_s),
-        ("latency of pinning", card.pin_latency_s, host.pin_latency_s),
+        ("latency of pinning", card.host.pin_latency_s, host.pin_latency_s),
     )
     return [
         *((name, f"{was_set:.4g}", f"{is_found:.4g}", _off(was_set, is_found)) for name, was_set, is_found in rates),
