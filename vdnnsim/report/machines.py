@@ -23,7 +23,7 @@ from vdnnsim.units import format_bytes, format_seconds
 
 MACHINES: Final[Mapping[str, str]] = {
     "rank": "place in the order; empty where it does not fit",
-    "told_apart": "whether the errors expected of this row and of the one above tell their order: yes, no or not known",
+    "told_apart": "whether it and the row above differ by more than the errors expected of both: yes, no or not known",
     "machine": "the profile, several where all of it is the same for them",
     "gpu": "its GPU",
     "policy": "the fastest of the policies that fit",
@@ -44,19 +44,19 @@ MACHINES: Final[Mapping[str, str]] = {
 LEFT_OUT_FIRST: Final = ("held, with context and gaps",)
 _ORDER: Final = {Order.CERTAIN: "yes", Order.WITHIN_ERROR: "no", Order.UNKNOWN: "not known"}
 _MARKS: Final = {
-    Order.WITHIN_ERROR: "~ the errors expected of it and of the row above do not tell which comes first",
-    Order.UNKNOWN: "? nobody has checked how far it or the row above is off, so that their order is not sure",
+    Order.WITHIN_ERROR: "~ differs from the row above by less than the errors expected of both",
+    Order.UNKNOWN: "? the error of this row or of the one above is not known, so that their order is not sure",
 }
 
 
 def machine_rows(ranking: Ranking) -> tuple[Row, ...]:
     """Return the rows of `machines.csv`."""
     rows: list[Row] = []
-    for rank, (offer, told) in enumerate(zip(ranking.offers, ranking.order, strict=True), start=1):
+    for rank, (offer, order) in enumerate(zip(ranking.offers, ranking.order, strict=True), start=1):
         trust = offer.trust
         named: dict[str, Value] = {
             "rank": rank,
-            "told_apart": _ORDER[told],
+            "told_apart": _ORDER[order],
             "machine": offer.name,
             "server_images_per_s": offer.samples_per_s,
             "max_memory_bytes": offer.asked_bytes,
@@ -70,8 +70,8 @@ def machine_rows(ranking: Ranking) -> tuple[Row, ...]:
         }
         rows.append(tuple(named[name] if name in named else getattr(offer, name) for name in MACHINES))
     for each in ranking.unfit:
-        told_of: dict[str, Value] = {"machine": each.name, "reason": each.reason}
-        rows.append(tuple(told_of.get(name, "") for name in MACHINES))
+        unfit: dict[str, Value] = {"machine": each.name, "reason": each.reason}
+        rows.append(tuple(unfit.get(name, "") for name in MACHINES))
     return tuple(rows)
 
 
@@ -81,17 +81,17 @@ def shown(ranking: Ranking, workload: Workload, gpus: int) -> tuple[tuple[str, .
     unit = per_second(sample_of(workload.graph)) + (" of all GPUs" if gpus > 1 else "")
     header = ("rank", "machine", "fits with", "held, with context and gaps", "time", unit)
     rows = []
-    for rank, (offer, told, rate) in enumerate(zip(ranking.offers, ranking.order, rates, strict=True), start=1):
+    for rank, (offer, order, rate) in enumerate(zip(ranking.offers, ranking.order, rates, strict=True), start=1):
         held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}"
         cost = () if not costs else ("" if offer.cost is None else f"{offer.cost:.3g}",)
         time = format_seconds(offer.iteration_s)
-        rows.append((f"{told.value}{rank}", offer.name, offer.policy, held, time, rate, *cost, offer.trust.words))
+        rows.append((f"{order.value}{rank}", offer.name, offer.policy, held, time, rate, *cost, offer.trust.words))
     return (*header, *((ranking.unit,) if costs else ()), "kernel times"), rows
 
 
 def marks(ranking: Ranking) -> list[str]:
     """Return what the marks before ranks mean, of those that occur."""
-    return [text for told, text in _MARKS.items() if told in ranking.order]
+    return [text for order, text in _MARKS.items() if order in ranking.order]
 
 
 def title(ranking: Ranking, what: str) -> str:
@@ -112,7 +112,7 @@ def findings(ranking: Ranking) -> list[str]:
     lines = []
     if rivals := ranking.rivals:
         first = ranking.offers[0].name
-        lines.append(f"The errors expected do not tell {first} from {listed(rivals)}; which of them is first is open")
+        lines.append(f"{first} and {listed(rivals)} differ by less than their expected errors; any may be first")
     counts = Counter(each.trust.basis for each in ranking.offers)
     if counts:
         said = ", ".join(f"{counts[basis]} {basis.value}" for basis in Basis if counts[basis])

@@ -197,8 +197,7 @@ def requirements(rows: Sequence[Row], tolerance: Tolerance) -> tuple[Requirement
         judged.append(_time("iteration time, never calibrated", others, tolerance.never_calibrated, tolerance))
     if both:
         judged += [_memory(both, tolerance.memory), _order(both)]
-    judged.append(_fit(rows))
-    return tuple(judged)
+    return (*judged, _fit(rows))
 
 
 def _time(name: str, rows: Sequence[Row], limit: float, tolerance: Tolerance) -> Requirement:

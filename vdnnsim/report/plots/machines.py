@@ -46,8 +46,8 @@ def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
         place = value / scale.factor, row
         axes.plot(*place, marker, color=color, markersize=9, markerfacecolor=face, markeredgewidth=2, zorder=3)
         held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}, {offer.policy}"
-        told, beside = f"{scale.with_digits([value]).text(value)}   {held}", axes.get_yaxis_transform()
-        write(axes, told, (1.02, row), (0, 0), beside, va="center", fontsize=12, color=INK, annotation_clip=False)
+        text, beside = f"{scale.with_digits([value]).text(value)}   {held}", axes.get_yaxis_transform()
+        write(axes, text, (1.02, row), (0, 0), beside, va="center", fontsize=12, color=INK, annotation_clip=False)
     axes.set_xscale("log")
     axes.set_xlim(min(reached, default=1) / 1.15, max(reached, default=1) * 1.15)
     plain_ticks(axes.xaxis)

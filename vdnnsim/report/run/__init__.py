@@ -1,1 +1,1 @@
-"""The folder that `run` writes: its page, its manifest, its traces."""
+"""The folder of a run: its pages, its manifest, its traces and snapshots; begin with `folder.py`."""

@@ -40,7 +40,7 @@ class Dot:
     """
 
     names: tuple[str, ...]
-    told: str
+    words: str
     x: float
     y: float
     fits: bool
@@ -228,8 +228,8 @@ def _peak_title(shown: PolicyResult) -> str:
 
 def _pool_title(shown: PolicyResult) -> str:
     gaps = shown.trace.pool_bytes - shown.metrics.max_memory_bytes
-    told = f"{format_bytes(gaps)} more than is ever in use" if gaps > 0 else "not a byte more than is in use"
-    return f"The pool of {shown.policy} takes {format_bytes(shown.trace.pool_bytes)}, {told}"
+    more = f"{format_bytes(gaps)} more than is ever in use" if gaps > 0 else "not a byte more than is in use"
+    return f"The pool of {shown.policy} takes {format_bytes(shown.trace.pool_bytes)}, {more}"
 
 
 def _nearby_title(result: ScenarioResult) -> str:
@@ -239,8 +239,9 @@ def _nearby_title(result: ScenarioResult) -> str:
     for policy, _ in times:
         now, then = (times[policy, factor].get(capacity) for factor in (1.0, 2.0))
         if now is not None and then is not None and now != then:
-            told = f"{format_seconds(then)} instead of {format_seconds(now)}"
-            return f"Over a link twice as fast {policy} would take {told}"
+            return (
+                f"Over a link twice as fast {policy} would take {format_seconds(then)} instead of {format_seconds(now)}"
+            )
     fitting = {size: each.policy for each in reversed(result.nearby) for size, seconds in each.iteration_s if seconds}
     if fitting and capacity not in fitting:
         return f"With {format_bytes(min(fitting))} of memory {fitting[min(fitting)]} would fit"

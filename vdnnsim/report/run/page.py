@@ -15,7 +15,7 @@ from vdnnsim.report.findings import budgets, caption, conclusions, refusals
 from vdnnsim.report.tables.summary import FOOTNOTE, summary
 from vdnnsim.units import format_seconds
 
-_MOST_PASSES = 8  # that are told one by one; vdnn_dyn takes 7 at most
+_MOST_PASSES = 8  # that are named one by one; vdnn_dyn takes 7 at most
 
 
 def result_table(result: ScenarioResult) -> Document:

@@ -80,7 +80,7 @@ def _run(row: PolicyResult, names: dict[str, int]) -> dict[str, Any]:
     def name(text: str) -> int:
         return names.setdefault(text, len(names))
 
-    def told(operation: int | None) -> int:
+    def position(operation: int | None) -> int:
         return -1 if operation is None else at.get(operation, -1)
 
     return {
@@ -100,8 +100,8 @@ def _run(row: PolicyResult, names: dict[str, int]) -> dict[str, Any]:
             "start": _steps([_ns(each.start_s) for each in trace.stalls]),
             "length": [_ns(each.end_s) - _ns(each.start_s) for each in trace.stalls],
             "cause": [_CAUSES.index(each.cause) for each in trace.stalls],
-            "blocked": [told(each.blocked) for each in trace.stalls],
-            "waited": [told(each.waited_for) for each in trace.stalls],
+            "blocked": [position(each.blocked) for each in trace.stalls],
+            "waited": [position(each.waited_for) for each in trace.stalls],
         },
         "memory": _memory(trace),
         "buffers": {
@@ -125,5 +125,5 @@ def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def _steps(moments: Sequence[int]) -> list[int]:
-    return [later - earlier for earlier, later in pairwise((0, *moments))]
+def _steps(times: Sequence[int]) -> list[int]:
+    return [later - earlier for earlier, later in pairwise((0, *times))]

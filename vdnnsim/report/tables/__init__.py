@@ -1,1 +1,1 @@
-"""Tables for people: on the terminal, and in reports."""
+"""Tables for people of captured and recorded steps, snapshots, topologies, and of a run."""

@@ -78,10 +78,10 @@ def _introduction(validation: Validation) -> str:
     rows, method = validation.rows, validation.method
     under_all = "; ".join(task.label for task in method.tasks if not task.paper_alone)
     others = "; ".join(task.label for task in method.tasks if task.paper_alone)
-    told_of = (f"every policy on {under_all}", f"those of the vDNN paper on {others}")
-    told = " and ".join(text for text, labels in zip(told_of, (under_all, others), strict=True) if labels)
+    said_of = (f"every policy on {under_all}", f"those of the vDNN paper on {others}")
+    said = " and ".join(text for text, labels in zip(said_of, (under_all, others), strict=True) if labels)
     return (
-        f"{len(rows)} rows: {told}. Each policy wrote one plan of one training iteration; "
+        f"{len(rows)} rows: {said}. Each policy wrote one plan of one training iteration; "
         f"{validation.device} executed it, the simulator replayed it from the profile "
         f"{validation.server.name}. {_how(method)}"
     )
