@@ -109,77 +109,58 @@ def prefetch_in_chunks() -> TrainingPlan:
     return script.finished()
 
 
-def told(trace: IterationTrace) -> list[str]:
-    """Tell what ran when."""
+def timeline(trace: IterationTrace) -> list[str]:
+    """What ran when."""
     plan = trace.plan
-    names = {0: "K0", 1: "K1"}
 
     def name(position: int) -> str:
         operation = plan.operations[position]
         if isinstance(operation, Compute):
-            return "K2" if operation.phase is W else names[operation.layer]
+            return "K2" if operation.phase is W else f"K{operation.layer}"
         return describe(operation, plan.buffer_names, plan.layers).partition(" during")[0]
 
     return [f"{name(span.operation)}: {span.start_s:g} to {span.end_s:g}" for span in trace.spans]
 
 
-def test_whole_copies_run_beside_nothing() -> None:
-    """There is room for x or y: x leaves from 2 to 12, K1 runs until 18, x comes until 28, K2 runs until 29."""
-    trace = replay(whole(), COSTS, limits=LIMITS)
+@pytest.mark.parametrize(
+    ("plan", "pool_bytes", "spans"),
+    [
+        # There is room for x or y, so that no copy runs beside K1.
+        (whole, 10, ["offload of x: 2 to 12", "K1: 12 to 18", "prefetch of x: 18 to 28", "K2: 28 to 29"]),
+        # At 7 the left 5 B are gone, and the y of K1 has room beside the right ones: 5 s less.
+        (
+            offload_in_chunks,
+            15,
+            [
+                *("offload of bytes 0 to 4 of x: 2 to 7", "offload of bytes 5 to 9 of x: 7 to 12", "K1: 7 to 13"),
+                *("prefetch of bytes 0 to 4 of x: 13 to 18", "prefetch of bytes 5 to 9 of x: 18 to 23", "K2: 23 to 24"),
+            ],
+        ),
+        # The left 5 B come from 12 to 17 beside K1, the right ones when y is gone, from 18 to 23.
+        (
+            prefetch_in_chunks,
+            15,
+            [
+                *("offload of x: 2 to 12", "prefetch of bytes 0 to 4 of x: 12 to 17", "K1: 12 to 18"),
+                *("prefetch of bytes 5 to 9 of x: 18 to 23", "K2: 23 to 24"),
+            ],
+        ),
+    ],
+)
+def test_a_chunk_makes_room_for_a_kernel_beside_the_next_copy(
+    plan: Callable[[], TrainingPlan], pool_bytes: int, spans: list[str]
+) -> None:
+    trace = replay(plan(), COSTS, limits=LIMITS)
+    assert timeline(trace) == ["K0: 0 to 2", *spans]
+    assert (trace.iteration_s, trace.pool_bytes) == (trace.spans_on(COMPUTE)[-1].end_s, pool_bytes)
 
-    assert told(trace) == [
-        "K0: 0 to 2",
-        "offload of x: 2 to 12",
-        "K1: 12 to 18",
-        "prefetch of x: 18 to 28",
-        "K2: 28 to 29",
-    ]
-    assert trace.iteration_s == 29
-    assert trace.pool_bytes == 10
 
-
-def test_a_chunk_that_has_left_makes_room_for_a_kernel_beside_the_next() -> None:
-    """At 7 the left 5 B are gone, and the y of K1 has room beside the right ones: 5 s less than whole."""
+def test_memory_and_stalls_of_an_offload_in_chunks() -> None:
     trace = replay(offload_in_chunks(), COSTS, limits=LIMITS)
-
-    assert told(trace) == [
-        "K0: 0 to 2",
-        "offload of bytes 0 to 4 of x: 2 to 7",
-        "offload of bytes 5 to 9 of x: 7 to 12",
-        "K1: 7 to 13",
-        "prefetch of bytes 0 to 4 of x: 13 to 18",
-        "prefetch of bytes 5 to 9 of x: 18 to 23",
-        "K2: 23 to 24",
-    ]
     assert trace.stalls[0] == Stall(2, 7, StallCause.OFFLOAD, blocked=11, waited_for=4)
-    assert [(each.time_s, each.delta_bytes) for each in trace.memory] == [
-        (0, 10),
-        (7, -5),
-        (7, 10),
-        (13, -10),
-        (13, -5),
-        (13, 5),
-        (13, 5),
-        (24, -10),
-    ]
-    assert trace.pool_bytes == 15
+    changes = [(each.time_s, each.delta_bytes) for each in trace.memory]
+    assert changes == [(0, 10), (7, -5), (7, 10), (13, -10), (13, -5), (13, 5), (13, 5), (24, -10)]
     assert trace.host_bytes == 10
-
-
-def test_a_chunk_comes_back_beside_a_kernel_that_leaves_no_room_for_the_whole() -> None:
-    """The left 5 B come from 12 to 17 beside K1, the right ones when y is gone, from 18 to 23."""
-    trace = replay(prefetch_in_chunks(), COSTS, limits=LIMITS)
-
-    assert told(trace) == [
-        "K0: 0 to 2",
-        "offload of x: 2 to 12",
-        "prefetch of bytes 0 to 4 of x: 12 to 17",
-        "K1: 12 to 18",
-        "prefetch of bytes 5 to 9 of x: 18 to 23",
-        "K2: 23 to 24",
-    ]
-    assert trace.iteration_s == 24
-    assert trace.pool_bytes == 15
 
 
 @pytest.mark.parametrize("plan", [offload_in_chunks, prefetch_in_chunks])

@@ -151,7 +151,7 @@ def test_the_mean_over_layer_steps_of_everything_includes_other_buffers() -> Non
 
 
 def test_vdnn_all_follows_the_layers() -> None:
-    """The network of the test above; W and dW are 144 B throughout, kernels take 1 s, copies 10 s.
+    """Maps of 10, 10, 2 and 2 B; W and dW are 144 B throughout, kernels take 1 s, copies 10 s.
 
     conv1 runs with its two maps, 164 B, until the offload ends at 10; then without the input map 154. fc adds its map
     of 2 B, 156 until 11, the loss another, 158 until 13: at 12 the map of fc goes and its gradient of 2 B comes. At 13

@@ -129,17 +129,9 @@ def keep_trace() -> IterationTrace:
 
 
 def policy_result(trace: IterationTrace, refusal: DoesNotFit | None = None) -> PolicyResult:
-    metrics = measure(trace, 1)
-    return PolicyResult(
-        policy=trace.plan.policy,
-        algorithms=trace.plan.algorithms,
-        gpu=0,
-        trace=trace,
-        refusal=refusal,
-        metrics=metrics,
-        performance_ratio=6.0 / metrics.iteration_s,
-        feature_performance_ratio=4.0 / metrics.feature_iteration_s,
-    )
+    plan, metrics = trace.plan, measure(trace, 1)
+    ratios = 6.0 / metrics.iteration_s, 4.0 / metrics.feature_iteration_s
+    return PolicyResult(plan.policy, plan.algorithms, 0, trace, refusal, metrics, *ratios)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Pictures of studies: axes, places, numbers, colours by their meaning, what fits."""
 
-import struct
 from dataclasses import replace
 
 import matplotlib as mpl
@@ -12,7 +11,6 @@ from matplotlib.figure import Figure
 
 from vdnnsim.errors import InputError
 from vdnnsim.report.palette import ALARM, SERIES_COLORS
-from vdnnsim.report.plots.study import draw_study_picture
 from vdnnsim.report.plots.study.curves import front, lines_figure, pareto_figure
 from vdnnsim.report.plots.study.heat_map import heat_map_figure
 from vdnnsim.report.study_picture import Mark, PictureKind, StudyCells, StudyPicture, best, cell, shown_rows, study_axis
@@ -249,12 +247,3 @@ def test_without_a_stated_capacity_the_boundary_is_where_the_last_fits() -> None
     stripped = [{key: value for key, value in each.items() if key != "gpu.memory_bytes"} for each in rows]
     (axes,) = pareto_figure(stripped, PARETO).axes
     assert [np.asarray(line.get_xdata()).tolist() for line in axes.lines if line.get_color() == ALARM] == [[4.0, 4.0]]
-
-
-@pytest.mark.parametrize("picture", [LINES, MAP, PARETO])
-def test_a_picture_is_a_slide_whatever_the_settings_of_the_user(picture: StudyPicture) -> None:
-    """A PNG states its width and height as two big-endian numbers from byte 16 on."""
-    drawing = draw_study_picture(ROWS, picture)
-    assert struct.unpack(">II", drawing[16:24]) == (1600, 900)
-    with mpl.rc_context({"font.size": 30}):
-        assert draw_study_picture(ROWS, picture) == drawing

@@ -18,14 +18,8 @@ from vdnnsim.validation.validate import validation_rows
 
 TYPES = known_policies()
 PAPER = (
-    "base(m)",
-    "base(p)",
-    "vdnn_all(m)",
-    "vdnn_all(p)",
-    "vdnn_conv(m)",
-    "vdnn_conv(p)",
-    "vdnn_dyn",
-    "page_migration",
+    *("base(m)", "base(p)", "vdnn_all(m)", "vdnn_all(p)", "vdnn_conv(m)", "vdnn_conv(p)"),
+    *("vdnn_dyn", "page_migration"),
 )
 
 
