@@ -6,13 +6,15 @@ from typing import Final, NamedTuple
 
 from reports.layrub2018.tables import HYBRID, SYSTEMS
 from vdnnsim.claims.layrub2018.metrics import (
+    STATED,
+    at_paper_pace,
+    by_case,
     map_reduction,
     overhead,
     runtime_reduction,
     two_nodes_speedup,
     weight_bytes,
 )
-from vdnnsim.claims.layrub2018.pace import STATED, at_paper_pace, by_case
 from vdnnsim.claims.layrub2018.runs import MXNET_CONTEXT_BYTES, LayrubCase, LayrubRuns
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.memory.choices import MemoryModel

@@ -15,7 +15,7 @@ from reports.layrub2018.tables import HYBRID, NEAR, TABLES, Record
 from reports.page import figure_files, page, report_files
 from vdnnsim.claims.check import ClaimCount, ClaimRow, is_met
 from vdnnsim.claims.claim import ClaimsFile, read_claims
-from vdnnsim.claims.layrub2018.pace import ITERATIONS, at_paper_pace, one_node_iteration_s
+from vdnnsim.claims.layrub2018.metrics import ITERATIONS, at_paper_pace, one_node_iteration_s
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.units import MIB

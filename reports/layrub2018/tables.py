@@ -3,8 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from vdnnsim.claims.layrub2018.metrics import epoch_change, two_nodes_speedup, weight_bytes
-from vdnnsim.claims.layrub2018.pace import ITERATIONS, PASSES, STATED, at_paper_pace, by_case
+from vdnnsim.claims.layrub2018.metrics import (
+    ITERATIONS,
+    PASSES,
+    STATED,
+    at_paper_pace,
+    by_case,
+    epoch_change,
+    two_nodes_speedup,
+    weight_bytes,
+)
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
 from vdnnsim.units import GIB, MIB
 

@@ -7,8 +7,7 @@ from typing import Final
 from reports.readings import ReadingRows, read_readings
 from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import Claim, read_network
-from vdnnsim.claims.swap2018.metrics import METRICS
-from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
+from vdnnsim.claims.swap2018.runs import METRICS, ServerRuns, SwapReading
 from vdnnsim.engine.processes import on_all_cores
 from vdnnsim.errors import PolicyError
 

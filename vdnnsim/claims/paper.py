@@ -12,8 +12,7 @@ from vdnnsim.claims.layrub2018.runs import LayrubRuns
 from vdnnsim.claims.public2026.check import check_claim
 from vdnnsim.claims.public2026.replays import Capture
 from vdnnsim.claims.public2026.scoreboard import Scoreboard
-from vdnnsim.claims.swap2018 import metrics as swap2018
-from vdnnsim.claims.swap2018.runs import ServerRuns
+from vdnnsim.claims.swap2018 import runs as swap2018
 from vdnnsim.claims.vdnn2016 import metrics as vdnn2016
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.hardware.profile import read_profile
@@ -59,7 +58,7 @@ def open_paper(file: ClaimsFile, folder: Path, capture: Capture | None = None) -
     runs: Any
     match file.paper:
         case "swap2018":
-            runs, check = ServerRuns(machines), swap2018.METRICS.check
+            runs, check = swap2018.ServerRuns(machines), swap2018.METRICS.check
         case "layrub2018":
             runs, check = LayrubRuns(machines), layrub2018.METRICS.check
         case "public2026":

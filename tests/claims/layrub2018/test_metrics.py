@@ -7,6 +7,8 @@ import pytest
 from reports.layrub2018.tables import NETWORK_BYTES_PER_S
 from tests.toy import ROOT
 from vdnnsim.claims.layrub2018.metrics import (
+    at_one_node_pace,
+    at_paper_pace,
     barrier_share,
     epoch_change,
     map_reduction,
@@ -16,7 +18,6 @@ from vdnnsim.claims.layrub2018.metrics import (
     two_nodes_speedup,
     weight_bytes,
 )
-from vdnnsim.claims.layrub2018.pace import at_one_node_pace, at_paper_pace
 from vdnnsim.claims.layrub2018.runs import MXNET_CONTEXT_BYTES, LayrubCase, LayrubRuns
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel

@@ -5,8 +5,7 @@ import pytest
 
 from tests.toy import ROOT
 from vdnnsim.claims.claim import Claim, Verdict
-from vdnnsim.claims.swap2018.metrics import METRICS
-from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading, behind_one_port
+from vdnnsim.claims.swap2018.runs import METRICS, ServerRuns, SwapReading, behind_one_port
 from vdnnsim.claims.swap2018.stated import FirstRow, Place, first_row
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.hardware.profile import find_profile, read_profile

@@ -4,8 +4,7 @@ import pytest
 
 from tests.claims.rows import row_parameters
 from vdnnsim.claims.claim import Claim, Verdict, read_claims
-from vdnnsim.claims.swap2018.metrics import METRICS
-from vdnnsim.claims.swap2018.runs import ServerRuns
+from vdnnsim.claims.swap2018.runs import METRICS, ServerRuns
 
 FILE = read_claims("swap2018")
 

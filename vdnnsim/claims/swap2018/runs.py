@@ -1,9 +1,11 @@
-"""Replays of Kim et al. (2018): a network under a policy on some GPUs of a server, each computed once."""
+"""Replays of Kim et al. (2018), a network under a policy on some GPUs of a server, and the metrics of its claims."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from vdnnsim.claims.check import Metric, Metrics
+from vdnnsim.claims.claim import Claim, NetworkBatch
 from vdnnsim.claims.replays import PaperReading, labelled_policy, stretched
 from vdnnsim.claims.swap2018.stated import NONE, VGG, Place, first_row
 from vdnnsim.dnn.graph import LayerGraph
@@ -162,3 +164,28 @@ def behind_one_port(topology: Topology) -> Topology:
             nodes.append(root)
         nodes.append(replace(each, parent="root") if each.kind is NodeKind.SWITCH else each)
     return Topology(tuple(nodes))
+
+
+def _metric(words: str, compute: Callable[[ServerRuns, tuple[Place, str], int, Claim], float]) -> Metric:
+    return Metric(words, lambda runs, q, case: float(compute(runs, (Place(q.hardware, q.gpus), case[0]), case[1], q)))
+
+
+_NAMED: Final[Mapping[str, Metric]] = {
+    "largest_batch": _metric("largest batch", lambda r, at, _, q: r.largest(*at, q.policy).batch_size),
+    "largest_batch_throughput": _metric(
+        "throughput at the largest batch", lambda r, at, _, q: r.largest_images_per_s(*at, q.policy)
+    ),
+    "largest_batch_ratio": _metric(
+        "largest batch", lambda r, at, _, q: r.largest(*at, q.policy).batch_size / r.largest(*at, q.baseline).batch_size
+    ),
+    "throughput_ratio": _metric(
+        "throughput", lambda r, at, n, q: r.iteration_s(*at, n, q.baseline) / r.iteration_s(*at, n, q.policy)
+    ),
+}
+
+
+def _seen_in(claim: Claim, _: Sequence[NetworkBatch]) -> str:
+    return f"scenarios/swap2018_{claim.gpus}gpu{'s' * (claim.gpus > 1)}.yaml"
+
+
+METRICS: Final = Metrics[ServerRuns](_NAMED, _seen_in)
