@@ -24,7 +24,7 @@ def arithmetic(*, tf32: bool) -> Iterator[None]:
 
     Precision is set operator by operator through `fp32_precision`. Setting `torch.backends.fp32_precision` does not
     reach convolutions (pytorch issue 179445), and whoever reads `allow_tf32` meanwhile, as the context manager
-    `torch.backends.cudnn.flags` does, is told by an error that the two do not mix.
+    `torch.backends.cudnn.flags` does, gets an error that the two do not mix.
 
     Args:
         tf32: whether float32 convolutions and matrix products round their factors to 10 bits of mantissa.

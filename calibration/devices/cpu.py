@@ -80,18 +80,18 @@ class CpuDevice:
         return tensor
 
     def release(self, tensor: torch.Tensor) -> None:
-        """Give back what `allocate` returned."""
+        """Release what `allocate` returned."""
         held_bytes = tensor.nbytes - self._away_bytes.pop(_address(tensor), 0)
         assert held_bytes <= self._live_bytes, "more is released than was allocated"
         self._live_bytes -= held_bytes
 
     def release_extent(self, extent: torch.Tensor) -> None:
-        """Count an extent as given back; the machine keeps it."""
+        """Count an extent as released; the machine keeps it."""
         self._away_bytes[_address(extent)] += extent.nbytes
         self._live_bytes -= extent.nbytes
 
     def allocate_extent(self, extent: torch.Tensor) -> None:
-        """Count an extent as taken again."""
+        """Count an extent as allocated again."""
         self._check_room(extent.nbytes)
         self._away_bytes[_address(extent)] -= extent.nbytes
         self._live_bytes += extent.nbytes
@@ -110,10 +110,10 @@ class CpuDevice:
             raise DeviceError(f"the machine refuses {format_bytes(nbytes)} for copies") from refusal
 
     def unpin(self, tensor: torch.Tensor) -> None:
-        """Leave it to the caller, with whose last reference it goes."""
+        """Do nothing: the caller's last reference frees it."""
 
     def empty_cache(self) -> None:
-        """Do nothing: nothing is held for later."""
+        """Do nothing: there is no cache."""
 
     def begin(self) -> None:
         """Wait for all streams, set the clock to zero and the peak to what is in use."""
@@ -147,7 +147,7 @@ class CpuDevice:
         """Return nothing: there is no driver that counts."""
 
     def close(self) -> None:
-        """End all streams and give the process its settings back; work that nobody waited for is dropped."""
+        """End all streams, drop pending work, and restore the settings of the process."""
         for stream in self._streams:
             stream.stop()
         for stream in self._streams:
@@ -168,5 +168,5 @@ class CpuDevice:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """Return where that begins in which a tensor lies."""
+    """Return where the storage of a tensor begins."""
     return tensor.untyped_storage().data_ptr()

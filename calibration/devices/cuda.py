@@ -108,7 +108,7 @@ class CudaDevice:
             return torch.empty(nbytes, dtype=torch.uint8, device=self.torch_device)
 
     def release(self, tensor: torch.Tensor) -> None:
-        """Leave it to the caller, with whose last reference the block goes back to the compute stream's pool."""
+        """Do nothing: the caller's last reference returns the block to the compute stream's pool."""
 
     def count_internal_allocation(self, nbytes: int) -> None:
         """Leave it to the allocator, which sees it."""
@@ -122,7 +122,7 @@ class CudaDevice:
         self._pinned.give_back(tensor)
 
     def empty_cache(self) -> None:
-        """Give the segments that hold nothing back to the GPU."""
+        """Free unused segments."""
         torch.cuda.synchronize(self.torch_device)
         torch.cuda.empty_cache()
 
@@ -216,7 +216,7 @@ def _timing_event() -> torch.cuda.Event:
 
 @contextmanager
 def _out_of_memory() -> Iterator[None]:
-    """Say in the port's words that PyTorch's allocator has no room."""
+    """Raise OutOfDeviceMemory where PyTorch's allocator has no room."""
     try:
         yield
     except torch.cuda.OutOfMemoryError as refusal:

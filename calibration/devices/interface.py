@@ -1,4 +1,4 @@
-"""What a device is to the rest of this package: streams in order, marks in time, memory that is counted.
+"""Protocol of a device: streams that run in order, marks in time, memory that is counted.
 
 The host gives work to streams in the order of a plan and runs ahead, as CUDA has it; a stream runs what it was given
 in order. A mark is a point of a stream: another stream can wait for it, and after a synchronization it knows when it
@@ -96,7 +96,7 @@ class Device(Protocol):
         """
 
     def release(self, tensor: torch.Tensor) -> None:
-        """Give back what `allocate` returned; the caller drops its own references at the same time."""
+        """Release what `allocate` returned; the caller drops its own references at the same time."""
 
     def count_internal_allocation(self, nbytes: int) -> None:
         """Count what the next kernel will allocate and free by itself, where the device does not see it (CPU).
@@ -115,13 +115,10 @@ class Device(Protocol):
         """
 
     def unpin(self, tensor: torch.Tensor) -> None:
-        """Give back what `pin` returned, once no copy uses it; the caller drops its own references and views."""
+        """Unpin what `pin` returned, once no copy uses it; the caller drops its own references and views."""
 
     def empty_cache(self) -> None:
-        """Give back to the device what its allocator holds for later, so that what is reserved can be counted.
-
-        What comes next finds a cold allocator: do not time it.
-        """
+        """Free what the allocator caches, so that what is reserved can be counted; do not time what comes next."""
 
     def begin(self) -> None:
         """Wait for all streams, set the clock to zero and the peaks of memory to what is in use."""
@@ -157,13 +154,13 @@ class Device(Protocol):
 
 @runtime_checkable
 class ReleasesExtents(Protocol):
-    """A device that can also give back the memory of an extent of an allocation."""
+    """A device that can also release the memory of an extent of an allocation."""
 
     def release_extent(self, extent: torch.Tensor) -> None:
-        """Give back the memory of some bytes of what `allocate` returned; their content is lost."""
+        """Release the memory of some bytes of what `allocate` returned; their content is lost."""
 
     def allocate_extent(self, extent: torch.Tensor) -> None:
-        """Take again, on the compute stream, what `release_extent` gave back; `release` takes what is left.
+        """Allocate again, on the compute stream, what `release_extent` released; `release` frees what is left.
 
         Raises:
             OutOfDeviceMemory: there is no room.

@@ -39,7 +39,7 @@ def open_device(
     Args:
         kind: which of the two backends.
         gpu: the number of a GPU as CUDA counts them; None for the first.
-        warn: is told in one line what may spoil a measurement.
+        warn: called with one line on what may spoil a measurement.
         memory_limit_bytes: less memory than the device has; None for all of it.
 
     Raises:
@@ -106,7 +106,7 @@ def _others_on(index: int) -> str | None:
     if processes:
         uses = ", ".join(f"process {pid} ({memory})" for pid, memory in sorted(processes.items()))
         return f"GPU {index} is also used by {uses}; times and free memory may suffer"
-    # Inside a container nobody is listed, but the memory is gone.
+    # Inside a container no process is listed, but its memory is in use.
     free_bytes, total_bytes = torch.cuda.mem_get_info(index)
     used_bytes = total_bytes - free_bytes - torch.cuda.memory_reserved(index)
     if used_bytes > _CONTEXT_BYTES:

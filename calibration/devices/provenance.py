@@ -92,10 +92,10 @@ def _of_cpu(device: CpuDevice) -> Iterator[tuple[str, str]]:
 def _processor() -> str:
     """Return the model of the processor; its architecture where the kernel does not tell (it does on x86)."""
     try:
-        told = _PROCESSORS.read_text(encoding="utf-8")
+        text = _PROCESSORS.read_text(encoding="utf-8")
     except OSError:
-        told = ""
-    model = re.search(r"^model name\s*:\s*(.+)$", told, re.MULTILINE)
+        text = ""
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return platform.machine() if model is None else model.group(1).strip()
 
 

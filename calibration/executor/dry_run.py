@@ -1,7 +1,7 @@
 """The workspace of kernels that do not state it: each is run once on operands of its own, before a plan is made.
 
-PyTorch's kernels allocate results, reduction buffers and the workspaces of cuDNN themselves, and how much nobody can
-ask ahead. A plan that counted nothing for them would run out of memory on the device only.
+PyTorch's kernels allocate results, reduction buffers and the workspaces of cuDNN themselves, and state no size ahead. A
+plan that counted nothing for them would run out of memory on the device only.
 """
 
 from collections.abc import Sequence

@@ -49,7 +49,7 @@ class Execution:
         ordinal: how often the plan has run, this time included, since its device last ran another one: the first of
             these runs finds an empty cache.
         loss: the loss of the iteration.
-        gradients: dW by index of its layer, flat, copied to the host; empty where nobody wants them.
+        gradients: dW by index of its layer, flat, copied to the host; empty where they are not kept.
         weights: W after the update, likewise, where the workload updates them.
     """
 
@@ -150,7 +150,7 @@ class Executor:
         return self._compiled
 
     def close(self) -> None:
-        """Give back what stays in the memory of the device; another run takes it again."""
+        """Release residents; another run allocates them again."""
         self._residents.release()
 
     def _run(
@@ -205,7 +205,7 @@ class DeviceLaboratory:
         self._residents = Residents(device)
 
     def executor(self, workload: Workload) -> Executor:
-        """Return an executor of plans of a workload; what stayed in memory of another one goes."""
+        """Return an executor of plans of a workload; residents of another one are released."""
         self._residents.release()
         return Executor(
             self._device,

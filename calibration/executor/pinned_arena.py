@@ -1,7 +1,7 @@
 """Pinned host memory for offloads: one region, pinned once, of which each copy uses a slice.
 
 Pinning on the fly makes a device wait for all its streams, and one region for all has no cost within an iteration. A
-plan tells the lifetime of every copy on the host, so the slices are laid ahead, with the whole plan in view.
+plan states the lifetime of every copy on the host, so the slices are laid ahead, with the whole plan in view.
 """
 
 from collections.abc import Mapping
@@ -37,10 +37,10 @@ class ArenaLayout:
 
 
 def lay_copies(plan: TrainingPlan) -> ArenaLayout:
-    """Lay the copies of a plan: an offload takes a slice unless its copy has one, a prefetch may give it back.
+    """Lay the copies of a plan: an offload takes a slice unless its copy has one, a prefetch may free it.
 
-    A slice holds a whole buffer, from the first extent that leaves until the last is back; that of what is given on the
-    host is there from the beginning on.
+    A slice holds a whole buffer, from the first extent that leaves until the last is back; what is given on the host
+    has its slice from the beginning on.
     """
     pieces = Pieces(plan)
     requests: list[Request] = []
@@ -82,7 +82,7 @@ class HostMemory(Protocol):
         """Return uninitialized host memory, flat bytes."""
 
     def unpin(self, tensor: torch.Tensor) -> None:
-        """Give back what `pin` returned."""
+        """Unpin what `pin` returned."""
 
 
 class PinnedArena:
@@ -98,14 +98,14 @@ class PinnedArena:
         return 0 if self._region is None else self._region.nbytes
 
     def reserve(self, nbytes: int) -> None:
-        """Have at least so many bytes; what the region held is lost."""
+        """Make room for at least so many bytes; what the region held is lost."""
         if nbytes > self.nbytes:
-            # The old region goes first: the host may have no room for both.
+            # The old region is unpinned first: the host may have no room for both.
             self.give_back()
             self._region = self._device.pin(nbytes)
 
     def give_back(self) -> None:
-        """Have nothing; what the region held is lost."""
+        """Unpin the region; what it held is lost."""
         if self._region is not None:
             former, self._region = self._region, None
             self._device.unpin(former)

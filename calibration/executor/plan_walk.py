@@ -153,7 +153,7 @@ class PlanWalk:
         work = partial(call.kernel.run, self._tensors(call))
         self.device.count_internal_allocation(call.own_bytes)
         interval = self.device.compute.launch(work, lasts_s=lasts_s)
-        # With it the last view of what the kernel was lent goes, before the whole workspace is taken again.
+        # It has the last view of what the kernel was lent: freed before the whole workspace is allocated again.
         del work
         self._workspaces.reclaim(call)
         self.log.issue_s[self.position] = self.device.now_s()
@@ -197,7 +197,7 @@ class PlanWalk:
                 self._buffers.release(operation.buffer)
 
     def _keep(self, buffer: int) -> None:
-        """Copy what a buffer holds to the host before it goes, or the first extent of it, if it is to be kept."""
+        """Copy a buffer whose content is kept to the host, before it or the first extent of it is released."""
         if self._plan.buffers[buffer].kind not in self.kept or self._buffers.away_bytes[buffer]:
             return
         number = self._plan.buffers[buffer].storage

@@ -29,7 +29,7 @@ def clock_noise_s(time_s: float) -> float:
 
     CUDA tells how long after the first event another one came, to about half a microsecond (cudaEventElapsedTime), so
     two of them are off by one microsecond at most. How well the engines agree that note them, of kernels and of
-    copies, is told nowhere: ten microseconds are assumed. The answer is a 32-bit float of milliseconds, whose
+    copies, is documented nowhere: ten microseconds are assumed. The answer is a 32-bit float of milliseconds, whose
     neighbours lie at most 2^-23 of it apart: two that were rounded differ by one such step more, a microsecond after
     8.4 s.
     """

@@ -43,7 +43,7 @@ class Target:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What a graph of the frontend is told of its device."""
+        """The arguments of a graph of the frontend that name its device."""
         return {"device_property": self.properties} if self.handle is None else {"handle": self.handle}
 
 
@@ -220,7 +220,7 @@ def _graph(problem: ConvolutionProblem, target: Target) -> tuple[Any, dict[str, 
             assert problem.phase is Phase.BACKWARD_WEIGHTS, f"{problem.phase} is no phase of a convolution"
             result, operands = w, {x.name: given(x), y.name: given(y)}
             output = graph.conv_wgrad(image=operands[x.name], loss=operands[y.name], **window)
-    # Without strides the frontend takes an output for N, H, W, C and adds a conversion that nobody asked for.
+    # Without strides the frontend takes an output for N, H, W, C and adds a conversion.
     output.set_output(True).set_dim(list(result.dimensions)).set_stride(list(result.strides)).set_data_type(element)
     graph.validate()
     graph.build_operation_graph()

@@ -1,6 +1,6 @@
 """Properties of GPUs by cuDNN's names, and their peak rates by data sheets, for GPUs that need not be there.
 
-cuDNN keeps 23 properties of a device, reads them all and refuses a description that lacks one. The compute capability
+cuDNN keeps 23 properties of a device and refuses a description that lacks one. The compute capability
 decides what it offers. Tried on VGG-16, AlexNet and ResNet-50 with TF32, 933 rows: half the cache, half the memory or
 an older driver change nothing; half the clocks change 8 names and 8 workspaces, half the multiprocessors 38 names and
 no workspace of a name that stays: those of plans that split a sum over multiprocessors.
@@ -68,7 +68,7 @@ SM_90: Final = Limits(900, 227, 2048, 32)
 
 
 def properties_of(limits: Limits, board: Board) -> dict[str, object]:
-    """Return what cuDNN is told of a GPU, by its own names."""
+    """Return the properties of a GPU by cuDNN's names."""
     return {
         "deviceName": board.name,
         "cudaDeviceId": 0,

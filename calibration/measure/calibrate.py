@@ -143,7 +143,7 @@ class Calibrator:
             machine = machine_of(self.device, measured, self._link_name(), is_pretended=self._is_pretended)
             if self._is_pretended:
                 session.warnings.append(
-                    "the GPU is pretended: what is found is what it was told, and nothing was measured of a card"
+                    "the GPU is pretended: its figures are those that it was given, not measurements of a card"
                 )
             if self._is_gpu and not machine.gpu.context_bytes:
                 session.warnings.append(

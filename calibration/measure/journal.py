@@ -108,12 +108,12 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # What could not be written has been told, and closing would try it once more.
+        # What could not be written has raised already, and closing would try it once more.
         with suppress(OSError):
             self._file.close()
 
     def _begin(self, identity: dict[str, str]) -> None:
-        """Hold the file, which the system gives back however this process ends, and learn what it knows."""
+        """Lock the file, which the system unlocks however this process ends, and read it."""
         try:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -124,7 +124,7 @@ class Journal:
             self._write(_Header(FORMAT, identity))
 
     def _read(self, identity: dict[str, str]) -> int:
-        """Learn what the file knows; return how many bytes of it stay."""
+        """Read the measurements of the file; return how many bytes of it stay."""
         self._file.seek(0)
         *lines, _cut_off = self._file.read(_LARGEST_BYTES).split(b"\n")
         if not lines:
@@ -162,7 +162,7 @@ class Journal:
 
 
 def _decoded(line: bytes, kind: type[Line]) -> Line | None:
-    """Return what a line says; None where it is damaged."""
+    """Decode a line; None where it is damaged."""
     try:
         return msgspec.json.decode(line, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError):

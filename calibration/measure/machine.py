@@ -50,7 +50,7 @@ def machine_of(
 ) -> MeasuredMachine:
     """Return what was measured of a device as a machine; the link goes by the name that people give it.
 
-    Of a pretended GPU figures are assumed: it was told them.
+    Of a pretended GPU figures are assumed: it was given them.
 
     Raises:
         DeviceError: on a GPU, a figure that no profile can do without spreads too much to be used.
@@ -68,7 +68,7 @@ class _Figures:
     Args:
         strict: whether what spreads too much is refused; on a CPU, whose times are a report and no gate, it is used
             and its source says how far it spreads.
-        is_pretended: whether the device was told what is found.
+        is_pretended: whether the device was given what is found.
     """
 
     def __init__(self, *, strict: bool, is_pretended: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 WARNED_SPREAD: Final = 0.10
 REFUSED_SPREAD: Final = 0.25
-"""A spread above the first is told to the user; what spreads more than the second is not used as a measurement."""
+"""A spread above the first is a warning; above the second it is not used as a measurement."""
 
 
 @dataclass(frozen=True, slots=True)

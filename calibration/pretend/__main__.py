@@ -32,10 +32,10 @@ def main(hardware: str, gpus: int, clock: str, copies: str, log: Path | None, co
     if shutil.which(command[0]) is None:
         sys.stderr.write(f"{command[0]} is no command\n")
         sys.exit(1)
-    told = environment(
+    variables = environment(
         card, runtime, inherited=os.environ, gpus=gpus, clock=Clock(clock), copies=Copies(copies), log=log
     )
-    os.execvpe(command[0], command, {**os.environ, **told})  # noqa: S606 - the command is what the user asked for
+    os.execvpe(command[0], command, {**os.environ, **variables})  # noqa: S606 - the command is what the user asked for
 
 
 if __name__ == "__main__":

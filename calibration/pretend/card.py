@@ -40,8 +40,8 @@ _Fractions = tuple[dict[ElementType, float], dict[ElementType, float], float]
 class _Chip:
     """What a profile does not state of its card: the boost clock, the memory's, the cache.
 
-    Programs are told of them, and no time follows from them but that of `torch.cuda._sleep`, which waits for cycles.
-    They are of data sheets as they are widely told, without a source of each; what cuDNN chooses hangs on clocks in a
+    Programs can ask for them, and no time follows from them but that of `torch.cuda._sleep`, which waits for cycles.
+    They are of data sheets as they are widely quoted, without a source of each; what cuDNN chooses hangs on clocks in a
     few rows of hundreds (`calibration.kernels.described_gpus`).
 
     Attributes:
@@ -121,7 +121,7 @@ class Card:
 
     @property
     def name(self) -> str:
-        """As PyTorch tells it."""
+        """As PyTorch has it."""
         return str(self.properties["deviceName"])
 
     @property

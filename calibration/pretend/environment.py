@@ -91,13 +91,13 @@ def environment(
     }
     if log is not None:
         texts["LOG"] = str(log)
-    told = {**{name: f"{number:.15g}" for name, number in numbers.items()}, **texts}
+    settings = {**{name: f"{number:.15g}" for name, number in numbers.items()}, **texts}
     return {
         "LD_PRELOAD": ":".join([*map(str, runtime.libraries), *_inherited("LD_PRELOAD", inherited)]),
         # What it would make are kernels that compute: Triton wants a card to compile them for.
         "TORCH_COMPILE_DISABLE": "1",
         "PYTHONPATH": os.pathsep.join([str(_STARTUP), *_inherited("PYTHONPATH", inherited)]),
-        **{f"VDNNSIM_PRETEND_{name}": text for name, text in told.items()},
+        **{f"VDNNSIM_PRETEND_{name}": text for name, text in settings.items()},
     }
 
 
@@ -127,8 +127,8 @@ def package_folders(program: str) -> list[str]:
         return sys.path
     try:
         # -I would leave out what PYTHONPATH adds, which the command sees.
-        told = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, check=True, timeout=_PATIENCE_S)  # noqa: S603
-        return [str(each) for each in json.loads(told.stdout.splitlines()[-1])]
+        answer = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, check=True, timeout=_PATIENCE_S)  # noqa: S603
+        return [str(each) for each in json.loads(answer.stdout.splitlines()[-1])]
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         raise InputError(f"{program}: its Python, {python}, does not say where it finds packages") from None
 

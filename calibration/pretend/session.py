@@ -17,12 +17,12 @@ from calibration.pretend.card import OperatorRates
 from vdnnsim.errors import InputError
 
 _GRACE_S = 30.0
-"""How long a command may take to end once it has been told to."""
+"""How long a command may take to end once its session is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be found out.
+    """What a session records.
 
     Attributes:
         steady_steps: a program ends once reserved memory has not grown for so many steps of its optimizer.

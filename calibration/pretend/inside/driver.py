@@ -22,7 +22,7 @@ _FUNCTIONS: Final = {
 
 
 class Driver:
-    """What no call of CUDA says: peaks of the driver's view, and the clock.
+    """The functions of the runtime in this process.
 
     Raises:
         AttributeError: the runtime is not preloaded into this process.

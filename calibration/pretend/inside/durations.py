@@ -48,7 +48,7 @@ class Rates:
 
 
 class OperatorTimes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's own hook of subclasses
-    """While it is active, operators last what the rates say.
+    """While it is active, operators last as the rates state.
 
     PyTorch takes other ways for some gradients while any such mode is active, so peaks of memory are not read then.
 

@@ -8,7 +8,7 @@ from typing import Any
 from .user_lines import user_line_of
 
 RESERVATION = "vdnnsim: reservation"
-"""What the history is told of memory that is asked for only to have PyTorch reserve it, and given back at once."""
+"""Label of memory that is requested only to have PyTorch reserve it, and freed at once."""
 _GRANULE_BYTES = 512  # kMinBlockSize of c10/cuda/CUDACachingAllocator: to which PyTorch rounds a request
 _LABEL = re.compile(r"pass (\d+)(?:, (forward|backward|recomputation|optimizer)(?: of (.*?))?(?: from (.*))?)?")
 
@@ -47,7 +47,7 @@ class Peak:
 
 
 def label(number: int, phase: str = "", module: str = "", line: str = "") -> str:
-    """Return what the history is told of the work that goes on: the number of the forward pass first."""
+    """Return the label of current work in the history: the number of the forward pass first."""
     text = f"pass {number}"
     if phase:
         text += f", {phase}"
@@ -109,7 +109,7 @@ def _without_reservations(history: Iterable[Mapping[str, Any]]) -> Iterator[Mapp
 def _change(event: Mapping[str, Any]) -> int:
     """Return by how many bytes an event changes what is allocated.
 
-    Memory counts until its owner gives it up, though another stream may still use it then.
+    Memory counts until its owner frees it, though another stream may still use it then.
     """
     nbytes: int = -(-event["size"] // _GRANULE_BYTES) * _GRANULE_BYTES
     return {"alloc": nbytes, "free_requested": -nbytes}.get(event["action"], 0)
@@ -128,7 +128,7 @@ def _place(event: Mapping[str, Any], number: int) -> tuple[Place, int]:
 
 
 def labelled_place(text: str, line: str) -> Place:
-    """Return the place that a label tells of; the line is the one that was found beside it, empty if none was."""
+    """Return the place that a label names; the line is the one that was found beside it, empty if none was."""
     told = _LABEL.fullmatch(text)
     if told is None:
         return Place("elsewhere", "", line)

@@ -31,7 +31,7 @@ _ENOUGH: Final = 1 << 45
 
 
 class StoppedSteadyError(SystemExit):
-    """Raised out of an optimizer's step once all is known; ends the program with exit status 0."""
+    """Raised out of an optimizer's step once all is recorded; ends the program with exit status 0."""
 
 
 def record_from_first_use(session: Path) -> None:
@@ -42,7 +42,7 @@ def record_from_first_use(session: Path) -> None:
 
 
 def _notice_compile() -> list[bool]:
-    """Let `torch.compile` say that it was called, which the environment has made to leave everything as it is."""
+    """Note calls of `torch.compile`, which the environment has turned off."""
     compiled: list[bool] = []
     compile_nothing = torch.compile
 
@@ -55,7 +55,7 @@ def _notice_compile() -> list[bool]:
 
 
 class Recording:
-    """One process; what it knows is written when the process ends, or the session does."""
+    """The record of one process, written when the process or the session ends."""
 
     def __init__(self, session: Path, task: dict[str, Any], compiled: list[bool]) -> None:
         self._session = session
@@ -90,7 +90,7 @@ class Recording:
         threading.Thread(target=self._wait_for_end, daemon=True).start()
 
     def write(self) -> None:
-        """Write what is known; nothing in a process that was forked from this one."""
+        """Write the record; nothing in a process that was forked from this one."""
         with self._lock:
             if self._written or os.getpid() != self._process:
                 return
@@ -193,7 +193,7 @@ class Recording:
         }
 
     def _keep_peaks_from_resets(self) -> None:
-        """See what was most before the program itself resets PyTorch's peaks."""
+        """Read PyTorch's peaks before the program itself resets them."""
         reset = torch.cuda.memory.reset_peak_memory_stats
 
         def see_and_reset(device: Any = None) -> None:  # noqa: ANN401  # as PyTorch has it

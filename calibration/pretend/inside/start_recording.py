@@ -21,12 +21,12 @@ def wait_for_pytorch(session: Path) -> None:
 
 
 def when_pytorch_is_imported(do: Callable[[], None]) -> None:
-    """Do something once PyTorch has been imported, if it ever is."""
+    """Call a function once PyTorch has been imported, if it ever is."""
     sys.meta_path.insert(0, _Waiting(do))
 
 
 class _Waiting(MetaPathFinder):
-    """Finds PyTorch as it would be found without this, and says when it has been imported.
+    """Finds PyTorch as without this hook, and calls back when it has been imported.
 
     It may be looked for without being imported, as `importlib.util.find_spec("torch")` does to see whether it is there.
     """
