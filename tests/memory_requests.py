@@ -52,3 +52,12 @@ def assert_tells_the_truth(
 def serving(model: MemoryModel) -> Callable[[Sequence[Request], int, int], Placed | Overflow]:
     """Return `place` of one model, as a function of requests, capacity and granule."""
     return lambda requests, capacity_bytes, granule_bytes: place(requests, model, capacity_bytes, granule_bytes)
+
+
+def written(text: str) -> list[Request]:
+    """Read `8 -0 4.5`: keys 0, 1, ... take so many MiB, and `-0` gives back what key 0 holds."""
+    requests: list[Request] = []
+    for word in text.split():
+        taken = sum(each.nbytes is not None for each in requests)
+        requests.append(give(int(word[1:])) if word.startswith("-") else take(taken, float(word)))
+    return requests
