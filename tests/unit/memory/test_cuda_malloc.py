@@ -72,7 +72,7 @@ def test_bytes_in_use_are_those_of_the_buffers() -> None:
         ("0.75 0.75 0.75 -1 2", 4, Overflow(4, (0, 2), 5 * MIB // 2, 0)),
         ("0.75 0.75 0.75 -1 1.25", 4, Overflow(4, (0, 2), 5 * MIB // 2, 0)),
         ("0.75 0.75 0.75 -1 1", 4, 4 * MIB),
-        # Gaps of two blocks never merge, of 512 KiB each; 2 goes and leaves one of 768. Of 5 MiB the last one is no whole
+        # Gaps of two blocks, of 512 KiB each, never merge; 2 goes and leaves one of 768. Of 5 MiB the last is no whole
         # block, so 1 MiB finds no room although 2.75 MiB are free.
         ("0.75 0.75 0.75 0.75 -2 1", 5, Overflow(5, (0, 1, 3), 11 * MIB // 4, 768 * KIB)),
         # 2 are in use; of the other 5 two blocks can be handed out, which are too few for 5.
