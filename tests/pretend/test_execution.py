@@ -22,14 +22,12 @@ from tests.calibration.executor.bench import (
     every_second_explicit,
     framework_first,
 )
-from tests.pytorch_allocator.trace import compare_reserved, record_trace
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_residual
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.errors import DeviceError
 from vdnnsim.plans.placement import needed_bytes
 from vdnnsim.plans.trace import MemoryCount
 from vdnnsim.units import MIB
@@ -130,19 +128,3 @@ def test_reserved_bytes_of_several_iterations_are_predicted(device: CudaDevice) 
 def last_first(_layer: Layer, _phase: Phase, place: int) -> float:
     """The last algorithm is the fastest."""
     return 1.0 / (1 + place)
-
-
-def test_allocator_trace_needs_an_empty_allocator() -> None:
-    """A tensor of 5 MiB leaves 15 MiB of its segment, in which one of 9 MiB then lies: no segment is taken for it."""
-
-    def work() -> None:
-        torch.empty(9 * MIB, dtype=torch.uint8, device="cuda")
-
-    before = torch.empty(5 * MIB, dtype=torch.uint8, device="cuda")
-    with pytest.raises(DeviceError, match="expected an empty allocator"):
-        record_trace(work, 0)
-    del before
-    entries = record_trace(work, 0)
-    assert [(each.recorded_bytes, each.replayed_bytes) for each in compare_reserved(entries, 2**40)] == [
-        (20 * MIB, 20 * MIB)
-    ]
