@@ -14,14 +14,15 @@ from functools import partial
 import pytest
 
 from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_workload
+from tests.unit.policies.copies import timed
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.lowering import lower
-from vdnnsim.plans.operations import Allocate, Compute, Offload, Prefetch, Release, Stream
+from vdnnsim.plans.operations import Allocate, Compute, Release, Stream
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.schemes import Pool
 from vdnnsim.plans.trace import IterationTrace
@@ -51,15 +52,9 @@ def plan_of(
     return plan
 
 
-def copies(trace: IterationTrace) -> list[tuple[str, float, float]]:
-    """What was copied when, as (map, start, end)."""
-    names = trace.plan.buffer_names
-    found = []
-    for span in trace.spans_on(Stream.MEMORY):
-        operation = trace.plan.operations[span.operation]
-        assert isinstance(operation, Offload | Prefetch)
-        found.append((names[operation.buffer], span.start_s, span.end_s))
-    return found
+def moved(trace: IterationTrace) -> list[tuple[str, float, float]]:
+    """(buffer, start, end) of all copies."""
+    return [(name, start_s, end_s) for _, name, _, start_s, end_s in timed(trace)]
 
 
 def started(trace: IterationTrace, layer: str, phase: Phase) -> float:
@@ -91,7 +86,7 @@ def started(trace: IterationTrace, layer: str, phase: Phase) -> float:
 def test_a_map_comes_back_at_its_trigger(lead: int, fetched_s: float, iteration_s: float) -> None:
     trace = replay(plan_of({CONV1: lead}), COSTS, server=SERVER)
 
-    assert copies(trace) == [("map conv1", 1, 6), ("map conv1", fetched_s, fetched_s + 5)]
+    assert moved(trace) == [("map conv1", 1, 6), ("map conv1", fetched_s, fetched_s + 5)]
     assert trace.iteration_s == iteration_s
 
 
@@ -103,7 +98,7 @@ def test_a_map_without_a_trigger_follows_its_offload_and_frees_nothing() -> None
     plan, without_swap = plan_of({CONV1: None}), plan_of({})
     trace = replay(plan, COSTS, server=SERVER)
 
-    assert copies(trace) == [("map conv1", 1, 6), ("map conv1", 6, 11)]
+    assert moved(trace) == [("map conv1", 1, 6), ("map conv1", 6, 11)]
     assert trace.iteration_s == 14
     assert trace.pool_bytes == replay(without_swap, COSTS).pool_bytes == 436
     assert sum(isinstance(op, Allocate) and op.buffer == CONV1 for op in plan.operations) == 1
@@ -164,7 +159,7 @@ def test_what_comes_back_together_comes_in_the_order_in_which_it_is_read() -> No
     """Both at the beginning of backward: that of conv2, which backward of conv3 reads, before that of conv1."""
     trace = replay(plan_of({CONV1: 9, CONV2: 9}), COSTS, server=SERVER)
 
-    assert [name for name, _, _ in copies(trace)] == ["map conv1", "map conv2", "map conv2", "map conv1"]
+    assert [name for name, _, _ in moved(trace)] == ["map conv1", "map conv2", "map conv2", "map conv1"]
 
 
 def test_the_first_reader_may_be_an_activation() -> None:
@@ -185,17 +180,6 @@ def test_the_first_reader_may_be_an_activation() -> None:
 
     assert [names[index] for index in backward_steps(workload)] == ["loss", "fc", "join", "right", "left"]
     assert [steps_before_backward_use(workload, workload.graph.maps[each]) for each in (left, right)] == [4, 3]
-    back_s = copies(trace)[1]
+    back_s = moved(trace)[1]
     assert back_s[1] == started(trace, "right", Phase.BACKWARD_WEIGHTS)
     assert started(trace, "left/relu", Phase.BACKWARD_DATA) == back_s[2]
-
-
-def test_inference_swaps_nothing() -> None:
-    """Backward would need the map; there is none, and it is dropped after its last reader."""
-    workload = replace(CHAIN, mode=Mode.INFERENCE)
-    costs = toy_costs(workload, {})
-
-    plan = plan_of({CONV1: 1}, workload=workload, costs=costs)
-
-    assert not any(isinstance(op, Offload) for op in plan.operations)
-    assert replay(plan, costs, server=SERVER).iteration_s == 5

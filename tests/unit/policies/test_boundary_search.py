@@ -17,7 +17,7 @@ import pytest
 from tests.toy import TOY_LIMITS, ToyCosts, toy_chain, toy_setting, toy_workload
 from vdnnsim.cost.table import ONLY, KernelCost
 from vdnnsim.dnn.layers import LayerKind
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Offload
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -102,12 +102,6 @@ def test_what_does_not_fit_at_all_is_the_corner_that_needs_least() -> None:
     assert plan.passes == ()
     assert plan.algorithms == "gemm, first 4 of 4"
     assert offloaded(plan) == ["map input", "map conv1", "map conv2", "map conv3"]
-
-
-def test_inference_has_nothing_to_offload() -> None:
-    inference = replace(CHAIN, mode=Mode.INFERENCE)
-
-    assert found(1000, inference).algorithms == "fft, first 0 of 0"
 
 
 @pytest.mark.parametrize(("algorithm", "expected"), [("fft", FFT), ("gemm", GEMM), ("winograd", GEMM)])

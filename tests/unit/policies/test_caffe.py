@@ -13,9 +13,8 @@ from vdnnsim.cost.table import CostModel, CostTable, KernelCost
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plans.operations import Compute
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.algorithms import kernels_within
@@ -78,14 +77,6 @@ def test_inference_has_no_gradients_and_keeps_no_temporary_map() -> None:
     workload = replace(toy_workload(normalized()), mode=Mode.INFERENCE)
 
     assert replayed(workload).pool_bytes == 82 + 30 + 34 + 40
-
-
-def test_the_update_runs_last() -> None:
-    workload = replace(toy_workload(toy_chain(1)), optimizer=Optimizer.SGD)
-    plan = replayed(workload).plan
-
-    kernels = [(plan.layers[each.layer], each.phase) for each in plan.operations if isinstance(each, Compute)]
-    assert kernels[-2:] == [("conv1", Phase.UPDATE), ("fc", Phase.UPDATE)]
 
 
 def test_the_fastest_kernel_within_8_mib_and_else_the_least_greedy() -> None:

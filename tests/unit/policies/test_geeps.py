@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.unit.policies.copies import timed
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.networks import build_network
@@ -17,7 +18,7 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.geeps import GeePS
@@ -31,21 +32,11 @@ def trace_of(kernel_s: float, workload: Workload = CHAIN) -> IterationTrace:
     return replay(GeePS().plan(toy_setting(workload, costs, limits)), costs, limits=limits)
 
 
-def copies(trace: IterationTrace) -> list[tuple[str, str, str, float, float]]:
-    """(kind, buffer, layer that runs, start, end) of all copies."""
-    plan = trace.plan
-    return [
-        (type(op).__name__, plan.buffer_names[op.buffer], plan.layers[op.layer], span.start_s, span.end_s)
-        for span in trace.spans_on(Stream.MEMORY)
-        if isinstance(op := plan.operations[span.operation], Offload | Prefetch)
-    ]
-
-
 def test_copies_run_beside_the_access_behind_and_the_access_before() -> None:
     """Ten kernels of 10 s, each copy beside one of them: 100 s; the loss has conv2 leave before it fetches it."""
     trace = trace_of(10)
 
-    assert copies(trace) == [
+    assert timed(trace) == [
         ("Offload", "map input", "conv1", 10, 20),
         ("Offload", "map conv1", "conv2", 20, 30),
         ("Offload", "map conv2", "fc", 30, 40),
@@ -66,7 +57,7 @@ def test_an_access_waits_until_what_the_one_before_the_last_changed_has_left() -
     trace = trace_of(5)
 
     assert [span.start_s for span in trace.spans_on(Stream.COMPUTE)] == [0, 5, 15, 25, 35, 45, 50, 55, 60, 65]
-    assert copies(trace)[3:] == [
+    assert timed(trace)[3:] == [
         ("Prefetch", "map conv2", "loss", 35, 45),
         ("Prefetch", "map conv1", "fc", 45, 55),
         ("Prefetch", "map input", "conv2", 55, 65),
@@ -99,8 +90,8 @@ def test_what_nobody_changes_is_copied_out_once() -> None:
     net.begin_classifier()
     trace = trace_of(10, toy_workload(net.build(net.fc("fc", joined, 1, relu=False))))
 
-    out = [name for kind, name, *_ in copies(trace) if kind == "Offload"]
-    back = [name for kind, name, *_ in copies(trace) if kind == "Prefetch"]
+    out = [name for kind, name, *_ in timed(trace) if kind == "Offload"]
+    back = [name for kind, name, *_ in timed(trace) if kind == "Prefetch"]
     assert {name: (out.count(name), back.count(name)) for name in set(out)} == {
         "map input": (1, 1),
         "map stem": (1, 1),
@@ -136,7 +127,7 @@ def test_an_access_without_room_waits_for_what_leaves() -> None:
     trace = trace_of(10, replace(workload, mode=Mode.INFERENCE))
 
     assert [span.start_s for span in trace.spans_on(Stream.COMPUTE)][:6] == [0, 10, 20, 30, 50, 70]
-    assert copies(trace)[:6] == [
+    assert timed(trace)[:6] == [
         ("Offload", "map p", "p", 10, 20),
         ("Offload", "map r", "r", 20, 30),
         ("Prefetch", "map p", "y", 30, 40),
@@ -184,7 +175,7 @@ def test_inference_leaves_nothing() -> None:
     """The largest access is forward of conv1 or conv2, of 20 B; W alone are 132 B."""
     trace = trace_of(10, replace(CHAIN, mode=Mode.INFERENCE))
 
-    assert copies(trace) == []
+    assert timed(trace) == []
     assert maximum_bytes(trace) == 132 + 40
 
 

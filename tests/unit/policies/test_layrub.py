@@ -9,13 +9,14 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.unit.policies.copies import issued
 from tests.unit.policies.test_caffe import forked, normalized
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Alias, Allocate, Compute, HostSynchronize, Offload, Prefetch
 from vdnnsim.plans.trace import IterationTrace
@@ -31,11 +32,6 @@ AHEAD = 30
 def replayed(policy: Policy, workload: Workload, costs: CostModel | None = None) -> IterationTrace:
     costs = costs or toy_costs(workload, {})
     return replay(policy.plan(toy_setting(workload, costs)), costs)
-
-
-def copies(plan: TrainingPlan, kind: type[Offload] | type[Prefetch]) -> list[tuple[str, str]]:
-    """(buffer, layer during which the copy is launched) in order of issue."""
-    return [(plan.buffers[op.buffer].name, plan.layers[op.layer]) for op in plan.operations if isinstance(op, kind)]
 
 
 def over_maps(plan: TrainingPlan) -> list[tuple[str, str]]:
@@ -101,8 +97,8 @@ def test_between_layers_maps_leave_at_reference_count_zero_and_come_back_a_layer
     """
     trace = replayed(LayrubInter(), toy_workload(toy_chain(2)))
 
-    assert copies(trace.plan, Offload) == [("map input", "conv1"), ("map conv1", "conv2"), ("map conv2", "fc")]
-    assert copies(trace.plan, Prefetch) == [("map conv2", "loss"), ("map conv1", "fc"), ("map input", "conv2")]
+    assert issued(trace.plan, Offload) == [("map input", "conv1"), ("map conv1", "conv2"), ("map conv2", "fc")]
+    assert issued(trace.plan, Prefetch) == [("map conv2", "loss"), ("map conv1", "fc"), ("map input", "conv2")]
     assert trace.iteration_s == 62
 
 
@@ -143,11 +139,11 @@ def test_records_of_rectifiers_pass_through_one_region() -> None:
     trace = replayed(LayrubIntra(), toy_workload(rectified()))
 
     assert trace.pool_bytes == AHEAD + 264 + 34 + 5
-    assert copies(trace.plan, Offload) == [
+    assert issued(trace.plan, Offload) == [
         ("record of conv1/relu", "conv1/relu"),
         ("record of conv2/relu", "conv2/relu"),
     ]
-    assert copies(trace.plan, Prefetch) == [("record of conv2/relu", "fc"), ("record of conv1/relu", "conv2")]
+    assert issued(trace.plan, Prefetch) == [("record of conv2/relu", "fc"), ("record of conv1/relu", "conv2")]
     assert trace.iteration_s == 30
     assert ("gradient of conv2", "map conv2") in over_maps(trace.plan)
 
@@ -178,13 +174,13 @@ def test_what_a_batch_normalization_made_leaves_behind_it() -> None:
     """
     trace = replayed(LayrubInter(), toy_workload(normalized()))
 
-    assert copies(trace.plan, Offload) == [
+    assert issued(trace.plan, Offload) == [
         ("map input", "conv"),
         ("map conv", "bn"),
         ("temporary maps of bn", "bn"),
         ("map bn", "fc"),
     ]
-    assert copies(trace.plan, Prefetch) == [
+    assert issued(trace.plan, Prefetch) == [
         ("map bn", "loss"),
         ("map conv", "fc"),
         ("temporary maps of bn", "fc"),
@@ -197,8 +193,8 @@ def test_maps_that_backward_does_not_read_are_copied_as_well() -> None:
     """An addition wants neither of its inputs again; conv2's Y, which nobody reads, leaves and comes back for it."""
     plan = replayed(LayrubInter(), toy_workload(forked())).plan
 
-    assert ("map conv2", "add") in copies(plan, Offload)
-    assert ("map conv2", "fc") in copies(plan, Prefetch)
+    assert ("map conv2", "add") in issued(plan, Offload)
+    assert ("map conv2", "fc") in issued(plan, Prefetch)
 
 
 def test_a_record_has_a_quarter_of_the_bytes_of_its_map() -> None:
@@ -242,29 +238,12 @@ def test_temporary_maps_stay_with_their_layers_unless_layers_share() -> None:
     assert replayed(LayrubHybrid(), workload).pool_bytes == AHEAD + 164 + 40 + 30 + 30
 
 
-@pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.label)
-def test_inference_neither_copies_nor_records(policy: Policy) -> None:
-    trace = replayed(policy, replace(toy_workload(rectified()), mode=Mode.INFERENCE))
-
-    assert trace.iteration_s == 6
-    assert not copies(trace.plan, Offload)
-
-
 @pytest.mark.parametrize(
     ("policy", "expected"), [(LayrubIntra(), AHEAD + 132 + 34), (LayrubHybrid(), AHEAD + 132 + 20)]
 )
 def test_inference_holds_all_maps_or_two_regions(policy: Policy, expected: int) -> None:
     """W of 132 B; network-wide 34 B, or X and Y of one layer."""
     assert replayed(policy, replace(toy_workload(toy_chain(2)), mode=Mode.INFERENCE)).pool_bytes == expected
-
-
-@pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.label)
-def test_the_update_runs_last(policy: Policy) -> None:
-    workload = replace(toy_workload(toy_chain(1)), optimizer=Optimizer.SGD)
-    plan = replayed(policy, workload).plan
-
-    kernels = [(plan.layers[each.layer], each.phase) for each in plan.operations if isinstance(each, Compute)]
-    assert kernels[-2:] == [("conv1", Phase.UPDATE), ("fc", Phase.UPDATE)]
 
 
 def region_mib(network: str) -> float:

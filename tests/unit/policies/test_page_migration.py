@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.unit.policies.copies import issued
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Workload
@@ -24,13 +25,6 @@ F = Phase.FORWARD
 WORKLOAD = toy_workload(toy_chain(2))
 COSTS = toy_costs(WORKLOAD, {})
 ROOT = Path(__file__).parents[3]
-
-
-def copies(trace: IterationTrace, kind: type[Offload] | type[Prefetch]) -> list[tuple[str, str]]:
-    """Return the copies of a kind in their order: the buffer, and the layer that needed room or the buffer."""
-    plan = trace.plan
-    operations = [plan.operations[span.operation] for span in trace.spans_on(Stream.MEMORY)]
-    return [(plan.buffers[op.buffer].name, plan.layers[op.layer]) for op in operations if isinstance(op, kind)]
 
 
 def replay_within(capacity_bytes: int, policy: PageMigration, workload: Workload = WORKLOAD) -> IterationTrace:
@@ -59,13 +53,17 @@ def test_what_was_used_least_recently_makes_room() -> None:
     """
     trace = replay_within(100, PageMigration(page_latency="20 us"))
 
-    assert copies(trace, Offload) == [
+    assert issued(trace.plan, Offload) == [
         *(("map input", "conv2"), ("weights of conv1", "conv2")),
         *(("map conv1", "fc"), ("weights of conv2", "fc")),
         *(("map fc", "conv2"), ("map loss", "conv2"), ("weights of fc", "conv2"), ("map conv2", "conv2")),
         *(("weight gradient of fc", "conv2"), ("weight gradient of conv2", "conv1")),
     ]
-    assert copies(trace, Prefetch) == [("weights of conv2", "conv2"), ("map conv1", "conv2"), ("map input", "conv1")]
+    assert issued(trace.plan, Prefetch) == [
+        ("weights of conv2", "conv2"),
+        ("map conv1", "conv2"),
+        ("map input", "conv1"),
+    ]
     assert trace.iteration_s == pytest.approx(10 + 13 * 20e-6, rel=1e-12)
     stalled_s = sum(stall.end_s - stall.start_s for stall in trace.stalls)
     assert stalled_s == pytest.approx(13 * 20e-6, rel=1e-9), "the kernels wait for every page"
@@ -85,8 +83,8 @@ def test_inference_pages_too() -> None:
     """In 100 B conv2 finds 20 B free and wants W2 and its Y, 70 B: input and W1 go to the host, nothing comes back."""
     trace = replay_within(100, PageMigration(), replace(WORKLOAD, mode=Mode.INFERENCE))
 
-    assert copies(trace, Offload) == [("map input", "conv2"), ("weights of conv1", "conv2")]
-    assert copies(trace, Prefetch) == []
+    assert issued(trace.plan, Offload) == [("map input", "conv2"), ("weights of conv1", "conv2")]
+    assert issued(trace.plan, Prefetch) == []
 
 
 def test_a_workspace_needs_room_like_a_map() -> None:

@@ -16,13 +16,14 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.unit.policies.copies import recomputed
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Access, Role
-from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Allocate, Compute, Release
@@ -54,13 +55,6 @@ def of_maps(buffer: Buffer) -> bool:
     return buffer.kind in (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
 
 
-def recomputed(plan: TrainingPlan) -> list[str]:
-    """The layers whose forward runs again, in order."""
-    again = [op for op in plan.operations if isinstance(op, Compute) and op.repeat]
-    assert {(op.phase, op.repeat) for op in again} <= {(Phase.FORWARD, 1)}
-    return [plan.layers[op.layer] for op in again]
-
-
 @pytest.mark.parametrize(
     ("policy", "again", "held_bytes"),
     [
@@ -89,7 +83,7 @@ def recomputed(plan: TrainingPlan) -> list[str]:
 def test_what_is_recomputed_when_and_what_is_held(policy: Policy, again: list[str], held_bytes: int) -> None:
     trace = replay(plan_of(policy), COSTS)
 
-    assert recomputed(trace.plan) == again
+    assert [name for name, _ in recomputed(trace.plan)] == again
     assert trace.iteration_s == 25 + len(again)
     assert maximum_bytes(trace, of_maps) == held_bytes
     at_last_bytes = AT_LAST_BYTES if isinstance(policy, Checkpoint) else held_bytes
@@ -198,7 +192,7 @@ def test_a_block_is_recomputed_with_its_activations_and_what_only_forward_reads(
     """
     plan = plan_of(Memonger(), toy_workload(residual()))
 
-    assert recomputed(plan) == ["conv1", "bn1", "bn1/relu", "conv2"]
+    assert [name for name, _ in recomputed(plan)] == ["conv1", "bn1", "bn1/relu", "conv2"]
 
 
 def test_statistics_of_a_normalization_that_runs_again_are_not_held_between() -> None:
@@ -236,7 +230,7 @@ def test_a_search_that_cannot_narrow_the_budget_takes_its_best_guess() -> None:
     """
     workload = toy_workload(toy_chain(1))
 
-    assert recomputed(plan_of(Memonger(segmentation=Segmentation.BUDGET), workload)) == []
+    assert [name for name, _ in recomputed(plan_of(Memonger(segmentation=Segmentation.BUDGET), workload))] == []
 
 
 @pytest.mark.parametrize("policy", [Memonger(), Memonger(segmentation=Segmentation.BUDGET), Checkpoint()])
@@ -246,18 +240,6 @@ def test_inference_recomputes_nothing(policy: Policy) -> None:
 
     assert trace.iteration_s == 9
     assert maximum_bytes(trace) == 432 + 20 + 8 * isinstance(policy, Checkpoint)
-
-
-def test_weights_are_updated_at_the_end() -> None:
-    workload = replace(CHAIN, optimizer=Optimizer.MOMENTUM)
-    updates = [
-        plan.layers[op.layer]
-        for plan in (plan_of(Checkpoint(), workload),)
-        for op in plan.operations
-        if isinstance(op, Compute) and op.phase is Phase.UPDATE
-    ]
-
-    assert updates == [*(f"conv{i}" for i in range(1, 8)), "fc"]
 
 
 def test_more_segments_than_modules_are_refused() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import TOY_LIMITS, replay, toy_costs, toy_setting, toy_workload
+from tests.unit.policies.copies import issued
 from vdnnsim.analysis.memory import peak_by_kind
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
@@ -42,11 +43,6 @@ def plan_of(policy: Policy) -> TrainingPlan:
     plan = policy.plan(toy_setting(WORKLOAD, COSTS))
     replay(plan, COSTS)
     return plan
-
-
-def copies(plan: TrainingPlan, kind: type[Offload] | type[Prefetch]) -> list[tuple[str, str]]:
-    """(buffer, layer during which the copy is launched) in order of issue."""
-    return [(plan.buffers[op.buffer].name, plan.layers[op.layer]) for op in plan.operations if isinstance(op, kind)]
 
 
 def test_base_keeps_the_statistics_and_needs_three_gradient_buffers() -> None:
@@ -98,13 +94,13 @@ def test_all_offloads_what_normalizations_read_and_conv_what_convolutions_do() -
 
 def test_a_shortcut_leaves_with_its_addition_and_what_backward_does_not_read_is_released_at_once() -> None:
     """bn1's Y has its last reader in the addition. bn2's Y is saved by nobody, so it is dropped and not copied."""
-    assert copies(plan_of(VdnnAll()), Offload) == [
+    assert issued(plan_of(VdnnAll()), Offload) == [
         ("map input", "conv1"),
         ("map conv1", "bn1"),
         ("map conv2", "bn2"),
         ("map bn1", "add"),
     ]
-    assert copies(plan_of(VdnnConv()), Offload) == [("map input", "conv1"), ("map bn1", "add")]
+    assert issued(plan_of(VdnnConv()), Offload) == [("map input", "conv1"), ("map bn1", "add")]
 
 
 def test_neither_a_normalization_nor_an_addition_launches_a_prefetch() -> None:
@@ -115,7 +111,7 @@ def test_neither_a_normalization_nor_an_addition_launches_a_prefetch() -> None:
     plan = plan_of(VdnnAll())
     demanded = [op.on_demand for op in plan.operations if isinstance(op, Prefetch)]
 
-    assert copies(plan, Prefetch) == [
+    assert issued(plan, Prefetch) == [
         ("map bn1", "fc"),
         ("map conv2", "bn2"),
         ("map conv1", "conv2"),
@@ -135,7 +131,7 @@ def test_a_map_under_a_layer_without_backward_is_not_kept() -> None:
     plan = VdnnAll().plan(toy_setting(workload, costs))
 
     replay(plan, costs)
-    assert copies(plan, Offload) == [("map pool", "bn")]
+    assert issued(plan, Offload) == [("map pool", "bn")]
 
 
 @pytest.mark.parametrize("device_bytes", [1000, 300])
@@ -144,7 +140,7 @@ def test_statistics_are_paged_like_anything_else(device_bytes: int) -> None:
     limits = replace(TOY_LIMITS, device_bytes=device_bytes)
     plan = PageMigration().plan(toy_setting(WORKLOAD, COSTS, limits))
     replay(plan, COSTS, limits=limits)
-    paged = {name for name, _ in copies(plan, Prefetch)}
+    paged = {name for name, _ in issued(plan, Prefetch)}
 
     assert ("statistics of bn1" in paged) == (device_bytes == 300)
 

@@ -10,18 +10,17 @@ the label, the input and the gradient of conv1: 264 + 28 B. In that of conv2 the
 20 B more.
 """
 
-from dataclasses import replace
-
 import pytest
 
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.unit.policies.copies import timed
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.operations import Offload, Prefetch
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import Buffer, BufferKind
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
@@ -40,14 +39,9 @@ def of_maps(buffer: Buffer) -> bool:
     return buffer.kind in (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
 
 
-def copies(trace: IterationTrace, kind: type[Offload] | type[Prefetch]) -> list[tuple[str, str, float, float]]:
+def moved(trace: IterationTrace, kind: type[Offload | Prefetch]) -> list[tuple[str, str, float, float]]:
     """(buffer, layer, start, end) of the copies in one direction."""
-    plan = trace.plan
-    return [
-        (plan.buffer_names[op.buffer], plan.layers[op.layer], span.start_s, span.end_s)
-        for span in trace.spans_on(Stream.MEMORY)
-        if isinstance(op := plan.operations[span.operation], kind)
-    ]
+    return [each[1:] for each in timed(trace) if each[0] == kind.__name__]
 
 
 def test_kernels_wait_for_every_copy() -> None:
@@ -57,13 +51,13 @@ def test_kernels_wait_for_every_copy() -> None:
     """
     trace = trace_of(SaveOnCpu())
 
-    assert copies(trace, Offload) == [
+    assert moved(trace, Offload) == [
         ("map input", "conv1", 10, 20),
         ("map conv1", "conv2", 30, 40),
         ("map conv2", "fc", 50, 60),
         ("map loss", "loss", 70, 72),
     ]
-    assert copies(trace, Prefetch) == [
+    assert moved(trace, Prefetch) == [
         ("map loss", "loss", 72, 74),
         ("map conv2", "fc", 84, 94),
         ("map conv1", "conv2", 114, 124),
@@ -83,13 +77,13 @@ def test_copies_overlap_with_the_layer_behind_and_the_layer_before() -> None:
     """
     trace = trace_of(SaveOnCpu(overlap=True))
 
-    assert copies(trace, Offload) == [
+    assert moved(trace, Offload) == [
         ("map input", "conv1", 10, 20),
         ("map conv1", "conv2", 20, 30),
         ("map conv2", "fc", 30, 40),
         ("map loss", "loss", 40, 42),
     ]
-    assert copies(trace, Prefetch) == [
+    assert moved(trace, Prefetch) == [
         ("map loss", "loss", 42, 44),
         ("map conv2", "loss", 44, 54),
         ("map conv1", "fc", 54, 64),
@@ -110,7 +104,7 @@ def test_what_two_layers_save_is_copied_twice_unless_copies_overlap(*, overlap: 
     trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(net.build(net.fc("fc", y, 1, relu=False))))
 
     for kind in (Offload, Prefetch):
-        assert [name for name, *_ in copies(trace, kind)].count("map conv1") == copied
+        assert [name for name, *_ in moved(trace, kind)].count("map conv1") == copied
     assert trace.host_bytes == 22 + 10 * copied
 
 
@@ -122,8 +116,8 @@ def test_statistics_are_saved_like_maps(*, overlap: bool) -> None:
     net.begin_classifier()
     trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(net.build(net.fc("fc", y, 1, relu=False))))
 
-    assert ("statistics of bn", "bn") in [each[:2] for each in copies(trace, Offload)]
-    assert ("statistics of bn", "fc" if overlap else "bn") in [each[:2] for each in copies(trace, Prefetch)]
+    assert ("statistics of bn", "bn") in [each[:2] for each in moved(trace, Offload)]
+    assert ("statistics of bn", "fc" if overlap else "bn") in [each[:2] for each in moved(trace, Prefetch)]
 
 
 def test_a_dropout_behind_a_rectifier_saves_nothing_of_it() -> None:
@@ -137,7 +131,7 @@ def test_a_dropout_behind_a_rectifier_saves_nothing_of_it() -> None:
     y = net.fc("fc", net.conv("conv2", x, 5, 1, relu=False), 1, relu=False)
     trace = trace_of(SaveOnCpu(), toy_workload(net.build(y)))
 
-    assert [each[:2] for each in copies(trace, Offload)] == [
+    assert [each[:2] for each in moved(trace, Offload)] == [
         ("map input", "conv1"),
         ("map conv1", "conv1/relu"),
         ("statistics of dropout", "dropout"),
@@ -155,15 +149,7 @@ def test_a_layer_without_backward_saves_nothing(*, overlap: bool) -> None:
     net.begin_classifier()
     trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(net.build(net.fc("fc", y, 1, relu=False))))
 
-    assert [name for name, *_ in copies(trace, Offload)] == ["map pool", "map conv1", "map loss"]
-
-
-@pytest.mark.parametrize("overlap", [False, True])
-def test_inference_copies_nothing(*, overlap: bool) -> None:
-    trace = trace_of(SaveOnCpu(overlap=overlap), replace(CHAIN, mode=Mode.INFERENCE))
-
-    assert all(isinstance(trace.plan.operations[span.operation], Compute) for span in trace.spans)
-    assert trace.iteration_s == 40
+    assert [name for name, *_ in moved(trace, Offload)] == ["map pool", "map conv1", "map loss"]
 
 
 def test_what_an_embedding_saves_is_awaited_by_its_backward() -> None:

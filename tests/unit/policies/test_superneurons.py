@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import TOY_LIMITS, ToyCosts, replay, toy_costs, toy_setting, toy_workload
+from tests.unit.policies.copies import recomputed, timed
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.elementwise import ElementwiseProduct
@@ -17,10 +18,10 @@ from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -57,30 +58,12 @@ def trace_of(device_bytes: int) -> IterationTrace:
     return replay(plan_of(device_bytes=device_bytes), toy_costs(CHAIN, {}), limits=limits)
 
 
-def copies(trace: IterationTrace) -> list[tuple[str, str, float, float]]:
-    """(direction and map, layer, start, end)."""
-    plan = trace.plan
-    found = []
-    for span in trace.spans_on(Stream.MEMORY):
-        operation = plan.operations[span.operation]
-        assert isinstance(operation, Offload | Prefetch)
-        direction = "out" if isinstance(operation, Offload) else "in"
-        name = f"{direction}: {plan.buffer_names[operation.buffer]}"
-        found.append((name, plan.layers[operation.layer], span.start_s, span.end_s))
-    return found
-
-
-def recomputed(plan: TrainingPlan) -> list[tuple[str, int]]:
-    """The layers whose forward runs again and for which time, in order."""
-    return [(plan.layers[op.layer], op.repeat) for op in plan.operations if isinstance(op, Compute) and op.repeat]
-
-
 def test_with_room_for_all_pools_are_computed_again_and_nothing_is_copied() -> None:
     """Most is held in backward of pool2: input, conv1, conv2, pool2, and the gradients of pool2 and conv2, 60 B."""
     trace = trace_of(1000)
 
     assert recomputed(trace.plan) == [("pool2", 1), ("pool1", 1)]
-    assert copies(trace) == []
+    assert timed(trace) == []
     assert trace.iteration_s == 6 + 8 + 2
     assert maximum_bytes(trace) == 264 + 60
 
@@ -94,7 +77,7 @@ def test_the_map_used_least_recently_leaves_and_comes_back_with_the_convolution_
     """
     trace = trace_of(264 + 59)
 
-    assert copies(trace) == [("out: map input", "pool2", 10, 20), ("in: map input", "conv2", 22, 32)]
+    assert timed(trace) == [("Offload", "map input", "pool2", 10, 20), ("Prefetch", "map input", "conv2", 22, 32)]
     assert trace.iteration_s == 33
     assert maximum_bytes(trace) == 264 + 52
 
@@ -107,11 +90,11 @@ def test_a_map_that_no_convolution_prefetched_is_fetched_on_demand() -> None:
     """
     trace = trace_of(264 + 40)
 
-    assert copies(trace) == [
-        ("out: map input", "fc", 4, 14),
-        ("out: map conv1", "fc", 18, 28),
-        ("in: map conv1", "pool1", 31, 41),
-        ("in: map input", "conv1", 45, 55),
+    assert timed(trace) == [
+        ("Offload", "map input", "fc", 4, 14),
+        ("Offload", "map conv1", "fc", 18, 28),
+        ("Prefetch", "map conv1", "pool1", 31, 41),
+        ("Prefetch", "map input", "conv1", 45, 55),
     ]
     assert trace.iteration_s == 56
     assert maximum_bytes(trace) == 264 + 40
@@ -221,25 +204,6 @@ def test_what_cannot_fit_is_planned_all_the_same() -> None:
 
     assert (plan.buffer_names[first.buffer], plan.layers[first.layer]) == ("map input", "pool1")
     assert isinstance(place_plan(plan, replace(TOY_LIMITS, device_bytes=264 + 10)), DoesNotFit)
-
-
-def test_inference_frees_and_copies_nothing() -> None:
-    trace = replay(plan_of(replace(CHAIN, mode=Mode.INFERENCE)), toy_costs(CHAIN, {}))
-
-    assert trace.iteration_s == 6
-    assert maximum_bytes(trace) == 132 + 20
-
-
-def test_weights_are_updated() -> None:
-    workload = replace(CHAIN, optimizer=Optimizer.ADAM)
-
-    assert [
-        op.layer for op in plan_of(workload).operations if isinstance(op, Compute) and op.phase is Phase.UPDATE
-    ] == [
-        0,
-        2,
-        4,
-    ]
 
 
 def test_resnet_50_recomputes_normalizations_and_no_convolution() -> None:

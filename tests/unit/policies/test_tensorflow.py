@@ -14,7 +14,6 @@ from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Allocate, Compute, Release
 from vdnnsim.plans.placement import DoesNotFit, place_plan
@@ -105,10 +104,3 @@ def test_no_workspace_exceeds_4_gib_unless_there_is_no_other(
     limits = replace(TOY_LIMITS, device_bytes=100 * GIB)
 
     assert algorithm_of(TensorFlow().plan(toy_setting(CHAIN, with_options(*options), limits))) == algorithm
-
-
-def test_inference_is_forward_alone() -> None:
-    inference = replace(CHAIN, mode=Mode.INFERENCE)
-    costs = toy_costs(inference, {})
-
-    assert replay(TensorFlow().plan(toy_setting(inference, costs)), costs).iteration_s == 4

@@ -3,11 +3,12 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.unit.policies.copies import issued
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.operations import Compute, HostSynchronize, Offload, Prefetch, ReleaseExtent
@@ -40,14 +41,9 @@ def plan_of(policy: Policy, graph: LayerGraph) -> TrainingPlan:
     return plan
 
 
-def copies(plan: TrainingPlan, kind: type[Offload] | type[Prefetch]) -> list[tuple[str, str]]:
-    """(buffer, layer during which the copy is launched) in order of issue."""
-    return [(plan.buffers[op.buffer].name, plan.layers[op.layer]) for op in plan.operations if isinstance(op, kind)]
-
-
 def test_all_offloads_every_x_of_feature_extraction_but_the_classifiers_input() -> None:
     """X of conv1 is the input, of pool1 conv1's Y, of conv2 pool1's Y, of pool2 conv2's Y. fc's X, pool2's Y, stays."""
-    assert copies(plan_of(VdnnAll(), pooled_chain()), Offload) == [
+    assert issued(plan_of(VdnnAll(), pooled_chain()), Offload) == [
         ("map input", "conv1"),
         ("map conv1", "pool1"),
         ("map pool1", "conv2"),
@@ -57,7 +53,7 @@ def test_all_offloads_every_x_of_feature_extraction_but_the_classifiers_input() 
 
 def test_conv_offloads_the_x_of_conv_layers_alone() -> None:
     """Of those four only the X of conv1 and conv2."""
-    assert copies(plan_of(VdnnConv(), pooled_chain()), Offload) == [("map input", "conv1"), ("map pool1", "conv2")]
+    assert issued(plan_of(VdnnConv(), pooled_chain()), Offload) == [("map input", "conv1"), ("map pool1", "conv2")]
 
 
 def test_a_map_that_several_layers_read_is_offloaded_by_the_last_and_counts_as_convs() -> None:
@@ -70,7 +66,7 @@ def test_a_map_that_several_layers_read_is_offloaded_by_the_last_and_counts_as_c
     net.begin_classifier()
     graph = net.build(net.fc("fc", y, 1, relu=False))
 
-    assert copies(plan_of(VdnnConv(), graph), Offload) == [("map input", "conv1"), ("map conv1", "conv2")]
+    assert issued(plan_of(VdnnConv(), graph), Offload) == [("map input", "conv1"), ("map conv1", "conv2")]
 
 
 def test_prefetch_search_as_printed() -> None:
@@ -80,7 +76,7 @@ def test_prefetch_search_as_printed() -> None:
     which offloads nothing, then conv2, offloaded: its X is pool1's Y. conv2: pool1, whose X is conv1's Y. pool1:
     conv1, whose X is the input. conv1: nothing is below.
     """
-    assert copies(plan_of(VdnnAll(), pooled_chain()), Prefetch) == [
+    assert issued(plan_of(VdnnAll(), pooled_chain()), Prefetch) == [
         ("map conv2", "fc"),
         ("map pool1", "pool2"),
         ("map conv1", "conv2"),
@@ -94,7 +90,7 @@ def test_the_search_ends_at_the_first_conv_layer() -> None:
     fc: pool2 has nothing away; conv2 has: pool1's Y. pool2: conv2's is back already and conv2 is CONV, so the search
     ends there although conv1's X is still away. conv2: pool1 has nothing away, conv1 has: the input.
     """
-    assert copies(plan_of(VdnnConv(), pooled_chain()), Prefetch) == [("map pool1", "fc"), ("map input", "conv2")]
+    assert issued(plan_of(VdnnConv(), pooled_chain()), Prefetch) == [("map pool1", "fc"), ("map input", "conv2")]
 
 
 def test_without_pool_what_only_pool_would_prefetch_is_fetched_on_demand() -> None:
@@ -104,18 +100,14 @@ def test_without_pool_what_only_pool_would_prefetch_is_fetched_on_demand() -> No
     of pool1. conv1 fetches the input.
     """
     plan = plan_of(VdnnAll(prefetch_search=PrefetchSearch.FIG10_WITHOUT_POOL), pooled_chain())
+    demanded = [each for each in plan.operations if isinstance(each, Prefetch)]
 
-    assert [(*copy, op.on_demand) for copy, op in zip(copies(plan, Prefetch), prefetches(plan), strict=True)] == [
+    assert [(*copy, each.on_demand) for copy, each in zip(issued(plan, Prefetch), demanded, strict=True)] == [
         ("map conv2", "fc", False),
         ("map pool1", "conv2", True),
         ("map conv1", "conv2", False),
         ("map input", "conv1", True),
     ]
-
-
-def prefetches(plan: TrainingPlan) -> list[Prefetch]:
-    """The prefetches of a plan in order of issue."""
-    return [op for op in plan.operations if isinstance(op, Prefetch)]
 
 
 def test_streams_are_synchronized_only_at_the_end_of_layers_that_copied() -> None:
@@ -147,18 +139,7 @@ def test_inference_offloads_nothing_and_holds_one_layer_at_a_time() -> None:
     trace = replay(VdnnAll().plan(toy_setting(workload, costs)), costs)
 
     assert trace.pool_bytes == 152
-    assert not copies(trace.plan, Offload)
-
-
-def test_the_update_runs_last() -> None:
-    """SGD updates conv1, conv2 and fc after all of backward."""
-    workload = Workload(toy_chain(2), 1, toy_workload(toy_chain(2)).element_type, optimizer=Optimizer.SGD)
-    costs = toy_costs(workload, {})
-
-    plan = VdnnAll().plan(toy_setting(workload, costs))
-
-    kernels = [(plan.layers[op.layer], op.phase) for op in plan.operations if isinstance(op, Compute)]
-    assert kernels[-3:] == [("conv1", Phase.UPDATE), ("conv2", Phase.UPDATE), ("fc", Phase.UPDATE)]
+    assert not issued(trace.plan, Offload)
 
 
 def test_maps_may_leave_and_come_back_in_chunks() -> None:

@@ -13,11 +13,12 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.unit.policies.copies import timed
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plans.operations import Offload, Prefetch, Stream
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.interface import Policy
@@ -35,12 +36,7 @@ def trace_of(policy: Policy, workload: Workload = CHAIN, capacity_bytes: int = 1
 
 def copies(trace: IterationTrace) -> list[tuple[str, str, float, float]]:
     """(kind, map, start, end) of all copies."""
-    plan = trace.plan
-    return [
-        (type(op).__name__, plan.buffer_names[op.buffer].removeprefix("map "), span.start_s, span.end_s)
-        for span in trace.spans_on(Stream.MEMORY)
-        if isinstance(op := plan.operations[span.operation], Offload | Prefetch)
-    ]
+    return [(kind, name.removeprefix("map "), start_s, end_s) for kind, name, _, start_s, end_s in timed(trace)]
 
 
 def test_copies_run_on_beside_later_layers() -> None:
@@ -98,10 +94,3 @@ def test_which_maps_leave_is_an_option(maps: str, expected: list[str]) -> None:
     trace = trace_of(VdnnPlusPlus(maps=Offloaded(maps)), workload)
 
     assert [name for kind, name, *_ in copies(trace) if kind == "Offload"] == expected
-
-
-def test_inference_copies_nothing() -> None:
-    trace = trace_of(VdnnPlusPlus(), replace(CHAIN, mode=Mode.INFERENCE))
-
-    assert copies(trace) == []
-    assert trace.iteration_s == 20
