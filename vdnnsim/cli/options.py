@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from vdnnsim.planning.deadline import TimeLimit
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.scenario.scenario import Scenario
-    from vdnnsim.units import Dimension
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Value = TypeVar("Value")
 
 
 class FilePath(click.Path):
@@ -133,22 +133,17 @@ def parse_time_limit(text: str) -> "TimeLimit":
     """
     from vdnnsim.planning.deadline import TimeLimit
 
-    try:
-        return TimeLimit.parse(text)
-    except InputError as failure:
-        raise InputError(f"--time-limit: {failure}") from None
+    return read_option("--time-limit", TimeLimit.parse, text)
 
 
-def quantity(option: str, text: str, dimension: "Dimension") -> float:
-    """Return what an option states, in SI units.
+def read_option(option: str, read: Callable[..., Value], *arguments: object) -> Value:
+    """Return the value of an option; its name leads what its reader refuses.
 
     Raises:
-        InputError: it is no quantity of this dimension.
+        InputError: the reader refuses it.
     """
-    from vdnnsim.units import parse_quantity
-
     try:
-        return parse_quantity(text, dimension)
+        return read(*arguments)
     except InputError as failure:
         raise InputError(f"{option}: {failure}") from None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from vdnnsim.cli.options import out_option, prints_table, quantity
+from vdnnsim.cli.options import out_option, prints_table, read_option
 from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.errors import InputError
 
@@ -56,12 +56,12 @@ def apply(
 
     from vdnnsim.hardware.profile import find_profile, load_profile
     from vdnnsim.policies.registry import known_policies, resolve_policy
-    from vdnnsim.units import Dimension
+    from vdnnsim.units import Dimension, parse_quantity
 
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0]}: there is no such program; a command begins with one: -- python train.py")
     if memory is not None:
-        quantity("--memory", memory, Dimension.BYTES)
+        read_option("--memory", parse_quantity, memory, Dimension.BYTES)
     if hardware != "auto":
         load_profile(find_profile(hardware, Path()))
     resolve_policy(policy, known_policies())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, Command, policies_with
+from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, Command, policies_with, read_option
 from vdnnsim.errors import InputError, ProfileError
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from vdnnsim.dnn.captured_step import CapturedStep
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.hardware.server import Server
-    from vdnnsim.memory.choices import MemoryChoice
     from vdnnsim.policies.interface import Policy
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.scenario.scenario import Scenario
@@ -167,12 +166,13 @@ def model_question(
     from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.engine.host import Execution
     from vdnnsim.files.value import Entry
+    from vdnnsim.memory.choices import allocator
     from vdnnsim.scenario.captured import as_executed
     from vdnnsim.study.machines import scenario_on_any
 
     named = Entry("", "--execution", words["execution"] or Execution.EAGER.value, InputError)
     execution = named.choice(Execution, "a way of execution")
-    memory_model = allocator_of(words["allocator"] or "")
+    memory_model = read_option("--allocator", allocator, words["allocator"] or "")
     request = request_of(words["model"], words["batch"], words)
     request.check()
     if capability := compute_capability(profiles[0].server):
@@ -227,20 +227,6 @@ def captured_with_notice(request: "Request") -> "CapturedStep":
         size = f"{request.model} at a batch of {request.batch_size} in {request.precision.value}"
         click.echo(f"captured {size}", err=True)
     return step
-
-
-def allocator_of(settings: str) -> "MemoryChoice":
-    """Return PyTorch's allocator as `--allocator` sets it.
-
-    Raises:
-        InputError: a setting is wrong.
-    """
-    from vdnnsim.memory.choices import allocator
-
-    try:
-        return allocator(settings)
-    except InputError as failure:
-        raise InputError(f"--allocator: {failure}") from None
 
 
 def compute_capability(server: "Server") -> tuple[int, int] | None:

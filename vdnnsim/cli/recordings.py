@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from vdnnsim.cli.options import FilePath, prints_table, quantity
+from vdnnsim.cli.options import FilePath, prints_table, read_option
 from vdnnsim.cli.output import Output, check_file, check_folder
-from vdnnsim.cli.question import allocator_of
 from vdnnsim.errors import InputError, RecordingError
 from vdnnsim.files.messages import quote
 
@@ -147,13 +146,11 @@ def read_snapshot(
 
 
 def _models(allocators: Sequence[str], memory_models: Sequence[str]) -> "list[MemoryChoice]":
-    from vdnnsim.memory.choices import memory_choice, settings_of
+    from vdnnsim.memory.choices import allocator, memory_choice, settings_of
 
-    models = [allocator_of(each) for each in allocators]
-    try:
-        models += [memory_choice(each) for each in memory_models or (() if allocators else _MEMORY_MODELS)]
-    except InputError as failure:
-        raise InputError(f"--memory-model: {failure}") from None
+    named = memory_models or (() if allocators else _MEMORY_MODELS)
+    models = [read_option("--allocator", allocator, each) for each in allocators]
+    models += [read_option("--memory-model", memory_choice, each) for each in named]
     if any((settings := settings_of(each)) is not None and settings.cudnn_benchmark for each in models):
         raise InputError("cudnn_benchmark: found for a snapshot, in which searches are recorded; expected it of a run")
     return list(dict.fromkeys(models))
@@ -162,12 +159,12 @@ def _models(allocators: Sequence[str], memory_models: Sequence[str]) -> "list[Me
 def _memory(hardware: str | None, memory: str | None) -> "Memory | None":
     """Return the memory for the allocator: of a card, without its context."""
     from vdnnsim.recordings.snapshot_replay import Memory
-    from vdnnsim.units import Dimension
+    from vdnnsim.units import Dimension, parse_quantity
 
     if hardware is not None and memory is not None:
         raise InputError("--memory: found beside --hardware, expected one of the two")
     if memory is not None:
-        nbytes = int(quantity("--memory", memory, Dimension.BYTES))
+        nbytes = int(read_option("--memory", parse_quantity, memory, Dimension.BYTES))
         return Memory(nbytes, nbytes)
     if hardware is None:
         return None

@@ -121,16 +121,25 @@ def profile_text(server: Server, description: str) -> str:
     for name, text in (("description", description), *server.provenance):
         if found := what_identifies(name, text):
             raise ProfileError(f"{server.name}: {name}: {quote(text)} looks like {found}, which no profile may hold")
-    return (
-        "\n".join([*_head(server, description), *_figure_sections(server), *_rest(server), *_topology(server)]) + "\n"
-    )
-
-
-def _head(server: Server, description: str) -> Iterator[str]:
-    yield _HEAD
-    yield f"schema_version: {SCHEMA_VERSION}"
-    yield f"name: {quoted(server.name)}"
-    yield f"description: {quoted(description)}"
+    lines = [
+        _HEAD,
+        f"schema_version: {SCHEMA_VERSION}",
+        f"name: {quoted(server.name)}",
+        f"description: {quoted(description)}",
+        *_figure_sections(server),
+    ]
+    if not server.cost_model and server.cost_model_kind != DEFAULT_COST_MODEL:
+        lines += ["", f"cost_model: {{kind: {quoted(server.cost_model_kind)}}}"]
+    if (kernels := server.kernels) is not None:
+        tf32, layout = "true" if kernels.tf32 else "false", LAYOUTS[kernels.channels_last]
+        lines += ["", f"kernels: {{table: {quoted(kernels.table.name)}, tf32: {tf32}, layout: {layout}}}"]
+    if server.link.copies is not None:
+        lines += ["", f"copies: {{table: {quoted(server.link.copies.table.name)}}}"]
+    if server.provenance:
+        lines += ["", "provenance:", *(f"  {name}: {quoted(text)}" for name, text in server.provenance)]
+    if server.topology is not None:
+        lines += topology_lines(server.topology, [each for each in server.figures if each.path.startswith(FIGURES_AT)])
+    return "\n".join(lines) + "\n"
 
 
 def _figure_sections(server: Server) -> Iterator[str]:
@@ -138,9 +147,11 @@ def _figure_sections(server: Server) -> Iterator[str]:
     if server.cost_model_kind != DEFAULT_COST_MODEL:
         heads["cost_model"] = f"kind: {quoted(server.cost_model_kind)}"
     stated = {figure.path: figure for figure in server.figures if not figure.path.startswith(FIGURES_AT)}
+    # A link that is not stated is the path of the first GPU through the topology.
+    has_link = server.topology is None or any(path.startswith(_LINK) for path in stated)
     section, below = "", ""
     for path, number in numbers_of(server):
-        if path.startswith(_LINK) and not _states_link(server):
+        if path.startswith(_LINK) and not has_link:
             continue
         figure = stated.pop(path)
         read = stated_number(figure)
@@ -156,32 +167,6 @@ def _figure_sections(server: Server) -> Iterator[str]:
             yield f"  {below}:"
         yield from figure_lines("  " * (1 + len(middle)), key, figure)
     assert not stated, f"figures of nothing: {', '.join(stated)}"
-
-
-def _states_link(server: Server) -> bool:
-    """Whether the link is stated; else it is the way of the first GPU through the topology."""
-    return server.topology is None or any(figure.path.startswith(_LINK) for figure in server.figures)
-
-
-def _rest(server: Server) -> Iterator[str]:
-    if not server.cost_model and server.cost_model_kind != DEFAULT_COST_MODEL:
-        yield from ("", f"cost_model: {{kind: {quoted(server.cost_model_kind)}}}")
-    if server.kernels is not None:
-        kernels = server.kernels
-        layout = LAYOUTS[kernels.channels_last]
-        tf32 = "true" if kernels.tf32 else "false"
-        yield from ("", f"kernels: {{table: {quoted(kernels.table.name)}, tf32: {tf32}, layout: {layout}}}")
-    if server.link.copies is not None:
-        yield from ("", f"copies: {{table: {quoted(server.link.copies.table.name)}}}")
-    if server.provenance:
-        yield from ("", "provenance:")
-        yield from (f"  {name}: {quoted(text)}" for name, text in server.provenance)
-
-
-def _topology(server: Server) -> Iterator[str]:
-    if server.topology is not None:
-        figures = [figure for figure in server.figures if figure.path.startswith(FIGURES_AT)]
-        yield from topology_lines(server.topology, figures)
 
 
 def template(name: str) -> str:

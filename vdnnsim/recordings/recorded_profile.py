@@ -28,7 +28,6 @@ from vdnnsim.hardware.figures import definition, rounded_figure, state
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Server
 from vdnnsim.hardware.write import kernels_beside, refuse_foreign_profile, write_profile
 from vdnnsim.memory.settings import GRANULE_BYTES
-from vdnnsim.recordings.kineto import GpuProperties
 from vdnnsim.recordings.operation_work import OperationWork
 from vdnnsim.recordings.recorded_step import RecordedStep
 from vdnnsim.recordings.trace_operations import Operation
@@ -62,8 +61,7 @@ def write_recorded_profile(path: Path, recorded: RecordedStep, base: Server | No
     refuse_foreign_profile(path)
     rows = rows_of(recorded.operations, recorded.works, recorded.batch_size)
     table = kernel_table_text(rows)
-    found = _Figures(recorded, rows)
-    server = found.server(path.stem, base)
+    server = _server(recorded, rows, path.stem, base)
     names = [launch.event.name for each in recorded.operations for launch in each.launches]
     kernels = kernels_beside(
         path,
@@ -80,119 +78,97 @@ def write_recorded_profile(path: Path, recorded: RecordedStep, base: Server | No
     return write_profile(path, replace(server, kernels=kernels, provenance=provenance), described, table)
 
 
-class _Figures:
-    """Collects the figures of a machine."""
+class _Figures(dict[str, Figure]):
+    """The figures of a machine by key path, collected as they are stated."""
 
-    def __init__(self, recorded: RecordedStep, rows: Sequence[KernelRow]) -> None:
-        self._recorded = recorded
-        self._rows = rows
-        self._figures: dict[str, Figure] = {}
+    def __init__(self, trace: str) -> None:
+        super().__init__()
+        self._trace = trace
 
-    def server(self, name: str, base: Server | None) -> Server:
-        issue_s = self._measured(
-            "host.issue", self._recorded.issue_s, "host time of the step but for loading data and waits, by operation"
-        )
-        gpu = self._recorded.trace.gpu
-        if base is not None:
-            return self._on(base, name, gpu, issue_s)
-        if gpu is None:
-            raise RecordingError(
-                f"{self._recorded.trace.name}: does not name its GPU, as formats before 2021; expected --hardware "
-                "NAME, a profile of the same card, which states the rest"
-            )
-        return Server(
-            name,
-            self._gpu(gpu),
-            self._link(),
-            self._host(issue_s),
-            {},
-            tuple(self._figures.values()),
-            cost_model_kind="table",
-        )
-
-    def _on(self, base: Server, name: str, gpu: GpuProperties | None, issue_s: float) -> Server:
-        """Return another machine with the figures of the trace in place of its own."""
-        part = base.gpu
-        if gpu is not None:
-            part = replace(part, name=gpu.name, memory_bytes=self._memory(gpu), multiprocessors=self._units(gpu))
-        figures = {each.path: each for each in base.figures}
-        return replace(
-            base,
-            name=name,
-            gpu=part,
-            host=replace(base.host, issue_s=issue_s),
-            figures=tuple({**figures, **self._figures}.values()),
-        )
-
-    def _gpu(self, gpu: GpuProperties) -> Gpu:
-        streams = [row for row in self._rows if TORCH_OPERATOR.fullmatch(row.shape.operator) and row.seconds]
-        large = [row for row in streams if row.nbytes >= _LARGE_BYTES] or streams or self._rows
-        rate = max(row.nbytes / row.seconds for row in large if row.seconds)
-        return Gpu(
-            name=gpu.name,
-            memory_bytes=self._memory(gpu),
-            flop_per_s={each: self._peak(each) for each in dict.fromkeys(row.shape.element_type for row in self._rows)},
-            dram_bytes_per_s=self._measured("gpu.dram_bandwidth", rate, "of the fastest operator that streams"),
-            multiprocessors=self._units(gpu),
-            granule_bytes=self._assumed(
-                "gpu.granule", GRANULE_BYTES, "unit to which PyTorch's allocator rounds a request"
-            ),
-        )
-
-    def _memory(self, gpu: GpuProperties) -> int:
-        return round(self._measured("gpu.memory", gpu.memory_bytes, "totalGlobalMem of the trace"))
-
-    def _units(self, gpu: GpuProperties) -> int:
-        return round(self._measured("gpu.multiprocessors", gpu.multiprocessors, "numSms of the trace"))
-
-    def _peak(self, element_type: ElementType) -> float:
-        rows = [row for row in self._rows if row.shape.element_type is element_type and row.seconds]
-        fastest = max(row.flop / row.seconds for row in rows if row.seconds)
-        return self._measured(f"gpu.peak.{element_type.value}", max(1.0, fastest), "of the fastest kernel recorded")
-
-    def _link(self) -> Link:
-        rates = {way: self._copied(way) for way in ("HtoD", "DtoH")}
-        either = rates["HtoD"] or rates["DtoH"]
-        figures = {}
-        for way, key in (("HtoD", "h2d"), ("DtoH", "d2h")):
-            path = f"link.{key}"
-            if rate := rates[way]:
-                figures[key] = self._measured(path, rate, "largest copy of the step; pageable memory is slower")
-            elif either:
-                figures[key] = self._assumed(path, either, "as in the other direction; no large copy was recorded")
-            else:
-                figures[key] = self._assumed(path, _RATE_OF_COPIES, "PCIe gen3 x16; no large copy was recorded")
-        latency = self._assumed("link.latency", _LATENCY_S, "as of titan_x_maxwell")
-        return Link("as recorded", figures["h2d"], figures["d2h"], latency)
-
-    def _copied(self, way: str) -> float | None:
-        large = [each for each in self._recorded.copies if way in each.name and each.nbytes >= _LARGE_COPY_BYTES]
-        return max((each.nbytes / each.seconds for each in large if each.seconds > 0), default=None)
-
-    def _host(self, issue_s: float) -> Host:
-        return Host(
-            memory_bytes=self._assumed("host.memory", 64 * GIB, "no trace tells it"),
-            issue_s=issue_s,
-            pin_latency_s=self._assumed("host.pin_latency", _PIN_LATENCY_S, _PINNING),
-            pin_bytes_per_s=self._assumed("host.pin_bandwidth", _PIN_RATE, _PINNING),
-        )
-
-    def _measured(self, path: str, number: float, source: str) -> float:
+    def measured(self, path: str, number: float, source: str) -> float:
+        """State what the recorded step shows."""
         return self._state(path, number, Origin.MEASURED, f"the recorded step: {source}")
 
-    def _assumed(self, path: str, number: float, source: str) -> int:
+    def assumed(self, path: str, number: float, source: str) -> int:
+        """State what it does not."""
         return self._state(path, number, Origin.ASSUMED, source)  # type: ignore[return-value]
 
     def _state(self, path: str, number: float, origin: Origin, source: str) -> float:
         limits = definition(path).stated.range
         if not limits.low <= number <= limits.high:
-            raise RecordingError(
-                f"{self._recorded.trace.name}: its sizes and times make a {path} of {number:.3g}, expected "
-                f"{limits.shown}"
-            )
+            found = f"{self._trace}: its sizes and times make a {path} of {number:.3g}"
+            raise RecordingError(f"{found}, expected {limits.shown}")
         rounded = rounded_figure(path, number)
-        self._figures[path] = state(path, rounded, origin, source)
+        self[path] = state(path, rounded, origin, source)
         return rounded
+
+
+def _server(recorded: RecordedStep, rows: Sequence[KernelRow], name: str, base: Server | None) -> Server:
+    """Return the machine; of another one, the base, with the figures of the trace in place of its own."""
+    figures, gpu = _Figures(recorded.trace.name), recorded.trace.gpu
+    source = "host time of the step but for loading data and waits, by operation"
+    issue_s = figures.measured("host.issue", recorded.issue_s, source)
+    memory_bytes = units = 0
+    if gpu is not None:
+        memory_bytes = round(figures.measured("gpu.memory", gpu.memory_bytes, "totalGlobalMem of the trace"))
+        units = round(figures.measured("gpu.multiprocessors", gpu.multiprocessors, "numSms of the trace"))
+    if base is not None:
+        part = base.gpu
+        if gpu is not None:
+            part = replace(part, name=gpu.name, memory_bytes=memory_bytes, multiprocessors=units)
+        merged = {**{each.path: each for each in base.figures}, **figures}
+        host = replace(base.host, issue_s=issue_s)
+        return replace(base, name=name, gpu=part, host=host, figures=tuple(merged.values()))
+    if gpu is None:
+        raise RecordingError(
+            f"{recorded.trace.name}: does not name its GPU, as formats before 2021; expected --hardware NAME, a "
+            "profile of the same card, which states the rest"
+        )
+    timed = [row for row in rows if row.seconds]
+    streams = [row for row in timed if TORCH_OPERATOR.fullmatch(row.shape.operator)]
+    large = [row for row in streams if row.nbytes >= _LARGE_BYTES] or streams or timed
+    rate = max(row.nbytes / row.seconds for row in large if row.seconds)
+    peaks: dict[ElementType, float] = {}
+    for each in dict.fromkeys(row.shape.element_type for row in rows):
+        fastest = max(row.flop / row.seconds for row in timed if row.shape.element_type is each and row.seconds)
+        source = "of the fastest kernel recorded"
+        peaks[each] = figures.measured(f"gpu.peak.{each.value}", max(1.0, fastest), source)
+    part = Gpu(
+        name=gpu.name,
+        memory_bytes=memory_bytes,
+        flop_per_s=peaks,
+        dram_bytes_per_s=figures.measured("gpu.dram_bandwidth", rate, "of the fastest operator that streams"),
+        multiprocessors=units,
+        granule_bytes=figures.assumed(
+            "gpu.granule", GRANULE_BYTES, "unit to which PyTorch's allocator rounds a request"
+        ),
+    )
+    link = _link(recorded, figures)
+    host = Host(
+        memory_bytes=figures.assumed("host.memory", 64 * GIB, "no trace tells it"),
+        issue_s=issue_s,
+        pin_latency_s=figures.assumed("host.pin_latency", _PIN_LATENCY_S, _PINNING),
+        pin_bytes_per_s=figures.assumed("host.pin_bandwidth", _PIN_RATE, _PINNING),
+    )
+    return Server(name, part, link, host, {}, tuple(figures.values()), cost_model_kind="table")
+
+
+def _link(recorded: RecordedStep, figures: _Figures) -> Link:
+    large = [each for each in recorded.copies if each.nbytes >= _LARGE_COPY_BYTES and each.seconds > 0]
+    rates = {
+        path: max((each.nbytes / each.seconds for each in large if way in each.name), default=None)
+        for path, way in (("link.h2d", "HtoD"), ("link.d2h", "DtoH"))
+    }
+    either = rates["link.h2d"] or rates["link.d2h"]
+    stated = []
+    for path, rate in rates.items():
+        if rate:
+            stated.append(figures.measured(path, rate, "largest copy of the step; pageable memory is slower"))
+        elif either:
+            stated.append(figures.assumed(path, either, "as in the other direction; no large copy was recorded"))
+        else:
+            stated.append(figures.assumed(path, _RATE_OF_COPIES, "PCIe gen3 x16; no large copy was recorded"))
+    return Link("as recorded", *stated, figures.assumed("link.latency", _LATENCY_S, "as of titan_x_maxwell"))
 
 
 @dataclass(slots=True)
