@@ -1,6 +1,6 @@
 """Claims of the scoreboard: the aim of each series of measurements, checked against the rows that are evidence."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from statistics import fmean
 from typing import Final
@@ -10,36 +10,15 @@ from vdnnsim.claims.claim import Claim
 from vdnnsim.claims.public2026.measurements import Setup
 from vdnnsim.claims.public2026.scoreboard import AnyHeld, Scoreboard, errors_of
 
-_Rows = Callable[[Scoreboard], Sequence[AnyHeld]]
-
-_METRICS: Final[Mapping[str, tuple[str, _Rows, Callable[[Sequence[AnyHeld]], float]]]] = {
-    "step_time_error": (
-        "mean absolute error of step time",
-        lambda board: board.step_times,
-        lambda rows: errors_of(rows).mean_absolute,
-    ),
-    "step_time_bias": ("mean error of step time", lambda board: board.step_times, lambda rows: errors_of(rows).mean),
-    "operator_error": (
-        "largest error of a kind of operators",
-        lambda board: board.operator_times,
-        lambda rows: abs(errors_of(rows).worst),
-    ),
-    "largest_batch": (
-        "largest batch in its bracket",
-        lambda board: board.largest_batches,
-        lambda rows: fmean(each.simulated is not None and each.simulated.in_bracket for each in rows),
-    ),
-    "memory_error": (
-        "median absolute error of peak memory",
-        lambda board: board.peaks,
-        lambda rows: errors_of(rows).median_absolute,
-    ),
-    "memory_under": (
-        "peaks under-estimated by more than 2 %",
-        lambda board: board.peaks,
-        lambda rows: errors_of(rows).share_under,
-    ),
+_METRICS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "step_time_error": ("mean absolute error of step time", "step_times", "mean_absolute"),
+    "step_time_bias": ("mean error of step time", "step_times", "mean"),
+    "operator_error": ("largest error of a kind of operators", "operator_times", "largest"),
+    "largest_batch": ("largest batch in its bracket", "largest_batches", ""),
+    "memory_error": ("median absolute error of peak memory", "peaks", "median_absolute"),
+    "memory_under": ("peaks under-estimated by more than 2 %", "peaks", "share_under"),
 }
+"""By name: words, rows of the scoreboard, and which of their errors; of batches the share in their brackets."""
 
 
 def check_claim(claim: Claim, board: Scoreboard, hardware: str) -> ClaimRow:
@@ -47,16 +26,17 @@ def check_claim(claim: Claim, board: Scoreboard, hardware: str) -> ClaimRow:
 
     Where networks are left out that could be captured, the number is not that which was recorded, and changes nothing.
     """
-    text, rows_of, number = _METRICS[claim.metric]
+    text, rows_name, error = _METRICS[claim.metric]
     card = claim.hardware or hardware
-    rows = [each for each in rows_of(board) if _is_of(each, claim, card)]
+    rows = [each for each in getattr(board, rows_name) if _is_of(each, claim, card)]
     counted = [each for each in rows if each.counts]
     metric = f"{text}: {claim.networks}, {card}{', ' * bool(claim.reading)}{claim.reading}"
     if not counted:
         reasons = _most_frequent([each.left_out or "a parameter was fitted on it" for each in rows])
         row = judge(claim, float("nan"), metric=metric, scenario="")
         return replace(row, simulated="no row", error="", recorded=row.verdict, reason=f"no row counts: {reasons}")
-    row = judge(claim, number(counted), metric=f"{metric}; {len(counted)} of {len(rows)} rows", scenario="")
+    number = getattr(errors_of(counted), error) if error else fmean(each.simulated.in_bracket for each in counted)
+    row = judge(claim, number, metric=f"{metric}; {len(counted)} of {len(rows)} rows", scenario="")
     return row if board.runs.capture is not None else replace(row, recorded=row.verdict)
 
 

@@ -95,6 +95,11 @@ class Errors:
         return max(self.values, key=abs)
 
     @property
+    def largest(self) -> float:
+        """How far that one is off, whatever its sign."""
+        return abs(self.worst)
+
+    @property
     def share_under(self) -> float:
         """The share of those below `UNDER`."""
         return sum(each < UNDER for each in self.values) / len(self.values)
