@@ -22,7 +22,7 @@ from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.interface import Setting, Trial
+from vdnnsim.policies.interface import Policy, Setting, Trial
 from vdnnsim.units import ElementType
 
 ROOT = Path(__file__).parents[1]
@@ -153,3 +153,12 @@ def replay(
     placement = place_plan(plan, limits)
     assert isinstance(placement, Placement), placement.explain()
     return simulate(plan, costs, server, placement, pinned)
+
+
+def toy_trace(
+    policy: Policy, convolutions: int, seconds: Mapping[tuple[str, Phase], float] | None = None
+) -> IterationTrace:
+    """Replay a policy on the toy chain, whose kernels take 1 s unless they are given."""
+    workload = toy_workload(toy_chain(convolutions))
+    costs = toy_costs(workload, seconds or {})
+    return replay(policy.plan(toy_setting(workload, costs)), costs)

@@ -44,14 +44,9 @@ class Offer:
 
 
 def cost_of(per_hour: float, gpus: int, iteration_s: float, samples: int, samples_per_epoch: int | None) -> float:
-    """Return what an epoch costs, or a thousand steps where nobody says how long an epoch is.
+    """Return what an epoch costs, or a thousand steps without `samples_per_epoch`, by the price of one GPU an hour.
 
-    Args:
-        per_hour: price of one GPU.
-        gpus: how many are paid for.
-        iteration_s: time of a step.
-        samples: of a step, on all GPUs.
-        samples_per_epoch: None for a thousand steps.
+    `samples` are those of a step on all GPUs.
     """
     steps = _STEPS if samples_per_epoch is None else samples_per_epoch / samples
     return per_hour * gpus * steps * iteration_s / _SECONDS_PER_HOUR

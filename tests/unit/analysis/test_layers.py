@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_trace, toy_workload
 from vdnnsim.analysis.layers import (
     LayerBytes,
     LayerTimes,
@@ -49,10 +49,7 @@ def test_a_stall_is_in_the_reuse_distance_and_not_in_the_latency() -> None:
 
     Backward of fc fetches the X of conv1, 10 s from 13 s on, and ends at 23 s: conv1 lies idle from 1 s to 23 s.
     """
-    workload = toy_workload(toy_chain(1))
-    costs = toy_costs(workload, {})
-
-    times = layer_times(replay(VdnnAll().plan(toy_setting(workload, costs)), costs))
+    times = layer_times(toy_trace(VdnnAll(), 1))
 
     assert times[0] == LayerTimes(0, 1.0, 1.0, 22.0)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import toy_chain, toy_trace, toy_workload
 from vdnnsim.analysis.memory import (
     features_only,
     maximum_bytes,
@@ -158,10 +158,7 @@ def test_vdnn_all_follows_the_layers() -> None:
     the loss's map goes, the input map comes back and the gradient of conv1 is added: 176 until the prefetch ends at 23.
     Backward of conv1 is left with the input map and the gradient: 164 until 24.
     """
-    workload = toy_workload(toy_chain(1))
-    costs = toy_costs(workload, {})
-
-    trace = replay(VdnnAll().plan(toy_setting(workload, costs)), costs)
+    trace = toy_trace(VdnnAll(), 1)
     curve = memory_curve(trace)
 
     assert list(zip(curve.times_s, curve.totals, strict=True)) == [

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_SERVER, replay, touching, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_SERVER, replay, touching, toy_chain, toy_costs, toy_setting, toy_trace, toy_workload
 from vdnnsim.analysis.metrics import RunMetrics, feature_seconds, measure, stall_seconds
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.hardware.server import Host
@@ -73,12 +73,9 @@ def test_every_metric_of_a_trace_written_by_hand() -> None:
     )
 
 
-def test_base_copies_nothing_and_stands_still_for_nothing() -> None:
+def test_base_copies_nothing_and_waits_for_nothing() -> None:
     """Seven kernels of 1 s and one image: 1/7 images a second, 188 B throughout (see the tests of memory)."""
-    workload = toy_workload(toy_chain(1))
-    costs = toy_costs(workload, {})
-
-    metrics = measure(replay(Base().plan(toy_setting(workload, costs)), costs), batch_size=1)
+    metrics = measure(toy_trace(Base(), 1), batch_size=1)
 
     assert metrics.images_per_s == 1 / 7
     assert (metrics.max_memory_bytes, metrics.pool_bytes, metrics.mean_memory_bytes) == (188, 188, 188)
@@ -87,12 +84,9 @@ def test_base_copies_nothing_and_stands_still_for_nothing() -> None:
     assert isinstance(metrics.stall_s, float), "seconds are floats, none of them as well"
 
 
-def test_vdnn_all_brings_back_what_it_takes_away() -> None:
+def test_vdnn_all_prefetches_what_it_offloads() -> None:
     """Three CONV layers with X of 10 B each: 30 B go, 30 B come back, and all of them are on the host at once."""
-    workload = toy_workload(toy_chain(3))
-    costs = toy_costs(workload, {})
-
-    metrics = measure(replay(VdnnAll().plan(toy_setting(workload, costs)), costs), batch_size=1)
+    metrics = measure(toy_trace(VdnnAll(), 3), batch_size=1)
 
     assert (metrics.offloaded_bytes, metrics.prefetched_bytes, metrics.host_memory_bytes) == (30, 30, 30)
     assert metrics.stall_s == pytest.approx(sum(seconds for _, seconds in metrics.stall_by_cause), rel=1e-12)
@@ -162,10 +156,7 @@ def test_feature_extraction_of_vdnn_all_includes_its_waits_for_copies() -> None:
     fc and the loss take 3 s until 13; backward of fc launches the prefetch, which ends at 23, and takes 2 s, so conv1
     waits from 15 on, for 8 s, and ends at 24. Two kernels and both waits: 19 s.
     """
-    workload = toy_workload(toy_chain(1))
-    costs = toy_costs(workload, {})
-
-    trace = replay(VdnnAll().plan(toy_setting(workload, costs)), costs)
+    trace = toy_trace(VdnnAll(), 1)
 
     assert stall_seconds(trace) == ((StallCause.OFFLOAD, 9), (StallCause.PREFETCH, 8))
     assert feature_seconds(trace) == 19

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import toy_trace
 from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.vdnn import VdnnAll
@@ -13,9 +13,7 @@ from vdnnsim.validation.run.runs import order_fault
 
 @pytest.fixture
 def trace() -> IterationTrace:
-    workload = toy_workload(toy_chain(3))
-    costs = toy_costs(workload, {})
-    return replay(VdnnAll().plan(toy_setting(workload, costs)), costs)
+    return toy_trace(VdnnAll(), 3)
 
 
 def moved(trace: IterationTrace, operation: int, delay_s: float) -> IterationTrace:

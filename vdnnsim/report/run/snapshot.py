@@ -92,32 +92,21 @@ class _History:
         """Return what is held at the end."""
         held = {block.start: (block, asked, frames) for block, asked, frames in self._held.values()}
         blocks = sorted([*(block for block, _, _ in held.values()), *self._allocator.free_blocks])
-        return [self._segment(start, size, blocks, held) for start, size in sorted(self._ranges)]
-
-    def _segment(
-        self, start: int, size: int, blocks: Sequence[Block], held: dict[int, tuple[Block, int, list[_Entry]]]
-    ) -> _Entry:
-        inside = []
-        for block in blocks:
-            if not start <= block.start < start + size:
-                continue
-            _, asked, frames = held.get(block.start, (block, 0, []))
-            state = "active_allocated" if block.start in held else "inactive"
-            sizes: _Entry = {"address": _LOWEST + block.start, "size": block.nbytes, "requested_size": asked}
-            inside.append({**sizes, "state": state, "frames": frames})
-        in_use = sum(block.nbytes for block in blocks if block.start in held and start <= block.start < start + size)
-        return {
-            "device": self._gpu,
-            "address": _LOWEST + start,
-            "total_size": size,
-            "stream": 0,
-            "segment_type": "small" if size == SMALL_SEGMENT_BYTES else "large",
-            "allocated_size": in_use,
-            "active_size": in_use,
-            "is_expandable": self._grows,
-            "frames": [],
-            "blocks": inside,
-        }
+        segments = []
+        for start, size in sorted(self._ranges):
+            inside = [block for block in blocks if start <= block.start < start + size]
+            entries: list[_Entry] = []
+            for block in inside:
+                _, asked, frames = held.get(block.start, (block, 0, []))
+                state = "active_allocated" if block.start in held else "inactive"
+                sizes: _Entry = {"address": _LOWEST + block.start, "size": block.nbytes, "requested_size": asked}
+                entries.append({**sizes, "state": state, "frames": frames})
+            in_use = sum(block.nbytes for block in inside if block.start in held)
+            segment: _Entry = {"device": self._gpu, "address": _LOWEST + start, "total_size": size, "stream": 0}
+            segment["segment_type"] = "small" if size == SMALL_SEGMENT_BYTES else "large"
+            segment |= {"allocated_size": in_use, "active_size": in_use, "is_expandable": self._grows}
+            segments.append({**segment, "frames": [], "blocks": entries})
+        return segments
 
     def _take(self, buffer: int, nbytes: int, asked: int, frames: list[_Entry], time_s: float) -> bool:
         block = self._allocator.take(nbytes)
@@ -143,10 +132,9 @@ class _History:
         before, self._ranges = self._ranges, set(self._allocator.ranges)
         gone, come = sorted(before - self._ranges), sorted(self._ranges - before)
         given, taken = ("segment_unmap", "segment_map") if self._grows else ("segment_free", "segment_alloc")
-        for start, size in _without(gone, come):
-            self._note(given, start, size, frames, time_s)
-        for start, size in _without(come, gone):
-            self._note(taken, start, size, frames, time_s)
+        for action, ranges, others in ((given, gone, come), (taken, come, gone)):
+            for start, size in _without(ranges, others):
+                self._note(action, start, size, frames, time_s)
 
     def _note(self, action: str, start: int, nbytes: int, frames: list[_Entry], time_s: float) -> None:
         event: _Entry = {"action": action, "addr": _LOWEST + start, "size": nbytes, "stream": 0}

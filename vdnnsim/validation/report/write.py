@@ -28,11 +28,7 @@ VALIDATION_WRITER: Final = Writer(
 
 
 def write_validation(validation: Validation, warnings: Sequence[str], folder: Path) -> tuple[Path, ...]:
-    """Write page, table, pictures and manifest of a validation; return the paths of all files.
-
-    Raises:
-        OutputError: the folder or a file in it cannot be written, or is not from an earlier validation.
-    """
+    """Write page, table, pictures and manifest of a validation; return the paths of all files, or raise OutputError."""
     return write_folder(folder, validation_files(validation, warnings), VALIDATION_WRITER).files
 
 
