@@ -6,6 +6,7 @@ from vdnnsim.analysis.layers import (
     LayerTimes,
     backward_bytes,
     forward_bytes,
+    largest_layer,
     layer_times,
     training_bytes,
 )
@@ -93,6 +94,12 @@ def test_a_normalization_needs_its_statistics_in_both_directions() -> None:
     assert backward_bytes(workload, kernels, norm) == LayerBytes(
         x=10, dx=10, dy=10, weights=20, weight_gradient=20, statistics=40
     )
+
+
+def test_the_layer_that_needs_most() -> None:
+    """conv2 needs 169 B, conv1 without dX and workspace 150 B."""
+    layer, need = largest_layer(CHAIN, CHAIN_KERNELS)
+    assert (layer.name, need.total) == ("conv2", 169)
 
 
 def test_a_layer_in_place_has_one_map_and_pooling_reads_both() -> None:
