@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,37 +88,35 @@ def feature_drops(device: str) -> Callable[[], Tensor]:
     return lambda: F.alpha_dropout(F.dropout2d(F.dropout(x, 0.5, inplace=False), 0.1), 0.1, training=True)
 
 
-def attends(  # noqa: PLR0913 - what attention hangs on
-    *,
-    dtype: torch.dtype = torch.float16,
-    size: int = 64,
-    heads: int = 4,
-    of_key: int = 4,
-    length: int = 100,
-    of_keys: int | None = None,
-    mask: str = "",
-    is_causal: bool = False,
-    dropout: float = 0.0,
-    batch: int = 2,
-) -> Make:
+ATTENTION = {
+    "dtype": torch.float16,
+    "size": 64,
+    "heads": 4,
+    "of_key": 4,
+    "length": 100,
+    "of_keys": None,
+    "mask": "",
+    "is_causal": False,
+    "dropout": 0.0,
+    "batch": 2,
+}
+
+
+def attends(**options: Any) -> Make:  # noqa: ANN401
+    of = SimpleNamespace(**(ATTENTION | options))
+
     def make(device: str) -> Callable[[], Tensor]:
-        keys = of_keys or length
-        leading = (batch,) if batch else ()
-        query, key, value = tensors(
-            device,
-            (*leading, heads, length, size),
-            (*leading, of_key, keys, size),
-            (*leading, of_key, keys, size),
-            dtype=dtype,
-        )
+        keys = of.of_keys or of.length
+        batch = (of.batch,) if of.batch else ()
+        shapes = (*batch, of.heads, of.length, of.size), *2 * ((*batch, of.of_key, keys, of.size),)
+        query, key, value = tensors(device, *shapes, dtype=of.dtype)
         given = None
-        if mask:
-            kind = torch.bool if mask == "bool" else dtype
-            given = torch.zeros(
-                (length, keys) if mask != "full" else (batch, 1, length, keys), device=device, dtype=kind
-            )
+        if of.mask:
+            kind = torch.bool if of.mask == "bool" else of.dtype
+            shape = (of.batch, 1, of.length, keys) if of.mask == "full" else (of.length, keys)
+            given = torch.zeros(shape, device=device, dtype=kind)
         return lambda: F.scaled_dot_product_attention(
-            query, key, value, given, dropout, is_causal, enable_gqa=heads != of_key
+            query, key, value, given, of.dropout, of.is_causal, enable_gqa=of.heads != of.of_key
         )
 
     return make

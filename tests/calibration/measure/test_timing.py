@@ -116,21 +116,24 @@ def test_times_that_never_settle_are_a_remark(device: FakeDevice) -> None:
     assert sample.runs.endswith("; still changed by 14 % after 5 runs")
 
 
-def test_a_device_is_warm_when_a_work_takes_as_long_as_before(device: FakeDevice) -> None:
-    """1, 1/2 and 1/4 s, then 1/8 s twice."""
-    work = device.work(1.0, 0.5, 0.25, *[0.125] * 100)
-    assert warm_up(device, device.compute, work, WarmUp(shortest_s=0.0, longest_s=10.0)) == ""
-    assert device.launched == 5
-
-
-def test_a_device_is_warmed_up_for_some_time_whatever_it_takes(device: FakeDevice) -> None:
-    """1/8 s is no pace to rest at before 2 s, which 16 runs last."""
-    assert warm_up(device, device.compute, device.work(0.125), WarmUp(shortest_s=2.0, longest_s=10.0)) == ""
-    assert device.launched == 16
-
-
-def test_device_that_never_gets_warm_is_a_remark(device: FakeDevice) -> None:
-    """1, 1/2 and 1/4 s are longer than the 1.6 s that it has."""
-    work = device.work(*[0.5**run for run in range(20)])
-    remark = warm_up(device, device.compute, work, WarmUp(shortest_s=0.0, longest_s=1.6))
-    assert remark == "still changed from 500 ms to 250 ms after 1.8 s"
+@pytest.mark.parametrize(
+    ("seconds", "extent", "launched", "remark"),
+    [
+        # Until it takes as long as just before: 1, 1/2 and 1/4 s, then 1/8 s twice.
+        ([1.0, 0.5, 0.25, *[0.125] * 100], WarmUp(shortest_s=0.0, longest_s=10.0), 5, ""),
+        # 1/8 s is no pace to rest at before 2 s, which 16 runs last.
+        ([0.125], WarmUp(shortest_s=2.0, longest_s=10.0), 16, ""),
+        # 1, 1/2 and 1/4 s are longer than the 1.6 s that it has.
+        (
+            [0.5**run for run in range(20)],
+            WarmUp(shortest_s=0.0, longest_s=1.6),
+            3,
+            "still changed from 500 ms to 250 ms after 1.8 s",
+        ),
+    ],
+)
+def test_a_device_is_warmed_up(
+    device: FakeDevice, seconds: list[float], extent: WarmUp, launched: int, remark: str
+) -> None:
+    assert warm_up(device, device.compute, device.work(*seconds), extent) == remark
+    assert device.launched == launched
