@@ -56,6 +56,7 @@ def open_paper(file: ClaimsFile, folder: Path, capture: Capture | None = None) -
     found = file.find_profiles(folder)
     machines = {name: read_profile(path) for name, path in found.items()}
     runs: Any
+    check: Callable[[Claim, Any, str], ClaimRow]
     match file.paper:
         case "swap2018":
             runs, check = swap2018.ServerRuns(machines), swap2018.METRICS.check

@@ -43,7 +43,7 @@ def remembered(
     """Let an object keep what a method made, by its arguments, for as long as the object lives."""
 
     @wraps(method)
-    def make(self: Any, *arguments: Arguments.args, **named: Arguments.kwargs) -> Made:  # noqa: ANN401  # any replays
+    def make(self: Any, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Made:  # noqa: ANN401  # any replays
         made = vars(self).setdefault(f"_made_by_{method.__name__}", {})
         key = arguments, tuple(named.items())
         if key not in made:

@@ -30,7 +30,8 @@ _ALWAYS: Final = ("network", "batch_size", "hardware", "gpus", "policy")
 WORDS: Final = ("network", "hardware", "policy", "algorithms", "fits", "refusal", "error")
 """Columns that hold no numbers, beside those of axes."""
 _POSITION: Final = {name: 1 + index for index, name in enumerate(OUTCOME)}
-_AT_ONCE: Final = 500
+_LOOKED_UP_AT_ONCE: Final = 500
+_WRITTEN_AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Progress:
 def study_rows(study: Study, store: Store, points: Iterable[Point] | None = None) -> Iterator[StudyRow]:
     """Yield every point of a study, or those given, with its outcome."""
     resolver = Resolver(study.base, Path(study.folder))
-    for some in batches(study.points() if points is None else points, _AT_ONCE):
+    for some in batches(study.points() if points is None else points, _LOOKED_UP_AT_ONCE):
         resolved = [resolver.resolve(point) for point in some]
         outcomes = store.outcomes([each.key for each in resolved])
         for point, each in zip(some, resolved, strict=True):
@@ -98,7 +99,7 @@ def progress_of(study: Study, store: Store, looked_up: Callable[[int], object] =
     errors = store.errors()
     done = failed = missing = 0
     first_error = ""
-    for some in batches(map(resolver.key, study.points()), _AT_ONCE):
+    for some in batches(map(resolver.key, study.points()), _LOOKED_UP_AT_ONCE):
         found = [errors.get(key) for key in some]
         done += found.count("")
         missing += found.count(None)
@@ -143,9 +144,6 @@ def batches(items: Iterable[Item], size: int) -> Iterator[Sequence[Item]]:
     iterator = iter(items)
     while some := list(itertools.islice(iterator, size)):
         yield some
-
-
-_AT_ONCE: Final = 1000
 
 
 def results_csv(study: Study, store: Store) -> Iterator[bytes]:
@@ -193,4 +191,4 @@ def check_parquet() -> None:
 
 def _rows(study: Study, store: Store) -> Iterator[Sequence[tuple[Value, ...]]]:
     finished = (row for row in study_rows(study, store) if row.outcome is not None)
-    return batches((table_row(study, row) for row in finished), _AT_ONCE)
+    return batches((table_row(study, row) for row in finished), _WRITTEN_AT_ONCE)
