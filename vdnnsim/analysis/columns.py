@@ -144,7 +144,7 @@ _METRICS: Final[Mapping[str, tuple[str, ...]]] = {
         "as max_memory_bytes, of the buffers of feature-extraction layers alone (the vDNN paper's scope)",
     ),
     "feature_step_mean_memory_bytes": (
-        "of the same buffers, the mean over layer steps: each layer counts once in each direction, whatever it takes",
+        "of the same buffers, the mean over layer steps: each layer counts once in each direction",
     ),
     "feature_iteration_s": (
         "seconds spent on feature extraction: its kernels and the stalls before them or caused by copies",

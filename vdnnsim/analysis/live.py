@@ -88,7 +88,7 @@ def slower(step: LiveStep, trace: IterationTrace) -> list[Difference]:
     expected[waits] = sum(each.end_s - each.start_s for each in trace.stalls if each.waited_for is not None) + sum(
         span.end_s - span.start_s
         for span in trace.spans
-        if isinstance(operation := plan.operations[span.operation], Compute) and operation.repeat
+        if isinstance(kernel := plan.operations[span.operation], Compute) and kernel.repeat
     )
     found = [Difference(what, seconds, expected[what]) for what, seconds in measured.items()]
     return sorted(found, key=lambda each: -abs(each.excess))

@@ -62,7 +62,7 @@ def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
         ranks: dict[str, Value] = {"time_rank": "", "memory_rank": "", "on_front": False}
         if standing is not None:
             ranks = {name: getattr(standing, name) for name in ranks}
-        workload = {"network": result.workload.graph.name, "batch_size": result.workload.batch_size}
+        workload: dict[str, Value] = {"network": result.workload.graph.name, "batch_size": result.workload.batch_size}
         stated = {**workload, "policy": policy, "outcome": outcome, "reason": reason, **ranks}
         return cells(COMPARED, stated, None if found is None else Measured.of(result, found))
 

@@ -154,7 +154,7 @@ def write_frontier(scenario: Setup, frontier: Frontier, folder: Path) -> tuple[P
     # Matplotlib takes longer to import than many a frontier to compute.
     from vdnnsim.report.plots.frontier import draw_frontier
 
-    contents = {
+    contents: dict[str, str | bytes] = {
         PAGE: _page_text(scenario, frontier),
         TABLE: csv_text(tuple(FRONTIER), frontier_rows(frontier)),
         PICTURE: draw_frontier(scenario, frontier),

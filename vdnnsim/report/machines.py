@@ -173,7 +173,7 @@ def write_machines(scenario: Setup, ranking: Ranking, sources: tuple[tuple[str, 
         Heading(f"What do the columns of {_TABLE} mean?"),
         Definitions(tuple(MACHINES.items())),
     )
-    contents = {
+    contents: dict[str, str | bytes] = {
         _PAGE: markdown.page(page),
         _TABLE: table.to_csv(),
         _PICTURE: draw_machines(ranking, workload_text(scenario), question(scenario)),

@@ -190,7 +190,7 @@ def report_files(result: ScenarioResult) -> dict[str, bytes]:
     pictures = draw_pictures(result)
     traces = trace_names(result.slowest)
     snapshots = snapshot_names(result)
-    contents = {
+    contents: dict[str, str | bytes] = {
         "results.csv": csv_text(RUN, result_rows(result)),
         "report.md": page_text(result, {each.name: each.description for each in pictures}, traces, snapshots),
         "report.html": html_text(result),

@@ -146,7 +146,7 @@ def _both(row: Row, text: Callable[[Side], str]) -> tuple[str, ...]:
 
 def _remark(row: Row) -> str:
     if row.outcome is not Outcome.RAN:
-        return row.outcome.value
+        return str(row.outcome.value)
     if row.simulated is None:
         return "fits on the device alone"
     if row.order_fault is not None:

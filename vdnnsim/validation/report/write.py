@@ -51,7 +51,7 @@ def validation_files(validation: Validation, warnings: Sequence[str]) -> dict[st
         ],
         "rows": [_row(row) for row in validation.rows],
     }
-    contents = {
+    contents: dict[str, str | bytes] = {
         "README.md": page_text(validation, {each.name: each.description for each in pictures}, warnings),
         "validation.csv": csv_text(column_names(), [cells(row) for row in validation.rows]),
         **{each.name: each.png for each in pictures},
