@@ -15,11 +15,7 @@ POLICIES = ("base(p)", "vdnn_all(m)", "vdnn_conv(p)", "vdnn_dyn")
 
 
 def test_memory_and_order_are_as_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes asked for within half a percent, blocks around them and segments around these, and waits kept.
-
-    In 80 % of what base(p) asks for base(p) does not fit, and vdnn_dyn decides alike by trials here and by replays.
-    Whether times are within the tolerance is what the report says of networks large enough to keep a GPU busy.
-    """
+    """Bytes asked for within half a percent, blocks around them and segments around these, and waits kept."""
     policies = tuple(resolve_policy(name, known_policies()) for name in POLICIES)
     tasks = Task("alexnet", 32), Task("alexnet", 32, memory_share=0.8), Task("tiny_residual", 48)
     monkeypatch.chdir(tmp_path)

@@ -11,11 +11,7 @@ _COUNTED: Final = ("malloc", "free", "launch", "copy", "pin")
 
 
 class Controls(Driver):
-    """The functions of the runtime that this process was started with.
-
-    Raises:
-        DeviceError: it was started without.
-    """
+    """The functions of the runtime that this process was started with."""
 
     def __init__(self) -> None:
         try:

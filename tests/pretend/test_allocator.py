@@ -1,8 +1,4 @@
-"""PyTorch's own caching allocator beside `memory_model: pytorch`, event by event, however it is set.
-
-The allocator is that of PyTorch's CUDA build, on a pretended GPU whose memory can be made scarce, and whose streams can
-be kept at work for as long as one likes.
-"""
+"""PyTorch's own caching allocator beside `memory_model: pytorch`, event by event, however it is set."""
 
 import ctypes
 import gc

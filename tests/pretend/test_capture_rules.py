@@ -88,7 +88,7 @@ def feature_drops(device: str) -> Callable[[], Tensor]:
     return lambda: F.alpha_dropout(F.dropout2d(F.dropout(x, 0.5, inplace=False), 0.1), 0.1, training=True)
 
 
-ATTENTION = {
+ATTENTION: dict[str, Any] = {
     "dtype": torch.float16,
     "size": 64,
     "heads": 4,

@@ -121,10 +121,7 @@ while accuracy < 0.9:
 
 
 def test_a_loop_that_waits_for_its_loss_ends_once_memory_grows_no_more(pretend: Pretend) -> None:
-    """After the step from which it did not grow come three more, a warm one and two that are timed.
-
-    In the last of them the program does not come to its print.
-    """
+    """After the step from which it did not grow come three more, a warm one and two that are timed."""
     done = pretend(ENDLESS, "--steps", "3")
     assert done.returncode == 0, done.stderr
     record = done.record
@@ -138,10 +135,7 @@ def test_a_loop_that_waits_for_its_loss_ends_once_memory_grows_no_more(pretend: 
 
 
 def test_memory_is_reported_by_phase_and_module(pretend: Pretend) -> None:
-    """A weight of 4 MiB; its gradient, made in backward, and its momentum, made by the optimizer, as much each.
-
-    The sum of the optimizer's step and what cuBLAS works in come on top.
-    """
+    """A weight of 4 MiB; its gradient, made in backward, and its momentum, made by the optimizer, as much each."""
     done = pretend(ENDLESS, "--steps", "2")
     (gpu,) = done.record["gpus"]
     held = {(each["phase"], each["module"], each["line"].rpartition(":")[2]): each for each in gpu["peak"]["holders"]}
@@ -318,10 +312,7 @@ for step in range(4):
 
 
 def test_recording_changes_nothing_of_what_is_allocated(pretend: Pretend, tmp_path: Path) -> None:
-    """The same program on the same card, recorded and not, tells the same 15 sums after each of four steps.
-
-    Residual sums, whose gradients autograd adds up in place, operators in place, checkpointing and autocast among them.
-    """
+    """The same program on the same card, recorded and not, tells the same 15 sums after each of four steps."""
     recorded = pretend(RESIDUAL, "--whole")
     (tmp_path / "train.py").write_text(RESIDUAL)
     hardware = ("--hardware", "rtx_3090")

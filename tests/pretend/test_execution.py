@@ -71,11 +71,7 @@ def test_a_closed_device_leaves_no_memory_to_the_next() -> None:
 def test_every_plan_asks_for_what_it_counts(
     device: CudaDevice, network: Callable[[], LayerGraph], seconds: Seconds
 ) -> None:
-    """To the byte, kernels of PyTorch that state no workspace among them.
-
-    Under base(p) all kernels share one, of which those of explicit GEMM are lent a part: whoever still holds that part
-    when the whole is taken again, or takes the whole for what a kernel takes, asks for more than the plan.
-    """
+    """To the byte, kernels of PyTorch that state no workspace among them."""
     bench = Bench.of(device, PyTorchLibrary("cuda"))
     workload = Workload(network(), 12)
     for policy in every_policy():

@@ -1,7 +1,4 @@
-"""Plans of all policies, executed again and again on a pretended GPU: memory as the model has it, and no races.
-
-Kernels compute nothing there, but PyTorch's allocator, its streams and the addresses are real.
-"""
+"""Plans of all policies, executed again and again on a pretended GPU: memory as the model has it, and no races."""
 
 import ctypes
 import gc
@@ -112,11 +109,7 @@ def test_all_policies_reserve_what_the_model_says_and_race_nowhere(
 
 
 def test_waits_that_are_left_out_are_races_on_real_addresses(history: History) -> None:
-    """Of the plan of vdnn_all for AlexNet each wait is left out in turn.
-
-    Whatever then is read before it is there, is read amid a copy. Where memory would only go back too early, its next
-    owner may be ordered behind the copy by another wait.
-    """
+    """Of the plan of vdnn_all for AlexNet each wait is left out in turn."""
     workload = Workload(build_network("alexnet"), 2)
     executor, bench = executor_of(workload, history)
     plan = bench.plan(workload, VdnnAll())

@@ -1,7 +1,4 @@
-"""Snapshots that PyTorch itself writes on a pretended GPU, read by the reader, and held against the model.
-
-What a process asked from its first request on lies where PyTorch put it, however the allocator was set.
-"""
+"""Snapshots that PyTorch itself writes on a pretended GPU, read by the reader, and held against the model."""
 
 import ctypes
 import gc

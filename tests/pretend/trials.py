@@ -43,13 +43,7 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a script did on a pretended card.
-
-    Attributes:
-        outcome: `ends`, `does not fit`, or the error that it ended with.
-        steady_from: the step from which reserved memory no longer grows; 0 if it never settled.
-        step_s: predicted, 0 where no step was timed.
-    """
+    """What a script did on a pretended card."""
 
     outcome: str
     peaks: Peaks

@@ -1,29 +1,17 @@
-"""A CPU as a device, and a machine whose nvidia-smi answers what a test wants."""
+"""A machine whose nvidia-smi answers what a test wants."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-
-from calibration.devices.cpu import CpuDevice
 
 Smi = Callable[[Mapping[str, str]], Path]
 
 
 @pytest.fixture
-def device() -> Iterator[CpuDevice]:
-    device = CpuDevice()
-    yield device
-    device.close()
-
-
-@pytest.fixture
 def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
-    """Put a program of that name before all others: it answers queries by their first argument and fails at others.
-
-    It returns the file where the program notes its arguments, a line for each call.
-    """
+    """Put a program of that name first on PATH, which answers queries by their first argument and logs its calls."""
 
     def install(answers: Mapping[str, str]) -> Path:
         calls = tmp_path / "calls"

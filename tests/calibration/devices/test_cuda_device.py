@@ -1,7 +1,4 @@
-"""What the CUDA device tells PyTorch, with PyTorch's CUDA replaced by a GPU that counts its events.
-
-What only a real GPU can show, that streams overlap and memory is counted, stands in tests/gpu/test_device.py.
-"""
+"""What the CUDA device tells PyTorch, with PyTorch's CUDA replaced by a GPU that counts its events."""
 
 import types
 import weakref
@@ -22,14 +19,7 @@ MOST_PINNED = 10**6
 
 
 class Gpu:
-    """A GPU on which an event takes a millisecond and nothing else takes time.
-
-    Attributes:
-        log: what it was told, in order.
-        memory: its allocator's statistics.
-        registered: bytes of pinned memory by address.
-        segments: of its allocator.
-    """
+    """A GPU on which an event takes a millisecond and nothing else takes time."""
 
     def __init__(self) -> None:
         self.log: list[str] = []

@@ -130,10 +130,7 @@ def test_missing_cuda_quotes_pytorchs_warning_and_names_the_driver(
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
-    """Two idle GPUs of 80 GiB, of which this process has reserved 3 GiB; returns with what one was opened.
-
-    That is its number, the limit of its memory, and whether others use it.
-    """
+    """Two idle GPUs of 80 GiB, 3 reserved here; returns number, memory limit and sharing of each that is opened."""
     opened: list[Opened] = []
 
     def open_it(index: int, limit_bytes: int | None, *, is_shared: bool) -> None:

@@ -1,8 +1,4 @@
-"""The paced mode: total times by hand, on a clock of each thread's own; the clock of the machine undercuts no pace.
-
-On the clock of a thread nothing takes time but what it waits for. What threads tell each other goes by marks alone, so
-these times are exact however late the machine wakes a thread.
-"""
+"""The paced mode: total times by hand, on a clock of each thread's own; the clock of the machine undercuts no pace."""
 
 import threading
 import time

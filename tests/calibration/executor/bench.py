@@ -198,11 +198,7 @@ def assert_equal_tensors(
 
 
 def assert_order_is_the_plans(plan: TrainingPlan, trace: IterationTrace) -> None:
-    """Each stream runs its operations in the plan's order, and nothing starts before what it has to wait for.
-
-    What a stream may not start before is worked out from the spans alone: an event is reached when its stream has done
-    what stands before it, a synchronization when its streams have.
-    """
+    """Each stream runs its operations in the plan's order, and nothing starts before what it has to wait for."""
     spans = {span.operation: span for span in trace.spans}
     assert len(spans) == len(trace.spans)
     on_streams = {

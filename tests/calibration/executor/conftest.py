@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import pytest
 
 from calibration.devices.cpu import CpuDevice
@@ -11,13 +9,6 @@ from tests.calibration.executor.bench import Bench
 def library() -> PyTorchLibrary:
     """One for all, for it measures the workspace of each shape once."""
     return PyTorchLibrary("cpu")
-
-
-@pytest.fixture
-def device() -> Iterator[CpuDevice]:
-    cpu = CpuDevice()
-    yield cpu
-    cpu.close()
 
 
 @pytest.fixture

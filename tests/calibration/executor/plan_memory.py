@@ -14,16 +14,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 
 @dataclass(frozen=True, slots=True)
 class PlanOutcome:
-    """What came of one plan.
-
-    Attributes:
-        policies: whose plan it is.
-        refused: why it was not executed; empty where it was.
-        requests: of memory, in all iterations.
-        reserved_bytes: what the allocator holds of the GPU after the last.
-        divergence: where allocator and model first differ, in this plan or one before it.
-        races: of operations on its addresses, in any iteration.
-    """
+    """What came of one plan."""
 
     policies: tuple[str, ...]
     refused: str = ""
@@ -40,15 +31,7 @@ def compare_plans(
     history: History,
     iterations: int,
 ) -> Iterator[PlanOutcome]:
-    """Execute plans one after the other, each several times, and replay what PyTorch's allocator did for them.
-
-    Args:
-        executor: on a GPU.
-        plans: by the labels of the policies that make the same one.
-        limits: what they may use.
-        history: of all that the process has allocated up to now.
-        iterations: of each plan.
-    """
+    """Execute plans one after the other, each several times, and replay what PyTorch's allocator did for them."""
     for policies, plan in plans.items():
         before = history.requests
         races: set[Race] = set()

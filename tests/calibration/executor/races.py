@@ -103,11 +103,7 @@ def _disturb(first: Sequence[Touch], second: Sequence[Touch]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One execution of a plan.
-
-    Attributes:
-        entries: what PyTorch's allocator did on a GPU.
-    """
+    """One execution of a plan."""
 
     touches: Touches
     entries: Sequence[Entry]
@@ -164,11 +160,7 @@ class WatchedExecutor(Executor):
     walk_type = _WatchedWalk
 
     def watch(self, plan: TrainingPlan, limits: MemoryLimits) -> Watched | DoesNotFit:
-        """Execute a plan once, and return what its operations touched.
-
-        Raises:
-            PlanError, ExecutionRefused: as `execute`.
-        """
+        """Execute a plan once, and return what its operations touched."""
         device = self._device.torch_device
         run = partial(self.execute, plan, limits)
         first = _allocations(device)

@@ -1,7 +1,4 @@
-"""Real work that is made to last as long as a simulation says, against that simulation.
-
-What this shows is that order, overlap and stalls are the simulated ones; the durations are given.
-"""
+"""Real work that is made to last as long as a simulation says, against that simulation."""
 
 from collections.abc import Callable
 
@@ -45,10 +42,7 @@ def stalled_s(trace: IterationTrace, cause: StallCause) -> float:
 def test_paced_iteration_takes_as_long_as_its_simulation(
     bench: Bench, network: Callable[[], LayerGraph], policy: Policy
 ) -> None:
-    """One of a few runs does: its time within 5 %, and its stalls for each kind of copy within 2.5 % of it.
-
-    The machine has other work to do, so runs are repeated until one is undisturbed.
-    """
+    """One of a few runs does: its time within 5 %, and its stalls for each kind of copy within 2.5 % of it."""
     workload = bench.workload(network)
     plan = bench.plan(workload, policy, every_second_explicit)
     placement = place_plan(plan, UNLIMITED)

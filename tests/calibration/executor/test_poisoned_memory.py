@@ -1,8 +1,4 @@
-"""Plans in poisoned memory: whatever is taken or given back is overwritten with values that are no numbers.
-
-So a read before a copy has arrived, or after a release, changes the gradients. The same plans with an operation left
-out show that these tests can fail.
-"""
+"""Plans in poisoned memory: whatever is taken or given back is overwritten with values that are no numbers."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -202,10 +202,7 @@ def test_a_loop_of_pytorch_updates_weights(bench: Bench, policy: Policy) -> None
     [(0.6, {BufferKind.OPTIMIZER_STATE}), (0.5, {BufferKind.OPTIMIZER_STATE, BufferKind.WEIGHT_GRADIENT})],
 )
 def test_offloaded_states_are_prefetched_for_the_update(bench: Bench, share: float, kinds: set[BufferKind]) -> None:
-    """In less memory than all, where states leave, and in so little that weight gradients have to as well.
-
-    Two iterations of one executor begin with the same states.
-    """
+    """In less memory than all, where states leave, and in so little that weight gradients have to as well."""
     workload = replace(bench.workload(tiny_residual), optimizer=Optimizer.ADAM)
     placed = place_plan(bench.plan(workload, Base()), UNLIMITED)
     assert isinstance(placed, Placement)

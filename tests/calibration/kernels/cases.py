@@ -53,11 +53,7 @@ def input_readers() -> LayerGraph:
 
 
 def added_to(reader: Callable[[GraphBuilder, int], int]) -> Iterator[tuple[LayerGraph, Layer]]:
-    """Build a graph in which a layer's dX is added to that of a layer behind it, and one in which it is written.
-
-    Args:
-        reader: adds the layer under test over a map (6, 8, 8) and returns what it writes.
-    """
+    """Build a graph in which a layer's dX is added to that of a layer behind it, and one in which it is written."""
     for behind in (True, False):
         net = GraphBuilder("added_to", MapShape(3, 8, 8))
         y = net.conv("conv", 0, 6, 3, padding=1)

@@ -1,8 +1,4 @@
-"""Stands in for NVIDIA's package `cudnn`, as far as plans are found with it: an invented list of engines.
-
-It does with plans what frontends before 1.32 do: a graph lists them, a filter keeps those whose engine has a note, and
-what is not asked for by its notes, or broken, is not built.
-"""
+"""Stands in for NVIDIA's package `cudnn`, as far as plans are found with it: an invented list of engines."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -132,12 +128,7 @@ class Graph:
 
 
 class Frontend(ModuleType):
-    """The package.
-
-    Args:
-        engines: by number.
-        heuristics: names of the plans that heuristics list; none where they do not support the graph.
-    """
+    """The package."""
 
     heur_mode = SimpleNamespace(A="A", B="B", FALLBACK="FALLBACK")
     data_type = SimpleNamespace(FLOAT="float", HALF="half", BFLOAT16="bfloat16")

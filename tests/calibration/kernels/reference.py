@@ -1,8 +1,4 @@
-"""The reference: one iteration of a workload without any memory management, by the same kernels as the executor.
-
-Every map, gradient and weight has memory of its own from the start to the end. What an executor computes under some
-plan must be this, bit for bit.
-"""
+"""The reference: one iteration of a workload without any memory management, by the same kernels as the executor."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,11 +18,7 @@ ChooseAlgorithm = Callable[[Layer, Phase], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRun:
-    """What an iteration computed.
-
-    Attributes:
-        gradients: dW by index of its layer, flat, on the host; likewise `weights` after the update, where there is one.
-    """
+    """What an iteration computed."""
 
     loss: float
     gradients: Mapping[int, torch.Tensor]
@@ -41,11 +33,7 @@ def run_reference(
     device_type: str = "cpu",
     seed: int = 0,
 ) -> ReferenceRun:
-    """Run one iteration by the kernels of a library of that device, and return what it computed.
-
-    Raises:
-        ExecutionRefused: the library lacks a kernel, or the algorithm chosen for it.
-    """
+    """Run one iteration by the kernels of a library of that device, and return what it computed."""
     memory = _Memory.filled(workload, device_type, seed, channels_last=library.channels_last)
     graph = workload.graph
     with torch.no_grad():

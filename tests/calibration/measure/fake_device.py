@@ -1,4 +1,4 @@
-"""A device whose clock is a number: each work takes what it says, and nothing waits."""
+"""A device whose clock is a number, its kernels, and listeners to a calibration: work takes what it states."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -54,18 +54,7 @@ class FakeStream:
 
 
 class FakeDevice:
-    """One device.
-
-    Attributes:
-        host_s: what the clock of the host shows.
-        lasts_s: what the work takes that is running.
-        launched: number of works.
-        live_bytes: memory that is allocated.
-        pinned_bytes: memory of the host that is pinned.
-        own_bytes: what the next work takes for itself.
-        context: what the driver counts beyond tensors.
-        cold_s: what the next works take that say nothing else, as long as the device is cold.
-    """
+    """One device."""
 
     name = "Fake"
     torch_device = torch.device("cpu")
@@ -154,11 +143,7 @@ class FakeDevice:
 
 
 class FakeGpu(FakeDevice):
-    """One that calls itself a GPU, whose pauses last as long as its 3 billion cycles a second make them.
-
-    Attributes:
-        pauses: cycles of each.
-    """
+    """One that calls itself a GPU, whose pauses last as long as its 3 billion cycles a second make them."""
 
     torch_device = torch.device("cuda", 0)
 
@@ -182,13 +167,7 @@ class FakeGpu(FakeDevice):
 
 @dataclass
 class FakeLibrary:
-    """Two algorithms for every shape, both of a time of their own.
-
-    Attributes:
-        killed_in: the run in which the user interrupts; 0 for none.
-        ran: how often each was run.
-        running: what ran last.
-    """
+    """Two algorithms for every shape, both of a time of their own."""
 
     device: FakeDevice
     killed_in: int = 0
@@ -210,3 +189,32 @@ class FakeLibrary:
             return Kernel(algorithm, "", passed_bytes, passed_bytes, run)
 
         return (kernel("quick", QUICK_S, 4096), kernel("small", SMALL_S, 0))
+
+
+class Silent:
+    """Listens and says nothing."""
+
+    def expect(self, count: int) -> None:
+        """Show nothing."""
+
+    def done(self, name: str) -> None:
+        """Show nothing."""
+
+
+class Killer:
+    """Interrupts after so many measurements, as Ctrl-C would."""
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+        self.expected = 0
+        self.finished: list[str] = []
+
+    def expect(self, count: int) -> None:
+        """Note how many there will be."""
+        self.expected = count
+
+    def done(self, name: str) -> None:
+        """Note one."""
+        self.finished.append(name)
+        if len(self.finished) == self._after:
+            raise KeyboardInterrupt

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from calibration.measure.calibrate import Calibration, Calibrator, Settings
-from tests.calibration.measure.fake_device import FakeDevice, FakeGpu, FakeLibrary
-from tests.calibration.measure.listeners import Silent
+from tests.calibration.measure.fake_device import FakeDevice, FakeGpu, FakeLibrary, Silent
 from tests.calibration.measure.test_resume import SMALL, small_network
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.units import MIB

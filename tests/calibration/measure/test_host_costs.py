@@ -5,8 +5,7 @@ import torch
 from calibration.measure.host_costs import host_memory_bytes, measure_host
 from calibration.measure.journal import Journal
 from calibration.measure.session import Session
-from tests.calibration.measure.fake_device import LAUNCH_S, PIN_S, FakeDevice
-from tests.calibration.measure.listeners import Silent
+from tests.calibration.measure.fake_device import LAUNCH_S, PIN_S, FakeDevice, Silent
 from tests.calibration.measure.test_resume import SMALL
 from vdnnsim.units import MIB
 

@@ -15,8 +15,7 @@ from calibration.measure.kernel_rows import KernelTable, kernel_operands, measur
 from calibration.measure.session import Session
 from calibration.measure.subjects import Subject, distinct_subjects
 from calibration.measure.timing import HOST_LATE, TimeBox
-from tests.calibration.measure.fake_device import FakeDevice, FakeGpu, FakeLibrary
-from tests.calibration.measure.listeners import Silent
+from tests.calibration.measure.fake_device import FakeDevice, FakeGpu, FakeLibrary, Silent
 from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks import build_network

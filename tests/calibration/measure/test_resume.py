@@ -9,8 +9,7 @@ from calibration.devices.interface import Device
 from calibration.kernels.interface import Kernel
 from calibration.measure.calibrate import Calibrator, Settings
 from calibration.measure.timing import Extent, TimeBox, WarmUp
-from tests.calibration.measure.fake_device import FakeDevice, FakeLibrary
-from tests.calibration.measure.listeners import Killer
+from tests.calibration.measure.fake_device import FakeDevice, FakeLibrary, Killer
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
@@ -71,11 +70,7 @@ def test_steps_are_counted_beforehand(tmp_path: Path) -> None:
 
 
 def test_nothing_is_measured_twice_after_any_interrupt(tmp_path: Path) -> None:
-    """Killed after each of its measurements: before and after together run each kernel as often as one whole run.
-
-    The kernel by which the issue of the host is timed is among them. The fake device is as fast each time, so the
-    files come out the same too.
-    """
+    """Killed after each of its measurements: before and after together run each kernel as often as one whole run."""
     (tmp_path / "whole").mkdir()
     whole, listener = run(tmp_path / "whole")
     for after in range(1, listener.expected + 1):

@@ -15,7 +15,7 @@ from vdnnsim.hardware.server import Origin
 
 RATES = OperatorRates({"float32": 1e12}, {"float32": 1e12}, 1e12, 1e-6, Origin.ASSUMED)
 TASK = Task(10, whole=False, rates=RATES)
-RECORD = {
+RECORD: dict[str, object] = {
     **dict.fromkeys(("gpus", "steps", "out_of_memory", "refused"), ()),
     **dict.fromkeys(("steady_from_step", "step_s")),
     "torch": "2.14.1",
