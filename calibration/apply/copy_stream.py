@@ -1,4 +1,4 @@
-"""Where copies run beside the user's own loop: a stream of the GPU, or a thread of the CPU, and pinned memory.
+"""The stream on which a plan copies beside the user's loop: of a GPU, or a thread of the CPU, with pinned memory.
 
 What orders the copies of a GPU, whatever streams the user's program has:
 
@@ -32,10 +32,10 @@ from calibration.executor.pinned_arena import HostMemory
 from vdnnsim.errors import ExecutionRefused
 
 
-class Lane(HostMemory, Protocol):
+class CopyStream(HostMemory, Protocol):
     """Copies in order, beside what the loop computes, to and from memory that it pins."""
 
-    def current(self) -> Any:  # noqa: ANN401 - a stream of the lane's device
+    def current(self) -> Any:  # noqa: ANN401 - a stream of the device
         """Return the stream on which the calling thread issues; None where there are none."""
 
     def is_current(self, stream: Any) -> bool:  # noqa: ANN401 - as above
@@ -44,7 +44,7 @@ class Lane(HostMemory, Protocol):
     def on(self, stream: Any) -> AbstractContextManager[Any]:  # noqa: ANN401 - as above
         """Issue on a stream what is issued within."""
 
-    def copy(self, target: torch.Tensor, source: torch.Tensor) -> Any:  # noqa: ANN401 - a mark of the lane
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> Any:  # noqa: ANN401 - a mark
         """Begin a copy after what the current stream has issued and the copies so far; return the mark of its end.
 
         Raises:
@@ -64,7 +64,7 @@ class Lane(HostMemory, Protocol):
         """Have the memory of a tensor not reused before the current stream is done with what it was given so far."""
 
 
-class CpuLane:
+class CpuCopyStream:
     """A thread that copies while the thread of the loop computes.
 
     Attributes:
@@ -75,7 +75,7 @@ class CpuLane:
         threads = torch.get_num_threads()
         self.clock = HostClock()
         self.stream = WorkerStream("vdnnsim copies", self.clock, 1)
-        # The new thread's number has become that of threads to come.
+        # The number of the new thread has become that of later threads.
         torch.set_num_threads(threads)
 
     def pin(self, nbytes: int) -> torch.Tensor:
@@ -83,7 +83,7 @@ class CpuLane:
         return torch.empty(nbytes, dtype=torch.uint8)
 
     def unpin(self, tensor: torch.Tensor) -> None:
-        """Leave it to the caller."""
+        """Do nothing: it is freed with its tensor."""
 
     def current(self) -> None:
         """Return none: all threads compute when they are asked to."""
@@ -94,7 +94,7 @@ class CpuLane:
         return True
 
     def on(self, stream: None) -> AbstractContextManager[None]:
-        """Leave it as it is."""
+        """Do nothing."""
         assert stream is None, "a CPU has no streams"
         return nullcontext()
 
@@ -118,13 +118,13 @@ class CpuLane:
         self.wait(mark)
 
     def join(self, stream: None) -> None:
-        """Leave it: what was asked for is done."""
+        """Do nothing: what was asked for is done."""
 
     def lend(self, tensor: torch.Tensor) -> None:
-        """Leave it: a tensor keeps its memory."""
+        """Do nothing: a tensor keeps its memory."""
 
 
-class CudaLane:
+class CudaCopyStream:
     """A stream of its own on a GPU, whose index the device tells."""
 
     def __init__(self, device: torch.device) -> None:
@@ -182,7 +182,7 @@ class CudaLane:
         torch.cuda.current_stream(self._device).wait_stream(stream)
 
     def lend(self, tensor: torch.Tensor) -> None:
-        """Record the current stream with the allocator; nobody hears of it who watches a program's operators."""
+        """Record the current stream with the allocator; no dispatch mode of the program hears of it."""
         if not tensor.is_cuda:
             # Kernels hand out a few numbers on the host, as the seeds of attention with dropout.
             return
@@ -190,9 +190,9 @@ class CudaLane:
             tensor.record_stream(torch.cuda.current_stream(self._device))
 
 
-def lane_for(device: torch.device) -> Lane:
-    """Return a lane of a device."""
-    return CudaLane(device) if device.type == "cuda" else CpuLane()
+def copy_stream_for(device: torch.device) -> CopyStream:
+    """Return a copy_stream of a device."""
+    return CudaCopyStream(device) if device.type == "cuda" else CpuCopyStream()
 
 
 def card_of(device: torch.device) -> tuple[str, tuple[int, int] | None]:
@@ -203,7 +203,7 @@ def card_of(device: torch.device) -> tuple[str, tuple[int, int] | None]:
 
 
 def _give_all_back(pinned: PinnedMemory, device: torch.device) -> None:
-    """Unpin what a lane had, once no copy is about it."""
+    """Unpin what a copy_stream had, once no copy is about it."""
     if pinned.is_of_this_process:
         torch.cuda.synchronize(device)
         pinned.give_all_back()

@@ -1,18 +1,18 @@
 """Watches forward of a model for the operations that a plan recomputes, and writes down a recipe of each."""
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map_only
 
+from calibration.apply.live_schedule import LiveSchedule
 from calibration.apply.recipe import Drawn, Kept, Recipe, View
-from calibration.apply.saved_storage import Held, Layout
+from calibration.apply.saved_storage import Layout, SavedStorage
 from calibration.capture.schemas import RECORD_STREAM, OperatorMode, operands_of, tensors_in
-from vdnnsim.dnn.step import StepOperation
 
 _UNSAFE_VIEW: Final = torch.ops.aten._unsafe_view.default  # noqa: SLF001 - an operator's name
 _MAKES_NOTHING: Final = frozenset({torch.ops.aten.lift_fresh.default, _UNSAFE_VIEW})
@@ -20,34 +20,32 @@ _MAKES_NOTHING: Final = frozenset({torch.ops.aten.lift_fresh.default, _UNSAFE_VI
 _NAMES: Final = frozenset(map(str, _MAKES_NOTHING))
 
 
+class Step(Protocol):
+    """The step whose forward is watched."""
+
+    def storage_made(self, number: int, live: torch.UntypedStorage) -> SavedStorage | None:
+        """Return a storage that an operation of forward has just made, if it can run again."""
+
+    def known(self, live: torch.UntypedStorage) -> SavedStorage | None:
+        """Return what is known of a live storage."""
+
+    def depart(self, why: str) -> None:
+        """Do nothing more of the plan, for the program has left what was captured."""
+
+
 class ForwardWatch(OperatorMode):
     """Follows the operations of forward, and keeps recipes of those that may run again.
 
     Args:
-        operations: those of the captured step.
-        again: numbers of operations of which recipes are wanted.
-        made_by: by operation the storages that it makes, in order.
-        writers: by storage the operations that write it.
-        hold: returns what is held of a storage by its number, made anew for a live one; None of what is not remade.
-        known: returns what is held of a live storage.
-        depart: is told where the program left the captured step.
+        schedule: of the loop.
+        step: whose forward it is.
         is_on_stream: whether the program issues on the stream on which the step began.
     """
 
-    def __init__(
-        self,
-        operations: Sequence[StepOperation],
-        again: frozenset[int],
-        made_by: Mapping[int, Sequence[int]],
-        writers: Mapping[int, Sequence[int]],
-        hold: Callable[[int, torch.UntypedStorage], Held | None],
-        known: Callable[[torch.UntypedStorage], Held | None],
-        depart: Callable[[str], None],
-        is_on_stream: Callable[[], bool],
-    ) -> None:
+    def __init__(self, schedule: LiveSchedule, step: Step, is_on_stream: Callable[[], bool]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._operations, self._again, self._made_by, self._writers = operations, again, made_by, writers
-        self._hold, self._known, self._depart, self._is_on_stream = hold, known, depart, is_on_stream
+        self._schedule, self._step, self._is_on_stream = schedule, step, is_on_stream
+        self._operations = schedule.captured.operations
         self.issued = 0
         self.recipes: dict[int, Recipe] = {}
         self.is_following = True
@@ -75,21 +73,19 @@ class ForwardWatch(OperatorMode):
         if self._is_aside:
             return func(*args, **kwargs)
         self._count_writes()
-        if not self.is_following or func.is_view or torch.Tag.inplace_view in func.tags:
-            return func(*args, **kwargs)
-        if func is RECORD_STREAM:
-            return func(*args, **kwargs)
-        if func in _MAKES_NOTHING and self._expected != str(func):
+        is_view = func.is_view or torch.Tag.inplace_view in func.tags
+        is_left_out = func is RECORD_STREAM or (func in _MAKES_NOTHING and self._expected != str(func))
+        if not self.is_following or is_view or is_left_out:
             return func(*args, **kwargs)
         while self._expected in _NAMES and self._expected != str(func):
             self.issued += 1
         number = self.issued
-        wanted = number in self._again
+        wanted = number in self._schedule.recomputed_operations
         if not self._is_on_stream() and (
-            wanted or any(self._known(each.untyped_storage()) for each in tensors_in((args, kwargs)))
+            wanted or any(self._step.known(each.untyped_storage()) for each in tensors_in((args, kwargs)))
         ):
             self.is_following = False
-            self._depart(f"{func} runs on another stream than the one on which the step began")
+            self._step.depart(f"{func} runs on another stream than the one on which the step began")
             return func(*args, **kwargs)
         drawn = Drawn.by(func, args, kwargs) if wanted else None
         with self.aside():
@@ -107,12 +103,12 @@ class ForwardWatch(OperatorMode):
             return result
         if str(func) != self._expected:
             self.is_following = False
-            self._depart(f"{func} runs where {self._expected} was captured")
+            self._step.depart(f"{func} runs where {self._expected} was captured")
             return result
         self.issued += 1
         made = []
-        for (index, tensor), storage in zip(new, self._made_by.get(number, ()), strict=False):
-            held = self._hold(storage, tensor.untyped_storage())
+        for (index, tensor), storage in zip(new, self._schedule.made_by.get(number, ()), strict=False):
+            held = self._step.storage_made(storage, tensor.untyped_storage())
             if held is not None:
                 made.append((index, weakref.ref(held)))
         if references is not None:
@@ -143,12 +139,12 @@ class ForwardWatch(OperatorMode):
             return reference
 
         def refer(tensor: torch.Tensor) -> View | Kept:
-            held = self._known(tensor.untyped_storage())
+            held = self._step.known(tensor.untyped_storage())
             if held is None:
                 return keep(tensor, _counting(tensor))
             witness = None
             # What writes it over in the step itself runs again behind this.
-            if self._writers[held.number][-1] <= self.issued and not tensor.is_inference():
+            if self._schedule.writers[held.number][-1] <= self.issued and not tensor.is_inference():
                 empty = _counting(tensor)
                 witness = keep(tensor, empty)
                 empty.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)

@@ -1,4 +1,4 @@
-"""How a script makes a loss of what its model returns: seen while it does it, to be done again with other tensors."""
+"""Records how a script computes its loss from the output of its model, to compute it again from other tensors."""
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ from calibration.capture.losses import opened
 from vdnnsim.errors import CaptureError
 
 _MOST_CALLS = 10_000
-"""Of functions that are remembered: beyond it there is no loss to come."""
+"""Of functions that are recorded; more than that are of no loss."""
 _UNSEEN = "the loss: how it is made was not seen, expected one that functions of PyTorch make of what the model returns"
 
 
@@ -36,7 +36,7 @@ class _Call:
 
 
 class LossRecorder(TorchFunctionMode):
-    """Within it each function of PyTorch is remembered, with what it returned, while `is_recording`."""
+    """Records each function of PyTorch that is called within it, with what it returned, while `is_recording`."""
 
     def __init__(self, device_type: str) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class LossRecorder(TorchFunctionMode):
         """Return how a tensor was made of what models returned.
 
         Raises:
-            CaptureError: nobody saw it, or it was made of parameters as well.
+            CaptureError: how was not seen, or it was made of parameters as well.
         """
         target = self._made.get(id(tensor))
         if target is None:
@@ -120,7 +120,7 @@ class LossRecorder(TorchFunctionMode):
         return {made: tensor for made, tensor in alive.items() if tensor() is not None}
 
     def forget(self) -> None:
-        """Remember nothing of what was."""
+        """Drop all records."""
         self._calls.clear()
         self._made.clear()
         self._kept.clear()
@@ -188,19 +188,19 @@ class RecordedLoss:
 
 
 @dataclass(frozen=True)
-class Handed:
-    """Stands for the loss of a model whose output others take, as a discriminator does: nothing more is saved of it.
+class DownstreamLoss:
+    """Stands for the loss of a model whose output other models take, as a generator's: nothing more is saved of it.
 
     Attributes:
-        others_bytes: that these take at most before the gradient of the output comes.
+        others_bytes: that these take at most before the gradient of the output is there.
     """
 
     others_bytes: int = 0
     _holding: list[Any] = field(default_factory=list)
 
-    def apart(self) -> "Handed":
+    def apart(self) -> "DownstreamLoss":
         """Return another."""
-        return Handed(self.others_bytes)
+        return DownstreamLoss(self.others_bytes)
 
     def __call__(self, output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns
         """Return a loss of all that has gradients; the output is held until the next one, as others do."""

@@ -1,4 +1,4 @@
-"""What can be found out of a model that a script trains, where nobody tells it."""
+"""Finds what a script does not state: the precision, optimizers and memory of the model that it trains."""
 
 import gc
 from collections.abc import Container, Iterator

@@ -1,9 +1,9 @@
-"""The optimizer's states on the host: they come for the update of their parameter and leave after it, one by one.
+"""The optimizer's states on the host: prefetched for the update of their parameter and offloaded after it, one by one.
 
 The optimizers that are captured work on each element by itself, so that parameter by parameter they compute the same.
 
-What `optimizer.state` hands out may be read at any time, on the host or on the GPU: a state that comes takes its place
-there once the current stream waits for its copy, and one that leaves once the host has waited for its copy.
+What `optimizer.state` hands out may be read at any time, on the host or on the GPU: a prefetched state takes its place
+there once the current stream waits for its copy, and an offloaded one once the host has waited for its copy.
 """
 
 from collections import deque
@@ -15,13 +15,13 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from calibration.apply.copy_stream import Lane
+from calibration.apply.copy_stream import CopyStream
 from calibration.apply.saved_storage import Layout
 from calibration.executor.pinned_arena import PinnedArena
 from vdnnsim.errors import ExecutionRefused
 
 _AT_ONCE: Final = 2
-"""Parameters whose states may be on the device: while those of one come, those of another leave."""
+"""Parameters whose states may be on the device: while those of one are prefetched, those of another are offloaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,8 @@ class _Copied:
 class States:
     """Lets `step` of an optimizer stream its states; hooks of its step run for each parameter.
 
-    Args:
-        optimizer: whose.
-        model: of which are its parameters, by whose names states are known.
-        places: by name of a state, as `0.weight exp_avg`, its bytes in pinned memory; none of what stays on the GPU.
-        arena: that memory.
-        lane: where copies run.
+    States are known by the names of the model's parameters, as `0.weight exp_avg`; `places` are their bytes in pinned
+    memory, none of those that stay on the GPU.
     """
 
     def __init__(
@@ -55,17 +51,17 @@ class States:
         model: nn.Module,
         places: Mapping[str, range],
         arena: PinnedArena,
-        lane: Lane,
+        copy_stream: CopyStream,
     ) -> None:
-        self._optimizer, self._places, self._arena, self._lane = optimizer, places, arena, lane
+        self._optimizer, self._places, self._arena, self._copy_stream = optimizer, places, arena, copy_stream
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._whole: Callable[[], Any] = optimizer.step
         # By parameter the copies that run, with the states on the host that will then be in the place of others.
-        self._leaving: deque[list[_Copied]] = deque()
-        self._leave_all()
+        self._offloads: deque[list[_Copied]] = deque()
+        self._offload_all()
         # A scheduler of the learning rate wraps `step` as a method of the optimizer.
         optimizer.step = MethodType(lambda _, closure=None: self._step(closure), optimizer)  # type: ignore[method-assign]
-        optimizer.register_load_state_dict_post_hook(lambda _: self._leave_all())
+        optimizer.register_load_state_dict_post_hook(lambda _: self._offload_all())
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:  # noqa: ANN401 - what the closure returns
         loss = None
@@ -75,38 +71,38 @@ class States:
         groups = self._optimizer.param_groups
         whole = [group["params"] for group in groups]
         due = [(group, each) for group in groups for each in group["params"] if each.grad is not None]
-        coming = deque([self._come(each) for _, each in due[:1]])
+        prefetched = deque([self._prefetch(each) for _, each in due[:1]])
         try:
             for group in groups:
                 group["params"] = []
             for position, (group, parameter) in enumerate(due):
-                coming.extend(self._come(each) for _, each in due[position + 1 : position + 2])
-                for each in coming.popleft():
-                    self._lane.wait(each.mark)
+                prefetched.extend(self._prefetch(each) for _, each in due[position + 1 : position + 2])
+                for each in prefetched.popleft():
+                    self._copy_stream.wait(each.mark)
                     each.take_place()
                 group["params"] = [parameter]
                 self._whole()
                 group["params"] = []
-                self._leave(parameter)
+                self._offload(parameter)
                 self._finish(_AT_ONCE - 1)
         finally:
             # Their memory is free behind this.
-            for each in (each for copies in coming for each in copies):
-                self._lane.wait(each.mark)
+            for each in (each for copies in prefetched for each in copies):
+                self._copy_stream.wait(each.mark)
             for group, parameters in zip(groups, whole, strict=True):
                 group["params"] = parameters
             self._finish(0)
         return loss
 
-    def _come(self, parameter: nn.Parameter) -> list["_Copied"]:
+    def _prefetch(self, parameter: nn.Parameter) -> list["_Copied"]:
         """Begin to copy the states of a parameter to where it is."""
         states, copies = self._optimizer.state[parameter], []
         for key, _ in self._placed(parameter):
             here = torch.empty_like(states[key], device=parameter.device)
-            copies.append(_Copied(states, key, here, self._lane.copy(here, states[key])))
+            copies.append(_Copied(states, key, here, self._copy_stream.copy(here, states[key])))
         return copies
 
-    def _leave(self, parameter: nn.Parameter) -> None:
+    def _offload(self, parameter: nn.Parameter) -> None:
         """Begin to copy the states of a parameter to the host."""
         states, copies = self._optimizer.state[parameter], []
         for key, place in self._placed(parameter):
@@ -114,23 +110,23 @@ class States:
             region = self._arena.slice(place.start, len(place))
             layout = Layout(here.dtype, place.start // here.element_size(), here.shape, here.stride())
             host = layout.on(region.untyped_storage())
-            copies.append(_Copied(states, key, host, self._lane.copy(host, here)))
-        self._leaving.append(copies)
+            copies.append(_Copied(states, key, host, self._copy_stream.copy(host, here)))
+        self._offloads.append(copies)
 
-    def _leave_all(self) -> None:
+    def _offload_all(self) -> None:
         for group in self._optimizer.param_groups:
             for each in group["params"]:
-                self._leave(each)
+                self._offload(each)
                 self._finish(0)
 
     def _finish(self, running: int) -> None:
-        """Let the host wait for the copies that leave, but of so many parameters, and give back what they read.
+        """Let the host wait for offloads, but of so many parameters, and free what they read.
 
         The copies that the GPU has to do meanwhile, and an update, have been issued.
         """
-        while len(self._leaving) > running:
-            for each in self._leaving.popleft():
-                self._lane.finish(each.mark)
+        while len(self._offloads) > running:
+            for each in self._offloads.popleft():
+                self._copy_stream.finish(each.mark)
                 each.take_place()
 
     def _placed(self, parameter: nn.Parameter) -> Iterator[tuple[str, range]]:

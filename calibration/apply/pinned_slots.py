@@ -1,4 +1,4 @@
-"""What lies in pinned memory while steps of a plan live: which storage of which step, slot by slot."""
+"""Slots of pinned memory that the steps of a loop share, each with the storage that owns it."""
 
 from collections.abc import Iterable
 from threading import Lock
@@ -12,23 +12,18 @@ from vdnnsim.errors import InternalError
 
 
 class Owner(Protocol):
-    """What a slot may hold: one storage of one step."""
+    """What a slot may hold: one storage of one step, by their numbers."""
 
-    @property
-    def step(self) -> int:
-        """Number of the step."""
-
-    @property
-    def number(self) -> int:
-        """That of the storage."""
+    number: int
+    step: int
 
 
 class PinnedSlots(PinnedArena):
     """The pinned region of a plan, all of whose steps use the same slots, so that one step at a time offloads.
 
     A slot belongs to its owner from the copy to the host until the copy back has begun, or until the owner dies. The
-    copies need not have ended: all of a loop's run one after another, in the order in which they were issued (`Lane`),
-    so what is copied into a slot next waits for what reads or writes it now. Unpinning waits for the device.
+    copies need not have ended: all of a loop's run one after another, in the order in which they were issued, so what
+    is copied into a slot next waits for what reads or writes it now. Unpinning waits for the device.
 
     Whoever reads a slot is checked to be its owner; see `read`.
 
@@ -43,7 +38,7 @@ class PinnedSlots(PinnedArena):
         self._owners = WeakValueDictionary[tuple[int, int], Owner]()
         self._overlapping = _overlapping(places)
         self._step = 0
-        # What looks whether a slot is used does something about it in the same breath.
+        # To find a slot unused and to take it is one.
         self._lock = Lock()
 
     @property
@@ -73,14 +68,14 @@ class PinnedSlots(PinnedArena):
         """Return a slot to copy a storage back from.
 
         Raises:
-            InternalError: it holds something else, or its memory was given back.
+            InternalError: it holds something else, or its memory was unpinned.
         """
         found = self._owners.get((offset, nbytes))
         if found is not owner:
             holds = "nothing that a step needs" if found is None else f"storage {found.number} of step {found.step}"
             raise InternalError(
-                f"storage {owner.number} of step {owner.step} is to come back from pinned memory, where its slot holds "
-                f"{holds}: a bug of vdnnsim; no gradient was computed with it"
+                f"storage {owner.number} of step {owner.step} is to be prefetched, but its slot holds {holds}: a bug "
+                "of vdnnsim; no gradient was computed with it"
             )
         return self.slice(offset, nbytes)
 
@@ -96,7 +91,7 @@ class PinnedSlots(PinnedArena):
                 self.give_back()
 
     def give_back(self) -> None:
-        """Have no region; what was in it is nobody's any more."""
+        """Unpin the region; its slots have no owners any more."""
         self._owners.clear()
         self._step = 0
         super().give_back()

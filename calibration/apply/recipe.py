@@ -1,4 +1,4 @@
-"""An operation of forward as it was dispatched, to be recomputed with the random numbers that it drew."""
+"""Operations of forward as they were dispatched, to run again with the random numbers that they drew."""
 
 import weakref
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from calibration.apply.saved_storage import Held, Layout, refuse_written
+from calibration.apply.saved_storage import Layout, SavedStorage, refuse_written
 from calibration.capture.schemas import arguments_of, is_random, tensors_in
 
 _STATISTICS: Final = ("running_mean", "running_var")
@@ -18,9 +18,9 @@ _STATISTICS: Final = ("running_mean", "running_var")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor of a storage that may be given up."""
+    """A tensor of a storage that may be released."""
 
-    held: Held
+    held: SavedStorage
     layout: Layout
     witness: "Kept | None"
 
@@ -28,7 +28,7 @@ class View:
         """Return it, with its content."""
         if self.witness is not None:
             self.witness.tensor()
-        return self.layout.on(self.held.bring())
+        return self.layout.on(self.held.materialize())
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Kept:
         Raises:
             RuntimeError: it was written over.
         """
-        refuse_written(self.kept, self.version, self.kept.shape, "to compute a part of forward again")
+        refuse_written(self.kept, self.version, self.kept.shape, "to recompute a part of forward")
         return self.kept
 
 
@@ -85,29 +85,30 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """An operation as it was dispatched, and the storages that it makes, as long as somebody else wants them."""
+    """An operation as it was dispatched, and the storages that it makes, as long as they are wanted."""
 
     func: OpOverload
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    made: tuple[tuple[int, "weakref.ref[Held]"], ...]
+    made: tuple[tuple[int, "weakref.ref[SavedStorage]"], ...]
     drawn: Drawn | None
     has_gradients: bool
 
     def run(self) -> None:
-        """Compute it again."""
+        """Run it again."""
         with _below_autograd(has_gradients=self.has_gradients):
-            args, kwargs = tree_map_only(REFERENCES, lambda each: each.tensor(), (self.args, dict(self.kwargs)))
+            args, kwargs = tree_map_only((View, Kept), lambda each: each.tensor(), (self.args, dict(self.kwargs)))
             args, kwargs = _with_own_statistics(self.func, args, kwargs)
             with nullcontext() if self.drawn is None else self.drawn.again():
                 results = tensors_in(self.func(*args, **kwargs))
-        for index, held in self.wanted:
-            held.restore(results[index].untyped_storage())
+        for index, made in self.made:
+            if (held := made()) is not None:
+                held.restore(results[index].untyped_storage())
 
     @property
-    def wanted(self) -> Iterator[tuple[int, Held]]:
-        """What it makes that somebody still wants, by its position among the results."""
-        return ((index, held) for index, each in self.made if (held := each()) is not None)
+    def wanted(self) -> Iterator[SavedStorage]:
+        """What it makes that is still wanted."""
+        return (held for _, made in self.made if (held := made()) is not None)
 
     @property
     def is_stale(self) -> bool:
@@ -117,31 +118,17 @@ class Recipe:
 
     @property
     def _references(self) -> Iterator["View | Kept"]:
-        return (each for each in tree_leaves((self.args, dict(self.kwargs))) if isinstance(each, REFERENCES))
+        return (each for each in tree_leaves((self.args, dict(self.kwargs))) if isinstance(each, View | Kept))
 
     @property
-    def read(self) -> Iterator[Held]:
-        """What it reads of what may be given up."""
+    def read(self) -> Iterator[SavedStorage]:
+        """What it reads that may have been released."""
         return (each.held for each in self._references if isinstance(each, View))
 
     @property
     def kept(self) -> Iterator[torch.Tensor]:
-        """What it reads of all else."""
-        return (each.kept for each in tree_leaves((self.args, dict(self.kwargs))) if isinstance(each, Kept))
-
-    @property
-    def touched(self) -> Iterator[Held]:
-        """What it reads, and what it makes."""
-        yield from self.read
-        yield from (held for _, held in self.wanted)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all that it makes is there."""
-        return all(held.live is not None for _, held in self.wanted)
-
-
-REFERENCES: Final = (View, Kept)
+        """What else it reads."""
+        return (each.kept for each in self._references if isinstance(each, Kept))
 
 
 @contextmanager
@@ -168,10 +155,9 @@ def _with_own_statistics(func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
 
 
 def generator_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Generator:
-    """Return the generator that a random operation draws from.
+    """Return the generator of a random operation: the one given, or that of the device asked for, or of a tensor given.
 
-    It is the one that it is given, or that of the device: where results are asked for, else of a tensor that it is
-    given, on a GPU if any is there, for numbers may come beside it from the host.
+    A tensor on a GPU counts first, for there may be numbers of the host beside it.
     """
     leaves = tree_leaves((args, dict(kwargs)))
     given = next((each for each in leaves if isinstance(each, torch.Generator)), None)

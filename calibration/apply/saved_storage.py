@@ -1,4 +1,4 @@
-"""A storage that a plan moves, while a step lives: on the device, on the host, or to be computed again."""
+"""A storage that a plan moves, while a step lives: on the device, on the host, or released to be recomputed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from calibration.apply.copy_stream import Lane
+from calibration.apply.copy_stream import CopyStream
 from calibration.apply.pinned_slots import PinnedSlots
 
 
@@ -56,144 +56,142 @@ def refuse_written(tensor: torch.Tensor, version: int, shape: torch.Size, wanted
         )
 
 
-class Held:
+class SavedStorage:
     """One storage of one step; it lives as long as autograd keeps a tensor of it.
 
     Args:
         number: in the captured step.
         live: its memory on the device.
-        lane: where its copies run.
-        stream: of the step, as of `Lane.current`; all that is done here is issued on it (`copy_stream`).
+        copy_stream: where its copies run.
+        stream: of the step, as of `CopyStream.current`; all that is done here is issued on it.
         arena: where its copies lie.
         step: its number among those of the plan.
 
     Attributes:
-        live: its memory on the device; None while it is away or given up.
-        device: where forward made it. What is on the host beside a GPU does not leave: the host would copy it at once,
-            over what the lane may still read.
+        live: its memory on the device; None while it is released.
+        device: where forward made it. What is on the host beside a GPU is not offloaded: the host would copy it at
+            once, over what the copy stream may still read.
+        recompute: runs what made it again, where that can be.
     """
 
     def __init__(
-        self, number: int, live: torch.UntypedStorage, lane: Lane, stream: object, arena: PinnedSlots, step: int
+        self,
+        number: int,
+        live: torch.UntypedStorage,
+        copy_stream: CopyStream,
+        stream: object,
+        arena: PinnedSlots,
+        step: int,
     ) -> None:
-        self.number = number
-        self.step = step
+        self.number, self.step, self.device = number, step, live.device
         self.live: torch.UntypedStorage | None = live
-        self._lane = lane
-        self._stream = stream
-        self._arena = arena
+        self.recompute: Callable[[], None] | None = None
+        self._copy_stream, self._stream, self._arena = copy_stream, stream, arena
         self._nbytes = live.nbytes()
-        self.device = live.device
         # Extents that are on the host, with the place of each; marks of copies that have begun.
         self._on_host: dict[tuple[int, int], int] = {}
-        self._leaving: list[Any] = []
-        self._coming: list[Any] = []
+        self._offloads: list[Any] = []
+        self._prefetches: list[Any] = []
         self._is_returning = False
-        self.remake: Callable[[], None] | None = None
-        """Computes it again, where it can be."""
 
-    def leave(self, extent: range, offset: int) -> bool:
+    @property
+    def is_live(self) -> bool:
+        """Whether it is in memory of the device."""
+        return self.live is not None
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether its only content lies in pinned memory, or is being copied from there."""
+        return (self.live is None and bool(self._on_host)) or bool(self._prefetches)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes that are on the host and whose copy back has not begun."""
+        return sum(stop - start for start, stop in self._on_host)
+
+    def offload(self, extent: range, offset: int) -> bool:
         """Begin to copy bytes to the host; return whether it was possible."""
         if self.live is None or extent.stop > self._nbytes:
             return False
         slot = self._arena.write(self, offset, len(extent))
         if slot is None:
             return False
-        with self._lane.on(self._stream):
-            self._leaving.append(self._lane.copy(slot, self._flat()[extent.start : extent.stop]))
+        with self._copy_stream.on(self._stream):
+            self._offloads.append(self._copy_stream.copy(slot, self._flat()[extent.start : extent.stop]))
         self._on_host[extent.start, extent.stop] = offset
         return True
 
-    @property
-    def is_safe(self) -> bool:
-        """Whether all of it is on the host, or can be computed again."""
-        return self.remake is not None or sum(stop - start for start, stop in self._on_host) >= self._nbytes
-
-    @property
-    def is_away(self) -> bool:
-        """Whether the only content that there is lies in pinned memory, or comes from there."""
-        return (self.live is None and bool(self._on_host)) or bool(self._coming)
-
-    @property
-    def away_bytes(self) -> int:
-        """Bytes that are on the host and have not begun to come."""
-        return sum(stop - start for start, stop in self._on_host)
-
-    def give(self) -> bool:
-        """Give the memory on the device back; return whether it was possible."""
-        if self.live is None or not self.is_safe:
+    def release(self) -> bool:
+        """Free its memory, if all of it is on the host or can be recomputed; return whether that was so."""
+        if self.live is None or (self.recompute is None and self.host_bytes < self._nbytes):
             return False
-        self._release()
+        self._free()
         return True
 
-    def come(self, extent: range) -> bool:
-        """Begin to copy bytes back; return whether they were away."""
+    def prefetch(self, extent: range) -> bool:
+        """Begin to copy bytes back; return whether they were only on the host."""
         if self.live is None:
             if not self._on_host:
                 return False
-            self._take()
+            with self._copy_stream.on(self._stream):
+                self.live = torch.empty(self._nbytes, dtype=torch.uint8, device=self.device).untyped_storage()
+            self._is_returning = True
         place = self._on_host.get((extent.start, extent.stop))
         if place is None:
             return False
         if self._is_returning:
             slot = self._arena.read(self, place, len(extent))
-            with self._lane.on(self._stream):
-                self._coming.append(self._lane.copy(self._flat()[extent.start : extent.stop], slot))
-        # Not before: what failed to come is still away.
-        self._drop(extent.start, extent.stop)
+            with self._copy_stream.on(self._stream):
+                self._prefetches.append(self._copy_stream.copy(self._flat()[extent.start : extent.stop], slot))
+        # Not before: what failed to be copied is still on the host alone.
+        self._drop_copy(extent.start, extent.stop)
         return self._is_returning
 
-    def bring(self) -> torch.UntypedStorage:
+    def materialize(self) -> torch.UntypedStorage:
         """Return its memory on the device with its content, whatever that takes, for the current stream to read."""
-        with self._lane.on(self._stream):
-            live = self._brought()
-        if not self._lane.is_current(self._stream):
-            self._lane.join(self._stream)
-            self._lane.lend(self._flat())
+        with self._copy_stream.on(self._stream):
+            live = self._materialized()
+        if not self._copy_stream.is_current(self._stream):
+            self._copy_stream.join(self._stream)
+            self._copy_stream.lend(self._flat())
         return live
 
-    def _brought(self) -> torch.UntypedStorage:
+    def _materialized(self) -> torch.UntypedStorage:
         if self.live is None or self._is_returning:
-            if self.live is None and (not self._on_host or self.away_bytes < self._nbytes):
-                assert self.remake is not None, "what is given up can be computed again"
-                self.remake()
+            if self.live is None and (not self._on_host or self.host_bytes < self._nbytes):
+                assert self.recompute is not None, "what is released can be recomputed"
+                self.recompute()
             for start, stop in tuple(self._on_host):
-                self.come(range(start, stop))
-            self._wait(self._coming)
+                self.prefetch(range(start, stop))
+            self._wait(self._prefetches)
             self._is_returning = False
-        assert self.live is not None, "it was brought"
+        assert self.live is not None, "it was brought back"
         return self.live
 
     def restore(self, live: torch.UntypedStorage) -> None:
-        """Take memory into which it was computed again, unless it is there."""
+        """Take memory into which it was recomputed, unless it is there."""
         if self.live is None:
             self.live = live
             for start, stop in tuple(self._on_host):
-                self._drop(start, stop)
+                self._drop_copy(start, stop)
 
-    def forget(self) -> None:
-        """Give up memory that nobody reads any more."""
-        if not self.is_away:
-            self._release()
+    def free(self) -> None:
+        """Free its memory, behind its last use."""
+        if not self.is_on_host:
+            self._free()
 
-    def _drop(self, start: int, stop: int) -> None:
-        """Have no copy of bytes on the host any more."""
-        self._arena.free(self, self._on_host.pop((start, stop)), stop - start)
-
-    def _take(self) -> None:
-        with self._lane.on(self._stream):
-            self.live = torch.empty(self._nbytes, dtype=torch.uint8, device=self.device).untyped_storage()
-        self._is_returning = True
-
-    def _release(self) -> None:
-        """Give up the memory on the device, behind the copies that read it."""
+    def _free(self) -> None:
+        """Free its memory, behind the copies that read it."""
         if self.live is None:
             return
-        with self._lane.on(self._stream):
-            self._wait(self._leaving)
+        with self._copy_stream.on(self._stream):
+            self._wait(self._offloads)
             # It may be of another stream's pool, which knows nothing of what this one does with it.
-            self._lane.lend(self._flat())
+            self._copy_stream.lend(self._flat())
         self.live = None
+
+    def _drop_copy(self, start: int, stop: int) -> None:
+        self._arena.free(self, self._on_host.pop((start, stop)), stop - start)
 
     def _flat(self) -> torch.Tensor:
         assert self.live is not None, "it is on the device"
@@ -201,43 +199,43 @@ class Held:
 
     def _wait(self, marks: list[Any]) -> None:
         while marks:
-            self._lane.wait(marks.pop())
+            self._copy_stream.wait(marks.pop())
 
     def __del__(self) -> None:
-        """Let no copy run on in memory that others take, whichever thread has found that nobody wants it."""
-        if self._leaving or self._coming:
-            with self._lane.on(self._stream), torch._C._DisableTorchDispatch():  # noqa: SLF001 - nobody asked for this
-                self._wait(self._coming)
-                self._release()
+        """Let no copy run on in memory that others take, in whichever thread it is collected."""
+        if self._offloads or self._prefetches:
+            with self._copy_stream.on(self._stream), torch._C._DisableTorchDispatch():  # noqa: SLF001 - not of the program
+                self._wait(self._prefetches)
+                self._free()
 
 
-class Packed:
+class SavedTensor:
     """What autograd keeps in the place of a tensor that it saves.
 
-    Attributes:
+    Args:
+        tensor: which is saved.
         save: its position among the saves of the step; None of what is not of the plan.
-        held: the storage that may be moved; None of what is kept as it is.
+        storage: that may be moved; None of what is kept as it is.
     """
 
-    __slots__ = ("_layout", "_tensor", "_version", "held", "save")
+    __slots__ = ("_layout", "_tensor", "_version", "save", "storage")
 
-    def __init__(self, tensor: torch.Tensor, save: int | None, held: Held | None) -> None:
+    def __init__(self, tensor: torch.Tensor, save: int | None = None, storage: SavedStorage | None = None) -> None:
         kept = tensor.detach()
-        self.save = save
-        self.held = held
-        self._layout = Layout.of(kept) if held else None
+        self.save, self.storage = save, storage
+        self._layout = Layout.of(kept) if storage else None
         # PyTorch has no versions of what hooks keep. A tensor without memory still counts what is done to its content.
         self._version = None if kept.is_inference() else kept._version  # noqa: SLF001 - PyTorch has no public one
-        if held is not None:
+        if storage is not None:
             kept.data = torch.empty(0, dtype=kept.dtype, device=kept.device)
         self._tensor = kept
 
     def unpack(self) -> torch.Tensor:
         """Return the tensor; `check` says whether its content is what was saved."""
-        if self.held is None or self._layout is None:
+        if self.storage is None or self._layout is None:
             return self._tensor
         with torch.no_grad():
-            return self._layout.on(self.held.bring())
+            return self._layout.on(self.storage.materialize())
 
     def check(self) -> None:
         """Refuse what was written over since it was saved, as PyTorch does without hooks.

@@ -1,8 +1,8 @@
-"""A plan applied to a script that knows nothing of it: its models are found by the first backwards.
+"""Applies plans to the models of an unchanged script, which are found by their first backward passes.
 
-Until then the script runs as it is, but that what autograd saves waits on the host, so that a step which memory is too
-small for is come through; afterwards each step of a model is followed. Several models, each with an optimizer of its
-own as those of a GAN, get a plan each: one between whose forward and backward others have their steps leaves them room.
+Until then what autograd saves is kept on the host, so that a step for which memory is too small gets through; then each
+step of a model follows its plan. Several models, each with an optimizer of its own as those of a GAN, get a plan each:
+one between whose forward and backward others have their steps leaves them memory.
 """
 
 import sys
@@ -16,11 +16,11 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.utils._pytree import tree_leaves
 
-from calibration.apply.loss import Handed, LossRecorder, RecordedLoss
+from calibration.apply.loss import DownstreamLoss, LossRecorder, RecordedLoss
 from calibration.apply.model_discovery import name_of, optimizers_of, precision_of, refuse_other_kinds, trained_by
-from calibration.apply.script_models import Models, learn_apart
-from calibration.apply.temporary_state import outside_of_autocast, random_numbers_kept, saving_on_host
-from calibration.apply.trained_model import Applied, Shapes, Trained, shapes_of
+from calibration.apply.script_models import Applied, ScriptModels, Shapes, TrainedModel, shapes_of, train_separately
+from calibration.apply.unplanned_offload import saving_on_host
+from calibration.apply.user_state import outside_of_autocast, random_numbers_kept
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import OPTIMIZERS
 from vdnnsim.errors import CaptureError, VdnnsimError
@@ -55,7 +55,7 @@ class Script:
 
     Args:
         plan: makes the plan.
-        say: is told each line that is for people.
+        say: prints a line.
     """
 
     def __init__(self, plan: Plan, say: Callable[[str], object]) -> None:
@@ -69,11 +69,11 @@ class Script:
         self._calls: list[_Called] = []
         self._backward, self._grad = torch.autograd.backward, torch.autograd.grad
         self._step: AbstractContextManager[Any] | None = None
-        self._models = Models()
+        self._models = ScriptModels()
         self._has_refused = False
 
     def watch(self) -> None:
-        """Begin to."""
+        """Install the hooks."""
         for handle in (
             hooks.register_module_forward_pre_hook(self._enters),
             hooks.register_module_forward_hook(self._leaves, with_kwargs=True, always_call=True),
@@ -82,7 +82,7 @@ class Script:
         torch.autograd.backward, torch.autograd.grad = self._runs_backward, self._runs_grad
 
     def leave(self) -> None:
-        """Watch no longer."""
+        """Remove the hooks."""
         self._watching.close()
         self._first.close()
         self._on_host.close()
@@ -90,7 +90,7 @@ class Script:
 
     @property
     def missed(self) -> str:
-        """Why no plan was applied to a script that runs a model; empty where one was, or none was run."""
+        """Why no plan was applied; empty where one was, or no model was run."""
         if self._recorder is None or self._models.applied or self._has_refused:
             return ""
         if self._models:
@@ -108,7 +108,7 @@ class Script:
         if device is None:
             return
         with self._refusing():
-            refuse_other_kinds(module, self._models.identities)
+            refuse_other_kinds(module, self._models)
         self._running = module
         self._saved = {}
         if self._recorder is None:
@@ -134,7 +134,7 @@ class Script:
 
     def _runs_backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - PyTorch's own
         if is_in_backward():
-            # That of a part that is computed again.
+            # That of a part that is recomputed.
             self._backward(tensors, *args, **kwargs)
             return
         with self._last_of_step(tensors):
@@ -168,25 +168,25 @@ class Script:
             raise CaptureError("the first backward: begins at no scalar, expected a loss")
         trained = trained_by(loss)
         used = [each for each in self._calls if not trained.isdisjoint(map(id, each.module.parameters()))]
-        unknown = [each for each in used if each.model not in self._models]
+        unknown = [each for each in used if id(each.model) not in self._models]
         if len(used) == 1 and unknown:
             (found,) = used
             self._follow(found, recorder, self._loss_of(found, recorder, loss))
-        elif learn_apart([each.model for each in used]):
+        elif train_separately([each.model for each in used]):
             for each in unknown:
-                self._follow(each, recorder, Handed())
+                self._follow(each, recorder, DownstreamLoss())
             self._models.note_outer(each.model for each in used[:-1])
         elif len(unknown) == len(used) and not self._models:
             recorder.loss(loss)
             raise _too_many(used)
         self._calls = [each for each in self._calls if each not in used]
-        # Where theirs is yet to come, this backward is one between.
+        # Their backward is yet to run, so this one is between.
         self._models.note_outer(each.model for each in self._calls)
         if not self._calls:
             recorder.is_recording = False
             recorder.forget()
 
-    def _loss_of(self, found: _Called, recorder: LossRecorder, loss: torch.Tensor) -> RecordedLoss | Handed:
+    def _loss_of(self, found: _Called, recorder: LossRecorder, loss: torch.Tensor) -> RecordedLoss | DownstreamLoss:
         """Return how a loss is made of what one call returned."""
         try:
             recorded = recorder.loss(loss)
@@ -195,37 +195,37 @@ class Script:
         except CaptureError:
             if self._models:
                 # What was made of it the recorder may have forgotten, when another model was found.
-                return Handed()
+                return DownstreamLoss()
             raise
         return recorded
 
-    def _follow(self, found: _Called, recorder: LossRecorder, loss: RecordedLoss | Handed) -> None:
-        trained = Trained(found.model, loss, found.precision, found.shapes, found.saved_bytes)
+    def _follow(self, found: _Called, recorder: LossRecorder, loss: RecordedLoss | DownstreamLoss) -> None:
+        trained = TrainedModel(found.model, loss, found.precision, found.shapes, found.saved_bytes)
         if isinstance(loss, RecordedLoss):
             held = recorder.held_after()
             trained.loss, trained.held = replace(loss, held=frozenset(held)), [*held.values()]
-        self._models.add(trained)
+        self._models[id(trained.model)] = trained
         trained.follow(self)
 
-    def plan(self, trained: Trained, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def plan(self, trained: TrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Make the plan of a model that is called, if it is time; return whether there is one."""
         is_alike = shapes_of(args, kwargs) == trained.shapes
         if not is_alike and not self._models.applied:
             # A loss is of a batch: it is found anew.
             trained.leave()
-            self._models.forget(trained)
+            del self._models[id(trained.model)]
             return False
         if not is_alike or not self._models.is_time(trained, is_pending=bool(self._calls)):
-            self._models.wait()
-            self._save_as_ever()
+            self._models.waited += 1
+            self._stop_saving_on_host()
             return False
         self._watching.close()
         self._first.close()
         others = self._models.others(trained)
-        # It holds what the script may have given up, as labels.
+        # It holds what the script may have dropped, as labels.
         loss, trained.loss = trained.loss, None
-        if isinstance(loss, Handed):
-            loss = Handed(self._models.taken_between(trained))
+        if isinstance(loss, DownstreamLoss):
+            loss = DownstreamLoss(self._models.taken_between(trained))
         trained.leave()
         with self._refusing(), random_numbers_kept(), outside_of_autocast():
             trained.applied = self._plan(
@@ -240,15 +240,15 @@ class Script:
             self._say(f"{type(trained.model).__name__}, one of {len(self._models)} models:")
         self._say(str(trained.applied))
         trained.follow(self)
-        self._save_as_ever()
+        self._stop_saving_on_host()
         return True
 
-    def _save_as_ever(self) -> None:
-        """Keep what autograd saves on the host no longer, once there is a plan for all."""
+    def _stop_saving_on_host(self) -> None:
+        """Stop keeping on the host what autograd saves, once there is a plan for all."""
         if self._models.is_settled:
             self._on_host.close()
 
-    def begin_step(self, trained: Trained) -> None:
+    def begin_step(self, trained: TrainedModel) -> None:
         """Begin a step of a model that has a plan."""
         assert trained.applied is not None, "it was made"
         with self._refusing():
@@ -274,7 +274,7 @@ class Script:
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
-        """End the script where a plan cannot be made, and say why."""
+        """End the script, with the reason, where no plan can be made."""
         try:
             yield
         except VdnnsimError as failure:

@@ -1,47 +1,25 @@
-"""One step of a user's loop, followed save by save and take by take, and what is done of a plan at each of them."""
+"""Hooks on one step of a live loop, which do what its schedule has due at each save and each unpack of a tensor."""
 
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from calibration.apply.forward_watch import ForwardWatch
-from calibration.apply.plan_actions import Action, Again, Come, Forget, Give, Leave
-from calibration.apply.recomputation import can_remake, remake
-from calibration.apply.saved_storage import Held, Packed
-from calibration.apply.weak_methods import weakly
+from calibration.apply.live_schedule import Action, Free, Offload, Prefetch, Recompute, Release
+from calibration.apply.loop_state import LoopState, StepLog
+from calibration.apply.recipe import Recipe
+from calibration.apply.recomputation import can_recompute, recomputing, writing
+from calibration.apply.saved_storage import SavedStorage, SavedTensor
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.storages import element_type_of
 
-if TYPE_CHECKING:
-    from calibration.apply.loop import Loop
 
-
-@dataclass
-class StepLog:
-    """What a step did.
-
-    Attributes:
-        offloaded_bytes, fetched_bytes: that were moved.
-        order: the moves in the order in which they began, as `leave`, `give`, `come` or `again` and a number.
-        on_demand: storages that backward waited for, because they had not begun to come.
-        departure: where the step left what was captured; empty where it did not.
-    """
-
-    offloaded_bytes: int = 0
-    fetched_bytes: int = 0
-    order: list[tuple[str, int]] = field(default_factory=list)
-    on_demand: list[int] = field(default_factory=list)
-    departure: str = ""
-
-
-class Following:
+class StepHooks:
     """One step; it lives as long as autograd keeps what was saved in it, for nothing that it holds holds it.
 
     Attributes:
@@ -49,39 +27,33 @@ class Following:
         log: what it did.
     """
 
-    def __init__(self, loop: "Loop", model: nn.Module) -> None:
-        self._loop, self._agenda, self._tape = loop, loop.agenda, loop.agenda.tape
+    def __init__(self, loop: LoopState, model: nn.Module) -> None:
+        self._loop, self._schedule, self._tape = loop, loop.schedule, loop.schedule.tape
         self._model = weakref.ref(model)
         self.number = next(loop.numbers)
-        self._stream = loop.lane.current()
+        self._stream = loop.copy_stream.current()
         self.log = StepLog()
         # Several threads may run backward of a step at once.
         self._lock = RLock()
-        self._again = weakly(self._remake)
-        self._next = 0
-        self._moment = 0
+        self._next_save = 0
+        self._next_point = 0
         self._numbers: dict[int, int] = {}  # identity of a live storage, and its number
         self._identities: dict[int, int] = {}
-        self._held: weakref.WeakValueDictionary[int, Held] = weakref.WeakValueDictionary()
-        self._watch: ForwardWatch | None = None
+        self._storages: weakref.WeakValueDictionary[int, SavedStorage] = weakref.WeakValueDictionary()
         # What autograd never keeps, and what it has not begun to.
-        self._unsaved: dict[int, Held] = {}
-        self._to_be_saved: dict[int, Held] = {}
-        agenda = self._agenda
-        if agenda.again:
-            self._watch = ForwardWatch(
-                loop.captured.operations,
-                agenda.again,
-                loop.made_by,
-                loop.writers,
-                weakly(self._hold_made),
-                weakly(self._known),
-                weakly(self.depart),
-                partial(loop.lane.is_current, self._stream),
-            )
+        self._unsaved: dict[int, SavedStorage] = {}
+        self._to_be_saved: dict[int, SavedStorage] = {}
+        self._watch: ForwardWatch | None = None
+        if self._schedule.recomputed_operations:
+            is_on_stream = partial(loop.copy_stream.is_current, self._stream)
+            self._watch = ForwardWatch(self._schedule, weakref.proxy(self), is_on_stream)
+
+    @property
+    def _recipes(self) -> dict[int, Recipe]:
+        return {} if self._watch is None else self._watch.recipes
 
     @contextmanager
-    def following(self) -> Iterator[None]:
+    def installed(self) -> Iterator[None]:
         """Follow what runs within."""
         with ExitStack() as stack:
             stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack))
@@ -129,39 +101,43 @@ class Following:
             # At last, for the user may have warnings raised.
             self._loop.warn(why)
 
-    def _pack(self, tensor: torch.Tensor) -> Packed:
+    def _pack(self, tensor: torch.Tensor) -> SavedTensor:
         with self._lock:
             if self._watch is None:
                 return self._packed(tensor)
             with self._watch.aside():
                 return self._packed(tensor)
 
-    def _packed(self, tensor: torch.Tensor) -> Packed:
+    def _packed(self, tensor: torch.Tensor) -> SavedTensor:
         if self.log.departure or is_in_backward():
-            return self._loop.room.packed(tensor, self._model())
-        if self._next >= len(self._tape.saves):
-            self.depart(f"more is saved than the {len(self._tape.saves)} tensors that were captured")
-            return Packed(tensor, None, None)
-        save, expected = self._next, self._tape.saves[self._next]
+            return self._loop.reservation.save(tensor, self._model())
+        save = self._next_save
         if why := self._difference(tensor, save):
             self.depart(why)
-            return Packed(tensor, None, None)
-        self._next += 1
-        number, held = expected.storage, None
+            return SavedTensor(tensor)
+        self._next_save += 1
+        number, storage = self._tape.saves[save].storage, None
         # Kernels hand out a few numbers on the host, as the seeds of attention with dropout.
-        if tensor.device == self._loop.device and (number in self._agenda.moved or number in self._agenda.remade):
-            held = self._to_be_saved.pop(number, None) or self._held.get(number)
-            held = held or self._new(number, tensor.untyped_storage())
-        packed = Packed(tensor, save, held)
-        self._come_to(save)
+        if tensor.device == self._loop.device and self._is_moved(number):
+            storage = self._to_be_saved.pop(number, None) or self._storages.get(number)
+            storage = storage or self._new(number, tensor.untyped_storage())
+        packed = SavedTensor(tensor, save, storage)
+        self._reach(save)
         return packed
 
+    def _is_moved(self, number: int) -> bool:
+        return number in self._schedule.offloaded or number in self._schedule.recomputed
+
     def _difference(self, tensor: torch.Tensor, save: int) -> str:
+        """Return in what a tensor differs from the save that was captured; empty where it does not."""
+        if save >= len(self._tape.saves):
+            return f"more is saved than the {save} tensors that were captured"
         expected = self._tape.saves[save]
-        if not self._loop.lane.is_current(self._stream) and expected.storage not in self._tape.aside:
+        if not self._loop.copy_stream.is_current(self._stream) and expected.storage not in self._tape.aside:
             return f"save {save} is on another stream than the one on which the step began"
         shape, kind = tuple(tensor.shape), element_type_of(tensor)
-        captured = self._loop.captured.storages[expected.storage]
+        number = expected.storage
+        captured = self._schedule.captured.storages[number]
         if captured.nbytes == 0:
             # What a library keeps, and says only when it runs.
             return ""
@@ -171,10 +147,10 @@ class Following:
                 f"({captured.name})"
             )
         storage = tensor.untyped_storage()
-        identity, number = storage._cdata, expected.storage  # noqa: SLF001 - its identity
-        if number in self._agenda.moved and storage.nbytes() != captured.nbytes:
+        identity = storage._cdata  # noqa: SLF001 - its identity
+        if number in self._schedule.offloaded and storage.nbytes() != captured.nbytes:
             return f"save {save} lies in {storage.nbytes()} bytes, expected {captured.nbytes} ({captured.name})"
-        if number in self._agenda.moved or number in self._agenda.remade:
+        if self._is_moved(number):
             known = self._identities.get(number)
             if known is not None and known != identity:
                 return f"save {save} is another tensor than was saved before ({captured.name})"
@@ -191,92 +167,121 @@ class Following:
         self._identities[number] = identity
         weakref.finalize(storage, _forget, self._numbers, self._identities, identity)
 
-    def _new(self, number: int, live: torch.UntypedStorage) -> Held:
-        held = Held(number, live, self._loop.lane, self._stream, self._loop.arena, self.number)
-        self._held[number] = held
-        return held
+    def _new(self, number: int, live: torch.UntypedStorage) -> SavedStorage:
+        loop = self._loop
+        storage = SavedStorage(number, live, loop.copy_stream, self._stream, loop.arena, self.number)
+        self._storages[number] = storage
+        return storage
 
-    def _hold_made(self, number: int, live: torch.UntypedStorage) -> Held | None:
-        """Return what is held of a storage that an operation of forward has just made, if it can run again."""
-        is_remakable = number in self._loop.remakable
-        if not is_remakable and number not in self._agenda.moved:
+    def storage_made(self, number: int, live: torch.UntypedStorage) -> SavedStorage | None:
+        """Return a storage that an operation of forward has just made, if it can run again."""
+        is_recomputable = number in self._schedule.recomputable
+        if not is_recomputable and number not in self._schedule.offloaded:
             return None
-        held = self._new(number, live)
+        storage = self._new(number, live)
         self._identify(live, number)
-        if number in self._loop.saved:
-            self._to_be_saved[number] = held
+        if number in self._schedule.saved:
+            self._to_be_saved[number] = storage
         else:
-            # Autograd never keeps it, so the step does not either until it is made again.
-            self._unsaved[number] = held
-            held.remake = partial(self._again, number)
-            held.live = None
-        return held if is_remakable else None
+            # Autograd never keeps it, so the step does not either until it is recomputed.
+            self._unsaved[number] = storage
+            storage.recompute = self._recomputing(number)
+            storage.live = None
+        return storage if is_recomputable else None
 
-    def _known(self, live: torch.UntypedStorage) -> Held | None:
+    def known(self, live: torch.UntypedStorage) -> SavedStorage | None:
+        """Return what is known of a live storage."""
         number = self._numbers.get(live._cdata)  # noqa: SLF001
-        return None if number is None else self._held.get(number)
+        return None if number is None else self._storages.get(number)
 
-    def _remake(self, number: int) -> None:
-        assert self._watch is not None, "recipes were written down"
-        self.log.order.append(("again", number))
-        remake(number, self._loop, self._watch.recipes, self._note_demand)
+    def _recomputing(self, number: int) -> "partial[None]":
+        """Return what recomputes a storage, which does not make the step live."""
+        return partial(StepHooks._recompute, weakref.proxy(self), number)
 
-    def _unpack(self, packed: Packed) -> torch.Tensor:
+    def _recompute(self, number: int) -> None:
+        self.log.order.append(("recompute", number))
+        recipes = self._recipes
+        operations = recomputing(number, self._schedule, recipes, self._note_demand)
+        for each in operations:
+            recipes[each].run()
+            # What a program made on another stream, as a batch that was fetched ahead, is freed to that one's pool.
+            for tensor in recipes[each].kept:
+                self._loop.copy_stream.lend(tensor)
+        for each in operations:
+            # With it goes what it holds of what it read.
+            del recipes[each]
+
+    def _is_recomputable(self, number: int) -> bool:
+        """Whether a storage can be recomputed, and nothing read for it got another version by what no operation shows.
+
+        As by `mark_dirty` of a function of the user's: what it wrote is not known, so its storage stays. Of what was
+        saved and released this was asked when it was.
+        """
+        recipes = self._recipes
+        if not can_recompute(number, self._schedule, recipes):
+            return False
+        wanted, seen = [number], {number}
+        while wanted:
+            for recipe in (recipes[each] for each in writing(wanted.pop(), self._schedule, recipes)):
+                if recipe.is_stale:
+                    return False
+                absent = {each.number for each in recipe.read if not each.is_live and not each.is_on_host}
+                wanted += absent - seen - self._schedule.saved
+                seen |= absent
+        return True
+
+    def _unpack(self, packed: SavedTensor) -> torch.Tensor:
         packed.check()
         with self._lock:
             if packed.save is not None and not self.log.departure:
-                take = self._loop.takes.get(packed.save)
-                if take is not None:
-                    self._come_to(take)
-            held = packed.held
-            if held is not None and held.live is None and held.is_away:
-                self._note_demand(held)
+                point = self._schedule.unpack_points.get(packed.save)
+                if point is not None:
+                    self._reach(point)
+            storage = packed.storage
+            if storage is not None and not storage.is_live and storage.is_on_host:
+                self._note_demand(storage)
             return packed.unpack()
 
-    def _note_demand(self, held: Held) -> None:
-        """Note that all of a storage comes now, because somebody waits for it."""
-        self.log.on_demand.append(held.number)
-        self.log.fetched_bytes += held.away_bytes
+    def _note_demand(self, storage: SavedStorage) -> None:
+        """Note that all of a storage is copied back now, because backward waits for it."""
+        self.log.on_demand.append(storage.number)
+        self.log.fetched_bytes += storage.host_bytes
 
-    def _come_to(self, moment: int) -> None:
-        """Do what is due up to a moment."""
-        while self._moment <= moment:
-            due = self._agenda.actions[self._moment]
-            self._moment += 1
+    def _reach(self, point: int) -> None:
+        """Do what is due up to a point."""
+        while self._next_point <= point:
+            due = self._schedule.actions[self._next_point]
+            self._next_point += 1
             for action in due:
                 self._do(action)
 
     def _do(self, action: Action) -> None:
-        if isinstance(action, Again):
-            self._run_again(action.operation)
+        if isinstance(action, Recompute):
+            recipe = self._recipes.get(action.operation)
+            for each in recipe.wanted if recipe else ():
+                if not each.is_live:
+                    each.materialize()
             return
-        held = self._held.get(action.storage)
-        if held is None:
+        number = action.storage
+        storage = self._storages.get(number)
+        if storage is None:
             return
         match action:
-            case Leave(storage=storage, extent=extent, offset=offset):
-                if held.device == self._loop.device and held.leave(extent, offset):
+            case Offload(extent=extent, offset=offset):
+                if storage.device == self._loop.device and storage.offload(extent, offset):
                     self.log.offloaded_bytes += len(extent)
-                    self.log.order.append(("leave", storage))
-            case Give(storage=storage):
-                if self._watch is not None and can_remake(storage, self._loop, self._watch.recipes):
-                    held.remake = partial(self._again, storage)
-                if held.give():
-                    self.log.order.append(("give", storage))
-            case Come(storage=storage, extent=extent):
-                if held.come(extent):
+                    self.log.order.append(("offload", number))
+            case Release():
+                if self._is_recomputable(number):
+                    storage.recompute = self._recomputing(number)
+                if storage.release():
+                    self.log.order.append(("release", number))
+            case Prefetch(extent=extent):
+                if storage.prefetch(extent):
                     self.log.fetched_bytes += len(extent)
-                    self.log.order.append(("come", storage))
-            case Forget():
-                held.forget()
-
-    def _run_again(self, operation: int) -> None:
-        if self._watch is None or operation not in self._watch.recipes:
-            return
-        recipe = self._watch.recipes[operation]
-        for _, held in recipe.wanted:
-            if held.live is None:
-                held.bring()
+                    self.log.order.append(("prefetch", number))
+            case Free():
+                storage.free()
 
 
 def _forget(numbers: dict[int, int], identities: dict[int, int], identity: int) -> None:

@@ -1,21 +1,22 @@
-"""A step of a loop with the times of what it did; ordinary steps are not timed."""
+"""Times a step of a loop: its operations between points of the schedule, its copies and its memory."""
 
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from calibration.apply.copy_stream import Lane, card_of
+from calibration.apply.copy_stream import CopyStream, card_of
 from calibration.apply.loop import Loop
-from calibration.apply.reservation import remembering
-from calibration.apply.saved_storage import Packed
-from calibration.apply.step_hooks import Following, StepLog
+from calibration.apply.loop_state import LoopState, StepLog
+from calibration.apply.reservation import memory_history
+from calibration.apply.saved_storage import SavedTensor
+from calibration.apply.step_hooks import StepHooks
 from calibration.apply.timers import Stopwatch, stopwatch
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plans.live_step import Level, LiveCopy, LiveStep, Pause, Stretch, Way
@@ -37,23 +38,19 @@ class Timed:
 def timed(
     loop: Loop, model: nn.Module, number: int, *, closely: bool = False, snapshot: bool = False
 ) -> Iterator[Timed]:
-    """Follow a step of a model, and time it.
+    """Apply a loop to a step of a model, and time it.
 
-    Args:
-        loop: whose step it is.
-        model: as of `Loop.apply`.
-        number: of the step.
-        closely: whether to note each moment and each copy as well.
-        snapshot: whether to ask for one of PyTorch's allocator, where there is a GPU.
+    `closely` notes each point of the schedule and each copy as well; `snapshot` has one of PyTorch's allocator taken,
+    where there is a GPU.
     """
     found = Timed()
     with _Timing(loop, closely=closely) as timing, _history(loop.device, wanted=snapshot) as history:
         with loop.apply(model) as found.log:
             yield found
         timing.end()
-        following = timing.following
-        if following is not None and following.is_whole:
-            found.step = timing.step(number, following, found.log, history())
+        hooks = timing.hooks
+        if hooks is not None and hooks.is_whole:
+            found.step = timing.step(number, hooks, found.log, history())
 
 
 def forget_peak(device: torch.device) -> None:
@@ -62,33 +59,33 @@ def forget_peak(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-class TimedFollowing(Following):
-    """One step, whose moments are noted.
+class TimedStepHooks(StepHooks):
+    """Hooks on one step that note when it reached each point of the schedule.
 
     Attributes:
-        moments: each that was come to, when the loop came, and when it went on.
+        points: each that was reached, when, and when the loop went on.
         memory: bytes that PyTorch had allocated at each, on a GPU.
     """
 
-    def __init__(self, loop: Loop, model: nn.Module, watch: Stopwatch, *, closely: bool) -> None:
+    def __init__(self, loop: LoopState, model: nn.Module, watch: Stopwatch, *, closely: bool) -> None:
         super().__init__(loop, model)
         self._stopwatch, self._closely = watch, closely
-        self._last_take = max(loop.takes.values(), default=-1)
-        self.moments: list[tuple[int, Any, Any]] = []
+        self._last_unpack = max(loop.schedule.unpack_points.values(), default=-1)
+        self.points: list[tuple[int, Any, Any]] = []
         self.memory: list[int] = []
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that was captured was saved and taken."""
-        return not self.log.departure and self._moment > self._last_take
+        """Whether all that was captured was saved and unpacked."""
+        return not self.log.departure and self._next_point > self._last_unpack
 
     def storage_of(self, tensor: torch.Tensor) -> int | None:
         """Return the number of the storage in which a tensor lies."""
         identity = tensor.untyped_storage()._cdata  # noqa: SLF001 - its identity
-        live = ((number, each.live) for number, each in list(self._held.items()))
+        live = ((number, each.live) for number, each in list(self._storages.items()))
         return next((number for number, each in live if each is not None and each._cdata == identity), None)  # noqa: SLF001
 
-    def _pack(self, tensor: torch.Tensor) -> Packed:
+    def _pack(self, tensor: torch.Tensor) -> SavedTensor:
         if not self._closely:
             return super()._pack(tensor)
         reached = self._stopwatch.here()
@@ -97,72 +94,73 @@ class TimedFollowing(Following):
             self._note(packed.save, reached)
         return packed
 
-    def _unpack(self, packed: Packed) -> torch.Tensor:
+    def _unpack(self, packed: SavedTensor) -> torch.Tensor:
         if not self._closely:
             return super()._unpack(packed)
         reached = self._stopwatch.here()
         tensor = super()._unpack(packed)
-        if packed.save is not None and packed.save in self._loop.takes:
-            self._note(self._loop.takes[packed.save], reached)
+        point = None if packed.save is None else self._schedule.unpack_points.get(packed.save)
+        if point is not None:
+            self._note(point, reached)
         return tensor
 
-    def _note(self, moment: int, reached: Any) -> None:  # noqa: ANN401 - a mark
-        if self.moments and moment <= self.moments[-1][0]:
+    def _note(self, point: int, reached: Any) -> None:  # noqa: ANN401 - a mark
+        if self.points and point <= self.points[-1][0]:
             return
         left = self._stopwatch.here()
-        self.moments.append((moment, reached, left))
+        self.points.append((point, reached, left))
         if self._loop.device.type == "cuda":
             self.memory.append(torch.cuda.memory_allocated(self._loop.device))
 
 
 class _Timing:
-    """Has a loop make its next step a timed one, and copy on a lane that is watched."""
+    """Has a loop make its next step a timed one, and copy on a copy_stream that is watched."""
 
     def __init__(self, loop: Loop, *, closely: bool) -> None:
         self._loop, self._device, self._closely = loop, loop.device, closely
-        self._watch = stopwatch(loop.lane, loop.device)
-        self.following: TimedFollowing | None = None
+        self._watch = stopwatch(loop.copy_stream, loop.device)
+        self.hooks: TimedStepHooks | None = None
         self._copies: list[tuple[Way, int, range, Any, Any]] = []
         self._end: Any = None
 
     def __enter__(self) -> Self:
-        self._before = self._loop.follow, self._loop.lane
-        self._loop.follow = self._follow
+        self._before = self._loop.make_hooks, self._loop.copy_stream
+        self._loop.make_hooks = self._make_hooks
         if self._closely:
-            self._loop.lane = _WatchedLane(self._loop.lane, self)
+            self._loop.copy_stream = cast("CopyStream", _TimedCopyStream(self._loop.copy_stream, self))
         # A loop may update its weights within the context, which is of another part of the step.
         self._hook = register_optimizer_step_pre_hook(lambda *_: self.end())
         return self
 
     def __exit__(self, *_: object) -> None:
         self._hook.remove()
-        # What it holds copies on a lane that knows this.
-        self.following = None
-        self._loop.follow, self._loop.lane = self._before
+        # What it holds copies on a copy_stream that knows this.
+        self.hooks = None
+        self._loop.make_hooks, self._loop.copy_stream = self._before
 
     def end(self) -> None:
         """Take forward and backward for done."""
         if self._end is None:
             self._end = self._watch.here()
 
-    def copied(self, lane: Lane, target: torch.Tensor, source: torch.Tensor) -> Any:  # noqa: ANN401 - a mark of the lane
-        """Have a lane copy, and note when."""
+    def copied(self, copy_stream: CopyStream, target: torch.Tensor, source: torch.Tensor) -> Any:  # noqa: ANN401 - a mark
+        """Have a copy_stream copy, and note when."""
         pinned = self._loop.arena.slice(0, 0).untyped_storage()._cdata  # noqa: SLF001 - its identity
         way = Way.OUT if target.untyped_storage()._cdata == pinned else Way.BACK  # noqa: SLF001
         live = source if way is Way.OUT else target
-        storage = None if self.following is None else self.following.storage_of(live)
+        storage = None if self.hooks is None else self.hooks.storage_of(live)
         begun = self._watch.beside()
-        mark = lane.copy(target, source)
+        mark = copy_stream.copy(target, source)
         if storage is not None:
             first = int(live.storage_offset())
             self._copies.append((way, storage, range(first, first + live.nbytes), begun, self._watch.beside()))
         return mark
 
-    def step(self, number: int, following: TimedFollowing, log: StepLog, snapshot: bytes | None) -> LiveStep:
+    def step(self, number: int, hooks: TimedStepHooks, log: StepLog, snapshot: bytes | None) -> LiveStep:
         """Return what happened."""
         seconds = self._watch.seconds
-        moments = self._moments(following)
-        stretches, pauses = self._parts(moments) if self._closely else ((), ())
+        points = self._points(hooks)
+        stretches, pauses = self._parts(points) if self._closely else ((), ())
         is_cuda = self._device.type == "cuda"
         return LiveStep(
             device=card_of(self._device)[0],
@@ -179,22 +177,20 @@ class _Timing:
             ),
             memory=tuple(
                 Level(operation, left_s, nbytes)
-                for (operation, _, left_s), nbytes in zip(moments, following.memory, strict=False)
+                for (operation, _, left_s), nbytes in zip(points, hooks.memory, strict=False)
             ),
             snapshot=snapshot,
         )
 
-    def _moments(self, following: TimedFollowing) -> list[tuple[int, float, float]]:
-        """Return before which operation each moment was, and when the loop came to it and went on."""
-        issued, seconds, end = self._loop.agenda.issued, self._watch.seconds, self._updates_from
-        return [
-            (min(issued[moment], end), seconds(reached), seconds(left)) for moment, reached, left in following.moments
-        ]
+    def _points(self, hooks: TimedStepHooks) -> list[tuple[int, float, float]]:
+        """Return before which operation each point was, and when the loop reached it and went on."""
+        issued, seconds, end = self._loop.schedule.issued, self._watch.seconds, self._updates_from
+        return [(min(issued[point], end), seconds(reached), seconds(left)) for point, reached, left in hooks.points]
 
-    def _parts(self, moments: list[tuple[int, float, float]]) -> tuple[tuple[Stretch, ...], tuple[Pause, ...]]:
-        """Return what ran between the moments, and what the loop waited for at them."""
+    def _parts(self, points: list[tuple[int, float, float]]) -> tuple[tuple[Stretch, ...], tuple[Pause, ...]]:
+        """Return what ran between the points, and what the loop waited for at them."""
         end_s = self._watch.seconds(self._end)
-        places = [(0, 0.0, 0.0), *moments, (self._updates_from, end_s, end_s)]
+        places = [(0, 0.0, 0.0), *points, (self._updates_from, end_s, end_s)]
         stretches = (
             Stretch(range(first, last), left_s, reached_s)
             for (first, _, left_s), (last, reached_s, _) in pairwise(places)
@@ -206,26 +202,25 @@ class _Timing:
     @property
     def _updates_from(self) -> int:
         """The number of the first operation that is of neither forward nor backward."""
-        operations = self._loop.captured.operations
+        operations = self._loop.schedule.captured.operations
         return next((at for at, each in enumerate(operations) if each.phase is Phase.UPDATE), len(operations))
 
-    def _follow(self, loop: Loop, model: nn.Module) -> Following:
-        self.following = TimedFollowing(loop, model, self._watch, closely=self._closely)
-        return self.following
+    def _make_hooks(self, loop: LoopState, model: nn.Module) -> StepHooks:
+        self.hooks = TimedStepHooks(loop, model, self._watch, closely=self._closely)
+        return self.hooks
 
 
-class _WatchedLane:
-    """A lane whose copies are noted."""
+class _TimedCopyStream:
+    """A copy stream whose copies are noted."""
 
-    def __init__(self, lane: Lane, timing: _Timing) -> None:
-        self._lane, self._timing = lane, timing
-        self.pin, self.unpin, self.wait, self.finish = lane.pin, lane.unpin, lane.wait, lane.finish
-        self.current, self.is_current, self.on = lane.current, lane.is_current, lane.on
-        self.join, self.lend = lane.join, lane.lend
+    def __init__(self, copy_stream: CopyStream, timing: _Timing) -> None:
+        self._copy_stream, self._timing = copy_stream, timing
+        for name in ("pin", "unpin", "current", "is_current", "on", "wait", "finish", "join", "lend"):
+            setattr(self, name, getattr(copy_stream, name))
 
-    def copy(self, target: torch.Tensor, source: torch.Tensor) -> Any:  # noqa: ANN401 - a mark of the lane
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> Any:  # noqa: ANN401 - a mark
         """Begin a copy."""
-        return self._timing.copied(self._lane, target, source)
+        return self._timing.copied(self._copy_stream, target, source)
 
 
 @contextmanager
@@ -234,5 +229,5 @@ def _history(device: torch.device, *, wanted: bool) -> Iterator[Any]:
     if not wanted or device.type != "cuda":
         yield lambda: None
         return
-    with remembering(device):
+    with memory_history(device):
         yield lambda: pickle.dumps(torch.cuda.memory._snapshot(device), protocol=4)  # noqa: SLF001

@@ -1,43 +1,28 @@
-"""When a loop and its copies come to a place: by events on the streams of a GPU, by the clock of the host on a CPU."""
-
-from typing import Any, Protocol
+"""Timers of a loop and its copies: events on the streams of a GPU, the clock of the host on a CPU."""
 
 import torch
 
-from calibration.apply.copy_stream import CpuLane, CudaLane, Lane
+from calibration.apply.copy_stream import CopyStream, CpuCopyStream, CudaCopyStream
 from calibration.devices.worker import WorkerMark
-
-
-class Stopwatch(Protocol):
-    """Marks places on the stream of the loop and on that of its copies; made where a step begins."""
-
-    def here(self) -> Any:  # noqa: ANN401 - a mark of the watch
-        """Mark where the loop is."""
-
-    def beside(self) -> Any:  # noqa: ANN401 - as above
-        """Mark where the copies are, behind what the loop has issued."""
-
-    def seconds(self, mark: Any) -> float:  # noqa: ANN401 - as above
-        """Return when a mark was come to since the watch was made; wait until it is."""
 
 
 class CpuStopwatch:
     """The clock of the host."""
 
-    def __init__(self, lane: CpuLane) -> None:
-        self._lane = lane
-        self._begun_s = lane.clock.now_s()
+    def __init__(self, copy_stream: CpuCopyStream) -> None:
+        self._copy_stream = copy_stream
+        self._begun_s = copy_stream.clock.now_s()
 
     def here(self) -> float:
-        """Read it."""
-        return self._lane.clock.now_s()
+        """Read it now."""
+        return self._copy_stream.clock.now_s()
 
     def beside(self) -> WorkerMark:
-        """Let the thread of copies read it."""
-        return self._lane.stream.mark()
+        """Let the thread of copies read it, behind what it was given."""
+        return self._copy_stream.stream.mark()
 
     def seconds(self, mark: float | WorkerMark) -> float:
-        """Subtract."""
+        """Return when a mark was reached since the watch was made; wait until it is."""
         if isinstance(mark, WorkerMark):
             mark.join()
             mark = mark.time_s
@@ -47,8 +32,8 @@ class CpuStopwatch:
 class CudaStopwatch:
     """Events that are timed."""
 
-    def __init__(self, lane: CudaLane, device: torch.device) -> None:
-        self._device, self._stream = device, lane.stream
+    def __init__(self, copy_stream: CudaCopyStream, device: torch.device) -> None:
+        self._device, self._stream = device, copy_stream.stream
         self._begun = self.here()
 
     def here(self) -> torch.cuda.Event:
@@ -61,7 +46,7 @@ class CudaStopwatch:
         return self._recorded(self._stream)
 
     def seconds(self, mark: torch.cuda.Event) -> float:
-        """Ask the GPU."""
+        """Return when a mark was reached since the watch was made; wait until it is."""
         mark.synchronize()
         milliseconds: float = self._begun.elapsed_time(mark)
         return milliseconds / 1000
@@ -72,9 +57,13 @@ class CudaStopwatch:
         return event
 
 
-def stopwatch(lane: Lane, device: torch.device) -> Stopwatch:
+Stopwatch = CpuStopwatch | CudaStopwatch
+"""Marks the stream of the loop (`here`) and that of its copies behind it (`beside`)."""
+
+
+def stopwatch(copy_stream: CopyStream, device: torch.device) -> Stopwatch:
     """Return a watch that begins now."""
-    if isinstance(lane, CudaLane):
-        return CudaStopwatch(lane, device)
-    assert isinstance(lane, CpuLane), "there are two kinds"
-    return CpuStopwatch(lane)
+    if isinstance(copy_stream, CudaCopyStream):
+        return CudaStopwatch(copy_stream, device)
+    assert isinstance(copy_stream, CpuCopyStream), "there are two kinds"
+    return CpuStopwatch(copy_stream)

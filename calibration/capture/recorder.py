@@ -238,7 +238,7 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
     def _note_taken(self, saved: tuple[int | None, torch.Tensor]) -> torch.Tensor:
         save, tensor = saved
         if save is not None:
-            self.tape.take(save, len(self.records))
+            self.tape.unpack(save, len(self.records))
         return tensor
 
     def _is_on_host(self, tensor: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""What autograd saves in forward and takes again in backward, in order, and when the program itself lets go of it.
+"""What autograd saves in forward and unpacks in backward, in order, and when the program itself lets go of it.
 
 By it a live run is recognized while it runs, and by it one knows where in the captured step that run is.
 """
@@ -37,8 +37,8 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
-    """A tensor that backward takes.
+class Unpack:
+    """A tensor that backward unpacks.
 
     Attributes:
         issued: how many operations of the step were issued before it.
@@ -107,7 +107,7 @@ def _without_content(leaf: object) -> object:
 
 @dataclass(frozen=True)
 class Tape:
-    """All saves and takes of an iteration, in order.
+    """All saves and unpacks of an iteration, in order.
 
     Attributes:
         calls: how each operation was dispatched.
@@ -118,7 +118,7 @@ class Tape:
     """
 
     saves: tuple[Save, ...]
-    takes: tuple[Take, ...]
+    unpacks: tuple[Unpack, ...]
     let_go: Mapping[int, int]
     calls: tuple[Call, ...]
     of_model: int
@@ -136,7 +136,7 @@ def _current_stream() -> int:
 
 @dataclass
 class TapeRecorder:
-    """Writes down saves and takes while an iteration is recorded.
+    """Writes down saves and unpacks while an iteration is recorded.
 
     Attributes:
         gives_away: whether autograd is handed a copy of what it saves, so that a storage is freed when the program lets
@@ -145,7 +145,7 @@ class TapeRecorder:
 
     gives_away: bool
     saves: list[Save] = field(default_factory=list)
-    takes: list[Take] = field(default_factory=list)
+    unpacks: list[Unpack] = field(default_factory=list)
     _aside: set[int] = field(default_factory=set)
     _stream: int = field(default_factory=_current_stream)
 
@@ -166,9 +166,9 @@ class TapeRecorder:
         kept = tensor.detach()
         return len(self.saves) - 1, kept.clone() if self.gives_away else kept
 
-    def take(self, save: int, issued: int) -> None:
-        """Note a tensor that is taken again."""
-        self.takes.append(Take(issued, save))
+    def unpack(self, save: int, issued: int) -> None:
+        """Note a tensor that is unpacked."""
+        self.unpacks.append(Unpack(issued, save))
 
     def finish(
         self, numbers: Mapping[int, int], let_go: Mapping[int, int], records: Sequence["Record"], of_model: int
@@ -177,7 +177,7 @@ class TapeRecorder:
         saves = (Save(each.issued, numbers[each.storage], each.shape, each.element_type) for each in self.saves)
         aside = frozenset(numbers[each] for each in self._aside)
         calls = tuple(each.call.renumbered(numbers) for each in records)
-        return Tape(tuple(saves), tuple(self.takes), let_go, calls, of_model, aside)
+        return Tape(tuple(saves), tuple(self.unpacks), let_go, calls, of_model, aside)
 
 
 def freed_by_program(

@@ -24,7 +24,7 @@ from vdnnsim.report.document import Heading
 from vdnnsim.report.markdown import escape, page, table
 from vdnnsim.report.result_table import write_csv
 
-POLICIES = {"save_on_cpu": "leaves", "checkpoint": "computed again", "mixed": "both"}
+POLICIES = {"save_on_cpu": "offloaded", "checkpoint": "recomputed", "mixed": "both"}
 FROM = {
     "torchvision": "resnet18 densenet121 mobilenet_v3_small squeezenet1_1",
     "timm": "lcnet_050 vit_tiny_patch16_224 mixer_s32_224",
@@ -56,7 +56,7 @@ _TRAINED = (
 )
 _PLANS = (
     "Plans are the hardest, not the best: one moves all that autograd alone holds, one computes segments of forward "
-    "again, one computes every second map again and moves the others."
+    "again, one recomputes every second activation and offloads the others."
 )
 COLUMNS = ("family", "model", "policy", *(each.name for each in fields(Outcome)))
 
@@ -83,7 +83,7 @@ def models_page(rows: list[dict[str, str]]) -> str:
             escape(_PLANS),
             escape(f"{right} of {len(by_model)} models are right under all plans."),
             table(
-                ("family", "model", "tensors saved", "bytes that leave", "storages computed again", "both", "right"),
+                ("family", "model", "tensors saved", "offloaded bytes", "recomputed storages", "both", "right"),
                 [
                     (
                         family,
@@ -91,7 +91,7 @@ def models_page(rows: list[dict[str, str]]) -> str:
                         found["save_on_cpu"]["saves"],
                         f"{int(found['save_on_cpu']['offloaded_bytes']):,}",
                         found["checkpoint"]["remade"],
-                        f"{found['mixed']['moved']} leave, {found['mixed']['remade']} again",
+                        f"{found['mixed']['moved']} offloaded, {found['mixed']['remade']} recomputed",
                         ", ".join(_shown(each) for each in found.values() if not _is_right(each)) or "yes",
                     )
                     for (family, name), found in by_model.items()

@@ -18,6 +18,6 @@ def model() -> Network:
 
 @pytest.fixture(scope="module", params=["save_on_cpu", "mixed"])
 def made(model: Network, request: pytest.FixtureRequest) -> Planned:
-    """A plan that only moves, and one that also computes again."""
+    """A plan that only moves, and one that also recomputes."""
     with known_as_mixed():
         return planned(MODELS["convolutional"], model, request.param)

@@ -1,4 +1,4 @@
-"""A plan that does both: of what backward reads every second buffer is computed again, and the others leave."""
+"""A plan that does both: of what backward reads every second buffer is recomputed, and the others are offloaded."""
 
 from contextlib import AbstractContextManager
 from typing import ClassVar
@@ -20,7 +20,7 @@ class Mixed(Policy, frozen=True, kw_only=True):
     """Leave nothing where it is."""
 
     name: ClassVar[str] = "mixed"
-    summary: ClassVar[str] = "computes every second map again and moves the others"
+    summary: ClassVar[str] = "recomputes every second activation and offloads the others"
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan by the order of forward alone."""

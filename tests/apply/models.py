@@ -16,12 +16,10 @@ Network: TypeAlias = Any
 
 
 def loss(output: Tensor) -> Tensor:
-    """Return a scalar."""
     return output.float().square().mean()
 
 
 def backward(result: Tensor, *, retain_graph: bool = False) -> None:
-    """Compute the gradients of a scalar."""
     result.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
 
 

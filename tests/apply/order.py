@@ -1,4 +1,4 @@
-"""What a plan does between which operations: as it is promised, and as a loop does it."""
+"""Copies, waits and recomputations between operations, as a plan predicts and as a loop does them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -6,8 +6,8 @@ from unittest import mock
 
 from calibration.apply.loop import Loop
 from calibration.apply.recipe import Recipe
-from calibration.apply.saved_storage import Held
-from calibration.apply.step_hooks import Following
+from calibration.apply.saved_storage import SavedStorage
+from calibration.apply.step_hooks import StepHooks
 from vdnnsim.plans.operations import Compute, Offload, Prefetch, RecordEvent, Stream, WaitEvent
 from vdnnsim.plans.training_plan import TrainingPlan
 
@@ -15,7 +15,7 @@ Done = tuple[int, str, int]
 """How many operations of the program were issued before, what is done, and to which storage or operation."""
 
 
-def promised(plan: TrainingPlan) -> list[Done]:
+def predicted(plan: TrainingPlan) -> list[Done]:
     """Return what a plan does: copies that begin, waits of the compute stream for them, and what runs again."""
     step = plan.workload.step
     found, issued = list[Done](), 0
@@ -26,13 +26,13 @@ def promised(plan: TrainingPlan) -> list[Done]:
             case Compute(layer=layer, phase=phase, operation=which, repeat=repeat):
                 number = step.numbers_of(layer, phase)[which]
                 if repeat:
-                    found.append((issued, "again", number))
+                    found.append((issued, "recompute", number))
                 else:
                     issued = number + 1
             case Offload(buffer=buffer) | Prefetch(buffer=buffer):
                 storage = plan.buffers[buffer].storage
                 assert storage is not None
-                last = ("leave" if isinstance(operation, Offload) else "come"), storage
+                last = ("offload" if isinstance(operation, Offload) else "prefetch"), storage
                 found.append((issued, *last))
             case RecordEvent(event=event, stream=Stream.MEMORY):
                 ends[event] = last
@@ -44,7 +44,7 @@ def promised(plan: TrainingPlan) -> list[Done]:
     return found
 
 
-class Watched(Following):
+class Watched(StepHooks):
     """One step that notes what it does, between which operations."""
 
     def __init__(self, loop: Loop, *others: object) -> None:
@@ -54,7 +54,7 @@ class Watched(Following):
     @property
     def issued(self) -> int:
         """How many operations of the program were issued."""
-        return self._agenda.issued[max(0, self._moment - 1)]
+        return self._schedule.issued[max(0, self._next_point - 1)]
 
     def number_of(self, recipe: Recipe) -> int:
         """Return the number of an operation that runs again."""
@@ -67,43 +67,43 @@ def watching(loop: Loop) -> Iterator[list[Watched]]:
     """Have a loop note what its steps do; yields them."""
     steps: list[Watched] = []
 
-    def follow(*of: object) -> Watched:
+    def make_hooks(*of: object) -> Watched:
         steps.append(Watched(*of))  # type: ignore[arg-type]
         return steps[-1]
 
     def note(what: str, number: int) -> None:
         steps[-1].done.append((steps[-1].issued, what, number))
 
-    def leaves(held: Held, extent: range, offset: int) -> bool:
-        is_done = leave(held, extent, offset)
+    def offloads(held: SavedStorage, extent: range, offset: int) -> bool:
+        is_done = offload(held, extent, offset)
         if is_done:
-            note("leave", held.number)
+            note("offload", held.number)
         return is_done
 
-    def comes(held: Held, extent: range) -> bool:
-        is_done = come(held, extent)
+    def prefetches(held: SavedStorage, extent: range) -> bool:
+        is_done = prefetch(held, extent)
         if is_done:
-            note("come", held.number)
+            note("prefetch", held.number)
         return is_done
 
-    def waits(held: Held, marks: list[object]) -> None:
+    def waits(held: SavedStorage, marks: list[object]) -> None:
         if marks:
-            note("wait for leave" if marks is held._leaving else "wait for come", held.number)  # noqa: SLF001
+            note("wait for offload" if marks is held._offloads else "wait for prefetch", held.number)  # noqa: SLF001
         wait(held, marks)
 
     def runs(recipe: Recipe) -> None:
         number = steps[-1].number_of(recipe)
         run(recipe)
-        note("again", number)
+        note("recompute", number)
 
-    leave, come, wait, run = Held.leave, Held.come, Held._wait, Recipe.run  # noqa: SLF001
+    offload, prefetch, wait, run = SavedStorage.offload, SavedStorage.prefetch, SavedStorage._wait, Recipe.run  # noqa: SLF001
     with ExitStack() as stack:
         for owner, name, other in (
-            (Held, "leave", leaves),
-            (Held, "come", comes),
-            (Held, "_wait", waits),
+            (SavedStorage, "offload", offloads),
+            (SavedStorage, "prefetch", prefetches),
+            (SavedStorage, "_wait", waits),
             (Recipe, "run", runs),
-            (loop, "follow", follow),
+            (loop, "make_hooks", make_hooks),
         ):
             stack.enter_context(mock.patch.object(owner, name, other))
         yield steps

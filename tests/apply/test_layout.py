@@ -1,6 +1,5 @@
 """Saved tensors that are lazy views: the conjugate or the negative of what their storage holds."""
 
-import copy
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 
 from calibration.apply.saved_storage import Layout
 from tests.apply.models import loss
-from tests.apply.training import alike, without
+from tests.apply.training import alike, gradients
 from vdnnsim.api.planning import plan
 
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -22,7 +21,7 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_is_made_again_of_its_storage(view: str) -> None:
+def test_a_view_is_restored_from_its_storage(view: str) -> None:
     """Of 1 + 2i and 3 - 4i; the imaginary part of a conjugate is a negative view of every second number."""
     tensor = VIEWS[view](torch.tensor([1 + 2j, 3 - 4j]))
     again = Layout.of(tensor).on(tensor.untyped_storage())
@@ -39,7 +38,6 @@ class Spectral(nn.Module):
         self.weight = nn.Parameter(torch.randn(9, 4, dtype=torch.complex64))
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Compute, of a batch of 16 numbers each, two."""
         spectrum = torch.fft.rfft(torch.tanh(self.first(batch))) * (1 + 0.5j)
         product = spectrum.conj() @ self.weight
         result: Tensor = self.last(product.real) * self.last(product.conj().imag)
@@ -52,13 +50,7 @@ def test_gradients_of_conjugates_are_those_of_the_plain_loop(policy: str) -> Non
     model, batch = Spectral(), torch.randn(8, 16)
     made = plan(model, batch, hardware="rtx_4090", policy=policy, loss=loss, optimizer="sgd", memory_model="ideal")
 
-    def gradients(applied: object) -> list[Tensor]:
-        trained = copy.deepcopy(model)
-        with (made.apply if applied is made else without)(trained):
-            loss(trained(batch)).backward()  # type: ignore[no-untyped-call]
-        return [each.grad for each in trained.parameters() if each.grad is not None]
-
-    assert alike(gradients(None), gradients(made))
+    assert alike(gradients(model, batch), gradients(model, batch, applied=made.apply))
     (step,) = made.loop.steps
     assert step.departure == ""
-    assert step.offloaded_bytes == made.loop.agenda.offloaded_bytes
+    assert step.offloaded_bytes == made.loop.schedule.offloaded_bytes

@@ -1,7 +1,6 @@
-"""Loops of other kinds: scaled and accumulated gradients, texts, several models, several processes, states."""
+"""Loops of other kinds: scaled and accumulated gradients, sequences, several models, several processes, states."""
 
 import copy
-import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,8 +20,6 @@ from tests.apply.training import Applied, alike, planned, train, without
 from tests.capture_zoo.case import Case
 from vdnnsim.api.planning import Planned, plan
 from vdnnsim.errors import ExecutionRefused
-from vdnnsim.planning import planner
-from vdnnsim.planning.optimizer_states import amounts
 
 CASE, SMALL = MODELS["convolutional"], MODELS["perceptron"]
 POLICIES = ["save_on_cpu", pytest.param("checkpoint", marks=pytest.mark.thorough)]
@@ -40,17 +37,13 @@ def small() -> Network:
     return SMALL.make_model()
 
 
-def planned_for(model: nn.Module, policy: str = "save_on_cpu", optimizer: str = "adamw") -> Planned:
-    return plan(model, rows(), hardware="rtx_4090", policy=policy, loss=loss, optimizer=optimizer, memory_model="ideal")
-
-
 def followed(*plans: Planned) -> None:
     """No step of plans left what was captured, and each moved what was planned."""
     for each in plans:
         assert each.loop.steps
         for step in each.loop.steps:
             assert step.departure == ""
-            assert step.offloaded_bytes == step.fetched_bytes == each.loop.agenda.offloaded_bytes
+            assert step.offloaded_bytes == step.fetched_bytes == each.loop.schedule.offloaded_bytes
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -111,8 +104,8 @@ def padded(length: int, padding: int) -> Arguments:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_texts_of_other_lengths(policy: str) -> None:
-    """A text of another length leaves the plan, and so does one without padding, whose operations are others.
+def test_sequences_of_other_lengths(policy: str) -> None:
+    """A sequence of another length leaves the plan, and so does one without padding, whose operations are others.
 
     It is said once; gradients are right in all, and padding of any length that changes no shape is followed.
     """
@@ -205,7 +198,7 @@ def test_gradients_reduced_in_buckets(small: Network, policy: str, tmp_path: Pat
 
 
 def test_weights_in_shards(small: Network, tmp_path: Path) -> None:
-    """Under FSDP2 a plan moves; to compute again, around its gathering and freeing of weights, is refused."""
+    """Under FSDP2 a plan moves; to recompute, around its gathering and freeing of weights, is refused."""
 
     def spread(each: nn.Module) -> nn.Module:
         mesh = init_device_mesh("cpu", (1,))
@@ -218,141 +211,6 @@ def test_weights_in_shards(small: Network, tmp_path: Path) -> None:
     made, again = planned(SMALL, small, "save_on_cpu"), planned(SMALL, small, "checkpoint")
     with one_process(tmp_path):
         assert alike(distributed_steps(small, spread, without), distributed_steps(small, spread, made.apply))
-        with pytest.raises(ExecutionRefused, match="computes again what FSDP gathers weights for"):
+        with pytest.raises(ExecutionRefused, match="recomputes what FSDP gathers weights for"):
             distributed_steps(small, spread, again.apply)
     followed(made)
-
-
-@pytest.fixture
-def all_on_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have all states on the host, where it would be faster to keep some."""
-    monkeypatch.setattr(planner, "amounts", lambda problem: amounts(problem)[-1:])
-
-
-STREAMED = "optimal(recompute=false, offload_optimizer=true, time_limit=0.2 s)"
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adamw": torch.optim.AdamW,
-    "adamw_fused": lambda weights: torch.optim.AdamW(weights, fused=True),
-    "momentum": lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9),
-    "adagrad": torch.optim.Adagrad,
-}
-
-
-@pytest.mark.parametrize(
-    "name", [each if each == "adamw" else pytest.param(each, marks=pytest.mark.thorough) for each in OPTIMIZERS]
-)
-@pytest.mark.usefixtures("all_on_host")
-def test_states_on_the_host(name: str, small: Network) -> None:
-    """Streamed through the update, reloaded in between: the same weights and states, which lie in pinned memory."""
-    made = planned_for(small, STREAMED, optimizer=name)
-    assert "by plan.stream(optimizer, model)" in str(made)
-
-    def train(applied: Applied) -> list[Tensor]:
-        torch.manual_seed(1)
-        trained = copy.deepcopy(small)
-        optimizer = OPTIMIZERS[name](trained.parameters())
-        if applied is not without:
-            made.stream(optimizer, trained)
-        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
-        for step in range(4):
-
-            def closure(trained: nn.Module = trained) -> Tensor:
-                result = loss(trained(rows()))
-                backward(result)
-                return result.detach()
-
-            with applied(trained):
-                result = closure()
-                if step == 2:
-                    continue
-            if step == 1:
-                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-            optimizer.step()
-            scheduler.step()
-            optimizer.zero_grad()
-        states = [each for state in optimizer.state.values() for each in state.values() if isinstance(each, Tensor)]
-        if applied is not without:
-            pinned = {each.untyped_storage().data_ptr() for each in states}
-            assert pinned == {made.loop.arena.slice(0, 1).untyped_storage().data_ptr()}
-        return [result, *trained.state_dict().values(), *states]
-
-    assert alike(train(without), train(made.apply))
-    followed(made)
-
-
-def test_what_stays_on_the_gpu_of_the_states(small: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the first half of the bytes of states on the host, these alone lie in pinned memory; bits are the same."""
-    monkeypatch.setattr(planner, "amounts", lambda problem: [_half(amounts(problem))])
-    made = planned_for(small, STREAMED)
-    moved = {name for name, place in made.loop.agenda.states.items() if place}
-    assert 0 < len(moved) < len(made.loop.agenda.states)
-
-    def train(applied: Applied) -> tuple[list[Tensor], set[str]]:
-        torch.manual_seed(1)
-        trained = copy.deepcopy(small)
-        optimizer = torch.optim.AdamW(trained.parameters())
-        if applied is not without:
-            made.stream(optimizer, trained)
-        for _ in range(3):
-            with applied(trained):
-                backward(loss(trained(rows())))
-            optimizer.step()
-            optimizer.zero_grad()
-        pinned = made.loop.arena.slice(0, 1).untyped_storage().data_ptr()
-        names = {id(parameter): name for name, parameter in trained.named_parameters()}
-        there = {
-            f"{names[id(parameter)]} {key}"
-            for parameter, states in optimizer.state.items()
-            for key, each in states.items()
-            if each.untyped_storage().data_ptr() == pinned
-        }
-        return [*trained.state_dict().values()], there
-
-    (plain, none), (found, there) = train(without), train(made.apply)
-    assert alike(plain, found)
-    assert (none, there) == (set(), moved)
-
-
-def _half(found: list[frozenset[int]]) -> frozenset[int]:
-    """Return the middle one of the amounts that differ."""
-    return sorted(found, key=len)[len(found) // 2]
-
-
-@pytest.mark.usefixtures("all_on_host")
-def test_states_whose_plan_is_not_followed_are_refused(small: Network) -> None:
-    made = planned_for(small, STREAMED)
-    trained = copy.deepcopy(small)
-    with pytest.raises(ExecutionRefused, match=r"expected plan.stream\(optimizer, model\) before"), made.apply(trained):
-        pass
-    with pytest.raises(ExecutionRefused, match="optimizer: found SGD, expected adamw"):
-        made.stream(torch.optim.SGD(trained.parameters()), trained)
-    with pytest.raises(ExecutionRefused, match="the plan keeps the optimizer's states on the GPU"):
-        planned_for(small).stream(torch.optim.AdamW(trained.parameters()), trained)
-    optimizer = torch.optim.AdamW(trained.parameters(), amsgrad=True)
-    made.stream(optimizer, trained)
-    with made.apply(trained):
-        backward(loss(trained(rows())))
-    with pytest.raises(ExecutionRefused, match="max_exp_avg_sq: a state of 2048 bytes, expected 0, as planned"):
-        optimizer.step()
-
-
-@pytest.mark.usefixtures("all_on_host")
-def test_the_states_of_one_optimizer_at_once_are_on_the_host(small: Network) -> None:
-    """Those of another would lie where they do. Of the same one nothing changes; of one that is gone all may."""
-    made = planned_for(small, STREAMED)
-    trained = copy.deepcopy(small)
-    optimizer = torch.optim.AdamW(trained.parameters())
-    # After this pinned memory is reserved anew.
-    made.loop.rest()
-    made.stream(optimizer, trained)
-    step = optimizer.step
-    made.stream(optimizer, trained)
-    assert optimizer.step == step
-    other = torch.optim.AdamW(trained.parameters())
-    with pytest.raises(ExecutionRefused, match="the states of another optimizer on the host"):
-        made.stream(other, trained)
-    made.loop.rest()
-    assert made.loop.arena.nbytes > 0
-    del optimizer, step
-    gc.collect()
-    made.stream(other, trained)

@@ -1,23 +1,20 @@
-"""Where a copy lies in pinned memory is of nobody else while it is needed."""
-
-import copy
+"""A slot of pinned memory has one owner while it is needed."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tests.apply.generated.blocks import WIDTH, Cube, Of
 from tests.apply.generated.plans import Captured
 from tests.apply.generated.trees import batch_of
-from tests.apply.models import backward, loss
-from tests.apply.training import Applied, alike, without
+from tests.apply.training import alike, gradients
 from vdnnsim.plans.schedule import Offload, Prefetch, ScheduleStep, Wait
 
 
-def test_what_is_to_be_back_before_it_was_last_saved_stays() -> None:
+def test_a_storage_prefetched_before_its_last_save_is_kept() -> None:
     """A function saves its input's square behind both of its products, when a plan has it back already.
 
     In the plan its place in pinned memory is then that of what comes next, the result, of as many bytes. In the loop
-    what autograd still saves cannot leave: were it to leave then and not to come, the result would lie over it.
+    what autograd still saves cannot be offloaded: were it, and not prefetched, the result would lie over it.
     """
     torch.manual_seed(0)
     cube = Of(lambda _, each: Cube.apply(each))  # type: ignore[no-untyped-call]
@@ -40,16 +37,10 @@ def test_what_is_to_be_back_before_it_was_last_saved_stays() -> None:
     loop = captured.by_steps(steps)
     nbytes = step.storages[result].nbytes
     # 4 samples x 6 x 8 of 4 bytes each, in slices of 512.
-    assert (nbytes, loop.agenda.pinned_bytes) == (768, 1024)
+    assert (nbytes, loop.schedule.pinned_bytes) == (768, 1024)
 
-    def gradients(applied: Applied) -> list[Tensor]:
-        torch.manual_seed(1)
-        trained = copy.deepcopy(model)
-        with applied(trained):
-            backward(loss(trained(batch_of(4))))
-        return [each.grad for each in trained.parameters() if each.grad is not None]
-
-    assert alike(gradients(without), gradients(loop.apply))
+    batch = batch_of(4)
+    assert alike(gradients(model, batch), gradients(model, batch, applied=loop.apply))
     assert loop.steps[0].departure == ""
-    assert loop.agenda.moved == {result}
-    assert loop.steps[0].offloaded_bytes == loop.steps[0].fetched_bytes == loop.agenda.offloaded_bytes == nbytes
+    assert loop.schedule.offloaded == {result}
+    assert loop.steps[0].offloaded_bytes == loop.steps[0].fetched_bytes == loop.schedule.offloaded_bytes == nbytes

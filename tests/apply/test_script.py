@@ -22,7 +22,7 @@ from calibration.apply.script import Script
 from tests.apply.models import Function, Network, backward
 from vdnnsim.analysis.live import planned_s
 from vdnnsim.api.planning import Planned
-from vdnnsim.api.script import OneOfSeveral, Refitted, _say_at_end, follow_script, planned_beside
+from vdnnsim.api.script import ScriptPlan, SingleModelPlan, _say_at_end, follow_script, planned_beside
 from vdnnsim.cli import cli
 from vdnnsim.errors import VdnnsimError
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Watched:
-    """A script that is watched: what it was told, and the plan that was made."""
+    """A script with hooks: the lines that were printed, and the plan that was made."""
 
     def __init__(self, policy: str, memory: str | None, *, real: bool) -> None:
         self._real = real
@@ -40,7 +40,7 @@ class Watched:
         self.asked: list[dict[str, Any]] = []
         self.script = Script(partial(self._plan, policy, memory), self.said.append)
 
-    def _plan(self, policy: str, memory: str | None, model: nn.Module, inputs: Any, **asked: Any) -> OneOfSeveral:  # noqa: ANN401
+    def _plan(self, policy: str, memory: str | None, model: nn.Module, inputs: Any, **asked: Any) -> ScriptPlan:  # noqa: ANN401
         self.asked.append(asked)
         chosen: dict[str, Any] = {"policy": policy, "memory": memory, "hardware": "rtx_4090", "memory_model": "ideal"}
         made = planned_beside(model, inputs, real=self._real, **chosen, **asked)
@@ -63,16 +63,24 @@ def classifier() -> nn.Module:
     return nn.Sequential(*parts, nn.Linear(32, 4))
 
 
+def batch() -> Tensor:
+    return torch.randn(8, 16)
+
+
 def labels() -> Tensor:
     return torch.randint(4, (8,))
 
 
-def with_a_criterion(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
-    result: Tensor = nn.CrossEntropyLoss()(model(torch.randn(8, 16)), labels())
+def updated(result: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
     backward(result)
     optimizer.step()
     optimizer.zero_grad()
     return result
+
+
+def with_a_criterion(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+    result: Tensor = nn.CrossEntropyLoss()(model(batch()), labels())
+    return updated(result, optimizer)
 
 
 def with_micro_batches_in_mixed_precision(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
@@ -80,7 +88,7 @@ def with_micro_batches_in_mixed_precision(model: nn.Module, optimizer: torch.opt
     whole = torch.zeros(())
     for _ in range(2):
         with torch.autocast("cpu", torch.bfloat16):
-            logits = model(torch.randn(8, 16))
+            logits = model(batch())
         result = functional.cross_entropy(logits, labels())
         whole += result.detach()
         assert result.item() > 0
@@ -95,10 +103,10 @@ def with_micro_batches_in_mixed_precision(model: nn.Module, optimizer: torch.opt
 
 def with_gradients_alone(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
     """No gradient is accumulated; that of the inputs, for a penalty, is none of the step's end."""
-    batch = torch.randn(8, 16, requires_grad=True)
-    result = functional.cross_entropy(model(batch), labels())
-    (slope,) = torch.autograd.grad(result, batch, retain_graph=True)
-    assert slope.shape == batch.shape
+    given = batch().requires_grad_()
+    result = functional.cross_entropy(model(given), labels())
+    (slope,) = torch.autograd.grad(result, given, retain_graph=True)
+    assert slope.shape == given.shape
     parameters = [*model.parameters()]
     for each, gradient in zip(parameters, torch.autograd.grad(result, parameters), strict=True):
         each.grad = gradient
@@ -136,8 +144,8 @@ def test_a_script_computes_the_same(step: Step, precision: str) -> None:
     assert len(held) == (step is with_micro_batches_in_mixed_precision)
     batches = 8 if step is with_micro_batches_in_mixed_precision else 4
     assert [each.departure for each in made.loop.steps] == [""] * (batches - 1)
-    assert {each.offloaded_bytes for each in made.loop.steps} == {made.loop.agenda.offloaded_bytes}
-    assert made.loop.agenda.offloaded_bytes > 0
+    assert {each.offloaded_bytes for each in made.loop.steps} == {made.loop.schedule.offloaded_bytes}
+    assert made.loop.schedule.offloaded_bytes > 0
     assert script.script.missed == ""
 
 
@@ -150,10 +158,10 @@ class _Epochs:
 
     def of_a_teacher(self, model: nn.Module, _: object) -> Tensor:
         """Another model's output is in the loss, without gradients."""
-        batch = torch.randn(8, 16)
-        output = model(batch)
+        given = batch()
+        output = model(given)
         with torch.no_grad():
-            wanted = self._teacher(batch)
+            wanted = self._teacher(given)
         result = functional.mse_loss(output, wanted)
         backward(result)
         return result
@@ -163,11 +171,9 @@ class _Epochs:
         self._count += 1
         size = 3 if self._count in (2, 6) else 8
         result = functional.cross_entropy(model(torch.randn(size, 16)), labels()[:size])
-        backward(result)
-        optimizer.step()
-        optimizer.zero_grad()
+        updated(result, optimizer)
         if self._count == 6:
-            model(torch.randn(8, 16))
+            model(batch())
         return result
 
     def that_fails(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
@@ -175,7 +181,7 @@ class _Epochs:
         self._count += 1
         if self._count == 4:
             with model[-1].register_forward_hook(_fail), pytest.raises(ValueError, match="of the script"):  # type: ignore[index]
-                model(torch.randn(8, 16))
+                model(batch())
             # What is saved now is of no step.
             backward(self._teacher(torch.randn(2, 16)).sum())
             return torch.zeros(())
@@ -207,31 +213,6 @@ def test_steps_that_differ(name: str, steps: int, left: list[bool]) -> None:
     assert len(said) == any(left)
 
 
-def two_models(model: Network, _: object) -> Tensor:
-    hidden = model[0](torch.randn(8, 16))
-    result = model[-1](model[2](model[1](hidden))).mean()
-    backward(result)
-    return Tensor(result)
-
-
-def twice(model: nn.Module, _: object) -> Tensor:
-    result = model(torch.randn(8, 16)).mean() + model(torch.randn(8, 16)).mean()
-    backward(result)
-    return Tensor(result)
-
-
-def of_weights(model: nn.Module, _: object) -> Tensor:
-    result = model(torch.randn(8, 16)).mean() + sum(each.square().sum() for each in model.parameters())
-    backward(result)
-    return Tensor(result)
-
-
-def of_many(model: nn.Module, _: object) -> Tensor:
-    result: Tensor = model(torch.randn(8, 16)).sum(0)
-    result.backward(torch.ones(4))  # type: ignore[no-untyped-call]
-    return result
-
-
 class _Squares(torch.autograd.Function):
     """A loss of which nobody sees how it is made."""
 
@@ -245,38 +226,32 @@ class _Squares(torch.autograd.Function):
         return gradient.expand_as(context.saved_tensors[0])
 
 
-def by_numpy(model: nn.Module, _: object) -> Tensor:
-    result: Tensor = _Squares.apply(model(torch.randn(8, 16)))  # type: ignore[no-untyped-call]
-    backward(result)
-    return result
-
-
-def doubles() -> nn.Module:
-    return classifier().double()
-
-
-def in_double(model: nn.Module, _: object) -> Tensor:
-    result: Tensor = model(torch.randn(8, 16, dtype=torch.float64)).mean()
-    backward(result)
-    return result
-
-
 # PyTorch says so of what it compiles once there are hooks of all modules.
 @pytest.mark.filterwarnings("ignore:Using `torch.compile")
 @pytest.mark.parametrize(
-    ("step", "make", "why"),
+    ("of", "make", "why"),
     [
-        (two_models, classifier, "its loss is made by 3 calls of modules (Linear, BatchNorm1d, Linear), expected one"),
-        (twice, classifier, "its loss is made by 2 calls of modules (Sequential, Sequential), expected one call of"),
-        (of_weights, classifier, "that has a gradient and that the model did not return"),
-        (of_many, classifier, "the first backward: begins at no scalar, expected a loss"),
-        (in_double, doubles, "its parameters are float64, expected float32, bfloat16 or float16"),
-        (by_numpy, classifier, "the loss: how it is made was not seen"),
-        (with_a_criterion, lambda: torch.compile(classifier(), backend="eager"), "was compiled by torch.compile"),
+        (lambda each: each[-1](each[2](each[1](each[0](batch())))).mean(), classifier, "made by 3 calls of modules"),
+        (lambda each: each(batch()).mean() + each(batch()).mean(), classifier, "made by 2 calls of modules"),
+        (lambda each: each(batch()).mean() + each[0].weight.sum(), classifier, "that the model did not return"),
+        (lambda each: each(batch()).sum(0), classifier, "begins at no scalar"),
+        (lambda each: each(batch().double()).mean(), lambda: classifier().double(), "its parameters are float64"),
+        (lambda each: _Squares.apply(each(batch())), classifier, "how it is made was not seen"),
+        (
+            lambda each: each(batch()).mean(),
+            lambda: torch.compile(classifier(), backend="eager"),
+            "was compiled by torch.compile",
+        ),
     ],
 )
-def test_what_no_plan_is_made_for(step: Step, make: Callable[[], nn.Module], why: str) -> None:
-    """The script ends with exit status 1, once it was said why."""
+def test_scripts_that_are_refused(of: Callable[[Network], Tensor], make: Callable[[], nn.Module], why: str) -> None:
+    """The script ends with exit status 1 and the reason."""
+
+    def step(model: nn.Module, _: object) -> Tensor:
+        result = of(model)
+        result.backward(torch.ones_like(result))  # type: ignore[no-untyped-call]
+        return result
+
     with watched() as script, pytest.raises(SystemExit) as end:
         losses(step, make)
     assert end.value.code == 1
@@ -298,19 +273,19 @@ def test_a_plan_that_is_off_is_made_again(capsys: pytest.CaptureFixture[str]) ->
     with watched() as script:
         losses(with_a_criterion, steps=2)
     (made,) = script.plans
-    operations = range(len(made.loop.captured.operations))
-    slow = replace(made._asked, seconds=dict.fromkeys(operations, 1.0)).planned()  # noqa: SLF001
-    again = Refitted(slow)
+    operations = range(len(made.loop.schedule.captured.operations))
+    slow = replace(made._request, seconds=dict.fromkeys(operations, 1.0)).planned()  # noqa: SLF001
+    again = SingleModelPlan(slow)
     torch.manual_seed(0)
     model = classifier()
     for _ in range(5):
         with again.apply(model):
-            backward(nn.CrossEntropyLoss()(model(torch.randn(8, 16)), labels()))
+            backward(nn.CrossEntropyLoss()(model(batch()), labels()))
     assert again.planned is not slow
     assert [len(each.loop.steps) for each in (slow, again.planned)] == [4, 1]
     assert planned_s(again.planned.predicted.trace) < 5
     told = capsys.readouterr().err
-    assert told.count("vdnnsim: planned again, by what these steps took:\nvdnnsim: save_on_cpu(p): ") == 1
+    assert told.count("vdnnsim: planned again with what these steps took:\nvdnnsim: save_on_cpu(p): ") == 1
     assert "plan.refit()" not in told
 
 
@@ -338,16 +313,16 @@ def test_an_optimizer_that_is_unknown_is_said() -> None:
         (None, "no backward of a model's loss was seen"),
     ],
 )
-def test_why_nothing_was_applied(steps: int | None, why: str) -> None:
+def test_the_reason_why_no_plan_was_applied(steps: int | None, why: str) -> None:
     with watched() as script:
         if steps is None:
-            classifier()(torch.randn(8, 16))
+            classifier()(batch())
         else:
             losses(with_a_criterion, steps=steps)
         assert script.script.missed == why
 
 
-def test_what_is_said_at_the_end_of_a_script(
+def test_a_script_without_a_plan_says_why_at_its_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Why no plan was applied to what ran a model."""
@@ -390,7 +365,7 @@ for _ in range(4):
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A script, here run as a module, prints the same; what is told of the plan stands on standard error."""
+    """A script, here run as a module, prints the same; reports of the plan are on standard error."""
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
     runpy.run_path(str(script))
@@ -434,7 +409,7 @@ TELL = """
 import json, os, pathlib, signal, sys, time
 asked = json.loads(os.environ["VDNNSIM_APPLY"])
 if "beyond" in sys.argv:
-    (pathlib.Path(asked["told"]) / "1").touch()
+    (pathlib.Path(asked["excess_folder"]) / "1").touch()
 if "signal" in sys.argv:
     signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))
     os.kill(os.getppid(), signal.SIGUSR1)
@@ -462,7 +437,7 @@ def test_a_memory_that_was_exceeded_has_a_status_of_its_own(words: list[str], st
         (["--policy", "best", "--", sys.executable], "'best'"),
     ],
 )
-def test_what_the_command_refuses(arguments: list[str], sentence: str) -> None:
+def test_the_command_refuses(arguments: list[str], sentence: str) -> None:
     done = CliRunner().invoke(cli, ["apply", *arguments])
     assert isinstance(done.exception, VdnnsimError), done.output
     assert str(done.exception).startswith(sentence)
@@ -471,11 +446,11 @@ def test_what_the_command_refuses(arguments: list[str], sentence: str) -> None:
 def test_a_loss_of_the_models_own() -> None:
     """What a model returns by name is known by it."""
 
-    def run(self: Network, batch: Tensor) -> Any:  # noqa: ANN401
-        return {"loss": self.out(batch).square().mean(), "count": 3}
+    def run(self: Network, given: Tensor) -> Any:  # noqa: ANN401
+        return {"loss": self.out(given).square().mean(), "count": 3}
 
     def step(model: nn.Module, _: object) -> Tensor:
-        result: Tensor = model(torch.randn(8, 16))["loss"]
+        result: Tensor = model(batch())["loss"]
         backward(result)
         model.zero_grad()
         return result

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch.nn import functional
 
-from calibration.apply.loss import Handed
-from calibration.apply.script_models import Models, learn_apart
-from calibration.apply.trained_model import Trained
+from calibration.apply.loss import DownstreamLoss
+from calibration.apply.script_models import ScriptModels, TrainedModel, train_separately
 from calibration.capture.schemas import OperatorMode, name_of, tensors_in
 from tests.apply.models import backward
 from tests.apply.test_script import Watched, watched
@@ -94,7 +93,7 @@ def run(loop: Callable[[Pair], Losses]) -> tuple[Losses, Pair]:
 
 def planned_for(script: Watched, model: nn.Module) -> Any:  # noqa: ANN401
     inputs = next(iter(model.parameters())).shape[1]
-    return next(each for each in script.plans if each.loop.captured.storages[0].nbytes == 4 * 32 * inputs)
+    return next(each for each in script.plans if each.loop.schedule.captured.storages[0].nbytes == 4 * 32 * inputs)
 
 
 @pytest.mark.parametrize("loop", [discriminator_first, generator_first, discriminator_frozen])
@@ -115,14 +114,14 @@ def test_each_model_has_a_plan(loop: Callable[[Pair], Losses]) -> None:
     left = [bool(each.departure) for each in inner.steps]
     assert sum(left) == (0 if loop is discriminator_frozen else 3)
     assert left.count(False) >= (3 if loop is discriminator_frozen else 6)
-    assert {each.offloaded_bytes for each in outer.steps} == {outer.agenda.offloaded_bytes}
-    assert outer.agenda.offloaded_bytes > 0
+    assert {each.offloaded_bytes for each in outer.steps} == {outer.schedule.offloaded_bytes}
+    assert outer.schedule.offloaded_bytes > 0
     assert len(said) == any(left)
     assert script.script.missed == ""
 
 
-def trained(saved_bytes: int) -> Trained:
-    return Trained(nn.Linear(2, 2), Handed(), Precision.FLOAT32, [], saved_bytes)
+def trained(saved_bytes: int) -> TrainedModel:
+    return TrainedModel(nn.Linear(2, 2), DownstreamLoss(), Precision.FLOAT32, [], saved_bytes)
 
 
 class Made:
@@ -138,15 +137,15 @@ class Made:
         return 0
 
 
-def test_what_models_leave_to_each_other() -> None:
+def test_memory_that_models_leave_to_each_other() -> None:
     """An outer one saved 30 bytes, others 10 and 90: it may keep 30 of 40 and of 120 parts; 7 bytes go between its two.
 
     It is planned last, for that is known only when the others are.
     """
     outer, small, large = each = trained(30), trained(10), trained(90)
-    models = Models()
+    models = ScriptModels()
     for one in each:
-        models.add(one)
+        models[id(one.model)] = one
     models.note_outer([outer.model])
     assert [models.part_of_others(one) for one in each] == [0, 0.75, 0.25]
     assert [models.is_time(one, is_pending=False) for one in each] == [False, True, True]
@@ -155,21 +154,20 @@ def test_what_models_leave_to_each_other() -> None:
     assert models.is_time(outer, is_pending=True)
     assert [models.taken_between(one) for one in each] == [7, 0, 0]
     assert not models.is_settled
-    for _ in range(16):
-        models.wait()
+    models.waited = 16
     assert models.is_settled
 
 
-def test_models_learn_apart_that_have_an_optimizer_each() -> None:
+def test_models_train_separately_with_an_optimizer_each() -> None:
     one, other = nn.Linear(2, 2), nn.Linear(2, 2)
-    assert not learn_apart([one, other])
+    assert not train_separately([one, other])
     own = [torch.optim.SGD(each.parameters()) for each in (one, other)]
-    assert learn_apart([one, other])
-    assert not learn_apart([one])
-    assert not learn_apart([one, one])
+    assert train_separately([one, other])
+    assert not train_separately([one])
+    assert not train_separately([one, one])
     del own
     both = torch.optim.SGD([*one.parameters(), *other.parameters()])
-    assert not learn_apart([one, other])
+    assert not train_separately([one, other])
     assert len(both.param_groups) == 1
 
 
@@ -185,8 +183,8 @@ def test_memory_that_others_take_between_is_a_part_of_a_step() -> None:
             return made
 
     with Noting():
-        total = Handed(100)(output)
+        total = DownstreamLoss(100)(output)
     assert total.item() == 5
     assert taken == [100]
     with pytest.raises(CaptureError, match="nothing of it has gradients"):
-        Handed()(torch.ones(3))
+        DownstreamLoss()(torch.ones(3))

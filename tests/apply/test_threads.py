@@ -134,9 +134,9 @@ def test_two_threads_take_one_storage_at_once() -> None:
     with made.apply(trunk):
         results = losses()
     may_copy, waits = Event(), Event()
-    made.loop.lane.stream.launch(may_copy.wait)  # type: ignore[attr-defined]
+    made.loop.copy_stream.stream.launch(may_copy.wait)  # type: ignore[attr-defined]
     found: dict[int, Tensor] = {}
-    wait = made.loop.lane.wait
+    wait = made.loop.copy_stream.wait
 
     def work(which: int) -> None:
         (found[which],) = torch.autograd.grad(results[which], weights[which])
@@ -150,6 +150,6 @@ def test_two_threads_take_one_storage_at_once() -> None:
         Event().wait(0.3)
         may_copy.set()
 
-    with mock.patch.object(made.loop.lane, "wait", waiting):
+    with mock.patch.object(made.loop.copy_stream, "wait", waiting):
         in_threads(lambda: work(0), lambda: work(1), release)
     assert alike(expected, [found[0], found[1]])

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from calibration.apply import unplanned_offload
-from calibration.apply.reservation import Planned, Room, told_beyond
-from calibration.apply.saved_storage import Packed
-from calibration.apply.unplanned_offload import Budget, Spilled, most_kept
-from tests.apply.models import backward, loss
+from calibration.apply.reservation import PlannedMemory, Reservation, excess_message
+from calibration.apply.saved_storage import SavedTensor
+from calibration.apply.unplanned_offload import GpuBudget, HostTensor, most_kept
+from tests.apply.models import loss
+from tests.apply.training import alike, gradients
 from vdnnsim.api.planning import plan
 from vdnnsim.units import GIB
 
@@ -24,13 +25,6 @@ def model() -> nn.Module:
     return nn.Sequential(*parts, nn.Linear(128, 4))
 
 
-def gradients(trained: nn.Module, batch: Tensor) -> list[Tensor]:
-    backward(loss(trained(batch)))
-    found = [each.grad for each in trained.parameters() if each.grad is not None]
-    trained.zero_grad()
-    return found
-
-
 def test_a_step_that_left_its_plan_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of another size keeps what others hold, weights and images, and has the rest on the host.
 
@@ -39,21 +33,20 @@ def test_a_step_that_left_its_plan_computes_the_same(monkeypatch: pytest.MonkeyP
     """
     batch, kept = torch.randn(4, 3, 8, 8), []
 
-    def packed(_: Room, tensor: Tensor, trained: nn.Module) -> Packed:
-        budget = Budget(tensor.device, 100, 0)
-        kept.append(budget.packed(tensor, trained))
+    def packed(_: Reservation, tensor: Tensor, trained: nn.Module) -> SavedTensor:
+        budget = GpuBudget(tensor.device, 100, 0)
+        kept.append(budget.save(tensor, trained))
         return kept[-1]
 
-    expected = gradients(model(), batch)
     trained = model()
+    expected = gradients(trained, batch)
     made = plan(trained, torch.randn(8, 3, 8, 8), hardware="rtx_4090", policy="save_on_cpu", loss=loss)
-    monkeypatch.setattr(Room, "packed", packed)
+    monkeypatch.setattr(Reservation, "save", packed)
     monkeypatch.setattr(unplanned_offload, "allocated_bytes", lambda _: 1000)
-    with pytest.warns(UserWarning, match="was left"), made.apply(trained):
-        found = gradients(trained, batch)
-    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
-    assert sum(isinstance(each, Spilled) for each in kept) >= 5
-    assert any(type(each) is Packed for each in kept)
+    with pytest.warns(UserWarning, match="was left"):
+        assert alike(expected, gradients(trained, batch, applied=made.apply))
+    assert sum(isinstance(each, HostTensor) for each in kept) >= 5
+    assert any(type(each) is SavedTensor for each in kept)
 
 
 def test_a_tensor_on_the_host_lies_as_it_lay() -> None:
@@ -61,38 +54,38 @@ def test_a_tensor_on_the_host_lies_as_it_lay() -> None:
     whole = torch.arange(24.0).view(4, 6)
     part = whole[:, 2::2]
     expected = part.clone()
-    packed = Spilled(part)
+    packed = HostTensor(part)
     found = packed.unpack()
     assert (found.shape, found.stride(), found.storage_offset()) == (part.shape, part.stride(), 2)
     assert torch.equal(found, expected)
     assert found.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr()
 
 
-def test_what_is_written_over_is_refused_as_ever() -> None:
+def test_a_written_tensor_is_refused() -> None:
     tensor = torch.ones(3)
-    packed = Spilled(tensor)
+    packed = HostTensor(tensor)
     tensor.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         packed.unpack()
 
 
-def test_a_third_of_the_room_may_be_kept() -> None:
+def test_a_third_of_the_free_memory_may_be_kept() -> None:
     """Of 100 bytes 30 were allocated and 10 are for gradients: 20 of the 60 that are left. Of nothing, nothing."""
     assert most_kept(100, 30, 10) == 50
     assert most_kept(100, 95, 10) == 95
 
 
-def test_what_fits_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_within_the_budget_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to (100 - 10 - 24) / 3 = 22 bytes more than the 10 that were there; a layer of 2 x 2 and 2 is 24 bytes."""
     level = 32
     monkeypatch.setattr(unplanned_offload, "allocated_bytes", lambda _: level)
     layer = nn.Linear(2, 2)
     tensor = layer(torch.ones(1, 2))
-    budget = Budget(torch.device("cpu"), 100, 10)
-    assert type(budget.packed(tensor, layer)) is Packed
+    budget = GpuBudget(torch.device("cpu"), 100, 10)
+    assert type(budget.save(tensor, layer)) is SavedTensor
     level = 33
-    assert isinstance(budget.packed(tensor, layer), Spilled)
-    assert type(budget.packed(layer.weight.t(), layer)) is Packed
+    assert isinstance(budget.save(tensor, layer), HostTensor)
+    assert type(budget.save(layer.weight.t(), layer)) is SavedTensor
 
 
 @pytest.mark.parametrize(
@@ -104,9 +97,9 @@ def test_what_fits_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         (2 * GIB, True, ["2.00 GiB are of tensors", "a step left the plan"]),
     ],
 )
-def test_why_more_is_reserved(held: int, was_left: bool, words: list[str]) -> None:  # noqa: FBT001
+def test_the_warning_names_why_more_is_reserved(held: int, was_left: bool, words: list[str]) -> None:  # noqa: FBT001
     """12 GiB where 10 may be: of the two too many, so many are of tensors, and the rest is named."""
-    said = told_beyond(10 * GIB, 2 * GIB, held, was_left=was_left)
+    said = excess_message(10 * GIB, 2 * GIB, held, was_left=was_left)
     assert said.startswith("PyTorch has reserved 12.0 GiB, 2.00 GiB more than the 10.0 GiB that it may: ")
     assert said.count(", and ") == len(words) - 1
     assert all(each in said for each in words)
@@ -131,35 +124,35 @@ class Statistics:
 def test_a_limit_is_watched_from_step_to_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """10 bytes may be reserved. 12 before the first step say nothing, 14 after it once; 17 at the end are 7 more."""
     counted, layer = Statistics(monkeypatch), nn.Linear(2, 2)
-    room = Room(CUDA, 10, Planned())
+    reservation = Reservation(CUDA, 10, PlannedMemory())
     counted.reserved, counted.most = 8, 12
-    room.take(layer)
-    assert (room.beyond_bytes, room.is_full_of_gaps) == (2, False)
+    reservation.take(layer)
+    assert (reservation.beyond_bytes, reservation.is_full_of_gaps) == (2, False)
     counted.reserved = counted.most = 14
     with pytest.warns(UserWarning, match="4 B more than the 10 B that it may: some of what a step asks for"):
-        room.take(layer)
+        reservation.take(layer)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        room.take(layer)
-    assert (room.beyond_bytes, room.is_full_of_gaps) == (4, True)
+        reservation.take(layer)
+    assert (reservation.beyond_bytes, reservation.is_full_of_gaps) == (4, True)
     counted.most = 17
-    assert room.end() == 7
+    assert reservation.end() == 7
 
 
 def test_a_step_that_left_the_plan_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     counted, layer = Statistics(monkeypatch), nn.Linear(2, 2)
-    room = Room(CUDA, 10, Planned())
+    reservation = Reservation(CUDA, 10, PlannedMemory())
     counted.reserved = counted.most = 8
-    room.take(layer)
-    assert type(room.packed(torch.ones(3), layer)) is Packed
+    reservation.take(layer)
+    assert type(reservation.save(torch.ones(3), layer)) is SavedTensor
     counted.most = 14
     with pytest.warns(UserWarning, match="that it may: a step left the plan"):
-        room.take(layer)
-    assert not room.is_full_of_gaps
+        reservation.take(layer)
+    assert not reservation.is_full_of_gaps
 
 
 def test_without_a_limit_nothing_is_watched() -> None:
-    room = Room(CUDA, None, Planned())
-    room.take(nn.Linear(2, 2))
-    assert type(room.packed(torch.ones(3), None)) is Packed
-    assert room.end() == 0
+    reservation = Reservation(CUDA, None, PlannedMemory())
+    reservation.take(nn.Linear(2, 2))
+    assert type(reservation.save(torch.ones(3), None)) is SavedTensor
+    assert reservation.end() == 0

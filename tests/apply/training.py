@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from calibration.capture.program import Arguments
-from tests.apply.models import backward
+from tests.apply.models import backward, loss
 from tests.capture_zoo.case import Case
-from vdnnsim.api.planning import Asked, Planned, asked_for
+from vdnnsim.api.planning import Planned, PlanRequest, request_plan
 from vdnnsim.policies import registry
 
 _STEPS: Final = 3
@@ -22,13 +22,12 @@ Applied = Callable[[nn.Module], AbstractContextManager[Any]]
 
 
 def without(_: nn.Module) -> AbstractContextManager[None]:
-    """Apply no plan."""
     return nullcontext()
 
 
-def asked(case: Case, model: nn.Module, policy: str, memory: str | None = None) -> Asked:
+def asked(case: Case, model: nn.Module, policy: str, memory: str | None = None) -> PlanRequest:
     """Return what is asked for where a model is planned as if the CPU were a card."""
-    return asked_for(
+    return request_plan(
         model,
         case.make_inputs(),
         hardware="rtx_4090",
@@ -42,7 +41,6 @@ def asked(case: Case, model: nn.Module, policy: str, memory: str | None = None) 
 
 
 def planned(case: Case, model: nn.Module, policy: str, memory: str | None = None) -> Planned:
-    """Plan it."""
     return asked(case, model, policy, memory).planned()
 
 
@@ -67,6 +65,19 @@ def train(case: Case, model: nn.Module, batches: Sequence[Arguments], applied: A
     return found + [each.detach() for each in trained.parameters()]
 
 
+def gradients(model: nn.Module, *batches: Tensor, applied: Applied = without) -> list[Tensor]:
+    """Return the gradients that a copy of a model has of each batch, with the same random numbers each time."""
+    torch.manual_seed(1)
+    trained = copy.deepcopy(model)
+    found: list[Tensor] = []
+    for batch in batches:
+        with applied(trained):
+            backward(loss(trained(batch)))
+        found += [each.grad.clone() for each in trained.parameters() if each.grad is not None]
+        trained.zero_grad()
+    return found
+
+
 def alike(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
     """Whether tensors are the same, to the bit."""
     pairs = zip(ones, others, strict=False)
@@ -87,7 +98,7 @@ class Outcome:
         is_same: whether losses, gradients, buffers and weights are the same to the bit.
         is_moved: whether each step moved the planned bytes, there and back, in the order of the first.
         saves: tensors that autograd saves in a step.
-        moved, remade: storages that leave, and that are computed again.
+        moved, remade: storages that are offloaded, and that are recomputed.
     """
 
     departure: str
@@ -105,7 +116,7 @@ class Outcome:
 
 
 @lru_cache(maxsize=16)
-def _without_a_plan(case: Case) -> tuple[nn.Module, Asked, list[Arguments], list[Tensor]]:
+def _without_a_plan(case: Case) -> tuple[nn.Module, PlanRequest, list[Arguments], list[Tensor]]:
     """Return a model with what its plans are asked of, its batches, and what comes of them."""
     torch.manual_seed(0)
     model = case.make_model().train()
@@ -118,16 +129,16 @@ def compare(case: Case, policy: str) -> Outcome:
     model, captured, batches, expected = _without_a_plan(case)
     made = replace(captured, policy=registry.resolve_policy(policy, registry.known_policies())).planned()
     found = train(case, model, batches, made.apply)
-    agenda, logs = made.loop.agenda, made.loop.steps
+    schedule, logs = made.loop.schedule, made.loop.steps
     return Outcome(
         next((each.departure for each in logs if each.departure), ""),
         alike(expected, found),
         all(
-            each.offloaded_bytes == each.fetched_bytes == agenda.offloaded_bytes and each.order == logs[0].order
+            each.offloaded_bytes == each.fetched_bytes == schedule.offloaded_bytes and each.order == logs[0].order
             for each in logs
         ),
-        len(agenda.tape.saves),
-        len(agenda.moved),
-        len(agenda.remade),
-        agenda.offloaded_bytes,
+        len(schedule.tape.saves),
+        len(schedule.offloaded),
+        len(schedule.recomputed),
+        schedule.offloaded_bytes,
     )

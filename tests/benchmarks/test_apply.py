@@ -37,7 +37,7 @@ def test_hooks_cost_about_what_those_of_save_on_cpu_do(capsys: pytest.CaptureFix
 
         seconds = best_s(step)
         assert not made.loop.steps[-1].departure
-        return seconds, len(made.loop.agenda.tape.saves)
+        return seconds, len(made.loop.schedule.tape.saves)
 
     def theirs() -> None:
         with save_on_cpu():

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from calibration.apply.workspaces import chosen_here
+from calibration.apply.operation_measurement import measured_here
 from vdnnsim.analysis.live import planned_s
-from vdnnsim.api.planning import Asked, Planned, asked_for
+from vdnnsim.api.planning import Planned, PlanRequest, request_plan
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts
 from vdnnsim.errors import PolicyError
@@ -181,7 +181,7 @@ class Question:
 
     model: nn.Module
     batch: Tensor
-    asked: Asked
+    asked: PlanRequest
     limit_bytes: int
     plain_s: float
 
@@ -197,7 +197,7 @@ def question(model: nn.Module, batch: Tensor, hardware: str, *, part: float = PA
     gc.collect()
     torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001  # there is no public way
     torch.cuda.empty_cache()
-    asked = asked_for(
+    asked = request_plan(
         *(model, batch),
         hardware=hardware,
         memory=f"{limit_bytes} B",
@@ -228,19 +228,19 @@ def steps(model: nn.Module, batch: Tensor, made: Planned | None, count: int = _S
     return found
 
 
-def of_calls_alone(asked: Asked) -> Asked:
+def of_calls_alone(asked: PlanRequest) -> PlanRequest:
     """Return what is asked for where the host costs nothing but its calls, as on a pretended clock."""
     host = replace(asked.server.host, dispatch_forward_s=0.0, dispatch_backward_s=0.0, dispatch_library_s=0.0)
     return replace(asked, server=replace(asked.server, host=host))
 
 
-def of_the_profile(asked: Asked) -> Asked:
+def of_the_profile(asked: PlanRequest) -> PlanRequest:
     """Return what is asked for where kernels last as the cost model of the profile says."""
-    kernels, _, _ = chosen_here(asked.captured, asked.tape.calls, asked.device, is_timed=False)
+    kernels, _, _ = measured_here(asked.captured, asked.tape.calls, asked.device, is_timed=False)
     return replace(asked, kernels=kernels)
 
 
-def promised_s(made: Planned, asked: Asked) -> float:
+def promised_s(made: Planned, asked: PlanRequest) -> float:
     """Return what the operations of a plan would take by the costs of another question."""
     plan = made.predicted.trace.plan
     costs = AdjustedCosts(ServerCosts(asked.server), asked._price)  # noqa: SLF001

@@ -220,7 +220,7 @@ def test_a_planned_loop_trains_where_the_plain_one_runs_out(name: str) -> None:
 def keeps_promise(made: Planned, peaks: list[int], limit: int) -> None:
     """Assert that a loop did what its plan says, in the memory that it says."""
     promised = made.predicted.metrics.max_memory_bytes
-    assert made.loop.steps[-1].offloaded_bytes == made.loop.agenda.offloaded_bytes
+    assert made.loop.steps[-1].offloaded_bytes == made.loop.schedule.offloaded_bytes
     assert {each.departure for each in made.loop.steps} == {""}
     assert promised <= limit
     assert max(peaks) == pytest.approx(promised, rel=0.01)
@@ -234,17 +234,17 @@ def test_attention_that_drops_scores_is_planned_with_its_random_state_on_the_hos
     model, batch = attentive()
     model.cuda()
     made = planned(model, batch, part_of_plain(model, batch, 2), policy="save_on_cpu")
-    asked = made._asked  # noqa: SLF001
+    asked = made._request  # noqa: SLF001
     states = [number for number, each in enumerate(asked.captured.storages) if each.nbytes == 8 and not each.given]
     saved = {each.storage for each in asked.tape.saves}
     assert len(states) == 8
     assert saved.issuperset(states)
-    assert made.loop.agenda.moved
-    assert made.loop.agenda.moved.isdisjoint(states)
+    assert made.loop.schedule.offloaded
+    assert made.loop.schedule.offloaded.isdisjoint(states)
     found = {each.name for each in asked.captured.operations if id(each) in asked.requests}
     assert {f"aten._scaled_dot_product_efficient_attention{each}.default" for each in ("", "_backward")} <= found
     train(model, batch, 2, made.apply)
-    assert [each.offloaded_bytes for each in made.loop.steps] == [made.loop.agenda.offloaded_bytes] * 2
+    assert [each.offloaded_bytes for each in made.loop.steps] == [made.loop.schedule.offloaded_bytes] * 2
 
 
 def test_memory_does_not_grow_over_200_steps() -> None:
@@ -260,7 +260,7 @@ def test_memory_does_not_grow_over_200_steps() -> None:
 
 
 def test_copies_run_on_a_stream_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All bytes that leave and come are copied on one stream, which is not the one that computes."""
+    """All bytes that are offloaded and prefetched are copied on one stream, which is not the one that computes."""
     streams = []
     whole = copy_stream._copy  # noqa: SLF001
 
@@ -273,6 +273,6 @@ def test_copies_run_on_a_stream_of_their_own(monkeypatch: pytest.MonkeyPatch) ->
     model.cuda()
     made = planned(model, batch, part_of_plain(model, batch, 0.6))
     train(model, batch, 1, made.apply)
-    assert sum(nbytes for _, nbytes in streams) == 2 * made.loop.agenda.offloaded_bytes > 0
+    assert sum(nbytes for _, nbytes in streams) == 2 * made.loop.schedule.offloaded_bytes > 0
     assert len({stream for stream, _ in streams}) == 1
     assert streams[0][0] != torch.cuda.current_stream().cuda_stream

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from calibration.apply.copy_stream import CudaLane
+from calibration.apply.copy_stream import CudaCopyStream
 from calibration.devices.pinned_memory import PinnedMemory
 from tests.host_arithmetic.operators import arithmetic_of_the_host
 from tests.pretend.test_apply import empty, loss
@@ -180,17 +180,17 @@ def test_a_plan_is_dropped_while_its_copies_run(monkeypatch: pytest.MonkeyPatch)
     told: list[str] = []
     synchronize, unpin = torch.cuda.synchronize, PinnedMemory.give_back
 
-    def telling(what: str, call: Callable[..., None]) -> Callable[..., None]:
+    def reporter(what: str, call: Callable[..., None]) -> Callable[..., None]:
         def tell(*args: Any) -> None:  # noqa: ANN401
             told.append(what)
             call(*args)
 
         return tell
 
-    monkeypatch.setattr(torch.cuda, "synchronize", telling("wait", synchronize))
-    monkeypatch.setattr(PinnedMemory, "give_back", telling("unpin", unpin))
-    assert isinstance(made.loop.lane, CudaLane)
-    assert not made.loop.lane.stream.query()
+    monkeypatch.setattr(torch.cuda, "synchronize", reporter("wait", synchronize))
+    monkeypatch.setattr(PinnedMemory, "give_back", reporter("unpin", unpin))
+    assert isinstance(made.loop.copy_stream, CudaCopyStream)
+    assert not made.loop.copy_stream.stream.query()
     del result, made
     gc.collect()
     assert told == ["wait", "unpin"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibration.apply.copy_stream import CudaLane
+from calibration.apply.copy_stream import CudaCopyStream
 from tests.pretend.stream_races import Happening, Hazard, find_hazards
 from tests.pretend.test_apply import MODELS, loss, part_of_plain, planned, train
 from tests.pretend.watch import Watch, watched
@@ -40,32 +40,32 @@ def void(_: object) -> None:
 
 def hazards(made: Planned, happened: list[Happening]) -> list[Hazard]:
     """Return what was not in order with a plan's copies."""
-    lane = made.loop.lane
-    assert isinstance(lane, CudaLane)
-    return find_hazards(happened, {lane.stream.cuda_stream})
+    copy_stream = made.loop.copy_stream
+    assert isinstance(copy_stream, CudaCopyStream)
+    return find_hazards(happened, {copy_stream.stream.cuda_stream})
 
 
 def copied_bytes(made: Planned, watch: Watch) -> int:
-    lane = made.loop.lane
-    assert isinstance(lane, CudaLane)
-    return watch.copied_bytes.get(lane.stream.cuda_stream, 0)
+    copy_stream = made.loop.copy_stream
+    assert isinstance(copy_stream, CudaCopyStream)
+    return watch.copied_bytes.get(copy_stream.stream.cuda_stream, 0)
 
 
 @pytest.mark.parametrize("name", ["perceptron", "convolutional", "encoder"])
 def test_nothing_overlaps_a_copy_that_is_not_ordered_before_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two steps: all that leaves and comes back is copied, on a stream of its own, and no two disturb each other."""
+    """Two steps: offloads and prefetches are copied on a stream of their own, and no two disturb each other."""
     made, steps = two_steps(name)
     watch, happened = watched(steps, monkeypatch)
     logs = made.loop.steps[-2:]
     assert [each.departure for each in logs] == ["", ""]
     moved_bytes = sum(each.offloaded_bytes + each.fetched_bytes for each in logs)
     # Attention with dropout has a few numbers on the host, which stay where they are.
-    assert 0 <= 4 * made.loop.agenda.offloaded_bytes - moved_bytes <= 256
+    assert 0 <= 4 * made.loop.schedule.offloaded_bytes - moved_bytes <= 256
     assert copied_bytes(made, watch) == moved_bytes > 0
     assert find_hazards(happened) == hazards(made, happened) == []
 
 
-@pytest.mark.parametrize(("whose", "left_out"), [(CudaLane, "wait"), (torch.cuda.Stream, "wait_stream")])
+@pytest.mark.parametrize(("whose", "left_out"), [(CudaCopyStream, "wait"), (torch.cuda.Stream, "wait_stream")])
 def test_a_wait_that_is_left_out_is_a_race(whose: type, left_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the loop for its copies, or of copies for the loop."""
     made, steps = two_steps("perceptron")
@@ -142,24 +142,24 @@ def branches(policy: str, *, lends: bool = False, shares: bool = False, is_hidde
 @pytest.mark.parametrize("policy", ["save_on_cpu", "checkpoint"])
 @pytest.mark.parametrize(("lends", "shares"), [(False, False), (True, False), (False, True)])
 def test_branches_on_two_streams(policy: str, lends: bool, shares: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
-    """What one stream alone touches leaves; what the other does stays, and no copy is out of order with either."""
+    """Storages of one stream alone are offloaded, those of the other stay; no copy is out of order with either."""
     made, steps = branches(policy, lends=lends, shares=shares)
     watch, happened = watched(steps, monkeypatch)
-    agenda = made.loop.agenda
+    schedule = made.loop.schedule
     assert {each.departure for each in made.loop.steps} == {""}
-    assert agenda.tape.aside
-    assert not agenda.tape.aside & (agenda.moved | agenda.remade)
-    assert copied_bytes(made, watch) == 2 * 3 * agenda.offloaded_bytes
+    assert schedule.tape.aside
+    assert not schedule.tape.aside & (schedule.offloaded | schedule.recomputed)
+    assert copied_bytes(made, watch) == 2 * 3 * schedule.offloaded_bytes
     if policy == "save_on_cpu":
-        assert agenda.offloaded_bytes > 0
+        assert schedule.offloaded_bytes > 0
     assert hazards(made, happened) == []
 
 
 @pytest.mark.parametrize("policy", ["save_on_cpu", "checkpoint"])
 def test_a_stream_that_capture_did_not_see(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that uses another stream only on a GPU: its steps depart with a warning, and what left comes back."""
+    """A model that uses another stream only on a GPU: its steps depart with a warning, and offloads come back."""
     made, steps = branches(policy, is_hidden=True)
-    assert not made.loop.agenda.tape.aside
+    assert not made.loop.schedule.tape.aside
     with pytest.warns(UserWarning, match="another stream"):
         _, happened = watched(steps, monkeypatch)
     assert all("another stream" in each.departure for each in made.loop.steps)

@@ -15,7 +15,7 @@ def test_slots_are_taken_while_copies_run(monkeypatch: pytest.MonkeyPatch) -> No
     """The next step takes the slots of a forward that is dropped, and of losses once their one backward is done.
 
     Copies end late, so those of the former step still run then. Of nine steps the second and third of three losses and
-    the second of two depart: six leave, and without the two that are dropped four come back.
+    the second of two depart: six are offloaded, and without the two that are dropped four prefetched.
     """
     made, model, batch = planned_to_move("convolutional")
 
@@ -40,5 +40,5 @@ def test_slots_are_taken_while_copies_run(monkeypatch: pytest.MonkeyPatch) -> No
             backward(forward())
 
     watch, happened = watched(steps, monkeypatch)
-    assert copied_bytes(made, watch) == (6 + 4) * made.loop.agenda.offloaded_bytes > 0
+    assert copied_bytes(made, watch) == (6 + 4) * made.loop.schedule.offloaded_bytes > 0
     assert hazards(made, happened) == []

@@ -33,7 +33,7 @@ def test_states_are_on_the_gpu_for_their_update_alone(monkeypatch: pytest.Monkey
         memory_model="ideal",
     )
     weight_bytes = 4 * WIDTH * (WIDTH + 1) * LAYERS
-    assert sum(map(len, made.loop.agenda.states.values())) == 2 * weight_bytes
+    assert sum(map(len, made.loop.schedule.states.values())) == 2 * weight_bytes
     optimizer = torch.optim.AdamW(model.parameters())
     made.stream(optimizer, model)
     given = batch.cuda()

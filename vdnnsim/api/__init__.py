@@ -1,20 +1,27 @@
-"""What a notebook calls: the words of the command line as functions. PyTorch is imported when one is called."""
+"""The functions of `vdnnsim` for notebooks, which do what its commands do; PyTorch is imported when one needs it.
 
+`capture` records a model, `simulate` replays it, `plan` makes a plan for its loop (`planning`, `planned`), `load` reads
+scenarios and studies, `validate` holds replays against a device. `script` is what `vdnnsim apply` runs within a script.
+Only `vdnnsim` and `vdnnsim.cli` import it; begin at `scenarios` or `planning`.
+"""
+
+import warnings
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from vdnnsim.api.captured import Captured, capture
 from vdnnsim.api.planning import Planned, plan
-from vdnnsim.api.scenarios import Question, Simulation, simulate
+from vdnnsim.api.scenarios import LoadedScenario, Simulation, simulate
 from vdnnsim.api.study import LoadedStudy, StudyResults
 from vdnnsim.api.validation import ValidationResults, validate
 
 __all__ = [
     "Captured",
+    "LoadedScenario",
     "LoadedStudy",
     "Planned",
-    "Question",
     "Simulation",
     "StudyResults",
     "ValidationResults",
@@ -26,11 +33,11 @@ __all__ = [
 ]
 
 
-def load(path_or_name: str | Path) -> Question | LoadedStudy | Captured:
+def load(path_or_name: str | Path) -> LoadedScenario | LoadedStudy | Captured:
     """Read a scenario, a study or a captured step, by its path or by the name that it has among those of vdnnsim.
 
     Returns:
-        a `Question` or a `LoadedStudy`, to `run`; or the step, which `simulate` takes.
+        a `LoadedScenario` or a `LoadedStudy`, to `run`; or the step, which `simulate` takes.
 
     Raises:
         InputError: it cannot be read, something in it is wrong, or there is none of this name.
@@ -44,4 +51,12 @@ def load(path_or_name: str | Path) -> Question | LoadedStudy | Captured:
     path = find_file(str(path_or_name), (SCENARIOS, STUDIES))
     if path.name.endswith(SUFFIX):
         return Captured(**msgspec.structs.asdict(read_captured_step(path)[0]))
-    return LoadedStudy(read_study(path)) if is_study(path) else Question(read_scenario(path), path.parent)
+    return LoadedStudy(read_study(path)) if is_study(path) else LoadedScenario(read_scenario(path), path.parent)
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever had that name
+    """Return what had another name before."""
+    if name == "Question":
+        warnings.warn("vdnnsim.api.Question is now LoadedScenario", DeprecationWarning, stacklevel=2)
+        return LoadedScenario
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

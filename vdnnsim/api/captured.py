@@ -1,4 +1,4 @@
-"""A model captured, from a notebook."""
+"""`vdnnsim.capture` for notebooks, and the captured step that it returns."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""A scenario as a question, and what comes of it."""
+"""Scenarios in a notebook: loaded, replayed, and their results."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.hardware.server import Server
     from vdnnsim.memory.choices import MemoryChoice
+    from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.report.chart import Picture
     from vdnnsim.scenario.scenario import Scenario
+    from vdnnsim.units import Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Simulation(ResultTable):
 
     @property
     def rows(self) -> "tuple[PolicyResult, ...]":
-        """What came of each policy, with its metrics, in the order in which they were named."""
+        """The result of each policy, with its metrics, in the order in which they were named."""
         return self.result.results
 
     @property
@@ -73,7 +75,7 @@ class Simulation(ResultTable):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LoadedScenario:
     """A scenario that was read: a workload on a machine under some policies."""
 
     scenario: "Scenario"
@@ -85,10 +87,9 @@ class Question:
         Raises:
             PolicyError: no policy has a plan.
         """
-        from vdnnsim.api.run_analysis import answer
         from vdnnsim.policies.registry import known_policies
 
-        return Simulation.of(answer(self.scenario, known_policies()))
+        return Simulation.of(run_and_advise(self.scenario, known_policies()))
 
     def machines(self, *hardware: str) -> ResultTable:
         """Rank machines for the workload, as `vdnnsim machines` does: on which does it fit, and how fast is it there?
@@ -105,8 +106,8 @@ class Question:
         ranking = rank_machines(self.scenario, machines_named(hardware, self.folder))
         return machines_table(self.scenario, ranking, "to_pandas() has all")
 
-    def on(self, hardware: str) -> "Question":
-        """Return the same question on another machine.
+    def on(self, hardware: str) -> "LoadedScenario":
+        """Return the same scenario on another machine.
 
         Args:
             hardware: the name of a profile, or a path to one that ends in .yaml.
@@ -128,13 +129,44 @@ class Question:
         scenario = replace(self.scenario, server=profile.server, sources=(*kept, *profile.sources))
         return replace(self, scenario=scenario)
 
-    def under(self, *policies: str) -> "Question":
-        """Return the same question with other policies, `vdnn_all(m)` as a scenario names them.
+    def under(self, *policies: str) -> "LoadedScenario":
+        """Return the same scenario with other policies, `vdnn_all(m)` as a scenario names them.
 
         Raises:
             PolicyError: there is no such policy.
         """
         return replace(self, scenario=replace(self.scenario, policies=policies_named(policies)))
+
+
+def run_and_advise(
+    scenario: "Scenario",
+    types: "PolicyTypes",
+    recapture: "Callable[[Precision], CapturedStep] | None" = None,
+    tell: Callable[[str], object] = str,
+) -> "ScenarioResult":
+    """Replay a scenario and its neighbours, and find what would make it fit where it does not.
+
+    Args:
+        scenario: a workload on a machine under some policies.
+        types: the policies that there are.
+        recapture: captures a model in another precision; None where nobody can.
+        tell: is called with a line that says what is done.
+
+    Raises:
+        PolicyError: no policy has a plan.
+    """
+    from vdnnsim.scenario.experiment import run_scenario
+    from vdnnsim.study.neighbours import nearby
+
+    result = run_scenario(scenario, tell)
+    tell("what else would fit")
+    result = replace(result, nearby=nearby(scenario, result))
+    if scenario.captured is None or any(row.fits for row in result.slowest):
+        return result
+    # Searches, which few runs need.
+    from vdnnsim.study.advice import advice
+
+    return replace(result, advice=advice(scenario, result, types, recapture))
 
 
 def simulate(
@@ -170,7 +202,7 @@ def simulate(
     captured = as_executed(step if isinstance(step, CapturedStep) else read_captured_step(Path(step))[0], way)
     profile = load_profile(find_profile(hardware, Path()))
     scenario = scenario_of(CapturedModel(captured), captured.model, profile, policies_named(policy), way)
-    return Question(replace(scenario, memory_model=chosen_memory_model(memory_model)), Path()).run()
+    return LoadedScenario(replace(scenario, memory_model=chosen_memory_model(memory_model)), Path()).run()
 
 
 def chosen_memory_model(text: str) -> "MemoryChoice":

@@ -1,4 +1,4 @@
-"""What `vdnnsim apply` does in the process of a script, once that has imported PyTorch."""
+"""`vdnnsim apply` within the process of a script: plans its models once it has imported PyTorch."""
 
 import atexit
 import os
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vdnnsim.api.planning import Planned, asked_for
+from vdnnsim.api.planning import Planned, request_plan
 from vdnnsim.errors import PolicyError
 from vdnnsim.units import format_bytes
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from calibration.apply.script import Script
 
 
-class OneOfSeveral:
-    """A plan for one of several models of a script, of whose steps nothing is told: those of others run meanwhile.
+class ScriptPlan:
+    """A plan for one of several models of a script; its steps are not reported, for those of others run between.
 
-    Nobody asks for another, so it is made again once, where gaps made PyTorch reserve more than it may.
+    It is made again once, where fragmentation made PyTorch reserve more than it may.
 
     Attributes:
         planned: what is applied.
@@ -30,7 +30,7 @@ class OneOfSeveral:
 
     def __init__(self, planned: Planned) -> None:
         self.planned = planned
-        given = sum(each.nbytes for each in planned.loop.captured.storages if each.given)
+        given = sum(each.nbytes for each in planned.loop.schedule.captured.storages if each.given)
         self.own_bytes = max(0, planned.predicted.metrics.max_memory_bytes - given)
         self._is_first = True
         self._before = 0
@@ -42,14 +42,14 @@ class OneOfSeveral:
             self._before = self.end()
             try:
                 self.planned = self.planned.refit()
-                _say(f"planned again, by what these steps took:\n{self}")
+                _say(f"planned again with what these steps took:\n{self}")
             except PolicyError as failure:
-                _say(f"the plan stays, for none can be made by what these steps took: {failure}")
+                _say(f"the plan stays, for there is none with what these steps took: {failure}")
         return self._applied(model)
 
     def end(self) -> int:
         """Return by how many bytes more was reserved than the plans may take, up to now."""
-        return max(self._before, self.planned.loop.room.end())
+        return max(self._before, self.planned.loop.reservation.end())
 
     def __str__(self) -> str:
         return str(self.planned)
@@ -62,8 +62,8 @@ class OneOfSeveral:
         return self.planned.loop.apply(model)
 
 
-class Refitted(OneOfSeveral):
-    """A plan for the one model of a script, which is told of, and made again once where a step was off it as well."""
+class SingleModelPlan(ScriptPlan):
+    """A plan for the one model of a script, which is reported, and made again where a step was off it as well."""
 
     @property
     def _is_off(self) -> bool:
@@ -74,22 +74,17 @@ class Refitted(OneOfSeveral):
 
 
 def follow_script(
-    *, hardware: str, memory: str | None, policy: str, real: bool = False, told: str | None = None
+    *, hardware: str, memory: str | None, policy: str, real: bool = False, excess_folder: str | None = None
 ) -> None:
     """Find the models that the script trains, plan their steps, and apply the plans from their second steps on.
 
-    Args:
-        hardware: as of `vdnnsim.plan`.
-        memory: as well.
-        policy: as well.
-        real: as well.
-        told: a folder that gets a file at the end where more memory was reserved.
+    The arguments are those of `vdnnsim.plan`; `excess_folder` gets a file at the end where more memory was reserved.
     """
     from calibration.apply.script import Script
 
     script = Script(partial(planned_beside, hardware=hardware, memory=memory, policy=policy, real=real), _say)
     script.watch()
-    atexit.register(_say_at_end, script, memory, told)
+    atexit.register(_say_at_end, script, memory, excess_folder)
 
 
 def planned_beside(
@@ -101,39 +96,32 @@ def planned_beside(
     others: float | None = None,
     real: bool = False,
     **asked: Any,  # noqa: ANN401
-) -> OneOfSeveral:
-    """Plan as `vdnnsim.plan` does, within what other bytes that a script holds leave of a memory.
+) -> ScriptPlan:
+    """Plan as `vdnnsim.plan` does, with less memory by what else a script holds.
 
-    Args:
-        model: as there.
-        inputs: as there.
-        loss: as there.
-        beside_bytes: that the script holds on the GPU beside the model.
-        others: which part other models of the script may keep of what these, and the model's weights, states and batch
-            leave; less where no plan fits then. None where there is no other.
-        real: as there.
-        asked: the other arguments of `vdnnsim.plan`.
+    `beside_bytes` are held on the GPU beside the model. `others` is which part other models of the script may keep of
+    what these, and the model's weights, states and batch leave; less where no plan fits then; None without others.
     """
     own = loss.apart() if real else loss
-    found = replace(asked_for(model, inputs, loss=own, real=real, **asked), offer="").beside(beside_bytes)
+    found = replace(request_plan(model, inputs, loss=own, real=real, **asked), offer="").beside(beside_bytes)
     if others is None:
-        return Refitted(found.planned())
+        return SingleModelPlan(found.planned())
     for part in (others, others / 2, others / 4):
         try:
-            return OneOfSeveral(found.beside(round(found.free_bytes * part)).planned())
+            return ScriptPlan(found.beside(round(found.free_bytes * part)).planned())
         except PolicyError:
             continue
-    return OneOfSeveral(found.planned())
+    return ScriptPlan(found.planned())
 
 
-def _say_at_end(script: "Script", memory: str | None, told: str | None) -> None:
+def _say_at_end(script: "Script", memory: str | None, excess_folder: str | None) -> None:
     if script.missed:
         _say(f"no plan was applied: {script.missed}")
     beyond_bytes = script.end()
     if beyond_bytes:
         _say(f"PyTorch has reserved up to {format_bytes(beyond_bytes)} more than the {memory} that it may")
-        if told is not None:
-            (Path(told) / str(os.getpid())).touch()
+        if excess_folder is not None:
+            (Path(excess_folder) / str(os.getpid())).touch()
 
 
 def _say(lines: str) -> None:

@@ -1,4 +1,4 @@
-"""What a plan's loop tells of itself while it runs: of its third step, and of any that is asked for."""
+"""Reports of the steps of a planned loop: a line after the third, and a folder for each that is traced."""
 
 import re
 import sys
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 from vdnnsim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from calibration.apply.live_schedule import LiveSchedule
     from calibration.apply.loop import Loop
-    from calibration.apply.plan_actions import Agenda
-    from calibration.apply.step_hooks import StepLog
+    from calibration.apply.loop_state import StepLog
     from vdnnsim.analysis.live import Difference
     from vdnnsim.analysis.results import PolicyResult, ScenarioResult
     from vdnnsim.plans.live_step import LiveStep
     from vdnnsim.report.folder import Writer
 
-_TOLD: Final = 3
+_REPORTED: Final = 3
 """The first steps make what later ones find: states, workspaces, choices of algorithms."""
 _DRIFT: Final = 0.05
 _LARGEST: Final = 3
@@ -28,8 +28,8 @@ _FORMAT_VERSION: Final = 1
 _NO_PEAK: Final = "no peak, for PyTorch counts what it allocates on a GPU alone"
 
 
-class Telling:
-    """Watches the steps of a loop that are told of, and no others.
+class StepReporter:
+    """Times the steps of a loop that are reported, and no others.
 
     Args:
         loop: that follows the plan.
@@ -49,7 +49,7 @@ class Telling:
         self._offer = offer
         self.has_drifted = False
         self._begun = 0
-        self._is_told = False
+        self._is_reported = False
         self._explains = False
         self._folder: Path | None = None
         self.recorded: LiveStep | None = None
@@ -61,7 +61,7 @@ class Telling:
 
     def apply(self, model: Any) -> "AbstractContextManager[StepLog]":  # noqa: ANN401  # a torch.nn.Module
         """Follow a step of the model."""
-        if self._is_told and not self._explains and self._folder is None:
+        if self._is_reported and not self._explains and self._folder is None:
             return self._loop.apply(model)
         return self._watched(model)
 
@@ -70,11 +70,12 @@ class Telling:
         from calibration.apply.timed_step import forget_peak, timed
 
         self._begun += 1
-        if not self._is_told and (self._begun == _TOLD - 1 or (self._begun >= _TOLD and not self._is_whole_before)):
-            # The update of the weights between this step and the next is then part of what the next is told of.
+        is_to_report = self._begun >= _REPORTED and not self._is_reported
+        is_due = is_to_report and self._is_whole_before
+        if self._begun == _REPORTED - 1 or (is_to_report and not is_due):
+            # The peak that is reported of the next step includes the update of the weights before it.
             forget_peak(self._loop.device)
         folder, closely = self._folder, self._explains or self._folder is not None
-        is_due = self._begun >= _TOLD and not self._is_told and self._is_whole_before
         if not (closely or is_due):
             with self._loop.apply(model) as log:
                 yield log
@@ -86,7 +87,7 @@ class Telling:
             return
         has_drifted = bool(self._drifted(step))
         if is_due:
-            self._is_told = True
+            self._is_reported = True
             _say(self._line(step))
         if closely:
             self.recorded = step
@@ -113,11 +114,11 @@ class Telling:
         took = f"step {step.number}: forward and backward took "
         planned = self._compared(step)
         if not planned:
-            moved = f"{format_bytes(step.offloaded_bytes)} left and {format_bytes(step.fetched_bytes)} came back"
+            moved = f"{format_bytes(step.offloaded_bytes)} offloaded and {format_bytes(step.fetched_bytes)} prefetched"
             return (
                 f"{took}{format_seconds(step.seconds)} on the CPU, of which a plan for the "
                 f"{self._scenario.server.gpu.name} says nothing; {moved}, "
-                f"{format_bytes(self._loop.agenda.offloaded_bytes)} planned; {_NO_PEAK}"
+                f"{format_bytes(self._loop.schedule.offloaded_bytes)} planned; {_NO_PEAK}"
             )
         text = f"{took}{_beside(planned[0], format_seconds)}"
         if len(planned) > 1:
@@ -176,7 +177,7 @@ class Telling:
         if step.snapshot is not None:
             files["snapshot_happened.pickle"] = step.snapshot
         said = {
-            "told": self._line(step),
+            "report": self._line(step),
             "step": {each: value for each, value in asdict(step).items() if not isinstance(value, tuple | bytes)},
         }
         content = manifest(_FORMAT_VERSION, self._scenario.sources, said, (*files, _MANIFEST))
@@ -184,30 +185,24 @@ class Telling:
         return f"wrote {', '.join(sorted(files))} to {folder}/; https://ui.perfetto.dev opens the trace"
 
 
-def described(predicted: "PolicyResult", agenda: "Agenda", beside_bytes: int) -> str:
-    """Return in a few lines what a plan costs and does.
-
-    Args:
-        predicted: what came of it in the simulator.
-        agenda: of the loop that follows it.
-        beside_bytes: on the GPU, that the loop holds beside what is planned.
-    """
+def described(predicted: "PolicyResult", schedule: "LiveSchedule", beside_bytes: int) -> str:
+    """Return in a few lines what a plan costs and does; `beside_bytes` of the GPU are held beside it."""
     from vdnnsim.report.certificates import bound_text
 
     metrics, plan = predicted.metrics, predicted.trace.plan
     storages = plan.workload.step.storages
-    again = dict.fromkeys(storages[each].name for each in sorted(agenda.remade))
+    again = dict.fromkeys(storages[each].name for each in sorted(schedule.recomputed))
     peak, step = format_bytes(metrics.max_memory_bytes), format_seconds(metrics.iteration_s)
     others = f"; {format_bytes(beside_bytes)} of the GPU's are of others" if beside_bytes else ""
-    moved, pinned = format_bytes(agenda.offloaded_bytes), format_bytes(agenda.pinned_bytes)
+    moved, pinned = format_bytes(schedule.offloaded_bytes), format_bytes(schedule.pinned_bytes)
     speed = f"{predicted.performance_ratio:.1%} of the speed with unlimited memory (predicted)"
     lines = [
         f"{plan.policy}: {peak} at most, {step} a step, {speed}",
-        f"to the host {moved} of {len(agenda.moved)} storages; pinned memory {pinned}{others}",
-        f"computes again: {', '.join(again) if again else 'nothing'}",
+        f"to the host {moved} of {len(schedule.offloaded)} storages; pinned memory {pinned}{others}",
+        f"recomputes: {', '.join(again) if again else 'nothing'}",
     ]
-    if agenda.states:
-        states = format_bytes(sum(map(len, agenda.states.values())))
+    if schedule.states:
+        states = format_bytes(sum(map(len, schedule.states.values())))
         lines.append(f"the optimizer's states on the host: {states}, by plan.stream(optimizer, model)")
     if plan.certificate is not None:
         lines.append(bound_text(plan.certificate, metrics.iteration_s))
@@ -231,6 +226,6 @@ def _writer() -> "Writer":
     return Writer(
         noun="step of a loop",
         manifest=_MANIFEST,
-        wrote=lambda content: {"told", "step", "files"} <= content.keys(),
+        wrote=lambda content: {"step", "files"} <= content.keys(),
         names=re.compile(r"step\.json|trace\.json|snapshot_(predicted|happened)\.pickle"),
     )

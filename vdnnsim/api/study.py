@@ -1,4 +1,4 @@
-"""A study, from a notebook."""
+"""Studies for notebooks: loaded, run, and their results."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ class LoadedStudy:
             workers: processes.
 
         Raises:
-            StudyError: points cannot be kept, or a picture cannot be drawn of what came out.
+            StudyError: points cannot be kept, or a picture cannot be drawn of the results.
         """
         from vdnnsim.report.chart import Picture
         from vdnnsim.report.document import plain_table

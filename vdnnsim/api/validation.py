@@ -1,4 +1,4 @@
-"""A validation, from a notebook."""
+"""`vdnnsim.validate` for notebooks: plans executed on a device beside their replays."""
 
 import warnings
 from collections.abc import Callable

@@ -73,7 +73,7 @@ def apply(
         os.execvpe(command[0], list(command), variables)  # noqa: S606  # running the user's command is what this is for
     with TemporaryDirectory(prefix="vdnnsim-apply-") as folder:
         # Each process that reserved more writes a file there: those of torchrun have no other way to report it.
-        status = _exit_status(command, {**variables, "VDNNSIM_APPLY": json.dumps({**asked, "told": folder})})
+        status = _exit_status(command, {**variables, "VDNNSIM_APPLY": json.dumps({**asked, "excess_folder": folder})})
         is_beyond = any(Path(folder).iterdir())
     sys.exit(status or (BEYOND_LIMIT if is_beyond else 0))
 

@@ -51,7 +51,7 @@ def run(question: Question, out: Path | None, output: Output, time_limit: str | 
     What an earlier run wrote into DIR is replaced or removed; nothing else there ever is.
     """
     from vdnnsim.analysis.columns import RUN, result_rows
-    from vdnnsim.api.run_analysis import answer
+    from vdnnsim.api.scenarios import run_and_advise
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.run.folder import ALWAYS, RUN_WRITER, write_report
@@ -63,7 +63,7 @@ def run(question: Question, out: Path | None, output: Output, time_limit: str | 
     if question.path is not None:
         refuse_misfits(question.path, scenario)
     with SearchLine() as line:
-        result = answer(limited(scenario, time_limit), question.types, question.recapture, line.tell)
+        result = run_and_advise(limited(scenario, time_limit), question.types, question.recapture, line.tell)
         line.tell("the report")
         written = write_report(result, folder)
     table = ResultTable(RUN, result_rows(result), result_table(result))

@@ -23,7 +23,6 @@ class Of(nn.Module):
             self.add_module(name, part)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Compute it."""
         result: Tensor = self._run(self, hidden)
         return result
 
@@ -33,7 +32,6 @@ class Cube(Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
-        """Compute it."""
         square = hidden * hidden
         result = square * hidden
         ctx.save_for_backward(hidden, square, hidden, result)
@@ -51,7 +49,6 @@ class Halved(Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
-        """Compute it."""
         hidden.mul_(0.5).tanh_()
         ctx.mark_dirty(hidden)
         ctx.save_for_backward(hidden)
@@ -75,7 +72,6 @@ class Centred(nn.Module):
         self.register_buffer("count", torch.zeros(()))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Compute it."""
         if self.training:
             with torch.no_grad():
                 self.mean.lerp_(hidden.float().mean((0, 1)), 0.25)
@@ -91,7 +87,6 @@ class Scan(nn.Module):
         self.cell = nn.Linear(2 * WIDTH, WIDTH)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Compute it."""
         state, found = hidden[:, 0], []
         for each in hidden.unbind(1):
             state = torch.tanh(self.cell(torch.cat((state, each), -1)))
@@ -108,7 +103,6 @@ class Adapter(nn.Module):
         self.down, self.up = nn.Linear(WIDTH, 2, bias=False), nn.Linear(2, WIDTH, bias=False)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Compute it."""
         return Tensor(self.whole(hidden) + self.up(self.down(hidden)))
 
 

@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 from calibration.apply.loop import Loop
-from calibration.apply.saved_storage import Held
-from calibration.apply.step_hooks import Following
+from calibration.apply.loop_state import LoopState
+from calibration.apply.saved_storage import SavedStorage
+from calibration.apply.step_hooks import StepHooks
 from tests.apply.generated.loops import WRITE, Act, Drawing, shown
 from tests.apply.generated.plans import POLICIES, Captured
 from tests.apply.generated.running import REFUSED, REFUSED_TO_RECOMPUTE, Found, Running
@@ -95,21 +96,21 @@ class Outcome:
         came = "loops in trouble" if self.trouble else "loops refused" if self.refused else "loops the same to the bit"
         found = Counter({came: 1, "steps": self.steps, "steps that left the plan": self.departed})
         found["loops that moved something"] = bool(self.moved_bytes)
-        found["loops that computed something again"] = bool(self.remade)
+        found["loops that recomputed something"] = bool(self.remade)
         return found
 
 
-class Noted(Following):
+class Noted(StepHooks):
     """A step that can be counted while it lives."""
 
-    steps: Final = weakref.WeakSet[Following]()
-    storages: Final = weakref.WeakSet[Held]()
+    steps: Final = weakref.WeakSet[StepHooks]()
+    storages: Final = weakref.WeakSet[SavedStorage]()
 
-    def __init__(self, loop: Loop, model: nn.Module) -> None:
+    def __init__(self, loop: LoopState, model: nn.Module) -> None:
         super().__init__(loop, model)
         self.steps.add(self)
 
-    def _new(self, number: int, live: torch.UntypedStorage) -> Held:
+    def _new(self, number: int, live: torch.UntypedStorage) -> SavedStorage:
         held = super()._new(number, live)
         self.storages.add(held)
         return held
@@ -138,13 +139,13 @@ def _judge(drawn: Drawn, outcome: Outcome) -> None:
     model, captured = _captured(drawn.tree, drawn.device, narrow=drawn.narrow)
     expected = _plain(drawn)
     loop = captured.by_policy(drawn.plan) if drawn.plan in POLICIES else captured.by_lot(Random(drawn.plan))  # noqa: S311
-    loops = [loop, Loop(loop.captured, loop.agenda, loop.device, loop.room)] if drawn.apart else [loop]
+    loops = [loop, Loop(loop.schedule, loop.device, loop.reservation)] if drawn.apart else [loop]
     for each in loops:
-        each.follow = Noted
+        each.make_hooks = Noted
 
     def rest() -> None:
         for each in loops:
-            each.rest()
+            each.unpin()
 
     # Of a loop that was refused in backward PyTorch keeps the rest until the next one of its thread.
     Noted.steps.clear()
@@ -162,7 +163,7 @@ def _judge(drawn: Drawn, outcome: Outcome) -> None:
         outcome.reasons = [each.departure for each in logs if each.departure]
         outcome.departed = len(outcome.reasons)
         outcome.moved_bytes = sum(each.fetched_bytes for each in logs)
-        outcome.remade = sum(what == "again" for each in logs for what, _ in each.order)
+        outcome.remade = sum(what == "recompute" for each in logs for what, _ in each.order)
     if "differ" in outcome.trouble:
         again = Outcome()
         _compare(drawn, expected, _plain(drawn), again)
@@ -177,7 +178,7 @@ def _left_behind(loops: list[Loop], device: str, before: int) -> str:
     gc.collect()
     later = len(Noted.steps), len(Noted.storages)
     for each in loops:
-        each.rest()
+        each.unpin()
     pinned = sum(each.arena.nbytes for each in loops)
     most = sum(bool(each.steps) for each in loops)
     if later[0] > most or later[1]:

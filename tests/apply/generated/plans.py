@@ -1,4 +1,4 @@
-"""Plans for drawn models: those of policies, and drawn ones, by which each storage leaves or is computed again."""
+"""Plans for drawn models: those of policies, and drawn ones, by which each storage is offloaded or recomputed."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -8,14 +8,14 @@ from typing import Final
 
 from torch import nn
 
+from calibration.apply.live_constraints import movable_storages, with_user_references
 from calibration.apply.loop import Loop
-from calibration.apply.plan_actions import agenda_of
-from calibration.apply.reservation import Planned, Room
-from calibration.apply.user_references import as_held, movable
+from calibration.apply.reservation import PlannedMemory, Reservation
+from calibration.apply.scheduling import schedule_of
 from calibration.capture.program import Arguments
 from tests.apply.generated.trees import batch_of
 from tests.apply.models import loss
-from vdnnsim.api.planning import Asked, asked_for
+from vdnnsim.api.planning import PlanRequest, request_plan
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -35,7 +35,7 @@ SAMPLES: Final = 4
 class Captured:
     """A model as it was captured, of which plans are made."""
 
-    asked: Asked
+    asked: PlanRequest
 
     @classmethod
     def of(cls, model: nn.Module, *, narrow: bool) -> "Captured":
@@ -47,7 +47,7 @@ class Captured:
         device = next(model.parameters()).device
         batch: Arguments = (batch_of(SAMPLES).to(device),), {}
         return cls(
-            asked_for(
+            request_plan(
                 *(model, batch),
                 hardware="rtx_4090",
                 policy="pytorch",
@@ -73,11 +73,11 @@ class Captured:
 
     @cached_property
     def _free(self) -> dict[int, range]:
-        return movable(self._workload, self.asked.tape)
+        return movable_storages(self._workload, self.asked.tape)
 
     @cached_property
     def _held(self) -> CapturedWorkload:
-        return as_held(self._workload, self._free)
+        return with_user_references(self._workload, self._free)
 
     @cached_property
     def _costs(self) -> CostTable:
@@ -112,11 +112,11 @@ class Captured:
         """
         kernels = {where: options[0] for where, options in self._costs.kernels.items()}
         plan = lower(list(steps), self._held, kernels, label="by hand", algorithms="p")
-        agenda, device = agenda_of(plan, self.asked.tape, self._free), self.asked.device
-        return Loop(self.asked.captured, agenda, device, Room(device, None, Planned()))
+        schedule, device = schedule_of(plan, self.asked.tape, self._free), self.asked.device
+        return Loop(schedule, device, Reservation(device, None, PlannedMemory()))
 
     def _steps(self, draw: Random, share_again: float, share_moved: float) -> Iterator[ScheduleStep]:
-        """Yield an iteration of which shares of what backward reads are computed again, and of the rest move."""
+        """Yield an iteration of which shares of what backward reads are recomputed, and of the rest move."""
         recomputation, buffers = self._recomputation, self._buffers
         runs = recomputation.order([each for each in recomputation.droppable if draw.random() < share_again])
         touched = [buffers.touched(each) for each in runs]

@@ -23,7 +23,7 @@ Found = list[tuple[str, list[Tensor]]]
 
 
 REFUSED: Final = ", refused"
-REFUSED_TO_RECOMPUTE: Final = ", refused for what is computed again"
+REFUSED_TO_RECOMPUTE: Final = ", refused for what is recomputed"
 
 
 class UserError(Exception):
@@ -89,7 +89,7 @@ class Running:
             label += ", raised"
         except RuntimeError as error:
             # By PyTorch, or by the plan in its place, which may come sooner: nothing of what was summed up is kept.
-            label += REFUSED_TO_RECOMPUTE if "to compute a part of forward again" in str(error) else REFUSED
+            label += REFUSED_TO_RECOMPUTE if "to recompute a part of forward" in str(error) else REFUSED
             for model in self._models:
                 model.zero_grad()
             self._inputs.clear()

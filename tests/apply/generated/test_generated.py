@@ -25,7 +25,7 @@ def test_loops_are_the_same_with_a_plan(model: int) -> None:
         found.update(outcome.counts)
     assert found["loops refused"] <= LOOPS / 4
     assert found["steps that left the plan"] < found["steps"] / 2
-    assert found["loops that computed something again"] >= LOOPS / 4
+    assert found["loops that recomputed something"] >= LOOPS / 4
 
 
 def test_equal_seeds_draw_equal_loops() -> None:
@@ -49,7 +49,7 @@ def test_a_loop_is_shown_as_a_program() -> None:
     ]
 
 
-def test_what_is_smaller_has_less() -> None:
+def test_smaller_loops_have_less() -> None:
     """Of two acts: each alone, none, the second plain; of a chain of a block and a join: each left out, or the join."""
     acts = [Act("open"), Act("forward", ("a",), "autocast")]
     found = [tuple(each) for each in smaller(acts)]

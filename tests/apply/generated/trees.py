@@ -23,7 +23,6 @@ class Tree:
         return f"{self.name}({'; '.join(map(str, self.parts))})" if self.parts else self.name
 
     def module(self) -> nn.Module:
-        """Make it."""
         if not self.parts:
             return BLOCKS[self.name]()
         return JOINS[self.name](*(each.module() for each in self.parts))
@@ -103,5 +102,4 @@ def drawn_tree(draw: Random, *, is_computed_by_host: bool = False) -> Tree:
 
 
 def batch_of(samples: int) -> Tensor:
-    """Return a batch."""
     return torch.randn(samples, STEPS, WIDTH)

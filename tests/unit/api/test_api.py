@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import vdnnsim
-from vdnnsim.api import Captured, LoadedStudy, Question
+from vdnnsim.api import Captured, LoadedScenario, LoadedStudy
 from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.errors import CaptureError, DeviceError, PolicyError, ProfileError, ScenarioError
 
@@ -82,7 +82,7 @@ def test_a_notebook_shows_the_table() -> None:
         (("resnet18",), "batch: resnet18 has none by default"),
     ],
 )
-def test_what_makes_no_model_is_refused(arguments: tuple[Any, ...], told: str) -> None:
+def test_arguments_that_make_no_model_are_refused(arguments: tuple[Any, ...], told: str) -> None:
     with pytest.raises(CaptureError) as caught:
         vdnnsim.capture(*arguments)
     assert told in str(caught.value)
@@ -134,7 +134,7 @@ def test_a_captured_model_is_simulated_printed_and_a_table_of_numbers(tmp_path: 
     assert [row.metrics for row in again.rows] == [found.rows[0].metrics]
 
 
-def test_what_is_asked_wrongly_is_told(tmp_path: Path) -> None:
+def test_unknown_names_are_refused(tmp_path: Path) -> None:
     step = vdnnsim.capture(net, torch.ones(8, 3))
     with pytest.raises(ProfileError, match="rtx_4091"):
         vdnnsim.simulate(step, hardware="rtx_4091")
@@ -149,9 +149,9 @@ def test_what_is_asked_wrongly_is_told(tmp_path: Path) -> None:
 
 def test_a_scenario_is_loaded_by_name_and_asked(tmp_path: Path) -> None:
     """AlexNet fits 12 GiB under both, and keeping all is faster; a V100 is faster yet."""
-    question = vdnnsim.load("alexnet")
-    assert isinstance(question, Question)
-    result = question.under("vdnn_all(m)", "base(p)").run()
+    scenario = vdnnsim.load("alexnet")
+    assert isinstance(scenario, LoadedScenario)
+    result = scenario.under("vdnn_all(m)", "base(p)").run()
     assert result.fitting == ("base(p)", "vdnn_all(m)")
     assert result.advice == ()
     assert result.to_pandas()["policy"].tolist() == ["vdnn_all(m)", "base(p)"]
@@ -164,11 +164,11 @@ def test_a_scenario_is_loaded_by_name_and_asked(tmp_path: Path) -> None:
     picture = result.pictures[0]
     picture.write(tmp_path / picture.name)
     assert picture._repr_png_() == (tmp_path / picture.name).read_bytes()
-    on_v100 = question.on("v100").under("base(p)").run()
+    on_v100 = scenario.on("v100").under("base(p)").run()
     assert on_v100.rows[0].metrics.iteration_s < result.rows[1].metrics.iteration_s
     assert [name for name, _ in on_v100.result.sources] == ["scenarios/alexnet.yaml", "hw_profiles/v100.yaml"]
     with pytest.raises(ProfileError, match="v100"):
-        question.on("v10")
+        scenario.on("v10")
 
 
 def test_a_study_is_loaded_and_computed(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tests.captured_steps import Recording, X, Y, chain
-from vdnnsim.api.run_analysis import answer
+from vdnnsim.api.scenarios import run_and_advise
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
@@ -44,7 +44,7 @@ def told(scenario: Scenario, recaptured: list[Precision] | None = None) -> tuple
         recaptured.append(precision)
         return msgspec.structs.replace(model.base, precision=precision)
 
-    return answer(scenario, known_policies(), None if recaptured is None else recapture).advice
+    return run_and_advise(scenario, known_policies(), None if recaptured is None else recapture).advice
 
 
 def with_storage(step: CapturedStep, kind: BufferKind, nbytes: int) -> CapturedStep:

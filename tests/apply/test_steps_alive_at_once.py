@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibration.apply.copy_stream import CpuLane
+from calibration.apply.copy_stream import CpuCopyStream
+from calibration.apply.live_schedule import Action, LiveSchedule, Offload, Release
 from calibration.apply.pinned_slots import PinnedSlots
-from calibration.apply.plan_actions import Action, Agenda, Give, Leave
-from calibration.apply.saved_storage import Held
+from calibration.apply.saved_storage import SavedStorage
 from tests.apply.models import Network, backward, image, loss
 from tests.apply.training import Applied, alike, without
 from vdnnsim.api.planning import Planned
@@ -23,31 +23,31 @@ from vdnnsim.errors import InternalError
 pytestmark = pytest.mark.filterwarnings("ignore:the plan of")
 
 
-def late(agenda: Agenda, *kinds: type[Action]) -> Agenda:
-    """Return an agenda that does some actions only when backward begins, or right before it takes their storage."""
-    saves = agenda.tape.saves
+def late(schedule: LiveSchedule, *kinds: type[Action]) -> LiveSchedule:
+    """Return an schedule that does some actions only when backward begins, or right before it takes their storage."""
+    saves = schedule.tape.saves
     first: dict[int, int] = {}
-    for at, take in enumerate(agenda.tape.takes):
-        first.setdefault(saves[take.save].storage, at + len(saves))
-    due: list[list[Action]] = [[] for _ in agenda.actions]
-    for moment, actions in enumerate(agenda.actions):
+    for at, unpack in enumerate(schedule.tape.unpacks):
+        first.setdefault(saves[unpack.save].storage, at + len(saves))
+    due: list[list[Action]] = [[] for _ in schedule.actions]
+    for point, actions in enumerate(schedule.actions):
         for each in actions:
-            at = moment
-            if isinstance(each, Leave | Give) and type(each) in kinds:
+            at = point
+            if isinstance(each, Offload | Release) and type(each) in kinds:
                 at = min(first[each.storage] - 1, len(saves))
-            due[max(moment, at)].append(each)
-    return replace(agenda, actions=tuple(map(tuple, due)))
+            due[max(point, at)].append(each)
+    return replace(schedule, actions=tuple(map(tuple, due)))
 
 
 @contextmanager
-def with_agenda(made: Planned, agenda: Agenda) -> Iterator[None]:
-    """Have a plan's loop follow another agenda."""
-    with mock.patch.object(made.loop, "agenda", agenda):
+def with_schedule(made: Planned, schedule: LiveSchedule) -> Iterator[None]:
+    """Have a plan's loop follow another schedule."""
+    with mock.patch.object(made.loop, "schedule", schedule):
         yield
 
 
-LATE: list[tuple[type[Action], ...]] = [(), (Give,), (Leave, Give)]
-"""What leaves is given back at once, or when backward begins, or leaves only then."""
+LATE: list[tuple[type[Action], ...]] = [(), (Release,), (Offload, Release)]
+"""Offloaded storages are released at once, or when backward begins, or are offloaded only then."""
 
 IN_PARTS = ["AB2ab", "AB1ba", "AaBC3bc", "ABC1bca", "A1Ba", "AaBab", "ABaCbaca"]
 """Orders in which backward of a step begins, here `2` that of `B`, long before the rest of it, or runs twice."""
@@ -98,31 +98,25 @@ def run(model: nn.Module, order: str, applied: Applied) -> list[Tensor]:
     return [*found, *trained.buffers()]
 
 
-def test_orders_of_three_steps_are_fifteen() -> None:
-    """6! orders of six; a backward is after its forward in one of eight, forwards are in their order in one of six."""
-    assert len(orders(3)) == 720 / 8 / 6
-    assert {"ABCabc", "AaBbCc", "ABbCca"} <= {*orders(3)}
-
-
 @pytest.mark.parametrize("kinds", LATE)
 def test_every_order_of_three_steps(model: Network, made: Planned, kinds: tuple[type[Action], ...]) -> None:
     """Backwards apart or as one, whatever is in pinned memory when another step begins.
 
     A fourth step after them follows the plan: nobody is left who needs pinned memory.
     """
-    with with_agenda(made, late(made.loop.agenda, *kinds)):
+    with with_schedule(made, late(made.loop.schedule, *kinds)):
         for order in [*orders(3), *IN_PARTS, "ABC+", "AaBC+", "ABaC+"]:
             assert alike(run(model, order, without), run(model, order, made.apply)), order
             run(model, "Aa", made.apply)
             assert made.loop.steps[-1].departure == "", order
-            assert made.loop.steps[-1].offloaded_bytes == made.loop.agenda.offloaded_bytes > 0
+            assert made.loop.steps[-1].offloaded_bytes == made.loop.schedule.offloaded_bytes > 0
 
 
 @pytest.mark.parametrize("kinds", LATE)
 def test_pinned_memory_is_not_given_back_while_a_step_needs_it(
     model: Network, made: Planned, kinds: tuple[type[Action], ...]
 ) -> None:
-    """The first step has what it needs there, the second departs, and the plan is told to rest.
+    """The first step has what it needs there, the second departs, and the plan unpins its memory.
 
     Where the first had nothing there yet, it keeps what it would have moved.
     """
@@ -131,11 +125,11 @@ def test_pinned_memory_is_not_given_back_while_a_step_needs_it(
     def resting(trained: nn.Module) -> Iterator[None]:
         with made.apply(trained):
             yield
-        made.loop.rest()
+        made.loop.unpin()
 
-    with with_agenda(made, late(made.loop.agenda, *kinds)):
+    with with_schedule(made, late(made.loop.schedule, *kinds)):
         assert alike(run(model, "ABab", without), run(model, "ABab", resting))
-        made.loop.rest()
+        made.loop.unpin()
         assert made.loop.arena.nbytes == 0
 
 
@@ -157,7 +151,7 @@ def test_an_evaluation_within_and_a_plan_that_is_gone(model: Network, made: Plan
             backward(each)
         return [each.grad for each in trained.parameters() if each.grad is not None]
 
-    assert alike(use([]), use([made._asked.planned()]))  # noqa: SLF001
+    assert alike(use([]), use([made._request.planned()]))  # noqa: SLF001
 
 
 def test_a_slot_that_another_step_took_is_not_read(model: Network, made: Planned) -> None:
@@ -194,7 +188,7 @@ def test_a_slot_whose_memory_was_given_back_is_not_read(model: Network, made: Pl
         with made.apply(model):
             result = loss(model(image()))
         does()
-        made.loop.arena.reserve(made.loop.agenda.pinned_bytes)
+        made.loop.arena.reserve(made.loop.schedule.pinned_bytes)
         with pytest.raises(InternalError, match="its slot holds nothing that a step needs"):
             backward(result)
     model.zero_grad()
@@ -251,15 +245,15 @@ def test_a_slot_is_lost_to_whatever_overlaps_it() -> None:
     assert slots.write(start, 0, 10) is None
 
 
-def test_what_is_on_the_host_in_part_is_computed_again() -> None:
-    """Of eight bytes four were copied: those alone would come back, beside four of whatever memory was there."""
-    lane = CpuLane()
-    slots = PinnedSlots(lane, [(0, 4)])
+def test_a_storage_on_the_host_in_part_is_recomputed() -> None:
+    """Of eight bytes four were copied: those alone would be copied back, beside four of whatever memory was there."""
+    copy_stream = CpuCopyStream()
+    slots = PinnedSlots(copy_stream, [(0, 4)])
     slots.reserve(4)
     assert slots.open(1)
-    held = Held(0, torch.full((8,), 1, dtype=torch.uint8).untyped_storage(), lane, None, slots, 1)
-    held.remake = lambda: held.restore(torch.full((8,), 2, dtype=torch.uint8).untyped_storage())
-    assert held.leave(range(4), 0)
-    assert held.give()
-    assert held.bring().tolist() == [2] * 8  # type: ignore[no-untyped-call]
+    held = SavedStorage(0, torch.full((8,), 1, dtype=torch.uint8).untyped_storage(), copy_stream, None, slots, 1)
+    held.recompute = lambda: held.restore(torch.full((8,), 2, dtype=torch.uint8).untyped_storage())
+    assert held.offload(range(4), 0)
+    assert held.release()
+    assert held.materialize().tolist() == [2] * 8  # type: ignore[no-untyped-call]
     assert not slots.is_used

@@ -1,4 +1,4 @@
-"""What is issued for a plan, and on which stream; with streams that are names, on the CPU."""
+"""Work that is issued for a plan, and its stream; with streams that are names, on the CPU."""
 
 import gc
 import threading
@@ -10,17 +10,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibration.apply import determinism
-from calibration.apply.copy_stream import CpuLane
-from calibration.apply.determinism import as_repeatable, is_deterministic_on_cuda
+from calibration.apply import live_constraints
+from calibration.apply.copy_stream import CpuCopyStream
+from calibration.apply.live_constraints import as_repeatable, is_deterministic_on_cuda, movable_storages
 from calibration.apply.pinned_slots import PinnedSlots
-from calibration.apply.saved_storage import Held
-from calibration.apply.user_references import movable
+from calibration.apply.saved_storage import SavedStorage
 from calibration.capture.capture import CaptureDevice
 from calibration.capture.objects import captured_object
 from calibration.capture.tape import Tape
-from tests.apply.models import MODELS, backward, loss, rows
-from tests.apply.training import Applied, alike, without
+from tests.apply.models import MODELS, loss, rows
+from tests.apply.training import alike, gradients
 from vdnnsim.api.planning import Planned, plan
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
@@ -32,7 +31,7 @@ MAIN, SIDE = "main", "side"
 
 
 class NamedStreams:
-    """A lane of streams that are names, which notes what is issued on which; copies are done at once.
+    """A copy_stream of streams that are names, which notes what is issued on which; copies are done at once.
 
     Attributes:
         log: what was issued, with the stream that was current.
@@ -82,19 +81,22 @@ class NamedStreams:
         assert tensor.nbytes == NBYTES
         self.log.append(("lend", self.stream))
 
+    def __deepcopy__(self, _: object) -> "NamedStreams":
+        return self
+
     def taken(self) -> list[tuple[str, str]]:
         """Return what was issued since the last call."""
         taken, self.log = self.log, []
         return taken
 
 
-def held_on(lane: NamedStreams) -> Held:
+def held_on(copy_stream: NamedStreams) -> SavedStorage:
     """Return a storage of a step of the main stream."""
-    arena = PinnedSlots(lane, [(0, NBYTES)])
+    arena = PinnedSlots(copy_stream, [(0, NBYTES)])
     arena.reserve(NBYTES)
     assert arena.open(1)
     content = torch.arange(NBYTES, dtype=torch.uint8)
-    return Held(0, content.untyped_storage(), lane, MAIN, arena, 1)
+    return SavedStorage(0, content.untyped_storage(), copy_stream, MAIN, arena, 1)
 
 
 def test_a_storage_is_moved_on_the_stream_of_its_step() -> None:
@@ -103,81 +105,81 @@ def test_a_storage_is_moved_on_the_stream_of_its_step() -> None:
     Freed, it is lent to the step's stream, for it may be of another pool. A stream that reads it joins the step's, each
     time, and it is lent to that one too.
     """
-    lane = NamedStreams()
-    held = held_on(lane)
-    with lane.on(SIDE):
-        assert held.leave(range(NBYTES), 0)
-        assert held.give()
-        assert lane.taken() == [("copy", MAIN), ("wait", MAIN), ("lend", MAIN)]
-        assert held.come(range(NBYTES))
-        assert list(held.bring()) == list(range(NBYTES))
-        assert lane.taken() == [("copy", MAIN), ("wait", MAIN), ("join main", SIDE), ("lend", SIDE)]
-        held.bring()
-        assert lane.taken() == [("join main", SIDE), ("lend", SIDE)]
-    held.bring()
-    assert lane.taken() == []
+    copy_stream = NamedStreams()
+    held = held_on(copy_stream)
+    with copy_stream.on(SIDE):
+        assert held.offload(range(NBYTES), 0)
+        assert held.release()
+        assert copy_stream.taken() == [("copy", MAIN), ("wait", MAIN), ("lend", MAIN)]
+        assert held.prefetch(range(NBYTES))
+        assert list(held.materialize()) == list(range(NBYTES))
+        assert copy_stream.taken() == [("copy", MAIN), ("wait", MAIN), ("join main", SIDE), ("lend", SIDE)]
+        held.materialize()
+        assert copy_stream.taken() == [("join main", SIDE), ("lend", SIDE)]
+    held.materialize()
+    assert copy_stream.taken() == []
 
 
 def test_a_storage_that_nobody_wants_any_more() -> None:
     """The step's stream waits for the copies that run, not the one of the thread that found out."""
-    lane = NamedStreams()
-    held = held_on(lane)
-    assert held.leave(range(NBYTES), 0)
-    lane.taken()
-    with lane.on(SIDE):
+    copy_stream = NamedStreams()
+    held = held_on(copy_stream)
+    assert held.offload(range(NBYTES), 0)
+    copy_stream.taken()
+    with copy_stream.on(SIDE):
         del held
         gc.collect()
-    assert lane.taken() == [("wait", MAIN), ("lend", MAIN)]
+    assert copy_stream.taken() == [("wait", MAIN), ("lend", MAIN)]
 
 
-def test_what_is_computed_again_is_on_the_stream_of_its_step() -> None:
-    lane = NamedStreams()
-    held = held_on(lane)
+def test_recomputation_runs_on_the_stream_of_its_step() -> None:
+    copy_stream = NamedStreams()
+    held = held_on(copy_stream)
 
-    def remake() -> None:
-        lane.log.append(("remake", lane.stream))
+    def recompute() -> None:
+        copy_stream.log.append(("recompute", copy_stream.stream))
         held.restore(torch.zeros(NBYTES, dtype=torch.uint8).untyped_storage())
 
-    held.remake = remake
-    assert held.give()
-    lane.taken()
-    with lane.on(SIDE):
-        assert bytes(held.bring()) == bytes(NBYTES)
-    assert lane.taken() == [("remake", MAIN), ("join main", SIDE), ("lend", SIDE)]
+    held.recompute = recompute
+    assert held.release()
+    copy_stream.taken()
+    with copy_stream.on(SIDE):
+        assert bytes(held.materialize()) == bytes(NBYTES)
+    assert copy_stream.taken() == [("recompute", MAIN), ("join main", SIDE), ("lend", SIDE)]
 
 
 def test_the_thread_that_copies_waits_for_none_of_its_copies() -> None:
     """Python's collector runs in any thread, in that one too: it would wait for what stands behind it in its queue."""
-    lane = CpuLane()
+    copy_stream = CpuCopyStream()
     begun, go_on = threading.Event(), threading.Event()
     ended: list[bool] = []
 
     def work() -> None:
         begun.set()
         go_on.wait()
-        lane.wait(mark)
+        copy_stream.wait(mark)
         ended.append(True)
 
-    lane.stream.launch(work)
-    mark = lane.copy(torch.zeros(1), torch.ones(1))
+    copy_stream.stream.launch(work)
+    mark = copy_stream.copy(torch.zeros(1), torch.ones(1))
     begun.wait()
     go_on.set()
-    lane.wait(mark)
+    copy_stream.wait(mark)
     assert ended == [True]
 
 
 class OnASide(nn.Module):
-    """A perceptron whose second layer runs on another stream, where the lane has such."""
+    """A perceptron whose second layer runs on another stream, where the copy_stream has such."""
 
-    def __init__(self, lane: NamedStreams | None = None) -> None:
+    def __init__(self, copy_stream: NamedStreams | None = None) -> None:
         super().__init__()
         self.first, self.second, self.third = (nn.Linear(16, 16) for _ in range(3))
-        self.lanes = [] if lane is None else [lane]
+        self.copy_streams = [] if copy_stream is None else [copy_stream]
 
     def forward(self, batch: Tensor) -> Tensor:
         batch = torch.tanh(self.first(batch))
-        if self.lanes:
-            with self.lanes[0].on(SIDE):
+        if self.copy_streams:
+            with self.copy_streams[0].on(SIDE):
                 batch = torch.tanh(self.second(batch))
         else:
             batch = torch.tanh(self.second(batch))
@@ -195,20 +197,13 @@ def test_a_step_departs_where_a_tensor_is_saved_on_another_stream(policy: str) -
     torch.manual_seed(0)
     model = OnASide()
     made = planned(model, rows(), policy)
-    lane = made.loop.lane = NamedStreams()
+    copy_stream = made.loop.copy_stream = NamedStreams()
     given = rows()
 
-    def gradients(applied: bool) -> list[Tensor]:  # noqa: FBT001
-        with made.apply(model) if applied else without(model):
-            backward(loss(model(given)))
-        found = [each.grad for each in model.parameters() if each.grad is not None]
-        model.zero_grad()
-        return found
-
-    plain = gradients(applied=False)
-    model.lanes.append(lane)
+    plain = gradients(model, given)
+    model.copy_streams.append(copy_stream)
     with pytest.warns(UserWarning, match="on another stream"):
-        assert all(map(torch.equal, plain, gradients(applied=True)))
+        assert alike(plain, gradients(model, given, applied=made.apply))
     assert "another stream" in made.loop.steps[-1].departure
 
 
@@ -227,13 +222,13 @@ def captured(model: nn.Module, given: Tensor) -> tuple[CapturedWorkload, Tape]:
     return CapturedWorkload.of(step), tape
 
 
-def test_what_other_streams_touch_is_neither_moved_nor_computed_again() -> None:
+def test_storages_of_other_streams_are_neither_moved_nor_recomputed() -> None:
     """Of a storage that is set aside: it stays, and what reads or writes it never runs again."""
     workload, tape = captured(MODELS["perceptron"].make_model(), rows())
-    moved = movable(workload, tape)
+    moved = movable_storages(workload, tape)
     number = next(iter(moved))
     aside = replace(tape, aside=frozenset({number}))
-    assert movable(workload, aside) == {each: span for each, span in moved.items() if each != number}
+    assert movable_storages(workload, aside) == {each: span for each, span in moved.items() if each != number}
     step = as_repeatable(workload, "cpu", aside.aside).step
     for operation in step.operations:
         touches = number in {step.tensors[each.memory].storage for each in operation.operands}
@@ -248,7 +243,7 @@ class Scattered(nn.Module):
         return torch.zeros_like(batch).index_add(0, numbers, batch)
 
 
-def test_what_a_gpu_adds_up_in_no_order_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nondeterministic_operations_are_not_recomputed_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six blocks, of which `checkpoint` computes sums again on a CPU; of a plan for CUDA it does not.
 
     Sums stay until all that is computed from them is: the plan promises 64 KiB more, two of 512 rows of 16 numbers in
@@ -258,28 +253,23 @@ def test_what_a_gpu_adds_up_in_no_order_is_not_computed_again(monkeypatch: pytes
     model = nn.Sequential(*blocks)
     inputs = [torch.randn(512, 16) for _ in range(3)]
     made = {"cpu": planned(model, inputs[0])}
-    monkeypatch.setattr(determinism, "as_repeatable", lambda workload, _, aside: as_repeatable(workload, "cuda", aside))
+    monkeypatch.setattr(
+        live_constraints, "as_repeatable", lambda workload, _, aside: as_repeatable(workload, "cuda", aside)
+    )
     made["cuda"] = planned(model, inputs[0])
     again = {
-        device: {each.loop.captured.operations[number].name for number in each.loop.agenda.again}
+        device: {
+            each.loop.schedule.captured.operations[number].name for number in each.loop.schedule.recomputed_operations
+        }
         for device, each in made.items()
     }
     assert again["cpu"] - again["cuda"] == {"aten.index_add.default"}
     peaks = {device: each.predicted.metrics.max_memory_bytes for device, each in made.items()}
     assert peaks["cuda"] - peaks["cpu"] == 2 * 4 * 512 * 16
 
-    def gradients(applied: Applied) -> list[Tensor]:
-        found: list[Tensor] = []
-        for each in inputs:
-            with applied(model):
-                backward(loss(model(each)))
-            found += [each.grad.clone() for each in model.parameters() if each.grad is not None]
-            model.zero_grad()
-        return found
-
-    assert alike(gradients(without), gradients(made["cuda"].apply))
+    assert alike(gradients(model, *inputs), gradients(model, *inputs, applied=made["cuda"].apply))
     assert {each.departure for each in made["cuda"].loop.steps} == {""}
-    assert any(what == "again" for what, _ in made["cuda"].loop.steps[-1].order)
+    assert any(what == "recompute" for what, _ in made["cuda"].loop.steps[-1].order)
 
 
 @pytest.mark.parametrize(

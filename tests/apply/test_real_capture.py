@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from calibration.apply.capture_in_place import untouched
+from calibration.apply.user_state import protecting_user_tensors
 from tests.apply.models import Network, backward, loss
 from tests.apply.test_script import watched
 from vdnnsim.api.planning import Planned, plan
@@ -75,7 +75,7 @@ def test_steps_go_by_plan_where_they_go_the_captured_way() -> None:
     assert len(said) == 1
     assert [bool(each.departure) for each in made.loop.steps] == [False, False, True, False, False]
     offloaded = [each.offloaded_bytes for each in made.loop.steps if not each.departure]
-    assert offloaded == [made.loop.agenda.offloaded_bytes] * 4
+    assert offloaded == [made.loop.schedule.offloaded_bytes] * 4
     assert offloaded[0] > 0
 
 
@@ -125,8 +125,8 @@ def test_a_loss_that_trains_another_model_is_refused(has_gradients: bool) -> Non
     assert all(each is None if not has_gradients else bool((each == 1).all()) for each in found)  # type: ignore[union-attr]
 
 
-def test_what_is_made_within_may_be_written_to() -> None:
-    with untouched(CPU):
+def test_a_capture_may_write_to_its_own_tensors() -> None:
+    with protecting_user_tensors(CPU):
         made = torch.zeros(3).add_(1)
         made.grad = torch.ones(3)
     assert made.sum().item() == 3

@@ -1,4 +1,4 @@
-"""What is promised of a plan is what its loop does, operation by operation."""
+"""A loop does what its plan predicts, operation by operation."""
 
 from itertools import groupby
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS
-from tests.apply.order import Done, promised, watching
+from tests.apply.order import Done, predicted, watching
 from tests.apply.training import planned, train
 
 QUICK = {
@@ -16,7 +16,7 @@ QUICK = {
     ("attention", "mixed"),
     ("saved between", "save_on_cpu"),
 }
-"""Statistics that are updated once, writes in place, results that come and are computed again; the others are alike."""
+"""Statistics updated once, writes in place, results that are prefetched and recomputed; the others are alike."""
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ QUICK = {
         for each in ((name, policy) for name in MODELS for policy in ("save_on_cpu", "checkpoint", "mixed"))
     ],
 )
-def test_a_loop_does_what_was_promised(name: str, policy: str) -> None:
+def test_a_loop_does_what_its_plan_predicts(name: str, policy: str) -> None:
     """Each copy begins, each wait stands and each operation runs again between the same operations of the program."""
     case = MODELS[name]
     model = case.make_model()
@@ -36,7 +36,7 @@ def test_a_loop_does_what_was_promised(name: str, policy: str) -> None:
         train(case, model, [case.make_inputs()], made.apply)
     assert {each.departure for each in made.loop.steps} == {""}
     (step,) = steps
-    assert in_order(step.done) == in_order(promised(made.predicted.trace.plan))
+    assert in_order(step.done) == in_order(predicted(made.predicted.trace.plan))
 
 
 def in_order(done: list[Done]) -> list[Done]:
@@ -45,13 +45,13 @@ def in_order(done: list[Done]) -> list[Done]:
     return [each for (_, waits), group in groups for each in (sorted(group) if waits else group)]
 
 
-def test_what_the_loss_computes_is_not_promised_to_run_again() -> None:
+def test_operations_of_the_loss_are_not_recomputed() -> None:
     """A loop watches forward of the model alone, and keeps what its loss makes: squares, their sum, and the mean."""
     case = MODELS["perceptron"]
     model = case.make_model()
     with known_as_mixed():
         made = planned(case, model, "mixed")
-    again = [number for _, what, number in promised(made.predicted.trace.plan) if what == "again"]
-    of_model = made.loop.agenda.tape.of_model
-    assert of_model < len(made.loop.captured.operations)
+    again = [number for _, what, number in predicted(made.predicted.trace.plan) if what == "recompute"]
+    of_model = made.loop.schedule.tape.of_model
+    assert of_model < len(made.loop.schedule.captured.operations)
     assert all(number < of_model for number in again)

@@ -1,14 +1,15 @@
-"""A plan as a live loop follows it, of which time and memory can be promised.
+"""A plan as a live loop follows it, of which time and memory can be predicted.
 
-What leaves, comes back, is given up or computed again does so at the moments that the loop tells of, and as a whole
-where the plan has it in parts. Each operation asks for memory in its own order, where a GPU was asked for that order.
+What is offloaded, prefetched, released or recomputed is so at the points of the loop's schedule, and as a whole where
+the plan has it in parts. Each operation asks for memory in its own order, where a GPU was asked for that order.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
-from calibration.apply.expected_steps import LoopSteps
-from calibration.apply.plan_actions import Agenda, agenda_of
+from calibration.apply.expected_steps import ExpectedSteps
+from calibration.apply.live_schedule import LiveSchedule
+from calibration.apply.scheduling import schedule_of
 from calibration.capture.tape import Tape
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role
@@ -18,42 +19,39 @@ from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.operations import Allocate, Compute, Operation, Release, WaitEvent
 from vdnnsim.plans.training_plan import Buffer, TrainingPlan
 
-Asked = Mapping[int, Sequence[Request]]
-"""By number of an operation what it asks for, in order; what it does not give back are its results."""
+Requests = Mapping[int, Sequence[Request]]
+"""By number of an operation what it asks for, in order; what it does not free are its results."""
 
 
-def lived(
-    plan: TrainingPlan, tape: Tape, free: Container[int], costs: CostModel, asked: Asked
-) -> tuple[TrainingPlan, Agenda]:
-    """Return a plan as a loop follows it, as it is where it has states on the host; and what it does there.
+def as_followed(
+    plan: TrainingPlan, tape: Tape, free: Container[int], costs: CostModel, requests: Requests
+) -> tuple[TrainingPlan, LiveSchedule]:
+    """Return a plan as a loop follows it, as it is where it has states on the host; and the loop's schedule.
 
-    Args:
-        plan: of any policy.
-        tape: what was saved and taken.
-        free: as of `agenda_of`.
-        costs: of its kernels, each of which has no alternative.
-        asked: what operations ask of memory while they run.
+    `free` is as of `schedule_of`; each kernel has one alternative among the costs.
 
     Raises:
         ExecutionRefused: no loop can follow it.
     """
-    agenda = agenda_of(plan, tape, free)
-    if agenda.states:
-        return plan, agenda
-    table = costs.table(plan.workload)
-    kernels = {where: options[0] for where, options in table.kernels.items()}
-    steps = [*LoopSteps(plan, agenda).steps()]
+    schedule = schedule_of(plan, tape, free)
+    if schedule.states:
+        return plan, schedule
+    kernels = {where: options[0] for where, options in costs.table(plan.workload).kernels.items()}
+    steps = [*ExpectedSteps(plan, schedule).steps()]
     try:
         followed = lower(
             steps, plan.workload, kernels, label=plan.policy, algorithms=plan.algorithms, handles=plan.handles
         )
     except PlanError:
-        # Of what a loop would do otherwise than this says, the plan still promises as before.
-        return plan, agenda
-    return replace(_Asking(followed, asked).plan(), passes=plan.passes, certificate=plan.certificate), agenda
+        # Of what a loop would do otherwise than this says, the plan still predicts as before.
+        return plan, schedule
+    asking = _Asking(followed, requests).plan()
+    return replace(asking, passes=plan.passes, certificate=plan.certificate), schedule
 
 
-def as_tried(plan: TrainingPlan, followed: Callable[[TrainingPlan], tuple[TrainingPlan, Agenda]]) -> TrainingPlan:
+def followed_if_possible(
+    plan: TrainingPlan, followed: Callable[[TrainingPlan], tuple[TrainingPlan, LiveSchedule]]
+) -> TrainingPlan:
     """Return a plan as it is followed; as it is where no loop can: a policy that tries several may choose others."""
     try:
         return followed(plan)[0]
@@ -64,8 +62,8 @@ def as_tried(plan: TrainingPlan, followed: Callable[[TrainingPlan], tuple[Traini
 class _Asking:
     """Lets the kernels of a plan take their results and workspaces in the order in which operations ask for them."""
 
-    def __init__(self, plan: TrainingPlan, asked: Asked) -> None:
-        self._plan, self._asked = plan, asked
+    def __init__(self, plan: TrainingPlan, requests: Requests) -> None:
+        self._plan, self._asked = plan, requests
         self._buffers = list(plan.buffers)
         self._operations: list[Operation] = []
 

@@ -1,9 +1,8 @@
-"""A capture with real tensors in the midst of a user's program, which finds all that it had as it was.
-
-The model is captured as a copy, with copies of its inputs. A loss is the user's own and may write to what it holds.
-"""
+"""Context managers that leave tensors, random numbers and autocast of a user's program as they were."""
 
 import gc
+import random
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -11,14 +10,15 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from calibration.apply.temporary_state import random_numbers_kept
 from calibration.capture.schemas import OperatorMode, operands_of
 from vdnnsim.errors import CaptureError
 
 
 @contextmanager
-def untouched(device: torch.device) -> Iterator[None]:
-    """Let what runs within change no tensor that was there before, and no generator of random numbers.
+def protecting_user_tensors(device: torch.device) -> Iterator[None]:
+    """Let a capture with real tensors change no tensor that was there before, and no generator of random numbers.
+
+    The model is captured as a copy, with copies of its inputs. A loss is the user's own and may write to what it holds.
 
     Args:
         device: of the model, the current one within.
@@ -70,3 +70,37 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
         return tensor.untyped_storage()
     except (RuntimeError, NotImplementedError):  # of sparse ones, and of classes that have none
         return None
+
+
+@contextmanager
+def random_numbers_kept() -> Iterator[None]:
+    """Leave generators of random numbers as they were: a script draws from them next."""
+    numpy = sys.modules.get("numpy")
+    states = random.getstate(), None if numpy is None else numpy.random.get_state()
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(gpus):
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            if numpy is not None:
+                numpy.random.set_state(states[1])
+
+
+@contextmanager
+def outside_of_autocast() -> Iterator[None]:
+    """Leave what a script runs under mixed precision for a while: casts of weights are cached to its end."""
+    states = [(device, torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")]
+    depth = torch.autocast_increment_nesting()
+    for _ in range(depth):
+        torch.autocast_decrement_nesting()
+    torch.clear_autocast_cache()
+    for device, _ in states:
+        torch.set_autocast_enabled(device, False)  # noqa: FBT003 - its only form
+    try:
+        yield
+    finally:
+        for device, was_enabled in states:
+            torch.set_autocast_enabled(device, was_enabled)
+        for _ in range(depth - 1):
+            torch.autocast_increment_nesting()

@@ -15,14 +15,14 @@ from calibration.apply.script import Script
 from tests.pretend.test_apply import empty, loss, nothing_else, part_of_plain, perceptron, planned, train
 from vdnnsim.analysis.live import larger
 from vdnnsim.api.planning import Planned
-from vdnnsim.api.script import OneOfSeveral, planned_beside
+from vdnnsim.api.script import ScriptPlan, planned_beside
 
 __all__ = ["nothing_else"]
 
 pytestmark = pytest.mark.pretend
 
 
-def test_time_and_peak_are_told_beside_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_and_peak_are_reported_beside_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     """The line after the third step; what was off is said after the fourth where either is off by more than 5 %.
 
     The peak is not; the time may be, for the plan's is of the card's profile, and the clock's of its rooflines.
@@ -53,7 +53,7 @@ def test_a_traced_step_and_a_plan_of_it(tmp_path: Path, capsys: pytest.CaptureFi
     assert 0.8 * peak < max(counted) <= peak
     assert all(each.excess < 0.01 * peak for each in larger(step, made.predicted.trace))
     copies = [each["args"]["bytes"] for each in events if each["ph"] == "X" and (each["pid"], each["tid"]) == (1, 2)]
-    assert sum(copies) == 2 * made.loop.agenda.offloaded_bytes > 0
+    assert sum(copies) == 2 * made.loop.schedule.offloaded_bytes > 0
     snapshots = [pickle.loads((tmp_path / f"traced/snapshot_{each}.pickle").read_bytes()) for each in WHEN]  # noqa: S301
     assert all(any(each["action"] == "alloc" for each in one["device_traces"][0]) for one in snapshots)
     assert not torch._C._cuda_isHistoryEnabled()  # noqa: SLF001
@@ -80,14 +80,14 @@ def test_a_drift_names_what_was_off(capsys: pytest.CaptureFixture[str]) -> None:
     (memory,) = (each for each in off if "most over in memory" in each)
     assert memory.count(" planned, +") == 3
     assert offer.startswith("vdnnsim: plan.refit() plans again")
-    limit = made._asked.server.gpu.memory_bytes - kept.nbytes  # noqa: SLF001
-    assert made._asked.measured(recorded(made), made.predicted).server.gpu.memory_bytes == pytest.approx(  # noqa: SLF001
+    limit = made._request.server.gpu.memory_bytes - kept.nbytes  # noqa: SLF001
+    assert made._request.measured(recorded(made), made.predicted).server.gpu.memory_bytes == pytest.approx(  # noqa: SLF001
         limit, rel=0.01
     )
 
 
 def recorded(made: Planned) -> Any:  # noqa: ANN401
-    return made._telling.recorded  # noqa: SLF001
+    return made._reporter.recorded  # noqa: SLF001
 
 
 def train_scaled(steps: int) -> list[int]:
@@ -116,9 +116,9 @@ def test_a_script_is_kept_within_a_memory() -> None:
     """Found and planned in mixed precision with a scaler of gradients; what the first step saves waits on the host."""
     memory = f"{int(0.85 * max(train_scaled(2)))} B"
     empty()
-    plans: list[OneOfSeveral] = []
+    plans: list[ScriptPlan] = []
 
-    def make(*given: Any, **asked: Any) -> OneOfSeveral:  # noqa: ANN401
+    def make(*given: Any, **asked: Any) -> ScriptPlan:  # noqa: ANN401
         plans.append(planned_beside(*given, hardware="rtx_4090", policy="optimal", memory=memory, **asked))
         return plans[-1]
 
@@ -134,7 +134,7 @@ def test_a_script_is_kept_within_a_memory() -> None:
     assert max(peaks) == pytest.approx(promised, rel=0.01)
 
 
-def test_what_is_saved_on_the_host_meanwhile_keeps_its_layout() -> None:
+def test_a_tensor_saved_on_the_host_keeps_its_layout() -> None:
     """A first step that is found computes as one that is not: convolutions with channels last among it."""
     model = nn.Conv2d(8, 8, 3).cuda().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     batch = torch.zeros(4, 8, 16, 16, device="cuda").to(memory_format=torch.channels_last)

@@ -1,12 +1,11 @@
-"""What the operations of a step take, memory beside their results and time: each runs on the GPU to tell.
+"""Measures the workspaces and the time of each operation of a captured step on the GPU on which it will run.
 
 Libraries choose their kernels by rules of their own, and operators take memory that no dispatcher sees: workspaces of
-convolutions, sums of a reduction, copies within a fused attention. Rules that say so without a GPU miss some
-(`vdnnsim.cost.pytorch_workspace`), and a profile's cost model is fitted to kernels of others; where there is a GPU, it
-is asked.
+convolutions, sums of a reduction, copies within a fused attention. Rules without a GPU miss some
+(`vdnnsim.cost.pytorch_workspace`), and a profile's cost model is fitted to kernels of others.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -15,8 +14,7 @@ from typing import Any, Final
 import torch
 from torch.utils._pytree import tree_unflatten
 
-from calibration.apply.kernel_times import kernel_seconds
-from calibration.apply.reservation import remembering
+from calibration.apply.reservation import memory_history
 from calibration.capture.schemas import tensors_in
 from calibration.capture.tape import Call, TensorLayout
 from vdnnsim.cost.table import AdjustKernels, KernelCost
@@ -27,7 +25,10 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.requests import Request
 
 _ATTEMPTS: Final = 3
-"""The first run of a kind of kernels may take memory that stays, as cuBLAS does."""
+"""The first run of a kind of kernels may take memory that stays, as cuBLAS does; a pause may be too short."""
+_RUNS: Final = 4
+_PAUSE_CYCLES: Final = 2_000_000
+"""About a millisecond of a GPU of today; four times as long with each attempt."""
 _NEEDS_CONTENT: Final = frozenset({torch.ops.aten.multinomial.default})
 """Kernels that refuse zeros where they run, from which a process does not recover."""
 _INTEGERS: Final = frozenset({torch.int32, torch.int64})
@@ -42,24 +43,19 @@ _READS_ALL: Final = frozenset(
 _RECURRENT: Final = frozenset({torch.ops.aten._cudnn_rnn.default, torch.ops.aten._cudnn_rnn_backward.default})  # noqa: SLF001 - operators' names
 
 
-def chosen_here(
+def measured_here(
     captured: CapturedStep, calls: Sequence[Call], device: torch.device, *, is_timed: bool
 ) -> tuple[AdjustKernels, Mapping[int, Sequence[Request]], AbstractSet[int]]:
     """Return what lets each operation of a step run as PyTorch runs it, which takes the fastest kernel on offer.
 
     On a GPU it takes the workspaces and the time that are found there; and by number of an operation what it asked
-    for there, in order, of which results are what it did not give back; and the storages that are on another device.
-
-    Args:
-        captured: the step.
-        calls: how each of its operations was dispatched.
-        device: where it will run.
-        is_timed: whether the step is planned for this very GPU, and not for another one.
+    for there, in order, of which results are what it did not free; and the storages that are on another device.
+    Operations are timed where the step is planned for this very GPU, and not for another one.
     """
     found, elsewhere = dict[int, Sequence[Request]](), set[int]()
     seconds: dict[int, float] = {}
     if device.type == "cuda":
-        with remembering(device), torch.random.fork_rng([device]), torch.cuda.device(device), torch.no_grad():
+        with memory_history(device), torch.random.fork_rng([device]), torch.cuda.device(device), torch.no_grad():
             begin, run = _changes(device), DryRun(device, is_timed=is_timed)
             operations = enumerate(zip(captured.operations, calls, strict=True))
             ran = [(at, run.measured(call)) for at, (each, call) in operations if each.phase is not Phase.UPDATE]
@@ -175,7 +171,7 @@ def _is_indifferent(call: Call) -> bool:
 
 
 def _changes(device: torch.device) -> int:
-    """Return how often memory was taken or given back."""
+    """Return how often memory was allocated or freed."""
     stats = torch.cuda.memory_stats(device)
     count: int = stats["allocation.all.allocated"] + stats["allocation.all.freed"]
     return count
@@ -216,3 +212,28 @@ def _zeros(leaf: object, device: torch.device) -> object:
             return device
         case _:
             return leaf
+
+
+def kernel_seconds(run: Callable[[], object], device: torch.device) -> float | None:
+    """Return the seconds for which an operation keeps a GPU busy, the mean of a few runs.
+
+    The stream is paused until all runs are queued, so that what the host spends on them is no part of it. The operation
+    has run before.
+
+    Returns:
+        None of an operation whose host waits for the GPU, so that it can never be queued behind a pause.
+    """
+    for attempt in range(_ATTEMPTS):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        # PyTorch's own tests keep a stream busy with it; there is no public way.
+        torch._C._cuda_sleep(_PAUSE_CYCLES * 4**attempt)  # noqa: SLF001
+        begin.record()
+        for _ in range(_RUNS):
+            run()
+        end.record()
+        is_ahead = not begin.query()  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize(device)
+        if is_ahead:
+            milliseconds: float = begin.elapsed_time(end)
+            return milliseconds / 1000 / _RUNS
+    return None

@@ -1,4 +1,4 @@
-"""What a loop tells of itself: the line after its third step, a traced step, and a plan of measured times."""
+"""Reports of a loop: the line after its third step, a traced step, and a plan of measured times."""
 
 import copy
 import json
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibration.apply.step_hooks import Following
+from calibration.apply.step_hooks import StepHooks
 from tests.apply.models import Network, backward, loss, rows
 from vdnnsim.analysis.live import measured_operations, operation_seconds, planned_s
 from vdnnsim.api.planning import Planned, plan
@@ -39,8 +39,8 @@ def offloading(model: Network) -> Planned:
 
 @pytest.fixture
 def made(offloading: Planned) -> Planned:
-    """A plan of which nothing was told yet."""
-    return offloading._asked.planned()  # noqa: SLF001
+    """A plan of which nothing was reported yet."""
+    return offloading._request.planned()  # noqa: SLF001
 
 
 def train(made: Planned, model: Network, steps: int) -> None:
@@ -51,7 +51,7 @@ def train(made: Planned, model: Network, steps: int) -> None:
 
 
 def test_one_line_after_the_third_step(made: Planned, model: Network, capsys: pytest.CaptureFixture[str]) -> None:
-    """On the CPU the plan of a card says nothing of time and there is no peak; bytes that moved are told."""
+    """On the CPU the plan of a card says nothing of time and there is no peak; moved bytes are reported."""
     train(made, model, 2)
     assert capsys.readouterr().err == ""
     train(made, model, 3)
@@ -61,7 +61,7 @@ def test_one_line_after_the_third_step(made: Planned, model: Network, capsys: py
     assert line.endswith("no peak, for PyTorch counts what it allocates on a GPU alone")
 
 
-def test_a_step_that_left_the_plan_is_not_told_of(
+def test_a_step_that_left_the_plan_is_not_reported(
     made: Planned, model: Network, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nor the one after it, for the peak is that of both."""
@@ -78,9 +78,9 @@ def test_a_traced_step_is_written_beside_its_prediction(made: Planned, model: Ne
     """Both are processes of one trace; the stretches are the operations of forward and backward, each once."""
     made.trace(tmp_path / "traced")
     train(made, model, 1)
-    step = made._telling.recorded  # noqa: SLF001
+    step = made._reporter.recorded  # noqa: SLF001
     assert step is not None
-    operations = [each.phase.value for each in made.loop.captured.operations]
+    operations = [each.phase.value for each in made.loop.schedule.captured.operations]
     updates = operations.index("update")
     assert [number for each in step.stretches for number in each.operations] == list(range(updates))
     ends = [time for each in step.stretches for time in (each.start_s, each.end_s)]
@@ -89,8 +89,8 @@ def test_a_traced_step_is_written_beside_its_prediction(made: Planned, model: Ne
     assert ends[-1] == step.seconds
     for way in Way:
         copies = [each for each in step.copies if each.way is way]
-        assert sum(len(each.extent) for each in copies) == made.loop.agenda.offloaded_bytes
-        assert {each.storage for each in copies} == made.loop.agenda.moved
+        assert sum(len(each.extent) for each in copies) == made.loop.schedule.offloaded_bytes
+        assert {each.storage for each in copies} == made.loop.schedule.offloaded
         assert all(0 <= each.start_s <= each.end_s <= step.seconds for each in copies)
     events: list[dict[str, Any]] = json.loads((tmp_path / "traced/trace.json").read_text())["traceEvents"]
     slices = [each for each in events if each["ph"] == "X" and each["pid"] == 1]
@@ -101,10 +101,10 @@ def test_a_traced_step_is_written_beside_its_prediction(made: Planned, model: Ne
 
 
 def test_other_steps_are_not_timed(made: Planned, model: Network, tmp_path: Path) -> None:
-    lane = made.loop.lane
+    copy_stream = made.loop.copy_stream
     made.trace(tmp_path)
     train(made, model, 4)
-    assert (made.loop.lane, made.loop.follow) == (lane, Following)
+    assert (made.loop.copy_stream, made.loop.make_hooks) == (copy_stream, StepHooks)
     assert made.apply(model).func is type(made.loop).apply.__wrapped__  # type: ignore[attr-defined]
 
 
@@ -130,19 +130,19 @@ def test_a_plan_by_measured_times(made: Planned, model: Network, tmp_path: Path)
     train(made, model, 3)
     made.trace(tmp_path)
     train(made, model, 1)
-    step = made._telling.recorded  # noqa: SLF001
+    step = made._reporter.recorded  # noqa: SLF001
     assert step is not None
     measured = measured_operations(step, operation_seconds(made.predicted.trace))
-    assert made.loop.arena.nbytes == made.loop.agenda.pinned_bytes > 0
+    assert made.loop.arena.nbytes == made.loop.schedule.pinned_bytes > 0
     again = made.refit()
     assert made.loop.arena.nbytes == 0
     found = operation_seconds(again.predicted.trace)
     assert measured
     assert {each: found[each] for each in measured} == pytest.approx(measured)
     out = [each for each in step.copies if each.way is Way.OUT]
-    whole_s = sum(each.end_s - each.start_s for each in out) - len(out) * again._asked.server.link.latency_s  # noqa: SLF001
+    whole_s = sum(each.end_s - each.start_s for each in out) - len(out) * again._request.server.link.latency_s  # noqa: SLF001
     rate = sum(len(each.extent) for each in out) / whole_s
-    assert again._asked.server.link.d2h_bytes_per_s == pytest.approx(rate)  # noqa: SLF001
+    assert again._request.server.link.d2h_bytes_per_s == pytest.approx(rate)  # noqa: SLF001
     train(again, model, 1)
     # Whoever goes on by the former plan may.
     train(made, model, 1)
@@ -150,8 +150,8 @@ def test_a_plan_by_measured_times(made: Planned, model: Network, tmp_path: Path)
 
 def test_a_drift_says_what_was_off(made: Planned, model: Network, capsys: pytest.CaptureFixture[str]) -> None:
     """Where every operation is told to take a second the whole is off, and three are named after the next step."""
-    operations = range(len(made.loop.captured.operations))
-    slow = replace(made._asked, seconds=dict.fromkeys(operations, 1.0)).planned()  # noqa: SLF001
+    operations = range(len(made.loop.schedule.captured.operations))
+    slow = replace(made._request, seconds=dict.fromkeys(operations, 1.0)).planned()  # noqa: SLF001
     assert planned_s(slow.predicted.trace) > 10
     train(slow, model, 3)
     (line,) = capsys.readouterr().err.splitlines()
@@ -177,28 +177,28 @@ def test_an_update_within_the_context_is_not_of_the_time(made: Planned, model: N
         optimizer.step()
         updated_s = perf_counter()
         sleep(0.1)
-    step = made._telling.recorded  # noqa: SLF001
+    step = made._reporter.recorded  # noqa: SLF001
     assert step is not None
     assert step.seconds <= updated_s - begun_s
 
 
-def test_what_is_told_of_a_gpu(made: Planned, model: Network, tmp_path: Path) -> None:
+def test_reports_of_a_gpu(made: Planned, model: Network, tmp_path: Path) -> None:
     """A step of the CPU with the peak that one of a card would have had: 1 GiB where kilobytes were planned."""
-    cached = replace(made._asked, memory_model=chosen_memory_model("pytorch")).planned()  # noqa: SLF001
-    telling = cached._telling  # noqa: SLF001
+    cached = replace(made._request, memory_model=chosen_memory_model("pytorch")).planned()  # noqa: SLF001
+    reporter = cached._reporter  # noqa: SLF001
     cached.trace(tmp_path / "first")
     train(cached, model, 1)
-    assert telling.recorded is not None
+    assert reporter.recorded is not None
     levels = tuple(Level(number, 0.0, 2**20) for number in (0, 1))
-    step = replace(telling.recorded, device="H100", peak_bytes=2**30, memory=levels, snapshot=b"a snapshot")
-    line = telling._line(step)  # noqa: SLF001
+    step = replace(reporter.recorded, device="H100", peak_bytes=2**30, memory=levels, snapshot=b"a snapshot")
+    line = reporter._line(step)  # noqa: SLF001
     assert "; peak 1.00 GiB, " in line
     assert line.endswith("; planned for another card, NVIDIA GeForce RTX 4090")
-    time, memory, offer = telling._explained(step)  # noqa: SLF001
+    time, memory, offer = reporter._explained(step)  # noqa: SLF001
     assert time.startswith("step 1, off in time by most: ")
     assert memory.startswith("step 1, most over in memory: before forward of ")
     assert offer.startswith("plan.refit()")
-    telling._write(step, tmp_path / "second")  # noqa: SLF001
+    reporter._write(step, tmp_path / "second")  # noqa: SLF001
     written = {each.name for each in (tmp_path / "second").iterdir()}
     assert written == {"step.json", "trace.json", "snapshot_predicted.pickle", "snapshot_happened.pickle"}
     assert (tmp_path / "second/snapshot_happened.pickle").read_bytes() == b"a snapshot"
@@ -208,4 +208,4 @@ def test_what_is_told_of_a_gpu(made: Planned, model: Network, tmp_path: Path) ->
     assert [each["args"] for each in counters if each["pid"] == 1] == [{"total": 2**20}] * 2
     peak_bytes = cached.predicted.metrics.max_memory_bytes
     step = replace(step, seconds=planned_s(cached.predicted.trace), peak_bytes=peak_bytes)
-    assert list(telling._explained(step)) == ["step 1: as planned, within 5%"]  # noqa: SLF001
+    assert list(reporter._explained(step)) == ["step 1: as planned, within 5%"]  # noqa: SLF001

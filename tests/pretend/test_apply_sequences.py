@@ -49,7 +49,7 @@ def gpt2(library: Any, attention: str) -> nn.Module:  # noqa: ANN401
     ("make", "attention", "narrow"), [(bert, "sdpa", True), (gpt2, "sdpa", False), (bert, "eager", False)]
 )
 def test_a_loop_of_transformers(make: Any, attention: str, *, narrow: bool) -> None:  # noqa: ANN401
-    """It keeps to its plan whatever the padding; a text of another length leaves it, and the next one does not.
+    """It keeps to its plan whatever the padding; a sequence of another length leaves it, and the next one does not.
 
     Accelerate, and so the library's Trainer, enters autocast within forward, by an object made before the capture.
     """

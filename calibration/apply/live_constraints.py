@@ -1,0 +1,128 @@
+"""What a live loop lets a plan do: move what autograd alone holds, and recompute what computes the same bits again.
+
+On a GPU some kernels add up by atomic operations, whose order is another in every run. What forward made by them cannot
+be recomputed, so it stays or moves. The operators are those that PyTorch names in its documentation of
+`torch.use_deterministic_algorithms`, as of 2.13, under both headings, where forward dispatches them on CUDA. What it
+names "when attempting to differentiate" are operators of backward; where forward differentiates, as for a penalty of
+gradients, they are found by their names. Of the others:
+
+- `convolution`: the documentation names all. cuDNN's forward is deterministic, and its backward of data, which
+  computes a transposed convolution, is not (cuDNN's guide, "Reproducibility (Determinism)").
+- `_cudnn_ctc_loss`: computes the gradient in forward, in no fixed order by some algorithms (the same place).
+- `_cudnn_rnn`: has "known non-determinism issues" on some versions of cuDNN and CUDA (`torch.nn.LSTM` and its like).
+- `index_reduce`, `kthvalue` and `nanmedian` raise, as those named do, where only deterministic algorithms are allowed.
+- `topk`: "the indices of tied elements are not guaranteed to be stable and may vary across different invocations".
+- An operator of another library than PyTorch's says nothing of it, and may hold to no order.
+"""
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from msgspec import structs
+
+from calibration.capture.tape import Tape
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.kernel_work import ConvolutionWork
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import BufferKind, StepOperation
+from vdnnsim.plans.buffers import states_of_update
+
+NOT_DETERMINISTIC: Final = frozenset(
+    "_cudnn_ctc_loss _cudnn_rnn _index_put_impl_ bincount cumsum histc index_add index_copy index_put index_reduce "
+    "kthvalue max_unpool2d max_unpool3d median nanmedian nll_loss2d_forward put scatter scatter_add scatter_reduce "
+    "topk".split()
+)
+"""Operators on CUDA by their names without a library, an overload, or the underscore of those in place."""
+
+
+def is_deterministic_on_cuda(operation: StepOperation) -> bool:
+    """Whether an operation computes the same bits on a GPU whenever it runs."""
+    library, _, rest = operation.name.partition(".")
+    name = rest.partition(".")[0]
+    if library != "aten" or "backward" in name:
+        return False
+    if isinstance(operation.work, ConvolutionWork) and operation.work.transposed:
+        return False
+    return NOT_DETERMINISTIC.isdisjoint({name, name.removesuffix("_")})
+
+
+def as_repeatable(workload: CapturedWorkload, device_type: str, aside: Container[int]) -> CapturedWorkload:
+    """Return a workload whose operations say whether they may run again on a device.
+
+    Operations that touch storages `aside`, as streams other than the step's do, would run in no order with these.
+    """
+    step = workload.step
+
+    def is_repeatable(operation: StepOperation) -> bool:
+        touched = (step.tensors[each.memory].storage for each in operation.operands)
+        if any(each in aside for each in touched):
+            return False
+        return device_type != "cuda" or is_deterministic_on_cuda(operation)
+
+    return _with_operations(
+        workload, (structs.replace(each, repeatable=is_repeatable(each)) for each in step.operations)
+    )
+
+
+def movable_storages(workload: CapturedWorkload, tape: Tape) -> dict[int, range]:
+    """Return by storage between which operations autograd alone holds it: after the first, before the last.
+
+    What other streams than the step's touch is left out: when they are done with it is not known.
+    """
+    step = workload.step
+    storages, operations = step.storages, step.operations
+    unpacked = {tape.saves[each.save].storage: each.issued for each in reversed(tape.unpacks)}
+    spans: dict[int, range] = {}
+    for save in tape.saves:
+        number = save.storage
+        if storages[number].given or number not in unpacked or number not in tape.let_go or number in tape.aside:
+            continue
+        # Autograd saves an input before its operation, which counts too, and a result after its own.
+        following = operations[save.issued : save.issued + 1]
+        is_read = any(step.tensors[each.memory].storage == number for one in following for each in one.operands)
+        last = save.issued if is_read else save.issued - 1
+        start = max(tape.let_go[number], last, spans[number].start if number in spans else -1)
+        spans[number] = range(start, unpacked[number])
+    return {number: span for number, span in spans.items() if len(span) > 1 and span.start < len(operations)}
+
+
+def with_user_references(workload: CapturedWorkload, free: Mapping[int, range]) -> CapturedWorkload:
+    """Return a workload whose operations hold all that the program holds while they run, and autograd from its unpack.
+
+    States that only the update touches are not held: they can be streamed. Gradients of weights are the parameters'.
+    What autograd alone holds, `free`, is as of `movable_storages`.
+    """
+    step = workload.step
+    held = defaultdict[int, list[int]](list)
+    made: dict[int, int] = {}
+    for position, operation in enumerate(step.operations):
+        for operand in operation.operands:
+            made.setdefault(step.tensors[operand.memory].storage, position)
+    streamed = states_of_update(step)
+    for number, storage in enumerate(step.storages):
+        begin = 0 if storage.given else made.get(number)
+        if begin is None or number in streamed:
+            continue
+        if storage.given and storage.kind is BufferKind.WEIGHTS:
+            # Every plan holds them throughout.
+            continue
+        is_of_forward = step.operations[begin].phase is Phase.FORWARD
+        if not is_of_forward and storage.kind is not BufferKind.WEIGHT_GRADIENT:
+            continue
+        last = len(step.operations) - 1 if storage.freed_after is None else storage.freed_after
+        span = free.get(number, range(last + 1, last + 1))
+        for position in (*range(begin, min(span.start, last) + 1), *range(span.stop, last + 1)):
+            held[position].append(number)
+    return _with_operations(
+        workload,
+        (
+            structs.replace(each, holds=tuple(dict.fromkeys((*each.holds, *held[position]))))
+            for position, each in enumerate(step.operations)
+        ),
+    )
+
+
+def _with_operations(workload: CapturedWorkload, operations: Iterable[StepOperation]) -> CapturedWorkload:
+    return replace(workload, step=structs.replace(workload.step, operations=tuple(operations)))

@@ -1,0 +1,128 @@
+"""The schedule of a plan in a live loop: which actions are due at each save of forward and each unpack of backward."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from calibration.capture.tape import Tape
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.layers import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Copy bytes of a storage to the host, to an offset in pinned memory."""
+
+    storage: int
+    extent: range
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Free a storage that will be prefetched or recomputed, once its copies have ended."""
+
+    storage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Begin to copy bytes of a storage back."""
+
+    storage: int
+    extent: range
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """Run an operation of forward again."""
+
+    operation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Free a recomputed storage that autograd never kept, behind its last use."""
+
+    storage: int
+
+
+Action = Offload | Release | Prefetch | Recompute | Free
+
+
+@dataclass(frozen=True)
+class LiveSchedule:
+    """What a plan does in a live loop.
+
+    Attributes:
+        actions: by point, saves first, then unpacks.
+        issued: by point, how many operations of the program were issued before it.
+        offloaded, recomputed: storages that are released and then prefetched, or recomputed.
+        recomputed_operations: operations that may have to run again.
+        pinned_bytes: of the host.
+        offloaded_bytes: in a step.
+        states: of the optimizer, where some are on the host between steps, by name: their bytes in pinned memory,
+            none of those that stay on the GPU.
+    """
+
+    captured: CapturedStep
+    tape: Tape
+    actions: tuple[tuple[Action, ...], ...]
+    issued: tuple[int, ...]
+    offloaded: frozenset[int]
+    recomputed: frozenset[int]
+    recomputed_operations: frozenset[int]
+    pinned_bytes: int
+    offloaded_bytes: int
+    states: Mapping[str, range]
+
+    @cached_property
+    def made_by(self) -> Mapping[int, list[int]]:
+        """By operation the storages that it makes, in order."""
+        made: dict[int, list[int]] = defaultdict(list)
+        seen = {number for number, each in enumerate(self.captured.storages) if each.given}
+        for position, operation in enumerate(self.captured.operations):
+            for operand in operation.operands:
+                number = self.captured.tensors[operand.memory].storage
+                if number not in seen:
+                    seen.add(number)
+                    made[position].append(number)
+        return dict(made)
+
+    @cached_property
+    def writers(self) -> Mapping[int, list[int]]:
+        """By storage the operations of forward that write it."""
+        return self._touched(writes=True)
+
+    @cached_property
+    def readers(self) -> Mapping[int, list[int]]:
+        """By storage the operations of forward that read it."""
+        return self._touched(writes=False)
+
+    def _touched(self, *, writes: bool) -> Mapping[int, list[int]]:
+        found: dict[int, list[int]] = defaultdict(list)
+        for position, operation in enumerate(self.captured.operations):
+            if operation.phase is Phase.FORWARD:
+                for each in operation.operands:
+                    number = self.captured.tensors[each.memory].storage
+                    does = each.access.writes if writes else each.access.reads
+                    if does and position not in found[number]:
+                        found[number].append(position)
+        return {number: operations for number, operations in found.items() if operations}
+
+    @cached_property
+    def recomputable(self) -> frozenset[int]:
+        """Storages of which all operations that write them may run again."""
+        return frozenset(each for each, by in self.writers.items() if self.recomputed_operations.issuperset(by))
+
+    @cached_property
+    def saved(self) -> frozenset[int]:
+        """Storages that autograd saves."""
+        return frozenset(each.storage for each in self.tape.saves)
+
+    @cached_property
+    def unpack_points(self) -> Mapping[int, int]:
+        """By save the point at which backward first unpacks it."""
+        count = len(self.tape.saves)
+        return {each.save: at + count for at, each in reversed(list(enumerate(self.tape.unpacks)))}

@@ -1,0 +1,303 @@
+"""Steps that leave their plan, or that look as if they did, have the gradients of the plain loop or its error."""
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from threading import Thread
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from tests.apply.models import MODELS, Network, backward, loss
+from tests.apply.training import alike, planned
+from vdnnsim.api.planning import Planned
+
+CASE = MODELS["perceptron"]
+
+
+@pytest.fixture(scope="module")
+def model() -> Network:
+    torch.manual_seed(0)
+    return CASE.make_model()
+
+
+@pytest.fixture(scope="module", params=["save_on_cpu", pytest.param("checkpoint", marks=pytest.mark.thorough)])
+def shared(model: Network, request: pytest.FixtureRequest) -> Planned:
+    return planned(CASE, model, request.param)
+
+
+@pytest.fixture
+def made(shared: Planned, model: Network) -> Iterator[Planned]:
+    """A plan that has warned of nothing yet, for a model without gradients."""
+    shared.loop._has_warned = False  # noqa: SLF001
+    yield shared
+    model.zero_grad()
+
+
+def gradients(model: Network) -> list[Tensor]:
+    """Return and drop the gradients of a model."""
+    found = [each.grad.clone() for each in model.parameters() if each.grad is not None]
+    model.zero_grad()
+    return found
+
+
+def batch() -> Tensor:
+    return torch.randn(8, 16)
+
+
+def plain(model: nn.Module) -> None:
+    backward(loss(model(batch())))
+
+
+def fail(*_: object) -> None:
+    raise ValueError("of the user")
+
+
+def in_threads(*works: Callable[[], object]) -> None:
+    """Run one after the other, each in a thread of its own."""
+    for work in works:
+        thread = Thread(target=work)
+        thread.start()
+        thread.join()
+
+
+def with_a_penalty(model: nn.Module) -> None:
+    """Have the gradient of the input in the loss."""
+    given = batch().requires_grad_()
+    result = loss(model(given))
+    (slope,) = torch.autograd.grad(result, given, create_graph=True)
+    backward(result + slope.square().sum())
+
+
+def of_a_gradient_alone(model: nn.Module) -> None:
+    given = batch().requires_grad_()
+    (slope,) = torch.autograd.grad(loss(model(given)), given, create_graph=True)
+    backward(slope.square().sum())
+
+
+def checkpointed_reentrantly(model: nn.Module) -> None:
+    backward(loss(checkpoint(model, batch().requires_grad_(), use_reentrant=True)))
+
+
+def checkpointed(model: nn.Module) -> None:
+    backward(loss(checkpoint(model, batch(), use_reentrant=False)))
+
+
+def failing_at_first(model: nn.Module) -> None:
+    """Catch a failure in the last module, and run forward again."""
+    with [*model.modules()][-1].register_forward_hook(fail), pytest.raises(ValueError, match="of the user"):
+        model(batch())
+    plain(model)
+
+
+def of_two_models(model: nn.Module) -> None:
+    """Sum the losses of a model and its copy."""
+    other = copy.deepcopy(model)
+    backward(loss(other(batch())) + loss(model(batch())))
+    for one, another in zip(model.parameters(), other.parameters(), strict=True):
+        assert one.grad is not None
+        assert another.grad is not None
+        one.grad += another.grad
+
+
+def under_autocast(model: nn.Module) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        result = loss(model(batch()))
+    backward(result)
+
+
+def frozen(model: nn.Module) -> None:
+    first = next(model.parameters()).requires_grad_(False)  # noqa: FBT003
+    plain(model)
+    first.requires_grad_()
+
+
+def of_another_type(model: nn.Module) -> None:
+    model.double()
+    backward(loss(model(batch().double())))
+    for each in model.parameters():
+        each.grad = None
+    plain(model.float())
+
+
+def of_another_size(model: nn.Module) -> None:
+    backward(loss(model(torch.randn(5, 16))))
+
+
+def twice_in_a_context(model: nn.Module) -> None:
+    plain(model)
+    plain(model)
+
+
+def with_another_loss(model: nn.Module) -> None:
+    backward(loss(model(batch()).exp()))
+
+
+def in_another_thread(model: nn.Module) -> None:
+    """Run forward in one thread, as hooks are of a thread, and backward in another."""
+    results: list[Tensor] = []
+    in_threads(lambda: results.append(loss(model(batch()))), lambda: backward(results[0]))
+
+
+def backward_in_another_thread(model: nn.Module) -> None:
+    result = loss(model(batch()))
+    in_threads(lambda: backward(result))
+
+
+def saved_by_the_user(model: nn.Module) -> None:
+    with torch.autograd.graph.save_on_cpu():
+        plain(model)
+
+
+def with_hooks(model: nn.Module) -> None:
+    """Keep what modules return, and change gradients."""
+    kept: list[Tensor] = []
+    hooks = [each.register_forward_hook(lambda _, __, result: kept.append(result)) for each in model.modules()]
+    hooks += [each.register_hook(lambda gradient: gradient * 2) for each in model.parameters()]  # type: ignore[no-untyped-call]
+    plain(model)
+    for each in hooks:
+        each.remove()
+
+
+def with_other_weights(model: nn.Module) -> None:
+    weights = {name: each * 1.0 for name, each in model.named_parameters()}
+    backward(loss(torch.func.functional_call(model, weights, (batch(),))))
+
+
+def in_parts(model: nn.Module) -> None:
+    """Compute one gradient, then fail in the midst of backward, then compute all."""
+    *_, first, last = model.parameters()
+    result = loss(model(batch()))
+    (slope,) = torch.autograd.grad(result, last, retain_graph=True)
+    with first.register_hook(fail), pytest.raises(ValueError, match="of the user"):  # type: ignore[no-untyped-call]
+        backward(result, retain_graph=True)
+    model.zero_grad()
+    backward(result)
+    assert last.grad is not None
+    last.grad += slope
+
+
+def after_an_evaluation(model: nn.Module) -> None:
+    model.eval()
+    with torch.inference_mode():
+        model(batch())
+    with torch.no_grad():
+        model(torch.ones(3, 16))
+    plain(model)
+    model.train()
+
+
+def backward_twice(model: nn.Module) -> None:
+    result = loss(model(batch()))
+    backward(result, retain_graph=True)
+    backward(result)
+
+
+DEPARTS = (
+    *(with_a_penalty, of_a_gradient_alone, checkpointed_reentrantly, checkpointed, failing_at_first, of_two_models),
+    *(under_autocast, frozen, of_another_type, of_another_size, twice_in_a_context, with_another_loss),
+)
+FOLLOWS = (
+    *(in_another_thread, backward_in_another_thread, saved_by_the_user, with_hooks, with_other_weights, in_parts),
+    *(after_an_evaluation, backward_twice),
+)
+
+
+@pytest.mark.parametrize("use", [*DEPARTS, *FOLLOWS])
+def test_gradients_are_those_of_the_plain_loop(made: Planned, model: Network, use: Callable[[nn.Module], None]) -> None:
+    """What departs is said once, and the next step follows the plan."""
+    torch.manual_seed(3)
+    use(model)
+    expected = gradients(model)
+    torch.manual_seed(3)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with made.apply(model) as log:
+            use(model)
+    assert expected
+    assert alike(expected, gradients(model))
+    assert bool(log.departure) is (use in DEPARTS)
+    assert len([each for each in said if "the plan of" in str(each.message)]) == (use in DEPARTS)
+    with made.apply(model) as log:
+        plain(model)
+    assert not log.departure
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_model_departs(made: Planned, model: Network) -> None:
+    """It saves what its compiler chose."""
+    torch.manual_seed(3)
+    compiled: Network = torch.compile(model, backend="aot_eager")
+    plain(compiled)
+    expected = gradients(model)
+    torch.manual_seed(3)
+    with made.apply(model) as log:
+        plain(compiled)
+    assert alike(expected, gradients(model))
+    assert log.departure or not made.loop.schedule.offloaded
+
+
+def test_transforms_of_functions_are_refused(made: Planned, model: Network) -> None:
+    """PyTorch's own refusal: it has no hooks on what they save."""
+    weights = {name: each.detach() for name, each in model.named_parameters()}
+
+    def of(weights: dict[str, Tensor]) -> Tensor:
+        return loss(torch.func.functional_call(model, weights, (torch.ones(8, 16),)))
+
+    with made.apply(model), pytest.raises(RuntimeError, match="saved tensor hooks"):
+        torch.func.grad(of)(weights)
+
+
+def test_a_second_step_alive_departs(made: Planned, model: Network) -> None:
+    """It must not write over what the first has in pinned memory; backward of both is outside of their contexts."""
+    batches = batch(), batch()
+    for each in batches:
+        backward(loss(model(each)))
+    expected = gradients(model)
+    with made.apply(model):
+        first = loss(model(batches[0]))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with made.apply(model) as log:
+            second = loss(model(batches[1]))
+    assert len(said) == bool(made.loop.schedule.offloaded) == log.departure.startswith("another step has what it needs")
+    backward(first)
+    backward(second)
+    assert alike(expected, gradients(model))
+
+
+def test_a_step_within_another_departs(made: Planned, model: Network) -> None:
+    torch.manual_seed(3)
+    plain(model)
+    expected = gradients(model)
+    torch.manual_seed(3)
+    with pytest.warns(UserWarning, match="opened within another"), made.apply(model), made.apply(model):
+        plain(model)
+    assert alike(expected, gradients(model))
+
+
+@pytest.mark.parametrize("policy", ["save_on_cpu", "checkpoint", "pytorch"])
+def test_a_written_tensor_is_refused(policy: str) -> None:
+    """As PyTorch does, whose own check is off where hooks keep what is saved."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.Sigmoid(), nn.Linear(16, 16), nn.Sigmoid(), nn.Linear(16, 2))
+    made = planned(CASE, model, policy)
+    kept: list[Tensor] = []
+    model[1].register_forward_hook(lambda _, __, result: kept.append(result))
+    with made.apply(model):
+        result = loss(model(batch()))
+        with torch.no_grad():
+            kept[0].add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            backward(result)
+
+
+def test_weights_written_over_before_backward_are_refused(made: Planned, model: Network) -> None:
+    with made.apply(model):
+        result = loss(model(batch()))
+        with torch.no_grad():
+            model[2].weight.mul_(1.0)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            backward(result)
