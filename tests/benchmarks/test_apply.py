@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 
-from tests.benchmarks.test_speed import best_s
+from tests.benchmarks.timing import best_s
 from vdnnsim.api.planning import plan
 
 pytestmark = pytest.mark.benchmark

@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 
 import pytest
 
+from tests.benchmarks.timing import ROOT, best_s
 from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network, gpt2
@@ -31,21 +31,9 @@ from vdnnsim.units import GIB
 
 pytestmark = pytest.mark.benchmark
 
-ROOT = Path(__file__).parents[2]
-RUNS = 3
 MEMORY_GIB = {516: 8.0, 1016: 14.0}
 """Of the GPU by CONV layers."""
 HOST_GIB = 512
-
-
-def best_s(work: Callable[[Simulator], object], machine: Simulator) -> float:
-    """Shortest of several runs."""
-    times = []
-    for _ in range(RUNS):
-        begin = time.process_time()
-        work(machine)
-        times.append(time.process_time() - begin)
-    return min(times)
 
 
 def on(hardware: str, workload: Workload, memory_gib: float) -> Simulator:
@@ -80,7 +68,7 @@ def plan(machine: Simulator) -> None:
 @pytest.mark.parametrize(("name", "work", "limit_s"), [("bound", bound, 1.0), ("plan", plan, 10.0)])
 def test_a_thousand_layers(name: str, work: Callable[[Simulator], object], limit_s: float) -> None:
     """A bound takes less than 1 s, a plan less than 10 s; twice the layers take at most five times as long."""
-    half_s, whole_s = (best_s(work, deep(layers)) for layers in MEMORY_GIB)
+    half_s, whole_s = (best_s(partial(work, deep(layers)), runs=3, clock=time.process_time) for layers in MEMORY_GIB)
 
     sys.stdout.write(f"\n{name} of VGG-516 {half_s:.2f} s, of VGG-1016 {whole_s:.2f} s, ratio {whole_s / half_s:.1f}\n")
     assert whole_s <= 5 * half_s

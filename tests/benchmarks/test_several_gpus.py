@@ -6,47 +6,28 @@ Each figure is the best of several runs.
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import pytest
 import simpy
 
-from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.workload import Workload
+from tests.benchmarks.timing import best_s, simulator_of
 from vdnnsim.engine.interconnect import Interconnect
 from vdnnsim.engine.simulate import simulate_server
-from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.topology import Node, NodeKind, Sharing, Topology, TopologyLink
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.policies.swap import StaggeredSwap, SwapIn
-from vdnnsim.scenario.simulator import Simulator
 
 pytestmark = pytest.mark.benchmark
 
-ROOT = Path(__file__).parents[2]
-RUNS = 9
-REPLAYS = 8
-"""In one run: one replay takes two milliseconds, which the clock and the collector of garbage disturb."""
-
-
-def best_s(work: Callable[[], object]) -> float:
-    """Shortest of several runs, by the piece of work."""
-    times = []
-    for _ in range(RUNS):
-        begin = time.process_time()
-        for _ in range(REPLAYS):
-            work()
-        times.append((time.process_time() - begin) / REPLAYS)
-    return min(times)
+# One replay takes two milliseconds, which the clock and the collector of garbage disturb.
+best_replay_s = partial(best_s, runs=9, repeats=8, clock=time.process_time)
 
 
 def staggered(profile: str, gpus: int) -> tuple[Callable[[], object], int]:
     """A replay of VGG with 13 CONV layers under staggered swap, and its number of operations on all GPUs."""
-    server = read_profile(find_profile(profile, ROOT / "scenarios"))
-    simulator = Simulator.of(
-        Workload(build_network("vgg_d_13conv"), 64), server, MemoryModel.IDEAL, PinnedMemory.ARENA, gpus=gpus
-    )
+    simulator = simulator_of(profile, "vgg_d_13conv", 64, gpus)
     # The search for triggers replays as often as it needs, on one GPU or on eight; what is timed here is one replay.
     plans = StaggeredSwap(swap_in=SwapIn.JUST_IN_TIME).plans(simulator.setting())
 
@@ -56,7 +37,7 @@ def staggered(profile: str, gpus: int) -> tuple[Callable[[], object], int]:
             placement = place_plan(plan, simulator.limits)
             assert isinstance(placement, Placement)
             placed.append((plan, placement))
-        return simulate_server(placed, simulator.cost_model, server, PinnedMemory.ARENA)
+        return simulate_server(placed, simulator.cost_model, simulator.server, PinnedMemory.ARENA)
 
     return work, sum(len(plan.operations) for plan in plans)
 
@@ -66,7 +47,7 @@ def test_eight_gpus_cost_at_most_twelve_times_one(profile: str) -> None:
     """Copies are re-timed where they share links. The exchange of gradients, which one GPU has not, is left out."""
     (one, few), (eight, many) = staggered(profile, 1), staggered(profile, 8)
 
-    one_s, eight_s = best_s(one), best_s(eight)
+    one_s, eight_s = best_replay_s(one), best_replay_s(eight)
 
     sys.stdout.write(
         f"\n{profile}: one GPU {few} operations in {one_s:.4f} s, eight {many} in {eight_s:.4f} s, "
@@ -103,7 +84,7 @@ def copies_beside(others: int) -> Callable[[], object]:
 
 def test_a_retiming_costs_what_shares_links_with_it() -> None:
     """Sixty copies elsewhere may make 3000 copies of one GPU at most half as slow again; they start but once."""
-    alone_s, beside_s = best_s(copies_beside(0)), best_s(copies_beside(60))
+    alone_s, beside_s = best_replay_s(copies_beside(0)), best_replay_s(copies_beside(60))
 
     sys.stdout.write(f"\n3000 copies alone {alone_s:.4f} s, beside 60 others {beside_s:.4f} s\n")
     assert beside_s <= 1.5 * alone_s

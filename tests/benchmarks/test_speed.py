@@ -13,42 +13,25 @@ from pathlib import Path
 import pytest
 import simpy
 
-from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.workload import Workload
+from tests.benchmarks.timing import ROOT, best_s, simulator_of
 from vdnnsim.engine.simulate import simulate
-from vdnnsim.hardware.profile import find_profile, read_profile
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.interface import Setting
 from vdnnsim.policies.layrub import LayrubHybrid
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.scenario.simulator import Simulator
 
 pytestmark = pytest.mark.benchmark
-
-ROOT = Path(__file__).parents[2]
-RUNS = 5
-
-
-def best_s(work: Callable[[], object], runs: int = RUNS) -> float:
-    """Shortest of several runs."""
-    times = []
-    for _ in range(runs):
-        begin = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begin)
-    return min(times)
 
 
 def replay_of(
     network: str, algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
 ) -> tuple[Callable[[], object], int, int]:
     """A replay of vdnn_all with batch 32, its number of operations and of layers."""
-    server = read_profile(find_profile("titan_x_maxwell", ROOT / "scenarios"))
-    workload = Workload(build_network(network), 32)
-    simulator = Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    simulator = simulator_of("titan_x_maxwell", network)
+    workload, server = simulator.workload, simulator.server
     plan = VdnnAll(algorithms=algorithms).plan(Setting(workload, simulator.cost_model, simulator.limits, simulator))
 
     def work() -> object:
@@ -129,23 +112,18 @@ def test_the_main_job(tmp_path: Path) -> None:
 
 def test_resnet1517_under_layrub_hybrid_replays_in_under_3_s() -> None:
     """Planned, checked, placed and replayed: 100,000 operations, in seconds of this process."""
-    server = read_profile(find_profile("k40m", ROOT / "scenarios"))
-    workload = Workload(build_network("resnet1517"), 32)
-    simulator = Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    simulator = simulator_of("k40m", "resnet1517")
 
     def work() -> None:
-        begin = time.process_time()
         plan = LayrubHybrid().plan(simulator.setting())
         check_plan(plan)
         placement = place_plan(plan, simulator.limits)
         assert isinstance(placement, Placement)
-        simulate(plan, simulator.cost_model, server, placement, PinnedMemory.ARENA)
-        times.append(time.process_time() - begin)
+        simulate(plan, simulator.cost_model, simulator.server, placement, PinnedMemory.ARENA)
 
-    times: list[float] = []
-    best_s(work, runs=3)
-    sys.stderr.write(f"\nresnet1517 under layrub_hybrid: {min(times):.2f} s\n")
-    assert min(times) < 3
+    took_s = best_s(work, runs=3, clock=time.process_time)
+    sys.stderr.write(f"\nresnet1517 under layrub_hybrid: {took_s:.2f} s\n")
+    assert took_s < 3
 
 
 def test_help_takes_a_few_times_what_python_takes_to_begin(capsys: pytest.CaptureFixture[str]) -> None:

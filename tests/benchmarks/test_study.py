@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.timing import ROOT
+
 pytestmark = pytest.mark.benchmark
 
-ROOT = Path(__file__).parents[2]
 STUDY = """
 schema_version: 1
 scenario:
