@@ -1,11 +1,10 @@
-import io
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
+from tests.unit.report.test_terminal import printed
 from vdnnsim.report.document import Column, Fold, Table, plain_table, text_column
 
 MACHINES = (
@@ -14,13 +13,6 @@ MACHINES = (
     text_column("text", ("asks for 1.99 GiB and finds 1.98 GiB of it free", ""), Fold.WORDS),
     Column("number", ("61100840", "7")),
 )
-
-
-def printed(table: Table, width: int) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(table)
-    assert isinstance(console.file, io.StringIO)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
 @pytest.mark.parametrize(

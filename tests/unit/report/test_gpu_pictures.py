@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from matplotlib.figure import Figure
 
 from reports.swap2018.scaling import draw_scaling, scaling_figure, scaling_title
+from tests.unit.report.test_plots import texts
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.analysis.several_gpus import link_uses
 from vdnnsim.hardware.topology import Hop, Sharing, Way
@@ -14,17 +14,6 @@ from vdnnsim.report.plots.iteration.several_gpus import copy_look, drawn_links, 
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.style import house_style
-
-
-def texts(figure: Figure) -> list[str]:
-    """All that is written in a figure, legends included."""
-    written = [text.get_text() for text in figure.texts]
-    for axes in figure.axes:
-        written += [axes.get_xlabel(), axes.get_ylabel(), *(text.get_text() for text in axes.texts)]
-        written += [label.get_text() for label in axes.get_yticklabels()]
-    for each in figure.legends:
-        written += [text.get_text() for text in each.get_texts()]
-    return written
 
 
 def test_all_gpus_under_each_other(pair: ScenarioResult) -> None:

@@ -31,6 +31,7 @@ def texts(figure: Figure) -> list[str]:
     written = [text.get_text() for text in figure.texts]
     for axes in figure.axes:
         written += [axes.get_xlabel(), axes.get_ylabel(), *(text.get_text() for text in axes.texts)]
+        written += [label.get_text() for label in axes.get_yticklabels()]
         legend = axes.get_legend()
         if legend is not None:
             written += [legend.get_title().get_text(), *(text.get_text() for text in legend.get_texts())]

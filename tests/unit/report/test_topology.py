@@ -1,23 +1,14 @@
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
-from rich.console import Console
-
+from tests.unit.report.test_terminal import printed
 from vdnnsim.hardware.profile import read_profile
-from vdnnsim.hardware.server import Server
 from vdnnsim.hardware.topology import FabricPort, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
 from vdnnsim.report.tables.topology import topology_tree
 
 TITAN = read_profile(Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml")
 DRAM = TopologyLink("memory-socket0", 68e9, 68e9, 0.0, Sharing.SHARED, kind="DDR4")
 NVLINK = TopologyLink("gpu0-gpu1", 20e9, 19e9, 1e-6, Sharing.SPLIT_DUPLEX, kind="NVLink 1")
-
-
-def drawn(server: Server) -> list[str]:
-    text = StringIO()
-    Console(file=text, width=120, highlight=False).print(topology_tree(server))
-    return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
 def pcie(name: str) -> TopologyLink:
@@ -34,7 +25,7 @@ def test_the_tree_shows_every_link_and_what_joins_gpus_beside_it() -> None:
     ports = tuple(FabricPort(gpu, replace(NVLINK, name=f"fabric-{gpu}", kind="port")) for gpu in ("gpu0", "gpu1"))
     topology = Topology(nodes, (PeerLink("gpu0", "gpu1", NVLINK),), ports)
     gpu = "12.0 GiB  PCIe gen3 x16, 12 GB/s down, 13 GB/s up, lossy duplex 90%/75%, 2.00 us"
-    assert drawn(replace(TITAN, topology=topology)) == [
+    assert printed(topology_tree(replace(TITAN, topology=topology)), width=120) == [
         "titan_x_maxwell: 2 x NVIDIA GeForce GTX Titan X (Maxwell)",
         "memory  host memory, 64.0 GiB",
         "└── socket0  DDR4, 68 GB/s for both directions, shared",
@@ -48,7 +39,7 @@ def test_the_tree_shows_every_link_and_what_joins_gpus_beside_it() -> None:
 
 
 def test_a_machine_without_a_topology_is_one_gpu_on_its_link() -> None:
-    assert drawn(TITAN) == [
+    assert printed(topology_tree(TITAN), width=120) == [
         "titan_x_maxwell: 1 x NVIDIA GeForce GTX Titan X (Maxwell)",
         "memory  host memory, 64.0 GiB",
         "└── gpu0, 12.0 GiB  PCIe gen3 x16, 12.8 GB/s down, 12.8 GB/s up, split duplex, 10.0 us",
