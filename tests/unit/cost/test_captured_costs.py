@@ -22,9 +22,9 @@ from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.step import Access, StepOperation
+from vdnnsim.dnn.step import Access
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.hardware.server import Origin
+from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Allocate, Release
@@ -34,15 +34,23 @@ from vdnnsim.units import KIB, ElementType, Precision
 
 SERVER = server_with({"launch_overhead_s": 1.0})
 CONV, BN, RELU, POOL, FC, LOSS = range(6)
+ADDMM = "aten.addmm.default"
 
 
-def table(step: CapturedStep) -> CostTable:
-    return ServerCosts(SERVER).table(CapturedWorkload.of(step))
+def table(step: CapturedStep, server: Server = SERVER) -> CostTable:
+    return ServerCosts(server).table(CapturedWorkload.of(step))
 
 
-def with_operation(step: CapturedStep, number: int, operation: StepOperation) -> CapturedStep:
-    operations = (*step.operations[:number], operation, *step.operations[number + 1 :])
-    return msgspec.structs.replace(step, operations=operations)
+def changed(number: int, step: CapturedStep | None = None, /, **changes: object) -> CapturedStep:
+    """Return a step, the chain unless given, of which one operation is another."""
+    step = step or chain()
+    operations = list(step.operations)
+    operations[number] = msgspec.structs.replace(operations[number], **changes)
+    return msgspec.structs.replace(step, operations=tuple(operations))
+
+
+def number_of(name: str) -> int:
+    return [each.name for each in chain().operations].index(name)
 
 
 def kernel(seconds: float, workspace_bytes: int = 0, algorithm: str = ONLY) -> KernelCost:
@@ -56,9 +64,7 @@ def test_what_has_no_shape_costs_its_bytes_and_its_launch() -> None:
 
 
 def test_what_moves_nothing_is_no_kernel() -> None:
-    step = chain()
-    free = msgspec.structs.replace(step.operations[1], bytes_moved=0)
-    assert table(with_operation(step, 1, free)).fastest(BN, Phase.FORWARD).seconds == 0.0
+    assert table(changed(1, bytes_moved=0)).fastest(BN, Phase.FORWARD).seconds == 0.0
 
 
 def test_a_convolution_costs_what_the_layer_costs_that_it_is() -> None:
@@ -70,11 +76,7 @@ def test_a_convolution_costs_what_the_layer_costs_that_it_is() -> None:
     built = ServerCosts(SERVER).table(Workload(net.build(conv.output), 2))
     work = step.operations[0].work
     assert isinstance(work, ConvolutionWork)
-    both = msgspec.structs.replace(
-        step.operations[-2],
-        work=msgspec.structs.replace(work, computes=("input", "weight", "bias")),
-    )
-    found = table(with_operation(step, len(step.operations) - 2, both))
+    found = table(changed(-2, work=msgspec.structs.replace(work, computes=("input", "weight", "bias"))))
 
     assert found.options(CONV, Phase.FORWARD) == built.options(conv.index, Phase.FORWARD)
     backward = [built.fastest(conv.index, phase).seconds for phase in (Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS)]
@@ -91,20 +93,14 @@ def test_a_convolution_costs_what_the_layer_costs_that_it_is() -> None:
     ],
 )
 def test_a_product_is_a_layer_of_images_or_of_steps(rows: int, expected_s: float) -> None:
-    step = chain()
-    fc = next(number for number, each in enumerate(step.operations) if each.name == "aten.addmm.default")
-    product = msgspec.structs.replace(step.operations[fc], work=ProductWork(1, rows, 1, 1))
-    found = table(with_operation(step, fc, product)).fastest(FC, Phase.FORWARD)
+    found = table(changed(number_of(ADDMM), work=ProductWork(1, rows, 1, 1))).fastest(FC, Phase.FORWARD)
     assert found.seconds == pytest.approx(expected_s)
 
 
 def test_batches_of_products_cost_their_work() -> None:
-    step = chain()
-    fc = next(number for number, each in enumerate(step.operations) if each.name == "aten.addmm.default")
-    product = msgspec.structs.replace(
-        step.operations[fc], work=ProductWork(4, 1, 1, 1), flop={Arithmetic.PRODUCT: 100}, bytes_moved=32
-    )
-    assert table(with_operation(step, fc, product)).fastest(FC, Phase.FORWARD).seconds == 3.0
+    work, flop = ProductWork(4, 1, 1, 1), {Arithmetic.PRODUCT: 100}
+    step = changed(number_of(ADDMM), work=work, flop=flop, bytes_moved=32)
+    assert table(step).fastest(FC, Phase.FORWARD).seconds == 3.0
 
 
 def test_a_phase_of_several_operations_is_their_sum() -> None:
@@ -132,8 +128,7 @@ def test_each_workspace_that_makes_a_difference_is_an_option() -> None:
 
 def test_a_type_of_which_nothing_is_known_counts_as_that_of_the_workload() -> None:
     """The machine states no float16."""
-    step = chain()
-    found = table(with_operation(step, 1, msgspec.structs.replace(step.operations[1], element_type="float16")))
+    found = table(changed(1, element_type="float16"))
     assert found.fastest(BN, Phase.FORWARD).seconds == 1 + 76 / 320
 
 
@@ -141,51 +136,42 @@ def test_tf32_is_for_products_alone() -> None:
     """At 100 FLOP/s in TF32, 50 in float32: a product of 100 FLOPs takes 1 s, a loss of 8 FLOPs 8 / 50."""
     peaks = {**SERVER.gpu.flop_per_s, ElementType.TF32: 100.0}
     server = replace(SERVER, gpu=replace(SERVER.gpu, flop_per_s=peaks, dram_bytes_per_s=1e9))
-    step = chain()
-    fc = next(number for number, each in enumerate(step.operations) if each.name == "aten.addmm.default")
-    product = msgspec.structs.replace(step.operations[fc], work=ProductWork(4, 1, 1, 1), flop={Arithmetic.PRODUCT: 100})
-    tf32 = msgspec.structs.replace(with_operation(step, fc, product), precision=Precision.TF32)
-    found = ServerCosts(server).table(CapturedWorkload.of(tf32))
+    step = changed(number_of(ADDMM), work=ProductWork(4, 1, 1, 1), flop={Arithmetic.PRODUCT: 100})
+    found = table(msgspec.structs.replace(step, precision=Precision.TF32), server)
     assert found.fastest(FC, Phase.FORWARD).seconds == 2.0
     assert found.fastest(LOSS, Phase.FORWARD).of(0).seconds == pytest.approx(1 + 8 / 50)
 
 
+def reading(name: str, *shapes: tuple[int, ...]) -> CapturedStep:
+    """Return the chain as if relu were an operator that reads a tensor and writes another, of these shapes."""
+    step, count = chain(), len(chain().tensors)
+    first, *_ = step.operations[2].operands
+    tensors = tuple(msgspec.structs.replace(step.tensors[first.memory], shape=each) for each in shapes)
+    operands = tuple(
+        msgspec.structs.replace(first, memory=count + index, access=access)
+        for index, access in enumerate((Access.READ, Access.WRITE))
+    )
+    return changed(2, msgspec.structs.replace(step, tensors=(*step.tensors, *tensors)), name=name, operands=operands)
+
+
 def test_a_sum_of_rows_takes_what_pytorch_takes_for_partial_sums() -> None:
-    """As if relu read 4,096 rows of 64 numbers and wrote their sum: 16 vectors of 4 a row, blocks of 16 by 8 threads.
+    """4,096 rows of 64 numbers: 16 vectors of 4 a row, blocks of 16 by 8 threads.
 
     512 values a thread are 256 or more; 12 blocks of 128 threads on each multiprocessor of an 8.9 are wanted, and each
     thread is to have 16 values at least: 12 parts of one multiprocessor. Of what a CPU captured nothing is known.
     """
-    step = chain()
-    rows, sums = len(step.tensors), len(step.tensors) + 1
-    tensors = (*step.tensors, *(msgspec.structs.replace(step.tensors[6], shape=each) for each in ((4096, 64), (1, 64))))
-    first, *_ = step.operations[2].operands
-    operands = tuple(
-        msgspec.structs.replace(first, memory=each, access=access)
-        for each, access in ((rows, Access.READ), (sums, Access.WRITE))
-    )
-    adding = msgspec.structs.replace(step.operations[2], name="aten.sum.dim_IntList", operands=operands)
-    captured = msgspec.structs.replace(with_operation(step, 2, adding), tensors=tensors)
-
+    captured = reading("aten.sum.dim_IntList", (4096, 64), (1, 64))
     server = replace(SERVER, gpu=replace(SERVER.gpu, multiprocessors=1))
     found = [
-        ServerCosts(server).table(CapturedWorkload.of(each)).fastest(RELU, Phase.FORWARD).workspace_bytes
+        table(each, server).fastest(RELU, Phase.FORWARD).workspace_bytes
         for each in (captured, msgspec.structs.replace(captured, device="cpu"))
     ]
     assert found == [4 * 64 * 12 * 16 * 4, 0]
 
 
 def test_a_safe_softmax_takes_a_byte_for_each_number_that_it_reads() -> None:
-    """As if relu were one of 16 rows of 196 numbers: 3,136 B say which are masked."""
-    step = chain()
-    first, *_ = step.operations[2].operands
-    tensor = msgspec.structs.replace(step.tensors[first.memory], shape=(16, 196))
-    operands = (
-        msgspec.structs.replace(first, memory=len(step.tensors), access=Access.READ),
-        msgspec.structs.replace(first, memory=len(step.tensors) + 1, access=Access.WRITE),
-    )
-    softmax = msgspec.structs.replace(step.operations[2], name="aten._safe_softmax.default", operands=operands)
-    captured = msgspec.structs.replace(with_operation(step, 2, softmax), tensors=(*step.tensors, tensor, tensor))
+    """16 rows of 196 numbers: 3,136 B say which are masked."""
+    captured = reading("aten._safe_softmax.default", (16, 196), (16, 196))
     assert table(captured).fastest(RELU, Phase.FORWARD).workspace_bytes == 3136
 
 
@@ -194,9 +180,7 @@ def test_a_convolution_that_no_layer_is_has_the_workspace_that_pytorch_takes() -
 
     The older of two machines has no tensor cores, and nobody knows what it takes.
     """
-    step = chain()
-    work = ConvolutionWork(1, 64, 64, (2, 4, 4), (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
-    conv = with_operation(step, 0, msgspec.structs.replace(step.operations[0], work=work))
+    conv = changed(0, work=ConvolutionWork(1, 64, 64, (2, 4, 4), (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1))
     found = [
         table(msgspec.structs.replace(conv, device=device)).fastest(CONV, Phase.FORWARD).workspace_bytes
         for device in ("cuda 8.9", "cuda 7.5")
@@ -206,10 +190,8 @@ def test_a_convolution_that_no_layer_is_has_the_workspace_that_pytorch_takes() -
 
 def both_gradients(device: str) -> CapturedStep:
     """Return the chain as if its convolution were of two images of 64 channels of 8 x 8 under windows of 3 x 3."""
-    step = chain()
     work = ConvolutionWork(2, 64, 64, (8, 8), (3, 3), (1, 1), (1, 1), (1, 1), 1, computes=("input", "weight"))
-    both = msgspec.structs.replace(step.operations[-2], work=work)
-    return msgspec.structs.replace(with_operation(step, len(step.operations) - 2, both), device=device)
+    return msgspec.structs.replace(changed(-2, work=work), device=device)
 
 
 def test_a_backward_takes_the_workspaces_of_its_gradients_in_turn() -> None:

@@ -36,7 +36,7 @@ def every_operator_of_sequences() -> Workload:
     )
     y = net.dropout("dropout", net.layer("lrn", LocalResponseNormalization(5), y), mask_bytes=4, in_place=True)
     y = net.dropout("copied", y, mask_bytes=1, in_place=False)
-    y = net.layer("norm", LayerNormalization(), net.layer("linear", Linear(12), y))
+    y = net.layer("layer_norm", LayerNormalization(), net.layer("linear", Linear(12), y))
     y = net.layer("attention", Attention(2, key_value_heads=2), net.layer("rms", LayerNormalization(centered=False), y))
     y = net.layer(
         "lstm",
@@ -63,18 +63,36 @@ def every_operator_of_pictures_as_sequences() -> Workload:
     return Workload(net.build(net.layer("head", Linear(2, first_step=True), y)), 6)
 
 
-def test_an_operator_of_sequences_is_one_line_with_its_parameters() -> None:
-    workload, text, picture = (
-        every_operator_of_sequences(),
-        every_operator_of_texts(),
-        every_operator_of_pictures_as_sequences(),
-    )
+WORKLOADS = (
+    every_operator(),
+    every_operator_of_sequences(),
+    every_operator_of_texts(),
+    every_operator_of_pictures_as_sequences(),
+)
+LAYERS = {layer.name: layer for layer in WORKLOADS[0].graph.layers}
+
+
+def shape_of(name: str, phase: Phase = Phase.FORWARD) -> KernelShape:
+    """Return the shape of a layer of the first network."""
+    return KernelShape.of(WORKLOADS[0], LAYERS[name], phase)
+
+
+def test_an_operator_is_one_line_with_its_parameters() -> None:
     operators = {
         layer.name: KernelShape.of(each, layer, Phase.FORWARD).operator
-        for each in (workload, text, picture)
+        for each in WORKLOADS
         for layer in each.graph.layers
     }
     assert operators == {
+        "conv": "conv 4 3x3 stride 2x2 padding 1x1 bias",
+        "conv/relu": "relu",
+        "norm": "batch_norm",
+        "bare": "conv 4 1x1 stride 1x1 padding 0x0",
+        "add": "add",
+        "max": "max_pool 2x2 stride 2x2 padding 0x0",
+        "average": "average_pool 2x2 stride 2x2 padding 0x0",
+        "join": "concat",
+        "fc": "fc 10 bias",
         "grouped": "conv 6 3x3 stride 1x1 padding 1x1 bias groups 2",
         "grouped/relu": "relu",
         "in_time": "conv 6 1x1 stride 1x1 padding 0x0 steps 3",
@@ -83,7 +101,7 @@ def test_an_operator_of_sequences_is_one_line_with_its_parameters() -> None:
         "dropout": "dropout mask_bytes 4 over_input",
         "copied": "dropout mask_bytes 1",
         "linear": "linear out_features 12 bias",
-        "norm": "layer_norm centered",
+        "layer_norm": "layer_norm centered",
         "rms": "layer_norm",
         "attention": "attention heads 2 key_value_heads 2",
         "gelu": "smooth gelu",
@@ -101,44 +119,19 @@ def test_an_operator_of_sequences_is_one_line_with_its_parameters() -> None:
         "head": "linear out_features 2 bias first_step",
         "loss": "softmax_loss",
     }
-    assert KernelShape.of(workload, workload.graph.layers[0], Phase.FORWARD).inputs_text == "4x4x3x3"
+    assert KernelShape.of(WORKLOADS[1], WORKLOADS[1].graph.layers[0], Phase.FORWARD).inputs_text == "4x4x3x3"
 
 
 def test_a_shape_leads_to_the_output_of_its_layer() -> None:
     """Also of a concatenation, and of the weights that an update changes."""
-    for workload in (
-        every_operator(),
-        every_operator_of_sequences(),
-        every_operator_of_texts(),
-        every_operator_of_pictures_as_sequences(),
-    ):
+    for workload in WORKLOADS:
         for layer in workload.graph.layers:
             assert KernelShape.of(workload, layer, Phase.FORWARD).output == layer.out_shape
-    update = KernelShape.of(every_operator(), every_operator().graph.layers[0], Phase.UPDATE)
-    assert update.output == MapShape(112)
-
-
-def test_an_operator_is_one_line_with_its_parameters() -> None:
-    workload = every_operator()
-    operators = {layer.name: KernelShape.of(workload, layer, Phase.FORWARD).operator for layer in workload.graph.layers}
-    assert operators == {
-        "conv": "conv 4 3x3 stride 2x2 padding 1x1 bias",
-        "conv/relu": "relu",
-        "norm": "batch_norm",
-        "bare": "conv 4 1x1 stride 1x1 padding 0x0",
-        "add": "add",
-        "max": "max_pool 2x2 stride 2x2 padding 0x0",
-        "average": "average_pool 2x2 stride 2x2 padding 0x0",
-        "join": "concat",
-        "fc": "fc 10 bias",
-        "loss": "softmax_loss",
-    }
+    assert shape_of("conv", Phase.UPDATE).output == MapShape(112)
 
 
 def test_a_shape_says_what_is_computed_of_how_much() -> None:
-    workload = every_operator()
-    layers = {layer.name: layer for layer in workload.graph.layers}
-    shape = KernelShape.of(workload, layers["add"], Phase.FORWARD)
+    shape = shape_of("add")
     assert (shape.batch_size, shape.element_type, shape.gradients) == (6, ElementType.FLOAT16, "")
     assert shape.inputs == (MapShape(4, 5, 4), MapShape(4, 5, 4))
     assert shape.inputs_text == "4x5x4+4x5x4"
@@ -149,34 +142,23 @@ def test_a_shape_says_which_gradients_are_written_and_which_added_to() -> None:
 
     Of the map of `add` the average runs first in backward.
     """
-    workload = every_operator()
-    layers = {layer.name: layer for layer in workload.graph.layers}
-
-    def gradients(name: str, phase: Phase) -> str:
-        return KernelShape.of(workload, layers[name], phase).gradients
-
-    assert gradients("add", Phase.BACKWARD_DATA) == "ww"
-    assert gradients("norm", Phase.BACKWARD) == "a"
-    assert gradients("average", Phase.BACKWARD_DATA) == "w"
-    assert gradients("max", Phase.BACKWARD_DATA) == "a"
-    assert gradients("bare", Phase.BACKWARD_DATA) == "w"
-    assert gradients("bare", Phase.BACKWARD_WEIGHTS) == ""
-    assert KernelShape.of(workload, layers["conv"], Phase.BACKWARD_DATA).gradients == "-"
+    data = {name: shape_of(name, Phase.BACKWARD_DATA).gradients for name in ("add", "average", "max", "bare", "conv")}
+    assert data == {"add": "ww", "average": "w", "max": "a", "bare": "w", "conv": "-"}
+    assert shape_of("norm", Phase.BACKWARD).gradients == "a"
+    assert shape_of("bare", Phase.BACKWARD_WEIGHTS).gradients == ""
 
 
 def test_an_update_is_of_weights_whatever_they_are_of() -> None:
     """The first CONV layer has 4 x (27 + 1) weights; no image takes part."""
-    workload = every_operator()
-    update = KernelShape.of(workload, workload.graph.layers[0], Phase.UPDATE)
-    assert update == KernelShape("momentum", Phase.UPDATE, 1, ElementType.FLOAT16, (MapShape(112),), "")
+    expected = KernelShape("momentum", Phase.UPDATE, 1, ElementType.FLOAT16, (MapShape(112),), "")
+    assert shape_of("conv", Phase.UPDATE) == expected
 
 
 def test_every_operator_has_a_kind_that_tables_may_hold() -> None:
     """Of all networks and of those above, in all phases; casts are those of mixed precision."""
     kinds = set()
-    own = (every_operator().graph, every_operator_of_sequences().graph, every_operator_of_texts().graph)
-    mixed = every_operator().graph.under_autocast(ElementType.BFLOAT16)
-    for graph in (*own, mixed, *map(build_network, NETWORKS)):
+    mixed = WORKLOADS[0].graph.under_autocast(ElementType.BFLOAT16)
+    for graph in (*(each.graph for each in WORKLOADS[:3]), mixed, *map(build_network, NETWORKS)):
         for optimizer in (Optimizer.SGD, Optimizer.MOMENTUM, Optimizer.ADAM):
             workload = Workload(graph, 2, optimizer=optimizer)
             kinds |= {
