@@ -130,7 +130,8 @@ def _options(
                 return (replace(options[0], workspace_bytes=max(chosen), workspaces=several), *options[1:])
             return options
         case ProductWork(batch=1) as work:
-            return _product(machine, element_type, work, role, workload.part_size)
+            alone, layer, phase = product_layer(work, role, workload.part_size, element_type)
+            return machine.table(alone).options(layer.index, phase)
         case ProductWork() as work:
             name, sizes = "product", (work.batch, work.m, work.n, work.k)
         case _:
@@ -188,14 +189,7 @@ def product_layer(
 def _convolution(machine: MachineCosts, element_type: ElementType, work: ConvolutionWork) -> _Options:
     workload, layer = convolution_layer(work, element_type)
     kernels = [machine.table(workload).options(layer.index, phase) for phase in convolution_phases(work)]
-    return tuple(_as_one(each) for each in _choices(kernels))
-
-
-def _product(
-    machine: MachineCosts, element_type: ElementType, work: ProductWork, role: Role, batch_size: int
-) -> _Options:
-    workload, layer, phase = product_layer(work, role, batch_size, element_type)
-    return machine.table(workload).options(layer.index, phase)
+    return tuple(replace(KernelCost.joined(each), parts=()) for each in _choices(kernels))
 
 
 def _alone(element_type: ElementType, operator: Operator, x: MapShape, batch_size: int) -> tuple[Workload, Layer]:
@@ -212,10 +206,6 @@ def _choices(kernels: Sequence[_Options]) -> list[tuple[KernelCost, ...]]:
     limits = sorted({option.workspace_bytes for options in kernels for option in options})
     chosen = dict.fromkeys(tuple(fastest_of(options, limit) for options in kernels) for limit in limits)
     return sorted(chosen, key=lambda each: (sum(x.seconds for x in each), max(x.workspace_bytes for x in each)))
-
-
-def _as_one(kernels: tuple[KernelCost, ...]) -> KernelCost:
-    return replace(KernelCost.joined(kernels), parts=())
 
 
 def _pair(sizes: tuple[int, ...], lacking: int) -> tuple[int, int]:

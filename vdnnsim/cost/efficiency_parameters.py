@@ -118,11 +118,9 @@ _BY_NAME: Final = {
 
 
 def operator_kind(name: str, phase: Phase | None = None) -> OperatorKind:
-    """Return the kind of a kernel that is no product; what has no other is pointwise.
+    """Return the kind of a kernel that is no product, by the word of an operator or an optimizer or PyTorch's name.
 
-    Args:
-        name: the word of an operator or an optimizer in tables of kernels, or PyTorch's name with its overload.
-        phase: of the kernel; where nobody knows it, the name says whether it is backward.
+    What has no other kind is pointwise. Where nobody knows the phase, the name says whether it is backward.
     """
     word = name.removeprefix("aten.").partition(".")[0]
     found = _BY_NAME.get(word) or next((kind for part, kind in _BY_WORD if part in word), OperatorKind.POINTWISE)

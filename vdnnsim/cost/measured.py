@@ -76,13 +76,7 @@ class MeasuredCosts(MachineCosts):
         self._workspaces: dict[Hashable, WorkspaceRule] = {}
 
     def options(self, shape: KernelShape, flop: int, nbytes: int) -> tuple[KernelCost, ...]:
-        """Return every algorithm on offer for a shape, fastest first.
-
-        Args:
-            shape: what is computed.
-            flop: its FLOPs.
-            nbytes: its compulsory DRAM traffic.
-        """
+        """Return every algorithm on offer for a shape with its FLOPs and compulsory DRAM traffic, fastest first."""
         rows = self._by_shape.get(shape, [])
         options = [
             KernelCost(row.algorithm, row.seconds, row.workspace_bytes, row.origin, dram_bytes=nbytes)

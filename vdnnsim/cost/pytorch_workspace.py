@@ -106,11 +106,7 @@ def chosen_workspaces(
 ) -> tuple[int, ...]:
     """Return what a convolution on tensor cores takes: of a backward, for each of its gradients in turn.
 
-    Args:
-        work: what it computes.
-        element_bytes: of each number of its operands, 4 or 2.
-        compute_capability: of the GPU; that of an RTX 4090 unless given.
-        multiprocessors: over which the GPU spreads tiles.
+    Its operands have elements of 4 or 2 bytes; the compute capability is that of an RTX 4090 unless given.
     """
     copies = _copies(work, element_bytes)
     if element_bytes == _SUM_BYTES and _knows_more(work, compute_capability):
@@ -202,11 +198,7 @@ def sum_of_rows_bytes(
 ) -> int:
     """Return what a sum over the leading dimensions of a contiguous tensor takes; 0 for sums over others.
 
-    Args:
-        x: sizes of the tensor.
-        y: sizes of the result.
-        multiprocessors: of the GPU.
-        compute_capability: of the GPU.
+    `x` are the sizes of the tensor, `y` those of the result.
     """
     columns, rows = prod(y), prod(x) // max(1, prod(y))
     if columns not in {prod(x[at:]) for at in range(1, len(x))} or columns == 1:

@@ -57,12 +57,10 @@ class Roofline:
 def fit_roofline(kernels: Sequence[TimedWork], peaks: Roofline) -> Roofline:
     """Return the roofline of at least one measured kernel; the GPU's peaks stand for what kernels do not tell."""
     chosen = _chosen(kernels)
-    alone = [_fit_from(chosen, [in_memory] * len(chosen), peaks, may_change=False) for in_memory in (True, False)]
-    starts = min(_STARTS, len(chosen))
-    both = []
-    for start in range(starts):
-        below = (2 * start + 1) * len(chosen) // (2 * starts)
-        both.append(_fit_from(chosen, [place < below for place in range(len(chosen))], peaks, may_change=True))
+    places, starts = range(len(chosen)), min(_STARTS, len(chosen))
+    alone = [_fit_from(chosen, [in_memory for _ in places], peaks, may_change=False) for in_memory in (True, False)]
+    splits = [(2 * start + 1) * len(chosen) // (2 * starts) for start in range(starts)]
+    both = [_fit_from(chosen, [place < split for place in places], peaks, may_change=True) for split in splits]
     ranked = [(max(mean_error(each, chosen), _LEAST_ERROR), each) for each in (peaks, *alone)]
     ranked += [(max(mean_error(each, chosen), _LEAST_ERROR) / _WORTH_A_RATE, each) for each in both]
     # Of equals the simplest.
@@ -71,9 +69,8 @@ def fit_roofline(kernels: Sequence[TimedWork], peaks: Roofline) -> Roofline:
 
 def mean_error(roofline: Roofline, kernels: Sequence[TimedWork]) -> float:
     """Return the mean of |ln(seconds / measured)| of a roofline over kernels."""
-    return sum(abs(math.log(roofline.seconds(each.flop, each.nbytes) / each.seconds)) for each in kernels) / len(
-        kernels
-    )
+    errors = (abs(math.log(roofline.seconds(each.flop, each.nbytes) / each.seconds)) for each in kernels)
+    return sum(errors) / len(kernels)
 
 
 def _chosen(kernels: Sequence[TimedWork]) -> list[TimedWork]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from vdnnsim.hardware.copies import Curve, Direction
 from vdnnsim.hardware.server import Host, Link, Server
-from vdnnsim.hardware.topology import Hop
+from vdnnsim.hardware.topology import Hop, Topology
 
 
 def copy_s(link: Link, direction: Direction, nbytes: int) -> float:
@@ -80,8 +80,11 @@ class HostCopies:
         topology, link = self.server.topology, self.server.link
         if topology is None:
             return copy_s(link, direction, nbytes)
-        path = self._path(direction, 0)
-        return before_flow_s(self.server, direction, path, nbytes) + nbytes / self._shared_bytes_per_s(direction)
+        paths = [_path(topology, direction, gpu) for gpu in range(self.gpus)]
+        shared_bytes_per_s = min(
+            topology.links[hop.link].alone_bytes_per_s(hop.way) / sum(hop in path for path in paths) for hop in paths[0]
+        )
+        return before_flow_s(self.server, direction, paths[0], nbytes) + nbytes / shared_bytes_per_s
 
     def best_bytes_per_s(self, direction: Direction) -> float:
         """Return the rate that no copy exceeds, whatever its size, alone on its links."""
@@ -91,17 +94,8 @@ class HostCopies:
             alone = max(nbytes / seconds for nbytes, seconds in curve)
         else:
             alone = link.h2d_bytes_per_s if direction is Direction.H2D else link.d2h_bytes_per_s
-        return alone if topology is None else topology.alone_bytes_per_s(self._path(direction, 0))
+        return alone if topology is None else topology.alone_bytes_per_s(_path(topology, direction, 0))
 
-    def _path(self, direction: Direction, gpu: int) -> tuple[Hop, ...]:
-        assert self.server.topology is not None, "asked of a topology alone"
-        topology = self.server.topology
-        return tuple(topology.to_host(gpu) if direction is Direction.D2H else topology.from_host(gpu))
 
-    def _shared_bytes_per_s(self, direction: Direction) -> float:
-        topology = self.server.topology
-        assert topology is not None, "asked of a topology alone"
-        paths = [self._path(direction, gpu) for gpu in range(self.gpus)]
-        return min(
-            topology.links[hop.link].alone_bytes_per_s(hop.way) / sum(hop in path for path in paths) for hop in paths[0]
-        )
+def _path(topology: Topology, direction: Direction, gpu: int) -> tuple[Hop, ...]:
+    return tuple(topology.to_host(gpu) if direction is Direction.D2H else topology.from_host(gpu))

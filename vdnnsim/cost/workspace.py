@@ -67,13 +67,7 @@ _LARGEST_TRANSFORM = 256
 
 
 def algorithms(shape: ConvolutionShape, phase: Phase, *, winograd: bool = False) -> tuple[str, ...]:
-    """Return the algorithms that can compute a phase of a convolution.
-
-    Args:
-        shape: of the convolution.
-        phase: of it.
-        winograd: whether the library has Winograd's, as cuDNN from version 5.
-    """
+    """Return the algorithms that can compute a phase; Winograd's are in cuDNN from version 5."""
     possible: Mapping[str, Callable[[], bool]] = {
         FFT: lambda: _padding_below_kernel(shape) and transform_side(shape, phase) <= _LARGEST_TRANSFORM,
         FFT_TILING: lambda: _padding_below_kernel(shape) and shape.window > 1 and max(shape.kernel) <= TILE_SIDE,

@@ -109,10 +109,9 @@ class Regions:
         available = self._available_bytes
         if nbytes > available:
             return None
-        enlarged = False
+        enlarged = nbytes > self._region_bytes
         while nbytes > self._region_bytes:
             self._region_bytes *= 2
-            enlarged = True
         size = self._take_region(min(self._region_bytes, available), nbytes)
         if size is None:
             return None
@@ -138,10 +137,8 @@ class Regions:
 
 def _limit_bytes(free_bytes: int) -> int:
     """Return what regions may have of a GPU."""
-    if free_bytes < _SMALL_GPU_BYTES:
-        left_bytes = _LEFT_BY_SMALL_BYTES
-    else:
-        left_bytes = max(_LEFT_AT_LEAST_BYTES, free_bytes // _LEFT_PART)
+    is_small = free_bytes < _SMALL_GPU_BYTES
+    left_bytes = _LEFT_BY_SMALL_BYTES if is_small else max(_LEFT_AT_LEAST_BYTES, free_bytes // _LEFT_PART)
     return free_bytes - left_bytes if left_bytes < free_bytes else free_bytes
 
 

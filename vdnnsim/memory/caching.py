@@ -191,13 +191,6 @@ def place_pytorch(
 def pytorch_allocator(
     capacity_bytes: int, granule_bytes: int, settings: AllocatorSettings = DEFAULTS, total_bytes: int | None = None
 ) -> CachingAllocator:
-    """Return an allocator that has not allocated anything.
-
-    Args:
-        capacity_bytes: memory of the GPU that is there for segments.
-        granule_bytes: to which requests are rounded.
-        settings: how it is set.
-        total_bytes: all memory of the GPU, of which settings take a part; the capacity unless given.
-    """
+    """Return an allocator that has not allocated anything; arguments as of `Segments`."""
     segments = ExpandableSegments if settings.expandable_segments else WholeSegments
     return CachingAllocator(segments(capacity_bytes, granule_bytes, settings, total_bytes), settings)

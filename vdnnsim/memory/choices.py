@@ -1,5 +1,6 @@
 """The choices of a scenario that concern memory."""
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -85,10 +86,7 @@ def read_memory_model(entry: Entry) -> MemoryChoice:
         return _with_settings(entry.members((_SETTABLE,))[_SETTABLE])
     if not isinstance(value, str):
         raise entry.expected(f"a memory model: {', '.join(each.value for each in MemoryModel)}")
-    try:
-        return memory_choice(value)
-    except InputError as failure:
-        raise entry.wrong(str(failure)) from None
+    return _chosen(entry, memory_choice, value)
 
 
 def _word(value: YamlValue) -> str:
@@ -99,8 +97,12 @@ def _word(value: YamlValue) -> str:
 
 def _with_settings(entry: Entry) -> MemoryChoice:
     settings = entry.named_members("settings of the allocator")
+    return _chosen(entry, allocator, ",".join(f"{name}:{_word(each.value)}" for name, each in settings.items()))
+
+
+def _chosen(entry: Entry, read: Callable[[str], MemoryChoice], text: str) -> MemoryChoice:
     try:
-        return allocator(",".join(f"{name}:{_word(each.value)}" for name, each in settings.items()))
+        return read(text)
     except InputError as failure:
         raise entry.wrong(str(failure)) from None
 
