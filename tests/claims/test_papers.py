@@ -45,7 +45,7 @@ def test_all_claims_of_a_paper_are_here_and_those_that_are_not_reproduced(
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_ids_are_unique_and_what_is_not_reproduced_has_a_reason(name: str) -> None:
+def test_ids_are_unique_and_missed_claims_have_a_reason(name: str) -> None:
     claims = read_claims(name).claims
 
     assert len({claim.id for claim in claims}) == len(claims)

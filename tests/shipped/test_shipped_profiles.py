@@ -48,7 +48,7 @@ def fastest_s(name: str, network: str, batch_size: int, element_type: ElementTyp
 
 
 @pytest.mark.parametrize("profile", shipped_profiles(), ids=lambda profile: profile.server.name)
-def test_every_shipped_profile_is_right_and_says_of_every_figure_where_it_is_from(profile: Profile) -> None:
+def test_every_shipped_profile_is_valid_with_sources(profile: Profile) -> None:
     """What a figure is said to be as of is another profile that is shipped, and none is from an unknown place."""
     name, figures = profile.server.name, profile.server.figures
     assert check_file(PROFILES / f"{name}.yaml", known_policies()).startswith(f"{PROFILES / name}.yaml: a hardware ")
@@ -128,7 +128,7 @@ def test_kernels_of_todays_cards_are_slower_than_their_datasheets(name: str) -> 
 
 
 @pytest.mark.parametrize("name", [*FASTEST_FIRST, "h200"])
-def test_a_table_beside_efficiencies_keeps_what_cudnn_stated(name: str) -> None:
+def test_a_kernel_table_beside_efficiencies_keeps_algorithms_of_cudnn(name: str) -> None:
     """Every algorithm of conv1_2 of VGG-16 (64) forward in float32, with its workspace, as its rows have them."""
     with (PROFILES / f"{name}.kernels.csv").open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["inputs"] == "64x224x224" and row["batch_size"] == "64"]
@@ -146,7 +146,7 @@ def test_a_table_beside_efficiencies_keeps_what_cudnn_stated(name: str) -> None:
     assert table.gap == ""
 
 
-def test_what_is_carried_over_is_what_was_fitted_there() -> None:
+def test_carried_over_figures_equal_those_of_the_sister_card() -> None:
     """A fit that is made again moves its sisters as well; what is scaled by what products reach is another number."""
     servers = {each.server.name: each.server for each in shipped_profiles()}
     carried = 0
@@ -275,7 +275,7 @@ def test_all_p100_have_the_kernel_times_that_were_fitted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["h100_x8", "gh200"])
-def test_kernels_that_nobody_measured_are_marked_as_assumed(name: str) -> None:
+def test_unmeasured_kernels_are_marked_as_assumed(name: str) -> None:
     figures = [figure for figure in server(name).figures if figure.path.startswith("cost_model.")]
     assert {figure.origin for figure in figures} == {Origin.ASSUMED}
 

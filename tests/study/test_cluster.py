@@ -64,7 +64,7 @@ def test_the_bytes_are_those_of_one_process_though_a_worker_dies(tmp_path: Path,
 @pytest.mark.parametrize(
     "address", ["127.0.0.1", "tcp://127.0.0.1", "ucx://h:1", "h:0", "h:65536", "", "a b:1", "://h:1"]
 )
-def test_what_is_no_address_is_refused_at_once(address: str) -> None:
+def test_a_wrong_address_is_refused_at_once(address: str) -> None:
     """Dask would try for 20 s, and then print where it was."""
     with pytest.raises(
         StudyError, match=r"^--cluster: found .*, expected the address of a scheduler, as tcp://HOST:PORT"
@@ -72,7 +72,7 @@ def test_what_is_no_address_is_refused_at_once(address: str) -> None:
         cluster_workers(address)
 
 
-def test_a_cluster_that_needs_certificates_that_nobody_gave_is_refused() -> None:
+def test_a_cluster_without_its_certificates_is_refused() -> None:
     with pytest.raises(StudyError, match="Dask knows no certificates, expected"):
         next(cluster_workers("tls://127.0.0.1:9")(iter(())))
 
@@ -99,7 +99,7 @@ def test_a_cluster_that_dies_is_not_waited_for(status: str, why: str, monkeypatc
         cluster_module._next(Cut(status), Cut(status))  # noqa: SLF001  # a scheduler that dies takes seconds to start
 
 
-def test_a_scheduler_that_dies_while_it_is_asked_is_not_waited_for() -> None:
+def test_a_dead_scheduler_ends_the_sweep() -> None:
     """As it answers what a chunk came to."""
 
     class Asked(Cut):

@@ -32,9 +32,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         pytest.param(2, signal.SIGHUP, marks=pytest.mark.thorough),
     ],
 )
-def test_a_sweep_that_is_interrupted_says_what_it_kept_and_goes_on(
-    tmp_path: Path, undisturbed: bytes, processes: int, number: int
-) -> None:
+def test_an_interrupted_sweep_resumes(tmp_path: Path, undisturbed: bytes, processes: int, number: int) -> None:
     """120 batch sizes, two links and two policies are 480 points.
 
     What it says it kept is in the database, and perhaps points of which it was about to learn. Nothing else is said,

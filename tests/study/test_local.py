@@ -19,7 +19,7 @@ def chunks(count: int, model: str) -> Iterator[Chunk]:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_every_chunk_comes_back_once(processes: int) -> None:
+def test_every_chunk_is_returned_once(processes: int) -> None:
     found: list[Finished] = list(local_workers(processes)(chunks(9, model_version())))
 
     assert sorted(number for number, _ in found) == list(range(9))

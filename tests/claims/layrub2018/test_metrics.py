@@ -107,7 +107,7 @@ def test_tensorflow_trains_with_the_workspaces_that_its_allocator_can_give(runs:
     assert runs.memory(case, "tensorflow").fits
 
 
-def test_what_overflows_the_gpu_does_not_fit(runs: LayrubRuns) -> None:
+def test_a_plan_beyond_the_capacity_does_not_fit(runs: LayrubRuns) -> None:
     """ResNet-50 (32) under Caffe takes 99 % of the GPU in the paper: half of that fits, half as much again does not."""
     assert runs.memory(LayrubCase("k40m", "resnet50", 16), "caffe").fits
     assert not runs.memory(LayrubCase("k40m", "resnet50", 48), "caffe").fits

@@ -31,7 +31,7 @@ def test_table_6_has_every_figure_and_every_cell_that_is_not_within_15_percent_o
 @pytest.mark.thorough
 @pytest.mark.replay
 @pytest.mark.usefixtures("no_labels_overlap")
-def test_the_report_has_every_table_and_figure_and_says_what_differs(layrub_runs: LayrubRuns) -> None:
+def test_the_page_has_every_table_and_figure(layrub_runs: LayrubRuns) -> None:
     """Tables 1 and 5 to 8, Figures 9 to 14 with their numbers; a cell that fits only here, or only there, is marked."""
     rows = [METRICS.check(claim, layrub_runs, FILE.hardware) for claim in FILE.claims]
 

@@ -48,9 +48,7 @@ def test_without_pytorch_rows_of_networks_that_are_built_remain(
     assert "1 of 2 rows" in (tmp_path / "aims.csv").read_text()
 
 
-def test_with_it_networks_are_captured_as_their_script_runs_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_networks_are_captured_as_their_script_runs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Channels last, images of 224 pixels, no optimizer; it says so, for it takes a while."""
     asked: list[Request] = []
 

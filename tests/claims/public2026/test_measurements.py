@@ -51,7 +51,7 @@ def test_every_row_is_of_a_known_series_and_every_series_has_rows() -> None:
     assert all(row.measured > 0 for row in rows)
 
 
-def test_what_is_built_here_can_be_built() -> None:
+def test_built_networks_can_be_built() -> None:
     for name in set(replays.BUILT.values()):
         build_network(name)
 

@@ -62,7 +62,7 @@ def test_the_time_of_table_1_lies_on_the_line_through_the_two_rows_of_vgg() -> N
     assert taken == {rest_s / (4 * 138_357_544)}
 
 
-def test_table_1_says_how_many_times_the_batch_of_the_paper_comes_out() -> None:
+def test_table_1_has_the_ratio_of_batches() -> None:
     assert (VGG, NONE, "80", "160", "2.00", "62.95", "10.00") in table_1_rows(TABLE_1)
 
 
@@ -138,7 +138,7 @@ def test_readings_check_every_claim_each_with_replays_of_its_own() -> None:
     assert refused[1] is None
 
 
-def test_readings_have_names_of_their_own_and_say_what_is_open() -> None:
+def test_readings_have_unique_names_and_a_question() -> None:
     assert len({reading.name for reading in READINGS}) == len(READINGS)
     assert all(reading.question for reading in READINGS)
 

@@ -47,7 +47,7 @@ def test_a_ratio_of_throughputs_is_that_of_iterations_the_other_way_round(swap_r
     assert METRICS.check(claim(expected=1.2 * none_s / swap_s), swap_runs, "p100_x2").verdict is Verdict.NOT_REPRODUCED
 
 
-def test_largest_batches_and_what_they_run_at(swap_runs: ServerRuns) -> None:
+def test_largest_batches_and_their_throughput(swap_runs: ServerRuns) -> None:
     """Of AlexNet on one Titan Xp, which the claim names instead of the machine of the file."""
     found = swap_runs.largest(Place("titan_xp", 1), "alexnet", "none(m)")
     alone = {"networks": ["alexnet"], "policy": "none(m)", "hardware": "titan_xp", "gpus": 1, "baseline": ""}
@@ -63,7 +63,7 @@ def test_largest_batches_and_what_they_run_at(swap_runs: ServerRuns) -> None:
     assert batch.scenario == "scenarios/swap2018_1gpu.yaml"
 
 
-def test_a_metric_names_the_gpus_if_several_and_what_it_is_over() -> None:
+def test_a_metric_names_gpus_and_baseline() -> None:
     assert METRICS.describe(claim()) == (
         "throughput, alexnet(16), 2 GPUs, swap(tensorflow, interval=2) over none(tensorflow)"
     )
@@ -158,7 +158,7 @@ def test_behind_one_port_all_four_gpus_share_a_link(four: Topology) -> None:
     assert [other.group(gpu) for gpu in range(4)] == [four.group(gpu) for gpu in range(4)]
 
 
-def test_what_a_framework_keeps_is_no_memory_of_the_gpu() -> None:
+def test_memory_kept_by_the_framework_is_not_available() -> None:
     server = read_profile(find_profile("titan_xp", ROOT))
 
     kept = SwapReading("x", kept_fraction=0.25, one_root=True).change(server)

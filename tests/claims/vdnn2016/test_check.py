@@ -34,7 +34,7 @@ def claim(**changes: object) -> Claim:
         ({"expected": None, "at_most": 4.2}, float("-inf"), 4.2),
     ],
 )
-def test_what_a_claim_allows(changes: dict[str, object], low: float, high: float) -> None:
+def test_the_bounds_of_a_claim(changes: dict[str, object], low: float, high: float) -> None:
     """A relative tolerance, none, points of a share, a range, one bound; the bounds themselves are allowed."""
     stated = claim(**changes)
 
@@ -58,7 +58,7 @@ def test_groups_of_networks() -> None:
         assert METRICS.networks(claim(networks=named)) == networks
 
 
-def test_a_row_says_what_was_expected_and_what_came_out(vdnn_runs: VdnnRuns) -> None:
+def test_a_row_has_expected_and_simulated_values(vdnn_runs: VdnnRuns) -> None:
     """AlexNet (128) takes 1.18 GiB, 7.6 % above 1.1: within 10 %, not within 1 %."""
     met, missed = METRICS.check(claim(), vdnn_runs, ""), METRICS.check(claim(tolerance=0.01), vdnn_runs, "")
 

@@ -60,7 +60,7 @@ def test_every_network_of_the_paper_has_its_rows_and_its_group(
         assert panel.groups == tuple(case_name(case) for case in cases)
 
 
-def test_what_the_paper_states_stands_beside_the_replay(figures: dict[str, SimulatedFigure]) -> None:
+def test_values_of_the_paper_are_beside_the_replay(figures: dict[str, SimulatedFigure]) -> None:
     """V-A: 93, 90, 76 and 69 % less average memory, 73, 64, 52 and 49 % at most; V-C: losses of 58, 55 and 3 %."""
     paper = {
         stem: [panel.slots[0].bars[0][0].values for panel in figures[stem].chart.panels]
@@ -106,9 +106,7 @@ def test_titles_fit_on_a_slide(figures: dict[str, SimulatedFigure]) -> None:
 
 
 @pytest.mark.slow
-def test_on_another_machine_every_figure_says_something_else(
-    figures: dict[str, SimulatedFigure], titan: Server
-) -> None:
+def test_figures_change_with_the_machine(figures: dict[str, SimulatedFigure], titan: Server) -> None:
     """With far less arithmetic other algorithms are the fastest; with 3 GiB other networks fit.
 
     Figures 1, 4 and 15 take networks of up to 416 layers, and would say no more.

@@ -39,7 +39,7 @@ def test_a_draw_scales_the_machine_and_no_fraction_exceeds_one() -> None:
     assert (drawn.link.h2d_bytes_per_s, drawn.link.d2h_bytes_per_s) == (0.8, 0.8)
 
 
-def test_what_draws_do_to_claims(vdnn_runs: VdnnRuns) -> None:
+def test_sensitivity_of_claims_to_draws(vdnn_runs: VdnnRuns) -> None:
     """The rate of copies is the link's, so it hangs on it alone: rank correlation 1. Offloaded bytes never move.
 
     That AlexNet's reuse distance is a time, and that VGG-16 (64) fits a text, shows in their columns.
@@ -62,7 +62,7 @@ def test_what_draws_do_to_claims(vdnn_runs: VdnnRuns) -> None:
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_readings_move_what_they_are_about(vdnn_runs: VdnnRuns) -> None:
+def test_readings_move_their_claims_alone(vdnn_runs: VdnnRuns) -> None:
     """Without POOL's prefetch VGG-16 (128) under all(m) needs less; whole GPU memory exceeds 4.2 GiB; v-vm-2 stays.
 
     Of the networks that become ever deeper the first two are enough.
@@ -83,7 +83,7 @@ def test_readings_move_what_they_are_about(vdnn_runs: VdnnRuns) -> None:
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_machines_that_share_plans_say_what_each_says_alone(vdnn_runs: VdnnRuns) -> None:
+def test_shared_plans_change_no_value(vdnn_runs: VdnnRuns) -> None:
     """Under twelve draws AlexNet's algorithms rank in few ways; all of its rows come out as on a machine of its own."""
     asked = [claim for claim in CLAIMS.values() if claim.networks == ("alexnet(128)",)]
     drawn = [perturbed(vdnn_runs.server, factors) for factors in draw_factors(vdnn_runs.server, 12)]

@@ -118,7 +118,7 @@ SLOW_COPIES = (
 )
 
 
-def test_measured_copies_time_what_is_offloaded_and_are_an_input_with_their_hash(folder: Path) -> None:
+def test_measured_copies_time_offloads_and_are_an_input(folder: Path) -> None:
     """A copy of any size takes at least half a second to the GPU, and a quarter of one back."""
     (folder / "mine.copies.csv").write_text(SLOW_COPIES, encoding="utf-8")
     profile = folder / "mine.yaml"
@@ -139,7 +139,7 @@ def test_measured_copies_time_what_is_offloaded_and_are_an_input_with_their_hash
     assert manifest["hardware"]["link"]["copies"]["table"] == "mine.copies.csv"
 
 
-def test_check_says_what_a_measured_profile_holds(folder: Path) -> None:
+def test_check_counts_the_kernels_of_a_measured_profile(folder: Path) -> None:
     rows = measured("tiny_linear")
     shapes = len({row.shape for row in rows})
     done = vdnnsim("check", "mine.yaml", folder=folder)
@@ -157,7 +157,7 @@ def test_a_failed_measurement_is_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "check"])
-def test_what_is_wrong_with_a_table_is_one_line(folder: Path, command: str) -> None:
+def test_a_wrong_kernel_table_is_refused_in_one_line(folder: Path, command: str) -> None:
     table = folder / "mine.kernels.csv"
     table.write_text(table.read_text(encoding="utf-8").replace("measured,", "guessed,", 1), encoding="utf-8")
     done = vdnnsim(command, "tiny_linear.yaml", folder=folder)

@@ -52,7 +52,7 @@ def refusal(folder: Path, workload: str) -> str:
     return str(caught.value).removeprefix("x.yaml: ")
 
 
-def test_the_file_says_what_the_keys_of_a_network_say(folder: Path) -> None:
+def test_a_captured_step_states_batch_and_precision(folder: Path) -> None:
     found = scenario(folder, "{step: steps/chain2.step.json}")
 
     workload = found.workload
@@ -124,7 +124,7 @@ def test_steps_that_are_no_line_are_refused_with_the_place(folder: Path) -> None
     )
 
 
-def test_check_says_what_a_step_and_a_scenario_of_one_are(folder: Path) -> None:
+def test_check_describes_captured_steps_and_their_scenarios(folder: Path) -> None:
     """Saved: moments 8 B and the chain's 16 + 16 + 8 + 4 + 4 B an image, conv, bn, indices, pool and logarithms."""
     (folder / "x.yaml").write_text(SCENARIO.format(workload="{step: steps/chain2.step.json}"))
 
@@ -145,7 +145,7 @@ def test_check_refuses_a_wrong_step(folder: Path) -> None:
         check_file(Path("wrong.step.json"), known_policies())
 
 
-def test_the_largest_batch_is_what_a_capture_there_confirms(folder: Path) -> None:
+def test_the_largest_batch_is_confirmed_by_a_capture(folder: Path) -> None:
     """Two captures are extended; at the batch that is found a capture fits into 1 MiB, with one image more not."""
     profile = (Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml").read_text()
     (folder / "small.yaml").write_text(profile.replace("12 GiB", "1 MiB").replace("titan_x_maxwell", "small"))

@@ -64,7 +64,7 @@ def test_a_policy_that_refuses_is_a_row_and_not_the_end(tmp_path: Path) -> None:
     assert done == ["picky", "base(p)"]
 
 
-def test_what_does_not_fit_is_apart(tmp_path: Path) -> None:
+def test_policies_that_do_not_fit_are_apart(tmp_path: Path) -> None:
     """AlexNet does not fit into 1000 B under anything."""
     scenario = read_scenario(scenario_file(tmp_path))
     gpu = replace(scenario.server.gpu, memory_bytes=TOY_SERVER.gpu.memory_bytes)

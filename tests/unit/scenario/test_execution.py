@@ -33,7 +33,7 @@ def scenario(folder: Path, execution: str, workload: str = STEP, policy: str = "
     return read_scenario(Path("x.yaml"))
 
 
-def test_what_waits_for_its_host_is_faster_without_a_framework(folder: Path) -> None:
+def test_a_host_bound_step_is_faster_without_a_framework(folder: Path) -> None:
     """17 kernels of a few bytes take what their host takes: a framework most, compiled code less, a graph least.
 
     A view is no kernel, so eagerly that is 17 calls of 5 us, 8 operators of forward and update of 24.4 us, and 8 of
@@ -47,7 +47,7 @@ def test_what_waits_for_its_host_is_faster_without_a_framework(folder: Path) -> 
     assert found[Execution.CUDA_GRAPHS] == pytest.approx(5e-6)
 
 
-def test_a_report_says_it(folder: Path) -> None:
+def test_the_way_of_execution_is_in_the_report(folder: Path) -> None:
     compiled, eager = (scenario(folder, each) for each in ("compiled", "eager"))
 
     assert "training, compiled, on " in caption(compiled)
@@ -64,7 +64,9 @@ def test_a_report_says_it(folder: Path) -> None:
         (*("cuda_graphs", NETWORK, "vdnn_all(p)"), "which no CUDA graph records; expected 'eager'"),
     ],
 )
-def test_what_has_no_meaning_is_refused(folder: Path, execution: str, workload: str, policy: str, message: str) -> None:
+def test_impossible_ways_of_execution_are_refused(
+    folder: Path, execution: str, workload: str, policy: str, message: str
+) -> None:
     with pytest.raises(InputError) as caught:
         run_scenario(scenario(folder, execution, workload, policy))
     assert str(caught.value).endswith(message)
@@ -73,7 +75,7 @@ def test_what_has_no_meaning_is_refused(folder: Path, execution: str, workload: 
 
 
 @pytest.mark.parametrize(("workload", "fits"), [(STEP, True), (NETWORK, False)])
-def test_what_was_captured_may_search_for_its_convolutions(folder: Path, workload: str, *, fits: bool) -> None:
+def test_cudnn_benchmark_is_for_captured_models(folder: Path, workload: str, *, fits: bool) -> None:
     (folder / "x.yaml").write_text(
         f"schema_version: 1\nworkload: {workload}\nhardware: a100_40gb\npolicies: [pytorch]\n"
         "memory_model: {pytorch: {cudnn_benchmark: true}}\n"

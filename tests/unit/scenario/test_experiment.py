@@ -36,7 +36,7 @@ def test_a_row_that_does_not_fit_is_replayed_without_a_capacity() -> None:
     assert rows["base(p)"].metrics.max_memory_bytes > 12 * GIB
 
 
-def test_the_passes_of_vdnn_dyn_cost_what_their_iterations_take() -> None:
+def test_passes_of_vdnn_dyn_cost_their_iterations() -> None:
     """AlexNet fits as a whole, so two passes run: one iteration of vdnn_all(m), then one of base(p), which is taken."""
     rows = results("alexnet", "base(p)", "vdnn_all(m)", "vdnn_dyn")
 

@@ -32,7 +32,7 @@ def scenario(folder: Path, workload: str, hardware: str = "titan_x_maxwell") -> 
         ("amp_float16", ElementType.FLOAT32, ElementType.FLOAT16),
     ],
 )
-def test_a_precision_decides_how_weights_are_stored_and_what_is_cast(
+def test_a_precision_decides_storage_and_casts(
     tmp_path: Path, precision: str, weights: ElementType, autocast: ElementType | None
 ) -> None:
     """Casts are layers of mixed precision alone."""

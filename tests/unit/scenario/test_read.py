@@ -79,7 +79,7 @@ def test_every_shipped_scenario_can_be_read_and_names_itself() -> None:
         assert path.read_text(encoding="utf-8").startswith(f"# scenarios/{path.name}: ")
 
 
-def test_what_is_left_out_is_as_in_the_papers(path: Path) -> None:
+def test_defaults_are_those_of_the_papers(path: Path) -> None:
     path.write_text(SHORT, encoding="utf-8")
     scenario = read_scenario(path)
     titan = ROOT / "hw_profiles" / "titan_x_maxwell.yaml"
@@ -233,7 +233,7 @@ def test_a_profile_must_state_a_peak_for_the_element_type(path: Path) -> None:
 
 
 @pytest.mark.parametrize("gradients", [None, *Aggregation])
-def test_gradients_are_added_up_by_the_cpu_unless_told_otherwise(path: Path, gradients: Aggregation | None) -> None:
+def test_gradients_are_added_up_by_the_cpu_by_default(path: Path, gradients: Aggregation | None) -> None:
     path.write_text(TWO + (f"gradients: {gradients.value}\n" if gradients else ""), encoding="utf-8")
     scenario = read_scenario(path)
 

@@ -101,7 +101,7 @@ def test_one_gpu_without_room_keeps_all_from_training() -> None:
     assert rows[0].metrics.iteration_s == pytest.approx(19.2)
 
 
-def test_a_trial_that_runs_out_of_memory_costs_what_ran_before() -> None:
+def test_a_failed_trial_costs_the_part_before_memory_ran_out() -> None:
     """GPU 1 has no memory for its last kernel, the weight gradient of conv1, and has exchanged that of fc by 8.2.
 
     GPU 0 exchanges that as well, and would wait for ever with that of conv1.
@@ -162,7 +162,7 @@ def test_buckets_with_other_contents_are_refused() -> None:
         asked.ready((in_order("a", "b"), in_order("b", "a")), "given")
 
 
-def test_a_policy_is_given_what_buckets_leave() -> None:
+def test_buckets_reduce_the_limits_of_a_policy() -> None:
     """A second copy of 60 B and 12 B of gradients; there is nothing less than no memory."""
     assert simulator().setting().limits is TOY_LIMITS
     assert simulator(gradients=Aggregation.DDP).setting().limits == replace(TOY_LIMITS, device_bytes=1000 - 72)

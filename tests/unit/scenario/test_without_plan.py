@@ -28,7 +28,7 @@ def scenario(folder: Path, *policies: str) -> Path:
 MANY = ("'accumulate(steps=2)'", "base(p)", "page_migration", "'checkpoint(segments=1000)'")
 
 
-def test_one_that_cannot_run_is_a_row_that_says_why(tmp_path: Path) -> None:
+def test_a_policy_without_a_plan_is_a_row_with_its_reason(tmp_path: Path) -> None:
     """On the terminal, in the report, in both machine-readable files; and base(p) has its numbers."""
     done = vdnnsim("run", "s.yaml", "--out", "out", folder=scenario(tmp_path, *MANY))
     assert done.returncode == 0
@@ -50,7 +50,7 @@ def test_one_that_cannot_run_is_a_row_that_says_why(tmp_path: Path) -> None:
     assert "## Which policies have no plan?" in page
 
 
-def test_check_says_of_each_what_run_says(tmp_path: Path) -> None:
+def test_check_and_run_agree_on_policies_without_a_plan(tmp_path: Path) -> None:
     done = vdnnsim("check", "s.yaml", folder=scenario(tmp_path, *MANY))
     assert (done.returncode, done.stdout.count("\n")) == (0, 1)
     for place, reason in (("policies[0]", DIVISORS), ("policies[2]", PAGES), ("policies[3]", SEGMENTS)):

@@ -53,7 +53,7 @@ def with_storage(step: CapturedStep, kind: BufferKind, nbytes: int) -> CapturedS
     return msgspec.structs.replace(step, storages=(*step.storages, storage))
 
 
-def test_what_is_held_at_once_is_weights_states_and_their_gradients() -> None:
+def test_held_bytes_are_weights_states_and_gradients() -> None:
     """The chain has three weights of 4 B and as many gradients; of states there are 8 B here."""
     step = with_storage(chain(2), BufferKind.OPTIMIZER_STATE, 8)
 
@@ -61,11 +61,11 @@ def test_what_is_held_at_once_is_weights_states_and_their_gradients() -> None:
     assert held_bytes(step) == 3 * 4 + 3 * 4 + 8
 
 
-def test_what_fits_needs_nothing() -> None:
+def test_no_advice_for_a_model_that_fits() -> None:
     assert told(asked(CapturedModel(chain(4)), 8 * MIB), []) == ()
 
 
-def test_the_smaller_batch_that_is_named_fits_and_one_more_does_not() -> None:
+def test_the_advised_batch_fits_and_one_more_does_not() -> None:
     """A million bytes of maps and more of 20,000 images, on a card of 1 MiB."""
     model = CapturedModel(chain(20_000), chain(10_000))
     (line,) = [each for each in told(asked(model, MIB)) if each.startswith("a smaller batch: ")]
@@ -77,7 +77,7 @@ def test_the_smaller_batch_that_is_named_fits_and_one_more_does_not() -> None:
     assert fits == [True, False]
 
 
-def test_policies_that_fit_are_told_with_what_they_take() -> None:
+def test_policies_that_fit_are_advised_with_their_memory() -> None:
     """Where `pytorch` needs a byte more than there is, one that offloads its maps fits, and takes longer."""
     model = CapturedModel(chain(20_000))
     needed = run_scenario(asked(model, 64 * MIB)).results[0].metrics.max_memory_bytes
@@ -88,7 +88,7 @@ def test_policies_that_fit_are_told_with_what_they_take() -> None:
     assert float(save[0].split(" per iteration, ")[1].partition(" ")[0]) > 1
 
 
-def test_a_setting_is_told_under_which_memory_has_no_gaps() -> None:
+def test_expandable_segments_are_advised_against_gaps() -> None:
     """In 84 MiB: 20 MiB in a segment that was of 40 keep it, and no other 40 are there beside the first 12.
 
     So segments are 12 + 40 + 40 = 92 MiB; one that grows has 12 + 20 + 40 = 72, in parts of 20.
@@ -111,13 +111,13 @@ def test_a_setting_is_told_under_which_memory_has_no_gaps() -> None:
     )
 
 
-def test_one_capture_has_no_smaller_batch_and_says_so() -> None:
+def test_one_capture_has_no_smaller_batch() -> None:
     lines = told(asked(CapturedModel(chain(20_000)), MIB))
 
     assert any(each.startswith("a smaller batch: chain: was captured at a batch of 20000, found ") for each in lines)
 
 
-def test_of_what_is_held_no_batch_helps() -> None:
+def test_no_batch_helps_against_weights_and_states() -> None:
     """Weights of 32 MiB do not fit into 8 MiB, nor does half of that; the next larger card that is shipped holds it."""
     step = with_storage(chain(4), BufferKind.WEIGHTS, 32 * MIB)
     recaptured: list[Precision] = []
@@ -132,7 +132,7 @@ def test_of_what_is_held_no_batch_helps() -> None:
     assert recaptured == []
 
 
-def test_an_optimizer_without_states_is_told_where_it_would_do() -> None:
+def test_an_optimizer_without_states_is_advised() -> None:
     step = with_storage(chain(4), BufferKind.OPTIMIZER_STATE, 32 * MIB)
     lines = told(asked(CapturedModel(step), 8 * MIB))
 
@@ -151,7 +151,7 @@ def test_another_precision_is_captured_and_placed() -> None:
     ]
 
 
-def test_the_card_that_is_named_holds_it() -> None:
+def test_the_advised_card_fits() -> None:
     """A step of 35 GiB of weights: the smallest shipped card with more is that of 40 GB, for a V100 has 31.7."""
     step = with_storage(chain(4), BufferKind.WEIGHTS, 35 * 2**30)
     lines = told(asked(CapturedModel(step), 24 * 2**30))
@@ -160,7 +160,7 @@ def test_the_card_that_is_named_holds_it() -> None:
     assert f"another card: a100_40gb, with {format_bytes(card.memory_bytes)}, holds it under pytorch(p)" in lines
 
 
-def test_what_no_card_holds_is_said() -> None:
+def test_no_card_is_advised_where_none_fits() -> None:
     step = with_storage(chain(4), BufferKind.WEIGHTS, 1000 * 2**30)
     lines = told(asked(CapturedModel(step), 24 * 2**30))
 

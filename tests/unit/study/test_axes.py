@@ -21,7 +21,7 @@ def axis(name: str, value: YamlValue) -> Axis:
     )
 
 
-def test_a_list_holds_numbers_in_si_units_whatever_they_were_stated_in() -> None:
+def test_a_list_is_converted_to_si_units() -> None:
     found = axis("link.bandwidth", ["16 GB/s", "500 MB/s"])
 
     assert found.column == "link.bandwidth_bytes_per_s"
@@ -71,7 +71,7 @@ def test_ranges(name: str, value: YamlValue, values: tuple[float, ...]) -> None:
         ("gpu.compute_speed", [0], "found 0, expected a factor from 0.001 to 1000"),
     ],
 )
-def test_what_is_no_axis_is_refused_in_one_line(name: str, value: YamlValue, message: str) -> None:
+def test_wrong_axes_are_refused_in_one_line(name: str, value: YamlValue, message: str) -> None:
     with pytest.raises(StudyError) as refused:
         axis(name, value)
 

@@ -73,7 +73,7 @@ def test_a_batch_that_does_not_follow_fails_alone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("scenario", [TWO, "{network: alexnet, batch_size: 4}"])
-def test_which_step_it_is_is_an_axis(folder: Path, scenario: str) -> None:
+def test_the_captured_step_is_an_axis(folder: Path, scenario: str) -> None:
     """Each with its own batch, whatever the scenario's is: 2, 4 and 1."""
     table = rows(folder, scenario, "workload.step: [chain2.step.json, chain4.step.json, residual.step.json]")
 
@@ -92,7 +92,7 @@ def test_which_step_it_is_is_an_axis(folder: Path, scenario: str) -> None:
         ("workload.step: [nothing.step.json]", "axes.workload.step[0]: nothing.step.json: cannot be read"),
     ],
 )
-def test_what_a_capture_says_is_no_axis(axes: str, message: str, folder: Path) -> None:
+def test_facts_of_a_capture_are_no_axes(axes: str, message: str, folder: Path) -> None:
     (folder / "s.yaml").write_text(STUDY.format(workload=TWO, axes=axes))
     with pytest.raises(InputError) as refused:
         read_study(Path("s.yaml"))

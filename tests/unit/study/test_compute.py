@@ -115,7 +115,7 @@ def test_a_compute_speed_divides_the_time_of_every_kernel(tmp_path: Path) -> Non
     assert twice[3] == pytest.approx(float(str(once[3])) / 2, rel=1e-12)
 
 
-def test_what_one_point_does_wrong_is_its_outcome(tmp_path: Path) -> None:
+def test_an_error_of_a_point_is_its_outcome(tmp_path: Path) -> None:
     class Broken(Base, frozen=True, kw_only=True):
         name: ClassVar[str] = "broken"
 
@@ -130,9 +130,7 @@ def test_what_one_point_does_wrong_is_its_outcome(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("declared", "plans"), [("costs", 1), ("memory", 2), ("trials", 4)])
-def test_points_share_a_plan_where_all_that_it_is_decided_by_is_equal(
-    declared: str, plans: int, tmp_path: Path
-) -> None:
+def test_points_share_plans_by_what_the_policy_declares(declared: str, plans: int, tmp_path: Path) -> None:
     """Over two sizes of memory and two links: one plan, one for each memory, or one for each point."""
     settings: list[Setting] = []
 
@@ -153,7 +151,7 @@ def test_points_share_a_plan_where_all_that_it_is_decided_by_is_equal(
     assert len(settings) == plans
 
 
-def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
+def test_the_key_depends_on_all_that_decides_the_result(tmp_path: Path) -> None:
     """12 GiB and 12.8 GB/s are what the machine has; any other figure, workload or policy is another point."""
     resolver = Resolver(scenario(tmp_path), tmp_path)
     policies = [resolve_policy(label, known_policies()) for label in ("base(p)", "base(m)")]
@@ -192,7 +190,7 @@ def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stated", ["float32", "amp_float16"])
-def test_a_point_computes_in_its_precision_whatever_that_of_the_scenario(tmp_path: Path, stated: str) -> None:
+def test_the_precision_of_a_point_replaces_that_of_the_scenario(tmp_path: Path, stated: str) -> None:
     """As a scenario that states it does: casts come and go with it, under whatever network."""
     base = scenario(tmp_path, precision=stated)
     resolver = Resolver(base, tmp_path)
@@ -223,7 +221,7 @@ def test_tf32_is_for_a_machine_that_states_or_measured_it(tmp_path: Path) -> Non
     assert error("titan_x_maxwell").startswith("titan_x_maxwell states no gpu.peak for 'tf32', expected one of ")
 
 
-def test_a_peak_counts_where_nobody_timed_the_kernels_of_a_table(tmp_path: Path) -> None:
+def test_a_peak_can_be_set_beside_a_kernel_table(tmp_path: Path) -> None:
     resolver = Resolver(scenario(tmp_path), tmp_path)
 
     found = resolver.resolve({"policy": Base(), "hardware": "h200", "gpu.peak.float32": 1e12})

@@ -78,7 +78,7 @@ def test_a_machine_that_is_wrong_fails_its_points_alone(tmp_path: Path) -> None:
         ("y: images_per_s", "y: 2 * policy", "y: 'policy' holds no numbers, expected a column to reckon with"),
     ],
 )
-def test_what_cannot_be_drawn_is_said_before_anything_is_computed(
+def test_wrong_pictures_are_refused_before_anything_is_computed(
     tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     code, output, out = swept(tmp_path, (STUDY + PICTURE).replace(old, new))

@@ -101,7 +101,7 @@ def test_a_machine_with_more_memory_than_needed_changes_no_capacity() -> None:
         assert memory_bytes not in capacities
 
 
-def test_a_policy_that_fits_nowhere_says_why() -> None:
+def test_a_policy_that_fits_nowhere_is_declined_with_its_reason() -> None:
     """All maps of base(m) stay, so only host memory can be short; vdnn_all(m) has none to offload to."""
     asked = scenario(MOVE, memory_bytes=1070)
     host = replace(asked.server.host, memory_bytes=1)
@@ -163,7 +163,7 @@ def test_the_command_prints_a_table_and_writes_four_files(folder: Path) -> None:
     assert vdnnsim("frontier", *arguments, folder=folder).returncode == 0, "what it wrote itself it replaces"
 
 
-def test_what_no_frontier_wrote_is_not_overwritten(folder: Path) -> None:
+def test_foreign_files_are_not_overwritten(folder: Path) -> None:
     """It says so before anything is planned."""
     (folder / "frontier.md").write_text("mine")
     done = vdnnsim("frontier", "small.yaml", "--out", ".", folder=folder)

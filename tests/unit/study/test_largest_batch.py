@@ -83,7 +83,7 @@ def test_each_policy_has_its_largest_batch() -> None:
         assert each.images_per_s == row.metrics.images_per_s
 
 
-def test_what_stops_one_image_more() -> None:
+def test_the_refusal_of_one_image_more() -> None:
     """Ten images under none: backward of fc finds 200 B wanted of 1039 - 840."""
     (found,) = largest_batches(scenario(NONE))
 
@@ -142,7 +142,7 @@ def test_a_batch_in_so_many_parts_grows_by_an_image_in_each(batch_size: int) -> 
     assert found.stopped_by == ("fc", "backward data")
 
 
-def test_host_memory_may_be_what_stops_it() -> None:
+def test_host_memory_limits_the_batch() -> None:
     """Swapping conv1 takes 20 B of the host for each image, and there are 99 B."""
     asked = scenario(Swap(algorithms=LEAST))
     server = replace(asked.server, host=replace(asked.server.host, memory_bytes=99))
@@ -230,7 +230,7 @@ def shares(draw: st.DrawFn) -> tuple[int, list[float]]:
 
 
 @given(shares(), st.data())
-def test_the_edge_is_found_whatever_the_guide_says(guide: tuple[int, list[float]], data: st.DataObject) -> None:
+def test_the_edge_is_found_for_any_shares(guide: tuple[int, list[float]], data: st.DataObject) -> None:
     largest, values = guide
     edge, guess = data.draw(st.integers(0, largest)), data.draw(st.integers(1, largest))
     asked: list[int] = []
@@ -326,7 +326,7 @@ def limited(*policies: SlowAt | Resident, limit_s: float) -> tuple[LargestBatch,
     return largest_batches(scenario(*policies), Deadline.after(limit_s, policies[0].clock))
 
 
-def test_a_search_that_reaches_its_deadline_tells_how_far_it_came() -> None:
+def test_a_search_at_its_deadline_returns_its_bounds() -> None:
     """Whichever plan passes it: the largest batch that fitted, that of this plan too, and the least that did not.
 
     Of 1,000 s the first of two policies has half, and passes it by at most 100 s; the other has 400 s left. The search

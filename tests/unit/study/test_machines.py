@@ -55,14 +55,14 @@ def test_an_order_is_certain_where_expected_errors_do_not_overlap() -> None:
     assert "unequal origin" in said[1]
 
 
-def test_what_has_no_price_stands_apart_behind_what_has_one() -> None:
+def test_machines_without_a_price_come_last() -> None:
     """Of times that differ by less than their errors."""
     trust = Trust(Basis.CARRIED_OVER, error=0.25)
     rows = replace(offer("a", 1.0, trust), cost=3.0), offer("b", 1.0, trust)
     assert Ranking(rows, (), ("base(p)",), "EUR").order == (Order.CERTAIN, Order.CERTAIN)
 
 
-def test_what_is_said_of_a_row_stays_in_the_picture() -> None:
+def test_labels_of_rows_stay_in_the_picture() -> None:
     """However long the name of its policy is: the axes give way."""
     row = replace(offer("a", 1.0, Trust(Basis.FITTED)), policy="optimal(offload_optimizer=true, time_limit=10 s)")
     with house_style():
@@ -103,7 +103,7 @@ def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
     assert title(alone, "tiny") == "None of 1 machines holds tiny"
 
 
-def test_machines_that_are_not_reached_in_time_say_so(tmp_path: Path) -> None:
+def test_untried_policies_are_named_at_the_deadline(tmp_path: Path) -> None:
     """With no time at all none is reached; with a clock that waits all are."""
     path = tmp_path / "s.yaml"
     path.write_text(SCENARIO, encoding="utf-8")
@@ -115,7 +115,7 @@ def test_machines_that_are_not_reached_in_time_say_so(tmp_path: Path) -> None:
     assert len(rank_machines(scenario, profiles, deadline=Deadline.after(1.0, lambda: 0.0)).offers) == 2
 
 
-def test_what_needs_nothing_done_is_taken_where_it_fits_and_elsewhere_the_fastest(tmp_path: Path) -> None:
+def test_the_first_policy_is_taken_where_it_fits_else_the_fastest(tmp_path: Path) -> None:
     """Of AlexNet in 800 MiB: (p) does not fit; (m) does, and is faster than if it offloaded as well."""
     path, profile = tmp_path / "s.yaml", load_profile(shipped_folder(PROFILES) / "titan_x_maxwell.yaml")
     asked = SCENARIO.replace("tiny_linear, batch_size: 4", "alexnet, batch_size: 64")

@@ -20,7 +20,7 @@ policies: [base(p), vdnn_all(p), vdnn_dyn]
 """
 
 
-def test_other_machines_do_what_a_run_on_them_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbours_equal_runs_on_those_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`vdnn_dyn` plans for the memory that there is, and is not asked; base(p) copies nothing, at any bandwidth.
 
     With room for no replay only base(p) is left, and several GPUs are not asked.

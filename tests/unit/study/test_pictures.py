@@ -106,7 +106,7 @@ def test_an_expression_is_read_from_left_to_right() -> None:
         (f"[{LINES}, marks: {{" + ", ".join(f"m{number}: 1" for number in range(21)) + "}}]", "found 21 marks"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, text: str, message: str) -> None:
+def test_wrong_pictures_are_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(StudyError) as error:
         read(tmp_path, text)
     assert message in str(error.value)

@@ -84,7 +84,7 @@ def test_a_point_stays_or_not(text: str, expected: bool) -> None:  # noqa: FBT00
         ("(" * 999, "expected comparisons"),
     ],
 )
-def test_what_is_no_condition_is_refused_in_one_line(text: str, message: str) -> None:
+def test_wrong_conditions_are_refused_in_one_line(text: str, message: str) -> None:
     with pytest.raises(StudyError) as refused:
         holds(text)
 
@@ -102,7 +102,7 @@ def test_the_help_names_every_key_that_can_be_varied() -> None:
     assert sorted(_KEY.findall(keys_help())) == sorted(known)
 
 
-def test_the_help_says_of_a_figure_what_it_is_and_how_it_is_written() -> None:
+def test_the_help_describes_each_figure_with_an_example() -> None:
     lines = keys_help().splitlines()
     assert "  gpu.granule               to which the pool rounds an allocation, as 512 B" in lines
     assert max(map(len, lines)) <= 78

@@ -20,7 +20,7 @@ def fill(folder: Path, rows: int) -> None:
         store.add([(f"key{row}", {"row": row}, FINISHED) for row in range(rows)], MODEL)
 
 
-def test_what_was_added_is_found_by_the_next_process(tmp_path: Path) -> None:
+def test_added_outcomes_are_found_by_the_next_process(tmp_path: Path) -> None:
     """Floats, truth values and errors come back as what they were."""
     with writing(tmp_path / "new") as store:
         store.add([("a", {}, FINISHED), ("b", {}, failed("no such link"))], MODEL)
@@ -46,7 +46,7 @@ def test_a_folder_without_a_database_has_nothing_and_stays_so(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_second_of_two_sweeps_is_told_who_holds_the_study(tmp_path: Path) -> None:
+def test_a_second_sweep_is_refused_with_the_holder(tmp_path: Path) -> None:
     with (
         writing(tmp_path),
         pytest.raises(StudyError, match="expected one sweep at a time") as refused,
@@ -76,7 +76,7 @@ def test_a_damaged_database_is_refused_and_kept(tmp_path: Path, where: int) -> N
     assert path.read_bytes() == bytes(data)
 
 
-def test_a_database_of_somebody_else_is_refused_and_kept(tmp_path: Path) -> None:
+def test_a_foreign_database_is_refused_and_kept(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / DATABASE)
     connection.execute("CREATE TABLE points (key TEXT)")
     connection.close()
@@ -103,7 +103,7 @@ def test_a_database_of_an_earlier_version_is_refused_and_kept(tmp_path: Path) ->
     assert (tmp_path / DATABASE).read_bytes() == before
 
 
-def test_a_full_disk_is_one_line_and_what_was_kept_stays(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_earlier_outcomes(tmp_path: Path) -> None:
     """SQLite says of a database that may have no more pages what it says of a full disk."""
     fill(tmp_path, 10)
 
@@ -168,7 +168,7 @@ def test_pages_that_changed_places_are_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cell", ["'text'", "x'ff'", "NULL", "CAST(x'ff' AS TEXT)"])
 @pytest.mark.parametrize("column", ["iteration_s", "fits", "error", "algorithms"])
-def test_a_row_that_holds_what_no_point_has_is_damage(tmp_path: Path, column: str, cell: str) -> None:
+def test_a_row_with_impossible_cells_is_damage(tmp_path: Path, column: str, cell: str) -> None:
     """Bits that flipped within a cell; the database is as sound as any."""
     if (column, cell) == ("algorithms", "'text'"):
         pytest.skip("is one")
@@ -190,7 +190,7 @@ def test_the_file_behind_a_link_that_is_called_as_the_lock_stays(tmp_path: Path)
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
-def test_what_is_forgotten_is_missing(tmp_path: Path) -> None:
+def test_forgotten_points_are_missing(tmp_path: Path) -> None:
     fill(tmp_path, 3)
     with writing(tmp_path) as store:
         store.forget(["key0", "key2", "nothing"])

@@ -39,7 +39,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_every_point_is_a_row_in_the_order_of_the_file_and_those_that_fail_say_why(folder: Path) -> None:
+def test_every_point_is_a_row_in_the_order_of_the_file(folder: Path) -> None:
     """Two links and two policies on one GPU; a second GPU, which the machine lacks, on one link."""
     done = vdnnsim("sweep", "s.yaml", "--workers", "1", "--csv", "copy.csv", folder=folder)
 
@@ -60,7 +60,7 @@ def test_every_point_is_a_row_in_the_order_of_the_file_and_those_that_fail_say_w
     assert float(found[1]["iteration_s"]) > float(found[3]["iteration_s"])
 
 
-def test_status_computes_nothing_and_an_extended_study_computes_what_is_new(folder: Path) -> None:
+def test_status_computes_nothing_and_new_points_are_computed(folder: Path) -> None:
     assert vdnnsim("sweep", "s.yaml", "--status", folder=folder).stdout.split()[3:] == ["0", "0", "6"]
     assert not (folder / "reports").exists()
     vdnnsim("sweep", "s.yaml", "--workers", "1", folder=folder)
@@ -155,7 +155,7 @@ def test_parquet_without_pyarrow_is_one_line(folder: Path, monkeypatch: pytest.M
     assert done.stderr.startswith("vdnnsim: --parquet: pyarrow is not installed")
 
 
-def test_parquet_holds_what_the_csv_does(folder: Path) -> None:
+def test_parquet_equals_the_csv(folder: Path) -> None:
     """A cell that is empty there is null here."""
     parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -204,7 +204,7 @@ def test_what_if_prints_before_and_after(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("number", ["1_0", "\uff11\uff10"])
-def test_what_if_takes_no_number_that_a_file_would_not(folder: Path, number: str) -> None:
+def test_what_if_refuses_numbers_that_a_file_refuses(folder: Path, number: str) -> None:
     """Python reads both as ten: underscores, and digits as wide as ideographs."""
     (folder / "small.yaml").write_text(SMALL)
     for setting in (f"workload.batch_size={number}", f"gpu.memory={number} GiB"):
@@ -213,7 +213,7 @@ def test_what_if_takes_no_number_that_a_file_would_not(folder: Path, number: str
         assert f"found '{number}" in done.stderr
 
 
-def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: Path) -> None:
+def test_what_if_states_the_origin_of_kernel_times_before_and_after(folder: Path) -> None:
     """On the other card nothing was measured; it states workspaces of float32 alone."""
     (folder / "small.yaml").write_text(SMALL)
     settings = ("--set", "hardware=h200", "--set", "workload.element_type=float16")

@@ -31,7 +31,7 @@ def package(tmp_path: Path) -> Path:
         ("cli/sweep.py", None),
     ],
 )
-def test_it_changes_with_what_decides_a_result(changed: str, part: str | None, package: Path) -> None:
+def test_the_version_changes_with_covered_modules_alone(changed: str, part: str | None, package: Path) -> None:
     """And the digest of the one part that changed says which it was."""
     before = covered_digests(package)
 
@@ -44,7 +44,7 @@ def test_it_changes_with_what_decides_a_result(changed: str, part: str | None, p
     assert (version_of(after) != version_of(before)) is (part is not None)
 
 
-def test_it_is_of_contents_and_not_of_names(package: Path) -> None:
+def test_the_version_is_of_contents_and_not_of_names(package: Path) -> None:
     before = covered_digests(package)
     (package / "engine" / "simulate.py").rename(package / "engine" / "another_name.py")
 
