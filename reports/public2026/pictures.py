@@ -14,7 +14,7 @@ from vdnnsim.claims.public2026.scoreboard import (
     faketensor_errors,
 )
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.report.chart import Picture
+from vdnnsim.report.picture import Picture
 from vdnnsim.report.scale import Scale, percent
 
 _KINDS = ("training", "inference")

@@ -15,7 +15,7 @@ from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import ClaimsFile
 from vdnnsim.claims.public2026.measurements import ONE_PEAK_IN, ONE_TIME_IN, SERIES
 from vdnnsim.claims.public2026.scoreboard import AnyHeld, Scoreboard, errors_of, faketensor_errors
-from vdnnsim.report.chart import Picture
+from vdnnsim.report.picture import Picture
 from vdnnsim.report.result_table import attributes_csv
 
 _PLACE: Final = {"series": "row.series", "hardware": "row.hardware"}

@@ -34,7 +34,7 @@ from vdnnsim.claims.swap2018.stated import (
 )
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.report import markdown
-from vdnnsim.report.chart import Picture
+from vdnnsim.report.picture import Picture
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.scenario.experiment import run_scenario
 

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from calibration.apply.script import Script
 from tests.apply.models import Function, Network, backward
-from vdnnsim.analysis.live import planned_s
+from vdnnsim.analysis.measured_step import planned_s
 from vdnnsim.api.planning import Planned
 from vdnnsim.api.script import ScriptPlan, SingleModelPlan, _say_at_end, follow_script, planned_beside
 from vdnnsim.cli import cli

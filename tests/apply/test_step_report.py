@@ -13,7 +13,7 @@ from torch import nn
 
 from calibration.apply.step_hooks import StepHooks
 from tests.apply.models import Network, backward, loss, rows
-from vdnnsim.analysis.live import measured_operations, operation_seconds, planned_s
+from vdnnsim.analysis.measured_step import measured_operations, operation_seconds, planned_s
 from vdnnsim.api.planning import Planned, plan
 from vdnnsim.api.scenarios import chosen_memory_model
 from vdnnsim.errors import PolicyError

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from calibration.apply.operation_measurement import measured_here
-from vdnnsim.analysis.live import planned_s
+from vdnnsim.analysis.measured_step import planned_s
 from vdnnsim.api.planning import Planned, PlanRequest, request_plan
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from calibration.apply.script import Script
 from tests.pretend.test_apply import empty, loss, nothing_else, part_of_plain, perceptron, planned, train
-from vdnnsim.analysis.live import larger
+from vdnnsim.analysis.measured_step import larger
 from vdnnsim.api.planning import Planned
 from vdnnsim.api.script import ScriptPlan, planned_beside
 

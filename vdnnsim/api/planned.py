@@ -181,7 +181,7 @@ class PlanRequest:
 
     def measured(self, step: "LiveStep", predicted: "PolicyResult") -> "PlanRequest":
         """Return the same with what a step that followed a plan was measured to take."""
-        from vdnnsim.analysis.live import measured_link, measured_operations, operation_seconds
+        from vdnnsim.analysis.measured_step import measured_link, measured_operations, operation_seconds
 
         seconds = {**self.seconds, **measured_operations(step, operation_seconds(predicted.trace))}
         # What was measured of an operation has in it what the host did before it.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vdnnsim.hardware.server import Server
     from vdnnsim.memory.choices import MemoryChoice
     from vdnnsim.policies.registry import PolicyTypes
-    from vdnnsim.report.chart import Picture
+    from vdnnsim.report.picture import Picture
     from vdnnsim.scenario.scenario import Scenario
     from vdnnsim.units import Precision
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from calibration.apply.live_schedule import LiveSchedule
     from calibration.apply.loop import Loop
     from calibration.apply.loop_state import StepLog
-    from vdnnsim.analysis.live import Difference
+    from vdnnsim.analysis.measured_step import Difference
     from vdnnsim.analysis.results import PolicyResult, ScenarioResult
     from vdnnsim.plans.live_step import LiveStep
     from vdnnsim.report.folder import Writer
@@ -131,7 +131,7 @@ class StepReporter:
 
     def _compared(self, step: "LiveStep") -> "tuple[Difference, ...]":
         """Return what can be held against the plan: time, and peak where there is one."""
-        from vdnnsim.analysis.live import Difference, planned_s
+        from vdnnsim.analysis.measured_step import Difference, planned_s
 
         if step.peak_bytes is None and not self._is_measured:
             return ()
@@ -145,7 +145,7 @@ class StepReporter:
         return frozenset(each.what for each in self._compared(step) if abs(each.excess) > _DRIFT * each.planned)
 
     def _explained(self, step: "LiveStep") -> Iterator[str]:
-        from vdnnsim.analysis.live import larger, slower
+        from vdnnsim.analysis.measured_step import larger, slower
 
         trace, drifted = self._predicted.trace, self._drifted(step)
         if not drifted:

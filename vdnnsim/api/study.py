@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vdnnsim.report.result_table import ResultTable
 
 if TYPE_CHECKING:
-    from vdnnsim.report.chart import Picture
+    from vdnnsim.report.picture import Picture
     from vdnnsim.study.study import Study
 
 
@@ -38,9 +38,9 @@ class LoadedStudy:
         Raises:
             StudyError: points cannot be kept, or a picture cannot be drawn of the results.
         """
-        from vdnnsim.report.chart import Picture
         from vdnnsim.report.document import plain_table
         from vdnnsim.report.folder import write_folder
+        from vdnnsim.report.picture import Picture
         from vdnnsim.study.folder import SWEEP_WRITER, report_files
         from vdnnsim.study.results import progress_of, results_table
         from vdnnsim.study.store import writing

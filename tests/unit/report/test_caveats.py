@@ -20,7 +20,7 @@ from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.base import Resident
 from vdnnsim.policies.interface import Policy
 from vdnnsim.report.caveats import kernel_times, part_statistics, peaks_note
-from vdnnsim.report.plots.front import comparison_figure
+from vdnnsim.report.plots.comparison import comparison_figure
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.run.folder import run_facts

@@ -9,8 +9,8 @@ from tests.toy import TOY_SERVER
 from tests.unit.report.conftest import move_trace
 from tests.unit.validation.conftest import RowMaker, one_side
 from tests.unit.validation.fake_device import slowed
-from vdnnsim.report.chart import Pair, Parity
 from vdnnsim.report.palette import ALARM
+from vdnnsim.report.picture import Pair, Parity
 from vdnnsim.report.plots.validation.overlay import memories_figure, timelines_figure
 from vdnnsim.report.plots.validation.parity import parity_figure
 from vdnnsim.validation.method import FREE_GPU, PACED_CPU

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.plans.operations import Stream
-from vdnnsim.report.chart import Picture
 from vdnnsim.report.findings import comparison, headline
 from vdnnsim.report.labels import file_names
+from vdnnsim.report.picture import Picture
 from vdnnsim.report.plots.iteration.memory import memory_figure
 from vdnnsim.report.plots.iteration.several_gpus import gpus_figure, gpus_title, links_figure, links_title
 from vdnnsim.report.plots.iteration.timeline import timeline_figure, timeline_subject, timeline_title

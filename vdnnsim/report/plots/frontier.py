@@ -14,7 +14,7 @@ from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import caption
 from vdnnsim.report.frontier import headline, proven
 from vdnnsim.report.palette import INK, MUTED, SERIES_COLORS
-from vdnnsim.report.plots.names import Named, Place, write_names
+from vdnnsim.report.plots.point_labels import Named, Place, write_names
 from vdnnsim.report.plots.series import MARKERS
 from vdnnsim.report.plots.style import as_png, mark_capacity, new_figure, point_handle, ruled, write_legend
 from vdnnsim.report.scale import Scale, byte_scale, time_scale

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from vdnnsim.report.chart import Pair, Parity, Picture
 from vdnnsim.report.folder import Writer, with_manifest, write_folder
+from vdnnsim.report.picture import Pair, Parity, Picture
 from vdnnsim.report.result_table import csv_text
 from vdnnsim.report.scale import percent
 from vdnnsim.units import format_bytes, format_seconds

@@ -15,8 +15,8 @@ from matplotlib.ticker import (
     NullFormatter,
 )
 
-from vdnnsim.report.chart import Parity
 from vdnnsim.report.palette import ALARM, GRID, INK, MUTED
+from vdnnsim.report.picture import Parity
 from vdnnsim.report.plots.series import look
 from vdnnsim.report.plots.style import (
     as_png,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.transforms import Bbox
 
-from vdnnsim.report.plots.names import Box, along, place_labels
+from vdnnsim.report.plots.point_labels import Box, along, place_labels
 
 FRAME: Box = (0, 0, 1000, 600)
 POINTS = st.lists(st.tuples(st.integers(50, 950), st.integers(50, 550)), min_size=1, max_size=25)

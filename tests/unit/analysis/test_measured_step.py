@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from tests.captured_steps import chain
-from vdnnsim.analysis.live import (
+from vdnnsim.analysis.measured_step import (
     larger,
     measured_link,
     measured_operations,

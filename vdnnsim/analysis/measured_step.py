@@ -1,4 +1,4 @@
-"""A step of a user's loop beside what its plan said of it: what took another time, and where more memory was taken.
+"""A measured step of a loop beside the prediction of its plan: differences of time and of memory.
 
 Times of stretches of operations are divided among these as their predicted times are.
 """
