@@ -54,10 +54,10 @@ def serving(model: MemoryModel) -> Callable[[Sequence[Request], int, int], Place
     return lambda requests, capacity_bytes, granule_bytes: place(requests, model, capacity_bytes, granule_bytes)
 
 
-def written(text: str) -> list[Request]:
-    """Read `8 -0 4.5`: keys 0, 1, ... take so many MiB, and `-0` gives back what key 0 holds."""
+def written(text: str, unit: int = MIB) -> list[Request]:
+    """Read `8 -0 4.5`: keys 0, 1, ... take so many MiB, or another unit, and `-0` gives back what key 0 holds."""
     requests: list[Request] = []
     for word in text.split():
         taken = sum(each.nbytes is not None for each in requests)
-        requests.append(give(int(word[1:])) if word.startswith("-") else take(taken, float(word)))
+        requests.append(give(int(word[1:])) if word.startswith("-") else Request(taken, round(float(word) * unit)))
     return requests

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.memory_requests import give, take
+from tests.memory_requests import written
 from vdnnsim.memory.caching import place_pytorch
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.memory.segments import segment_bytes
@@ -42,70 +42,50 @@ def test_small_requests_share_a_segment() -> None:
     assert served([Request(0, 1), Request(1, 513)]) == Placed((0, 512), (512, 1024), 2 * MIB)
 
 
-def test_a_medium_request_is_cut_from_a_segment_of_20_mib() -> None:
-    """8 and 9 leave 3, which is more than 1 MiB and so free: 2 go there; the last 1 MiB is no more, and goes along."""
-    answer = served([take(0, 8), take(1, 9), take(2, 2)])
-
-    assert answer == Placed((0, 8 * MIB, 17 * MIB), (8 * MIB, 9 * MIB, 3 * MIB), 20 * MIB)
-
-
-def test_a_rest_of_1_mib_is_not_cut_off_a_large_block() -> None:
-    """11 MiB get a segment of 12, and the rest, 1 MiB, is not more than 1 MiB: all 12 count as allocated."""
-    assert served([take(0, 11)]).deltas == (12 * MIB,)
-
-
-def test_a_rest_above_1_mib_is_cut_off() -> None:
-    """16 MiB come back; 14.5 are cut from them and leave 1.5, which the next 1.5 take."""
-    answer = served([take(0, 16), give(0), take(1, 14.5), take(2, 1.5)])
-
-    assert answer.offsets == (0, 0, 0, int(14.5 * MIB))
-    assert answer.pool_bytes == 16 * MIB
-
-
-def test_the_pools_do_not_help_each_other() -> None:
-    """A free block of 20 MiB serves no request of 1 MiB, which takes a segment of its own."""
-    assert served([take(0, 20), give(0), take(1, 1)]).pool_bytes == 22 * MIB
-
-
-def test_the_smallest_block_that_is_large_enough_wins_and_the_lowest_among_equals() -> None:
-    """Free are 30 at 0, 20 at 30 and 20 at 50, each a segment. 20 go to 30, then 20 to 50, then 20 to the 30."""
-    freed = [take(0, 30), take(1, 20), take(2, 20), give(0), give(1), give(2)]
-    answer = served([*freed, take(3, 20), take(4, 20), take(5, 20)])
-
-    assert answer.offsets[6:] == (30 * MIB, 50 * MIB, 0)
-    assert answer.pool_bytes == 70 * MIB
+@pytest.mark.parametrize(
+    ("requests", "offsets", "deltas", "pool_mib"),
+    [
+        # 8 and 9 of a segment of 20 leave 3, more than 1 MiB and so free: 2 go there, and the last 1 MiB goes along.
+        ("8 9 2", (0, 8, 17), (8, 9, 3), 20),
+        # 11 get a segment of 12, and the rest, 1 MiB, is not more than 1 MiB: all 12 count as allocated.
+        ("11", (0,), (12,), 12),
+        # 14.5 are cut from 16 and leave 1.5, which the next 1.5 take.
+        ("16 -0 14.5 1.5", (0, 14.5), (14.5, 1.5), 16),
+        # A free block of 20 serves no request of 1, which takes a segment of the small pool.
+        ("20 -0 1", (20,), (1,), 22),
+        # Free are 30 at 0, 20 at 30 and 20 at 50. The smallest that is large enough wins, the lowest among equals.
+        ("30 20 20 -0 -1 -2 20 20 20", (30, 50, 0), (20, 20, 20), 70),
+        # 5, 5 and 9.5 fill a segment of 20, which is whole after all three came back: 19.5 take all of it.
+        ("5 5 9.5 -0 -2 -1 19.5", (0,), (20,), 20),
+        # Two free segments of 20 do not make 40: that is a third one.
+        ("20 20 -0 -1 40", (40,), (40,), 80),
+    ],
+)
+def test_blocks_are_cut_and_merged_within_segments(
+    requests: str, offsets: tuple[float, ...], deltas: tuple[float, ...], pool_mib: int
+) -> None:
+    answer = served(written(requests))
+    assert answer.offsets[-len(offsets) :] == tuple(each * MIB for each in offsets)
+    assert answer.deltas[-len(deltas) :] == tuple(each * MIB for each in deltas)
+    assert answer.pool_bytes == pool_mib * MIB
 
 
-def test_a_block_merges_with_both_neighbours_but_never_across_segments() -> None:
-    """5, 5 and 10 fill a segment of 20; after all three came back it is whole, and 19.5 take all of it.
-
-    Two free segments of 20 do not make 40: that is a third one.
-    """
-    filled = [take(0, 5), take(1, 5), take(2, 9.5)]
-    freed = [*filled, give(0), give(2), give(1)]
-
-    assert served([*freed, take(3, 19.5)]).deltas[-1] == 20 * MIB
-    assert served([*freed, take(3, 20), take(4, 20), give(3), give(4), take(5, 40)]).pool_bytes == 80 * MIB
-
-
-def test_free_segments_go_back_to_the_gpu_when_it_has_no_room() -> None:
-    """40 MiB: 20 and 18 come back, 30 find neither a block nor room. Both segments go, and 30 fit."""
-    answer = served([take(0, 20), take(1, 18), give(0), give(1), take(2, 30)], 40 * MIB)
-
-    assert answer.pool_bytes == 38 * MIB
-    assert answer.deltas[-1] == 30 * MIB
-
-
-def test_a_segment_in_use_does_not_go_back() -> None:
-    """40 MiB: 5 hold a segment of 20, of which 15 are free. 22 MiB do not fit though 35 are free: 15, and 20 beside."""
-    answer = place_pytorch([take(0, 5), take(1, 22)], 40 * MIB, 512)
-
-    assert answer == Overflow(1, (0,), 35 * MIB, 20 * MIB)
-
-
-def test_a_medium_request_does_not_fit_where_its_segment_does_not() -> None:
-    """19 MiB hold no segment of 20 MiB, which a request of 2 MiB would be cut from."""
-    assert place_pytorch([take(0, 2)], 19 * MIB, 512) == Overflow(0, (), 19 * MIB, 0)
+@pytest.mark.parametrize(
+    ("requests", "capacity_mib", "expected"),
+    [
+        # 20 and 18 come back, 30 find neither a block nor room. Both segments go, and 30 fit; the most was 38.
+        ("20 18 -0 -1 30", 40, 38 * MIB),
+        # 5 hold a segment of 20, of which 15 are free. 22 do not fit though 35 are free: 15, and 20 beside.
+        ("5 22", 40, Overflow(1, (0,), 35 * MIB, 20 * MIB)),
+        # 19 MiB hold no segment of 20, which a request of 2 would be cut from.
+        ("2", 19, Overflow(0, (), 19 * MIB, 0)),
+    ],
+)
+def test_segments_go_back_to_the_gpu_when_it_has_no_room(
+    requests: str, capacity_mib: int, expected: int | Overflow
+) -> None:
+    answer = place_pytorch(written(requests), capacity_mib * MIB, 512)
+    assert (answer.pool_bytes if isinstance(answer, Placed) else answer) == expected
 
 
 SIZES = st.sampled_from((1, 700, 4096, MIB, MIB + 1, 3 * MIB, 9 * MIB, 10 * MIB, 15 * MIB + 5, 40 * MIB))
@@ -154,7 +134,7 @@ def test_blocks_in_use_never_overlap_and_nothing_is_lost(
 
 def test_of_memory_taken_ahead_nothing_is_given_back() -> None:
     """A segment of 12 MiB is free, which 14 MiB do not fit into, and 20 MiB are all that may be taken."""
-    requests = [take(0, 12), Request(0, None), take(1, 14)]
+    requests = written("12 -0 14")
     assert isinstance(place_pytorch(requests, 20 * MIB, 512), Placed)
     kept = place_pytorch(requests, 20 * MIB, 512, AllocatorSettings(preallocated=True))
     assert isinstance(kept, Overflow)

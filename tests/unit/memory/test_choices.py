@@ -1,7 +1,5 @@
 """The memory model of a scenario, by name or with settings of PyTorch's allocator."""
 
-from dataclasses import dataclass
-
 import pytest
 
 from vdnnsim.errors import InputError, ScenarioError
@@ -12,38 +10,27 @@ from vdnnsim.memory.settings import AllocatorSettings
 GROWING = AllocatorSettings(expandable_segments=True)
 
 
-@dataclass(frozen=True)
-class Said:
-    value: YamlValue
-    expected: MemoryChoice
-
-
 @pytest.mark.parametrize(
-    "said",
+    ("value", "expected"),
     [
-        Said("best_fit", MemoryModel.BEST_FIT),
-        Said("pytorch", MemoryModel.PYTORCH),
-        Said("pytorch()", MemoryModel.PYTORCH),
-        Said("pytorch(expandable_segments:True)", GROWING),
-        Said({"pytorch": {}}, MemoryModel.PYTORCH),
-        Said({"pytorch": {"expandable_segments": False}}, MemoryModel.PYTORCH),
-        Said({"pytorch": {"expandable_segments": True}}, GROWING),
-        Said({"pytorch": {"max_split_size_mb": 128}}, AllocatorSettings(max_split_size_mb=128)),
-        Said(
-            {"pytorch": {"roundup_power2_divisions": ["256:1", ">:4"]}},
-            AllocatorSettings(roundup_power2_divisions=(("256", 1), (">", 4))),
-        ),
-        Said(
-            {"pytorch": {"garbage_collection_threshold": 0.8, "roundup_power2_divisions": 4}},
-            AllocatorSettings(garbage_collection_threshold=0.8, roundup_power2_divisions=4),
+        ("best_fit", MemoryModel.BEST_FIT),
+        ("pytorch", MemoryModel.PYTORCH),
+        ("pytorch()", MemoryModel.PYTORCH),
+        ("pytorch(expandable_segments:True)", GROWING),
+        ({"pytorch": {}}, MemoryModel.PYTORCH),
+        ({"pytorch": {"expandable_segments": False}}, MemoryModel.PYTORCH),
+        ({"pytorch": {"expandable_segments": True}}, GROWING),
+        ({"pytorch": {"max_split_size_mb": 128}}, AllocatorSettings(max_split_size_mb=128)),
+        (
+            {"pytorch": {"garbage_collection_threshold": 0.8, "roundup_power2_divisions": ["256:1", ">:4"]}},
+            AllocatorSettings(garbage_collection_threshold=0.8, roundup_power2_divisions=(("256", 1), (">", 4))),
         ),
     ],
-    ids=lambda said: str(said.value),
+    ids=str,
 )
-def test_a_memory_model_is_named_or_set(said: Said) -> None:
-    choice = read_memory_model(Entry("s.yaml", "memory_model", said.value, ScenarioError))
-
-    assert choice == said.expected
+def test_a_memory_model_is_named_or_set(value: YamlValue, expected: MemoryChoice) -> None:
+    choice = read_memory_model(Entry("s.yaml", "memory_model", value, ScenarioError))
+    assert choice == expected
     assert memory_choice(choice.value) == choice
 
 
