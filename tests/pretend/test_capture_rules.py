@@ -102,148 +102,132 @@ ATTENTION: dict[str, Any] = {
 }
 
 
-def attends(**options: Any) -> Make:  # noqa: ANN401
-    of = SimpleNamespace(**(ATTENTION | options))
-
-    def make(device: str) -> Callable[[], Tensor]:
-        keys = of.of_keys or of.length
-        batch = (of.batch,) if of.batch else ()
-        shapes = (*batch, of.heads, of.length, of.size), *2 * ((*batch, of.of_key, keys, of.size),)
-        query, key, value = tensors(device, *shapes, dtype=of.dtype)
-        given = None
-        if of.mask:
-            kind = torch.bool if of.mask == "bool" else of.dtype
-            shape = (of.batch, 1, of.length, keys) if of.mask == "full" else (of.length, keys)
-            given = torch.zeros(shape, device=device, dtype=kind)
-        return lambda: F.scaled_dot_product_attention(
-            query, key, value, given, of.dropout, of.is_causal, enable_gqa=of.heads != of.of_key
-        )
-
-    return make
+def attends(device: str, **options: Any) -> Callable[[], Tensor]:  # noqa: ANN401
+    its = SimpleNamespace(**(ATTENTION | options))
+    keys = its.of_keys or its.length
+    batch = (its.batch,) if its.batch else ()
+    shapes = (*batch, its.heads, its.length, its.size), *2 * ((*batch, its.of_key, keys, its.size),)
+    query, key, value = tensors(device, *shapes, dtype=its.dtype)
+    given = None
+    if its.mask:
+        kind = torch.bool if its.mask == "bool" else its.dtype
+        shape = (its.batch, 1, its.length, keys) if its.mask == "full" else (its.length, keys)
+        given = torch.zeros(shape, device=device, dtype=kind)
+    return lambda: F.scaled_dot_product_attention(
+        query, key, value, given, its.dropout, its.is_causal, enable_gqa=its.heads != its.of_key
+    )
 
 
 def normalizes(
-    dtype: torch.dtype, *, training: bool = True, channels_last: bool = False, weights: torch.dtype = torch.float32
-) -> Make:
-    def make(device: str) -> Callable[[], Tensor]:
-        (x,) = tensors(device, (4, 8, 6, 6), dtype=dtype)
-        module = nn.BatchNorm2d(8, device=device, dtype=weights).train(training)
-        order = torch.channels_last if channels_last else torch.contiguous_format
-        return lambda: F.relu(module(x.contiguous(memory_format=order)))
-
-    return make
-
-
-def other_normalizations(dtype: torch.dtype) -> Make:
-    def make(device: str) -> Callable[[], Tensor]:
-        x, weight, bias = tensors(device, (4, 8, 6), (6,), (6,), dtype=dtype)
-        of_groups = nn.GroupNorm(2, 8, device=device, dtype=dtype)
-
-        def forward() -> Tensor:
-            y = F.rms_norm(F.layer_norm(x, (6,), weight, bias), (6,), weight)
-            return F.instance_norm(of_groups(y))
-
-        return forward
-
-    return make
+    device: str,
+    dtype: torch.dtype,
+    *,
+    training: bool = True,
+    channels_last: bool = False,
+    weights: torch.dtype = torch.float32,
+) -> Callable[[], Tensor]:
+    (x,) = tensors(device, (4, 8, 6, 6), dtype=dtype)
+    module = nn.BatchNorm2d(8, device=device, dtype=weights).train(training)
+    order = torch.channels_last if channels_last else torch.contiguous_format
+    return lambda: F.relu(module(x.contiguous(memory_format=order)))
 
 
-def recurs(kind: Callable[..., nn.RNNBase], *, amp: torch.dtype | None = None, **options: Any) -> Make:  # noqa: ANN401
-    def make(device: str) -> Callable[[], Tensor]:
-        # From the first dropout of a process on, PyTorch keeps cuDNN's random states.
-        nn.LSTM(1, 1, 2, dropout=0.5, device=device)(torch.zeros(1, 1, 1, device=device))
-        module = kind(8, 13, device=device, **options)
-        (x,) = tensors(device, (5, 3, 8))
+def other_normalizations(device: str, dtype: torch.dtype) -> Callable[[], Tensor]:
+    x, weight, bias = tensors(device, (4, 8, 6), (6,), (6,), dtype=dtype)
+    of_groups = nn.GroupNorm(2, 8, device=device, dtype=dtype)
 
-        def forward() -> Tensor:
-            with torch.autocast("cuda", amp) if amp else nullcontext():
-                out: Tensor = module(x)[0]
+    def forward() -> Tensor:
+        y = F.rms_norm(F.layer_norm(x, (6,), weight, bias), (6,), weight)
+        return F.instance_norm(of_groups(y))
+
+    return forward
+
+
+def recurs(
+    device: str, kind: Callable[..., nn.RNNBase], *, amp: torch.dtype | None = None, **options: float
+) -> Callable[[], Tensor]:
+    # From the first dropout of a process on, PyTorch keeps cuDNN's random states.
+    nn.LSTM(1, 1, 2, dropout=0.5, device=device)(torch.zeros(1, 1, 1, device=device))
+    module = kind(8, 13, device=device, **options)
+    (x,) = tensors(device, (5, 3, 8))
+
+    def forward() -> Tensor:
+        with torch.autocast("cuda", amp) if amp else nullcontext():
+            out: Tensor = module(x)[0]
+            return out
+
+    return forward
+
+
+def convolves(device: str, dtype: torch.dtype | None, *, channels_last: bool = False) -> Callable[[], Tensor]:
+    with torch.device(device):
+        model = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(8, 8, 3, groups=8),
+            nn.BatchNorm2d(8),
+            nn.Hardswish(),
+            nn.MaxPool2d(2),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Dropout(0.2),
+            nn.Linear(8, 10),
+        )
+    (x,) = tensors(device, (4, 3, 18, 18))
+    order = torch.channels_last if channels_last else torch.contiguous_format
+    target = torch.zeros(4, dtype=torch.int64, device=device)
+
+    def forward() -> Tensor:
+        with torch.autocast("cuda", dtype) if dtype else nullcontext():
+            return F.cross_entropy(model(x.contiguous(memory_format=order)), target)
+
+    return forward
+
+
+def encodes(
+    device: str, dtype: torch.dtype | None, *, is_causal: bool = False, need_weights: bool = False
+) -> Callable[[], Tensor]:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, device=device, activation="gelu")
+    (x,) = tensors(device, (2, 24, 32))
+    mask = nn.Transformer.generate_square_subsequent_mask(24, device=torch.device(device)) if is_causal else None
+
+    def forward() -> Tensor:
+        with torch.autocast("cuda", dtype) if dtype else nullcontext():
+            if need_weights:
+                out: Tensor = layer.self_attn(x, x, x)[0]
                 return out
+            encoded: Tensor = layer(x, src_mask=mask, is_causal=is_causal)
+            return encoded
 
-        return forward
-
-    return make
+    return forward
 
 
-def convolves(dtype: torch.dtype | None, *, channels_last: bool = False) -> Make:
-    def make(device: str) -> Callable[[], Tensor]:
-        with torch.device(device):
-            model = nn.Sequential(
-                nn.Conv2d(3, 8, 3, padding=1, bias=False),
-                nn.BatchNorm2d(8),
-                nn.ReLU(inplace=True),
-                nn.Conv2d(8, 8, 3, groups=8),
-                nn.BatchNorm2d(8),
-                nn.Hardswish(),
-                nn.MaxPool2d(2),
-                nn.AdaptiveAvgPool2d(1),
-                nn.Flatten(),
-                nn.Dropout(0.2),
-                nn.Linear(8, 10),
+def loses(device: str, dtype: torch.dtype | None) -> Callable[[], Tensor]:
+    x, y, weight = tensors(device, (4, 8), (4, 8), (8, 8))
+    target = torch.zeros(4, dtype=torch.int64, device=device)
+
+    def forward() -> Tensor:
+        with torch.autocast("cuda", dtype) if dtype else nullcontext():
+            z = x @ weight
+            soft = F.softmax(z, -1) + F.logsigmoid(z) + F.softplus(y) + z.exp() + F.gelu(z) + F.silu(z)
+            losses = F.cross_entropy(soft, target, label_smoothing=0.1) + F.mse_loss(z, y) + F.smooth_l1_loss(z, y)
+            losses = (
+                losses
+                + F.kl_div(z, y, reduction="batchmean")
+                + F.binary_cross_entropy_with_logits(z, y)
+                + F.l1_loss(z, y)
             )
-        (x,) = tensors(device, (4, 3, 18, 18))
-        order = torch.channels_last if channels_last else torch.contiguous_format
-        target = torch.zeros(4, dtype=torch.int64, device=device)
+            norms: Tensor = losses + z.norm() + z.norm(dim=1).sum()
+            return norms + z.cumsum(0).sum() + torch.cat([z, y]).pow(2).mean()
 
-        def forward() -> Tensor:
-            with torch.autocast("cuda", dtype) if dtype else nullcontext():
-                return F.cross_entropy(model(x.contiguous(memory_format=order)), target)
-
-        return forward
-
-    return make
+    return forward
 
 
-def encodes(dtype: torch.dtype | None, *, is_causal: bool = False, need_weights: bool = False) -> Make:
-    def make(device: str) -> Callable[[], Tensor]:
-        layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, device=device, activation="gelu")
-        (x,) = tensors(device, (2, 24, 32))
-        mask = nn.Transformer.generate_square_subsequent_mask(24, device=torch.device(device)) if is_causal else None
-
-        def forward() -> Tensor:
-            with torch.autocast("cuda", dtype) if dtype else nullcontext():
-                if need_weights:
-                    out: Tensor = layer.self_attn(x, x, x)[0]
-                    return out
-                encoded: Tensor = layer(x, src_mask=mask, is_causal=is_causal)
-                return encoded
-
-        return forward
-
-    return make
-
-
-def loses(dtype: torch.dtype | None) -> Make:
-    def make(device: str) -> Callable[[], Tensor]:
-        x, y, weight = tensors(device, (4, 8), (4, 8), (8, 8))
-        target = torch.zeros(4, dtype=torch.int64, device=device)
-
-        def forward() -> Tensor:
-            with torch.autocast("cuda", dtype) if dtype else nullcontext():
-                z = x @ weight
-                soft = F.softmax(z, -1) + F.logsigmoid(z) + F.softplus(y) + z.exp() + F.gelu(z) + F.silu(z)
-                losses = F.cross_entropy(soft, target, label_smoothing=0.1) + F.mse_loss(z, y) + F.smooth_l1_loss(z, y)
-                losses = (
-                    losses
-                    + F.kl_div(z, y, reduction="batchmean")
-                    + F.binary_cross_entropy_with_logits(z, y)
-                    + F.l1_loss(z, y)
-                )
-                norms: Tensor = losses + z.norm() + z.norm(dim=1).sum()
-                return norms + z.cumsum(0).sum() + torch.cat([z, y]).pow(2).mean()
-
-        return forward
-
-    return make
-
-
-def embeds(mode: str) -> Make:
-    def make(device: str) -> Callable[[], Tensor]:
-        (weight,) = tensors(device, (10, 8))
-        numbers = torch.zeros(3, 4, dtype=torch.int64, device=device)
-        return lambda: F.embedding(numbers, weight).sum(1) + F.embedding_bag(numbers, weight, mode=mode)
-
-    return make
+def embeds(device: str, mode: str) -> Callable[[], Tensor]:
+    (weight,) = tensors(device, (10, 8))
+    numbers = torch.zeros(3, 4, dtype=torch.int64, device=device)
+    return lambda: F.embedding(numbers, weight).sum(1) + F.embedding_bag(numbers, weight, mode=mode)
 
 
 ATTENTIONS: dict[str, dict[str, Any]] = {
@@ -275,42 +259,49 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
     "without_batch": {"batch": 0},
     "one_key": {"of_keys": 1},
 }
+
+
+def of(make: Callable[..., Callable[[], Tensor]], *its: object, **options: object) -> Make:
+    """Return a case that makes something with options on whatever device."""
+    return lambda device: make(device, *its, **options)
+
+
 CASES: dict[str, Make] = {
     "dropout": drops,
     "feature_dropout": feature_drops,
-    **{f"attention_{name}": attends(**options) for name, options in ATTENTIONS.items()},
-    "batch_norm_float32": normalizes(torch.float32),
-    "batch_norm_float16": normalizes(torch.float16),
-    "batch_norm_bfloat16": normalizes(torch.bfloat16),
-    "batch_norm_all_float16": normalizes(torch.float16, weights=torch.float16),
-    "batch_norm_evaluation": normalizes(torch.float32, training=False),
-    "batch_norm_channels_last": normalizes(torch.float16, channels_last=True),
-    "normalizations_float32": other_normalizations(torch.float32),
-    "normalizations_float16": other_normalizations(torch.float16),
-    "lstm": recurs(nn.LSTM),
-    "lstm_2_dropout": recurs(nn.LSTM, num_layers=2, dropout=0.2),
-    "lstm_2_bidirectional": recurs(nn.LSTM, num_layers=2, bidirectional=True),
-    "lstm_batch_first": recurs(nn.LSTM, batch_first=True),
-    "lstm_2_projected": recurs(nn.LSTM, num_layers=2, bidirectional=True, proj_size=4),
-    "lstm_projected": recurs(nn.LSTM, proj_size=4),
-    "lstm_amp": recurs(nn.LSTM, amp=torch.float16),
-    "gru": recurs(nn.GRU),
-    "gru_3_bidirectional_dropout": recurs(nn.GRU, num_layers=3, bidirectional=True, dropout=0.2),
-    "rnn_2": recurs(nn.RNN, num_layers=2),
-    "convnet": convolves(None),
-    "convnet_float16": convolves(torch.float16),
-    "convnet_bfloat16": convolves(torch.bfloat16),
-    "convnet_float16_channels_last": convolves(torch.float16, channels_last=True),
-    "encoder_layer": encodes(None),
-    "encoder_layer_float16": encodes(torch.float16),
-    "encoder_layer_bfloat16_causal": encodes(torch.bfloat16, is_causal=True),
-    "multi_head_attention": encodes(None, need_weights=True),
-    "multi_head_attention_float16": encodes(torch.float16, need_weights=True),
-    "losses": loses(None),
-    "losses_float16": loses(torch.float16),
-    "losses_bfloat16": loses(torch.bfloat16),
-    "embeddings_mean": embeds("mean"),
-    "embeddings_max": embeds("max"),
+    **{f"attention_{name}": of(attends, **options) for name, options in ATTENTIONS.items()},
+    "batch_norm_float32": of(normalizes, torch.float32),
+    "batch_norm_float16": of(normalizes, torch.float16),
+    "batch_norm_bfloat16": of(normalizes, torch.bfloat16),
+    "batch_norm_all_float16": of(normalizes, torch.float16, weights=torch.float16),
+    "batch_norm_evaluation": of(normalizes, torch.float32, training=False),
+    "batch_norm_channels_last": of(normalizes, torch.float16, channels_last=True),
+    "normalizations_float32": of(other_normalizations, torch.float32),
+    "normalizations_float16": of(other_normalizations, torch.float16),
+    "lstm": of(recurs, nn.LSTM),
+    "lstm_2_dropout": of(recurs, nn.LSTM, num_layers=2, dropout=0.2),
+    "lstm_2_bidirectional": of(recurs, nn.LSTM, num_layers=2, bidirectional=True),
+    "lstm_batch_first": of(recurs, nn.LSTM, batch_first=True),
+    "lstm_2_projected": of(recurs, nn.LSTM, num_layers=2, bidirectional=True, proj_size=4),
+    "lstm_projected": of(recurs, nn.LSTM, proj_size=4),
+    "lstm_amp": of(recurs, nn.LSTM, amp=torch.float16),
+    "gru": of(recurs, nn.GRU),
+    "gru_3_bidirectional_dropout": of(recurs, nn.GRU, num_layers=3, bidirectional=True, dropout=0.2),
+    "rnn_2": of(recurs, nn.RNN, num_layers=2),
+    "convnet": of(convolves, None),
+    "convnet_float16": of(convolves, torch.float16),
+    "convnet_bfloat16": of(convolves, torch.bfloat16),
+    "convnet_float16_channels_last": of(convolves, torch.float16, channels_last=True),
+    "encoder_layer": of(encodes, None),
+    "encoder_layer_float16": of(encodes, torch.float16),
+    "encoder_layer_bfloat16_causal": of(encodes, torch.bfloat16, is_causal=True),
+    "multi_head_attention": of(encodes, None, need_weights=True),
+    "multi_head_attention_float16": of(encodes, torch.float16, need_weights=True),
+    "losses": of(loses, None),
+    "losses_float16": of(loses, torch.float16),
+    "losses_bfloat16": of(loses, torch.bfloat16),
+    "embeddings_mean": of(embeds, "mean"),
+    "embeddings_max": of(embeds, "max"),
 }
 
 
