@@ -143,7 +143,7 @@ FORMAT_VERSION: Final = 1
 def comparison_files(comparison: Comparison) -> dict[str, bytes]:
     """Return the content of each file by its name."""
     # Matplotlib takes longer to import than most policies to replay.
-    from vdnnsim.report.plots.comparison import draw_comparison
+    from vdnnsim.report.plots.policy_points import draw_comparison
 
     result, rows = comparison.result, comparison_rows(comparison)
     files: dict[str, str | bytes] = {_TABLE: csv_text(COMPARED, rows), _PICTURE: draw_comparison(comparison)}

@@ -20,9 +20,9 @@ from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.base import Resident
 from vdnnsim.policies.interface import Policy
 from vdnnsim.report.caveats import kernel_times, part_statistics, peaks_note
-from vdnnsim.report.plots.comparison import comparison_figure
 from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import policies_figure
+from vdnnsim.report.plots.policy_points import comparison_figure
 from vdnnsim.report.run.folder import run_facts
 from vdnnsim.report.run.page import page_text, result_table
 from vdnnsim.scenario.simulator import Simulator
@@ -34,27 +34,28 @@ def kernels(*origins: Origin) -> KernelOrigins:
     return KernelOrigins({(layer, Phase.FORWARD, "only", 1): origin for layer, origin in enumerate(origins)})
 
 
-def test_times_of_one_origin() -> None:
+@pytest.mark.parametrize(
+    ("origins", "said"),
+    [
+        ((Origin.DATASHEET, Origin.DATASHEET), PEAKS),
+        ((Origin.FITTED,), "Kernel times: 1 of 1 fitted to measurements"),
+        ((Origin.MEASURED,), "Kernel times: 1 of 1 measured"),
+        ((Origin.FITTED, Origin.MEASURED), "Kernel times: 1 measured, 1 fitted to measurements"),
+        (
+            (Origin.DATASHEET, Origin.FITTED, Origin.MEASURED, Origin.MEASURED),
+            PEAKS.replace("2 of 2", "2 measured, 1 fitted to measurements, 1"),
+        ),
+    ],
+)
+def test_kernel_times_by_origin_the_best_known_first(origins: tuple[Origin, ...], said: str) -> None:
     """What was measured, or fitted to what was, needs no caveat."""
-    assert kernel_times(kernels(Origin.DATASHEET, Origin.DATASHEET)) == (PEAKS,)
-    assert kernel_times(kernels(Origin.FITTED)) == ("Kernel times: 1 of 1 fitted to measurements",)
-    assert kernel_times(kernels(Origin.MEASURED)) == ("Kernel times: 1 of 1 measured",)
-    assert kernel_times(KernelOrigins()) == ()
-
-
-def test_times_of_several_origins_the_best_known_first() -> None:
-    peak, fitted, measured = Origin.DATASHEET, Origin.FITTED, Origin.MEASURED
-    (line,) = kernel_times(kernels(peak, fitted, measured, measured))
-    assert line == (
-        "Kernel times: 2 measured, 1 fitted to measurements, 1 from datasheet peaks, which no kernel reaches; copies "
-        "weigh more here than on the card"
-    )
-    assert kernel_times(kernels(fitted, measured)) == ("Kernel times: 1 measured, 1 fitted to measurements",)
+    assert kernel_times(kernels(*origins)) == (said,)
 
 
 def test_a_table_without_the_element_type_is_named() -> None:
     lacking = replace(kernels(Origin.FITTED), gap="toy.csv times no kernel in bfloat16")
     assert kernel_times(lacking)[1:] == ("Kernels: toy.csv times no kernel in bfloat16",)
+    assert kernel_times(KernelOrigins()) == ()
 
 
 def test_terminal_report_and_manifest_say_it(result: ScenarioResult) -> None:

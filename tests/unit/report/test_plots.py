@@ -154,22 +154,25 @@ def test_a_prefetch_ahead_a_wait_for_the_host_and_a_policy_that_does_not_fit(
     assert "125 ms" not in written
 
 
-def test_the_window_is_the_surroundings_of_the_longest_wait(move: PolicyResult, keep: PolicyResult) -> None:
-    assert (magnified_window(move.trace).start_s, magnified_window(move.trace).end_s) == (0.0, 8.0)
-    forward = replace(keep.trace, spans=keep.trace.spans[:2])
-    assert magnified_window(forward).end_s == 3.0
-
-
-def test_the_window_without_waits_is_the_turn_to_backward() -> None:
+@pytest.mark.parametrize(
+    ("convolutions", "mode", "ends"), [(7, Mode.TRAINING, (4.0, 14.0)), (11, Mode.INFERENCE, (0.0, 10.0))]
+)
+def test_the_window_without_waits_is_the_turn_or_the_first_layers(
+    convolutions: int, mode: Mode, ends: tuple[float, float]
+) -> None:
     """Seven convolutions, fc and loss: 9 kernels of 1 s forward, then backward from 9 s on.
 
-    Five kernels before the turn begin at 4 s; the fifth from the turn on ends at 14 s.
+    Five kernels before the turn begin at 4 s; the fifth from the turn on ends at 14 s. Of inference ten are shown.
     """
-    workload = toy_workload(toy_chain(7))
+    workload = replace(toy_workload(toy_chain(convolutions)), mode=mode)
     costs = toy_costs(workload, {})
-    trace = replay(Base().plan(toy_setting(workload, costs)), costs)
-    window = magnified_window(trace)
-    assert (window.start_s, window.end_s) == (4.0, 14.0)
+    window = magnified_window(replay(Base().plan(toy_setting(workload, costs)), costs))
+    assert (window.start_s, window.end_s) == ends
+
+
+def test_the_window_is_the_surroundings_of_the_longest_wait(move: PolicyResult, keep: PolicyResult) -> None:
+    assert (magnified_window(move.trace).start_s, magnified_window(move.trace).end_s) == (0.0, 8.0)
+    assert magnified_window(replace(keep.trace, spans=keep.trace.spans[:2])).end_s == 3.0
 
 
 def test_a_policy_that_copies_nothing_gives_way_to_the_fastest_that_copies(
@@ -237,15 +240,6 @@ def test_a_stall_that_is_too_short_to_be_seen_is_not_in_the_legend(result: Scena
         trace = replace(move.trace, stalls=(Stall(3.0, 3.0 + length_s, StallCause.HOST, 5, None),))
         written = texts(timeline_figure(result, replace(move, trace=trace)))
         assert ("stall: waits for the host to issue" in written) is seen
-
-
-def test_the_window_of_inference_is_the_first_layers() -> None:
-    """Eleven convolutions, fc and loss of 1 s each, of which the first ten are shown."""
-    workload = replace(toy_workload(toy_chain(11)), mode=Mode.INFERENCE)
-    costs = toy_costs(workload, {})
-    trace = replay(Base().plan(toy_setting(workload, costs)), costs)
-    window = magnified_window(trace)
-    assert (window.start_s, window.end_s) == (0.0, 10.0)
 
 
 def test_what_lies_in_host_memory_alone_comes_and_goes(move: PolicyResult) -> None:
