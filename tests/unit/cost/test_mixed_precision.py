@@ -57,13 +57,6 @@ def test_a_roofline_times_each_kernel_in_its_own_type() -> None:
     assert table.gap == NO_WORKSPACES
 
 
-def test_a_fraction_of_a_type_is_of_the_kernels_that_compute_in_it() -> None:
-    """50 FLOPs at a tenth of 100 FLOP/s are 5 s."""
-    table = roofline({WIDE: 50.0, HALF: 100.0}, conv_bfloat16_flop_fraction=0.1).table(MIXED)
-
-    assert fastest(table, MIXED, "conv1").seconds == pytest.approx(6.0)
-
-
 def test_float32_stands_in_for_a_narrow_type_without_a_peak() -> None:
     """50 FLOPs at 50 FLOP/s are 1 s; whoever asks is told, beside what is said of a roofline in any precision."""
     costs = roofline({WIDE: 50.0})

@@ -107,8 +107,3 @@ def test_wrong_parameters_are_refused(parameters: dict[str, float], message: str
 
     # A parameter out of range is named by its path.
     assert str(refusal.value).replace("cost_model.", "cost_model: ").startswith(f"toy: cost_model: {message}")
-
-
-def test_a_peak_that_is_not_stated_is_refused() -> None:
-    with pytest.raises(ProfileError, match=r"^toy states no gpu\.peak for 'float16', expected one of "):
-        kernel(CONV, Phase.FORWARD, replace(WORKLOAD, element_type=ElementType.FLOAT16))

@@ -83,15 +83,26 @@ def test_small_transforms_are_16_a_side_and_tiles_cover_the_computed_map() -> No
 
 
 @pytest.mark.parametrize(
-    ("phase", "offered"),
+    ("phase", "offered", "more"),
     [
-        (Phase.FORWARD, (IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM, GEMM, FFT, FFT_TILING)),
-        (Phase.BACKWARD_DATA, (IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM, FFT, FFT_TILING)),
-        (Phase.BACKWARD_WEIGHTS, (IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM, FFT)),
+        (
+            Phase.FORWARD,
+            (IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM, GEMM, FFT, FFT_TILING),
+            (WINOGRAD, WINOGRAD_NONFUSED),
+        ),
+        (
+            Phase.BACKWARD_DATA,
+            (IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM, FFT, FFT_TILING),
+            (WINOGRAD, WINOGRAD_NONFUSED),
+        ),
+        (Phase.BACKWARD_WEIGHTS, (IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM, FFT), (WINOGRAD_NONFUSED,)),
     ],
 )
-def test_each_phase_has_its_algorithms(phase: Phase, offered: tuple[str, ...]) -> None:
+def test_each_phase_has_its_algorithms_and_more_where_a_library_has_winograd(
+    phase: Phase, offered: tuple[str, ...], more: tuple[str, ...]
+) -> None:
     assert algorithms(VGG_CONV2_2, phase) == offered
+    assert algorithms(VGG_CONV2_2, phase, winograd=True) == (*offered, *more)
 
 
 @pytest.mark.parametrize(
@@ -158,18 +169,6 @@ def test_workspaces_of_winograd_that_is_not_fused_are_the_published_ones(
 def test_fused_winograd_holds_its_filters_transformed(c: int, k: int, phase: Phase, nbytes: int) -> None:
     """64 bytes each, the computed channels filled up to whole 32: C = 3 counts as 32 in its data gradient."""
     assert workspace_bytes(ConvolutionShape(1, c, k, (126, 126), (3, 3)), phase, WINOGRAD, 4) == nbytes
-
-
-@pytest.mark.parametrize(
-    ("phase", "more"),
-    [
-        (Phase.FORWARD, (WINOGRAD, WINOGRAD_NONFUSED)),
-        (Phase.BACKWARD_DATA, (WINOGRAD, WINOGRAD_NONFUSED)),
-        (Phase.BACKWARD_WEIGHTS, (WINOGRAD_NONFUSED,)),
-    ],
-)
-def test_a_library_with_winograd_offers_it_beside_the_others(phase: Phase, more: tuple[str, ...]) -> None:
-    assert algorithms(VGG_CONV2_2, phase, winograd=True) == (*algorithms(VGG_CONV2_2, phase), *more)
 
 
 @pytest.mark.parametrize(

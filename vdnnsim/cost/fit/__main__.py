@@ -5,7 +5,7 @@ It writes no file: what it prints is what a person puts into the profile.
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -78,7 +78,7 @@ def _rows_text(errors: Sequence[tuple[FitRow, float]]) -> str:
 
 def _left_out(model: FittedModel, server: Server, rows: Sequence[FitRow]) -> Iterator[str]:
     """Yield the errors of rows left out by fold, and by source where there are several, and their weighted total."""
-    folds = {"shape or network": lambda row: row.fold}
+    folds: dict[str, Callable[[FitRow], Hashable]] = {"shape or network": lambda row: row.fold}
     if model.by_source and len({row.source for row in rows if row.role == "fit"}) > 1:
         folds["source"] = lambda row: row.source
     for name, fold in folds.items():

@@ -18,12 +18,14 @@ Source: ryujaehun/pytorch-gpu-benchmark at 3f47a9e2 (MIT), medians of torchvisio
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pandas as pd
 
 from vdnnsim.hardware.profile import find_profile, read_profile
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PAGEABLE_BYTES_PER_S: Final = 4e9
 """At which that script copies its images."""
@@ -32,15 +34,15 @@ ZEROED: Final = 1 / 3
 """Of what an operator of forward takes, to zero a gradient."""
 
 
-def fit_host(rows: pd.DataFrame) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def fit_host(rows: "pd.DataFrame") -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     """Return dispatch_forward, dispatch_backward and dispatch_library in seconds, of the rows of one host."""
     known, counts = _known_and_counts(rows)
     return np.linalg.lstsq(counts.div(rows.seconds, axis=0), 1 - known / rows.seconds, rcond=None)[0]
 
 
-def left_out_s(rows: pd.DataFrame) -> pd.Series:
+def left_out_s(rows: "pd.DataFrame") -> "pd.Series":
     """Return the seconds of each row of one host by a fit without its family."""
-    found = pd.Series(0.0, rows.index)
+    found = 0.0 * rows.seconds
     for family in rows.family.unique():
         known, counts = _known_and_counts(rows[rows.family == family])
         found[known.index] = known + counts @ fit_host(rows[rows.family != family])
@@ -49,6 +51,8 @@ def left_out_s(rows: pd.DataFrame) -> pd.Series:
 
 def host_report(path: Path) -> Iterator[str]:
     """Yield every row with its prediction when left out, the errors, and what was fitted beside what profiles state."""
+    import pandas as pd
+
     table = pd.read_csv(path)
     for name, rows in table.groupby("host", sort=False):
         found = left_out_s(rows)
@@ -63,8 +67,10 @@ def host_report(path: Path) -> Iterator[str]:
             yield f"{name}: dispatch_{key} {fitted * 1e6:.1f} us; the profile states {has * 1e6:.1f}"
 
 
-def _known_and_counts(rows: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
+def _known_and_counts(rows: "pd.DataFrame") -> "tuple[pd.Series, pd.DataFrame]":
     """Return the seconds that are no dispatch, and how often each dispatch that is fitted happens."""
     calls = rows.operators + rows.kernels + 2 * rows.parameters
     known = rows.input_bytes / PAGEABLE_BYTES_PER_S + _ISSUE_S * calls
-    return known, pd.concat([rows.operators + ZEROED * rows.parameters, rows.nodes, rows.library_calls], axis=1)
+    counts = rows[["nodes", "library_calls"]].copy()
+    counts.insert(0, "operators", rows.operators + ZEROED * rows.parameters)
+    return known, counts
