@@ -73,7 +73,8 @@ def _rows_text(errors: Sequence[tuple[FitRow, float]]) -> str:
         }
         for row, error in errors
     ]
-    return pd.DataFrame(table).to_string(index=False)
+    text: str = pd.DataFrame(table).to_string(index=False)
+    return text
 
 
 def _left_out(model: FittedModel, server: Server, rows: Sequence[FitRow]) -> Iterator[str]:

@@ -34,10 +34,11 @@ ZEROED: Final = 1 / 3
 """Of what an operator of forward takes, to zero a gradient."""
 
 
-def fit_host(rows: "pd.DataFrame") -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def fit_host(rows: "pd.DataFrame") -> list[float]:
     """Return dispatch_forward, dispatch_backward and dispatch_library in seconds, of the rows of one host."""
     known, counts = _known_and_counts(rows)
-    return np.linalg.lstsq(counts.div(rows.seconds, axis=0), 1 - known / rows.seconds, rcond=None)[0]
+    fitted = np.linalg.lstsq(counts.div(rows.seconds, axis=0), 1 - known / rows.seconds, rcond=None)[0]
+    return list(map(float, fitted))
 
 
 def left_out_s(rows: "pd.DataFrame") -> "pd.Series":
