@@ -152,19 +152,17 @@ def test_the_context_is_what_the_driver_counts_beyond_what_pytorch_reserved(
     assert CudaDevice(0, is_shared=True).context_bytes() is None
 
 
-def test_a_limit_is_a_fraction_of_the_memory_and_is_lifted_at_the_end(gpu: Gpu) -> None:
-    device = CudaDevice(0, memory_limit_bytes=250)
-    assert device.memory_bytes == 250
-    device.close()
-    assert [entry for entry in gpu.log if entry.startswith("fraction")] == ["fraction 0.25", "fraction 1.0"]
-
-
-@pytest.mark.parametrize("limit_bytes", [None, 1000, 2000])
-def test_limit_above_the_memory_is_no_limit(gpu: Gpu, limit_bytes: int | None) -> None:
+@pytest.mark.parametrize(
+    ("limit_bytes", "memory_bytes", "fractions"),
+    [(250, 250, ["fraction 0.25", "fraction 1.0"]), *((limit, 1000, []) for limit in (None, 1000, 2000))],
+)
+def test_a_limit_is_a_fraction_of_the_memory_until_the_device_closes(
+    gpu: Gpu, limit_bytes: int | None, memory_bytes: int, fractions: list[str]
+) -> None:
     device = CudaDevice(0, limit_bytes)
     device.close()
-    assert device.memory_bytes == 1000
-    assert not any(entry.startswith("fraction") for entry in gpu.log)
+    assert device.memory_bytes == memory_bytes
+    assert [entry for entry in gpu.log if entry.startswith("fraction")] == fractions
 
 
 def test_a_pace_is_refused_before_anything_is_queued(gpu: Gpu) -> None:
@@ -188,14 +186,15 @@ def test_out_of_memory_is_one_line(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) ->
     assert gpu.log
 
 
-def test_closed_device_refuses_work_and_closes_again(gpu: Gpu) -> None:
+def test_closing_frees_the_workspaces_of_cublas_before_the_cache_and_ends_all_work(gpu: Gpu) -> None:
+    """They lie in memory of PyTorch's allocator, which can free only what is unused."""
     device = CudaDevice(0)
-    device.close()
     gpu.log.clear()
+    device.close()
     device.close()
     with pytest.raises(AssertionError, match="closed"):
         device.compute.launch(lambda: gpu.log.append("work"))
-    assert gpu.log == []
+    assert gpu.log == ["synchronize", "workspaces of cuBLAS go", "empty cache"]
 
 
 def test_exactly_the_requested_bytes_are_pinned_until_unpinned(gpu: Gpu) -> None:
@@ -218,14 +217,6 @@ def test_pinning_failure_is_an_error(nbytes: int, message: str) -> None:
     device = CudaDevice(0)
     with pytest.raises(DeviceError, match=message):
         device.pin(nbytes)
-
-
-def test_closing_takes_the_workspaces_from_cublas_before_the_cache_is_emptied(gpu: Gpu) -> None:
-    """They lie in memory of PyTorch's allocator, which can give back only what is free."""
-    device = CudaDevice(0)
-    gpu.log.clear()
-    device.close()
-    assert gpu.log == ["synchronize", "workspaces of cuBLAS go", "empty cache"]
 
 
 def test_rest_of_a_workspaces_segment_is_held_until_close(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
