@@ -72,7 +72,7 @@ def check_execution(plan: TrainingPlan, execution: Execution, pinned: PinnedMemo
         elif pinned is PinnedMemory.PER_OFFLOAD and any(_pins(each) for each in plan.operations):
             why = "its host pins memory within the iteration, which no CUDA graph records"
     elif execution is Execution.COMPILED and any(isinstance(each, Compute) and each.repeat for each in plan.operations):
-        why = "it computes operators again, of which nobody knows how they would be fused"
+        why = "it recomputes operators, and how these would be fused is not known"
     if why:
         raise PolicyError(f"{plan.policy}: execution: found {execution.value!r}, but {why}; expected 'eager'")
 

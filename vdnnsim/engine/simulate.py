@@ -66,18 +66,10 @@ def simulate_server(
         assert len(work) <= len(server.topology.gpus), "the scenario was checked against the profile"
         interconnect = Interconnect(env, server.topology)
         collectives = Collectives(env, server, interconnect, len(work))
+    engines = [CopyEngines(env, server, gpu, interconnect, collectives) for gpu in range(len(work))]
     gpus = [
-        _Iteration(
-            env,
-            plan,
-            cost_model,
-            server,
-            placement,
-            pinned,
-            execution,
-            CopyEngines(env, server, gpu, interconnect, collectives),
-        )
-        for gpu, (plan, placement) in enumerate(work)
+        _Iteration(env, plan, cost_model, server, placement, pinned, execution, each)
+        for (plan, placement), each in zip(work, engines, strict=True)
     ]
     hosts = [env.process(gpu.run()) for gpu in gpus]
     try:

@@ -26,20 +26,8 @@ from vdnnsim.plans.training_plan import TrainingPlan
 Process = Generator[simpy.Event, Any, None]
 """A SimPy process."""
 
-Queued = (
-    operations.Compute
-    | operations.Allocate
-    | operations.AllocateExtent
-    | operations.Release
-    | operations.ReleaseExtent
-    | operations.Offload
-    | operations.Prefetch
-    | operations.AllReduce
-    | operations.RecordEvent
-    | operations.WaitEvent
-    | simpy.Event
-)
-"""What may stand in a stream's queue; a SimPy event is the host's, and succeeds when all before it is done."""
+Queued = operations.Operation | simpy.Event
+"""An operation in a stream's queue, or an event of the host's, which succeeds when all before it is done."""
 
 
 @dataclass(eq=False)
@@ -65,10 +53,8 @@ class CopyEngines:
 
     def move(self, copy: operations.Offload | operations.Prefetch, nbytes: int) -> Process:
         """Move the bytes of a copy."""
-        topology, direction = (
-            self.server.topology,
-            Direction.D2H if isinstance(copy, operations.Offload) else Direction.H2D,
-        )
+        topology = self.server.topology
+        direction = Direction.D2H if isinstance(copy, operations.Offload) else Direction.H2D
         if isinstance(copy.mechanism, operations.Paged):
             yield self.env.timeout(paged_copy_s(nbytes, copy.mechanism.page_bytes, copy.mechanism.page_latency_s))
         elif topology is None or self.interconnect is None:
@@ -146,7 +132,8 @@ class StreamProcess:
                     yield from self._record(start_s, operation.event)
                 case operations.WaitEvent():
                     yield from self._wait(position, operation.event)
-                case simpy.Event():  # pragma: no branch
+                case _:
+                    assert isinstance(operation, simpy.Event), "the host puts nothing else on a stream"
                     operation.succeed()
 
     def _record(self, start_s: float, event: int) -> Process:

@@ -1,5 +1,6 @@
-"""What is decided: one file for each publication, whose policies are functions from a workload and its costs to a plan.
+"""Memory-management policies, a file for each publication: functions from a workload and its costs to a plan.
 
-`port` says what a policy is and what it is told, `algorithms` how it chooses kernels, `shipped` which there are; how
-they are asked for by name stands in `registry`, and iterations that need more than a page in `iterations`.
+Begin with `interface`, which says what a policy is and may know, and `base`, the smallest. `algorithms` chooses
+kernels, `iterations` holds schedules that several policies share, `registry` finds policies by name.
+Imports `planning` and `plans`; scenarios, studies and the command line import it.
 """

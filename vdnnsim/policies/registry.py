@@ -1,10 +1,10 @@
-"""The policies by name: those shipped here, those of installed packages, those of a module that the user names.
+"""The policies by name: the built-in ones, those of installed packages, and those of modules that the user names.
 
-Those shipped stand in `vdnnsim.policies.built_in`. A policy of one's own is a subclass of
-`vdnnsim.policies.interface.Policy`, either in a module given with `--policy-module NAME`, or behind an entry point of
-the group `vdnnsim.policies`. A scenario file only ever names policies: YAML never imports code.
+A user's policy is a subclass of `vdnnsim.policies.interface.Policy`, either in a module given with
+`--policy-module NAME`, or behind an entry point of the group `vdnnsim.policies`. A scenario file only ever names
+policies: YAML never imports code.
 
-In one line a policy stands as results print it: `vdnn_all(m)`, `swap(p, interval=2, stagger=True)`.
+In one line a policy reads as results print it: `vdnn_all(m)`, `swap(p, interval=2, stagger=True)`.
 """
 
 import importlib
@@ -13,14 +13,38 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
 from importlib.metadata import entry_points
+from typing import Final
 
 import msgspec
 from msgspec.structs import FieldInfo
 
 from vdnnsim.errors import PolicyError
 from vdnnsim.files.messages import describe, describe_exception, not_one_of, one_line, quote
-from vdnnsim.policies.built_in import SHIPPED
+from vdnnsim.policies.accumulate import Accumulate
+from vdnnsim.policies.base import Base, Resident
+from vdnnsim.policies.boundary_search import BoundarySearch
+from vdnnsim.policies.caffe import Caffe
+from vdnnsim.policies.checkpoint import Checkpoint
+from vdnnsim.policies.geeps import GeePS
 from vdnnsim.policies.interface import DecidedBy, Policy
+from vdnnsim.policies.layrub import LayrubHybrid, LayrubInter, LayrubIntra
+from vdnnsim.policies.memonger import Memonger
+from vdnnsim.policies.optimal import Optimal
+from vdnnsim.policies.page_migration import PageMigration
+from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.policies.save_on_cpu import SaveOnCpu
+from vdnnsim.policies.superneurons import SuperNeurons
+from vdnnsim.policies.swap import StaggeredSwap, Swap
+from vdnnsim.policies.tensorflow import TensorFlow
+from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn
+from vdnnsim.policies.vdnn_pp import VdnnPlusPlus
+
+BUILT_IN: Final[tuple[type[Policy], ...]] = (
+    *(Base, Resident, VdnnAll, VdnnConv, VdnnDyn, VdnnPlusPlus, BoundarySearch, Optimal, PageMigration),
+    *(Swap, StaggeredSwap, Caffe, TensorFlow, LayrubIntra, LayrubInter, LayrubHybrid, GeePS),
+    *(Memonger, Checkpoint, PyTorch, SaveOnCpu, SuperNeurons, Accumulate),
+)
+"""In the order of `vdnnsim list policies`: a new policy is its file and a name here."""
 
 PolicyTypes = Mapping[str, type[Policy]]
 """Policy classes by name."""
@@ -36,13 +60,13 @@ _OPENING, _CLOSING = "({[", ")}]"
 
 
 def known_policies(modules: Iterable[str] = ()) -> PolicyTypes:
-    """Return all policies: shipped, from entry points, and from the named modules, later ones not hiding earlier.
+    """Return all policies: built in, from entry points, and from the named modules, later ones not hiding earlier.
 
     Raises:
         PolicyError: a module or entry point cannot be imported, holds no policy, an incomplete one, or one whose name
             is taken by another.
     """
-    types = {policy.name: policy for policy in SHIPPED}
+    types = {policy.name: policy for policy in BUILT_IN}
     for entry in entry_points(group=_ENTRY_POINT_GROUP):
         _add(types, f"entry point {entry.name!r}", (_import(entry.load, f"entry point {entry.name!r}"),))
     for module in modules:

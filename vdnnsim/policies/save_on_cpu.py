@@ -76,12 +76,6 @@ def saved_by(workload: Workload, layer: Layer) -> list[int]:
     return [each for each in saved if storages[each].kind is not BufferKind.LABELS and storages[each].nbytes]
 
 
-def _beside_maps(workload: Workload, layer: Layer) -> list[int]:
-    """Return those that are no maps: statistics, masks, narrow weights."""
-    storages = workload.step.storages
-    return [each for each in saved_by(workload, layer) if storages[each].kind is not BufferKind.FEATURE_MAP]
-
-
 def _synchronous(workload: Workload) -> list[ScheduleStep]:
     numbers: Counter[int] = Counter()
     taken: list[list[tuple[int, int]]] = [[] for _ in workload.graph.layers]
@@ -108,7 +102,7 @@ def _wanted_by(workload: Workload, layer: Layer, what: int) -> int:
 
 
 def _overlapped(workload: Workload) -> list[ScheduleStep]:
-    layers, runs = workload.graph.layers, forward(workload)
+    layers, runs, storages = workload.graph.layers, forward(workload), workload.step.storages
     leaving: list[list[int]] = [[] for _ in layers]
     coming: list[list[int]] = [[] for _ in layers]
     for each in workload.graph.maps:
@@ -116,7 +110,8 @@ def _overlapped(workload: Workload) -> list[ScheduleStep]:
             leaving[last_forward_use(each)].extend(feature_maps(workload, each.index))
             coming[max(each.saved_for)].extend(feature_maps(workload, each.index))
     for run in runs:
-        statistics = _beside_maps(workload, run.layer)
+        saved = saved_by(workload, run.layer)
+        statistics = [each for each in saved if storages[each].kind is not BufferKind.FEATURE_MAP]
         leaving[run.layer.index] += statistics
         coming[run.layer.index] += statistics
     steps: list[ScheduleStep] = []

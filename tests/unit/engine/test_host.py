@@ -172,7 +172,7 @@ def test_of_a_captured_model_autograd_is_entered_once_for_each_operator_of_forwa
             Checkpoint().plan(toy_setting(deep := toy_workload(toy_chain(4)), toy_costs(deep, {}))),
             Execution.COMPILED,
             PinnedMemory.ARENA,
-            "it computes operators again, of which nobody knows how they would be fused",
+            "it recomputes operators, and how these would be fused is not known",
         ),
     ],
 )

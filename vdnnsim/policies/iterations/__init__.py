@@ -1,1 +1,1 @@
-"""How iterations are scheduled: what several policies share, and what one policy has much of."""
+"""Schedules of whole iterations that several policies share, and the layout of memory under Layrub."""

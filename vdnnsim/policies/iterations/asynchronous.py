@@ -45,12 +45,8 @@ def backward_steps(workload: Workload) -> tuple[int, ...]:
 
 def steps_before_backward_use(workload: Workload, feature_map: FeatureMap) -> int:
     """Return how many steps precede the first backward that reads a map, which may be that of an in-place layer."""
-    return _steps_before(backward_steps(workload), feature_map)
-
-
-def _steps_before(steps: tuple[int, ...], feature_map: FeatureMap) -> int:
     first_reader = max(feature_map.saved_for)
-    return bisect_left(steps, -first_reader, key=neg)  # backward goes down
+    return bisect_left(backward_steps(workload), -first_reader, key=neg)  # backward goes down
 
 
 def asynchronous_schedule(workload: Workload, triggers: Mapping[int, int | None]) -> Schedule:
@@ -94,5 +90,5 @@ def _fetches_by_layer(workload: Workload, triggers: Mapping[int, int | None]) ->
     for index in sorted(triggers, reverse=True):
         lead, feature_map = triggers[index], workload.graph.maps[index]
         if lead is not None and needed_in_backward(workload, feature_map):
-            fetches[steps[max(0, _steps_before(steps, feature_map) - lead)]].append(index)
+            fetches[steps[max(0, steps_before_backward_use(workload, feature_map) - lead)]].append(index)
     return fetches
