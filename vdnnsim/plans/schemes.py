@@ -3,7 +3,7 @@
 `ByLifetime` is what others build on: a buffer is held from the step that first writes it to the last that uses what was
 written then. `NetworkWide` holds all but gradients throughout, `Pool` lets what leaves go only when memory is short,
 `AsScheduled` holds nothing that the schedule does not allocate. A scheme of a policy's own says what else is held and
-what lies in it, as regions that buffers share (`vdnnsim.policies.iterations.layrub_layout`).
+what lies in it, as regions that buffers share (`vdnnsim.policies.iterations.layrub_memory`).
 """
 
 from collections.abc import Callable

@@ -7,7 +7,7 @@ between the two gradients costs 3.05 % of their time, in which Caffe's streams o
 *Between layers* (3.3, 4.1): a few of the largest spaces are the fixed regions that all maps and gradients share; maps
 of several readers have regions of their own, and so have their gradients. Every map leaves with forward of its last
 reader (reference count zero), beside its kernel; what a layer in place made leaves behind its kernel
-(`vdnnsim.policies.iterations.layrub_spaces`), and so does the normalized map of a batch normalization. While backward
+(`vdnnsim.policies.iterations.layrub_memory`), and so does the normalized map of a batch normalization. While backward
 of a layer runs, all that the layer below it left comes back, whether its backward reads it or not. Streams are
 synchronized at the end of each layer that copied, and of each layer in backward.
 
@@ -22,7 +22,7 @@ second hides what comes back for the first.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import ClassVar, Final
@@ -50,8 +50,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import kernels_within
 from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES, cudnn_handles
 from vdnnsim.policies.interface import DecidedBy, Policy, Setting
-from vdnnsim.policies.iterations.layrub_layout import Layout, Reuse, Stay, lay_out
-from vdnnsim.policies.iterations.layrub_spaces import Buffers, Spaces
+from vdnnsim.policies.iterations.layrub_memory import Buffers, Layout, Reuse, Spaces, Stay, lay_out
 
 BARRIER_FRACTION: Final = 0.0305
 """Of the time of the weight and the data gradient of a layer with weights, what a barrier between them costs (4.3)."""
@@ -116,8 +115,10 @@ def _pools(workload: Workload, buffers: IterationBuffers, layout: Layout) -> lis
     """Return the stays that share regions: maps of several readers, their gradients, and all others."""
     forked = {each.index for each in workload.graph.maps if len(each.consumers) > 1}
     map_stays = layout.map_stays if layout.reuse.between_layers else []
-    maps = [(index in forked, stay.of_buffer(buffers.maps[index])) for index, stay in map_stays]
-    gradients = [(index in forked, stay.of_buffer(buffers.gradients[index])) for index, stay in layout.gradient_stays]
+    maps = [(index in forked, replace(stay, buffer=buffers.maps[index])) for index, stay in map_stays]
+    gradients = [
+        (index in forked, replace(stay, buffer=buffers.gradients[index])) for index, stay in layout.gradient_stays
+    ]
     return [
         [stay for is_forked, stay in maps if is_forked],
         [stay for is_forked, stay in gradients if is_forked] + layout.split_stays,

@@ -1,4 +1,4 @@
-"""When each map and gradient is on the GPU under Layrub, and what lies over what; steps instead of seconds.
+"""Memory under Layrub: when each map and gradient is on the GPU, what lies over what, and the regions that they share.
 
 A step is forward of a layer, by its index, or backward of a layer that has one, in their order behind forward.
 
@@ -6,18 +6,30 @@ Fixed regions of memory are shared by stays of buffers: Layrub (3.3) selects "tw
 spaces" before training begins. How is read from its source: each buffer takes the first region that is free, which
 grows to hold it, or a new one where none is (github.com/CGCL-codes/Layrub at 0657919, src/caffe/net.cpp,
 getMemoryBlock).
+
+Layers in place keep something for their backward beside maps: a rectifier a record, one byte for each element of Y,
+which says where Y is above zero (4.2); a batch normalization temporary maps (`vdnnsim.policies.caffe`), which layers
+share once maps are offloaded: the authors' code moves them like maps (src/caffe/layers/batch_norm_layer.cpp and
+scale_layer.cpp, TransferDataToCPU). All that is kept of one sort passes through one region: it is offloaded behind the
+kernel that made it, before the next layer runs, and prefetched a layer before its backward, which is never the first:
+that is the loss's.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, count
 
 from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
+from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.liveness import last_forward_use, maps_touched, needed_in_backward
-from vdnnsim.plans.schedule import backward_layers
+from vdnnsim.plans.schedule import Run, backward_layers
+from vdnnsim.plans.schemes import ByLifetime, Draft
+from vdnnsim.plans.training_plan import Buffer, BufferKind
+from vdnnsim.policies.caffe import TEMPORARY_MAPS, hold_what_layers_keep
 
 _IN_PLACE = (LayerKind.BN, LayerKind.POOL)
 """Kinds whose kernel may write dX over the X that it reads; LRN may not (5.2.3)."""
@@ -46,31 +58,16 @@ class Stay:
     first: int
     last: int
 
-    def of_buffer(self, buffer: int) -> "Stay":
-        """Return the stay with its buffer."""
-        return replace(self, buffer=buffer)
 
+def share_regions(stays: Iterable[Stay]) -> tuple[list[int], list[int]]:
+    """Return the bytes of each region, and the region of each stay in the order given.
 
-@dataclass(frozen=True, slots=True)
-class Regions:
-    """Regions and who lies where.
-
-    Attributes:
-        sizes: bytes of each region.
-        region_of: the region of each stay, in the order in which they were given.
+    Stays that begin with the same step take their regions in the order given.
     """
-
-    sizes: tuple[int, ...]
-    region_of: tuple[int, ...]
-
-
-def share_regions(stays: Iterable[Stay]) -> Regions:
-    """Lay out stays; those that begin with the same step take their regions in the order given."""
-    numbered = sorted(enumerate(stays), key=lambda each: each[1].first)
     sizes: list[int] = []
     busy_until: list[int] = []
     region_of: dict[int, int] = {}
-    for number, stay in numbered:
+    for number, stay in sorted(enumerate(stays), key=lambda each: each[1].first):
         region = next((i for i, until in enumerate(busy_until) if until < stay.first), len(sizes))
         if region == len(sizes):
             sizes.append(0)
@@ -78,7 +75,7 @@ def share_regions(stays: Iterable[Stay]) -> Regions:
         sizes[region] = max(sizes[region], stay.nbytes)
         busy_until[region] = stay.last
         region_of[number] = region
-    return Regions(tuple(sizes), tuple(region_of[number] for number in range(len(region_of))))
+    return sizes, [region_of[number] for number in range(len(region_of))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +186,112 @@ class _Builder:
 
     def _stay(self, stays: list[tuple[int, Stay]], each: FeatureMap, first: int, last: int) -> None:
         stays.append((each.index, Stay(None, self._workload.map_bytes(each.index), first, last)))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptInPlace:
+    """What the layers of one sort keep, all in one region.
+
+    Attributes:
+        region: what the region is called, and what it holds.
+        of_layers: buffers by index of the layer, in their order in forward.
+    """
+
+    region: tuple[str, BufferKind]
+    of_layers: dict[int, int]
+
+
+class Buffers(IterationBuffers):
+    """Those of an iteration with what layers in place keep, which their kernels write, or read in backward."""
+
+    def __init__(self, workload: Workload, reuse: Reuse) -> None:
+        super().__init__(workload)
+        self.kept: list[KeptInPlace] = []
+        layers = backward_layers(workload)[::-1]
+        if reuse.within_layers:
+            rectifiers = [layer for layer in layers if isinstance(layer.operator, Activation)]
+            sizes = [layer.out_shape.elements * workload.batch_size for layer in rectifiers]
+            self._keep("record", ("region of records", BufferKind.FEATURE_MAP), rectifiers, sizes)
+        if reuse.between_layers:
+            normalized = [layer for layer in layers if layer.kind is LayerKind.BN]
+            sizes = [TEMPORARY_MAPS * workload.map_bytes(layer.output) for layer in normalized]
+            self._keep("temporary maps", ("temporary maps", BufferKind.STATISTICS), normalized, sizes)
+
+    def _keep(self, name: str, region: tuple[str, BufferKind], layers: Iterable[Layer], sizes: Iterable[int]) -> None:
+        kept = (
+            (layer.index, Buffer(f"{name} of {layer.name}", BufferKind.STATISTICS, nbytes, layer.stage))
+            for layer, nbytes in zip(layers, sizes, strict=True)
+        )
+        self.kept.append(KeptInPlace(region, {index: self.add(buffer) for index, buffer in kept}))
+
+    def kept_of(self, layer: Layer | None) -> KeptInPlace | None:
+        """Return what a layer keeps with others of its sort."""
+        return next((kept for kept in self.kept if layer and layer.index in kept.of_layers), None)
+
+    def operands(self, run: Run) -> tuple[Operand, ...]:
+        """Add what is kept; the record of a rectifier stands for its map."""
+        operands, layer, phase = super().operands(run), run.layer, run.phase
+        kept = self.kept_of(layer)
+        if kept is None or phase is Phase.UPDATE:
+            return operands
+        if phase.is_backward and isinstance(layer.operator, Activation):
+            operands = tuple(each for each in operands if each.role is not Role.OUTPUT)
+        access = Access.READ if phase.is_backward else Access.WRITE
+        return (*operands, Operand(Role.STATISTICS, kept.of_layers[layer.index], access, position=1))
+
+
+class Spaces(ByLifetime):
+    """Regions are held throughout, beside what Caffe's layers keep, and maps where these do not leave."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        *,
+        reuse: Reuse,
+        pools: Sequence[Sequence[Stay]],
+        kept: Iterable[KeptInPlace],
+        over: Mapping[int, list[int]],
+    ) -> None:
+        super().__init__(draft, holds_statistics=True)
+        hold_what_layers_keep(self, draft, temporary_maps=not reuse.between_layers)
+        self._numbers = count(1)
+        self.lies_in |= over
+        for stays in pools:
+            self._share(stays)
+        for each in kept:
+            self._hold_kept(each)
+        if reuse.within_layers and reuse.between_layers:
+            self._hold_copy_of_gradient()
+        self._share_workspace()
+        if not reuse.between_layers:
+            self._hold_maps()
+
+    def _hold_space(self, name: str, kind: BufferKind, nbytes: int, layer: Layer) -> int:
+        space = self._plan.buffer(name, kind, nbytes, layer.stage)
+        self.held.append((space, layer.index, Phase.FORWARD))
+        return space
+
+    def _share(self, stays: Sequence[Stay]) -> None:
+        sizes, region_of = share_regions(stays)
+        first = self._draft.workload.graph.layers[0]
+        regions = [
+            self._hold_space(f"region {next(self._numbers)}", BufferKind.FEATURE_MAP, nbytes, first) for nbytes in sizes
+        ]
+        for stay, region in sorted(zip(stays, region_of, strict=True), key=lambda each: each[0].first):
+            if stay.buffer is not None:
+                self.lies_in.setdefault(stay.buffer, []).append(regions[region])
+
+    def _hold_kept(self, kept: KeptInPlace) -> None:
+        if kept.of_layers:
+            nbytes = max(self._buffers.nbytes(buffer) for buffer in kept.of_layers.values())
+            region = self._hold_space(*kept.region, nbytes, self._draft.workload.graph.layers[min(kept.of_layers)])
+            self.lies_in |= {buffer: [region] for buffer in kept.of_layers.values()}
+
+    def _hold_copy_of_gradient(self) -> None:
+        """Hold the diff of the normalized map, in which dY is kept where dX comes to lie over it; all share one."""
+        workload = self._draft.workload
+        normalized = [layer for layer in backward_layers(workload) if layer.kind is LayerKind.BN]
+        if normalized:
+            nbytes = max(workload.map_bytes(layer.output) for layer in normalized)
+            copy = self._plan.buffer("copy of dY", BufferKind.STATISTICS, nbytes, normalized[0].stage)
+            self.held.append((copy, 0, Phase.FORWARD))
