@@ -3,7 +3,7 @@
 import pytest
 
 from tests.toy import toy_chain, toy_costs, toy_workload
-from tests.unit.planning.chain_of_ten_kernels import impossible
+from tests.unit.planning.chain_of_ten_kernels import chain_problem, impossible
 from vdnnsim.cost.table import ONLY, KernelCost
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
@@ -24,15 +24,6 @@ def need(seconds: float, away_bytes: int = 0) -> Need:
 
 def stage(*needs: Need, sendable_bytes: int = MUCH, returnable_bytes: int = MUCH) -> Stage:
     return Stage(needs, sendable_bytes, returnable_bytes)
-
-
-def chain_problem(capacity_bytes: int) -> Problem:
-    """Three kernels of forward, seven of backward (test_problem.py), 1 s each; 264 B are held throughout.
-
-    Together with what waits they take 284, 294, 296, 298, 298, 306, 306, 304, 304, 284 B.
-    """
-    workload = toy_workload(toy_chain(2))
-    return problem_of(iteration(workload), workload, toy_costs(workload, {}).table(workload), capacity_bytes)
 
 
 def bound_s(problem: Problem, links: Links = LINKS) -> float:

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from tests.toy import toy_chain, toy_costs, toy_workload
-from tests.unit.planning.chain_of_ten_kernels import impossible
+from tests.unit.planning.chain_of_ten_kernels import chain_problem, impossible
 from tests.unit.planning.test_fluid_program import random_chain
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
@@ -21,15 +21,6 @@ from vdnnsim.plans.schedule import iteration
 
 MUCH = 10**9
 NO_LINK = Links(1e-4, 1e-4)
-
-
-def chain_problem(capacity_bytes: int) -> Problem:
-    """Ten kernels of 1 s, as in test_problem.py; they take 284, 294, 296, 298, 298, 306, 306, 304, 304 and 284 B.
-
-    Kernels 5 and 6 are dX and dW of fc, 7 and 8 those of conv2.
-    """
-    workload = toy_workload(toy_chain(2))
-    return problem_of(iteration(workload), workload, toy_costs(workload, {}).table(workload), capacity_bytes)
 
 
 def bound_s(problem: Problem, links: Links = NO_LINK, host_bytes: int = MUCH) -> float:

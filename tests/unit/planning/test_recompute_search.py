@@ -5,7 +5,9 @@ held is 566 B. Sixteen kernels take 1 s each.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count, pairwise
+from typing import Any
 
 import pytest
 
@@ -40,6 +42,11 @@ def search(capacity_bytes: int, *, until: Deadline = NEVER, goal_s: float = 0.0)
     return DropSearch(RECOMPUTATION, watched, LINKS, 10**6, until, goal_s, None, None), seen
 
 
+def at_556(**changes: Any) -> DropSearch:  # noqa: ANN401 - fields of a search
+    """A search in 10 B less than all needs, but for some changes."""
+    return replace(search(556)[0], **changes)
+
+
 def test_what_is_dropped_need_not_leave() -> None:
     """At 556 B 10 B too much: they leave and come back in 20,000 s, or a map is computed again in 1 s."""
     kept, dropped = search(556)[0].orders({})
@@ -52,9 +59,7 @@ def test_what_is_dropped_need_not_leave() -> None:
 
 def test_every_better_order_is_told() -> None:
     told: list[float] = []
-    found = DropSearch(
-        RECOMPUTATION, lambda runs: problem(runs, 556), LINKS, 10**6, NEVER, 0.0, told.append, None
-    ).orders({})
+    found = at_556(found=told.append).orders({})
 
     assert told == [each.optimum.seconds for each in found] == sorted(told, reverse=True)
 
@@ -190,9 +195,7 @@ def test_what_finds_no_room_is_kept_aside_and_what_loses_time_counts_with_it() -
     def judged(order: Order, _until: Deadline) -> Verdict:
         return Verdict(lacking_bytes=3) if len(order.dropped) == 1 else Verdict(lost_s=1.0)
 
-    found = DropSearch(
-        RECOMPUTATION, lambda runs: problem(runs, 556), LINKS, 10**6, NEVER, 0.0, None, None, judged=judged
-    )
+    found = at_556(judged=judged)
     best = found.orders({})[-1]
 
     assert {len(each.dropped) for each in found.displaced} == {1}
@@ -208,9 +211,7 @@ def test_while_nothing_finds_room_the_search_goes_on_from_what_lacks_least() -> 
         tried.append(order.dropped)
         return Verdict(lacking_bytes=9 - len(order.dropped))
 
-    found = DropSearch(
-        RECOMPUTATION, lambda runs: problem(runs, 556), LINKS, 10**6, NEVER, 0.0, None, None, judged=judged
-    )
+    found = at_556(judged=judged)
 
     assert found.orders({}) == []
     assert max(map(len, tried)) >= 2

@@ -3,7 +3,6 @@
 Each gradient is that of a layer of its own, and its kernels write nothing else unless a test says so.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -81,31 +80,24 @@ def contents(plan: TrainingPlan) -> list[tuple[int, ...]]:
     return [each.buffers for each in exchanges(plan)]
 
 
-def buckets_of(sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the buckets of gradients that are written in their order, by a kernel each."""
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        # 1 MiB - 1 B is too little for the first, 25 MiB - 1 B for the second; 5 B are left.
+        ([MIB - 1, 1, 25 * MIB - 1, 1, 5], [(0, 1), (2, 3), (4,)]),
+        # The third takes 24 MiB and 1 MiB, not the first alone.
+        ([MIB, 25 * MIB, 24 * MIB, MIB, 1], [(0,), (1,), (2, 3), (4,)]),
+        # 102 MiB are 4 times 25 MiB and go in one piece, with the 3 MiB that were there.
+        ([2 * MIB, 3 * MIB, 102 * MIB], [(0,), (1, 2)]),
+        ([10, 20, 30], [(0, 1, 2)]),
+    ],
+)
+def test_a_bucket_is_closed_when_it_has_reached_its_size(sizes: list[int], expected: list[tuple[int, ...]]) -> None:
+    """Of gradients that are written in their order, by a kernel each."""
     backward = Backward(*sizes)
     for gradient in backward.gradients:
         backward.write(gradient)
-    return contents(backward.in_buckets())
-
-
-def test_a_bucket_is_closed_when_it_has_reached_its_size() -> None:
-    """1 MiB - 1 B is too little for the first, a byte more is enough; likewise 25 MiB for the second; 5 B are left."""
-    assert buckets_of([MIB - 1, 1, 25 * MIB - 1, 1, 5]) == [(0, 1), (2, 3), (4,)]
-
-
-def test_later_buckets_are_as_large_as_the_second() -> None:
-    """The third takes 24 MiB and 1 MiB, not the first alone."""
-    assert buckets_of([MIB, 25 * MIB, 24 * MIB, MIB, 1]) == [(0,), (1,), (2, 3), (4,)]
-
-
-def test_a_large_gradient_closes_the_bucket_into_which_it_falls() -> None:
-    """102 MiB are 4 times 25 MiB and go in one piece, with the 3 MiB that were there."""
-    assert buckets_of([2 * MIB, 3 * MIB, 102 * MIB]) == [(0,), (1, 2)]
-
-
-def test_a_small_network_is_one_bucket() -> None:
-    assert buckets_of([10, 20, 30]) == [(0, 1, 2)]
+    assert contents(backward.in_buckets()) == expected
 
 
 def test_one_kernel_may_complete_two_buckets() -> None:

@@ -169,13 +169,6 @@ def test_what_two_parts_fit_into_more_may_not(monkeypatch: pytest.MonkeyPatch) -
     assert sum(op.phase is Phase.FORWARD for op in kernels(plan)) == 4 * 8
 
 
-def test_a_negative_number_of_steps_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"^steps: found -1, expected a number of steps, or 0 for the fewest that fit$"
-    ):
-        Accumulate(steps=-1)
-
-
 def test_the_kernels_of_a_part_are_chosen_by_what_they_cost_for_it() -> None:
     """Each kernel has two algorithms: one is the faster for four images, the other for two."""
 

@@ -7,7 +7,6 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.plans.operations import Alias
 from vdnnsim.plans.training_plan import BufferKind
-from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 
 F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS
@@ -89,9 +88,3 @@ def test_a_linear_network_reuses_two_gradient_buffers() -> None:
 
     slots = {plan.buffers[op.storage].name for op in plan.operations if isinstance(op, Alias)}
     assert slots == {"gradient slot 1", "gradient slot 2"}
-
-
-def test_labels_name_the_rule_for_algorithms() -> None:
-    """The paper's notation: base(p) by default, base(m) with the memory-optimal algorithms."""
-    assert Base().label == "base(p)"
-    assert Base(algorithms=Algorithms.MEMORY_OPTIMAL).label == "base(m)"

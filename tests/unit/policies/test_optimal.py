@@ -45,13 +45,6 @@ def test_what_is_no_option_is_refused(option: str, value: object, message: str) 
         resolve_policy({"policy": "optimal", option: value}, TYPES)
 
 
-def test_labels_say_what_is_not_as_usual() -> None:
-    assert resolve_policy("optimal", TYPES).label == "optimal"
-    assert resolve_policy({"policy": "optimal", "chunk": "whole", "recompute": False}, TYPES).label == (
-        "optimal(recompute=False, chunk=whole)"
-    )
-
-
 def test_chunks_are_of_the_size_that_is_given() -> None:
     """At 299 B 7 B must leave (test_offload.py): as 4 B and 3 B, in 19 s."""
     setting = toy_setting(WORKLOAD, COSTS, AT_299)

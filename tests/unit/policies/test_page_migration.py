@@ -121,15 +121,6 @@ def test_a_host_that_is_too_small_is_named_with_the_phase_that_wanted_room() -> 
     )
 
 
-def test_the_latency_is_an_option_with_a_unit() -> None:
-    policy = resolve_policy({"policy": "page_migration", "algorithms": "m", "page_latency": "20 us"}, known_policies())
-
-    assert isinstance(policy, PageMigration)
-    assert policy.page_latency_s == pytest.approx(20e-6)
-    assert policy.label == "page_migration(m, page_latency=20 us)"
-    assert resolve_policy("page_migration", known_policies()) == PageMigration(page_latency="35 us")
-
-
 @pytest.mark.parametrize(
     ("latency", "message"),
     [

@@ -35,7 +35,6 @@ from vdnnsim.policies.interface import Policy, make_plan
 from vdnnsim.policies.iterations.segments import modules
 from vdnnsim.policies.memonger import Memonger, Segmentation, segments_within
 from vdnnsim.policies.pytorch import PyTorch
-from vdnnsim.policies.registry import known_policies, resolve_policy
 
 CHAIN = toy_workload(toy_chain(7))
 COSTS = toy_costs(CHAIN, {})
@@ -245,11 +244,6 @@ def test_inference_recomputes_nothing(policy: Policy) -> None:
 def test_more_segments_than_modules_are_refused() -> None:
     with pytest.raises(PolicyError, match=r"^checkpoint\(p, segments=10\): segments: found 10, expected at most 9"):
         plan_of(Checkpoint(segments=10))
-
-
-def test_a_negative_number_of_segments_is_refused() -> None:
-    with pytest.raises(PolicyError, match="checkpoint: segments: found -1, expected a number of segments"):
-        resolve_policy({"policy": "checkpoint", "segments": -1}, known_policies())
 
 
 @pytest.mark.parametrize("policy", [Memonger(), Checkpoint()])

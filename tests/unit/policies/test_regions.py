@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdnnsim.policies.iterations.layrub_layout import Regions, Stay, share_regions
+from vdnnsim.policies.iterations.layrub_memory import Stay, share_regions
 
 
 def test_stays_that_never_meet_share_one_region() -> None:
     """8 B in steps 0 to 1 and 6 B in 2 to 3: one at once, as large as the largest."""
-    assert share_regions([Stay(0, 8, 0, 1), Stay(1, 6, 2, 3)]) == Regions(sizes=(8,), region_of=(0, 0))
+    assert share_regions([Stay(0, 8, 0, 1), Stay(1, 6, 2, 3)]) == ([8], [0, 0])
 
 
 def test_a_buffer_takes_the_first_free_region_which_grows_to_hold_it() -> None:
@@ -18,21 +18,21 @@ def test_a_buffer_takes_the_first_free_region_which_grows_to_hold_it() -> None:
     """
     stays = [Stay(0, 8, 0, 1), Stay(1, 6, 1, 2), Stay(2, 9, 2, 2), Stay(3, 7, 3, 3)]
 
-    assert share_regions(stays) == Regions(sizes=(9, 6), region_of=(0, 1, 0, 0))
+    assert share_regions(stays) == ([9, 6], [0, 1, 0, 0])
 
 
 def test_regions_are_taken_in_the_order_of_steps_and_then_as_given() -> None:
     stays = [Stay(0, 1, 2, 2), Stay(1, 2, 0, 2), Stay(2, 3, 0, 2)]
 
-    assert share_regions(stays) == Regions(sizes=(2, 3, 1), region_of=(2, 0, 1))
+    assert share_regions(stays) == ([2, 3, 1], [2, 0, 1])
 
 
 def test_spaces_without_a_buffer_take_room() -> None:
-    assert share_regions([Stay(None, 3, 0, 0), Stay(None, 3, 0, 0)]).sizes == (3, 3)
+    assert share_regions([Stay(None, 3, 0, 0), Stay(None, 3, 0, 0)])[0] == [3, 3]
 
 
 def test_nobody_needs_no_region() -> None:
-    assert share_regions([]) == Regions((), ())
+    assert share_regions([]) == ([], [])
 
 
 STAYS = st.lists(
@@ -45,9 +45,9 @@ STAYS = st.lists(
 
 @given(STAYS)
 def test_nobody_lies_over_another_and_all_find_room(stays: list[Stay]) -> None:
-    regions = share_regions(stays)
+    sizes, region_of = share_regions(stays)
 
-    for i, (stay, region) in enumerate(zip(stays, regions.region_of, strict=True)):
-        assert regions.sizes[region] >= stay.nbytes
-        for other, its in zip(stays[:i], regions.region_of, strict=False):
+    for i, (stay, region) in enumerate(zip(stays, region_of, strict=True)):
+        assert sizes[region] >= stay.nbytes
+        for other, its in zip(stays[:i], region_of, strict=False):
             assert region != its or stay.first > other.last or other.first > stay.last

@@ -78,6 +78,8 @@ def test_a_mapping_gives_options() -> None:
             {"policy": "vdnn_all", "prefetch_search": 10},
             "vdnn_all: prefetch_search: found 10, expected one of fig10, fig10_without_pool",
         ),
+        ("checkpoint(segments=-1)", "checkpoint: segments: found -1, expected a number of segments"),
+        ("accumulate(steps=-1)", "accumulate: steps: found -1, expected a number of steps"),
         ("vdnn_all(chunk=16)", "vdnn_all: chunk: found '16', expected a number with one of the units B, kB, MB, "),
         ("vdnn_all(chunk=0 B)", "vdnn_all: chunk: found '0 B', expected at least a byte, or whole"),
         (

@@ -18,7 +18,6 @@ from vdnnsim.plans.operations import Offload
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.trace import ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.interface import Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.policies.swap import StaggeredSwap, Swap, SwapIn, Synchronization
@@ -165,14 +164,6 @@ def test_swap_with_the_options_of_the_other_is_the_other() -> None:
     plans, others = options.plans(setting), StaggeredSwap(swap_in=SwapIn.UNTRIGGERED).plans(setting)
 
     assert [plan.operations for plan in plans] == [plan.operations for plan in others]
-
-
-def test_labels_show_what_differs() -> None:
-    """From the policy's own defaults."""
-    assert resolve_policy("swap", TYPES).label == "swap(p)"
-    assert resolve_policy("staggered_swap(m)", TYPES) == StaggeredSwap(algorithms=Algorithms.MEMORY_OPTIMAL)
-    given = {"policy": "staggered_swap", "interval": 2, "swap_in": "untriggered"}
-    assert resolve_policy(given, TYPES).label == "staggered_swap(p, interval=2, swap_in=untriggered)"
 
 
 @pytest.mark.parametrize(
