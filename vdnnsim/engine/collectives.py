@@ -1,4 +1,4 @@
-"""Exchanges between GPUs in simulated time: they begin when every GPU has reached them, and move copies that contend.
+"""Collectives of GPUs in simulated time: they begin when every GPU has reached them, and move copies that share links.
 
 Adding up is bound by memory: n gradients are read and one is written, by the host at the bandwidth of its memory, which
 copies share, or by a GPU at the bandwidth of its DRAM, beside its kernels and at no cost to them. What DDP exchanges is

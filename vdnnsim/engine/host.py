@@ -1,4 +1,4 @@
-"""What the host spends on each operation of a plan, by how the framework runs the network.
+"""Host time of each operation of a plan, by how the framework runs the network.
 
 Run eagerly, a kernel costs the host what the framework does before it (`Host.dispatch_forward_s`,
 `Host.dispatch_backward_s`) and the call that puts it on its stream (`Host.issue_s`). Autograd is left and entered once

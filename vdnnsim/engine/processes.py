@@ -1,4 +1,4 @@
-"""Processes of this machine that share work, and how a process that replays looks for garbage."""
+"""Worker processes that share questions, and garbage collection tuned for replays."""
 
 import gc
 from collections.abc import Callable, Iterable

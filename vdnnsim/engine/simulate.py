@@ -1,4 +1,4 @@
-"""Executes plans in simulated time, one on each GPU of a server.
+"""The simulation of plans in simulated time, one on each GPU of a server.
 
 The host issues the operations of the plan in their order. Each kernel, copy, event and wait costs it its issue time
 (`vdnnsim.engine.host`); allocations come from a pool in host memory and are free. It runs ahead of the GPU until it

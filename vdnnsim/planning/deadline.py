@@ -1,4 +1,4 @@
-"""When a search is to end: a moment that is handed down and looked at between plans and inside long loops."""
+"""Deadlines of searches: handed down, and looked at between plans and inside long loops."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

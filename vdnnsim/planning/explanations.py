@@ -1,4 +1,4 @@
-"""Why a plan is as it is, in words: what leaves, which kernels are slower and for what, who waits, and what stays."""
+"""Explanations of a plan in words: what is offloaded, which kernels are slower, what waits, what fills the memory."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""From an order of kernels to a plan that fits: by its bytes, which a timetable counts, and by its addresses."""
+"""Fitting: from an order of kernels to a plan that fits, by its bytes in a timetable and by its addresses."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace

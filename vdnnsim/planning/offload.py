@@ -1,4 +1,4 @@
-"""The fastest offload: what leaves in which chunks, and by which algorithm each kernel runs, under a capacity.
+"""The offload search: which chunks to offload, and the algorithm of each kernel, for the shortest iteration that fits.
 
 The fluid optimum says how much must be away for each kernel, and where the turn is. What begins to wait first leaves
 first, for it waits longest. Then chunks take the place of bytes: the same two searches, with what must be away rounded

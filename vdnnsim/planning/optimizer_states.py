@@ -1,4 +1,4 @@
-"""Optimizer states and weight gradients that are on the host while no kernel wants them.
+"""Offload of optimizer states and weight gradients while no kernel uses them: their bound, amounts and copies.
 
 States are there between iterations: they come for the update and leave again, one by one. They come in the order in
 which the update touches them, as far ahead as memory is free, after the last map is on its way back; where it is not,

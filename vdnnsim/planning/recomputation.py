@@ -1,4 +1,4 @@
-"""What may be computed again instead of kept: orders of kernels in which some of forward runs once more for backward.
+"""Orders of kernels with recomputation: some of forward runs once more for backward, instead of being kept.
 
 What is dropped after forward is restored just before the first kernel of backward that reads it: everything that wrote
 it runs again, and before that whatever of its inputs was dropped as well. So what is dropped in a row is restored as a

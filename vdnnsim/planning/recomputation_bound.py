@@ -1,4 +1,4 @@
-"""A bound for schedules of an order of kernels that may offload, and compute again, any number of times what waits.
+"""A lower bound for schedules of an order of kernels that may offload and recompute any number of times.
 
 Weights, their gradients and states of the optimizer are held throughout (`vdnnsim.planning.problem`).
 

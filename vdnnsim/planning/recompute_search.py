@@ -1,4 +1,4 @@
-"""Which buffers to drop and compute again, so that the iteration with what still leaves and comes back is shortest.
+"""The recomputation search: which buffers to drop and recompute, so that the iteration with its copies is shortest.
 
 Each set of dropped buffers makes an order of kernels, and the fluid optimum of that says what it is worth; where they
 have addresses, the plan that is made of it at once, if it finds room. Sets are tried in rounds. First what users of

@@ -1,4 +1,4 @@
-"""What leaves and comes back when: chunks of what waits, and what an iteration takes that moves them.
+"""Timetables: when chunks of idle buffers are offloaded and prefetched, and how long the iteration then takes.
 
 Chunks leave in the order in which their buffers are last touched before the turn, and come back in the order in which
 they are first touched behind it; both ways the memory stream runs in order. A chunk is away, as far as memory goes,

@@ -1,4 +1,4 @@
-"""What a planner proves of its plan: a bound that no schedule of a class is faster than, and what the plan does."""
+"""The certificate of a plan: a lower bound for a class of schedules, and what the plan does, in words."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -1,4 +1,4 @@
-"""Copies in chunks: turns a plan whose copies move whole buffers into one that moves them piece by piece.
+"""Chunked copies: makes a plan whose copies move buffers piece by piece of one that moves them whole.
 
 Each copy by a copy engine becomes a row of copies of at most so many bytes. Memory that is given back once it was
 offloaded goes chunk by chunk: where the compute stream is about to wait for the whole copy, it waits for one chunk

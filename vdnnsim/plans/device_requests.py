@@ -1,4 +1,4 @@
-"""What a plan asks of device memory, in issue order: buffers and extents of them, taken and given back."""
+"""Device memory requests of a plan in issue order: allocations and frees of buffers and of parts of them."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Host memory that a plan takes for its copies, walked in issue order.
+"""Host memory that the copies of a plan take, pinned or not, walked in issue order.
 
 What is given on the host has its bytes from the beginning on. An offload takes the bytes that it moves unless it has
 them, a prefetch gives them back unless it keeps the copy.

@@ -1,4 +1,4 @@
-"""When the buffers of a schedule begin and end, and which of its copies are waited for."""
+"""Lifetimes of the buffers of a schedule, and its copies that something waits for."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What happened in one step of a user's loop that followed a plan, as plain data.
+"""A measured step of a user's training loop under a plan, as plain data.
 
 All times are seconds since the step began. Kernels are not watched one by one, which would change what runs: what is
 known is when the loop came to each tensor that autograd saves or takes, and when it went on from there.

@@ -1,4 +1,4 @@
-"""Lifetimes: which maps each kernel touches, and after which kernel a map is needed no more.
+"""Uses of feature maps: which maps each kernel reads and writes, and the last use of a map in forward.
 
 Backward runs the layers in reverse order, so the last reader of a map in backward is the first layer that saved it.
 """

@@ -1,4 +1,4 @@
-"""Lowers a schedule: writes the operations of a plan that takes its steps, memory by a scheme of allocation."""
+"""Lowering of schedules: writes the operations of a plan, with memory by a scheme of allocation."""
 
 from collections.abc import Iterable, Sequence
 

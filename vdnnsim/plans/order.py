@@ -1,4 +1,4 @@
-"""Which operations of a plan are known to be done when another one starts, whatever the durations.
+"""Order between streams: which operations of a plan are done when another one starts, whatever the durations.
 
 The order between streams is followed as knowledge, while the host issues a plan: for each stream and for the host, up
 to which position the other streams are known to be done. RecordEvent stores what its stream knows, WaitEvent merges it

@@ -1,4 +1,4 @@
-"""Writes down what happens: spans, memory changes, and why the compute stream stood still; for every executor.
+"""The recorder of traces: spans, memory changes and the causes of stalls of the compute stream, for any executor.
 
 A stall is the gap between two kernels. Whoever holds the compute stream back says so while it happens: a wait for an
 event, a synchronization of the host, the pinning of memory. The recorder remembers until when, why, and for which

@@ -1,4 +1,4 @@
-"""A plan that is carried out again and again, as training does: what stays allocated, and what memory all of it takes.
+"""Repeated iterations of a plan: what stays allocated between them, and the memory that all of them take.
 
 A pool that places online and keeps what it once took needs more for several iterations than for the first one, which
 found it empty; and weights that stay where they are lie between what comes and goes.

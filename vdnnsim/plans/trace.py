@@ -1,4 +1,4 @@
-"""THE OTHER CONTRACT: what happened in one iteration, the same from every executor.
+"""Traces, the contract of executors: what happened in one iteration, the same from every executor.
 
 A trace refers to its plan by position: `Span.operation` indexes `plan.operations`, `MemoryChange.buffer` indexes
 `plan.buffers`. All times are seconds since the host began to issue the plan.

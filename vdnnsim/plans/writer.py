@@ -1,4 +1,4 @@
-"""Writes a plan operation by operation: hands out ids of buffers and events."""
+"""The writer of plans: collects operations, and numbers buffers and events."""
 
 from collections.abc import Iterable
 

@@ -25,7 +25,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.plans.placement import Placement, place_plan
-from vdnnsim.plans.schedule import Run, backward, forward, update
+from vdnnsim.plans.schedule import backward, forward, update
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import ByRule
 from vdnnsim.policies.interface import DecidedBy, Setting
@@ -110,15 +110,12 @@ class Accumulate(ByRule, frozen=True, kw_only=True):
     def _plan_in(self, steps: int, setting: Setting, planned: int = MOST_PARTS) -> TrainingPlan:
         """Plan so many parts, or of more of them the first `planned`."""
         workload = replace(setting.workload, parts=steps)
-        return self.lowered(setting, _program(workload, min(steps, planned)), workload=workload)
+        parts = range(1, min(steps, planned) + 1) if min(steps, planned) > 1 else (0,)
+        kernels = forward(workload) + backward(workload)
+        schedule = [replace(run, part=part) for part in parts for run in kernels]
+        return self.lowered(setting, [*schedule, *update(workload)], workload=workload)
 
 
 def _divisors(batch_size: int) -> list[int]:
     """Return into how many equal parts a batch can be cut."""
     return [steps for steps in range(1, min(batch_size, MOST_PARTS) + 1) if batch_size % steps == 0]
-
-
-def _program(workload: Workload, steps: int) -> list[Run]:
-    parts = range(1, steps + 1) if steps > 1 else (0,)
-    kernels = forward(workload) + backward(workload)
-    return [replace(run, part=part) for part in parts for run in kernels] + update(workload)

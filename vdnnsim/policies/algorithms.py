@@ -1,4 +1,4 @@
-"""Which algorithm each kernel uses: the rules of the vDNN paper and of TensorFlow, and the fastest within a limit.
+"""Choice of algorithms for kernels: the rules of the vDNN paper and of TensorFlow, and the fastest within a limit.
 
 TensorFlow before 1.3 times every algorithm of cuDNN once and takes the fastest, but leaves out Winograd's that is not
 fused unless the user asks for it (TF_ENABLE_WINOGRAD_NONFUSED; github.com/tensorflow/tensorflow/issues/9339), and what

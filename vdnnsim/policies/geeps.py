@@ -118,7 +118,7 @@ class _Walk:
             if done_with < number - 1:
                 self._give_back(buffer)
         own = [buffer for buffer in access.touched if buffer not in self._held]
-        ahead = [] if following is None else [b for b in following.touched if self._is_away(b, following)]
+        ahead = [] if following is None else [b for b in following.touched if b in following.needed - self._held]
         arriving = [buffer for buffer in ahead if buffer not in own]
         self._make_room(self._size_bytes(own + arriving))
         self.steps.append(Allocate((*own, *arriving), first.layer, first.phase))
@@ -141,9 +141,6 @@ class _Walk:
         rest_bytes = self._pool_bytes - self._size_bytes(self._held)
         rest = Buffer("rest of the pool", BufferKind.FEATURE_MAP, rest_bytes, run.layer.stage)
         return (self.buffers.add(rest),) if rest_bytes else ()
-
-    def _is_away(self, buffer: int, access: _Access) -> bool:
-        return buffer in access.needed and buffer not in self._held
 
     def _leave(self, number: int) -> None:
         """After an access, let go of what neither of the next two accesses reads."""

@@ -1,4 +1,4 @@
-"""What a policy is given: the workload, its costs, the memory it may use, and a port through which it may run trials.
+"""The interface of policies: their options and `plan`, and the `Setting` with workload, costs, memory and trials.
 
 A policy is a frozen msgspec Struct: its fields are its options, read from a scenario with unknown ones refused, and
 `plan` is a pure function of them and of its `Setting`. The trials of a dynamic policy run wherever the caller plugs

@@ -103,14 +103,10 @@ class Optimal(Policy, frozen=True, kw_only=True):
                 "expected an optimizer with states, as momentum or adam, or offload_optimizer: false"
             )
         deadline = TimeLimit.parse(self.time_limit).begin().sooner(setting.deadline)
-        counts_bytes = self._counts_bytes(setting)
+        counts_bytes = setting.limits.model is MemoryModel.IDEAL
         plan = self._searched(setting, deadline if counts_bytes else deadline.part(SHARE))
         is_enough = counts_bytes and isinstance(setting.place(plan), Placement)
         return plan if is_enough else self._or_faster(plan, setting, deadline)
-
-    @staticmethod
-    def _counts_bytes(setting: Setting) -> bool:
-        return setting.limits.model is MemoryModel.IDEAL
 
     def _searched(self, setting: Setting, deadline: Deadline) -> TrainingPlan:
         sizes = {AUTO: None, WHOLE_BUFFERS: WHOLE}

@@ -221,7 +221,7 @@ def largest_backward_bytes(workload: Workload) -> int:
 
 
 def backward_with_recomputation(workload: Workload) -> list[Run]:
-    """Return backward of all layers, and before each what has to be computed again for it; nothing in inference."""
+    """Return backward of all layers, and before each what is recomputed for it; nothing in inference."""
     return _Recomputation(workload).runs() if workload.is_training else []
 
 

@@ -173,18 +173,18 @@ class _Profiler:
             if self._setting.deadline.is_over:
                 break
             plan = build()
-            if self._passes_with(plan, name):
+            if self._try(plan, name).fits:
                 return self._finished(plan)
-        self._passes_with(smallest, "all(m)")
+        self._try(smallest, "all(m)")
         return self._finished(smallest)
 
     def _without_offload(self, fastest: KernelChoice) -> TrainingPlan | None:
         """Return the plan that keeps everything; None where its pass fails."""
         if self._options.no_offload_pass is NoOffloadPass.LAYER_WISE:
             resident = self._layerwise(fastest, frozenset(), "none(p)")
-            return resident if self._passes_with(resident, "none(p)") else None
+            return resident if self._try(resident, "none(p)").fits else None
         base = replace(Base().plan(self._setting), policy=self._options.label, algorithms="base(p)")
-        return self._layerwise(fastest, frozenset(), "none(p)") if self._passes_with(base, "base(p)") else None
+        return self._layerwise(fastest, frozenset(), "none(p)") if self._try(base, "base(p)").fits else None
 
     def _layerwise(self, kernels: KernelChoice, maps: frozenset[int], algorithms: str) -> TrainingPlan:
         workload, options = self._setting.workload, self._options
@@ -195,9 +195,6 @@ class _Profiler:
         """Downgrade, layer by layer, the algorithm that overflows to the fastest one with a smaller workspace."""
         setting = self._setting
         return downgraded_until_it_fits(setting, fastest, lambda kernels: self._layerwise(kernels, maps, algorithms))
-
-    def _passes_with(self, plan: TrainingPlan, name: str) -> bool:
-        return self._try(plan, name).fits
 
     def _try(self, plan: TrainingPlan, name: str) -> Trial:
         trial = self._setting.trials.run_trial(plan)

@@ -1,4 +1,4 @@
-"""Segments of a network whose forward runs again before their backward: what recomputation by segments has in common.
+"""Segments of a network that are recomputed ahead of their backward, as several policies do it.
 
 After forward only the maps stay that go from one segment into another, and the output of the network. Backward of a
 recomputed segment begins with its forward, as far as its backward needs it, from the maps that stayed. Nothing runs
