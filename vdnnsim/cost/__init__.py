@@ -1,4 +1,4 @@
-"""How long one operation takes alone on a GPU, and how much workspace it wants.
+"""Kernel costs: seconds and workspace of one operation, alone on a GPU.
 
 Begin with `table` (`CostTable`, and `CostModel`, which makes one) and `model.ServerCosts`. `measured`, `efficiency`,
 `maxwell` and `roofline` are the kinds of cost model that a profile names, `captured` costs what PyTorch dispatched, and

@@ -1,11 +1,11 @@
-"""What the operations of a captured step cost: convolutions and products as the layers that they are, all else by work.
+"""Costs of the operations of a captured step: convolutions and products as layers, all else by its work.
 
 A convolution, or a product of matrices, is a phase of a layer that we could build; it costs what the machine's model
 says of that layer, with all its algorithms. Everything else is a kernel of which the FLOPs and the compulsory traffic
 are known. Operations that move no bytes launch nothing. The fastest convolution on tensor cores has the workspace of
 the one that PyTorch would take (`vdnnsim.cost.pytorch_workspace`), whatever a table says of others; sums of rows take
-theirs (`vdnnsim.cost.pytorch_workspace`), and a softmax that is safe against rows masked as a whole, as attention has
-it that is not fused, a byte for each number: whether it is masked (aten/src/ATen/native/transformers/attention.cpp).
+theirs, and a softmax that is safe against rows masked as a whole, as attention has it that is not fused, a byte for
+each number: whether it is masked (aten/src/ATen/native/transformers/attention.cpp).
 
 Of several kernels that run one after the other, as a convolution's two backwards, each takes its fastest algorithm
 within the same workspace: one option for each workspace that makes a difference.

@@ -1,4 +1,4 @@
-"""How long one convolution takes and what it moves through DRAM, by algorithm and phase, with the GPU to itself.
+"""Seconds and DRAM traffic of one convolution by algorithm and phase, with the GPU to itself.
 
 Symbols as in `ConvolutionShape`; F and b as in `vdnnsim.cost.workspace`; names with underscores are `CostParameters`.
 

@@ -1,4 +1,4 @@
-"""How long a kernel takes on a modern GPU, from the fractions of its peaks that kinds of kernels reach.
+"""Seconds of kernels on a modern GPU, from the fractions of its peaks that kinds of kernels reach.
 
 Every kernel takes launch_overhead_s and the longer of its arithmetic and of its traffic:
 

@@ -1,4 +1,4 @@
-"""What the model of kernel times sees of a server: the rates of its GPU for one element type, and the parameters."""
+"""The rates of a GPU for one element type, and the parameters of the model `maxwell`."""
 
 from dataclasses import dataclass
 

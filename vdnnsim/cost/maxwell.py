@@ -1,4 +1,4 @@
-"""The model of kernel times that was made for cuDNN on Maxwell, with parameters fitted per machine.
+"""The cost model for cuDNN on Maxwell and Pascal, with parameters fitted per machine.
 
 A convolution gets every algorithm that can compute the phase, the bias pass in its time and DRAM traffic. Any other
 kernel, of a transposed convolution, too, is one roofline:

@@ -1,4 +1,4 @@
-"""What kernels cost on a machine on which kernels were measured.
+"""Costs of measured kernels, and predictions from them for kernels that were not measured.
 
 A measured shape costs what its rows say. What was not measured is predicted from rows of its element type, the nearest
 group of them that has enough:
@@ -139,8 +139,8 @@ class MeasuredCosts(MachineCosts):
     def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
         shape = KernelShape.of(workload, layer, phase)
         options = self.options(shape, workload.flop(layer, phase), workload.bytes_moved(layer, phase))
-        found_bytes = _found_again_bytes(workload, layer, phase)
-        return tuple(replace(each, workspace_bytes=max(0, each.workspace_bytes - found_bytes)) for each in options)
+        index_bytes = _index_workspace_bytes(workload, layer, phase)
+        return tuple(replace(each, workspace_bytes=max(0, each.workspace_bytes - index_bytes)) for each in options)
 
     def _nearest(self, groups: Sequence[Hashable], enough: Sequence[int]) -> Hashable:
         """Return the first group with enough shapes; None if there is none."""
@@ -206,7 +206,7 @@ def left_out_errors(rows: Sequence[KernelRow], server: Server) -> list[float]:
     return errors
 
 
-def _found_again_bytes(workload: Workload, layer: Layer, phase: Phase) -> int:
+def _index_workspace_bytes(workload: Workload, layer: Layer, phase: Phase) -> int:
     """Return how much less workspace a maximum pooling takes that keeps its indices than one that was measured.
 
     A library that is handed no indices finds them in workspace, and in backward a second Y beside them

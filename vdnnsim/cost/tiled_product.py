@@ -1,4 +1,4 @@
-"""How long a matrix product takes that multiprocessors compute tile by tile.
+"""Seconds of a matrix product that multiprocessors compute tile by tile.
 
 The result of rows x columns is cut into tiles of t_r x t_c, padded at its edges, and each multiprocessor computes one
 tile at a time. A step along the reduction multiplies t_r t_c elements and loads t_r + t_c of them:

@@ -1,4 +1,4 @@
-"""How long a copy over the link to the host takes alone, and how long pinning host memory takes.
+"""Seconds of copies over the link to the host, alone on it, and of pinning host memory.
 
 Both are a latency plus bytes over a rate (calculon's model of a link). Where copies of several sizes were measured, the
 time of a copy is read off that curve instead: between two sizes on the straight line through both medians, below the

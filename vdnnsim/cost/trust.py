@@ -1,4 +1,4 @@
-"""How sure a step time is: where the kernel times of a machine come from, and by how much steps were off, where known.
+"""The error to expect of a step time: what kernel times rest on, and how far checked steps were off.
 
 What is known stands in `checked.csv` beside the profiles: of rows that nothing was fitted to, how far simulated step
 times were off, simulated over measured less one.

@@ -1,4 +1,4 @@
-"""What the workspace of an algorithm grows with, found in measured workspaces.
+"""Rules by which the workspace of an algorithm grows, fitted to measured workspaces.
 
 Libraries size a workspace by the tensors that they lay out anew or by the columns of an explicit matrix product. So
 the workspaces of one algorithm are held against multiples of each such quantity, and the one that meets most of them

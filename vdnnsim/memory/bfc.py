@@ -1,4 +1,4 @@
-"""TensorFlow's BFC allocator, "best fit with coalescing", with `allow_growth`: chunks cut from regions that it keeps.
+"""TensorFlow's BFC allocator (best fit with coalescing) under `allow_growth`: chunks of regions that it keeps.
 
 A request is rounded up to the granule and to 256 B. It takes the smallest free chunk that is large enough, the lowest
 among equals: bins by powers of two, searched from the smallest, come to that. A chunk is split when it is at least

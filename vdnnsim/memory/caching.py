@@ -1,4 +1,4 @@
-"""PyTorch's CUDA caching allocator: blocks cut from segments, which are kept when their blocks are given back.
+"""PyTorch's CUDA caching allocator: blocks cut from segments, which are kept when their blocks are freed.
 
 A request is rounded up to the granule (512 B in PyTorch) and served from one of two pools of the stream on which it is
 made: up to 1 MiB from the small one, else from the large one. The smallest free block that is large enough is taken,

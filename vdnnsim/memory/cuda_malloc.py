@@ -1,10 +1,10 @@
-"""Every buffer a cudaMalloc of its own, as in Caffe: what the driver hands out for it, which is what nvidia-smi shows.
+"""The blocks that the driver hands out where every buffer is a cudaMalloc of its own, as in Caffe.
 
 The driver hands out blocks of 2 MiB. A buffer above 1 MiB has blocks of its own. Smaller ones, rounded up to the
 granule, share blocks: one takes the smallest gap that is large enough, and a new block where there is none. A block
 whose buffers are all given back goes back to the GPU.
 
-`pool_bytes` is the most that was handed out at once, `deltas` count what buffers take, as in the pool that adds up
+`pool_bytes` is the most that was handed out at once, which nvidia-smi shows; `deltas` count what buffers take, as in the pool that adds up
 bytes. No addresses are given, for the driver may map any block anywhere: only the gaps inside blocks matter.
 
 Source: sizes measured by cudaMemGetInfo over 256 allocations each on a driver 5xx, dev_alloc_footprint in

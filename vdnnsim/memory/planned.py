@@ -1,4 +1,4 @@
-"""The pool planned ahead: a static plan tells every lifetime, so addresses can be chosen with all of them in view.
+"""Placement ahead of time: addresses chosen with the lifetimes of a static plan in view.
 
 Offline dynamic storage allocation is NP-hard; this is the usual greedy answer: buffers that live throughout lie at
 the bottom, the others are laid from the largest to the smallest, each at the lowest address that is free during its

@@ -1,4 +1,4 @@
-"""What a process that runs PyTorch takes of a GPU and of its host beside the tensors of its program, term by term.
+"""Memory of a PyTorch process beside its tensors, on GPU and host: context, cuBLAS, cuDNN, DDP, pinned blocks.
 
     context            CUDA's context, with the kernels that were loaded: `gpu.context` of a profile, outside of every
                        pool; `gpu.handle` for each further handle of a system of the papers

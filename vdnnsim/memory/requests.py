@@ -1,4 +1,4 @@
-"""What a memory pool is asked, and what it answers.
+"""Requests to a memory pool, and its two answers: placed or overflow.
 
 A sequence of requests is an iteration seen by the pool alone: keys stand for buffers, positions for time. A pool
 answers the whole sequence at once, so that an online model and one that plans ahead look the same from outside.

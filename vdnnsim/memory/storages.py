@@ -1,4 +1,4 @@
-"""MXNet's storages: the static plan of its graph decides which buffers share one, and none is ever given back.
+"""Storages of MXNet: the static plan of its graph decides which buffers share one, and none is freed.
 
 A request takes a free storage: the smallest that is large enough, if it is at most 16 times as large; else the largest
 that is too small, if it is at least a sixteenth, which grows; else a new one. Once the whole plan is made, each storage
