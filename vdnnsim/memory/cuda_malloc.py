@@ -4,8 +4,8 @@ The driver hands out blocks of 2 MiB. A buffer above 1 MiB has blocks of its own
 granule, share blocks: one takes the smallest gap that is large enough, and a new block where there is none. A block
 whose buffers are all given back goes back to the GPU.
 
-`pool_bytes` is the most that was handed out at once, which nvidia-smi shows; `deltas` count what buffers take, as in the pool that adds up
-bytes. No addresses are given, for the driver may map any block anywhere: only the gaps inside blocks matter.
+`pool_bytes` is the most that was handed out at once, which nvidia-smi shows; `deltas` count what
+buffers take. No addresses are given, for the driver may map any block anywhere: only the gaps inside blocks matter.
 
 Source: sizes measured by cudaMemGetInfo over 256 allocations each on a driver 5xx, dev_alloc_footprint in
 c/qwen36_tier.c of github.com/JustVugg/colibri at 032d8df41e6d1fe60eeae8f63b5d76df1c0e6064. Each took 8 KiB of 400 B,
