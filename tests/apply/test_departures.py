@@ -77,19 +77,8 @@ def of_a_gradient_alone(model: nn.Module) -> None:
     backward(slope.square().sum())
 
 
-def checkpointed_reentrantly(model: nn.Module) -> None:
-    backward(loss(checkpoint(model, batch().requires_grad_(), use_reentrant=True)))
-
-
 def checkpointed(model: nn.Module) -> None:
     backward(loss(checkpoint(model, batch(), use_reentrant=False)))
-
-
-def failing_at_first(model: nn.Module) -> None:
-    """Catch a failure in the last module, and run forward again."""
-    with [*model.modules()][-1].register_forward_hook(fail), pytest.raises(ValueError, match="of the user"):
-        model(batch())
-    plain(model)
 
 
 def of_two_models(model: nn.Module) -> None:
@@ -100,18 +89,6 @@ def of_two_models(model: nn.Module) -> None:
         assert one.grad is not None
         assert another.grad is not None
         one.grad += another.grad
-
-
-def under_autocast(model: nn.Module) -> None:
-    with torch.autocast("cpu", torch.bfloat16):
-        result = loss(model(batch()))
-    backward(result)
-
-
-def frozen(model: nn.Module) -> None:
-    first = next(model.parameters()).requires_grad_(False)  # noqa: FBT003
-    plain(model)
-    first.requires_grad_()
 
 
 def of_another_type(model: nn.Module) -> None:
@@ -196,8 +173,8 @@ def backward_twice(model: nn.Module) -> None:
 
 
 DEPARTS = (
-    *(with_a_penalty, of_a_gradient_alone, checkpointed_reentrantly, checkpointed, failing_at_first, of_two_models),
-    *(under_autocast, frozen, of_another_type, of_another_size, twice_in_a_context, with_another_loss),
+    *(with_a_penalty, of_a_gradient_alone, checkpointed, of_two_models, of_another_type, of_another_size),
+    *(twice_in_a_context, with_another_loss),
 )
 FOLLOWS = (
     *(in_another_thread, backward_in_another_thread, saved_by_the_user, with_hooks, with_other_weights, in_parts),

@@ -1,13 +1,119 @@
 """A loop does what its plan predicts, operation by operation."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
+from unittest import mock
 
 import pytest
 
+from calibration.apply.loop import Loop
+from calibration.apply.recipe import Recipe
+from calibration.apply.saved_storage import SavedStorage
+from calibration.apply.step_hooks import StepHooks
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS
-from tests.apply.order import Done, predicted, watching
 from tests.apply.training import planned, train
+from vdnnsim.plans.operations import Compute, Offload, Prefetch, RecordEvent, Stream, WaitEvent
+from vdnnsim.plans.training_plan import TrainingPlan
+
+Done = tuple[int, str, int]
+"""How many operations of the program were issued before, what is done, and to which storage or operation."""
+
+
+def predicted(plan: TrainingPlan) -> list[Done]:
+    """Return what a plan does: copies that begin, waits of the compute stream for them, and what runs again."""
+    step = plan.workload.step
+    found, issued = list[Done](), 0
+    ends: dict[int, tuple[str, int]] = {}
+    last = "", 0
+    for operation in plan.operations:
+        match operation:
+            case Compute(layer=layer, phase=phase, operation=which, repeat=repeat):
+                number = step.numbers_of(layer, phase)[which]
+                if repeat:
+                    found.append((issued, "recompute", number))
+                else:
+                    issued = number + 1
+            case Offload(buffer=buffer) | Prefetch(buffer=buffer):
+                storage = plan.buffers[buffer].storage
+                assert storage is not None
+                last = ("offload" if isinstance(operation, Offload) else "prefetch"), storage
+                found.append((issued, *last))
+            case RecordEvent(event=event, stream=Stream.MEMORY):
+                ends[event] = last
+            case WaitEvent(event=event, stream=Stream.COMPUTE):
+                what, storage = ends[event]
+                found.append((issued, f"wait for {what}", storage))
+            case _:
+                pass
+    return found
+
+
+class Watched(StepHooks):
+    """One step that notes what it does, between which operations."""
+
+    def __init__(self, loop: Loop, *others: object) -> None:
+        super().__init__(loop, *others)  # type: ignore[arg-type]
+        self.done: list[Done] = []
+
+    @property
+    def issued(self) -> int:
+        """How many operations of the program were issued."""
+        return self._schedule.issued[max(0, self._next_point - 1)]
+
+    def number_of(self, recipe: Recipe) -> int:
+        """Return the number of an operation that runs again."""
+        assert self._watch is not None
+        return next(number for number, each in self._watch.recipes.items() if each is recipe)
+
+
+@contextmanager
+def watching(loop: Loop) -> Iterator[list[Watched]]:
+    """Have a loop note what its steps do; yields them."""
+    steps: list[Watched] = []
+
+    def make_hooks(*of: object) -> Watched:
+        steps.append(Watched(*of))  # type: ignore[arg-type]
+        return steps[-1]
+
+    def note(what: str, number: int) -> None:
+        steps[-1].done.append((steps[-1].issued, what, number))
+
+    def offloads(held: SavedStorage, extent: range, offset: int) -> bool:
+        is_done = offload(held, extent, offset)
+        if is_done:
+            note("offload", held.number)
+        return is_done
+
+    def prefetches(held: SavedStorage, extent: range) -> bool:
+        is_done = prefetch(held, extent)
+        if is_done:
+            note("prefetch", held.number)
+        return is_done
+
+    def waits(held: SavedStorage, marks: list[object]) -> None:
+        if marks:
+            note("wait for offload" if marks is held._offloads else "wait for prefetch", held.number)  # noqa: SLF001
+        wait(held, marks)
+
+    def runs(recipe: Recipe) -> None:
+        number = steps[-1].number_of(recipe)
+        run(recipe)
+        note("recompute", number)
+
+    offload, prefetch, wait, run = SavedStorage.offload, SavedStorage.prefetch, SavedStorage._wait, Recipe.run  # noqa: SLF001
+    with ExitStack() as stack:
+        for owner, name, other in (
+            (SavedStorage, "offload", offloads),
+            (SavedStorage, "prefetch", prefetches),
+            (SavedStorage, "_wait", waits),
+            (Recipe, "run", runs),
+            (loop, "make_hooks", make_hooks),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, other))
+        yield steps
+
 
 QUICK = {
     ("convolutional", "checkpoint"),
