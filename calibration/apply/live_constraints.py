@@ -1,4 +1,4 @@
-"""What a live loop lets a plan do: move what autograd alone holds, and recompute what computes the same bits again.
+"""Constraints on plans of live loops: the storages that autograd alone holds, and operations that repeat bit by bit.
 
 On a GPU some kernels add up by atomic operations, whose order is another in every run. What forward made by them cannot
 be recomputed, so it stays or moves. The operators are those that PyTorch names in its documentation of

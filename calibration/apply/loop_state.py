@@ -1,4 +1,4 @@
-"""What all steps of a live loop share, and the log of one step."""
+"""The state that the steps of a live loop share, and the log of one step."""
 
 import warnings
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Which operations of forward run again to recompute a storage, and whether they can: in a loop, and as predicted."""
+"""Rules of recomputation, in a loop and as predicted: which operations make a storage again, and whether they can."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar

@@ -1,4 +1,4 @@
-"""A plan for a model: what is asked of it, what it costs by prediction, and what applies it."""
+"""The request of a plan for a model, and the plan: its predicted cost, and the loop that applies it."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
