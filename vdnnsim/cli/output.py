@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from vdnnsim.analysis.columns import Row
+    from vdnnsim.report.document import Document, Table
     from vdnnsim.report.folder import Writer
     from vdnnsim.report.result_table import ResultTable
 
@@ -81,14 +82,16 @@ class Output:
         self.show(ResultTable(header, rows, plain_table(header, cells, self.has_all, left_out_first)))
 
 
-def print_result(renderable: "RenderableType", *notices: str, piped_width: int = 120) -> None:
+def print_result(shown: "Document | Table | RenderableType", *notices: str, piped_width: int = 120) -> None:
     """Print a result; then the notices, also where the reader of the result has closed it."""
     from rich.console import Console
+
+    from vdnnsim.report.terminal import rendered
 
     text, terminal = StringIO(), sys.stdout is not None and sys.stdout.isatty()
     # A pipe has no width of its own.
     Console(file=text, force_terminal=terminal, width=None if terminal else piped_width, highlight=False).print(
-        renderable
+        rendered(shown)
     )
     _write_with_notices(text.getvalue(), notices)
 

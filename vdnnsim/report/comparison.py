@@ -146,7 +146,10 @@ def comparison_files(comparison: Comparison) -> dict[str, bytes]:
     from vdnnsim.report.plots.policy_points import draw_comparison
 
     result, rows = comparison.result, comparison_rows(comparison)
-    files: dict[str, str | bytes] = {_TABLE: csv_text(COMPARED, rows), _PICTURE: draw_comparison(comparison)}
+    files: dict[str, str | bytes] = {
+        _TABLE: csv_text(COMPARED, rows),
+        _PICTURE: draw_comparison(comparison, comparison_title(comparison)),
+    }
     if result.results:
         files[_PAGE] = _page(comparison)
     compared = [row[COMPARED.index("policy")] for row in rows]

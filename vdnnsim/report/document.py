@@ -8,10 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from typing import Final
 
 _SHORT: Final = 20
 """Characters up to which the cells of a column are never broken."""
@@ -122,30 +119,15 @@ class Table:
         """Its cells, row by row."""
         return tuple(zip(*(column.cells for column in self.columns), strict=True))
 
-    def __rich__(self) -> "RenderableType":
-        from vdnnsim.report.terminal import FittedTable
-
-        return FittedTable(self)
-
 
 Block = Heading | Prose | Note | Bullets | Definitions | Picture | Table
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Blocks in their order; rich prints it, and a notebook shows it."""
+    """Blocks in their order."""
 
     blocks: tuple[Block, ...]
-
-    def __rich__(self) -> "RenderableType":
-        from vdnnsim.report.terminal import rendered
-
-        return rendered(self)
-
-    def _repr_html_(self) -> str:
-        from vdnnsim.report.html import fragment
-
-        return fragment(self.blocks)
 
 
 def section(title: str, lines: Sequence[str], level: int = 2) -> tuple[Block, ...]:

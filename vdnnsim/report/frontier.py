@@ -157,7 +157,7 @@ def write_frontier(scenario: Setup, frontier: Frontier, folder: Path) -> tuple[P
     contents: dict[str, str | bytes] = {
         PAGE: _page_text(scenario, frontier),
         TABLE: csv_text(tuple(FRONTIER), frontier_rows(frontier)),
-        PICTURE: draw_frontier(scenario, frontier),
+        PICTURE: draw_frontier(scenario, frontier, headline(scenario, frontier), proven(scenario, frontier)),
     }
     said = _said(scenario, frontier)
     files = with_manifest(FRONTIER_WRITER, FORMAT_VERSION, scenario.sources, said, contents)

@@ -176,7 +176,7 @@ def write_machines(scenario: Setup, ranking: Ranking, sources: tuple[tuple[str, 
     contents: dict[str, str | bytes] = {
         _PAGE: markdown.page(page),
         _TABLE: table.to_csv(),
-        _PICTURE: draw_machines(ranking, workload_text(scenario), question(scenario)),
+        _PICTURE: draw_machines(ranking, titled, question(scenario)),
     }
     return write_folder(
         folder, with_manifest(MACHINES_WRITER, FORMAT_VERSION, sources, said, contents), MACHINES_WRITER

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import RenderableType
 
+    from vdnnsim.report.document import Document, Table
+
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value | None]]) -> str:
     """Return a table as CSV text, without loss: reading a float back gives the same float; None is an empty cell.
@@ -70,7 +72,7 @@ class ResultTable:
 
     columns: Sequence[str]
     cells: Sequence[Row]
-    shown: "RenderableType"
+    shown: "Document | Table | RenderableType"
 
     def to_csv(self) -> str:
         """Return the numbers as CSV."""
@@ -93,16 +95,20 @@ class ResultTable:
     def __str__(self) -> str:
         from rich.console import Console
 
+        from vdnnsim.report.terminal import rendered
+
         text = StringIO()
-        Console(file=text, width=WIDTH, highlight=False).print(self.shown)
+        Console(file=text, width=WIDTH, highlight=False).print(rendered(self.shown))
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows where a cell ends with it."""
         from rich.console import Console
 
+        from vdnnsim.report.terminal import rendered
+
         console = Console(file=StringIO(), width=WIDTH, highlight=False, record=True)
-        console.print(self.shown)
+        console.print(rendered(self.shown))
         return console.export_html(inline_styles=True, code_format=_HTML)
 
     def _repr_pretty_(self, printer: Any, _is_cycle: bool) -> None:  # noqa: ANN401, FBT001  # as IPython calls it

@@ -32,11 +32,15 @@ _BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=(?:[KMGT]i)?B\b|[kMGT]?B/s\b|[mun]
 _HARD_BLANK: Final = "\N{NO-BREAK SPACE}"
 
 
-def rendered(document: Document) -> RenderableType:
-    """Return what rich prints of a document."""
-    parts = [part for block in document.blocks for part in _parts(block)]
+def rendered(shown: Document | Table | RenderableType) -> RenderableType:
+    """Return what rich prints of a document or a table; anything else as it is."""
+    if isinstance(shown, Table):
+        return FittedTable(shown)
+    if not isinstance(shown, Document):
+        return shown
+    parts = [part for block in shown.blocks for part in _parts(block)]
     # What comes first needs no room above it.
-    return Group(*(parts[1:] if document.blocks and isinstance(document.blocks[0], Heading) else parts))
+    return Group(*(parts[1:] if shown.blocks and isinstance(shown.blocks[0], Heading) else parts))
 
 
 def _parts(block: Block) -> Sequence[RenderableType]:

@@ -24,6 +24,8 @@ from vdnnsim.study.study import Study
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from vdnnsim.report.document import Document, Table
+
 Item = TypeVar("Item")
 
 _ALWAYS: Final = ("network", "batch_size", "hardware", "gpus", "policy")
@@ -133,7 +135,7 @@ def table_row(study: Study, row: StudyRow) -> Row:
     return (*map(shown, named), *map(shown, axes), *cells, row.error)
 
 
-def results_table(study: Study, store: Store, shown: "RenderableType") -> ResultTable:
+def results_table(study: Study, store: Store, shown: "Document | Table | RenderableType") -> ResultTable:
     """Return the finished points, all of them in memory, as a table that prints as `shown`."""
     rows = [table_row(study, row) for row in study_rows(study, store) if row.outcome is not None]
     return ResultTable(table_header(study), rows, shown)

@@ -75,7 +75,7 @@ def test_pictures_of_times_say_it_in_their_second_line(result: ScenarioResult, m
         policies_figure(stated),
         timeline_figure(stated, move),
         scaling_figure([stated]),
-        comparison_figure(Comparison(stated)),
+        comparison_figure(Comparison(stated), "title"),
     )
     for figure in figures:
         assert figure.texts[1].get_text().endswith("; kernel times are datasheet peaks")

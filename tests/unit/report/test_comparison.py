@@ -140,21 +140,21 @@ def test_titles_say_how_many_fit(result: ScenarioResult, move: PolicyResult, kee
 def test_the_picture_names_every_point_and_the_capacity(comparison: Comparison) -> None:
     """Equal points share a name; all five points are drawn, with the line at 1000 B."""
     with house_style():
-        figure = comparison_figure(comparison)
+        figure = comparison_figure(comparison, "title")
     written = [text.get_text() for text in figure.texts]
     (axes,) = figure.axes
 
     assert {"quick(p)", "move(m), dyn", "late(p)", "keep(p)"} <= set(written)
     assert [text.get_text() for text in axes.texts] == ["capacity 1000 B"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("most GPU memory in use, B", "time of an iteration, s")
-    assert draw_comparison(comparison) == draw_comparison(comparison)
+    assert draw_comparison(comparison, "title") == draw_comparison(comparison, "title")
 
 
 def test_where_nothing_fits_the_picture_shows_how_far_it_is(result: ScenarioResult, keep: PolicyResult) -> None:
     with house_style():
-        figure = comparison_figure(Comparison(replace(result, results=(keep,))))
+        figure = comparison_figure(Comparison(replace(result, results=(keep,))), "title")
         empty = comparison_figure(
-            Comparison(replace(result, results=(), declined=(Declined("picky", "expects two GPUs"),)))
+            Comparison(replace(result, results=(), declined=(Declined("picky", "expects two GPUs"),))), "title"
         )
     assert "keep(p)" in [text.get_text() for text in figure.texts]
     assert empty.axes[0].texts[0].get_text() == "capacity 1000 B"

@@ -103,7 +103,7 @@ def test_the_rows_of_the_csv() -> None:
 def drawn(result: ScenarioResult, frontier: Frontier) -> Figure:
     """The slide."""
     with house_style():
-        figure = frontier_figure(result, frontier)
+        figure = frontier_figure(result, frontier, "title", "gap")
         figure.canvas.draw()
         return figure
 

@@ -2,7 +2,6 @@ from vdnnsim.report import markdown
 from vdnnsim.report.document import (
     Bullets,
     Definitions,
-    Document,
     Heading,
     Note,
     Picture,
@@ -52,10 +51,6 @@ def test_every_block_has_its_element() -> None:
 def test_rows_of_less_weight_are_marked() -> None:
     table = Table((text_column("name", ("a", "b")),), dim=(False, True))
     assert fragment((table,)).count('<tr class="dim">') == 1
-
-
-def test_a_notebook_shows_a_document() -> None:
-    assert Document((Note("a < b"),))._repr_html_().strip() == '<p class="note">a &lt; b</p>'
 
 
 def test_texts_have_no_meaning_and_what_is_ready_has() -> None:

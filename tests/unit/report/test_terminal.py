@@ -5,11 +5,12 @@ from rich.console import Console, RenderableType
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.run.page import result_table
+from vdnnsim.report.terminal import rendered
 
 
 def printed(table: RenderableType, width: int = 80) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(table)
+    console.print(rendered(table))
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 

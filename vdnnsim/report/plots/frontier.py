@@ -12,7 +12,6 @@ from vdnnsim.analysis.frontier import Frontier, PolicyTimes
 from vdnnsim.analysis.results import Setup
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import caption
-from vdnnsim.report.frontier import headline, proven
 from vdnnsim.report.palette import INK, MUTED, SERIES_COLORS
 from vdnnsim.report.plots.point_labels import Named, Place, write_names
 from vdnnsim.report.plots.series import MARKERS
@@ -36,10 +35,10 @@ _EDGE_HEIGHT = 0.025
 _DASHED: Final[Any] = {"linewidth": 1.6, "linestyle": (0, (3, 2))}
 
 
-def frontier_figure(asked: Setup, frontier: Frontier) -> Figure:
-    """Draw the plan's curve, under it what no schedule reaches, and every policy where it fits."""
-    notes = caption(asked), proven(asked, frontier)
-    figure = new_figure(headline(asked, frontier), "; ".join(filter(None, notes)) + peaks_note(frontier.kernels))
+def frontier_figure(asked: Setup, frontier: Frontier, title: str, gap: str) -> Figure:
+    """Draw the plan's curve, under it what no schedule reaches, and every policy where it fits; the gap is in words."""
+    notes = caption(asked), gap
+    figure = new_figure(title, "; ".join(filter(None, notes)) + peaks_note(frontier.kernels))
     axes = figure.add_axes((0.075, 0.16, 0.9, 0.68))
     sizes = [
         *(each.capacity_bytes for each in frontier.points),

@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 
 from vdnnsim.analysis.machines import Ranking
 from vdnnsim.cost.trust import Basis
-from vdnnsim.report.machines import title
 from vdnnsim.report.palette import INK, MUTED
 from vdnnsim.report.plots.style import as_png, new_figure, plain_ticks, point_handle, ruled, write, write_legend
 from vdnnsim.report.scale import Scale, time_scale
@@ -24,12 +23,12 @@ _PLACE: Final = (0.21, 0.15, 0.5, 0.7)
 _RIGHT: Final = 0.99
 
 
-def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
+def machines_figure(ranking: Ranking, title: str, subtitle: str) -> Figure:
     """Draw a row for each machine that fits, the best on top, the bar as far as its mean error reaches."""
     offers = ranking.offers[:_MOST_ROWS]
     left_out = len(ranking.offers) - len(offers)
     rest = f"; {left_out} more in machines.csv" if left_out else ""
-    figure = new_figure(title(ranking, what), f"{subtitle}; a bar reaches as far as steps are off on average{rest}")
+    figure = new_figure(title, f"{subtitle}; a bar reaches as far as steps are off on average{rest}")
     axes = figure.add_axes(_PLACE)
     if ranking.currency:
         offers = tuple(each for each in offers if each.cost is not None)

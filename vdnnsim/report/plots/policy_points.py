@@ -11,7 +11,6 @@ from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.report.caveats import peaks_note
-from vdnnsim.report.comparison import comparison_title
 from vdnnsim.report.findings import caption
 from vdnnsim.report.palette import INK, MUTED
 from vdnnsim.report.plots.point_labels import Named, Place, write_names
@@ -29,10 +28,10 @@ _KINDS = {
 """Of points: whether they are on the front, and whether they fit."""
 
 
-def comparison_figure(comparison: Comparison) -> Figure:
-    """Draw every policy that has a plan; hollow those that do not fit."""
+def comparison_figure(comparison: Comparison, title: str) -> Figure:
+    """Draw every policy that has a plan, under a title; hollow those that do not fit."""
     result, capacity = comparison.result, comparison.result.server.gpu.memory_bytes
-    figure = new_figure(comparison_title(comparison), caption(result) + peaks_note(result.kernels))
+    figure = new_figure(title, caption(result) + peaks_note(result.kernels))
     axes = figure.add_axes((0.075, 0.16, 0.9, 0.68))
     memory = byte_scale((capacity, *(row.metrics.max_memory_bytes for row in result.slowest)))
     seconds = time_scale(row.metrics.iteration_s for row in result.slowest)
