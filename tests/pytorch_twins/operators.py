@@ -5,9 +5,9 @@ a dropout with a mask of bools, FlashAttention, one kernel for an RMSNorm. Pictu
 an operator looks along their frames and one picture a frame where none does, sequences N T C.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import singledispatch
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -54,30 +54,50 @@ class Operands:
         return x if x.dim() == 3 else x.reshape(len(x) // self.steps, self.steps, -1)
 
 
-@singledispatch
 def parameter_shapes(operator: Operator, x: MapShape, *, in_time: bool) -> Shapes:
     """Return the shapes of an operator's parameters, in the order in which `forward` takes them."""
-    raise AssertionError(f"{operator} has no twin with weights for {x}, in_time={in_time}")
+    return _PARAMETERS[type(operator)](operator, x, in_time)
 
 
-@singledispatch
 def forward(operator: Operator, operands: Operands) -> torch.Tensor:
     """Return Y."""
-    raise AssertionError(f"{operator} has no twin for {operands}")
+    return _FORWARD[type(operator)](operator, operands)
 
 
 def _with_bias(*shape: int, bias: bool = True) -> Shapes:
     return (shape, shape[:1]) if bias else (shape,)
 
 
-@parameter_shapes.register
-def _(operator: Convolution, x: MapShape, *, in_time: bool) -> Shapes:
+def _filters(operator: Convolution, x: MapShape, in_time: bool) -> Shapes:  # noqa: FBT001 - as all in the table
     window = (operator.steps, *operator.kernel) if in_time else operator.kernel
     return _with_bias(operator.out_channels, x.channels // operator.groups, *window, bias=operator.bias)
 
 
-@forward.register
-def _(operator: Convolution, operands: Operands) -> torch.Tensor:
+def _gates(operator: Lstm, x: MapShape, _: bool) -> Shapes:  # noqa: FBT001 - as above
+    gates = 4 * operator.cells
+    return (gates, x.elements // x.steps), (gates, operator.cells), (gates,), (gates,)
+
+
+_PARAMETERS: Mapping[type[Operator], Callable[[Any, MapShape, bool], Shapes]] = {
+    Convolution: _filters,
+    TransposedConvolution: lambda operator, x, _: (
+        (x.channels, operator.out_channels, *operator.kernel),
+        *([(operator.out_channels,)] if operator.bias else []),
+    ),
+    FullyConnected: lambda operator, x, _: _with_bias(operator.out_features, x.elements),
+    Linear: lambda operator, x, _: _with_bias(operator.out_features, x.elements // x.steps, bias=operator.bias),
+    ClassToken: lambda _operator, x, _: ((x.channels,),),
+    LearnedPositions: lambda _operator, x, _: ((x.steps, x.channels),),
+    BatchNormalization: lambda _operator, x, _: ((x.channels,),) * 2,
+    LayerNormalization: lambda operator, x, _: ((x.channels,),) * (1 + operator.centered),
+    Embedding: lambda operator, _x, _: tuple(
+        (rows, operator.features) for rows in (operator.vocabulary, operator.positions) if rows
+    ),
+    Lstm: _gates,
+}
+
+
+def _convolve(operator: Convolution, operands: Operands) -> torch.Tensor:
     (x,), weight = operands.inputs, operands.weights[0]
     bias = operands.weights[1] if operator.bias else None
     if operands.in_time:
@@ -86,20 +106,12 @@ def _(operator: Convolution, operands: Operands) -> torch.Tensor:
     return functional.conv2d(x, weight, bias, operator.stride, operator.padding, groups=operator.groups)
 
 
-@parameter_shapes.register
-def _(operator: TransposedConvolution, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - no frames
-    weight = (x.channels, operator.out_channels, *operator.kernel)
-    return (weight, weight[1:2]) if operator.bias else (weight,)
-
-
-@forward.register
-def _(operator: TransposedConvolution, operands: Operands) -> torch.Tensor:
+def _convolve_transposed(operator: TransposedConvolution, operands: Operands) -> torch.Tensor:
     (x,), weight = operands.inputs, operands.weights[0]
     return functional.conv_transpose2d(x, weight, operands.weights[1] if operator.bias else None, operator.stride)
 
 
-@forward.register
-def _(operator: Pooling, operands: Operands) -> torch.Tensor:
+def _pool(operator: Pooling, operands: Operands) -> torch.Tensor:
     (x,) = operands.inputs
     if operands.in_time:
         pool = functional.avg_pool3d if operator.average else functional.max_pool3d
@@ -110,104 +122,25 @@ def _(operator: Pooling, operands: Operands) -> torch.Tensor:
     return pool(x, operator.kernel, operator.stride, operator.padding)
 
 
-@forward.register
-def _(_: Activation, operands: Operands) -> torch.Tensor:
-    return functional.relu_(*operands.inputs)
-
-
-@forward.register
-def _(_: Relu6, operands: Operands) -> torch.Tensor:
-    return functional.relu6(operands.inputs[0], inplace=True)
-
-
-@parameter_shapes.register
-def _(operator: FullyConnected, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - frames or not
-    return _with_bias(operator.out_features, x.elements)
-
-
-@forward.register
-def _(_: FullyConnected, operands: Operands) -> torch.Tensor:
-    return functional.linear(operands.inputs[0].flatten(1), *operands.weights)
-
-
-@parameter_shapes.register
-def _(operator: Linear, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - as above
-    return _with_bias(operator.out_features, x.elements // x.steps, bias=operator.bias)
-
-
-@forward.register
-def _(operator: Linear, operands: Operands) -> torch.Tensor:
+def _linear(operator: Linear, operands: Operands) -> torch.Tensor:
     """A tied one works with the table of an embedding, and not with that of its positions."""
     x = operands.sequences[:, 0] if operator.first_step else operands.sequences
     return functional.linear(x, *operands.weights[: 1 + operator.bias])
 
 
-@forward.register
-def _(_: Concat, operands: Operands) -> torch.Tensor:
-    return torch.cat(operands.inputs, 1)
-
-
-@forward.register
-def _(_: ElementwiseAdd, operands: Operands) -> torch.Tensor:
-    return torch.add(*operands.inputs)
-
-
-@forward.register
-def _(_: ElementwiseProduct, operands: Operands) -> torch.Tensor:
-    return torch.mul(*operands.inputs)
-
-
-@parameter_shapes.register
-def _(_: ClassToken, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - as above
-    return ((x.channels,),)
-
-
-@forward.register
-def _(_: ClassToken, operands: Operands) -> torch.Tensor:
+def _class_token(_: ClassToken, operands: Operands) -> torch.Tensor:
     (x,), (token,) = operands.inputs, operands.weights
     return torch.cat([token.expand(len(x), 1, -1), x.flatten(2).transpose(1, 2)], 1)
 
 
-@parameter_shapes.register
-def _(_: LearnedPositions, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - as above
-    return ((x.steps, x.channels),)
-
-
-@forward.register
-def _(_: LearnedPositions, operands: Operands) -> torch.Tensor:
-    return operands.inputs[0] + operands.weights[0]
-
-
-@parameter_shapes.register
-def _(_: BatchNormalization, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - as above
-    return ((x.channels,),) * 2
-
-
-@forward.register
-def _(_: BatchNormalization, operands: Operands) -> torch.Tensor:
+def _batch_normalize(_: BatchNormalization, operands: Operands) -> torch.Tensor:
     (x,), (mean, variance), (gamma, beta) = operands.inputs, operands.moments, operands.weights
     if x.dtype is torch.float32:
         return functional.batch_norm(x, mean, variance, gamma, beta, training=True)
     return HalfBatchNorm.apply(x, *operands.moments, *operands.weights)  # type: ignore[no-any-return, no-untyped-call]
 
 
-@forward.register
-def _(operator: LocalResponseNormalization, operands: Operands) -> torch.Tensor:
-    return functional.local_response_norm(operands.inputs[0], operator.window)
-
-
-@forward.register
-def _(_: Dropout, operands: Operands) -> torch.Tensor:
-    return torch.native_dropout(operands.inputs[0], 0.5, train=True)[0]
-
-
-@parameter_shapes.register
-def _(operator: Embedding, _: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - as above
-    return tuple((rows, operator.features) for rows in (operator.vocabulary, operator.positions) if rows)
-
-
-@forward.register
-def _(_: Embedding, operands: Operands) -> torch.Tensor:
+def _embed(_: Embedding, operands: Operands) -> torch.Tensor:
     (tokens,), (table, *positions) = operands.inputs, operands.weights
     y = functional.embedding(tokens, table)
     for each in positions:
@@ -215,27 +148,14 @@ def _(_: Embedding, operands: Operands) -> torch.Tensor:
     return y
 
 
-@parameter_shapes.register
-def _(operator: LayerNormalization, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - as above
-    return ((x.channels,),) * (1 + operator.centered)
-
-
-@forward.register
-def _(operator: LayerNormalization, operands: Operands) -> torch.Tensor:
+def _layer_normalize(operator: LayerNormalization, operands: Operands) -> torch.Tensor:
     (x,), gamma = operands.inputs, operands.weights[0]
     if operator.centered:
         return functional.layer_norm(x, x.shape[-1:], gamma, operands.weights[1])
     return FusedRmsNorm.apply(x, gamma)  # type: ignore[no-any-return, no-untyped-call]
 
 
-@forward.register
-def _(operator: SmoothActivation, operands: Operands) -> torch.Tensor:
-    (x,) = operands.inputs
-    return functional.gelu(x) if operator.function is Smoothness.GELU else functional.silu(x)
-
-
-@forward.register
-def _(operator: Attention, operands: Operands) -> torch.Tensor:
+def _attend(operator: Attention, operands: Operands) -> torch.Tensor:
     """Q, K and V are views of X, and Y is one of what FlashAttention returns, as both have a step's heads together."""
     (x,) = operands.inputs
     batch, steps, features = x.shape
@@ -247,23 +167,44 @@ def _(operator: Attention, operands: Operands) -> torch.Tensor:
     return y.transpose(1, 2).reshape(batch, steps, -1)
 
 
-@parameter_shapes.register
-def _(operator: Lstm, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - as above
-    gates = 4 * operator.cells
-    return (gates, x.elements // x.steps), (gates, operator.cells), (gates,), (gates,)
-
-
-@forward.register
-def _(operator: Lstm, operands: Operands) -> torch.Tensor:
+def _lstm(operator: Lstm, operands: Operands) -> torch.Tensor:
     x = operands.sequences
     state = [x.new_zeros(len(x), operator.cells) for _ in range(2)]
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
     return CudnnLstm.apply(*(each.to(dtype) for each in (x, *state, *operands.weights)))  # type: ignore[no-any-return, no-untyped-call]
 
 
-@forward.register
-def _(_: SoftmaxLoss, operands: Operands) -> torch.Tensor:
+def _lose(_: SoftmaxLoss, operands: Operands) -> torch.Tensor:
     (x,), labels = operands.inputs, operands.labels
     if x.dim() == 4:
         return functional.cross_entropy(x, labels.view(len(x), *x.shape[2:]))
     return functional.cross_entropy(x.reshape(len(labels), -1), labels)
+
+
+_FORWARD: Mapping[type[Operator], Callable[[Any, Operands], torch.Tensor]] = {
+    Convolution: _convolve,
+    TransposedConvolution: _convolve_transposed,
+    Pooling: _pool,
+    Activation: lambda _, operands: functional.relu_(*operands.inputs),
+    Relu6: lambda _, operands: functional.relu6(operands.inputs[0], inplace=True),
+    FullyConnected: lambda _, operands: functional.linear(operands.inputs[0].flatten(1), *operands.weights),
+    Linear: _linear,
+    Concat: lambda _, operands: torch.cat(operands.inputs, 1),
+    ElementwiseAdd: lambda _, operands: torch.add(*operands.inputs),
+    ElementwiseProduct: lambda _, operands: torch.mul(*operands.inputs),
+    ClassToken: _class_token,
+    LearnedPositions: lambda _, operands: operands.inputs[0] + operands.weights[0],
+    BatchNormalization: _batch_normalize,
+    LocalResponseNormalization: lambda operator, operands: functional.local_response_norm(
+        operands.inputs[0], operator.window
+    ),
+    Dropout: lambda _, operands: torch.native_dropout(operands.inputs[0], 0.5, train=True)[0],
+    Embedding: _embed,
+    LayerNormalization: _layer_normalize,
+    SmoothActivation: lambda operator, operands: (
+        functional.gelu if operator.function is Smoothness.GELU else functional.silu
+    )(*operands.inputs),
+    Attention: _attend,
+    Lstm: _lstm,
+    SoftmaxLoss: _lose,
+}
