@@ -70,7 +70,7 @@ def test_the_caption_and_the_verdict_speak_of_all(pair: ScenarioResult) -> None:
     )
 
 
-def test_what_gpus_do_to_each_other(pair: ScenarioResult) -> None:
+def test_what_gpus_do_to_each_other(pair: ScenarioResult, result: ScenarioResult) -> None:
     """Exchanges last for 12.2 s after the kernels of base(p): from 7 to 19.2."""
     base, copying, late = contention_lines(pair)
     assert base.startswith("base(p): no map is copied; all GPUs come to the exchanges of gradients together; ")
@@ -80,6 +80,7 @@ def test_what_gpus_do_to_each_other(pair: ScenarioResult) -> None:
     assert late.endswith("hides 13.2 s of exchanges")
     assert base in page_text(pair, {}, ()).replace("\\", "")
     assert contention_lines(replace(pair, gradients=None))[0] == "base(p): no map is copied"
+    assert contention_lines(result) == ()
 
 
 def test_a_range_of_stretches(pair: ScenarioResult) -> None:
@@ -122,10 +123,6 @@ def test_many_passes_are_counted(pair: ScenarioResult) -> None:
     assert line.startswith(
         "base(p) settled on p after 9 passes: 8 fit and 1 do not; run.json has each; 9.00 s in all, "
     )
-
-
-def test_a_gpu_alone_does_nothing_to_others(result: ScenarioResult) -> None:
-    assert contention_lines(result) == ()
 
 
 @pytest.mark.parametrize(("gpus", "where"), [({0, 1}, ""), ({1}, " on GPU 1")])
