@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
+from vdnnsim.memory.caching import CachingAllocator
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.models import place
+from vdnnsim.memory.online import Block
 from vdnnsim.memory.requests import Overflow, Placed, Request
 from vdnnsim.units import MIB
 
@@ -61,3 +63,10 @@ def written(text: str, unit: int = MIB) -> list[Request]:
         taken = sum(each.nbytes is not None for each in requests)
         requests.append(give(int(word[1:])) if word.startswith("-") else Request(taken, round(float(word) * unit)))
     return requests
+
+
+def taken(pool: CachingAllocator, mib: float, stream: int = 0) -> Block:
+    """Return the block that an allocator gives for so many MiB."""
+    block = pool.take(round(mib * MIB), stream)
+    assert block is not None
+    return block

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.memory_requests import give, take
+from tests.memory_requests import give, take, taken
 from vdnnsim.memory.caching import CachingAllocator, place_pytorch, pytorch_allocator
 from vdnnsim.memory.expandable import ExpandableSegments
 from vdnnsim.memory.online import Block
@@ -22,12 +22,6 @@ def served(requests: list[Request], capacity_mib: float = ROOMY) -> Placed:
 
 def roomy() -> CachingAllocator:
     return CachingAllocator(ExpandableSegments(ROOMY * MIB, 512))
-
-
-def taken(pool: CachingAllocator, mib: float) -> Block:
-    block = pool.take(round(mib * MIB))
-    assert block is not None
-    return block
 
 
 @pytest.mark.parametrize(("mib", "expected"), [(0.5, 2), (1, 2), (2, 20), (10, 20), (20, 20), (21, 40), (100, 100)])

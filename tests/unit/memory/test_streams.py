@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.memory_requests import taken
 from vdnnsim.memory.caching import CachingAllocator
 from vdnnsim.memory.expandable import ExpandableSegments
 from vdnnsim.memory.online import Block
@@ -13,19 +14,13 @@ def allocator(mib: float = 2**20) -> CachingAllocator:
     return CachingAllocator(WholeSegments(round(mib * MIB), 512))
 
 
-def take(pool: CachingAllocator, mib: float, stream: int = 0) -> Block:
-    block = pool.take(round(mib * MIB), stream)
-    assert block is not None
-    return block
-
-
 def test_a_block_serves_its_own_stream_alone() -> None:
     """30 come back on stream 0: stream 1 takes a segment of its own, stream 0 takes the block again."""
     pool = allocator()
-    pool.give_back(take(pool, 30))
+    pool.give_back(taken(pool, 30))
 
-    assert take(pool, 30, stream=1) == Block(30 * MIB, 30 * MIB)
-    assert take(pool, 30, stream=0) == Block(0, 30 * MIB)
+    assert taken(pool, 30, stream=1) == Block(30 * MIB, 30 * MIB)
+    assert taken(pool, 30, stream=0) == Block(0, 30 * MIB)
     assert pool.reserved_bytes == 60 * MIB
 
 
@@ -33,9 +28,9 @@ def test_free_segments_of_all_streams_make_room() -> None:
     """70: 30 and 40 are free on two streams; 60 for a third go where both have been."""
     pool = allocator(70)
     for mib, stream in ((30, 0), (40, 1)):
-        pool.give_back(take(pool, mib, stream))
+        pool.give_back(taken(pool, mib, stream))
 
-    assert take(pool, 60, stream=2).nbytes == 60 * MIB
+    assert taken(pool, 60, stream=2).nbytes == 60 * MIB
     assert pool.reserved_bytes == 60 * MIB
     assert pool.pool_bytes == 70 * MIB
 
@@ -43,51 +38,51 @@ def test_free_segments_of_all_streams_make_room() -> None:
 def test_a_block_that_another_stream_uses_waits_for_it() -> None:
     """It counts as allocated no more, but the next 30 take a new segment. Once the stream is there, others take it."""
     pool = allocator()
-    block = take(pool, 30)
+    block = taken(pool, 30)
     pool.record_use(block, 1)
     pool.give_back(block)
 
     assert pool.allocated_bytes == 0
-    assert take(pool, 30).start == 30 * MIB
+    assert taken(pool, 30).start == 30 * MIB
     pool.reach(1, 1)
-    assert take(pool, 30) == block
+    assert taken(pool, 30) == block
 
 
 def test_a_block_waits_for_every_stream_that_uses_it() -> None:
     """Streams 1 and 2 use it; 1 alone is not enough."""
     pool = allocator()
-    block = take(pool, 30)
+    block = taken(pool, 30)
     pool.record_use(block, 1)
     pool.record_use(block, 2)
     pool.give_back(block)
 
     pool.reach(1, 1)
-    assert take(pool, 30) != block
+    assert taken(pool, 30) != block
     assert (pool.waiting_blocks(1), pool.waiting_blocks(2)) == (0, 1)
     pool.reach(2, 1)
-    assert take(pool, 30) == block
+    assert taken(pool, 30) == block
 
 
 def test_a_stream_comes_past_blocks_one_after_the_other() -> None:
     """Two blocks wait for stream 1, which has come past the first: 30 are there again, 40 are not."""
     pool = allocator()
-    first, second = take(pool, 30), take(pool, 40)
+    first, second = taken(pool, 30), taken(pool, 40)
     for block in (first, second):
         pool.record_use(block, 1)
         pool.give_back(block)
     pool.reach(1, 1)
 
-    assert take(pool, 30) == first
-    assert take(pool, 40) != second
+    assert taken(pool, 30) == first
+    assert taken(pool, 40) != second
 
 
 def test_use_by_its_own_stream_does_not_make_a_block_wait() -> None:
     pool = allocator()
-    block = take(pool, 30, stream=3)
+    block = taken(pool, 30, stream=3)
     pool.record_use(block, 3)
     pool.give_back(block)
 
-    assert take(pool, 30, stream=3) == block
+    assert taken(pool, 30, stream=3) == block
 
 
 def test_before_it_gives_up_it_waits_for_all_streams() -> None:
@@ -96,11 +91,11 @@ def test_before_it_gives_up_it_waits_for_all_streams() -> None:
     Then the 30 go back to the GPU.
     """
     pool = allocator(50)
-    block = take(pool, 30)
+    block = taken(pool, 30)
     pool.record_use(block, 1)
     pool.give_back(block)
 
-    assert take(pool, 40).nbytes == 40 * MIB
+    assert taken(pool, 40).nbytes == 40 * MIB
     assert pool.waiting_blocks(1) == 0
 
 
@@ -110,21 +105,21 @@ def test_a_block_that_came_back_amid_a_request_is_not_looked_for() -> None:
     While it looked, the 20 came back, and the next request has them. So it is in PyTorch: issue 189504.
     """
     pool = allocator(30)
-    pool.give_back(take(pool, 30))
-    used, waiting = take(pool, 10), take(pool, 20)
+    pool.give_back(taken(pool, 30))
+    used, waiting = taken(pool, 10), taken(pool, 20)
     pool.record_use(waiting, 1)
     pool.give_back(waiting)
 
     assert pool.take(20 * MIB) is None
-    assert take(pool, 20) == waiting
+    assert taken(pool, 20) == waiting
     assert used.start == 0
 
 
 def test_an_emptied_cache_holds_what_is_in_use_alone() -> None:
     """30 are in use; 40 are free, 50 wait for a stream that the emptying waits for."""
     pool = allocator()
-    take(pool, 30)
-    free, waiting = take(pool, 40), take(pool, 50)
+    taken(pool, 30)
+    free, waiting = taken(pool, 40), taken(pool, 50)
     pool.record_use(waiting, 1)
     pool.give_back(free)
     pool.give_back(waiting)
@@ -138,18 +133,18 @@ def test_an_emptied_cache_holds_what_is_in_use_alone() -> None:
 def test_among_equals_the_block_of_the_oldest_segment_is_taken() -> None:
     """20 and 20 are free, the later one since longer: the earlier one is taken."""
     pool = allocator()
-    older, newer = take(pool, 20), take(pool, 20)
+    older, newer = taken(pool, 20), taken(pool, 20)
     pool.give_back(newer)
     pool.give_back(older)
 
-    assert take(pool, 20) == older
+    assert taken(pool, 20) == older
 
 
 @pytest.mark.parametrize("stream", [0, 5])
 def test_streams_that_grow_have_segments_of_their_own(stream: int) -> None:
     """5 take a page of 20 on either stream."""
     pool = CachingAllocator(ExpandableSegments(2**40, 512))
-    take(pool, 5, stream=1)
-    take(pool, 5, stream)
+    taken(pool, 5, stream=1)
+    taken(pool, 5, stream)
 
     assert pool.reserved_bytes == 40 * MIB

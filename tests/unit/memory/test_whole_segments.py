@@ -1,6 +1,6 @@
 """What settings make of PyTorch's whole segments, each case worked out by hand; sizes in MiB."""
 
-from tests.memory_requests import give, take
+from tests.memory_requests import give, take, taken
 from vdnnsim.memory.caching import CachingAllocator, place_pytorch, pytorch_allocator
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.requests import Overflow, Placed, Request
@@ -19,12 +19,6 @@ def served(requests: list[Request], settings: str, capacity_mib: int = ROOMY) ->
 def allocator(mib: int, settings: str, total_mib: int | None = None) -> CachingAllocator:
     total_bytes = None if total_mib is None else total_mib * MIB
     return pytorch_allocator(mib * MIB, 512, parse_settings(settings), total_bytes)
-
-
-def taken(pool: CachingAllocator, mib: int, stream: int = 0) -> Block:
-    block = pool.take(mib * MIB, stream)
-    assert block is not None
-    return block
 
 
 def test_a_large_block_is_not_cut_for_a_small_request() -> None:
