@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.captured_steps import chain
-from tests.unit.cost.test_captured_costs import with_operation
+from tests.unit.cost.test_captured_costs import changed
 from tests.unit.cost.test_roofline import server_with
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -46,7 +46,7 @@ def work(*computes: str, channels_last: bool = False, groups: int = 1, batch_siz
 def with_convolutions(forward: ConvolutionWork, backward: ConvolutionWork, device: str = "cuda 8.0") -> CapturedStep:
     found = chain()
     for number, each in ((FIRST, forward), (len(found.operations) + BACK, backward)):
-        found = with_operation(found, number, msgspec.structs.replace(found.operations[number], work=each))
+        found = changed(number, found, work=each)
     return msgspec.structs.replace(found, device=device)
 
 
@@ -100,7 +100,7 @@ def test_depthwise_convolutions_are_searched_for_channels_last(*, channels_last:
 def test_a_convolution_of_the_same_sizes_is_searched_for_once() -> None:
     """As if relu were the convolution again."""
     found = with_convolutions(work(), work(*BOTH))
-    again = with_operation(found, 2, msgspec.structs.replace(found.operations[2], work=work()))
+    again = changed(2, found, work=work())
     assert len(searches(plan(again), CapturedWorkload.of(again))) == 3
 
 
