@@ -39,7 +39,7 @@ def test_what_is_in_use_or_waits_or_is_free_lies_apart_and_is_all_that_is_reserv
         if key in held:
             block = held.pop(key)
             model.record_use(block, stream)
-            model.give_back(block)
+            model.free(block)
             if model.waiting_blocks(stream) > len(waiting[stream]):
                 waiting[stream].append(block)
         else:
@@ -59,7 +59,7 @@ def test_what_is_in_use_or_waits_or_is_free_lies_apart_and_is_all_that_is_reserv
         assert sum(piece.nbytes for piece in pieces) == model.reserved_bytes <= capacity_bytes
         assert sum(block.nbytes for block in held.values()) == model.allocated_bytes
     for block in held.values():
-        model.give_back(block)
+        model.free(block)
     model.empty_cache()
     assert model.free_blocks == []
     assert model.reserved_bytes == 0

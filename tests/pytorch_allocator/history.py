@@ -78,7 +78,7 @@ class History:
             if following is None or (following["action"], following["addr"]) != ("free_completed", entry["addr"]):
                 stream = self._waits_for[entry["addr"]] = -1 - self.beside.events
                 model.record_use(block, stream)
-            model.give_back(block)
+            model.free(block)
         elif action == "free_completed" and entry["addr"] in self._waits_for:
             stream = self._waits_for.pop(entry["addr"])
             model.reach(stream, model.waiting_blocks(stream))

@@ -191,7 +191,7 @@ class _Twins:
         self._held[at], self._held[-1] = self._held[-1], self._held[at]
         model, (tensor, block) = self._beside.allocator, self._held.pop()
         del tensor
-        model.give_back(block)
+        model.free(block)
         for number, stream in enumerate(self._streams):
             if model.waiting_blocks(number) > len(self._ends[number]):
                 end = torch.cuda.Event()  # type: ignore[no-untyped-call]

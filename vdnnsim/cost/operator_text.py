@@ -86,19 +86,19 @@ class _Parameter:
 
 @dataclass(frozen=True, slots=True)
 class _Spelling:
-    """A name for an operator, the fields that it tells, and those that are written behind it."""
+    """A name for an operator, the fields that it implies, and those that are written behind it."""
 
     name: str
     operator: type[Operator]
-    told: Mapping[str, bool]
+    implied: Mapping[str, bool]
     parameters: tuple[_Parameter, ...]
 
     @classmethod
     def all_of(cls, operator: type[Operator]) -> "Iterator[_Spelling]":
         """Yield those of an operator, most of which have one."""
-        for name, told in (operator.spellings or {operator.name: {}}).items():
-            written = (each for each in fields(operator) if each.name not in told)  # type: ignore[arg-type]
-            yield cls(name, operator, told, tuple(_Parameter(each, each.name in operator.bare) for each in written))
+        for name, implied in (operator.spellings or {operator.name: {}}).items():
+            written = (each for each in fields(operator) if each.name not in implied)  # type: ignore[arg-type]
+            yield cls(name, operator, implied, tuple(_Parameter(each, each.name in operator.bare) for each in written))
 
     def read(self, text: str) -> Operator | None:
         """Return the operator of a text that begins with the name; None where what follows is not its parameters."""
@@ -108,7 +108,7 @@ class _Spelling:
         words = zip(self.parameters, found.groups(), strict=True)
         values = {each.field.name: each.value(word) for each, word in words if each.field.init}
         try:
-            return self.operator(**values, **self.told)
+            return self.operator(**values, **self.implied)
         except ValueError:
             return None
 

@@ -86,9 +86,9 @@ class Regions:
             size = nbytes
         return Block(start, size)
 
-    def give_back(self, block: Block) -> None:
+    def free(self, block: Block) -> None:
         """Take a chunk back, and merge it with its free neighbours."""
-        self._free.give_back(*block)
+        self._free.merge(*block)
 
     def largest_free(self, nbytes: int) -> int:
         """Return the largest of the free chunks and of what a region could have, where that is too little for nbytes.

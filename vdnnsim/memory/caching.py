@@ -81,7 +81,7 @@ class CachingAllocator:
         found = segments.best_fit(pool, nbytes) or segments.grow(pool, nbytes, pools)
         if found is None and not self._settings.preallocated:
             self._return_reached(everything=True)
-            segments.give_back_free(pools)
+            segments.release_free(pools)
             found = segments.grow(pool, nbytes, pools)
         if found is None:
             return None
@@ -100,7 +100,7 @@ class CachingAllocator:
         if block.nbytes and self._taken[block.start][1] != stream:
             self._users.setdefault(block.start, set()).add(stream)
 
-    def give_back(self, block: Block) -> None:
+    def free(self, block: Block) -> None:
         """Take a block back; one that other streams have used waits for them."""
         if not block.nbytes:
             return
@@ -125,7 +125,7 @@ class CachingAllocator:
     def empty_cache(self) -> None:
         """Wait for all streams and give back to the GPU what is free as a whole: `torch.cuda.empty_cache`."""
         self._return_reached(everything=True)
-        self._segments.give_back_free(self._pools.values())
+        self._segments.release_free(self._pools.values())
 
     @property
     def segment_changes(self) -> int:
@@ -162,7 +162,7 @@ class CachingAllocator:
 
     def _free(self, block: Block) -> None:
         pool, _ = self._taken.pop(block.start)
-        start, _ = pool.free.give_back(*block)
+        start, _ = pool.free.merge(*block)
         self._segments.became_free(start)
 
     def _return_reached(self, *, everything: bool = False) -> None:

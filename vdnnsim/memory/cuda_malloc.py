@@ -59,12 +59,12 @@ class Driver:
             start = self._gaps.take(nbytes)
         return None if start is None else Block(start, nbytes)
 
-    def give_back(self, block: Block) -> None:
+    def free(self, block: Block) -> None:
         """Take a buffer back, and with it the block that it leaves empty."""
         if block.nbytes > LARGEST_SHARED_BYTES:
             self.handed_out_bytes -= round_up(block.nbytes, BLOCK_BYTES)
             return
-        start, gap_bytes = self._gaps.give_back(*block)
+        start, gap_bytes = self._gaps.merge(*block)
         if gap_bytes == BLOCK_BYTES:
             self._gaps.remove(start, gap_bytes)
             self.handed_out_bytes -= BLOCK_BYTES

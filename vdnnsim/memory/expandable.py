@@ -55,14 +55,14 @@ class ExpandableSegments(Segments):
             self._change_reserved(mapped_bytes)
             pool.unmapped.remove(hole, hole_bytes)
             pool.unmapped.add(hole + mapped_bytes, hole_bytes - mapped_bytes)
-            pool.free.give_back(hole, mapped_bytes)
+            pool.free.merge(hole, mapped_bytes)
         return size, start
 
     def least_rest_bytes(self, _pool: StreamPool, _nbytes: int) -> int:
         """Return the least that is worth to be cut off a block."""
         return self._granule_bytes
 
-    def give_back_free(self, pools: Iterable[StreamPool]) -> None:
+    def release_free(self, pools: Iterable[StreamPool]) -> None:
         """Give back the pages in which nothing is in use, and the addresses behind which there are none left."""
         for pool in pools:
             page_bytes = _page_bytes(pool)
@@ -76,7 +76,7 @@ class ExpandableSegments(Segments):
                 pool.free.add(start, first - start)
                 pool.free.add(last, end - last)
                 self._change_reserved(first - last)
-                hole, hole_bytes = pool.unmapped.give_back(first, last - first)
+                hole, hole_bytes = pool.unmapped.merge(first, last - first)
                 if hole_bytes == self.borders[base]:
                     pool.unmapped.remove(hole, hole_bytes)
                     del self.borders[base]

@@ -57,7 +57,7 @@ class FreePieces:
         self.add(start + nbytes, size - nbytes)
         return start
 
-    def give_back(self, start: int, nbytes: int) -> tuple[int, int]:
+    def merge(self, start: int, nbytes: int) -> tuple[int, int]:
         """Return a piece and merge it with its free neighbours; return start and bytes of what it is part of now."""
         if not nbytes:
             return start, nbytes

@@ -45,7 +45,7 @@ class _Sum:
         self.pool_bytes = max(self.pool_bytes, self._in_use_bytes)
         return Block(0, nbytes)
 
-    def give_back(self, block: Block) -> None:
+    def free(self, block: Block) -> None:
         self._in_use_bytes -= block.nbytes
 
     def largest_free(self, _: int) -> int:
@@ -69,8 +69,8 @@ class _Region:
         self.pool_bytes = max(self.pool_bytes, start + nbytes)
         return Block(start, nbytes)
 
-    def give_back(self, block: Block) -> None:
-        self._free.give_back(*block)
+    def free(self, block: Block) -> None:
+        self._free.merge(*block)
 
     def largest_free(self, _: int) -> int:
         return self._free.largest_bytes

@@ -32,7 +32,7 @@ class OnlinePool(Protocol):
     def take(self, nbytes: int) -> Block | None:
         """Take at least so many bytes; None where there is no room."""
 
-    def give_back(self, block: Block) -> None:
+    def free(self, block: Block) -> None:
         """Take back what `take` returned."""
 
     def largest_free(self, nbytes: int) -> int:
@@ -62,7 +62,7 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
             continue
         if request.nbytes is None:
             block = held.pop(request.key)
-            pool.give_back(block)
+            pool.free(block)
             delta = -block.nbytes
         else:
             nbytes = round_up(request.nbytes, granule_bytes)
@@ -71,7 +71,7 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
             if taken is None:
                 return Overflow(position, tuple(held), capacity_bytes - in_use, pool.largest_free(nbytes - before))
             if nbytes < before:
-                pool.give_back(Block(taken.start, before - nbytes))
+                pool.free(Block(taken.start, before - nbytes))
             block = held[request.key] = Block(taken.start, nbytes) if request.resizes else taken
             delta = block.nbytes - before
         in_use += delta
@@ -87,6 +87,6 @@ def _searched(pool: KeepingPool, request: Request, granule_bytes: int) -> int:
         nbytes //= 2
     if nbytes:
         assert block is not None
-        pool.give_back(block)
+        pool.free(block)
     pool.empty_cache()
     return pool.pool_bytes if pool.pool_bytes > before else 0

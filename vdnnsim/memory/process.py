@@ -58,6 +58,6 @@ class PinnedBlocks:
         size = pinned_block_bytes(nbytes)
         self._kept[size] = max(0, self._kept[size] - 1)
 
-    def give_back(self, nbytes: int) -> None:
+    def free(self, nbytes: int) -> None:
         """Keep the block of a request for the next one."""
         self._kept[pinned_block_bytes(nbytes)] += 1

@@ -115,7 +115,7 @@ class Segments(ABC):
         """Note that a block came back, which now is part of a free one that starts there."""
 
     @abstractmethod
-    def give_back_free(self, pools: Iterable[StreamPool]) -> None:
+    def release_free(self, pools: Iterable[StreamPool]) -> None:
         """Give back to the GPU what is free as a whole."""
 
     @abstractmethod
@@ -169,7 +169,7 @@ class WholeSegments(Segments):
         if self._collected_above is not None and self.reserved_bytes > self._collected_above:
             self._collect(pools, self.reserved_bytes - self._collected_above)
         size = segment_bytes(nbytes)
-        if size > self.left_bytes and (not self._give_back_uncut(pool, nbytes) or size > self.left_bytes):
+        if size > self.left_bytes and (not self._release_uncut(pool, nbytes) or size > self.left_bytes):
             return None
         start = self._add_segment(size)
         self._change_reserved(size)
@@ -187,11 +187,11 @@ class WholeSegments(Segments):
         if self._collected_above is not None:
             self._free_since[start] = self._requests
 
-    def give_back_free(self, pools: Iterable[StreamPool]) -> None:
+    def release_free(self, pools: Iterable[StreamPool]) -> None:
         """Give back the segments in which nothing is in use."""
         for pool in pools:
             for start in list(self._free_segments(pool)):
-                self._give_back(pool, start)
+                self._release(pool, start)
 
     def ranges(self, _: Iterable[StreamPool]) -> list[tuple[int, int]]:
         """Return start and bytes of all segments."""
@@ -200,12 +200,12 @@ class WholeSegments(Segments):
     def _free_segments(self, pool: StreamPool) -> Iterator[int]:
         return (start for size, start in pool.free.by_size if self.borders.get(start) == size)
 
-    def _give_back(self, pool: StreamPool, start: int) -> None:
+    def _release(self, pool: StreamPool, start: int) -> None:
         size = self.borders.pop(start)
         pool.free.remove(start, size)
         self._change_reserved(-size)
 
-    def _give_back_uncut(self, pool: StreamPool, nbytes: int) -> bool:
+    def _release_uncut(self, pool: StreamPool, nbytes: int) -> bool:
         """Give back one free segment that is never cut and as large as a request; else several, the largest first.
 
         PyTorch does not ask the GPU again where these alone are too small, though with what is there they might do.
@@ -214,12 +214,12 @@ class WholeSegments(Segments):
             return False
         least_bytes = max(nbytes, self._uncut_bytes)
         if found := pool.free.best_fit(least_bytes):
-            self._give_back(pool, found[1])
+            self._release(pool, found[1])
             return True
         given_bytes = 0
         while given_bytes < least_bytes and pool.free.largest_bytes >= self._uncut_bytes:
             size, start = pool.free.by_size[-1]
-            self._give_back(pool, start)
+            self._release(pool, start)
             given_bytes += size
         return given_bytes >= least_bytes
 
@@ -236,5 +236,5 @@ class WholeSegments(Segments):
             for start, (pool, age) in list(ages.items()):
                 if age >= mean:
                     wanted_bytes -= self.borders[start]
-                    self._give_back(pool, start)
+                    self._release(pool, start)
                     del ages[start]

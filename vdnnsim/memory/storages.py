@@ -81,7 +81,7 @@ class _Storages:
         self.growths.append((storage, size))
         return Block(storage, size)
 
-    def give_back(self, block: Block) -> None:
+    def free(self, block: Block) -> None:
         """Let others have a storage."""
         insort(self._free, (self._sizes[block.start], block.start))
 

@@ -128,4 +128,4 @@ class _Host:
     def give_back(self, copy: Prefetch) -> None:
         """Give back what a copy took that does not stay."""
         for each in self._pieces.covered(copy.buffer, copy.extent):
-            self._pinned.give_back(self._held.pop((copy.buffer, copy.copy, each)))
+            self._pinned.free(self._held.pop((copy.buffer, copy.copy, each)))

@@ -138,7 +138,7 @@ def _compare(recording: Recording, start: Start, settings: AllocatorSettings, *,
                 held[event.address] = block
                 most_bytes = max(most_bytes, allocator.allocated_bytes)
             case Action.FREE_COMPLETED:
-                allocator.give_back(held.pop(event.address))
+                allocator.free(held.pop(event.address))
             case _:
                 pass
         if not alike:
@@ -180,7 +180,7 @@ def _compare_growing(recording: Recording, settings: AllocatorSettings) -> Agree
                 agreed, maps_agreed = agreed + 1, maps
                 most_bytes = max(most_bytes, allocator.allocated_bytes)
             case Action.FREE_COMPLETED:
-                allocator.give_back(held.pop(event.address))
+                allocator.free(held.pop(event.address))
             case _:
                 pass
     ends_alike = allocator.reserved_bytes == sum(each.nbytes for each in recording.segments)
@@ -242,7 +242,7 @@ class _RecordedSegments(WholeSegments):
 
     def drop(self, pool: StreamPool, address: int) -> None:
         """Give back one segment."""
-        self._give_back(pool, self._places.pop(address))
+        self._release(pool, self._places.pop(address))
         self._addresses.remove(address)
         del self.by_address[address]
 

@@ -249,12 +249,12 @@ def _peaks_of_pytorch(recording: Recording, start: Start, allocator: CachingAllo
                 stream = waits_for[event.address] = -1 - at
                 block = held.pop(event.address)
                 allocator.record_use(block, stream)
-                allocator.give_back(block)
+                allocator.free(block)
             case Action.FREE_COMPLETED if event.address in waits_for:
                 stream = waits_for.pop(event.address)
                 allocator.reach(stream, allocator.waiting_blocks(stream))
             case Action.FREE_COMPLETED:
-                allocator.give_back(held.pop(event.address))
+                allocator.free(held.pop(event.address))
             case _:
                 pass
     return Peaks(most_bytes, allocator.pool_bytes)

@@ -47,13 +47,13 @@ def every_operator_of_sequences() -> Workload:
     return Workload(net.build(y), 6)
 
 
-def every_operator_of_texts() -> Workload:
+def every_operator_of_tokens() -> Workload:
     """A table, with positions and without."""
     net = GraphBuilder(ALL, MapShape(1, steps=5))
     return Workload(net.build(net.layer("table", Embedding(11, 4, positions=8), 0)), 6)
 
 
-def every_operator_of_pictures_as_sequences() -> Workload:
+def every_operator_of_images_as_sequences() -> Workload:
     """Patches of 2 x 2 behind a token, and a picture that is made larger on the way."""
     net = GraphBuilder(ALL, MapShape(3, 4, 4))
     y = net.layer("larger", TransposedConvolution(5, (3, 3), (2, 2)), 0)
@@ -66,8 +66,8 @@ def every_operator_of_pictures_as_sequences() -> Workload:
 WORKLOADS = (
     every_operator(),
     every_operator_of_sequences(),
-    every_operator_of_texts(),
-    every_operator_of_pictures_as_sequences(),
+    every_operator_of_tokens(),
+    every_operator_of_images_as_sequences(),
 )
 LAYERS = {layer.name: layer for layer in WORKLOADS[0].graph.layers}
 

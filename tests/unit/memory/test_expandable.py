@@ -74,7 +74,7 @@ def test_whole_pages_go_back_to_the_gpu_when_it_has_no_room() -> None:
     """
     pool = CachingAllocator(ExpandableSegments(60 * MIB, 512))
     kept, freed = taken(pool, 30), taken(pool, 30)
-    pool.give_back(freed)
+    pool.free(freed)
 
     assert kept == Block(0, 30 * MIB)
     assert pool.take(MIB) is not None
@@ -89,8 +89,8 @@ def test_the_lowest_gap_that_is_large_enough_is_filled() -> None:
     """
     pool = roomy()
     first, second, third, fourth, fifth = (taken(pool, mib) for mib in (20, 20, 20, 40, 20))
-    pool.give_back(second)
-    pool.give_back(fourth)
+    pool.free(second)
+    pool.free(fourth)
     pool.empty_cache()
 
     assert (first.start, third.start, fifth.start) == (0, 40 * MIB, 100 * MIB)
@@ -103,10 +103,10 @@ def test_gaps_around_free_memory_are_filled_together() -> None:
     """Five pages, of which the second and the fourth went to the GPU and the third is free: 60 take all three."""
     pool = roomy()
     pages = [taken(pool, 20) for _ in range(5)]
-    pool.give_back(pages[1])
-    pool.give_back(pages[3])
+    pool.free(pages[1])
+    pool.free(pages[3])
     pool.empty_cache()
-    pool.give_back(pages[2])
+    pool.free(pages[2])
 
     assert taken(pool, 60) == Block(20 * MIB, 60 * MIB)
     assert pool.reserved_bytes == 100 * MIB
@@ -116,7 +116,7 @@ def test_free_memory_in_front_of_a_gap_is_taken_with_it() -> None:
     """30 and 30 map 60; the upper 30 come back, and the last page goes. 25 take the 10 that are left and a page."""
     pool = roomy()
     first, second = taken(pool, 30), taken(pool, 30)
-    pool.give_back(second)
+    pool.free(second)
     pool.empty_cache()
 
     assert first.start == 0
@@ -128,7 +128,7 @@ def test_free_memory_in_front_of_a_gap_is_taken_with_it() -> None:
 def test_a_segment_without_memory_is_given_back() -> None:
     """Its addresses go, too: the next segment lies where no other has been, and the lower one is not extended."""
     pool = roomy()
-    pool.give_back(taken(pool, 20))
+    pool.free(taken(pool, 20))
     pool.empty_cache()
 
     assert pool.reserved_bytes == 0
@@ -143,8 +143,8 @@ def test_addresses_end_behind_nine_eighths_of_memory() -> None:
     """
     pool = CachingAllocator(ExpandableSegments(200 * MIB, 512, total_bytes=160 * MIB))
     low, middle, high = (taken(pool, mib) for mib in (60, 40, 60))
-    pool.give_back(low)
-    pool.give_back(high)
+    pool.free(low)
+    pool.free(high)
 
     assert middle == Block(60 * MIB, 40 * MIB)
     assert taken(pool, 80) == Block(100 * MIB, 80 * MIB)
@@ -168,7 +168,7 @@ def test_a_large_free_block_is_kept_from_a_smaller_request() -> None:
     for settings, start_mib, reserved_mib in (("", 0, 100), ("max_split_size_mb:20", 90, 100)):
         pool = settings_allocator(ROOMY, settings)
         large, _ = taken(pool, 60), taken(pool, 30)
-        pool.give_back(large)
+        pool.free(large)
 
         assert taken(pool, 10).start == start_mib * MIB
         assert pool.reserved_bytes == reserved_mib * MIB
@@ -191,7 +191,7 @@ def test_ranges_are_what_is_mapped() -> None:
     pool = CachingAllocator(ExpandableSegments(160 * MIB, 512))
     pages = [taken(pool, 20) for _ in range(3)]
     small = taken(pool, 1)
-    pool.give_back(pages[1])
+    pool.free(pages[1])
     pool.empty_cache()
 
     assert pool.ranges == [(0, 20 * MIB), (40 * MIB, 20 * MIB), (small.start, 2 * MIB)]

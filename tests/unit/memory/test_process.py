@@ -23,7 +23,7 @@ def test_a_block_that_is_given_back_serves_requests_of_its_size_alone() -> None:
     """3 B take a block of 4. Once it is back, 4 B take it, 3 B more a block of 4, and 2 B one of 2: 10 B in all."""
     blocks = PinnedBlocks()
     blocks.take(3)
-    blocks.give_back(3)
+    blocks.free(3)
     assert (blocks.missing_bytes(4), blocks.missing_bytes(2)) == (0, 2)
     # Of two at once the kept block serves one.
     assert blocks.missing_bytes(4, 3) == 4
@@ -41,5 +41,5 @@ def test_what_is_taken_again_after_it_was_given_back_takes_no_more(sizes: list[i
         for each in sizes:
             blocks.take(each)
         for each in sizes:
-            blocks.give_back(each)
+            blocks.free(each)
     assert sum(sizes) <= blocks.taken_bytes == sum(map(pinned_block_bytes, sizes)) <= 2 * sum(sizes)

@@ -17,7 +17,7 @@ def allocator(mib: float = 2**20) -> CachingAllocator:
 def test_a_block_serves_its_own_stream_alone() -> None:
     """30 come back on stream 0: stream 1 takes a segment of its own, stream 0 takes the block again."""
     pool = allocator()
-    pool.give_back(taken(pool, 30))
+    pool.free(taken(pool, 30))
 
     assert taken(pool, 30, stream=1) == Block(30 * MIB, 30 * MIB)
     assert taken(pool, 30, stream=0) == Block(0, 30 * MIB)
@@ -28,7 +28,7 @@ def test_free_segments_of_all_streams_make_room() -> None:
     """70: 30 and 40 are free on two streams; 60 for a third go where both have been."""
     pool = allocator(70)
     for mib, stream in ((30, 0), (40, 1)):
-        pool.give_back(taken(pool, mib, stream))
+        pool.free(taken(pool, mib, stream))
 
     assert taken(pool, 60, stream=2).nbytes == 60 * MIB
     assert pool.reserved_bytes == 60 * MIB
@@ -40,7 +40,7 @@ def test_a_block_that_another_stream_uses_waits_for_it() -> None:
     pool = allocator()
     block = taken(pool, 30)
     pool.record_use(block, 1)
-    pool.give_back(block)
+    pool.free(block)
 
     assert pool.allocated_bytes == 0
     assert taken(pool, 30).start == 30 * MIB
@@ -54,7 +54,7 @@ def test_a_block_waits_for_every_stream_that_uses_it() -> None:
     block = taken(pool, 30)
     pool.record_use(block, 1)
     pool.record_use(block, 2)
-    pool.give_back(block)
+    pool.free(block)
 
     pool.reach(1, 1)
     assert taken(pool, 30) != block
@@ -69,7 +69,7 @@ def test_a_stream_comes_past_blocks_one_after_the_other() -> None:
     first, second = taken(pool, 30), taken(pool, 40)
     for block in (first, second):
         pool.record_use(block, 1)
-        pool.give_back(block)
+        pool.free(block)
     pool.reach(1, 1)
 
     assert taken(pool, 30) == first
@@ -80,7 +80,7 @@ def test_use_by_its_own_stream_does_not_make_a_block_wait() -> None:
     pool = allocator()
     block = taken(pool, 30, stream=3)
     pool.record_use(block, 3)
-    pool.give_back(block)
+    pool.free(block)
 
     assert taken(pool, 30, stream=3) == block
 
@@ -93,7 +93,7 @@ def test_before_it_gives_up_it_waits_for_all_streams() -> None:
     pool = allocator(50)
     block = taken(pool, 30)
     pool.record_use(block, 1)
-    pool.give_back(block)
+    pool.free(block)
 
     assert taken(pool, 40).nbytes == 40 * MIB
     assert pool.waiting_blocks(1) == 0
@@ -105,10 +105,10 @@ def test_a_block_that_came_back_amid_a_request_is_not_looked_for() -> None:
     While it looked, the 20 came back, and the next request has them. So it is in PyTorch: issue 189504.
     """
     pool = allocator(30)
-    pool.give_back(taken(pool, 30))
+    pool.free(taken(pool, 30))
     used, waiting = taken(pool, 10), taken(pool, 20)
     pool.record_use(waiting, 1)
-    pool.give_back(waiting)
+    pool.free(waiting)
 
     assert pool.take(20 * MIB) is None
     assert taken(pool, 20) == waiting
@@ -121,8 +121,8 @@ def test_an_emptied_cache_holds_what_is_in_use_alone() -> None:
     taken(pool, 30)
     free, waiting = taken(pool, 40), taken(pool, 50)
     pool.record_use(waiting, 1)
-    pool.give_back(free)
-    pool.give_back(waiting)
+    pool.free(free)
+    pool.free(waiting)
 
     pool.empty_cache()
 
@@ -134,8 +134,8 @@ def test_among_equals_the_block_of_the_oldest_segment_is_taken() -> None:
     """20 and 20 are free, the later one since longer: the earlier one is taken."""
     pool = allocator()
     older, newer = taken(pool, 20), taken(pool, 20)
-    pool.give_back(newer)
-    pool.give_back(older)
+    pool.free(newer)
+    pool.free(older)
 
     assert taken(pool, 20) == older
 

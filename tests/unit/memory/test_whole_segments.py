@@ -39,7 +39,7 @@ def test_one_segment_goes_that_is_large_enough_and_the_others_stay() -> None:
     """100: 24, 30 and 40 came back. 15 may have none of them, and their 16 do not fit: the 24 go, the smallest."""
     pool = allocator(100, "max_split_size_mb:20")
     for block in [taken(pool, mib) for mib in (24, 30, 40)]:
-        pool.give_back(block)
+        pool.free(block)
 
     assert taken(pool, 15).nbytes == 16 * MIB
     assert pool.reserved_bytes == (30 + 40 + 16) * MIB
@@ -53,7 +53,7 @@ def test_several_segments_go_the_largest_first_until_they_are_enough() -> None:
     other, own = (allocator(100, "max_split_size_mb:20") for _ in range(2))
     for pool in (other, own):
         for block in [taken(pool, mib) for mib in (24, 30, 40)]:
-            pool.give_back(block)
+            pool.free(block)
 
     assert taken(other, 60, stream=1).nbytes == 60 * MIB
     assert other.reserved_bytes == 60 * MIB
@@ -68,8 +68,8 @@ def test_too_little_to_give_back_is_given_back_and_all_the_rest_with_it() -> Non
     """
     pool = allocator(100, "max_split_size_mb:20")
     kept, large, small = taken(pool, 40), taken(pool, 24), taken(pool, 1)
-    pool.give_back(large)
-    pool.give_back(small)
+    pool.free(large)
+    pool.free(small)
 
     assert taken(pool, 50).nbytes == 50 * MIB
     assert kept.nbytes == 40 * MIB
@@ -97,12 +97,12 @@ def test_what_was_free_longest_goes_when_the_threshold_is_passed() -> None:
     """
     pool = allocator(200, COLLECTS)
     first, second, third = (taken(pool, mib) for mib in (40, 30, 24))
-    pool.give_back(first)
-    pool.give_back(second)
+    pool.free(first)
+    pool.free(second)
     assert taken(pool, 1) == Block(94 * MIB, MIB)
-    pool.give_back(third)
+    pool.free(third)
     fourth = taken(pool, 21)
-    pool.give_back(fourth)
+    pool.free(fourth)
 
     assert taken(pool, 50).nbytes == 50 * MIB
     assert pool.reserved_bytes == (24 + 2 + 50) * MIB
@@ -115,9 +115,9 @@ def test_young_segments_go_too_where_old_ones_are_too_little() -> None:
     """
     pool = allocator(400, "garbage_collection_threshold:0.1,per_process_memory_fraction:0.9", total_mib=400)
     old, young, kept = taken(pool, 20), taken(pool, 60), taken(pool, 12)
-    pool.give_back(old)
+    pool.free(old)
     pool.take(12 * MIB, 1)
-    pool.give_back(young)
+    pool.free(young)
 
     assert taken(pool, 150).nbytes == 150 * MIB
     assert kept.nbytes == 12 * MIB
@@ -138,7 +138,7 @@ def test_ranges_are_the_segments_and_changes_count_them() -> None:
 
     assert pool.ranges == [(0, 30 * MIB), (30 * MIB, 2 * MIB)]
     assert pool.segment_changes == 2
-    pool.give_back(blocks[0])
+    pool.free(blocks[0])
     pool.empty_cache()
     assert pool.ranges == [(30 * MIB, 2 * MIB)]
     assert (pool.segment_changes, pool.segment_starts) == (3, [30 * MIB])

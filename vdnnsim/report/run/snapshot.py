@@ -121,7 +121,7 @@ class _History:
         if buffer not in self._held:  # Of no bytes.
             return
         block, asked, frames = self._held.pop(buffer)
-        self._allocator.give_back(block)
+        self._allocator.free(block)
         for action in ("free_requested", "free_completed"):
             self._note(action, block.start, asked, frames, time_s)
 
