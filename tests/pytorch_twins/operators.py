@@ -181,6 +181,11 @@ def _lose(_: SoftmaxLoss, operands: Operands) -> torch.Tensor:
     return functional.cross_entropy(x.reshape(len(labels), -1), labels)
 
 
+_SMOOTH: Mapping[Smoothness, Callable[[torch.Tensor], torch.Tensor]] = {
+    Smoothness.GELU: functional.gelu,
+    Smoothness.SILU: functional.silu,
+}
+
 _FORWARD: Mapping[type[Operator], Callable[[Any, Operands], torch.Tensor]] = {
     Convolution: _convolve,
     TransposedConvolution: _convolve_transposed,
@@ -201,9 +206,7 @@ _FORWARD: Mapping[type[Operator], Callable[[Any, Operands], torch.Tensor]] = {
     Dropout: lambda _, operands: torch.native_dropout(operands.inputs[0], 0.5, train=True)[0],
     Embedding: _embed,
     LayerNormalization: _layer_normalize,
-    SmoothActivation: lambda operator, operands: (
-        functional.gelu if operator.function is Smoothness.GELU else functional.silu
-    )(*operands.inputs),
+    SmoothActivation: lambda operator, operands: _SMOOTH[operator.function](operands.inputs[0]),
     Attention: _attend,
     Lstm: _lstm,
     SoftmaxLoss: _lose,
