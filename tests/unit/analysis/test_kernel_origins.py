@@ -51,7 +51,7 @@ def test_a_kernel_over_a_part_has_the_origin_of_that_batch() -> None:
     assert found.by_kernel[0, Phase.FORWARD, "only", 2] is Origin.ASSUMED
 
 
-def test_what_a_table_lacks_goes_with_its_kernels() -> None:
+def test_gap_of_a_cost_table_is_kept_with_its_kernels() -> None:
     """Of several workloads it is said once, and kernels that they share are counted once: 10 over four images."""
     costs = Lacking(toy_costs(CHAIN, {}).kernels)
     whole, both = (kernel_origins(plans, costs) for plans in (PLANS[:1], PLANS))

@@ -62,7 +62,7 @@ def test_nothing_is_reused_in_inference() -> None:
     assert times[0] == LayerTimes(0, 1.0, 0.0, None)
 
 
-def test_what_a_convolution_needs() -> None:
+def test_bytes_of_a_convolution() -> None:
     """Maps hold 10 B, W (5 x 5 + 5) x 2 B = 60 B. Backward reads X, not Y, and uses the larger workspace."""
     conv2 = CHAIN.graph.layers[1]
     assert forward_bytes(CHAIN, CHAIN_KERNELS, conv2) == LayerBytes(x=10, y=10, weights=60, workspace=7)

@@ -63,7 +63,7 @@ def as_predicted(trace: IterationTrace) -> LiveStep:
     return LiveStep("card", 3, planned_s(trace), None, 0, 0, stretches, pauses, tuple(copies))
 
 
-def test_what_went_as_planned_is_no_slower(moving: IterationTrace) -> None:
+def test_step_as_planned_has_no_differences(moving: IterationTrace) -> None:
     assert all(each.excess == pytest.approx(0.0, abs=1e-12) for each in slower(as_predicted(moving), moving))
 
 
@@ -72,7 +72,7 @@ def test_forward_and_backward_end_before_the_update(moving: IterationTrace) -> N
     assert planned_s(moving) == kernels[-2].end_s < kernels[-1].end_s
 
 
-def test_what_is_off_by_most_comes_first(moving: IterationTrace) -> None:
+def test_largest_difference_comes_first(moving: IterationTrace) -> None:
     """The convolution takes 3 s more, a copy of its result 2 s more, and what the loop waits for 1 s more."""
     step = as_predicted(moving)
     first, *stretches = step.stretches
@@ -119,7 +119,7 @@ def test_a_link_by_its_copies() -> None:
     assert measured_link(step, replace(link, latency_s=2.0)).d2h_bytes_per_s == 10 / 4
 
 
-def test_where_more_is_allocated_than_planned() -> None:
+def test_allocation_above_the_plan_is_found() -> None:
     """All is kept, each in 512 B: weights, images and labels are five of them.
 
     Before normalization there is the convolution as well, before pooling normalization and its moments. The last of
@@ -134,7 +134,7 @@ def test_where_more_is_allocated_than_planned() -> None:
     ]
 
 
-def test_what_is_computed_again_is_of_the_waits() -> None:
+def test_recomputation_counts_as_waiting() -> None:
     """Checkpoints run parts of forward again, which the loop does while it waits."""
     trace = replayed("checkpoint")
     again = [each for each in trace.plan.operations if isinstance(each, Compute) and each.repeat]

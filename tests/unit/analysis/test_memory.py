@@ -100,12 +100,12 @@ def test_the_mean_counts_until_the_iteration_ends() -> None:
     assert mean_bytes(traced([])) == 0
 
 
-def test_what_made_up_the_peak_is_named_largest_first() -> None:
+def test_kinds_at_the_peak_are_sorted_by_size() -> None:
     """From 4 on x and z, 50 B, and W, 30 B; y is gone."""
     assert peak_by_kind(TRACE) == ((MAP, 50), (WEIGHTS, 30))
 
 
-def test_of_equal_peaks_the_first_counts() -> None:
+def test_first_of_equal_peaks_counts() -> None:
     """40 B of W and x at first; 40 B of z later."""
     twice = traced([(0.0, 0, 0, 10), (0.0, 1, 1, 30), (1.0, 2, 0, -10), (1.0, 3, 1, -30), (2.0, 4, 3, 40)])
 

@@ -40,7 +40,7 @@ def test_on_a_link_of_its_own_a_copy_takes_what_it_takes_alone() -> None:
 
 
 @pytest.mark.parametrize("policy", [Base(), PageMigration()])
-def test_where_no_engine_copies_nothing_is_stretched(policy: Base | PageMigration) -> None:
+def test_copies_without_an_engine_are_not_stretched(policy: Base | PageMigration) -> None:
     """Base copies nothing. Of page migration not all fits into 150 B, and each buffer is one page of 35 us."""
     setting = toy_setting(WORKLOAD, COSTS)
     limits = replace(setting.limits, device_bytes=150)
@@ -75,7 +75,7 @@ def test_an_exchange_begins_when_the_last_has_come() -> None:
     assert (second.layer, second.begin_s, second.last) == (0, 5, 0)
 
 
-def test_who_waits_for_whom() -> None:
+def test_waits_by_gpu_that_comes_last() -> None:
     """GPU 0 stands 2 s before the first exchange for GPU 1, which stands 1 s before the second for GPU 0."""
     assert waits_s(ServerTrace((gpu_trace((1, 4), (6, 9)), gpu_trace((3, 4), (5, 9))))) == ((0, 2), (1, 0))
 
@@ -97,7 +97,7 @@ def test_both_gpus_offload_the_input_and_fetch_it_back() -> None:
     assert curves[Hop("x0", Way.UP)].rates_bytes_per_s[0] == 5.0
 
 
-def test_what_a_curve_carries_until_the_end() -> None:
+def test_bytes_carried_until_the_end() -> None:
     """2 B/s for 1 s, 3 B/s for the 4 s that are left."""
     assert LoadCurve((0.0, 1.0), (2.0, 3.0), 5.0).carried_bytes == 14.0
 

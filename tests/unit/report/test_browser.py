@@ -153,7 +153,7 @@ def test_names_of_dots_do_not_meet(result: ScenarioResult, move: PolicyResult) -
     assert min(later - earlier for earlier, later in pairwise(heights)) > 0.07
 
 
-def test_of_many_dots_those_have_names_that_none_beats(result: ScenarioResult, move: PolicyResult) -> None:
+def test_only_unbeaten_policies_are_named_among_many(result: ScenarioResult, move: PolicyResult) -> None:
     """Of 13 in equal memory the fastest, and the capacity is seen where nothing fits below it: 1000 B under 60,000."""
     rows = tuple(
         replace(

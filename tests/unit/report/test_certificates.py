@@ -63,7 +63,7 @@ def test_states_on_the_host_are_named_by_their_kind(result: ScenarioResult, move
     assert "; 1.00 KiB of optimizer states and 12 B of weight gradients are on the host" in moved
 
 
-def test_of_what_does_not_fit_only_what_stays_is_said(result: ScenarioResult, keep: PolicyResult) -> None:
+def test_unfit_policies_name_only_resident_memory(result: ScenarioResult, keep: PolicyResult) -> None:
     """Its 6 s are of a GPU without a capacity, for which the bound does not hold."""
     assert lines(result, keep, CERTIFICATE) == ("keep(p): 20 B of weights stay",)
     unfit = replace(result, results=(with_certificate(keep, CERTIFICATE),))

@@ -120,7 +120,7 @@ def test_a_narrow_terminal_shows_fewer_columns_and_no_part_of_a_number(
     assert "too narrow for offloaded; compare.csv has all" in lines
 
 
-def test_what_does_not_fit_is_listed_with_its_reason(comparison: Comparison) -> None:
+def test_unfit_policies_are_listed_with_reasons(comparison: Comparison) -> None:
     text = "\n".join(printed(comparison_table(comparison), width=200))
 
     assert "4 of 6 policies fit toy (1) into 1000 B: from quick(p) 4.00 s in 100 B to move(m) 8.00 s in 60 B." in text
@@ -150,7 +150,7 @@ def test_the_picture_names_every_point_and_the_capacity(comparison: Comparison) 
     assert draw_comparison(comparison, "title") == draw_comparison(comparison, "title")
 
 
-def test_where_nothing_fits_the_picture_shows_how_far_it_is(result: ScenarioResult, keep: PolicyResult) -> None:
+def test_picture_of_policies_that_do_not_fit(result: ScenarioResult, keep: PolicyResult) -> None:
     with house_style():
         figure = comparison_figure(Comparison(replace(result, results=(keep,))), "title")
         empty = comparison_figure(

@@ -88,7 +88,7 @@ def test_headlines(result: ScenarioResult, move: PolicyResult) -> None:
     assert headline(inference, move).startswith("move(m) runs toy (1)")
 
 
-def test_what_is_short_is_named(
+def test_scarce_memory_is_named(
     result: ScenarioResult, keep: PolicyResult, gaps: PolicyResult, host: PolicyResult
 ) -> None:
     assert [row.shortage for row in (result.results[0], keep, gaps, host)] == [

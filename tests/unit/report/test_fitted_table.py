@@ -82,7 +82,7 @@ def test_a_gap_that_something_else_fills_is_filled() -> None:
     ]
 
 
-def test_of_columns_of_one_title_the_right_one_goes_first() -> None:
+def test_rightmost_of_columns_with_one_title_is_dropped_first() -> None:
     columns = (
         text_column("name", ("a",), Fold.LABEL),
         text_column("both", ("1",)),
@@ -157,7 +157,7 @@ def test_a_second_column_of_labels_stays_and_a_long_word_is_broken_as_a_label_is
     assert printed(table, 41)[1:] == ["alexnet  swap(p)", "too narrow for note; x"]
 
 
-def test_what_matters_least_goes_first() -> None:
+def test_columns_are_dropped_in_the_given_order() -> None:
     assert printed(plain_table(HEADER, ROWS, "x", ("parameters",)), 34)[0].split() == ["name", "what_it_is"]
 
 

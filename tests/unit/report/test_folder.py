@@ -57,7 +57,7 @@ def test_a_writer_that_ends_in_the_middle_leaves_word_and_the_next_goes_on(
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_of_two_at_once_one_writes_after_the_other(tmp_path: Path, is_new: bool) -> None:  # noqa: FBT001
+def test_concurrent_writers_are_serialized(tmp_path: Path, is_new: bool) -> None:  # noqa: FBT001
     """Eight writers of two kinds in threads, whose locks keep each other out as those of processes do."""
     folder = tmp_path / "new" / "out" if is_new else tmp_path
     with ThreadPoolExecutor(8) as pool:
@@ -67,7 +67,7 @@ def test_of_two_at_once_one_writes_after_the_other(tmp_path: Path, is_new: bool)
             assert content(folder) in (FIRST, SECOND)
 
 
-def test_who_holds_a_folder_for_ever_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_held_for_ever_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `flock DIR make` does."""
     monkeypatch.setattr("vdnnsim.files.atomic._PATIENCE_S", 0.03)
     holder = os.open(tmp_path, os.O_RDONLY)
@@ -95,7 +95,7 @@ def test_a_manifest_that_names_no_files_speaks_for_what_its_command_writes(tmp_p
     assert earlier_files(tmp_path, WRITER) == {"run.json", "a.csv"}
 
 
-def test_what_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_removal_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_folder(tmp_path, FIRST, WRITER)
 
     def refuse(_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_findings_of_one_point_without_bounds_that_a_time_limit_ended(result: Sc
     assert "time limit" in ended
 
 
-def test_what_no_reader_would_notice_is_no_slower(result: ScenarioResult) -> None:
+def test_unnoticeable_slowdown_reads_as_none(result: ScenarioResult) -> None:
     """5.002 s are 0.04 % more than 5 s."""
     near = replace(FRONTIER, points=(replace(POINTS[1], plan=PlannedTime(5.002, 1000)), POINTS[2]), policies=())
     assert headline(result, near) == "toy (1) in 1000 B instead of 1.95 KiB: optimal no slower"
@@ -139,7 +139,7 @@ def test_the_capacity_is_named_on_the_slide(result: ScenarioResult, memory_bytes
     assert figure.axes[0].texts[-1].get_horizontalalignment() == alignment
 
 
-def test_a_slide_of_little(result: ScenarioResult) -> None:
+def test_one_point_without_bounds_or_policies(result: ScenarioResult) -> None:
     """One point, without a bound and policies, and a capacity that is not on it."""
     figure = drawn(result, unproven(Frontier("optimal", POINTS[:1])))
     assert len(figure.axes[0].texts) == 0

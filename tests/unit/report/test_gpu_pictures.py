@@ -106,7 +106,7 @@ def test_links_that_carry_nothing_are_not_drawn(pair: ScenarioResult) -> None:
     assert links_figure(pair, quiet).axes[0].get_yticklabels() == []
 
 
-def test_of_many_links_the_busiest_are_drawn_in_their_order(pair: ScenarioResult) -> None:
+def test_busiest_links_are_drawn_in_their_order(pair: ScenarioResult) -> None:
     """Twenty links, the last 14 of which are the busiest."""
     (use,) = link_uses(pair.server, pair.by_policy[0][0].server_trace)
     uses = tuple(replace(use, link=replace(use.link, down_bytes_per_s=1000.0 / (1 + n))) for n in range(20))
@@ -115,7 +115,7 @@ def test_of_many_links_the_busiest_are_drawn_in_their_order(pair: ScenarioResult
     assert drawn_links(uses) == uses[6:]
 
 
-def test_what_both_directions_of_a_shared_link_carry_adds_up(pair: ScenarioResult) -> None:
+def test_both_directions_of_a_shared_link_add_up(pair: ScenarioResult) -> None:
     uses = {use.link.name: use for use in link_uses(pair.server, pair.by_policy[1][0].server_trace)}
     dram = uses["dram"]
 

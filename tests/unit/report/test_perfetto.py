@@ -13,7 +13,7 @@ def events(result: ScenarioResult, row: PolicyResult) -> list[dict[str, Any]]:
     return content["traceEvents"]
 
 
-def test_what_the_trace_is_about(result: ScenarioResult, keep: PolicyResult) -> None:
+def test_metadata_of_a_trace(result: ScenarioResult, keep: PolicyResult) -> None:
     assert json.loads(perfetto_text(result, (keep,)))["otherData"] == {
         "scenario": "question",
         "network": "toy",

@@ -218,7 +218,7 @@ def test_the_names_of_the_lines_of_policies_do_not_meet(result: ScenarioResult, 
     assert (named["oracular baseline: unlimited memory"], named["capacity 1000 B"]) == ("right", "left")
 
 
-def test_of_many_policies_the_fastest_that_fit_are_drawn_in_their_order(
+def test_fastest_fitting_policies_are_drawn_in_their_order(
     result: ScenarioResult, move: PolicyResult, keep: PolicyResult
 ) -> None:
     """Eight do not fit, then twenty fit in 20 s down to 1 s; the 14 fastest are those of 14 s and less."""
@@ -242,7 +242,7 @@ def test_a_stall_that_is_too_short_to_be_seen_is_not_in_the_legend(result: Scena
         assert ("stall: waits for the host to issue" in written) is seen
 
 
-def test_what_lies_in_host_memory_alone_comes_and_goes(move: PolicyResult) -> None:
+def test_bytes_in_host_memory_alone_over_time(move: PolicyResult) -> None:
     """10 B leave once and come back once: the curve ends at nothing, and has 10 B in between."""
     times_s, held = offloaded_curve(move.trace)
 

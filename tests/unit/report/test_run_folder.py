@@ -14,7 +14,7 @@ from vdnnsim.report.folder import Commit, earlier_files, manifest, refuse_foreig
 from vdnnsim.report.run.folder import ALWAYS, RUN_WRITER, report_files, run_facts, trace_names, write_report
 
 
-def test_what_was_run(result: ScenarioResult, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manifest_states_scenario_versions_and_inputs(result: ScenarioResult, monkeypatch: pytest.MonkeyPatch) -> None:
     """conv1 has 5 x 5 + 5 weights and fc 5 + 1, 36 in all; the loss is the third layer."""
     monkeypatch.setattr(module, "source_commit", lambda: Commit("c0ffee", modified=True))
     said = json.loads(manifest(1, result.sources, run_facts(result), ("results.csv", "a.png")))
@@ -138,7 +138,7 @@ def test_traces_of_policies_that_are_no_longer_asked_for_go(
     assert (folder / "trace_mine.json").read_text() == "mine"
 
 
-def test_what_no_run_wrote_is_not_overwritten(result: ScenarioResult, tmp_path: Path) -> None:
+def test_foreign_files_are_not_overwritten(result: ScenarioResult, tmp_path: Path) -> None:
     """A report of somebody else's: one line, and nothing is changed."""
     (tmp_path / "report.md").write_text("mine")
 

@@ -70,7 +70,7 @@ def test_the_caption_and_the_verdict_speak_of_all(pair: ScenarioResult) -> None:
     )
 
 
-def test_what_gpus_do_to_each_other(pair: ScenarioResult, result: ScenarioResult) -> None:
+def test_contention_and_exchanges_of_each_policy(pair: ScenarioResult, result: ScenarioResult) -> None:
     """Exchanges last for 12.2 s after the kernels of base(p): from 7 to 19.2."""
     base, copying, late = contention_lines(pair)
     assert base.startswith("base(p): no map is copied; all GPUs come to the exchanges of gradients together; ")
@@ -94,7 +94,7 @@ def test_a_range_of_stretches(pair: ScenarioResult) -> None:
 
 
 @pytest.mark.parametrize(("rate", "exposed"), [(10.0, "9.20 s"), (1e9, "7.96 us")])
-def test_what_updates_wait_for_is_not_hidden(pair: ScenarioResult, rate: float, exposed: str) -> None:
+def test_exchanges_before_updates_are_exposed(pair: ScenarioResult, rate: float, exposed: str) -> None:
     """With SGD the iteration ends with a kernel, the second of two updates, which wait for what nobody hides.
 
     The bucket of 72 B comes at 7. At 10 B/s of the links and 144 B/s of DRAM it takes 1 + 7.2 + 1 s; at 1 GB/s and
@@ -182,7 +182,7 @@ def test_a_bucket_says_what_it_holds(pair: ScenarioResult) -> None:
     assert any(text.endswith("gradients are added up by a ring, in the buckets of DDP") for text in texts)
 
 
-def test_where_nothing_is_copied_the_subject_alone_is_drawn(pair: ScenarioResult) -> None:
+def test_only_the_subject_is_drawn_without_copies(pair: ScenarioResult) -> None:
     quiet: tuple[PolicyResult, ...] = (*pair.by_policy[0], *pair.by_policy[2])
 
     pictures = [name for name in report_files(replace(pair, results=quiet)) if name.startswith(("gpus", "links"))]

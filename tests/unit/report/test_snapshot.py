@@ -92,7 +92,7 @@ def agrees(recording: Recording, start: Start, settings: AllocatorSettings) -> b
 
 
 @pytest.mark.parametrize("words", SETTINGS)
-def test_what_a_run_wrote_is_replayed_to_the_same_peaks(tmp_path: Path, words: str) -> None:
+def test_written_snapshot_replays_to_the_same_peaks(tmp_path: Path, words: str) -> None:
     """Whole segments, and what they hold at the end, to the address."""
     model = memory_choice(f"pytorch({words})")
     result = run_of(model)
@@ -191,7 +191,7 @@ def test_the_viewer_reads_all_of_it(words: str) -> None:
     ("words", "memory_mib", "action"),
     [("", 280, Action.SEGMENT_GIVEN_BACK), ("expandable_segments:True", 268, Action.PAGES_UNMAPPED)],
 )
-def test_what_was_given_back_to_make_room_is_told(tmp_path: Path, words: str, memory_mib: int, action: Action) -> None:
+def test_segments_freed_to_make_room_are_written(tmp_path: Path, words: str, memory_mib: int, action: Action) -> None:
     """ResNet-18 reserves 334 and 272 MiB where there is enough; of less, some goes and comes."""
     result = run_of(memory_choice(f"pytorch({words})"), memory_mib * MIB, network="resnet18")
     (row,) = result.results

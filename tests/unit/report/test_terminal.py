@@ -34,7 +34,7 @@ def test_the_table_in_eighty_columns(result: ScenarioResult) -> None:
     ]
 
 
-def test_what_it_says_stands_below(result: ScenarioResult) -> None:
+def test_findings_are_printed_below_the_table(result: ScenarioResult) -> None:
     text = "\n".join(printed(result_table(result), width=400)[11:])
     assert "- Of 3 policies" in text
     assert "- keep(p): backward weights of conv1 asked for 990 B" in text

@@ -14,7 +14,7 @@ MEASURED = replace(
 )
 
 
-def test_what_is_the_same_is_not_told_and_neither_is_what_passes() -> None:
+def test_equal_and_volatile_provenance_makes_no_difference() -> None:
     now = (("driver", "1.1"), ("cudnn", "9.19"), ("date", "2026-02-02"), ("sm_clock", "200 MHz seen"))
     assert differences(MEASURED, now) == ()
 

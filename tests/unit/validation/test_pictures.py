@@ -39,7 +39,7 @@ def test_all_rows_stand_beside_their_network() -> None:
     assert legend_texts(figure) == ["known", "unknown", "within 5 %"]
 
 
-def test_what_is_outside_the_band_has_a_red_rim() -> None:
+def test_rows_outside_the_band_have_a_red_rim() -> None:
     """Only the last pair, 50 % off, is; the band itself is drawn too."""
     _, errors = parity_figure(PARITY).axes
     rims = [line.get_markeredgecolor() for line in errors.get_lines() if line.get_marker() in ("o", "D")]

@@ -40,7 +40,7 @@ def test_the_peak_is_of_bytes_asked_for_and_of_no_granule() -> None:
     assert needed_bytes(keep_trace().plan) == 1020
 
 
-def test_what_lies_in_another_buffer_asks_for_nothing() -> None:
+def test_aliases_request_no_memory() -> None:
     assert needed_bytes(plan((10, 7), take(0), Alias(1, 0), Release(1), Release(0))) == 10
 
 

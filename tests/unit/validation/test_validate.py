@@ -70,7 +70,7 @@ def test_given_durations_are_tried_again_until_a_run_is_within_the_tolerance() -
     assert row.raw.measured_s == pytest.approx(1.5 * row.raw.simulated_s)
 
 
-def test_of_runs_that_all_miss_the_closest_counts() -> None:
+def test_closest_run_counts_where_all_miss() -> None:
     lab = FakeLaboratory(method(PACED_CPU), slowness=[0.0, 0.0, 0.3, 0.1, 0.2])
     (row,) = rows_of(lab, "base(p)")
     assert row.time_error == pytest.approx(1 / 1.1 - 1)

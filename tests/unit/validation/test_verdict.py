@@ -59,7 +59,7 @@ def test_a_row_out_of_order_breaks_it(make_row: RowMaker) -> None:
     assert (judged.holds, judged.found, judged.broken_by) == (False, "kept in 1 of 2 rows", (rows[1],))
 
 
-def test_what_fits_must_be_the_same_on_both_sides(make_row: RowMaker) -> None:
+def test_same_policies_must_fit_on_both_sides(make_row: RowMaker) -> None:
     """That neither side has room is agreement; that only one has is not, and neither is memory that runs out."""
     unfit = Row(Task("vgg16", 1), "base(p)", Outcome.DOES_NOT_FIT)
     refused = Row(Task("vgg16", 1), "page_migration(p)", Outcome.REFUSED)

@@ -20,22 +20,22 @@ def stated(options: tuple[KernelCost, ...], told: dict[str, int]) -> tuple[Kerne
     return stated_workspaces(costs, executor).table(workload).options(0, Phase.FORWARD)
 
 
-def test_what_was_never_measured_takes_what_the_device_states() -> None:
+def test_unmeasured_workspaces_are_those_that_the_device_states() -> None:
     assert stated((FAST, LEAN), {"fast": 7, "lean": 0}) == (
         replace(FAST, workspace_bytes=7),
         replace(LEAN, workspace_bytes=0),
     )
 
 
-def test_what_the_device_has_not_is_left_out() -> None:
+def test_algorithms_that_the_device_lacks_are_left_out() -> None:
     assert stated((FAST, LEAN), {"lean": 3}) == (replace(LEAN, workspace_bytes=3),)
 
 
-def test_where_it_has_none_of_them_they_stay_to_be_refused() -> None:
+def test_algorithms_stay_where_the_device_has_none_of_them() -> None:
     assert stated((FAST, LEAN), {"other": 3}) == (FAST, LEAN)
 
 
-def test_what_was_measured_stays() -> None:
+def test_measured_workspaces_are_kept() -> None:
     measured = replace(FAST, origin=Origin.MEASURED)
     assert stated((measured, LEAN), {"fast": 7, "lean": 3}) == (measured, replace(LEAN, workspace_bytes=3))
     assert stated((measured,), {}) == (measured,)
