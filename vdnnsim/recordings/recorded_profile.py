@@ -168,7 +168,8 @@ def _link(recorded: RecordedStep, figures: _Figures) -> Link:
             stated.append(figures.assumed(path, either, "as in the other direction; no large copy was recorded"))
         else:
             stated.append(figures.assumed(path, _RATE_OF_COPIES, "PCIe gen3 x16; no large copy was recorded"))
-    return Link("as recorded", *stated, figures.assumed("link.latency", _LATENCY_S, "as of titan_x_maxwell"))
+    h2d, d2h = stated
+    return Link("as recorded", h2d, d2h, figures.assumed("link.latency", _LATENCY_S, "as of titan_x_maxwell"))
 
 
 @dataclass(slots=True)
