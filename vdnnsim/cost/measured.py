@@ -84,7 +84,8 @@ class MeasuredCosts(MachineCosts):
             if row.seconds is not None
         ]
         if not options:
-            names = self._algorithms_like(shape)
+            # Those of the shape itself where none of them, and of no shape like it, had a steady time.
+            names = self._algorithms_like(shape) or [row.algorithm for row in rows] or [ONLY]
             untried = [name for name in names if name not in {row.algorithm for row in rows}]
             options = [self.predict(shape, name, flop, nbytes) for name in untried or names]
         return tuple(sorted(options, key=lambda each: (each.seconds, each.workspace_bytes, each.algorithm)))
@@ -165,7 +166,7 @@ class MeasuredCosts(MachineCosts):
         return min((row for row in rows if row.shape != shape), key=lambda row: _distance(row, shape), default=None)
 
     def _algorithms_like(self, shape: KernelShape) -> Sequence[str]:
-        """Return the algorithms that an unmeasured shape is offered."""
+        """Return the algorithms of measured shapes that are most like a shape; none where nothing is like it."""
         siblings = self._by_layer.get(_layer(shape), [])
         if siblings:
             nearest = min(siblings, key=lambda row: _distance(row, shape)).shape
@@ -178,7 +179,7 @@ class MeasuredCosts(MachineCosts):
                 return [
                     name for name, count in sorted(counts.items()) if 2 * count > self._shapes_in[like] or count == most
                 ]
-        return (ONLY,)
+        return ()
 
 
 def left_out_errors(rows: Sequence[KernelRow], server: Server) -> list[float]:

@@ -95,6 +95,30 @@ def test_times_beyond_the_tolerance_are_exit_status_3(monkeypatch: pytest.Monkey
     assert "**Does not hold: iteration time" in Path("late/README.md").read_text(encoding="utf-8")
 
 
+def test_what_was_too_noisy_to_be_timed_is_predicted_and_executed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A profile in which no convolution has a time: its algorithms are still those of the device."""
+    profile = folder / "noisy" / "cpu.yaml"
+    profile.parent.mkdir()
+    for part in (folder / "hw_profiles").iterdir():
+        (profile.parent / part.name).write_bytes(part.read_bytes())
+    table = profile.with_name("cpu.kernels.csv")
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    untimed = {"time_s": "", "note": "spread of 30 % of the median"}
+    rows = [{**row, **untimed} if row["operator"].startswith("conv") else row for row in rows]
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    shorten(monkeypatch, replace(PACED_CPU, tasks=(Task("minimal", 2),)), "base(p)")
+    done = vdnnsim(*VALIDATE, "--profile", str(profile), "--csv", "noisy.csv")
+    assert done.returncode == 0, done.stderr
+    with Path("noisy.csv").open(newline="", encoding="utf-8") as file:
+        assert [row["outcome"] for row in csv.DictReader(file)] == ["ran"]
+
+
 def test_missing_profile_suggests_calibrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = vdnnsim(*VALIDATE)
