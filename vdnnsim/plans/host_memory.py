@@ -59,7 +59,7 @@ class HostOverflow:
 
 
 class _PinnedBytes:
-    """Pinned memory that counts bytes, and gives back what is given back; asked as `PinnedBlocks` is."""
+    """Pinned memory that counts bytes, and frees what is freed; with the methods of `PinnedBlocks`."""
 
     def __init__(self) -> None:
         self.taken_bytes = 0
@@ -70,7 +70,7 @@ class _PinnedBytes:
     def take(self, nbytes: int) -> None:
         self.taken_bytes += nbytes
 
-    def give_back(self, nbytes: int) -> None:
+    def free(self, nbytes: int) -> None:
         self.taken_bytes -= nbytes
 
 
@@ -91,7 +91,7 @@ def walk_host(plan: TrainingPlan, limits: HostLimits, pieces: Pieces) -> int | H
         if type(operation) is Offload:
             overflow = host.take(position, operation.buffer, operation.copy, operation.extent)
         elif type(operation) is Prefetch and not operation.keeps_copy:
-            host.give_back(operation)
+            host.free(operation)
     return overflow or host.peak_bytes
 
 
@@ -125,7 +125,7 @@ class _Host:
         self.peak_bytes = max(self.peak_bytes, pinned.taken_bytes)
         return None
 
-    def give_back(self, copy: Prefetch) -> None:
-        """Give back what a copy took that does not stay."""
+    def free(self, copy: Prefetch) -> None:
+        """Free what a copy took that does not stay."""
         for each in self._pieces.covered(copy.buffer, copy.extent):
             self._pinned.free(self._held.pop((copy.buffer, copy.copy, each)))

@@ -130,10 +130,12 @@ class Recorder:
     def _lie_apart(self, change: int, in_flight: Offload | Prefetch | AllReduce) -> bool:
         """Return whether memory is taken or given back for other bytes of a buffer than those that are on their way."""
         operation = self._plan.operations[change]
-        if not isinstance(operation, AllocateExtent | ReleaseExtent) or isinstance(in_flight, AllReduce):
-            return False
-        extent, moved = operation.extent, in_flight.extent
-        return moved is not None and (extent.stop <= moved.start or moved.stop <= extent.start)
+        return (
+            isinstance(operation, AllocateExtent | ReleaseExtent)
+            and not isinstance(in_flight, AllReduce)
+            and in_flight.extent is not None
+            and (operation.extent.stop <= in_flight.extent.start or in_flight.extent.stop <= operation.extent.start)
+        )
 
     def _copy_cause(self, copy: int) -> StallCause:
         match self._plan.operations[copy]:
