@@ -15,8 +15,8 @@ import torch
 from torch.utils._pytree import tree_unflatten
 
 from calibration.apply.reservation import memory_history
+from calibration.capture.record import Call, TensorLayout
 from calibration.capture.schemas import tensors_in
-from calibration.capture.tape import Call, TensorLayout
 from vdnnsim.cost.table import AdjustKernels, KernelCost
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Layer, Phase

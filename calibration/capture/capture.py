@@ -16,7 +16,8 @@ from calibration.capture.fake_tensors import FakeTensors, convertible, undrawn
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import Iteration, Program, prepare, replace_tensors
-from calibration.capture.recorder import Record, Recorder
+from calibration.capture.record import Record
+from calibration.capture.recorder import Recorder
 from calibration.capture.roles import assign_kinds, operands_of
 from calibration.capture.storages import StorageTable
 from calibration.capture.tape import Tape, freed_by_program

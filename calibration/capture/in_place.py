@@ -9,7 +9,7 @@ gradients that meet at a node in the first of them, if nobody else holds that (`
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
@@ -18,12 +18,10 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node
 
 from calibration.capture.nodes import running_node
+from calibration.capture.record import Record
 from calibration.capture.schemas import name_of
 from calibration.capture.storages import Operand, StorageTable
 from vdnnsim.dnn.step import Access
-
-if TYPE_CHECKING:
-    from calibration.capture.recorder import Record
 
 
 def overwrites(func: OpOverload, args: Sequence[Any], result: object, made_in: int | None) -> bool:
@@ -64,7 +62,7 @@ def _is_in_python() -> bool:
     return False
 
 
-def write_in_place(records: Sequence["Record"], storages: StorageTable) -> dict[int, int]:
+def write_in_place(records: Sequence[Record], storages: StorageTable) -> dict[int, int]:
     """Let operations that overwrite their first tensor do so where nobody holds it after them; records are changed.
 
     Returns:

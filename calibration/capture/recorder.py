@@ -8,7 +8,6 @@ repeats, and so is that of the backward that follows from it.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -18,7 +17,8 @@ from calibration.capture.failures import failure_of
 from calibration.capture.in_place import overwrites, write_in_place
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backward, newest_node, running_node
-from calibration.capture.operator_work import Effort, effort_of, traffic_of
+from calibration.capture.operator_work import effort_of, traffic_of
+from calibration.capture.record import Call, Record
 from calibration.capture.schemas import (
     RECORD_STREAM,
     OperatorMode,
@@ -28,43 +28,11 @@ from calibration.capture.schemas import (
     operands_of,
     tensors_in,
 )
-from calibration.capture.storages import Operand, StorageTable, element_type_of
-from calibration.capture.tape import Call, TapeRecorder
+from calibration.capture.storages import StorageTable, element_type_of
+from calibration.capture.tape import TapeRecorder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind
 from vdnnsim.errors import CaptureError
-
-
-@dataclass
-class Record:
-    """An operation as it was dispatched; what its operands are to it is found out when all is known.
-
-    Attributes:
-        operands: numbers of storage and tensor, and how it is touched.
-        results: storages that it made, each with its position among what the operator returns.
-        recomputes: whether it is of forward, run again in backward.
-        accumulates: whether it adds to the gradient of a parameter, or makes it.
-        node: sequence number of the node of autograd that runs it, in backward.
-        overwrites: whether its result is written over its first operand if nobody holds that after it.
-        call: how it was dispatched.
-    """
-
-    name: str
-    module: int
-    phase: Phase
-    operands: list[Operand]
-    results: dict[int, int]
-    element_type: str
-    effort: Effort
-    bytes_moved: int
-    random: bool
-    call: Call
-    forward: int | None = None
-    recomputes: bool = False
-    accumulates: bool = False
-    node: int | None = None
-    overwrites: bool = False
-    saves: list[int] = field(default_factory=list)
 
 
 class Recorder(OperatorMode):  # type: ignore[no-untyped-call]

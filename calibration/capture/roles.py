@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from calibration.capture.recorder import Record
+from calibration.capture.record import Record
 from calibration.capture.storages import Life
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role

@@ -3,21 +3,16 @@
 By it a live run is recognized while it runs, and by it one knows where in the captured step that run is.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._pytree import TreeSpec, tree_flatten
 
-from calibration.capture.schemas import tensors_in
+from calibration.capture.record import Call, Record
 from calibration.capture.storages import element_type_of
 from vdnnsim.dnn.layers import Phase
-
-if TYPE_CHECKING:
-    from calibration.capture.recorder import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,62 +42,6 @@ class Unpack:
 
     issued: int
     save: int
-
-
-@dataclass(frozen=True, slots=True)
-class TensorLayout:
-    """Layout of a tensor in memory of its own."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """An operation as it was dispatched, without the content of its tensors.
-
-    Two are equal if they compute alike, whatever the storages are.
-
-    Attributes:
-        leaves: its arguments, each tensor as its layout; `arguments` says in what they are.
-        read: number of the storage of each tensor among the leaves, in their order; None of what is in host memory.
-        made: number of the storage of each tensor that it returns.
-    """
-
-    func: OpOverload
-    leaves: tuple[object, ...]
-    arguments: TreeSpec
-    read: tuple[int | None, ...] = field(compare=False)
-    made: tuple[int | None, ...] = field(compare=False)
-
-    @classmethod
-    def of(
-        cls,
-        func: OpOverload,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        result: object,
-        number_of: Callable[[torch.Tensor], int | None],
-    ) -> "Call":
-        """Return that of arguments and a result, whose storages have numbers while the iteration is recorded."""
-        leaves, arguments = tree_flatten((args, dict(kwargs)))
-        read, made = (tuple(map(number_of, tensors_in(each))) for each in (leaves, result))
-        return cls(func, tuple(map(_without_content, leaves)), arguments, read, made)
-
-    def renumbered(self, numbers: Mapping[int, int]) -> "Call":
-        """Return the same by new numbers of storages."""
-
-        def new(storages: tuple[int | None, ...]) -> tuple[int | None, ...]:
-            return tuple(None if each is None else numbers[each] for each in storages)
-
-        return replace(self, read=new(self.read), made=new(self.made))
-
-
-def _without_content(leaf: object) -> object:
-    if isinstance(leaf, torch.Tensor):
-        return TensorLayout(leaf.dtype, tuple(leaf.shape), leaf.stride())
-    return leaf
 
 
 @dataclass(frozen=True)
@@ -171,7 +110,7 @@ class TapeRecorder:
         self.unpacks.append(Unpack(issued, save))
 
     def finish(
-        self, numbers: Mapping[int, int], let_go: Mapping[int, int], records: Sequence["Record"], of_model: int
+        self, numbers: Mapping[int, int], let_go: Mapping[int, int], records: Sequence[Record], of_model: int
     ) -> Tape:
         """Return all of it, by the new numbers of storages."""
         saves = (Save(each.issued, numbers[each.storage], each.shape, each.element_type) for each in self.saves)
@@ -181,7 +120,7 @@ class TapeRecorder:
 
 
 def freed_by_program(
-    first: Sequence["Record"], freed_after: Sequence[int | None], second: Sequence["Record"]
+    first: Sequence[Record], freed_after: Sequence[int | None], second: Sequence[Record]
 ) -> dict[int, int]:
     """Return when the program let go of the storages that operations of forward touch.
 
@@ -204,7 +143,7 @@ def freed_by_program(
     return found
 
 
-def _alike(one: "Record", other: "Record") -> bool:
+def _alike(one: Record, other: Record) -> bool:
     return one.name == other.name and one.phase is other.phase and len(one.operands) == len(other.operands)
 
 

@@ -8,7 +8,7 @@ from torch._ops import OpOverload
 
 from calibration.apply import operation_measurement
 from calibration.apply.operation_measurement import DryRun, Measured, _is_indifferent, kernel_seconds
-from calibration.capture.tape import Call
+from calibration.capture.record import Call
 from tests.apply.models import MODELS
 from tests.apply.training import asked, planned
 from vdnnsim.dnn.layers import Phase

@@ -7,6 +7,7 @@ from tests.networks import each_network
 from tests.pytorch_twins.twin import Twin
 from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.operator import SavingRule
+from vdnnsim.dnn.variants import under_autocast
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.units import ElementType
 
@@ -33,6 +34,6 @@ def test_we_say_what_autograd_saves(network: str) -> None:
 def test_we_say_what_autograd_saves_under_autocast(network: str) -> None:
     """Narrow maps and the narrow copies of weights, which PyTorch's CPU casts as its CUDA does."""
     graph = build_network(network)
-    ours = Workload(graph.under_autocast(ElementType.BFLOAT16), 8).saved_by(SavingRule.AUTOGRAD).step.saved_bytes
+    ours = Workload(under_autocast(graph, ElementType.BFLOAT16), 8).saved_by(SavingRule.AUTOGRAD).step.saved_bytes
 
     assert ours == pytest.approx(Twin(graph, 8, FakeTensorMode(), amp=True).saved_bytes(), abs=OTHER_BYTES)

@@ -6,8 +6,8 @@ from typing import Final, NoReturn
 
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
-from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import ELEMENT_BYTES, Access, StepOperation
+from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.dnn.step import ELEMENT_BYTES, Access, Operand, StepOperation, Storage
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import ScenarioError
 from vdnnsim.files.messages import not_one_of
@@ -21,6 +21,12 @@ LARGEST_SIZE: Final = 2**50
 LARGEST_WORK: Final = 10**24
 """FLOPs of an operation; a GPU would compute for 30,000 years."""
 MOST_DIMENSIONS: Final = 64
+_OF_LAYERS: Final = {
+    Storage: {"stage": Stage.FEATURES, "owner": -1},
+    Operand: {"position": 0},
+    StepOperation: {"layer": -1, "holds": (), "repeatable": True},
+}
+"""Fields that the view of layers alone fills, and what they are without it."""
 _COMPUTES: Final = ("input", "weight", "bias")
 _PHASES: Final = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
 
@@ -76,6 +82,7 @@ class _Check:
             self._text(storage.name, f"{place}.name")
             self._number(storage.nbytes, f"{place}.nbytes", 0, LARGEST_SIZE)
             self._element_type(storage.element_type, place)
+            self._without_layers(storage, place)
             if storage.constant and not storage.given:
                 self._wrong(f"{place}.constant", "found true, expected false of what is not given")
             if storage.freed_after is not None:
@@ -107,6 +114,7 @@ class _Check:
         self._text(operation.name, f"{place}.name")
         self._reference(operation.module, f"{place}.module", step.modules, "modules")
         self._element_type(operation.element_type, place)
+        self._without_layers(operation, place)
         for kind, flop in operation.flop.items():
             self._number(flop, f"{place}.flop.{kind.value}", 0, LARGEST_WORK)
         self._number(operation.bytes_moved, f"{place}.bytes_moved", 0, LARGEST_SIZE)
@@ -123,6 +131,7 @@ class _Check:
         place, step = f"operations[{index}]", self._step
         for position, operand in enumerate(operation.operands):
             self._reference(operand.memory, f"{place}.operands[{position}].tensor", step.tensors, "tensors")
+            self._without_layers(operand, f"{place}.operands[{position}]")
             storage = step.tensors[operand.memory].storage
             self._last[storage] = index
             if operand.access.reads and storage not in written:
@@ -187,6 +196,11 @@ class _Check:
         least = 0 if may_be_empty else 1
         if not value.isprintable() or not least <= len(value) <= LONGEST_TEXT:
             self._expected(place, value, f"one line of {least} to {LONGEST_TEXT} printable characters")
+
+    def _without_layers(self, each: Storage | Operand | StepOperation, place: str) -> None:
+        for key, default in _OF_LAYERS[type(each)].items():
+            if getattr(each, key) != default:
+                self._wrong(f"{place}.{key}", "is of the view of layers, which nobody captures; expected no such key")
 
     def _expected(self, place: str, found: Enum | int | str, what: str) -> NoReturn:
         value = str(found.value) if isinstance(found, Enum) else found

@@ -14,8 +14,8 @@ from typing import Final
 from vdnnsim.dnn.captured_groups import groups_of, maps_written, operator_name
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.graph import FeatureMap, LayerGraph
-from vdnnsim.dnn.layers import Layer, LayerKind, Phase, Stage
-from vdnnsim.dnn.operator import Arithmetic, Operator, SavingRule, Work
+from vdnnsim.dnn.layers import CapturedLayer, CapturedOperator, LayerKind, Phase, Stage
+from vdnnsim.dnn.operator import Arithmetic, SavingRule, Work
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import ELEMENT_BYTES, BufferKind, Tensor
 from vdnnsim.errors import ScenarioError
@@ -23,75 +23,6 @@ from vdnnsim.units import ElementType
 
 TYPES: Final = {each.value: each for each in ElementType}
 _IMAGE_DIMENSIONS: Final = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class CapturedOperator(Operator):
-    """The operator that most of the work of a captured layer is in.
-
-    Attributes:
-        name: as the framework calls it, `convolution`.
-    """
-
-    # Of other operators the class says this, of a captured one what was captured.
-    name: str  # type: ignore[misc]
-    kind: str  # type: ignore[misc]
-    arithmetic: Arithmetic  # type: ignore[misc]
-    whole_backward: bool  # type: ignore[misc]
-    is_loss: bool  # type: ignore[misc]
-    rewrites: bool
-
-    @property
-    def in_place(self) -> bool:
-        """Whether all that it writes lies over what it reads."""
-        return self.rewrites
-
-
-@dataclass(frozen=True, slots=True)
-class CapturedLayer(Layer):
-    """A layer of a captured model.
-
-    Attributes:
-        phases: those that it has, in order; UPDATE alone for the layer of the optimizer.
-        saved: indices of the feature maps that its backward reads, its own inputs and outputs or not: what is computed
-            again starts from others.
-    """
-
-    phases: tuple[Phase, ...] = ()
-    saved: tuple[int, ...] = ()
-
-    @property
-    def saved_maps(self) -> tuple[int, ...]:
-        """Indices of the feature maps that backward of this layer reads."""
-        return self.saved
-
-    @property
-    def training_phases(self) -> tuple[Phase, ...]:
-        """Forward and backward, where it has them."""
-        return tuple(phase for phase in self.phases if phase is not Phase.UPDATE)
-
-    @property
-    def backward_phases(self) -> tuple[Phase, ...]:
-        """The whole of backward; nothing where it has none."""
-        return tuple(phase for phase in self.phases if phase.is_backward)
-
-
-@dataclass(frozen=True)
-class CapturedGraph(LayerGraph):
-    """The layers of a captured model.
-
-    Attributes:
-        weights: how many weights it has, each once, whichever layers work with them.
-    """
-
-    weights: int = 0
-
-    __hash__ = LayerGraph.__hash__
-
-    @property
-    def parameters(self) -> int:
-        """Number of weights of the whole model."""
-        return self.weights
 
 
 @dataclass
@@ -150,13 +81,13 @@ class Layering:
         self._has_gradient = set(self.gradients.values())
 
     @cached_property
-    def graph(self) -> CapturedGraph:
+    def graph(self) -> LayerGraph:
         """The layers and the maps between them."""
         captured = self._captured
         layers = tuple(self._layer(index) for index in range(len(self._groups)))
         maps = tuple(self._feature_map(index) for index in range(len(self.maps)))
         autocast = captured.precision.autocast
-        return CapturedGraph(captured.model, layers, maps, SavingRule.AUTOGRAD, autocast, captured.parameters)
+        return LayerGraph(captured.model, layers, maps, SavingRule.AUTOGRAD, autocast, captured.parameters)
 
     @cached_property
     def weight_owners(self) -> dict[int, int]:

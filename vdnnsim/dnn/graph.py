@@ -6,7 +6,6 @@ offloaded or released only after the last of them.
 """
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from vdnnsim.dnn.convolutional import (
     Activation,
@@ -64,6 +63,7 @@ class LayerGraph:
     Attributes:
         saving: who says what forward keeps for backward.
         autocast: the narrow type of mixed precision; None without it.
+        weights: of a captured model how many it has, each once, whichever layers work with them; None of others.
     """
 
     name: str
@@ -71,34 +71,16 @@ class LayerGraph:
     maps: tuple[FeatureMap, ...]
     saving: SavingRule = SavingRule.PAPER
     autocast: ElementType | None = None
+    weights: int | None = None
 
     def __hash__(self) -> int:
         """By name, size and rule alone, for graphs are keys of what was computed for them."""
         return hash((self.name, len(self.layers), self.saving, self.autocast))
 
-    def saved_by(self, rule: SavingRule) -> "LayerGraph":
-        """Return the same network under a rule, the same object each time; autograd's is made of the paper's."""
-        if rule is self.saving:
-            return self
-        assert rule is SavingRule.AUTOGRAD, "networks are built by the paper's rule"
-        return self._by_autograd
-
-    @cached_property
-    def _by_autograd(self) -> "LayerGraph":
-        from vdnnsim.dnn.variants import by_autograd
-
-        return by_autograd(self)
-
-    def under_autocast(self, half: ElementType) -> "LayerGraph":
-        """Return the network as PyTorch's autocast runs it, whose casts to and from a narrow type are layers."""
-        from vdnnsim.dnn.variants import under_autocast
-
-        return under_autocast(self, half)
-
     @property
     def parameters(self) -> int:
         """Number of weights of the whole network, biases included."""
-        return sum(layer.parameters for layer in self.layers)
+        return sum(layer.parameters for layer in self.layers) if self.weights is None else self.weights
 
     def map_kind(self, index: int) -> LayerKind | None:
         """The kind of layer whose X a map is: CONV if any of its consumers is one, else that of the first.

@@ -9,7 +9,7 @@ papers work.
 from dataclasses import dataclass
 from enum import Enum
 
-from vdnnsim.dnn.operator import Operator, Work
+from vdnnsim.dnn.operator import Arithmetic, Operator, Work
 from vdnnsim.dnn.shapes import MapShape, Shapes
 
 
@@ -143,3 +143,54 @@ class Layer:
         data = (Phase.BACKWARD_DATA,) if self.needs_input_gradient else ()
         weights = () if self.weights_of is None else (Phase.BACKWARD_WEIGHTS,)
         return data + weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapturedOperator(Operator):
+    """The operator that most of the work of a captured layer is in.
+
+    Attributes:
+        name: as the framework calls it, `convolution`.
+    """
+
+    # Of other operators the class says this, of a captured one what was captured.
+    name: str  # type: ignore[misc]
+    kind: str  # type: ignore[misc]
+    arithmetic: Arithmetic  # type: ignore[misc]
+    whole_backward: bool  # type: ignore[misc]
+    is_loss: bool  # type: ignore[misc]
+    rewrites: bool
+
+    @property
+    def in_place(self) -> bool:
+        """Whether all that it writes lies over what it reads."""
+        return self.rewrites
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedLayer(Layer):
+    """A layer of a captured model.
+
+    Attributes:
+        phases: those that it has, in order; UPDATE alone for the layer of the optimizer.
+        saved: indices of the feature maps that its backward reads, its own inputs and outputs or not: what is computed
+            again starts from others.
+    """
+
+    phases: tuple[Phase, ...] = ()
+    saved: tuple[int, ...] = ()
+
+    @property
+    def saved_maps(self) -> tuple[int, ...]:
+        """Indices of the feature maps that backward of this layer reads."""
+        return self.saved
+
+    @property
+    def training_phases(self) -> tuple[Phase, ...]:
+        """Forward and backward, where it has them."""
+        return tuple(phase for phase in self.phases if phase is not Phase.UPDATE)
+
+    @property
+    def backward_phases(self) -> tuple[Phase, ...]:
+        """The whole of backward; nothing where it has none."""
+        return tuple(phase for phase in self.phases if phase.is_backward)

@@ -1,6 +1,7 @@
 """The same network under another rule of what forward keeps, or in mixed precision: its layers added once more."""
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from vdnnsim.dnn.elementwise import Cast
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
@@ -11,8 +12,16 @@ from vdnnsim.units import ElementType
 _Inputs = tuple[int, ...]
 
 
-def by_autograd(graph: LayerGraph) -> LayerGraph:
-    """Return a network whose layers keep what PyTorch's autograd keeps."""
+def saved_by(graph: LayerGraph, rule: SavingRule) -> LayerGraph:
+    """Return the same network under a rule, the same object each time; autograd's is made of the paper's."""
+    if rule is graph.saving:
+        return graph
+    assert rule is SavingRule.AUTOGRAD, "networks are built by the paper's rule"
+    return _by_autograd(graph)
+
+
+@lru_cache
+def _by_autograd(graph: LayerGraph) -> LayerGraph:
     builder = GraphBuilder(graph.name, graph.maps[0].shape, SavingRule.AUTOGRAD, graph.autocast)
     return _repeated(graph, builder, lambda _, inputs: inputs)
 
@@ -20,7 +29,8 @@ def by_autograd(graph: LayerGraph) -> LayerGraph:
 def under_autocast(graph: LayerGraph, half: ElementType) -> LayerGraph:
     """Return a network with a layer for each copy of a map into another type that PyTorch's autocast makes.
 
-    Copies are made for one reader alone; only those of weights are shared (`vdnnsim.dnn.layer_step`).
+    Its casts to and from the narrow type are layers. Copies are made for one reader alone; only those of weights are
+    shared (`vdnnsim.dnn.layer_step`).
     """
     builder = GraphBuilder(graph.name, graph.maps[0].shape, graph.saving, half)
 

@@ -8,6 +8,7 @@ from vdnnsim.dnn.layer_step import step_of
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.step import Step
+from vdnnsim.dnn.variants import saved_by, under_autocast
 from vdnnsim.dnn.workload_sizes import Mode, Optimizer, WorkloadSizes
 from vdnnsim.units import Precision
 
@@ -28,7 +29,7 @@ class Workload(WorkloadSizes):
         mode: Mode = Mode.TRAINING,
     ) -> "Workload":
         """Return the workload of a network in a precision; mixed precision puts casts into the network."""
-        run = graph.under_autocast(precision.autocast) if precision.autocast else graph
+        run = under_autocast(graph, precision.autocast) if precision.autocast else graph
         return cls(run, batch_size, precision.element_type, optimizer, mode)
 
     @property
@@ -39,7 +40,7 @@ class Workload(WorkloadSizes):
 
     def saved_by(self, rule: SavingRule) -> "Workload":
         """Return the workload whose forward keeps what a rule says."""
-        return self if rule is self.graph.saving else replace(self, graph=self.graph.saved_by(rule))
+        return self if rule is self.graph.saving else replace(self, graph=saved_by(self.graph, rule))
 
     @cached_property
     def step(self) -> Step:

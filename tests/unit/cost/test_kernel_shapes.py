@@ -6,6 +6,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.variants import under_autocast
 from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.units import ElementType
@@ -157,7 +158,7 @@ def test_an_update_is_of_weights_whatever_they_are_of() -> None:
 def test_every_operator_has_a_kind_that_tables_may_hold() -> None:
     """Of all networks and of those above, in all phases; casts are those of mixed precision."""
     kinds = set()
-    mixed = WORKLOADS[0].graph.under_autocast(ElementType.BFLOAT16)
+    mixed = under_autocast(WORKLOADS[0].graph, ElementType.BFLOAT16)
     for graph in (*(each.graph for each in WORKLOADS[:3]), mixed, *map(build_network, NETWORKS)):
         for optimizer in (Optimizer.SGD, Optimizer.MOMENTUM, Optimizer.ADAM):
             workload = Workload(graph, 2, optimizer=optimizer)

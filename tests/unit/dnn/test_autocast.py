@@ -19,6 +19,7 @@ from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Access, BufferKind, Role
+from vdnnsim.dnn.variants import saved_by, under_autocast
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.units import ElementType, Precision
 
@@ -46,7 +47,7 @@ def layer_of(workload: Workload, name: str) -> Layer:
 
 def test_casts_stand_where_an_operator_wants_another_type() -> None:
     """None before the sum, which takes what there is."""
-    graph = plain().under_autocast(HALF)
+    graph = under_autocast(plain(), HALF)
 
     assert [layer.name for layer in graph.layers] == [
         *("conv/cast", "conv", "lrn/cast", "lrn", "add", "fc/cast", "fc", "loss/cast", "loss")
@@ -78,7 +79,7 @@ def test_an_input_that_has_the_type_is_not_cast() -> None:
     """The first fc writes bfloat16, and the second reads it as it is."""
     net = GraphBuilder("two", MapShape(1))
     y = net.fc("second", net.fc("first", 0, 1, relu=False), 1, relu=False)
-    graph = net.build(y).under_autocast(HALF)
+    graph = under_autocast(net.build(y), HALF)
 
     assert [layer.name for layer in graph.layers] == ["first/cast", "first", "second", "loss/cast", "loss"]
 
@@ -230,7 +231,7 @@ def test_a_cast_of_the_input_is_as_constant_as_it_is() -> None:
         return [each.name for each in one.maps if each.is_constant]
 
     assert constant(graph) == ["input"]
-    assert constant(graph.under_autocast(HALF)) == ["input"]
-    assert constant(graph.saved_by(SavingRule.AUTOGRAD)) == ["input", "pool"]
-    assert constant(graph.under_autocast(HALF).saved_by(SavingRule.AUTOGRAD)) == ["input", "pool", "fc/cast"]
+    assert constant(under_autocast(graph, HALF)) == ["input"]
+    assert constant(saved_by(graph, SavingRule.AUTOGRAD)) == ["input", "pool"]
+    assert constant(saved_by(under_autocast(graph, HALF), SavingRule.AUTOGRAD)) == ["input", "pool", "fc/cast"]
     assert constant(MIXED.graph) == ["input", "conv/cast"]

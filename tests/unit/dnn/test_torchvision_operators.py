@@ -12,6 +12,7 @@ from vdnnsim.dnn.operator import SavingRule, Work
 from vdnnsim.dnn.sequences import Attention, Linear
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Role
+from vdnnsim.dnn.variants import saved_by, under_autocast
 from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.units import ElementType
@@ -72,7 +73,7 @@ def test_a_rectifier_that_cuts_off_keeps_what_the_rule_says() -> None:
     net = GraphBuilder("cut off", PICTURE)
     graph = net.build(net.append("relu6", Relu6(), (net.conv("conv", 0, 4, 1, relu=False),)).output)
     relu6 = graph.layers[1]
-    copied = graph.saved_by(SavingRule.AUTOGRAD).layers[1]
+    copied = saved_by(graph, SavingRule.AUTOGRAD).layers[1]
 
     assert (relu6.inputs, relu6.outputs, relu6.saved_maps) == ((1,), (1,), (1,))
     assert (copied.inputs, copied.outputs, copied.saved_maps) == ((1,), (2,), (1,))
@@ -86,7 +87,7 @@ def test_an_adaptive_average_keeps_its_input_unless_it_is_the_mean(size: int, sa
     """Of 4x4 pixels: windows of 4, 2 or 1 squared; each of 16 elements of 3 channels counts once."""
     net = GraphBuilder("adaptive", MapShape(3, 4, 4))
     y = net.adaptive_average_pool("pool", net.conv("conv", 0, 3, 1, relu=False), size)
-    pool = net.build(y).saved_by(SavingRule.AUTOGRAD).layers[1]
+    pool = saved_by(net.build(y), SavingRule.AUTOGRAD).layers[1]
 
     assert pool.out_shape == MapShape(3, size, size)
     assert pool.work.forward_flop == 48
@@ -151,7 +152,7 @@ def test_a_kernel_in_time_and_space_is_refused() -> None:
 
 def test_a_picture_under_autocast() -> None:
     """The token, positions and what they are added to are float32; patches and the head's copy of X are not."""
-    graph = picture().graph.under_autocast(ElementType.BFLOAT16)
+    graph = under_autocast(picture().graph, ElementType.BFLOAT16)
     types = {each.name: each.element_type for each in graph.maps}
 
     assert types["patches"] is types["head"] is ElementType.BFLOAT16
@@ -161,7 +162,7 @@ def test_a_picture_under_autocast() -> None:
 def test_under_autocast_the_first_step_alone_is_copied_and_kept() -> None:
     """6 features of 5 steps; the copy is an operator of its own, and the product has the weights and FLOPs it had."""
     (head,) = (each for each in picture().graph.layers if each.name == "head")
-    narrow = picture().graph.under_autocast(ElementType.BFLOAT16)
+    narrow = under_autocast(picture().graph, ElementType.BFLOAT16)
     cast, product = next(pair for pair in pairwise(narrow.layers) if pair[1].name == "head")
 
     assert (cast.kind, cast.in_shapes, cast.out_shape) == (LayerKind.CAST, (SEQUENCE,), MapShape(6))

@@ -1,0 +1,102 @@
+"""An operation as it was dispatched: its call, and what it did to memory."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._pytree import TreeSpec, tree_flatten
+
+from calibration.capture.operator_work import Effort
+from calibration.capture.schemas import tensors_in
+from calibration.capture.storages import Operand
+from vdnnsim.dnn.layers import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLayout:
+    """Layout of a tensor in memory of its own."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operation as it was dispatched, without the content of its tensors.
+
+    Two are equal if they compute alike, whatever the storages are.
+
+    Attributes:
+        leaves: its arguments, each tensor as its layout; `arguments` says in what they are.
+        read: number of the storage of each tensor among the leaves, in their order; None of what is in host memory.
+        made: number of the storage of each tensor that it returns.
+    """
+
+    func: OpOverload
+    leaves: tuple[object, ...]
+    arguments: TreeSpec
+    read: tuple[int | None, ...] = field(compare=False)
+    made: tuple[int | None, ...] = field(compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        func: OpOverload,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        result: object,
+        number_of: Callable[[torch.Tensor], int | None],
+    ) -> "Call":
+        """Return that of arguments and a result, whose storages have numbers while the iteration is recorded."""
+        leaves, arguments = tree_flatten((args, dict(kwargs)))
+        read, made = (tuple(map(number_of, tensors_in(each))) for each in (leaves, result))
+        return cls(func, tuple(map(_without_content, leaves)), arguments, read, made)
+
+    def renumbered(self, numbers: Mapping[int, int]) -> "Call":
+        """Return the same by new numbers of storages."""
+
+        def new(storages: tuple[int | None, ...]) -> tuple[int | None, ...]:
+            return tuple(None if each is None else numbers[each] for each in storages)
+
+        return replace(self, read=new(self.read), made=new(self.made))
+
+
+def _without_content(leaf: object) -> object:
+    if isinstance(leaf, torch.Tensor):
+        return TensorLayout(leaf.dtype, tuple(leaf.shape), leaf.stride())
+    return leaf
+
+
+@dataclass
+class Record:
+    """An operation as it was dispatched; what its operands are to it is found out when all is known.
+
+    Attributes:
+        operands: numbers of storage and tensor, and how it is touched.
+        results: storages that it made, each with its position among what the operator returns.
+        recomputes: whether it is of forward, run again in backward.
+        accumulates: whether it adds to the gradient of a parameter, or makes it.
+        node: sequence number of the node of autograd that runs it, in backward.
+        overwrites: whether its result is written over its first operand if nobody holds that after it.
+        call: how it was dispatched.
+    """
+
+    name: str
+    module: int
+    phase: Phase
+    operands: list[Operand]
+    results: dict[int, int]
+    element_type: str
+    effort: Effort
+    bytes_moved: int
+    random: bool
+    call: Call
+    forward: int | None = None
+    recomputes: bool = False
+    accumulates: bool = False
+    node: int | None = None
+    overwrites: bool = False
+    saves: list[int] = field(default_factory=list)
