@@ -80,8 +80,8 @@ def test_what_was_not_captured_is_refused() -> None:
         replace(WORKLOAD, weight_gradients=WeightGradients.KEPT)
 
 
-def test_a_sample_is_an_image_or_a_text() -> None:
-    """A table of vectors looks up 2 texts of 4 numbers of 8 B; the shape of an image is that of its map."""
+def test_a_sample_is_an_image_or_a_sequence() -> None:
+    """A table of vectors looks up 2 sequences of 4 numbers of 8 B; the shape of an image is that of its map."""
     assert sample_of(WORKLOAD.graph) == IMAGE
     step = chain()
     numbers = msgspec.structs.replace(step.storages[3], nbytes=64, element_type="int64")
@@ -93,7 +93,7 @@ def test_a_sample_is_an_image_or_a_text() -> None:
         storages=(*step.storages[:3], numbers, *step.storages[4:]),
         operations=(lookup, *step.operations[1:]),
     )
-    assert sample_of(CapturedWorkload.of(texts).graph) == Sample("text", "token", 4)
+    assert sample_of(CapturedWorkload.of(texts).graph) == Sample("sequence", "token", 4)
 
 
 @pytest.mark.parametrize("step", [chain(), residual(), checkpointed()], ids=lambda each: each.model)
