@@ -1,33 +1,27 @@
+"""Copies in pages, each of which waits for its own latency."""
+
+from dataclasses import replace
+
 import pytest
 
-from tests.plan_writer import PlanWriter
-from tests.toy import replay, touching, toy_chain, toy_costs, toy_workload
+from tests.toy import replay, toy_costs
+from tests.unit.plans.hand_written import WORKLOAD, script
 from vdnnsim.cost.transfer import paged_copy_s
-from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plans.operations import Paged, Stream
-from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-
-WORKLOAD = toy_workload(toy_chain(1))
-F = Phase.FORWARD
+from vdnnsim.plans.operations import Offload, Paged, Prefetch
+from vdnnsim.plans.training_plan import TrainingPlan
 
 
 def paging_plan() -> TrainingPlan:
-    """10 B leave and come back in pages of 4 B, 5 s each."""
-    writer = PlanWriter(WORKLOAD)
-    x = writer.buffer("X", BufferKind.FEATURE_MAP, 10, Stage.FEATURES, given=True)
+    """10 B are offloaded and fetched in pages of 4 B, 5 s each."""
+    plan = script(
+        "given x; offload x; memory>compute; free x; take x; compute>memory; prefetch x; memory>compute; read x; free x"
+    )
     paged = Paged(page_bytes=4, page_latency_s=5.0)
-    writer.allocate(x, 0, F)
-    writer.offload(x, 0, mechanism=paged)
-    writer.wait(writer.record(Stream.MEMORY), Stream.COMPUTE)
-    writer.release(x)
-    writer.allocate(x, 0, F)
-    writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
-    writer.prefetch(x, 0, on_demand=True, mechanism=paged)
-    writer.wait(writer.record(Stream.MEMORY), Stream.COMPUTE)
-    writer.compute(0, F, "only", touching(reads=(x,)))
-    writer.release(x)
-    return writer.finish("paging", "p")
+    operations = (
+        replace(each, mechanism=paged) if isinstance(each, Offload | Prefetch) else each for each in plan.operations
+    )
+    return replace(plan, operations=tuple(operations))
 
 
 @pytest.mark.parametrize("pinned", PinnedMemory)
