@@ -16,7 +16,7 @@ from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_
 from tests.unit.cost.test_roofline import server_with
 from tests.unit.dnn.test_captured_rounds import twice
 from tests.unit.planning.chain_of_ten_kernels import WORKLOAD as WITHOUT_UPDATE
-from tests.unit.planning.test_timetable_schedule import told
+from tests.unit.planning.test_timetable_schedule import in_words
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Storage, Tensor
@@ -67,7 +67,7 @@ def steps_in(device_bytes: int, workload: Workload = WORKLOAD, gradients: frozen
     buffers = IterationBuffers(workload, states_of_update(workload.step) | gradients)
     problem = problem_of(iteration(workload), workload, costs, device_bytes, buffers=buffers)
     movement = Movement(problem, problem.fullest, (), float, float)
-    return told(steps_of(movement.timetable([each.options[0] for each in problem.kernels])))
+    return in_words(steps_of(movement.timetable([each.options[0] for each in problem.kernels])))
 
 
 def planned(
@@ -105,11 +105,22 @@ def test_where_there_is_room_all_come_at_once_and_leave_when_they_are_done() -> 
     a, b, c, d, e, f = names("1 conv1", "2 conv1", "1 conv2", "2 conv2", "1 fc", "2 fc")
 
     assert steps_in(1000) == [
-        *(f"{a} comes for conv1", f"{b} comes for conv1", f"{c} comes for conv2", f"{d} comes for conv2"),
-        *(f"{e} comes for fc", f"{f} comes for fc"),
+        *(
+            f"{a} prefetched for conv1",
+            f"{b} prefetched for conv1",
+            f"{c} prefetched for conv2",
+            f"{d} prefetched for conv2",
+        ),
+        *(f"{e} prefetched for fc", f"{f} prefetched for fc"),
         *(str(number) for number in range(11)),
-        *(f"{a} leaves for conv1", f"{b} leaves for conv1", "11", f"{c} leaves for conv2", f"{d} leaves for conv2"),
-        *("12", f"{e} leaves for fc", f"{f} leaves for fc", f"wait ({a}, {b}, {c}, {d}, {e}, {f})"),
+        *(
+            f"{a} offloaded for conv1",
+            f"{b} offloaded for conv1",
+            "11",
+            f"{c} offloaded for conv2",
+            f"{d} offloaded for conv2",
+        ),
+        *("12", f"{e} offloaded for fc", f"{f} offloaded for fc", f"wait ({a}, {b}, {c}, {d}, {e}, {f})"),
     ]
 
 
@@ -121,10 +132,23 @@ def test_where_there_is_little_room_some_leave_before_others_come() -> None:
     a, b, c, d, e, f = names("1 conv1", "2 conv1", "1 conv2", "2 conv2", "1 fc", "2 fc")
 
     assert steps_in(444) == [
-        *(f"{a} comes for conv1", f"{b} comes for conv1", *(str(number) for number in range(10))),
-        *(f"{c} comes for conv2", "10", f"{a} leaves for conv1", f"{b} leaves for conv1"),
-        *(f"wait ({a},)", f"{d} comes late for conv2", f"wait ({b},)", f"{e} comes for fc", f"{f} comes for fc", "11"),
-        *(f"{c} leaves for conv2", f"{d} leaves for conv2", "12", f"{e} leaves for fc", f"{f} leaves for fc"),
+        *(f"{a} prefetched for conv1", f"{b} prefetched for conv1", *(str(number) for number in range(10))),
+        *(f"{c} prefetched for conv2", "10", f"{a} offloaded for conv1", f"{b} offloaded for conv1"),
+        *(
+            f"wait ({a},)",
+            f"{d} fetched for conv2",
+            f"wait ({b},)",
+            f"{e} prefetched for fc",
+            f"{f} prefetched for fc",
+            "11",
+        ),
+        *(
+            f"{c} offloaded for conv2",
+            f"{d} offloaded for conv2",
+            "12",
+            f"{e} offloaded for fc",
+            f"{f} offloaded for fc",
+        ),
         f"wait ({c}, {d}, {e}, {f})",
     ]
 
@@ -144,13 +168,19 @@ def test_only_those_of_the_next_update_are_worth_a_wait() -> None:
     found = steps_in(684, longer)
 
     assert found[:4] == [
-        f"{each} comes for {layer}" for each, layer in ((a, "conv1"), (b, "conv1"), (c, "conv2"), (d, "conv2"))
+        f"{each} prefetched for {layer}" for each, layer in ((a, "conv1"), (b, "conv1"), (c, "conv2"), (d, "conv2"))
     ]
     assert found[17:] == [
-        *(f"{e} comes for conv3", "13", f"{a} leaves for conv1", f"{b} leaves for conv1"),
-        *(f"wait ({a},)", f"{f} comes for conv3", "14", f"{c} leaves for conv2", f"{d} leaves for conv2"),
-        *(f"wait ({b},)", f"{g} comes for fc", f"{h} comes for fc", "15"),
-        *(f"{e} leaves for conv3", f"{f} leaves for conv3", "16", f"{g} leaves for fc", f"{h} leaves for fc"),
+        *(f"{e} prefetched for conv3", "13", f"{a} offloaded for conv1", f"{b} offloaded for conv1"),
+        *(f"wait ({a},)", f"{f} prefetched for conv3", "14", f"{c} offloaded for conv2", f"{d} offloaded for conv2"),
+        *(f"wait ({b},)", f"{g} prefetched for fc", f"{h} prefetched for fc", "15"),
+        *(
+            f"{e} offloaded for conv3",
+            f"{f} offloaded for conv3",
+            "16",
+            f"{g} offloaded for fc",
+            f"{h} offloaded for fc",
+        ),
         f"wait ({c}, {d}, {e}, {f}, {g}, {h})",
     ]
 
@@ -165,13 +195,13 @@ def test_gradients_leave_when_they_are_made_and_come_for_their_update() -> None:
     _, conv2, fc = sorted(GRADIENTS)
 
     assert steps_in(312, gradients=GRADIENTS) == [
-        *(f"{a} comes for conv1", *"0123456", f"{fc} leaves for fc", "7", "8", f"{conv2} leaves for conv2"),
-        *(f"wait ({fc},)", f"wait ({conv2},)", "9", f"{b} comes late for conv1", "10"),
-        *(f"{a} leaves for conv1", f"{b} leaves for conv1", f"wait ({a},)", f"wait ({b},)"),
-        *(f"{each} comes late for conv2" for each in (conv2, c, d)),
-        *("11", f"{c} leaves for conv2", f"{d} leaves for conv2"),
-        *(f"{each} comes late for fc" for each in (fc, e, f)),
-        *("12", f"{e} leaves for fc", f"{f} leaves for fc", f"wait ({c}, {d}, {e}, {f})"),
+        *(f"{a} prefetched for conv1", *"0123456", f"{fc} offloaded for fc", "7", "8", f"{conv2} offloaded for conv2"),
+        *(f"wait ({fc},)", f"wait ({conv2},)", "9", f"{b} fetched for conv1", "10"),
+        *(f"{a} offloaded for conv1", f"{b} offloaded for conv1", f"wait ({a},)", f"wait ({b},)"),
+        *(f"{each} fetched for conv2" for each in (conv2, c, d)),
+        *("11", f"{c} offloaded for conv2", f"{d} offloaded for conv2"),
+        *(f"{each} fetched for fc" for each in (fc, e, f)),
+        *("12", f"{e} offloaded for fc", f"{f} offloaded for fc", f"wait ({c}, {d}, {e}, {f})"),
     ]
 
 
@@ -180,7 +210,13 @@ def test_what_is_wanted_again_before_it_has_left_has_left_before_it_comes() -> N
     _, conv2, fc = sorted(GRADIENTS)
     found = steps_in(1000, gradients=GRADIENTS)
 
-    assert found[found.index("6") :][:5] == ["6", f"{fc} leaves for fc", f"wait ({fc},)", f"{fc} comes for fc", "7"]
+    assert found[found.index("6") :][:5] == [
+        "6",
+        f"{fc} offloaded for fc",
+        f"wait ({fc},)",
+        f"{fc} prefetched for fc",
+        "7",
+    ]
     assert f"wait ({conv2},)" in found
 
 

@@ -24,7 +24,7 @@ def timetable(capacity_bytes: int, *chunks: Chunk) -> Timetable:
     return Movement(problem, TURN, chunks, float, float).timetable(options)
 
 
-def told(steps: list[ScheduleStep]) -> list[str]:
+def in_words(steps: list[ScheduleStep]) -> list[str]:
     """Steps in a few words; a kernel is its number."""
     words, kernels = [], 0
     for step in steps:
@@ -33,9 +33,9 @@ def told(steps: list[ScheduleStep]) -> list[str]:
                 words.append(str(kernels))
                 kernels += 1
             case Offload(buffers=(buffer,), extent=extent, layer=layer):
-                words.append(f"{buffer}{_bytes(extent)} leaves for {layer.name}")
+                words.append(f"{buffer}{_bytes(extent)} offloaded for {layer.name}")
             case Prefetch(buffers=(buffer,), extent=extent, layer=layer, on_demand=late):
-                words.append(f"{buffer}{_bytes(extent)} comes{' late' if late else ''} for {layer.name}")
+                words.append(f"{buffer}{_bytes(extent)} {'fetched' if late else 'prefetched'} for {layer.name}")
             case Wait(buffers=what, extent=extent):
                 words.append(f"wait {what}{_bytes(extent)}")
             case _:
@@ -53,13 +53,13 @@ def test_copies_stand_before_the_kernels_whose_memory_they_are_about() -> None:
     found = timetable(294, *chunks, Chunk(CONV1, 2, range(2)))
     x, y = INPUT.buffer, CONV1.buffer
 
-    assert told(steps_of(found)) == [
-        *(f"{x}[0:2] leaves for conv1", f"{x}[2:4] leaves for conv1", f"{x}[4:10] leaves for conv1", "0"),
-        *(f"{y}[0:2] leaves for conv1", "1"),
+    assert in_words(steps_of(found)) == [
+        *(f"{x}[0:2] offloaded for conv1", f"{x}[2:4] offloaded for conv1", f"{x}[4:10] offloaded for conv1", "0"),
+        *(f"{y}[0:2] offloaded for conv1", "1"),
         *(f"wait ({x},)[0:2]", "2", f"wait ({x},)[2:4]", "3", "4"),
         *(f"wait ({y},)[0:2]", f"wait ({x},)[4:10]", "5", "6"),
-        *(f"{y}[0:2] comes for conv2", "7", "8"),
-        *(f"{x}[0:2] comes late for conv1", f"{x}[2:4] comes late for conv1", f"{x}[4:10] comes late for conv1", "9"),
+        *(f"{y}[0:2] prefetched for conv2", "7", "8"),
+        *(f"{x}[0:2] fetched for conv1", f"{x}[2:4] fetched for conv1", f"{x}[4:10] fetched for conv1", "9"),
     ]
 
 

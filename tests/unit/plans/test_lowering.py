@@ -43,7 +43,7 @@ def lowered(steps: Sequence[ScheduleStep], scheme: Scheme = ByLifetime) -> Train
     return plan
 
 
-def told(plan: TrainingPlan) -> list[str]:
+def in_words(plan: TrainingPlan) -> list[str]:
     """The operations of a plan but for what is held throughout."""
     lines = [describe(each, plan.buffer_names, plan.layers) for each in plan.operations]
     return [each for each in lines if "weight gradient" not in each and "weights of" not in each]
@@ -62,7 +62,7 @@ def test_what_leaves_is_released_where_it_is_waited_for_and_allocated_where_it_i
         BACKWARD[-1],
     ]
 
-    lines = told(lowered(steps))
+    lines = in_words(lowered(steps))
 
     assert lines[:10] == [
         "allocate map input",
@@ -94,7 +94,7 @@ def test_a_copy_beside_a_kernel_begins_with_it_and_is_issued_before_memory_is_gi
     beside = Offload(INPUT, CONV1, beside=True)
     steps: list[ScheduleStep] = [FORWARD[0], beside, Synchronize(), *FORWARD[1:], *BACKWARD[:-1], fetch, BACKWARD[-1]]
 
-    assert told(lowered(steps))[2:8] == [
+    assert in_words(lowered(steps))[2:8] == [
         "record event 0 on the compute stream",
         "forward of conv1 (only)",
         "wait for event 0 on the memory stream",
@@ -117,7 +117,7 @@ def test_copies_beside_one_kernel_wait_once_for_it_to_begin() -> None:
         for step in ((come[run.layer], run) if run.phase is Phase.BACKWARD_WEIGHTS and run.layer in come else (run,))
     ]
 
-    lines = told(lowered([*FORWARD[:2], *beside, Synchronize(), *FORWARD[2:], *last]))
+    lines = in_words(lowered([*FORWARD[:2], *beside, Synchronize(), *FORWARD[2:], *last]))
 
     begun = lines.index("forward of conv2 (only)")
     assert lines[begun - 1 : begun + 5] == [
@@ -131,7 +131,7 @@ def test_copies_beside_one_kernel_wait_once_for_it_to_begin() -> None:
 
 
 def test_a_kernel_waits_for_the_part_that_comes_and_not_for_the_one_that_leaves() -> None:
-    """Of the input of conv1 half left and comes for backward while the other half leaves, until after it.
+    """Of the input of conv1 half left and prefetched for backward while the other half leaves, until after it.
 
     Event 3 is the arrival, 5 the end of the other copy; the kernel, whose weight gradient is not told, is between.
     """
@@ -147,7 +147,7 @@ def test_a_kernel_waits_for_the_part_that_comes_and_not_for_the_one_that_leaves(
         Wait(INPUT, extent=right),
     ]
 
-    lines = told(lowered(steps))
+    lines = in_words(lowered(steps))
 
     assert lines[lines.index("allocate bytes 0 to 4 of map input") :] == [
         "allocate bytes 0 to 4 of map input",
