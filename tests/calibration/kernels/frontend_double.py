@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from types import ModuleType, SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 
 class NotSupportedError(Exception):
@@ -46,10 +46,10 @@ class Tensor:
     stride: list[int] = field(default_factory=list)
     is_output: bool = False
 
-    def __getattr__(self, name: str) -> Callable[[Any], Self]:
+    def __getattr__(self, name: str) -> Callable[[Any], "Tensor"]:
         """One of `set_output`, `set_dim`, `set_stride` and `set_data_type`."""
 
-        def set_to(value: object) -> Self:
+        def set_to(value: object) -> Tensor:
             setattr(self, {"set_output": "is_output"}.get(name, name.removeprefix("set_")), value)
             return self
 
