@@ -4,11 +4,12 @@ from dataclasses import replace
 from rich.console import Console, RenderableType
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.report.document import Document, Table
 from vdnnsim.report.run.page import result_table
 from vdnnsim.report.terminal import rendered
 
 
-def printed(table: RenderableType, width: int = 80) -> list[str]:
+def printed(table: Document | Table | RenderableType, width: int = 80) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(rendered(table))
     assert isinstance(console.file, io.StringIO)
