@@ -18,8 +18,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from vdnnsim.dnn.captured_graph import TYPES, Layering
-from vdnnsim.dnn.captured_rounds import last_round, rounds_of
-from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.captured_step import CapturedStep, last_round, rounds_of
 from vdnnsim.dnn.layers import CapturedLayer, Layer, Phase
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.step import RESIDENT, Access, BufferKind, Operand, Role, Step, StepOperation, Storage, WeightGradients

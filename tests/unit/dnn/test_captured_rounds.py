@@ -8,8 +8,7 @@ import pytest
 
 from tests.captured_steps import DW, MAP, WEIGHTS, Recording, W, X, Y, chain
 from tests.unit.cost.test_roofline import server_with
-from vdnnsim.dnn.captured_rounds import last_round, rounds_of
-from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.captured_step import CapturedStep, last_round, rounds_of
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
