@@ -18,7 +18,7 @@ A CUDA graph is one call for all that was recorded. Compiled code has only calls
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Final
+from typing import Final, TypeGuard
 
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ConvolutionWork
@@ -69,7 +69,7 @@ def check_execution(plan: TrainingPlan, execution: Execution, pinned: PinnedMemo
     if execution is Execution.CUDA_GRAPHS:
         if any(isinstance(each, HostSynchronize) for each in plan.operations):
             why = "its host waits for the GPU within the iteration, which no CUDA graph records"
-        elif pinned is PinnedMemory.PER_OFFLOAD and any(_pins(each) for each in plan.operations):
+        elif pinned is PinnedMemory.PER_OFFLOAD and any(pins(each) for each in plan.operations):
             why = "its host pins memory within the iteration, which no CUDA graph records"
     elif execution is Execution.COMPILED and any(isinstance(each, Compute) and each.repeat for each in plan.operations):
         why = "it recomputes operators, and how these would be fused is not known"
@@ -146,5 +146,6 @@ def _calls_of_layer(plan: TrainingPlan, kernel: Compute) -> int:
     return int(layer.kind in {LayerKind.CONV, LayerKind.BN} and not is_narrow_norm)
 
 
-def _pins(operation: object) -> bool:
+def pins(operation: object) -> TypeGuard[Offload]:
+    """Return whether an operation copies to memory that may have to be pinned for it."""
     return isinstance(operation, Offload) and isinstance(operation.mechanism, Pinned)

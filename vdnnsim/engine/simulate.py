@@ -11,6 +11,7 @@ nor is slowed by them. Copies slow each other down where they share links of the
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import simpy
 from simpy.core import EmptySchedule
@@ -18,7 +19,7 @@ from simpy.core import EmptySchedule
 from vdnnsim.cost.table import CostModel
 from vdnnsim.cost.transfer import pin_s
 from vdnnsim.engine.collectives import Collectives
-from vdnnsim.engine.host import Execution, issue_seconds
+from vdnnsim.engine.host import Execution, issue_seconds, pins
 from vdnnsim.engine.interconnect import Interconnect
 from vdnnsim.engine.streams import CopyEngines, Process, StreamProcess
 from vdnnsim.errors import SimulationDeadlock
@@ -30,6 +31,13 @@ from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.recorder import Recorder
 from vdnnsim.plans.trace import IterationTrace, ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan
+
+_STREAM_OF: Final[dict[type, Stream]] = {
+    operations.Offload: Stream.MEMORY,
+    operations.Prefetch: Stream.MEMORY,
+    operations.AllReduce: Stream.COMMUNICATION,
+}
+"""Where operations run; all others run on the compute stream, and events on their own."""
 
 
 def simulate(
@@ -133,33 +141,21 @@ class _Iteration:
     def _issue(self) -> Process:
         clock_s = 0.0
         for position, operation in enumerate(self.plan.operations):
-            match operation:
-                case operations.Alias():
-                    continue  # which bytes a buffer shares concerns the check of the plan, not its timing
-                case operations.HostSynchronize(streams=streams):
-                    self._host_waits_for = position
-                    yield from self._drain(streams, clock_s)
-                    self._host_waits_for = None
-                    clock_s = max(clock_s, self.env.now)
-                    continue
-                case (
-                    operations.Allocate()
-                    | operations.Release()
-                    | operations.AllocateExtent()
-                    | operations.ReleaseExtent()
-                    | operations.Compute()
-                ):
-                    stream = Stream.COMPUTE
-                case operations.Offload(mechanism=operations.Pinned()) if self.pinned is PinnedMemory.PER_OFFLOAD:
-                    stream = Stream.MEMORY
-                    clock_s = self._spend(clock_s, pin_s(self.server.host, self.plan.copied_bytes(operation)))
-                    self._recorder.host_pins(clock_s)
-                case operations.Offload() | operations.Prefetch():
-                    stream = Stream.MEMORY
-                case operations.AllReduce():
-                    stream = Stream.COMMUNICATION
-                case operations.RecordEvent(stream=stream) | operations.WaitEvent(stream=stream):  # pragma: no branch
-                    pass
+            if isinstance(operation, operations.Alias):
+                continue  # which bytes a buffer shares concerns the check of the plan, not its timing
+            if isinstance(operation, operations.HostSynchronize):
+                self._host_waits_for = position
+                yield from self._drain(operation.streams, clock_s)
+                self._host_waits_for = None
+                clock_s = max(clock_s, self.env.now)
+                continue
+            if self.pinned is PinnedMemory.PER_OFFLOAD and pins(operation):
+                clock_s = self._spend(clock_s, pin_s(self.server.host, self.plan.copied_bytes(operation)))
+                self._recorder.host_pins(clock_s)
+            if isinstance(operation, operations.RecordEvent | operations.WaitEvent):
+                stream = operation.stream
+            else:
+                stream = _STREAM_OF.get(type(operation), Stream.COMPUTE)
             # Allocations cost nothing.
             clock_s = self._spend(clock_s, self._issue_s.get(position, 0.0))
             self._streams[stream].put(position, clock_s, operation)

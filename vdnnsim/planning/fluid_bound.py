@@ -19,7 +19,7 @@ that serve several waits, and branches; for one GPU's link at its best, latencie
 host can only add. Where all that waits waits over the turn and waits once, as maps of a chain do, it is the optimum of
 the fluid model; else it may be below that, for it does not count what leaves behind the turn or comes back before it.
 
-It does not hold where something is computed again (`vdnnsim.planning.recomputation_bound`), where kernels run in
+It does not hold where something is recomputed (`vdnnsim.planning.recomputation_bound`), where kernels run in
 another order, or where one writes over what it reads and the workload does not say so (Layrub lays dX over X).
 """
 

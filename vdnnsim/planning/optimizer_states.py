@@ -65,7 +65,7 @@ def states_bound(
       their fastest algorithms: for where these need nothing away, and no wait goes on, they could follow it without a
       stall. Elsewhere no sooner than by the fastest algorithms of the kernels up to it.
     - All that comes does, and all that leaves; and so does, out and in, what some kernel needs away by its least
-      workspace, unless it may be computed again.
+      workspace, unless it may be recomputed.
     - Where each of them may as well stay, what does has room beside every kernel, and only the rest moves. But what
       lacks room beside some kernel, be it of them or of what waits, takes the link both ways.
 
@@ -74,7 +74,7 @@ def states_bound(
         bound_s: what no schedule is below in which they come and leave in no time; of a micro-batch with the update.
         others_s: likewise, of the micro-batches before it.
         links: of the GPU.
-        recompute: whether anything may be computed again.
+        recompute: whether anything may be recomputed.
         may_stay: whether each of them may also be held.
     """
     coming = [each for each in problem.residencies if each.prefetched]

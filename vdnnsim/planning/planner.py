@@ -35,7 +35,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 SHORT: Final = 0.01
 """Where memory costs more than this fraction, it is said what no schedule can move."""
 SHARE: Final = 0.4
-"""Of the time that is left, for a plan that computes nothing again, and then for the bound of what may be."""
+"""Of the time that is left, for a plan that recomputes nothing, and then for the bound of what may be."""
 RESERVE: Final = 0.25
 """Of the time limit, at most, to make a plan of the best order; less where the first took less."""
 
@@ -44,7 +44,7 @@ class _Way(NamedTuple):
     """A choice of what is on the host of states and weight gradients.
 
     Attributes:
-        order: that computes nothing again; None where it cannot run.
+        order: that recomputes nothing; None where it cannot run.
         seconds: what no iteration of it is below; infinite where it cannot run.
         room_bytes: what every kernel has beside what it must find there; below 0 where one cannot run in any order.
     """
@@ -112,7 +112,7 @@ class Planner:
         if (best.found or self._has_addresses) and not deadline.allows(best.plan_s):
             return False
         if self.recompute and begin.seconds > self._of_all_rounds(best.bound_s) * (1 + NEAR):
-            # Beside what serves best where nothing is computed again, as little on the host as can be.
+            # Beside what serves best where nothing is recomputed, as little on the host as can be.
             least = next((way for way in reversed(ways) if way.room_bytes >= 0), begin)
             return self._recomputing({way.on_host: way for way in (least, begin)}.values(), best, deadline, limit_s)
         if not self.recompute and (optimum := self._optimum(problem, (), deadline)):
@@ -135,7 +135,7 @@ class Planner:
         return ways
 
     def _as_it_is(self, ways: Sequence[_Way], best: Best, deadline: Deadline) -> _Way:
-        """Find a fast plan that computes nothing again; return its way, without end where it finds no room at once."""
+        """Find a fast plan that recomputes nothing; return its way, without end where it finds no room at once."""
         chosen = ways[0]
         # Of those that are equally fast by what is known, with as little on the host as can be.
         for way in sorted(ways, key=lambda each: (each.seconds, len(each.on_host))):

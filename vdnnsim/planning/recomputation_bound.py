@@ -50,7 +50,7 @@ class Relaxed(NamedTuple):
 
     Attributes:
         seconds: that no schedule is below; infinite where none can run.
-        again: by buffer that may be computed again, the fraction of it for which that serves best, were it divisible.
+        again: by buffer that may be recomputed, the fraction of it for which that serves best, were it divisible.
     """
 
     seconds: float
@@ -61,7 +61,7 @@ def recomputation_bound(problem: Problem, links: Links, host_bytes: int, deadlin
     """Return seconds that no schedule is below.
 
     Args:
-        problem: of an order in which nothing is computed again yet.
+        problem: of an order in which nothing is recomputed yet.
         links: of the GPU.
         host_bytes: that may be away at a time.
         deadline: after which the solver ends with what it has proven.
@@ -222,7 +222,7 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
     absent = program.sums(((w.last + 1, w.next, (column, w.nbytes / unit_bytes)) for w, column in again.items()), end)
     for number, kernel in enumerate(problem.kernels):
         room = problem.capacity_bytes - kernel.held_bytes
-        # Without a limit of time all that can be computed again is, and all else is on the host, as far as that goes.
+        # Without a limit of time all that can be recomputed is, and all else is on the host, as far as that goes.
         staying_bytes = max(0, kernel.content_bytes - computable[number] - host_bytes)
         fitting = [each for each in kernel.options if each.workspace_bytes + staying_bytes <= room]
         if not fitting:
@@ -232,7 +232,7 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
         run = [(column, each.seconds / unit_s) for column, each in zip(chosen, fitting, strict=True)]
         program.grow(left, 2 * number + 1, run, out_rate)
         program.grow(back, 2 * number + 1, run, in_rate)
-        # What lacks room and is not computed again is away by the link.
+        # What lacks room and is not recomputed is away by the link.
         lacking = [(column, each.workspace_bytes / unit_bytes) for column, each in zip(chosen, fitting, strict=True)]
         lacking.append((absent[number], -1.0))
         spare = (room - kernel.content_bytes) / unit_bytes

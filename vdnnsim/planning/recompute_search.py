@@ -3,7 +3,7 @@
 Each set of dropped buffers makes an order of kernels, and the fluid optimum of that says what it is worth; where they
 have addresses, the plan that is made of it at once, if it finds room. Sets are tried in rounds. First what users of
 PyTorch checkpoint: all but the last of equal segments, of which what passes from one to the next stays; what is freed
-segment by segment leaves few gaps. Then those that the linear program of the bound computes again, rounded; of buffers
+segment by segment leaves few gaps. Then those that the linear program of the bound recomputes, rounded; of buffers
 that are alike, as the same map of every block is, as many as there, but evenly spread over forward, for in a row they
 would be restored at once; and those that cost least time for their bytes, in growing number. Then, from the best of
 these, or while none fits from the one that lacks least, the shares that are dropped of buffers that are alike are
@@ -34,7 +34,7 @@ INTERVALS: Final = (2, 3, 4, 6, 8, 12, 16, 24)
 SEGMENTS: Final = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Into so many forward is cut, of which all but the last run again."""
 THRESHOLDS: Final = (0.99, 0.5, 0.2, 0.01)
-"""From which fraction on what the relaxed problem computes again in part is dropped."""
+"""From which fraction on what the relaxed problem recomputes in part is dropped."""
 STEPS: Final = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
 """By which shares of buffers that are alike are changed, from coarse to fine."""
 MARGIN: Final = 5e-4
@@ -124,7 +124,7 @@ class DropSearch:
         A user who interrupts the search gets those found so far.
 
         Args:
-            again: by buffer the fraction of it that a relaxed problem computes again (`recomputation_bound`).
+            again: by buffer the fraction of it that a relaxed problem recomputes (`recomputation_bound`).
         """
         with suppress(KeyboardInterrupt):
             if self._found and self._is_over():

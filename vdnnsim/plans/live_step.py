@@ -19,7 +19,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """What the loop waited for a copy, or computed again, before an operation of the captured step."""
+    """What the loop waited for a copy, or recomputed, before an operation of the captured step."""
 
     operation: int
     start_s: float

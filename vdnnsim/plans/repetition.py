@@ -138,7 +138,7 @@ def with_cublas_workspaces(plan: TrainingPlan) -> TrainingPlan:
     """Return a plan with the workspaces of cuBLAS that its products use; the same where it was not captured for CUDA.
 
     PyTorch takes them at the first product of a thread and keeps them (`vdnnsim.memory.process`): forward and the
-    update run on one thread, backward and what is computed again in it on another. To iterations after the first, which
+    update run on one thread, backward and what is recomputed in it on another. To iterations after the first, which
     find them, they are buffers that a plan begins with and holds throughout.
     """
     workload = plan.workload

@@ -17,7 +17,7 @@ like CONV. An in-place activation belongs to its layer, and where that is CONV n
 gives up the copy on the host. The cache counts bytes: under a memory model that places buffers at addresses, gaps may
 leave less room than it thinks.
 
-Recomputation (3.4): maps of cheap layers are given up after their last reader in forward and computed again for
+Recomputation (3.4): maps of cheap layers are given up after their last reader in forward and recomputed for
 backward, from the maps of the layers between which they lie. A segment is what hangs together among them. Where all its
 maps together take no more than the largest working set of a backward, l_peak, it is computed once for all of its
 backward (speed-centric); elsewhere anew for each layer that wants one of its maps, and held for that layer alone
@@ -237,7 +237,7 @@ class _Recomputation:
         for index in self._given_up:
             sizes[self._segment_of[index]] += workload.map_bytes(index)
         self._small = {segment for segment, nbytes in sizes.items() if nbytes <= limit_bytes}
-        # Maps of small segments that were computed again and are held.
+        # Maps of small segments that were recomputed and are held.
         self._held: set[int] = set()
         self._times: Counter[int] = Counter()
 
