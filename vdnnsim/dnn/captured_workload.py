@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from vdnnsim.dnn.captured_graph import TYPES, Layering
 from vdnnsim.dnn.captured_step import CapturedStep, last_round, rounds_of
 from vdnnsim.dnn.layers import CapturedLayer, Layer, Phase
-from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.step import RESIDENT, Access, BufferKind, Operand, Role, Step, StepOperation, Storage, WeightGradients
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import PolicyError
@@ -95,11 +94,6 @@ class CapturedWorkload(Workload):
     def precision(self) -> Precision:
         """In what it computes."""
         return self.captured.precision
-
-    def saved_by(self, rule: SavingRule) -> "CapturedWorkload":
-        """Return itself, for forward keeps what autograd kept."""
-        assert rule is SavingRule.AUTOGRAD, "a captured model keeps what autograd kept"
-        return self
 
     def map_bytes(self, index: int) -> int:
         """Bytes of feature map `index`; its gradient map is mostly as large."""
