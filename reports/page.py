@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from reports.charts import Chart
 from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.claims.check import COLUMNS, ClaimCount, ClaimRow
-from vdnnsim.claims.claim import ClaimsFile, Verdict
+from vdnnsim.claims.claim import ClaimsFile, Verdict, read_claims
 from vdnnsim.report import markdown
 from vdnnsim.report.folder import Writer, versions
 from vdnnsim.report.result_table import csv_text
@@ -57,6 +57,12 @@ class SimulatedFigure:
     def rows(self) -> tuple[Row, ...]:
         """Its numbers, row by row."""
         return tuple(zip(*self.columns.values(), strict=True))
+
+
+def stated(paper: str, *ids: str) -> tuple[float, ...]:
+    """Return what a paper states in the claims with these ids, in their units; shares between 0 and 1."""
+    expected = {claim.id: claim.expected for claim in read_claims(paper).claims}
+    return tuple(float(expected[each] or 0.0) for each in ids)
 
 
 def figure_files(figures: Iterable[SimulatedFigure]) -> dict[str, bytes]:

@@ -7,9 +7,8 @@ from typing import Final
 from reports.charts import Axis, Chart, Level, Panel, Slot, Tint
 from reports.layrub2018.readings import WELL_KNOWN
 from reports.layrub2018.tables import HYBRID, Record
-from reports.page import PERCENT, SimulatedFigure
+from reports.page import PERCENT, SimulatedFigure, stated
 from vdnnsim.analysis.columns import Value
-from vdnnsim.claims.claim import stated
 from vdnnsim.claims.layrub2018.metrics import map_reduction, overhead
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
 from vdnnsim.report.scale import Scale, byte_scale

@@ -24,6 +24,7 @@ from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES
 from vdnnsim.units import MIB
 
 _STREAMS: Final = 3
+_VDNN: Final = "vdnn_all(m)"
 WELL_KNOWN: Final = (
     ("lenet", 64),
     ("cifar10_quick", 100),
@@ -64,60 +65,38 @@ def _maps(runs: LayrubRuns) -> tuple[Alternative, ...]:
     all_maps = 1 - runs.maps_bytes(resnet1001, HYBRID) / runs.maps_bytes(resnet1001, "caffe")
     maps = fmean(map_reduction(runs, case, HYBRID) for case in known)
     runtime = fmean(runtime_reduction(runs, case, HYBRID, "caffe") for case in known)
+    weights = (
+        f"{runs.simulator(resnet152).workload.graph.parameters / 1e6:.1f} million",
+        f"{weight_bytes(runs, resnet152) / MIB:.0f} MiB",
+    )
+    blobs = f"{map_reduction(runs, resnet1001, HYBRID):.1%}"
+    normalized = "Caffe's normalized maps, which are no blobs, count as well"
     return (
-        Alternative(
-            "l-2",
-            "60.2 MB are bytes, not millions of weights",
-            "60.2 MB",
-            f"{runs.simulator(resnet152).workload.graph.parameters / 1e6:.1f} million",
-            f"{weight_bytes(runs, resnet152) / MIB:.0f} MiB",
-        ),
-        Alternative(
-            "l-5",
-            "Caffe's normalized maps, which are no blobs, count as well",
-            "98.9%",
-            f"{map_reduction(runs, resnet1001, HYBRID):.1%}",
-            f"{all_maps:.1%}",
-        ),
+        Alternative("l-2", "60.2 MB are bytes, not millions of weights", "60.2 MB", *weights),
+        Alternative("l-5", normalized, "98.9%", blobs, f"{all_maps:.1%}"),
         Alternative("l-9", "the mean is of runtime memory", "58.2%", f"{maps:.1%}", f"{runtime:.1%}"),
     )
 
 
 def _runtime_memory(runs: LayrubRuns) -> tuple[Alternative, ...]:
     """What decides Table 6 beside the rules of the systems: how the driver cuts memory, what frameworks hold."""
-    layrub, caffe_mid = LayrubCase("k40m", "resnet1517", 32), LayrubCase("k40m", "resnet50", 32)
-    mxnet, small = LayrubCase("k40m", "resnet1172", 32), LayrubCase("titan_z", "resnet34", 32)
+    layrub, middle, mxnet = (LayrubCase("k40m", f"resnet{depth}", 32) for depth in (1517, 50, 1172))
+    small = LayrubCase("titan_z", "resnet34", 32)
     convolutions = sum(layer.kind is LayerKind.CONV for layer in runs.simulator(layrub).workload.graph.layers)
-    own_context = runs.simulator(small).server.gpu.context_bytes
+    workspaces = convolutions * _STREAMS * WORKSPACE_LIMIT_BYTES
+    context = MXNET_CONTEXT_BYTES - runs.simulator(small).server.gpu.context_bytes
     ideal, halves = "bytes of buffers are added up", "the driver's blocks have 1 MiB, not 2"
+    limit = "each CONV layer holds 8 MiB of workspace, Caffe's limit, for each of its three streams"
+    more = "each cudaMalloc asks for 32 bytes more, as MXNet's pool does since March 2017 (apache/mxnet#5276)"
+    small_context = "MXNet's context is as small as Caffe's"
     answers = (
         (layrub, HYBRID, 11239, ideal, runs.pool_bytes(layrub, HYBRID, MemoryModel.IDEAL)),
-        *(
-            (case, HYBRID, paper, halves, _in_blocks(runs, case, HYBRID, MIB))
-            for case, paper in ((layrub, 11239), (caffe_mid, 1805))
-        ),
-        (
-            layrub,
-            HYBRID,
-            11239,
-            "each CONV layer holds 8 MiB of workspace, Caffe's limit, for each of its three streams",
-            runs.pool_bytes(layrub, HYBRID) + convolutions * _STREAMS * WORKSPACE_LIMIT_BYTES,
-        ),
+        (layrub, HYBRID, 11239, halves, _in_blocks(runs, layrub, HYBRID, MIB)),
+        (middle, HYBRID, 1805, halves, _in_blocks(runs, middle, HYBRID, MIB)),
+        (layrub, HYBRID, 11239, limit, runs.pool_bytes(layrub, HYBRID) + workspaces),
         (mxnet, "memonger", 11455, ideal, runs.pool_bytes(mxnet, "memonger", MemoryModel.IDEAL)),
-        (
-            mxnet,
-            "memonger",
-            11455,
-            "each cudaMalloc asks for 32 bytes more, as MXNet's pool does since March 2017 (apache/mxnet#5276)",
-            runs.pool_bytes(mxnet, "memonger", more_bytes=32),
-        ),
-        (
-            small,
-            "memonger",
-            1554,
-            "MXNet's context is as small as Caffe's",
-            runs.pool_bytes(small, "memonger") + own_context - MXNET_CONTEXT_BYTES,
-        ),
+        (mxnet, "memonger", 11455, more, runs.pool_bytes(mxnet, "memonger", more_bytes=32)),
+        (small, "memonger", 1554, small_context, runs.pool_bytes(small, "memonger") - context),
     )
     return tuple(
         Alternative(
@@ -125,9 +104,10 @@ def _runtime_memory(runs: LayrubRuns) -> tuple[Alternative, ...]:
             f"{case.network}, {SYSTEMS[policy]}: {question}",
             f"{paper} MB",
             f"{runs.memory(case, policy).runtime / MIB:.0f} MiB",
-            _verdict(runs.memory(case, policy).runtime + pool_bytes - runs.pool_bytes(case, policy), paper * MIB),
+            f"{mib:.0f} MiB, {mib / paper - 1:+.0%}",
         )
         for case, policy, paper, question, pool_bytes in answers
+        for mib in [(runs.memory(case, policy).runtime + pool_bytes - runs.pool_bytes(case, policy)) / MIB]
     )
 
 
@@ -148,29 +128,23 @@ def _in_blocks(runs: LayrubRuns, case: LayrubCase, policy: str, block_bytes: int
     return large + round_up(sum(nbytes for nbytes in held if nbytes <= block_bytes // 2), block_bytes)
 
 
-def _verdict(nbytes: float, paper_bytes: float) -> str:
-    return f"{nbytes / MIB:.0f} MiB, {nbytes / paper_bytes - 1:+.0%}"
-
-
 def _overheads(runs: LayrubRuns) -> tuple[Alternative, ...]:
     cases = [LayrubCase("k40m", network, batch_size) for (network, batch_size), _ in by_case(STATED.table_5)]
     taken = fmean(overhead(runs, case, HYBRID, "caffe", paper_pace=True) for case in cases)
     one_pass = [at_paper_pace(runs, case, "caffe", passes={}) for case in cases]
     paced = [at_paper_pace(runs, case, "caffe") for case in cases]
+    own = fmean(overhead(runs, case, HYBRID, "caffe") for case in cases)
+    added = fmean(
+        (runs.iteration_s(here, HYBRID) - runs.iteration_s(here, "caffe")) / runs.iteration_s(there, "caffe")
+        for here, there in zip(cases, paced, strict=True)
+    )
+    passes = fmean(overhead(runs, case, HYBRID, "caffe") for case in one_pass)
+    uncopied = fmean(_without_temporary_maps(runs, case) / runs.iteration_s(case, "caffe") - 1 for case in paced)
     alternatives = {
-        "kernels take as long as they do here, not as Caffe took": fmean(
-            overhead(runs, case, HYBRID, "caffe") for case in cases
-        ),
-        "the seconds that are added at the pace of the kernels here, over those of the paper's Caffe": fmean(
-            (runs.iteration_s(own, HYBRID) - runs.iteration_s(own, "caffe")) / runs.iteration_s(case, "caffe")
-            for own, case in zip(cases, paced, strict=True)
-        ),
-        "an iteration of ResNet-34 and ResNet-50 is one pass": fmean(
-            overhead(runs, case, HYBRID, "caffe") for case in one_pass
-        ),
-        "the temporary maps of batch normalizations are not copied": fmean(
-            _without_temporary_maps(runs, case) / runs.iteration_s(case, "caffe") - 1 for case in paced
-        ),
+        "kernels take as long as they do here, not as Caffe took": own,
+        "the seconds that are added at the pace of the kernels here, over those of the paper's Caffe": added,
+        "an iteration of ResNet-34 and ResNet-50 is one pass": passes,
+        "the temporary maps of batch normalizations are not copied": uncopied,
     }
     return tuple(
         Alternative("t-5.mean.layrub", question, "24.1%", f"{taken:.1%}", f"{alternative:.1%}")
@@ -185,16 +159,13 @@ def _without_temporary_maps(runs: LayrubRuns, case: LayrubCase) -> float:
 
 
 def _speeds(runs: LayrubRuns) -> tuple[Alternative, ...]:
-    vgg16, on_k40m = LayrubCase("titan_x_maxwell", "vgg16", 64), LayrubCase("k40m", "vgg_d_13conv", 64)
-    kept = [1 / (1 + overhead(runs, on_k40m, HYBRID, "caffe", paper_pace=pace)) for pace in (False, True)]
-    own, over_caffe = (
-        1 / (1 + overhead(runs, case, "vdnn_all(m)", base)) for case, base in ((vgg16, "base(p)"), (on_k40m, "caffe"))
-    )
+    titan_x, k40m = LayrubCase("titan_x_maxwell", "vgg16", 64), LayrubCase("k40m", "vgg_d_13conv", 64)
+    kept = [1 / (1 + overhead(runs, k40m, HYBRID, "caffe", paper_pace=pace)) for pace in (False, True)]
+    vdnn = [1 / (1 + overhead(runs, *each)) for each in ((titan_x, _VDNN, "base(p)"), (k40m, _VDNN, "caffe"))]
+    over_caffe = "vDNN(m) is measured over Caffe on the K40M"
     return (
-        Alternative("l-15.layrub", "kernels take as long as Caffe took", "83.0%", *(f"{share:.1%}" for share in kept)),
-        Alternative(
-            "l-15.vdnn", "vDNN(m) is measured over Caffe on the K40M", "at most 50%", f"{own:.1%}", f"{over_caffe:.1%}"
-        ),
+        Alternative("l-15.layrub", "kernels take as long as Caffe took", "83.0%", *(f"{each:.1%}" for each in kept)),
+        Alternative("l-15.vdnn", over_caffe, "at most 50%", *(f"{each:.1%}" for each in vdnn)),
     )
 
 

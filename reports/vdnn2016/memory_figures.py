@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from reports.charts import Chart, Panel, Points, Series, Slot, Tint
-from reports.page import SimulatedFigure
+from reports.page import SimulatedFigure, stated
 from reports.vdnn2016.figure_parts import (
     POLICY_LABELS,
     beside_the_paper,
@@ -22,7 +22,6 @@ from reports.vdnn2016.figure_parts import (
 from vdnnsim.analysis.layers import largest_layer
 from vdnnsim.analysis.memory import features_only
 from vdnnsim.analysis.results import PolicyResult
-from vdnnsim.claims.claim import stated
 from vdnnsim.claims.vdnn2016.metrics import feature_share
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, VdnnRuns
 from vdnnsim.dnn.layers import LayerKind

@@ -6,7 +6,7 @@ from statistics import fmean
 from pandas import DataFrame
 
 from reports.charts import Axis, Chart, Panel, Series, Slot, Tint
-from reports.page import PERCENT, SimulatedFigure
+from reports.page import PERCENT, SimulatedFigure, stated
 from reports.vdnn2016.figure_parts import (
     POLICY_LABELS,
     POLICY_TINTS,
@@ -20,7 +20,7 @@ from reports.vdnn2016.figure_parts import (
     whole_percent,
 )
 from vdnnsim.analysis.power import SAMPLING_PERIOD_S, power_curve
-from vdnnsim.claims.claim import NetworkBatch, stated
+from vdnnsim.claims.claim import NetworkBatch
 from vdnnsim.claims.vdnn2016.metrics import host_share
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VERY_DEEP, VdnnRuns
 from vdnnsim.files.messages import listed

@@ -115,12 +115,6 @@ def read_claims(paper: str) -> ClaimsFile:
     return _read(paper)
 
 
-def stated(paper: str, *ids: str) -> tuple[float, ...]:
-    """Return what a paper states in the claims with these ids, in their units; shares between 0 and 1."""
-    expected = {claim.id: claim.expected for claim in read_claims(paper).claims}
-    return tuple(float(expected[each] or 0.0) for each in ids)
-
-
 @cache
 def _read(paper: str) -> ClaimsFile:
     return read_data(paper, "claims.yaml", ClaimsFile)
