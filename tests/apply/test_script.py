@@ -236,7 +236,7 @@ class _Squares(torch.autograd.Function):
         (lambda each: each(batch()).mean() + each[0].weight.sum(), classifier, "that the model did not return"),
         (lambda each: each(batch()).sum(0), classifier, "begins at no scalar"),
         (lambda each: each(batch().double()).mean(), lambda: classifier().double(), "its parameters are float64"),
-        (lambda each: _Squares.apply(each(batch())), classifier, "how it is made was not seen"),
+        (lambda each: _Squares.apply(each(batch())), classifier, "how it is made was not seen"),  # type: ignore[no-untyped-call]
         (
             lambda each: each(batch()).mean(),
             lambda: torch.compile(classifier(), backend="eager"),
