@@ -1,6 +1,6 @@
 """What must hold of a captured step beyond its keys and types, whoever wrote it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, NoReturn
 
@@ -21,7 +21,7 @@ LARGEST_SIZE: Final = 2**50
 LARGEST_WORK: Final = 10**24
 """FLOPs of an operation; a GPU would compute for 30,000 years."""
 MOST_DIMENSIONS: Final = 64
-_OF_LAYERS: Final = {
+_OF_LAYERS: Final[Mapping[type, Mapping[str, object]]] = {
     Storage: {"stage": Stage.FEATURES, "owner": -1},
     Operand: {"position": 0},
     StepOperation: {"layer": -1, "holds": (), "repeatable": True},

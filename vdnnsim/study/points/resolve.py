@@ -13,6 +13,7 @@ from vdnnsim.cost.machine import lacking_peak
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.variants import under_autocast
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.errors import StudyError, VdnnsimError, is_fault
 from vdnnsim.hardware.profile import find_profile, read_profile
@@ -210,7 +211,7 @@ class Resolver:
             return base
         if half is None:
             return self._graphs.get(network, lambda: build_network(network))
-        return self._graphs.get((network, half), lambda: self._graph(network, None).under_autocast(half))
+        return self._graphs.get((network, half), lambda: under_autocast(self._graph(network, None), half))
 
     def _machine(self, point: Point) -> "_Machine":
         named = (each for each in point.items() if each[0].startswith(_FIGURES) and each[0] != COMPUTE_SPEED)
