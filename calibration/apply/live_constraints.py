@@ -51,18 +51,27 @@ def is_deterministic_on_cuda(operation: StepOperation) -> bool:
 def as_repeatable(workload: CapturedWorkload, device_type: str, aside: Container[int]) -> CapturedWorkload:
     """Return a workload whose operations say whether they may run again on a device.
 
-    Operations that touch storages `aside`, as streams other than the step's do, would run in no order with these.
+    Operations that touch storages `aside`, as streams other than the step's do, would run in no order with these; those
+    that read a buffer of the model which forward writes later, as a module that counts and runs twice, would read other
+    content.
     """
     step = workload.step
+    written = {
+        step.tensors[operand.memory].storage: position
+        for position, operation in enumerate(step.operations)
+        if operation.phase is Phase.FORWARD
+        for operand in operation.operands
+        if operand.access.writes and step.storages[step.tensors[operand.memory].storage].given
+    }
 
-    def is_repeatable(operation: StepOperation) -> bool:
-        touched = (step.tensors[each.memory].storage for each in operation.operands)
-        if any(each in aside for each in touched):
+    def is_repeatable(position: int, operation: StepOperation) -> bool:
+        touched = [(step.tensors[each.memory].storage, each.access) for each in operation.operands]
+        if any(each in aside or (not access.writes and written.get(each, 0) > position) for each, access in touched):
             return False
         return device_type != "cuda" or is_deterministic_on_cuda(operation)
 
     return _with_operations(
-        workload, (structs.replace(each, repeatable=is_repeatable(each)) for each in step.operations)
+        workload, (structs.replace(each, repeatable=is_repeatable(at, each)) for at, each in enumerate(step.operations))
     )
 
 

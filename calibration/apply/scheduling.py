@@ -169,7 +169,7 @@ class _Scheduler:
                 self._recomputed.add(storage)
             if storage in self._offloaded_at or storage in self._recomputed:
                 self._release(storage)
-        elif buffer in self._rewritten and storage not in self._first_unpack:
+        elif buffer in self._rewritten and storage not in self._last_save:
             self._at(bisect_left(self._points, self._place), Free(storage))
 
     def _release(self, storage: int) -> None:

@@ -217,9 +217,10 @@ class StepHooks:
         As by `mark_dirty` of a function of the user's: what it wrote is not known, so its storage stays. Of what was
         saved and released this was asked when it was.
         """
+        return can_recompute(number, self._schedule, self._recipes) and self._is_current(number)
+
+    def _is_current(self, number: int) -> bool:
         recipes = self._recipes
-        if not can_recompute(number, self._schedule, recipes):
-            return False
         wanted, seen = [number], {number}
         while wanted:
             for recipe in (recipes[each] for each in writing(wanted.pop(), self._schedule, recipes)):
@@ -259,7 +260,8 @@ class StepHooks:
         if isinstance(action, Recompute):
             recipe = self._recipes.get(action.operation)
             for each in recipe.wanted if recipe else ():
-                if not each.is_live:
+                # What was written over since is refused only if backward asks for it.
+                if not each.is_live and self._is_current(each.number):
                     each.materialize()
             return
         number = action.storage

@@ -95,9 +95,13 @@ def _synchronous(workload: Workload) -> list[ScheduleStep]:
 
 def _wanted_by(workload: Workload, layer: Layer, what: int) -> int:
     """Return whose backward wants what a layer saved: where it has none, as a checkpoint, that which reads it first."""
-    storage = workload.step.storages[what]
-    is_map = storage.kind is BufferKind.FEATURE_MAP
-    readers = workload.graph.maps[storage.owner].saved_for if is_map and not layer.backward_phases else ()
+    if layer.backward_phases:
+        return layer.index
+    storage, step = workload.step.storages[what], workload.step
+    if storage.kind is BufferKind.FEATURE_MAP:
+        return max(workload.graph.maps[storage.owner].saved_for, default=layer.index)
+    backward = (each for each in step.operations if each.phase.is_backward)
+    readers = (each.layer for each in backward if storage in step.storages_of(each.operands))
     return max(readers, default=layer.index)
 
 
