@@ -61,8 +61,11 @@ class MeasuredCosts(MachineCosts):
         self._by_shape: dict[KernelShape, list[KernelRow]] = defaultdict(list)
         self._by_layer: dict[Hashable, list[KernelRow]] = defaultdict(list)
         self._groups: dict[Hashable, list[KernelRow]] = defaultdict(list)
+        self._named = defaultdict[tuple[str, Phase], list[str]](list)
         for row in of_type:
             self._by_shape[row.shape].append(row)
+            if row.algorithm not in (names := self._named[row.shape.kind, row.shape.phase]):
+                names.append(row.algorithm)
             if row.seconds is not None:
                 self._by_layer[_layer(row.shape)].append(row)
                 for group in (*_groups(row.shape, row.algorithm), ("like", _window(row.shape), row.shape.phase)):
@@ -84,8 +87,8 @@ class MeasuredCosts(MachineCosts):
             if row.seconds is not None
         ]
         if not options:
-            # Those of the shape itself where none of them, and of no shape like it, had a steady time.
-            names = self._algorithms_like(shape) or [row.algorithm for row in rows] or [ONLY]
+            # Where none had a steady time, those that the device was asked for.
+            names = self._algorithms_like(shape) or self._named[shape.kind, shape.phase] or [ONLY]
             untried = [name for name in names if name not in {row.algorithm for row in rows}]
             options = [self.predict(shape, name, flop, nbytes) for name in untried or names]
         return tuple(sorted(options, key=lambda each: (each.seconds, each.workspace_bytes, each.algorithm)))

@@ -176,9 +176,10 @@ def test_algorithms_without_a_steady_time_are_offered_where_no_other_is_known() 
     """Where a machine was too noisy to time any convolution: a device knows them by these names, and by no other."""
     rows = [failed(row) if row.shape.kind == "conv" else row for row in rows_of(VGG)]
     costs = MeasuredCosts(rows, PEAKS, ElementType.FLOAT32)
-    predicted = costs.options(*shape_and_work(VGG, "conv3_1", Phase.FORWARD))
-    assert sorted(each.algorithm for each in predicted) == ["fast", "slow"]
-    assert {each.origin for each in predicted} == {Origin.FITTED}
+    for workload in (VGG, replace(VGG, batch_size=3)):
+        predicted = costs.options(*shape_and_work(workload, "conv3_1", Phase.FORWARD))
+        assert sorted(each.algorithm for each in predicted) == ["fast", "slow"]
+        assert {each.origin for each in predicted} == {Origin.FITTED}
 
 
 def test_each_kernel_is_predicted_from_other_layers() -> None:
