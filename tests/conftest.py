@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 _TESTS: Final = Path(__file__).parent
 COUNTED: Final = tuple(_TESTS / each for each in ("apply", "architecture", "calibration", "claims", "reports", "unit"))
 """Whose tests were written for the lines that coverage counts. To count lines takes twice as long as to run them, so
-those that run the same ones again are left out: tests elsewhere, Hypothesis's, what is marked `replay`, and but in
-`unit`, where a case may be there for one line, all cases of a parametrized test behind its first."""
+those that run the same ones again are left out: tests elsewhere, Hypothesis's, what is marked `replay`, and all cases
+of a parametrized test behind its first, but of `COMPLETE` rooms, where a case may be there for one line."""
+COMPLETE: Final = tuple(_TESTS / "unit" / each for each in ("analysis", "engine", "planning", "plans", "policies"))
 
 # Derandomized, so that a red run stays red; no deadline and no complaint about slowness, for workers may share a core.
 # As many examples as the suite has time for; `--hypothesis-profile thorough` looks for new ones.
@@ -51,9 +52,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     seen: set[tuple[Path, str]] = set()
     for item in items:
         function = item.path, item.nodeid.partition("[")[0]
-        is_first = function not in seen or item.path.is_relative_to(_TESTS / "unit")
+        folders = COMPLETE if function in seen else COUNTED
         seen.add(function)
-        is_written_for_lines = is_first and any(item.path.is_relative_to(each) for each in COUNTED)
+        is_written_for_lines = any(item.path.is_relative_to(each) for each in folders)
         if not is_written_for_lines or item.get_closest_marker("hypothesis") or item.get_closest_marker("replay"):
             item.add_marker(pytest.mark.no_cover)
 
