@@ -16,7 +16,7 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate
-from vdnnsim.hardware.server import Gpu, Host, Link, Origin, Server
+from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
@@ -44,6 +44,13 @@ TOY_SERVER = Server(
     figures=(),
 )
 TOY_LIMITS = MemoryLimits(MemoryModel.IDEAL, device_bytes=1000, host_bytes=1000, granule_bytes=1)
+
+
+def server_with(parameters: Mapping[str, float], *figures: Figure) -> Server:
+    """A roofline with these parameters, of 50 FLOP/s in float32, 100 in bfloat16, and 320 B/s."""
+    peaks = {ElementType.FLOAT32: 50.0, ElementType.BFLOAT16: 100.0}
+    gpu = replace(TOY_SERVER.gpu, flop_per_s=peaks, dram_bytes_per_s=320.0)
+    return replace(TOY_SERVER, gpu=gpu, cost_model=parameters, cost_model_kind="roofline", figures=figures)
 
 
 def toy_chain(convolutions: int) -> LayerGraph:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.captured_steps import chain
-from tests.unit.cost.test_roofline import server_with
+from tests.toy import server_with
 from vdnnsim.cost.captured import _choices
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost

@@ -4,30 +4,22 @@ One image of 5 elements through conv (30 weights) and fc (6 weights): conv forwa
 + 20 = 160 B of float32, fc forward 10 FLOPs and 20 + 24 + 4 = 48 B, the update of fc by SGD 12 FLOPs and 72 B.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_SERVER, toy_chain
+from tests.toy import server_with, toy_chain
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.roofline import RooflineCosts
 from vdnnsim.cost.table import ONLY, KernelCost
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import ProfileError
-from vdnnsim.hardware.server import Figure, Origin, Server
+from vdnnsim.hardware.server import Figure, Origin
 from vdnnsim.units import ElementType
 
 WORKLOAD = Workload(toy_chain(1), 1, optimizer=Optimizer.SGD)
 CONV, FC = 0, 1
-
-
-def server_with(parameters: Mapping[str, float], *figures: Figure) -> Server:
-    """The machine, with what its profile says of the model."""
-    peaks = {ElementType.FLOAT32: 50.0, ElementType.BFLOAT16: 100.0}
-    gpu = replace(TOY_SERVER.gpu, flop_per_s=peaks, dram_bytes_per_s=320.0)
-    return replace(TOY_SERVER, gpu=gpu, cost_model=parameters, cost_model_kind="roofline", figures=figures)
 
 
 def kernel(layer: int, phase: Phase, workload: Workload = WORKLOAD, /, **fractions: float) -> KernelCost:

@@ -7,7 +7,7 @@ second y, 6 what backward of the second makes and adds. All others are of 4 B, b
 import pytest
 
 from tests.captured_steps import DW, MAP, WEIGHTS, Recording, W, X, Y, chain
-from tests.unit.cost.test_roofline import server_with
+from tests.toy import server_with
 from vdnnsim.dnn.captured_step import CapturedStep, last_round, rounds_of
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase

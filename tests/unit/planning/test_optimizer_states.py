@@ -12,8 +12,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace as replaced
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
-from tests.unit.cost.test_roofline import server_with
+from tests.toy import TOY_LIMITS, TOY_SERVER, replay, server_with, toy_chain, toy_costs, toy_setting, toy_workload
 from tests.unit.dnn.test_captured_rounds import twice
 from tests.unit.planning.chain_of_ten_kernels import WORKLOAD as WITHOUT_UPDATE
 from tests.unit.planning.test_timetable_schedule import in_words

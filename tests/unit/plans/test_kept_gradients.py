@@ -1,7 +1,7 @@
 """Weight gradients of the captured chain, three of 4 B, kept where its capture dropped them."""
 
 from tests.captured_steps import chain
-from tests.unit.cost.test_roofline import server_with
+from tests.toy import server_with
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan

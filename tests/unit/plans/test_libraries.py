@@ -3,7 +3,7 @@
 import msgspec
 
 from tests.captured_steps import chain
-from tests.unit.cost.test_roofline import server_with
+from tests.toy import server_with
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from tests.captured_steps import chain
+from tests.toy import server_with
 from tests.unit.cost.test_captured_costs import changed
-from tests.unit.cost.test_roofline import server_with
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.kernel_work import ConvolutionWork

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.captured_steps import chain, residual
-from tests.unit.cost.test_roofline import server_with
+from tests.toy import server_with
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
