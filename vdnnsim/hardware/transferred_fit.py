@@ -19,7 +19,7 @@ COST_MODEL: Final = "cost_model."
 DECIDES_KERNELS: Final = ("gpu.peak.", "gpu.dram_bandwidth", "gpu.multiprocessors", COST_MODEL)
 """How the key paths begin of all that kernel times depend on."""
 _ROWS: Final = re.compile(rf"{re.escape(FITTED_TO)} (\S+?)\.fit\.csv")
-_OF_KERNELS: Final = frozenset({Origin.FITTED, Origin.MEASURED})
+_NOT_BY_MAKERS: Final = frozenset({Origin.FITTED, Origin.MEASURED})
 
 
 def times_alike(one: Server, other: Server) -> bool:
@@ -41,7 +41,7 @@ def without_foreign_fits(server: Server, machine: Callable[[str], Server | None]
         paths = {path for path, rows in named.items() if rows == name}
         fitted = machine(name)
         if name != server.name if fitted is None else not _is_same(server, fitted, paths):
-            foreign |= paths
+            foreign |= {path for path in paths if path.startswith(COST_MODEL)}
     return carried_over(server, foreign, lambda path: named[path])
 
 
@@ -53,10 +53,10 @@ def _is_same(server: Server, fitted: Server, paths: Collection[str]) -> bool:
 
 
 def carried_over(server: Server, paths: Collection[str], whose: Callable[[str], str]) -> Server:
-    """Return a server whose cost parameters at key paths were fitted on the profile that `whose` names, not on it."""
+    """Return a server whose figures at key paths were fitted or measured on the profile that `whose` names."""
 
     def changed(each: Figure) -> Figure:
-        if each.path not in paths or not each.path.startswith(COST_MODEL) or each.origin not in _OF_KERNELS:
+        if each.path not in paths or each.origin not in _NOT_BY_MAKERS:
             return each
         source = f"carried over from {whose(each.path)}, there {each.origin.value}: {each.source}"
         return replace(each, origin=Origin.ASSUMED, source=source)

@@ -71,7 +71,11 @@ def extension(name: str, **sections: object) -> dict[str, object]:
 
 def test_what_a_profile_does_not_state_is_that_of_the_other(tmp_path: Path) -> None:
     """The toy has 10 KiB; its fit holds where only memory differs, and on another GPU no more."""
-    write(tmp_path, TOY | {"cost_model": {"efficiency": figure(0.5) | {"origin": "fitted"}}})
+    measured = {"granule": figure("1 B") | {"origin": "measured"}}
+    write(
+        tmp_path,
+        TOY | {"gpu": {**TOY["gpu"], **measured}, "cost_model": {"efficiency": figure(0.5) | {"origin": "fitted"}}},
+    )
     more = load_profile(write(tmp_path, extension("more", gpu={"memory": figure("20 KiB")}), "more"))
     assert (more.server.gpu.memory_bytes, more.server.gpu.name) == (20_480, "Toy GPU")
     assert fitted(more.server) == 1
@@ -80,6 +84,8 @@ def test_what_a_profile_does_not_state_is_that_of_the_other(tmp_path: Path) -> N
     other = read_profile(write(tmp_path, extension("other", gpu={"name": "Another"}), "other"))
     assert fitted(other) == 0
     assert other.figures[-1].source == "carried over from toy, there fitted: a page"
+    assert {each.path: each.origin for each in more.server.figures}["gpu.granule"] is Origin.MEASURED
+    assert {each.path: each.origin for each in other.figures}["gpu.granule"] is Origin.ASSUMED
     without = read_profile(write(tmp_path, extension("without", cost_model=None), "without"))
     assert without.cost_model == {}
 
