@@ -18,6 +18,7 @@ from calibration.apply.saved_storage import SavedTensor
 from calibration.apply.unplanned_offload import GpuBudget
 from calibration.capture.nodes import is_in_backward
 from calibration.pretend.inside.peak import RESERVATION
+from vdnnsim.dnn.kernel_work import ProductWork
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.memory.choices import MemoryChoice, settings_of
 from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
@@ -40,6 +41,7 @@ class PlannedMemory:
         small_bytes: of these, for blocks that PyTorch keeps in segments of their own because they are small.
         beside_bytes: of these, for what is none of the model's, its optimizer's or its batch's.
         batch_bytes: of what a step is given beside weights and states.
+        has_products: whether cuBLAS computes some of a step, and holds workspaces.
         settings: of PyTorch's allocator.
     """
 
@@ -47,6 +49,7 @@ class PlannedMemory:
     small_bytes: int = 0
     beside_bytes: int = 0
     batch_bytes: int = 0
+    has_products: bool = False
     settings: AllocatorSettings = DEFAULTS
 
 
@@ -84,6 +87,8 @@ class Reservation:
             self._reserved_bytes = self._reserved_bytes or reserved_bytes
             return
         with torch.cuda.device(self._device):
+            if self._planned.has_products:
+                _allocate_cublas_workspaces(self._device)
             torch.cuda.empty_cache()
         stats = torch.cuda.memory_stats(self._device)
         small_bytes = max(0, self._planned.small_bytes - stats["reserved_bytes.small_pool.current"])
@@ -172,9 +177,17 @@ def reservation_for(
             planned,
             piece_bytes=limits.pool_bytes(plan) + beside_bytes,
             small_bytes=reserved_bytes(requests, limits.granule_bytes, settings, small=True),
+            has_products=any(isinstance(each.work, ProductWork) for each in plan.workload.step.operations),
             settings=settings,
         )
     return Reservation(device, limit_bytes, planned)
+
+
+def _allocate_cublas_workspaces(device: torch.device) -> None:
+    """Have cuBLAS allocate its workspaces, of this thread and of backward's, which later would split the piece."""
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        factor = torch.zeros(8, 8, device=device, requires_grad=True)
+        torch.mm(factor, factor).sum().backward()  # type: ignore[no-untyped-call]
 
 
 @contextmanager
