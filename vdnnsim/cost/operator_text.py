@@ -13,7 +13,6 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Final
 
-from vdnnsim import dnn
 from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.shapes import Size2
 
@@ -115,7 +114,8 @@ class _Spelling:
 
 def _operators() -> Iterator[type[Operator]]:
     """Yield the operators that the modules of `vdnnsim.dnn` define and that have a name of their own."""
-    for found in iter_modules(dnn.__path__, f"{dnn.__name__}."):
+    package = Operator.__module__.rpartition(".")[0]
+    for found in iter_modules(import_module(package).__path__, f"{package}."):
         for each in vars(import_module(found.name)).values():
             is_operator = isinstance(each, type) and issubclass(each, Operator) and each.__module__ == found.name
             if is_operator and (hasattr(each, "name") or each.spellings):
