@@ -6,6 +6,7 @@ What `optimizer.state` hands out may be read at any time, on the host or on the 
 there once the current stream waits for its copy, and an offloaded one once the host has waited for its copy.
 """
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -53,14 +54,20 @@ class States:
         arena: PinnedArena,
         copy_stream: CopyStream,
     ) -> None:
-        self._optimizer, self._places, self._arena, self._copy_stream = optimizer, places, arena, copy_stream
+        # Not held, so that it dies with its last user, its states with it, and another may be streamed.
+        self._optimizer: torch.optim.Optimizer = weakref.proxy(optimizer)
+        self._places, self._arena, self._copy_stream = places, arena, copy_stream
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
-        self._whole: Callable[[], Any] = optimizer.step
+        # Its own method holds it; what a scheduler has put in the place of that does not.
+        step = optimizer.step
+        is_own = getattr(step, "__self__", None) is optimizer
+        self._whole: Callable[[], Callable[[], Any] | None] = weakref.WeakMethod(step) if is_own else lambda: step
         # By parameter the copies that run, with the states on the host that will then be in the place of others.
         self._offloads: deque[list[_Copied]] = deque()
         self._offload_all()
         # A scheduler of the learning rate wraps `step` as a method of the optimizer.
-        optimizer.step = MethodType(lambda _, closure=None: self._step(closure), optimizer)  # type: ignore[method-assign]
+        step_by_step = MethodType(lambda _, closure=None: self._step(closure), self._optimizer)
+        optimizer.step = step_by_step  # type: ignore[method-assign]
         optimizer.register_load_state_dict_post_hook(lambda _: self._offload_all())
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:  # noqa: ANN401 - what the closure returns
@@ -68,7 +75,8 @@ class States:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        groups = self._optimizer.param_groups
+        step, groups = self._whole(), self._optimizer.param_groups
+        assert step is not None, "the optimizer lives"
         whole = [group["params"] for group in groups]
         due = [(group, each) for group in groups for each in group["params"] if each.grad is not None]
         prefetched = deque([self._prefetch(each) for _, each in due[:1]])
@@ -81,7 +89,7 @@ class States:
                     self._copy_stream.wait(each.mark)
                     each.take_place()
                 group["params"] = [parameter]
-                self._whole()
+                step()
                 group["params"] = []
                 self._offload(parameter)
                 self._finish(_AT_ONCE - 1)

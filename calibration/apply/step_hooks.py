@@ -231,6 +231,13 @@ class StepHooks:
                 seen |= absent
         return True
 
+    def _free(self, storage: SavedStorage) -> None:
+        """Free a storage, unless an operation that reads it has yet to run again, as where it was not run early."""
+        recipes = self._recipes
+        readers = (recipes[each] for each in self._schedule.readers.get(storage.number, ()) if each in recipes)
+        if not any(True for each in readers for _ in each.wanted):
+            storage.free()
+
     def _unpack(self, packed: SavedTensor) -> torch.Tensor:
         packed.check()
         with self._lock:
@@ -283,7 +290,7 @@ class StepHooks:
                     self.log.fetched_bytes += len(extent)
                     self.log.order.append(("prefetch", number))
             case Free():
-                storage.free()
+                self._free(storage)
 
 
 def _forget(numbers: dict[int, int], identities: dict[int, int], identity: int) -> None:

@@ -19,7 +19,7 @@ def test_a_storage_prefetched_before_its_last_save_is_kept() -> None:
     torch.manual_seed(0)
     cube = Of(lambda _, each: Cube.apply(each))  # type: ignore[no-untyped-call]
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), cube, nn.Linear(WIDTH, WIDTH))
-    captured = Captured.of(model, narrow=False)
+    captured = Captured(model, narrow=False)
     step = captured.asked.captured
     names = [each.name for each in step.operations[:4]]
     assert names == ["aten.addmm.default", "aten.mul.Tensor", "aten.mul.Tensor", "aten.addmm.default"]

@@ -147,14 +147,17 @@ def _of_allocator(entry: Entry) -> Iterator[Happening]:
             pass
 
 
-def watched(work: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> tuple[Watch, list[Happening]]:
-    """Run work on the first GPU; return who watched it, and what happened."""
+def watched(
+    work: Callable[[], None], monkeypatch: pytest.MonkeyPatch, *, collects: bool = True
+) -> tuple[Watch, list[Happening]]:
+    """Run work on the first GPU; return who watched it, and what happened, until the collector has come if it does."""
     watch = Watch()
 
     def run() -> None:
         with watch.following(monkeypatch):
             work()
-            gc.collect()
+            if collects:
+                gc.collect()
 
     first = counts()
     _, entries = recorded(run, 0)

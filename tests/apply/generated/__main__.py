@@ -1,7 +1,8 @@
 """Runs drawn loops with drawn plans, and shows the smallest of each that is not what it is without a plan.
 
-python -m tests.apply.generated 10000            # those of the first seeds
-python -m tests.apply.generated 1 --from 4711    # that of one
+python -m tests.apply.generated 10000               # those of the first seeds
+python -m tests.apply.generated 1 --from 4711       # that of one
+python -m tests.apply.generated 300 --from 1000000  # with later blocks and later policies among them
 """
 
 import argparse

@@ -6,11 +6,11 @@ import io
 import traceback
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import Random
-from typing import Final
+from typing import Final, TypeAlias
 
 import torch
 from torch import nn
@@ -19,8 +19,10 @@ from calibration.apply.loop import Loop
 from calibration.apply.loop_state import LoopState
 from calibration.apply.saved_storage import SavedStorage
 from calibration.apply.step_hooks import StepHooks
+from tests.apply.generated.blocks import BLOCKS, NOT_ON_HOST
+from tests.apply.generated.later_blocks import COMPLEX, STREAMS
 from tests.apply.generated.loops import WRITE, Act, Drawing, shown
-from tests.apply.generated.plans import POLICIES, Captured
+from tests.apply.generated.plans import OPTIMAL, POLICIES, WITH_STATES, Captured
 from tests.apply.generated.running import REFUSED, REFUSED_TO_RECOMPUTE, Found, Running
 from tests.apply.generated.trees import Tree, drawn_tree
 from tests.apply.training import alike, without
@@ -28,6 +30,12 @@ from vdnnsim.errors import InputError
 
 LOOPS: Final = 20
 """Of each model, which is captured once."""
+LATER: Final = 1_000_000
+"""The first seed of loops that may have later blocks and later policies; those of lower seeds stay as they were."""
+_LATER_POLICIES: Final = (OPTIMAL, WITH_STATES)
+
+Watching: TypeAlias = Callable[[Callable[[], None], Sequence[Loop]], str]
+"""Runs a loop of some plans; returns what was not in order, empty where all was."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,7 @@ class Drawn:
     Attributes:
         narrow: whether forward runs under autocast.
         plan: a policy, or the seed of a drawn plan.
+        share: of the memory that it takes without a plan, in which the policy plans.
         apart: whether the second model has a plan of its own, else that of the first.
     """
 
@@ -46,29 +55,36 @@ class Drawn:
     apart: bool
     acts: tuple[Act, ...]
     device: str = "cpu"
+    share: float = 1
 
     @classmethod
     def of(cls, seed: int, device: str = "cpu") -> "Drawn":
         """Draw that of a seed."""
         number, at = divmod(seed, LOOPS)
         of_model, draw = Random(f"model {number}"), Random(f"loop {seed}")  # noqa: S311  # equal draws each time
-        tree = drawn_tree(of_model, is_computed_by_host=device != "cpu")
-        plan = POLICIES[at] if at < len(POLICIES) else f"by lot {seed}"
+        names, later, policies = [*BLOCKS], list[str](), [*POLICIES]
+        if device != "cpu":
+            names, later = [each for each in BLOCKS if each not in NOT_ON_HOST], [*STREAMS]
+        elif seed >= LATER:
+            later, policies = [*COMPLEX], [*POLICIES, *_LATER_POLICIES]
+        tree = drawn_tree(of_model, names, later)
+        plan = policies[at] if at < len(policies) else f"by lot {seed}"
         acts = Drawing(draw).acts()
         if device != "cpu":
-            # The host's arithmetic is of one thread, is refused under inference mode, and cannot run where an exception
-            # is on its way.
-            acts = [
-                replace(each, in_thread=False, how="no gradients" if each.how == "inference" else each.how)
-                for each in acts
-                if each.verb != "raise" and "fails" not in each.how
-            ]
-        return cls(tree, of_model.random() < 0.15, plan, draw.random() < 0.5, tuple(acts), device)
+            # The host's arithmetic is refused under inference mode, which takes no operator apart.
+            acts = [replace(each, how="no gradients") if each.how == "inference" else each for each in acts]
+        narrow, apart = of_model.random() < 0.15, draw.random() < 0.5
+        # The states of one optimizer are in one loop's pinned memory.
+        apart = apart or plan == WITH_STATES
+        share = draw.uniform(0.75, 1) if plan in _LATER_POLICIES else 1
+        return cls(tree, narrow, plan, apart, tuple(acts), device, share)
 
     def __str__(self) -> str:
         narrow = "  # under autocast" * self.narrow
         apart = "of its own" if self.apart else "that of the first"
-        return f"model = {self.tree}{narrow}\nplan = {self.plan}; the other model's is {apart}\n{shown(self.acts)}"
+        within = f" in {self.share:.0%} of the memory" * (self.share < 1)
+        plans = f"plan = {self.plan}{within}; the other model's is {apart}"
+        return f"model = {self.tree}{narrow}\n{plans}\n{shown(self.acts)}"
 
 
 @dataclass
@@ -80,6 +96,7 @@ class Outcome:
         refused: why there was no plan, or why it went no further.
         steps, departed: how many there were.
         moved_bytes, remade: in all steps.
+        has_states: whether states of the optimizer were on the host.
     """
 
     trouble: str = ""
@@ -88,6 +105,7 @@ class Outcome:
     departed: int = 0
     moved_bytes: int = 0
     remade: int = 0
+    has_states: bool = False
     reasons: list[str] = field(default_factory=list)
 
     @property
@@ -97,6 +115,7 @@ class Outcome:
         found = Counter({came: 1, "steps": self.steps, "steps that left the plan": self.departed})
         found["loops that moved something"] = bool(self.moved_bytes)
         found["loops that recomputed something"] = bool(self.remade)
+        found["loops with states on the host"] = self.has_states
         return found
 
 
@@ -122,12 +141,17 @@ def judged(seeds: Sequence[int]) -> list[tuple[int, Outcome]]:
     return [(seed, judge(Drawn.of(seed))) for seed in seeds]
 
 
-def judge(drawn: Drawn) -> Outcome:
+def _unwatched(work: Callable[[], None], _: Sequence[Loop]) -> str:
+    work()
+    return ""
+
+
+def judge(drawn: Drawn, watching: Watching = _unwatched) -> Outcome:
     """Run a loop with its plan and without."""
     outcome = Outcome()
     try:
         with contextlib.redirect_stderr(io.StringIO()), _without_collector():
-            _judge(drawn, outcome)
+            _judge(drawn, outcome, watching)
     except InputError as error:
         outcome.refused = f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001  # whatever it is, it must not be
@@ -135,10 +159,13 @@ def judge(drawn: Drawn) -> Outcome:
     return outcome
 
 
-def _judge(drawn: Drawn, outcome: Outcome) -> None:
+def _judge(drawn: Drawn, outcome: Outcome, watching: Watching) -> None:
     model, captured = _captured(drawn.tree, drawn.device, narrow=drawn.narrow)
     expected = _plain(drawn)
-    loop = captured.by_policy(drawn.plan) if drawn.plan in POLICIES else captured.by_lot(Random(drawn.plan))  # noqa: S311
+    if drawn.plan.startswith("by lot"):
+        loop = captured.by_lot(Random(drawn.plan))  # noqa: S311
+    else:
+        loop = captured.by_policy(drawn.plan, drawn.share)
     loops = [loop, Loop(loop.schedule, loop.device, loop.reservation)] if drawn.apart else [loop]
     for each in loops:
         each.make_hooks = Noted
@@ -151,9 +178,12 @@ def _judge(drawn: Drawn, outcome: Outcome) -> None:
     Noted.steps.clear()
     Noted.storages.clear()
     before = torch.cuda.memory_allocated() if drawn.device != "cpu" else 0
-    running = Running(model, [loops[0].apply, loops[-1].apply], rest, narrow=drawn.narrow)
+    running, hazards = Running(model, [loops[0].apply, loops[-1].apply], rest, narrow=drawn.narrow), ""
+    outcome.has_states = any(loop.schedule.states.values())
+    if outcome.has_states:
+        running.stream([each.stream for each in loops])
     try:
-        running.run(drawn.acts)
+        hazards = watching(partial(running.run, drawn.acts), loops)
     finally:
         found = running.found
         del running
@@ -170,7 +200,7 @@ def _judge(drawn: Drawn, outcome: Outcome) -> None:
         if again.trouble:
             outcome.trouble = f"is not the same twice without a plan: {again.trouble}"
     if not outcome.trouble:
-        outcome.trouble = _left_behind(loops, drawn.device, before)
+        outcome.trouble = hazards or _left_behind(loops, drawn.device, before)
 
 
 def _left_behind(loops: list[Loop], device: str, before: int) -> str:
@@ -231,7 +261,8 @@ def _was_written(acts: Sequence[Act], tree: Tree) -> bool:
 def _captured(tree: Tree, device: str, *, narrow: bool) -> tuple[nn.Module, Captured]:
     torch.manual_seed(0)
     model = tree.module().to(device)
-    captured = Captured.of(model, narrow=narrow)
+    captured = Captured(model, narrow)
+    assert captured.asked.tape.saves
     # What is there now is collected when the next model comes, and not behind each loop.
     gc.unfreeze()
     gc.collect()

@@ -8,7 +8,7 @@ from typing import Final
 
 from torch import nn
 
-from calibration.apply.live_constraints import movable_storages, with_user_references
+from calibration.apply.live_constraints import as_repeatable, movable_storages, with_user_references
 from calibration.apply.loop import Loop
 from calibration.apply.reservation import PlannedMemory, Reservation
 from calibration.apply.scheduling import schedule_of
@@ -28,48 +28,67 @@ from vdnnsim.plans.schedule import Offload, Prefetch, Run, ScheduleStep, Wait, i
 from vdnnsim.policies.registry import known_policies, resolve_policy
 
 POLICIES: Final = ("save_on_cpu", "checkpoint")
+OPTIMAL: Final = "optimal(time_limit=1 s)"
+WITH_STATES: Final = "optimal(offload_optimizer=true, time_limit=1 s)"
 SAMPLES: Final = 4
 
 
 @dataclass
 class Captured:
-    """A model as it was captured, of which plans are made."""
+    """A model that is captured where it is, in training with a plain loop, and of which plans are made.
 
-    asked: PlanRequest
+    Attributes:
+        narrow: whether forward runs under autocast.
+    """
 
-    @classmethod
-    def of(cls, model: nn.Module, *, narrow: bool) -> "Captured":
-        """Capture it where it is, in training with a plain loop.
+    model: nn.Module
+    narrow: bool
+
+    @cached_property
+    def asked(self) -> PlanRequest:
+        """Capture it.
 
         Raises:
             VdnnsimError: it cannot be.
         """
-        device = next(model.parameters()).device
+        return self._asked("sgd")
+
+    @cached_property
+    def _asked_with_states(self) -> PlanRequest:
+        return self._asked("momentum")
+
+    def _asked(self, optimizer: str) -> PlanRequest:
+        device = next(self.model.parameters()).device
         batch: Arguments = (batch_of(SAMPLES).to(device),), {}
-        return cls(
-            request_plan(
-                *(model, batch),
-                hardware="rtx_4090",
-                policy="pytorch",
-                memory=None,
-                loss=loss,
-                precision="amp_bfloat16" if narrow else "float32",
-                optimizer="sgd",
-                memory_model="ideal",
-            )
+        return request_plan(
+            *(self.model, batch),
+            hardware="rtx_4090",
+            policy="pytorch",
+            memory=None,
+            loss=loss,
+            precision="amp_bfloat16" if self.narrow else "float32",
+            optimizer=optimizer,
+            memory_model="ideal",
         )
 
-    def by_policy(self, policy: str) -> Loop:
-        """Return a loop that follows the plan of a policy.
+    def by_policy(self, policy: str, share: float) -> Loop:
+        """Return a loop that follows the plan of a policy, in a share of the memory that it takes without a plan.
 
         Raises:
             VdnnsimError: there is none.
         """
-        return replace(self.asked, policy=resolve_policy(policy, known_policies())).planned().loop
+        asked = self._asked_with_states if policy == WITH_STATES else self.asked
+        if share < 1:
+            gpu, plain = asked.server.gpu, asked.planned().predicted.metrics
+            memory_bytes = gpu.context_bytes + int(share * plain.max_memory_bytes)
+            asked = replace(asked, server=replace(asked.server, gpu=replace(gpu, memory_bytes=memory_bytes)))
+        return replace(asked, policy=resolve_policy(policy, known_policies())).planned().loop
 
     @cached_property
     def _workload(self) -> CapturedWorkload:
-        return CapturedWorkload.of(self.asked.captured)
+        workload, device = CapturedWorkload.of(self.asked.captured), self.asked.device.type
+        # On the CPU a lot may ask for more than a planner does, for what a loop refuses to recompute.
+        return workload if device == "cpu" else as_repeatable(workload, device, self.asked.tape.aside)
 
     @cached_property
     def _free(self) -> dict[int, range]:

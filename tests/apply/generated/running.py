@@ -6,10 +6,12 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 from tests.apply.generated.loops import Act
@@ -54,7 +56,14 @@ class Running:
         self._inputs: list[Tensor] = []
         self._contexts: dict[bool, list[AbstractContextManager[Any]]] = {False: [], True: []}
         self._kept: list[Tensor] = []
+        self._streams: Sequence[Callable[[torch.optim.Optimizer, nn.Module], None]] = ()
         self.found: Found = []
+
+    def stream(self, streams: Sequence[Callable[[torch.optim.Optimizer, nn.Module], None]]) -> None:
+        """Have plans, by model, keep the states of its optimizer on the host."""
+        self._streams = streams
+        for each in zip(self._streams, self._optimizers, self._models, strict=True):
+            each[0](*each[1:])
 
     def run(self, acts: Sequence[Act]) -> None:
         """Do what a loop does.
@@ -68,11 +77,12 @@ class Running:
             try:
                 for act in (*acts, Act("see weights")):
                     if act.in_thread:
-                        thread.submit(self._do, act).result()
+                        thread.submit(_heard, _get_current_dispatch_mode_stack(), partial(self._do, act)).result()
                     else:
                         self._do(act)
             finally:
-                thread.submit(self._end, self._contexts[True]).result()
+                modes = _get_current_dispatch_mode_stack()
+                thread.submit(_heard, modes, partial(self._end, self._contexts[True])).result()
                 self._end(self._contexts[False])
 
     def _end(self, contexts: list[AbstractContextManager[Any]]) -> None:
@@ -220,6 +230,8 @@ class Running:
     def _reload_by_assignment(self, act: Act, model: nn.Module) -> None:
         model.load_state_dict(copy.deepcopy(model.state_dict()), assign=True)
         self._optimizers[act.who] = torch.optim.SGD(model.parameters(), lr=0.05)
+        if self._streams:
+            self._streams[act.who](self._optimizers[act.who], model)
 
     def _change_weights(self, _: Act, model: nn.Module) -> None:
         with torch.no_grad():
@@ -246,7 +258,10 @@ class Running:
         self._rest_plans()
 
     def _see_weights(self, _: Act, __: nn.Module) -> list[Tensor]:
-        return [each for model in self._models for each in model.state_dict().values()]
+        weights = [each for model in self._models for each in model.state_dict().values()]
+        pairs = zip(self._models, self._optimizers, strict=True)
+        states = [optimizer.state.get(each, {}) for model, optimizer in pairs for each in model.parameters()]
+        return [*weights, *(each for state in states for each in state.values() if isinstance(each, Tensor))]
 
 
 _CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
@@ -254,6 +269,14 @@ _CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "inference": torch.inference_mode,
     "saved on the host": torch.autograd.graph.save_on_cpu,
 }
+
+
+def _heard(modes: Sequence[TorchDispatchMode], work: Callable[[], None]) -> None:
+    """Do what another thread asks for, whose modes of dispatch this one has meanwhile."""
+    with ExitStack() as stack:
+        for each in modes:
+            stack.enter_context(each)
+        work()
 
 
 def _checkpointed(model: nn.Module, *, use_reentrant: bool) -> Callable[[Tensor], Tensor]:

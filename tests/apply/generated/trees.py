@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tests.apply.generated.blocks import BLOCKS, NOT_ON_HOST, STEPS, WIDTH, Of
+from tests.apply.generated.blocks import BLOCKS, STEPS, WIDTH, Of
+from tests.apply.generated.later_blocks import COMPLEX, STREAMS
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Tree:
 
     def module(self) -> nn.Module:
         if not self.parts:
-            return BLOCKS[self.name]()
+            return {**BLOCKS, **COMPLEX, **STREAMS}[self.name]()
         return JOINS[self.name](*(each.module() for each in self.parts))
 
     def smaller(self) -> "Iterator[Tree]":
@@ -87,9 +88,8 @@ ENDS: Final = ("linear", "tanh", "transposed", "heads", "scan", "in place", "wor
 """Results that are views, that were written over, that are saved, or none of it."""
 
 
-def drawn_tree(draw: Random, *, is_computed_by_host: bool = False) -> Tree:
-    """Draw a model of some blocks: of two to six, a part joined."""
-    names = [each for each in BLOCKS if not (is_computed_by_host and each in NOT_ON_HOST)]
+def drawn_tree(draw: Random, names: Sequence[str], later: Sequence[str] = ()) -> Tree:
+    """Draw a model of some blocks: of two to six, a part joined; of later ones one or two, or none, are put in."""
 
     def some(least: int, most: int) -> Sequence[Tree]:
         return [Tree(draw.choice(names)) for _ in range(draw.randint(least, most))]
@@ -98,7 +98,14 @@ def drawn_tree(draw: Random, *, is_computed_by_host: bool = False) -> Tree:
     if draw.random() < 0.7:
         join = draw.choice([each for each in JOINS if each != "chain"])
         parts.insert(draw.randint(0, len(parts)), Tree(join, tuple(some(1, 2) if join != "branches" else some(2, 2))))
-    return Tree("chain", (Tree("linear"), *parts, Tree(draw.choice(ENDS))))
+    end = Tree(draw.choice(ENDS))
+    for _ in range(draw.randint(0, 2) if later else 0):
+        at, one = draw.randrange(len(parts)), Tree(draw.choice(later))
+        if parts[at].parts:
+            parts[at] = replace(parts[at], parts=(*parts[at].parts, one))
+        else:
+            parts.insert(at, one)
+    return Tree("chain", (Tree("linear"), *parts, end))
 
 
 def batch_of(samples: int) -> Tensor:
