@@ -9,8 +9,8 @@ from reports.vdnn2016.figure_parts import (
     percent_axis,
     whole_percent,
 )
-from vdnnsim.analysis.layers import forward_bytes, layer_times
-from vdnnsim.analysis.power import convolution_traffic, copy_slowdown_bound
+from vdnnsim.claims.vdnn2016.layers import forward_bytes, layer_times
+from vdnnsim.claims.vdnn2016.power import convolution_traffic, copy_slowdown_bound
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.dnn.layers import LayerKind, Phase, Stage
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels

@@ -19,9 +19,9 @@ from reports.vdnn2016.figure_parts import (
     result_columns,
     whole_percent,
 )
-from vdnnsim.analysis.layers import largest_layer
 from vdnnsim.analysis.memory import features_only
 from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.claims.vdnn2016.layers import largest_layer
 from vdnnsim.claims.vdnn2016.metrics import feature_share
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, VdnnRuns
 from vdnnsim.dnn.layers import LayerKind

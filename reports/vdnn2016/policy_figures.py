@@ -19,9 +19,9 @@ from reports.vdnn2016.figure_parts import (
     result_columns,
     whole_percent,
 )
-from vdnnsim.analysis.power import SAMPLING_PERIOD_S, power_curve
 from vdnnsim.claims.claim import NetworkBatch
 from vdnnsim.claims.vdnn2016.metrics import host_share
+from vdnnsim.claims.vdnn2016.power import SAMPLING_PERIOD_S, power_curve
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VERY_DEEP, VdnnRuns
 from vdnnsim.files.messages import listed
 from vdnnsim.report.scale import Scale, percent

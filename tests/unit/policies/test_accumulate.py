@@ -15,7 +15,7 @@ import pytest
 from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.analysis.metrics import measure
-from vdnnsim.analysis.power import kernel_bytes, power_curve
+from vdnnsim.claims.vdnn2016.power import kernel_bytes, power_curve
 from vdnnsim.cost.table import AdjustedCosts, KernelCost
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload

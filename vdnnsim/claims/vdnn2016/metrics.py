@@ -10,11 +10,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
-from vdnnsim.analysis.layers import largest_layer, layer_times, training_bytes
 from vdnnsim.analysis.memory import features_only, maximum_bytes
-from vdnnsim.analysis.power import copied_bytes, copy_slowdown_bound, power_curve
 from vdnnsim.claims.check import Metric, Metrics, OfAll
 from vdnnsim.claims.claim import Claim, NetworkBatch
+from vdnnsim.claims.vdnn2016.layers import largest_layer, layer_times, training_bytes
+from vdnnsim.claims.vdnn2016.power import copied_bytes, copy_slowdown_bound, power_curve
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, ORACLE, VERY_DEEP, VdnnRuns
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.plans.operations import Compute, Stream

@@ -1,9 +1,8 @@
-"""Layer by layer: how long each takes, how long its X lies idle, what it needs by itself (vDNN paper, Fig. 1, 5 and 6).
+"""Time, reuse distance and memory of each layer (vDNN paper, Fig. 1, 5 and 6).
 
-The reuse distance of a layer's X is the time from the end of its forward to the start of its backward (Fig. 6). What a
-layer needs by itself is what its kernels touch: X, Y, W and workspace in forward; in backward the maps that it saved,
-dX, dY, W, dW and the larger of its two workspaces; statistics, where it has them, in both. A layer in place has one
-map, which counts as Y.
+The reuse distance of X is the time from the end of forward to the start of backward of its layer (Fig. 6). The memory
+of a layer is what its kernels touch: X, Y, W and workspace in forward; saved maps, dX, dY, W, dW and the larger
+workspace in backward; statistics in both. The one map of an in-place layer counts as Y.
 """
 
 from collections import defaultdict
@@ -17,13 +16,7 @@ from vdnnsim.plans.trace import IterationTrace, Span
 
 @dataclass(frozen=True, slots=True)
 class LayerTimes:
-    """When a layer ran; times in seconds.
-
-    Attributes:
-        layer: its index.
-        forward_s, backward_s: time in its kernels, stalls between them aside.
-        reuse_distance_s: from the end of forward to the start of backward; None where backward has no kernel.
-    """
+    """Kernel times of a layer without stalls, and its reuse distance, None where backward has no kernel."""
 
     layer: int
     forward_s: float
@@ -33,7 +26,7 @@ class LayerTimes:
 
 @dataclass(frozen=True, slots=True)
 class LayerBytes:
-    """Bytes of device memory that one layer needs by itself; what a phase does not touch is zero."""
+    """Bytes of device memory of one layer; 0 for what a phase does not touch."""
 
     x: int = 0
     y: int = 0
@@ -46,12 +39,12 @@ class LayerBytes:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all."""
         return sum(astuple(self))
 
 
 def layer_times(trace: IterationTrace) -> tuple[LayerTimes, ...]:
-    """Return the times of each layer that ran, in the order of forward."""
+    """Return the times of each layer in the order of forward."""
     forward, backward = defaultdict[int, list[Span]](list), defaultdict[int, list[Span]](list)
     for span, kernel in trace.kernels:
         if kernel.phase is Phase.FORWARD:
@@ -74,7 +67,7 @@ def layer_times(trace: IterationTrace) -> tuple[LayerTimes, ...]:
 
 
 def forward_bytes(workload: Workload, kernels: KernelChoice, layer: Layer) -> LayerBytes:
-    """Return what forward of a layer touches."""
+    """Return the memory of forward of a layer."""
     return LayerBytes(
         x=0 if layer.in_place else sum(workload.map_bytes(index) for index in layer.inputs),
         y=workload.map_bytes(layer.output),
@@ -85,7 +78,7 @@ def forward_bytes(workload: Workload, kernels: KernelChoice, layer: Layer) -> La
 
 
 def backward_bytes(workload: Workload, kernels: KernelChoice, layer: Layer) -> LayerBytes:
-    """Return what backward of a layer touches, both of its halves together; nothing where it has no kernel."""
+    """Return the memory of backward of a layer; zeros where it has no kernel."""
     phases = layer.backward_phases
     if not phases:
         return LayerBytes()
@@ -104,12 +97,12 @@ def backward_bytes(workload: Workload, kernels: KernelChoice, layer: Layer) -> L
 
 
 def training_bytes(workload: Workload, kernels: KernelChoice, layer: Layer) -> LayerBytes:
-    """Return what a layer needs for an iteration: each of its buffers once, the larger workspace."""
+    """Return the memory of a layer in an iteration: each buffer once, the larger workspace."""
     forward, backward = forward_bytes(workload, kernels, layer), backward_bytes(workload, kernels, layer)
     return LayerBytes(*(max(pair) for pair in zip(astuple(forward), astuple(backward), strict=True)))
 
 
 def largest_layer(workload: Workload, kernels: KernelChoice) -> tuple[Layer, LayerBytes]:
-    """Return the layer that needs the most memory by itself, the first of equals, with what it needs (Fig. 1)."""
+    """Return the first layer with the most memory, and its memory (Fig. 1)."""
     needs = [(layer, training_bytes(workload, kernels, layer)) for layer in workload.graph.layers]
     return max(needs, key=lambda item: item[1].total)

@@ -1,12 +1,17 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tests.toy import TOY_SERVER, ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload
-from vdnnsim.analysis.power import KernelTraffic, PowerCurve, convolution_traffic, copy_slowdown_bound, power_curve
+from tests.toy import ROOT, TOY_SERVER, ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.claims.vdnn2016.power import (
+    KernelTraffic,
+    PowerCurve,
+    convolution_traffic,
+    copy_slowdown_bound,
+    power_curve,
+)
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.errors import ProfileError
@@ -21,7 +26,7 @@ from vdnnsim.units import ElementType, Precision
 F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS
 CHAIN = toy_workload(toy_chain(2))
 CONV2_FORWARD = 1, F
-TITAN = Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml"
+TITAN = ROOT / "hw_profiles" / "titan_x_maxwell.yaml"
 
 
 def moving_80_bytes(costs: ToyCosts) -> ToyCosts:
@@ -36,15 +41,9 @@ def test_a_kernel_moves_what_its_cost_says() -> None:
     kernels[CONV2_FORWARD] = tuple(replace(one, dram_bytes=96) for one in kernels[CONV2_FORWARD])
     costs = ToyCosts(kernels)
     trace = replay(Base().plan(toy_setting(CHAIN, costs)), costs)
-
     rows = convolution_traffic(trace, costs, TOY_SERVER)
-
     assert [(row.layer, row.phase, row.kernel_bytes) for row in rows] == [
-        (0, F, 80),
-        (1, F, 96),
-        (1, D, 80),
-        (1, W, 80),
-        (0, W, 80),
+        *((0, F, 80), (1, F, 96), (1, D, 80), (1, W, 80), (0, W, 80))
     ]
     assert rows[1] == KernelTraffic(1, F, "only", 4.0, 96, 0.0, 1.0)
     assert (rows[1].kernel_bytes_per_s, rows[1].kernel_utilization) == (24.0, 24.0)
@@ -52,7 +51,7 @@ def test_a_kernel_moves_what_its_cost_says() -> None:
 
 
 def test_copies_count_by_their_share_of_the_kernel() -> None:
-    """Every X of 10 B goes out at 1 B/s from the start of its layer; DRAM moves 2 B/s.
+    """Every X of 10 B is offloaded at 1 B/s from the start of its layer; DRAM moves 2 B/s.
 
     conv1 takes 4 s of the 10 s that its X needs: 4 B, 1 B/s, half of the peak. conv2 takes 20 s: all 10 B,
     half a byte per second, a quarter of the peak. conv1 itself moves 80 B: with its copy 84 B, 21 B/s.
@@ -64,38 +63,27 @@ def test_copies_count_by_their_share_of_the_kernel() -> None:
     costs = moving_80_bytes(toy_costs(CHAIN, seconds))
     trace = replay(VdnnAll().plan(toy_setting(CHAIN, costs)), costs)
     server = replace(TOY_SERVER, gpu=replace(TOY_SERVER.gpu, dram_bytes_per_s=2.0))
-
     rows = convolution_traffic(trace, costs, server)
-
     assert [(row.layer, row.phase, row.copy_bytes) for row in rows] == [
-        (0, F, 4.0),
-        (1, F, 10.0),
-        (1, D, 5.0),
-        (1, W, 5.0),
-        (0, W, 0.0),
+        *((0, F, 4.0), (1, F, 10.0), (1, D, 5.0), (1, W, 5.0), (0, W, 0.0))
     ]
     assert [row.copy_slowdown for row in rows] == [0.5, 0.25, 0.5, 0.25, 0.0]
     assert (rows[0].bytes_per_s, rows[0].utilization) == (21.0, 10.5)
 
 
-def test_a_kernel_without_duration_has_no_bandwidth() -> None:
+def test_a_kernel_without_duration_is_left_out() -> None:
     costs = toy_costs(CHAIN, {("conv1", F): 0.0})
     trace = replay(VdnnAll().plan(toy_setting(CHAIN, costs)), costs)
-
     rows = convolution_traffic(trace, costs, TOY_SERVER)
-
     assert [(row.layer, row.phase) for row in rows] == [(1, F), (1, D), (1, W), (0, W)]
 
 
-def test_a_copy_without_duration_moves_nothing_that_counts() -> None:
-    """As conv1's offload would on a link without limits: it has no share of its time within the kernel."""
+def test_a_copy_without_duration_moves_no_bytes_beside_a_kernel() -> None:
     costs = toy_costs(CHAIN, {})
     trace = replay(VdnnAll().plan(toy_setting(CHAIN, costs)), costs)
     kernel = trace.spans_on(Stream.COMPUTE)[0]
     instant = replace(trace.spans_on(Stream.MEMORY)[0], start_s=0.5, end_s=0.5)
-
     rows = convolution_traffic(replace(trace, spans=(kernel, instant)), costs, TOY_SERVER)
-
     assert [row.copy_bytes for row in rows] == [0.0]
 
 
@@ -146,10 +134,8 @@ def server_with(power: Power, *, flop_per_s: float = 1000.0) -> Server:
 def test_a_kernel_draws_idle_power_and_that_of_its_work() -> None:
     """The sum of seven seconds is 690 J, the mean 690 / 7."""
     curve = power_curve(BASE, COSTS, server_with(POWER))
-
     assert curve == PowerCurve((0, 1, 2, 3, 4, 5, 6), BASE_WATTS, end_s=7.0)
-    assert power_curve(BASE, COSTS, server_with(POWER)).energy_joules == 690.0
-    assert power_curve(BASE, COSTS, server_with(POWER)).mean_watts == 690 / 7
+    assert (curve.energy_joules, curve.mean_watts) == (690.0, 690 / 7)
 
 
 def test_a_copy_draws_at_the_link_and_in_dram() -> None:
@@ -158,9 +144,7 @@ def test_a_copy_draws_at_the_link_and_in_dram() -> None:
     The prefetch begins with fc's data gradient at 13 s; fc is done at 15 s, the copy at 23 s, conv1 at 24 s.
     """
     trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, COSTS)), COSTS)
-
     curve = power_curve(trace, COSTS, server_with(POWER))
-
     assert list(curve.times_s) == [0, 1, 10, 11, 12, 13, 14, 15, 23]
     assert list(curve.watts) == [225, 15, 68, 23, 23, 73, 73, 15, 220]
     assert curve.end_s == 24
@@ -172,7 +156,7 @@ def test_no_kernel_computes_faster_than_the_peak() -> None:
     assert watts == (190, *BASE_WATTS[1:-1], 190)
 
 
-def test_a_board_holds_itself_to_its_limit() -> None:
+def test_power_is_capped_at_the_limit_of_the_board() -> None:
     limited = server_with(replace(POWER, limit_watts=100.0))
     assert power_curve(BASE, COSTS, limited).watts == (100, *BASE_WATTS[1:-1], 100)
 
@@ -180,21 +164,12 @@ def test_a_board_holds_itself_to_its_limit() -> None:
 def test_a_kernel_without_duration_draws_nothing() -> None:
     costs = costs_of({("conv1", Phase.FORWARD): 0.0})
     trace = replay(Base().plan(toy_setting(WORKLOAD, costs)), costs)
-
     assert power_curve(trace, costs, server_with(POWER)).watts == BASE_WATTS[1:]
 
 
 @pytest.mark.parametrize(
     ("window_s", "watts"),
-    [
-        (0.5, 220),
-        (1.0, 220),
-        (2.0, 220),
-        (3.0, (220 + 220 + 68) / 3),
-        (7.0, 690 / 7),
-        (9.0, (690 + 440) / 9),
-        (14.0, 690 / 7),
-    ],
+    [(0.5, 220), (2.0, 220), (3.0, (220 + 220 + 68) / 3), (7.0, 690 / 7), (9.0, (690 + 440) / 9), (14.0, 690 / 7)],
 )
 def test_a_sample_is_a_mean_over_its_window(window_s: float, watts: float) -> None:
     """Iterations follow each other, so that conv1's weight gradient and the next forward make 2 s at 220 W.
@@ -205,13 +180,12 @@ def test_a_sample_is_a_mean_over_its_window(window_s: float, watts: float) -> No
     assert sampled == pytest.approx(watts, rel=1e-12)
 
 
-def test_the_window_is_that_of_nvprof_unless_told_otherwise() -> None:
+def test_the_default_window_is_that_of_nvprof() -> None:
     """Steps of 30 ms: in 50 ms there are 30 ms at 220 W and 20 ms at 100 W, 172 W."""
     curve = PowerCurve((0.0, 0.03, 0.06), (100.0, 220.0, 100.0), end_s=0.09)
     costs = costs_of({}, default_s=0.03)
     trace = replay(Base().plan(toy_setting(WORKLOAD, costs)), costs)
     server = server_with(replace(POWER, joules_per_flop=0.0, joules_per_dram_byte=0.0))
-
     assert curve.maximum_watts(0.05) == pytest.approx(172.0, rel=1e-12)
     assert power_curve(trace, costs, server).maximum_watts() == pytest.approx(10.0, rel=1e-12)
 
@@ -235,7 +209,7 @@ def test_a_profile_without_power_is_refused() -> None:
         (Precision.TF32, {"float32": 3.0}, (13.0, 13.0, 13.0)),
     ],
 )
-def test_a_kernel_reaches_at_most_the_peak_of_the_type_in_which_it_computes(
+def test_peaks_by_type_of_arithmetic(
     precision: Precision, peaks: Mapping[str, float], watts: tuple[float, ...]
 ) -> None:
     """conv1 has 50 FLOP, fc 10 and the loss 5, more than any peak allows in the second that each takes.
@@ -246,5 +220,4 @@ def test_a_kernel_reaches_at_most_the_peak_of_the_type_in_which_it_computes(
     costs = toy_costs(workload, {})
     gpu = replace(TOY_SERVER.gpu, flop_per_s={ElementType(name): rate for name, rate in peaks.items()})
     server = replace(TOY_SERVER, gpu=gpu, power=replace(POWER, joules_per_dram_byte=0.0))
-
     assert power_curve(replay(PyTorch().plan(toy_setting(workload, costs)), costs), costs, server).watts == watts

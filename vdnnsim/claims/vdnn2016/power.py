@@ -1,14 +1,12 @@
 """DRAM traffic of convolutions, and power over time, from the work of kernels and copies (vDNN paper, V-B and V-D).
 
-A kernel moves the bytes that the cost model has it move (`KernelCost.dram_bytes`), evenly over its time; a copy moves
-its bytes through DRAM once. What a pass reads twice because a cache was too small is not counted, so that bandwidths
-are lower bounds. On top of idle power, always, come the energy of FLOPs, of DRAM and of the link:
+A kernel moves `KernelCost.dram_bytes` evenly over its time, a copy its bytes through DRAM once. Repeated reads by cache
+misses are not counted, so bandwidths are lower bounds.
 
     P = idle + FLOP/s * J/FLOP + DRAM bytes/s * J/B + link bytes/s * J/B, at most the limit of the board
 
-Limitations: FLOPs are those of the direct method. FFT does fewer, so a kernel is given no more than the peak rate of
-the GPU allows in its time, and its power remains an upper bound. At its limit a board lowers its clocks; here kernels
-keep their time and only the power is cut. A kernel that takes no time draws nothing.
+Limitations: FLOPs are of the direct method, limited by the peak rate of the GPU, so that power is an upper bound (FFT
+needs fewer). At its limit a board lowers its clocks; here only power is cut. A kernel without duration draws nothing.
 """
 
 from bisect import bisect_left, bisect_right
@@ -30,10 +28,9 @@ class KernelTraffic:
     """DRAM traffic while one kernel of a CONV layer runs.
 
     Attributes:
-        layer: index of the layer.
-        seconds: how long the kernel runs.
-        kernel_bytes: what the kernel itself moves.
-        copy_bytes: what copies move meanwhile, a copy that overlaps in part by its share of time.
+        layer: its index.
+        kernel_bytes: moved by the kernel.
+        copy_bytes: moved by copies at the same time, in proportion to their overlap.
         peak_bytes_per_s: of the DRAM.
     """
 
@@ -47,35 +44,32 @@ class KernelTraffic:
 
     @property
     def kernel_bytes_per_s(self) -> float:
-        """Bandwidth that the kernel draws on average."""
+        """Mean bandwidth of the kernel."""
         return self.kernel_bytes / self.seconds
 
     @property
     def bytes_per_s(self) -> float:
-        """Bandwidth that kernel and copies draw on average."""
+        """Mean bandwidth of kernel and copies."""
         return (self.kernel_bytes + self.copy_bytes) / self.seconds
 
     @property
     def kernel_utilization(self) -> float:
-        """Share of the peak that the kernel draws."""
+        """Share of the peak that the kernel uses."""
         return self.kernel_bytes_per_s / self.peak_bytes_per_s
 
     @property
     def utilization(self) -> float:
-        """Share of the peak that kernel and copies draw; the simulator does not slow either down above 1."""
+        """Share of the peak that kernel and copies use; above 1 the simulator slows neither."""
         return self.bytes_per_s / self.peak_bytes_per_s
 
     @property
     def copy_slowdown(self) -> float:
-        """How much longer the kernel would take if it were bound by DRAM: time of the copied bytes at the peak."""
+        """Slowdown of a DRAM-bound kernel: time of the copied bytes at the peak, over its own."""
         return self.copy_bytes / self.peak_bytes_per_s / self.seconds
 
 
 def convolution_traffic(trace: IterationTrace, cost_model: CostModel, server: Server) -> tuple[KernelTraffic, ...]:
-    """Return the traffic of each kernel of the CONV layers, in the order in which they run.
-
-    A kernel that takes no time has no bandwidth and is left out.
-    """
+    """Return the traffic of each kernel of the CONV layers in order; kernels without duration are left out."""
     workload = trace.plan.workload
     costs = cost_model.table(workload)
     copies = trace.spans_on(Stream.MEMORY)
@@ -95,24 +89,21 @@ def convolution_traffic(trace: IterationTrace, cost_model: CostModel, server: Se
 
 
 def kernel_bytes(costs: CostTable, kernel: Compute) -> int:
-    """Return the bytes that a kernel moves through DRAM, by the model that its seconds come from."""
+    """Return the bytes that a kernel moves through DRAM."""
     return costs.find(kernel.layer, kernel.phase, kernel.algorithm, kernel.operation).dram_bytes
 
 
 def copied_bytes(trace: IterationTrace, span: Span) -> int:
-    """Return the bytes that the copy of a span on the memory stream moves."""
+    """Return the bytes of a span on the memory stream."""
     copy = trace.plan.operations[span.operation]
     assert isinstance(copy, Offload | Prefetch)
     return trace.plan.copied_bytes(copy)
 
 
 def copy_slowdown_bound(server: Server) -> float:
-    """Return the most that copies can slow a kernel down that is bound by DRAM: peak of the link over peak of DRAM.
+    """Return the largest slowdown of a DRAM-bound kernel by copies: peak of the link over that of DRAM.
 
-    The paper has 16 / 336 = 4.7 % (V-B).
-
-    Raises:
-        ProfileError: the profile does not state the peak of its link.
+    The paper has 16 / 336 = 4.7 % (V-B). Raises ProfileError where the profile states no peak of its link.
     """
     peak = server.link.peak_bytes_per_s
     if peak is None:
@@ -121,7 +112,7 @@ def copy_slowdown_bound(server: Server) -> float:
 
 
 def _bytes_meanwhile(trace: IterationTrace, span: Span, copies: tuple[Span, ...]) -> float:
-    # Copies run one after the other, in the order of both their starts and their ends.
+    # Copies run one after another, so both starts and ends are sorted.
     first = bisect_right(copies, span.start_s, key=lambda copy: copy.end_s)
     behind = bisect_left(copies, span.end_s, key=lambda copy: copy.start_s)
     total = 0.0
@@ -133,9 +124,7 @@ def _bytes_meanwhile(trace: IterationTrace, span: Span, copies: tuple[Span, ...]
 
 
 SAMPLING_PERIOD_S = 0.05
-"""Time between two samples of power in the system profile of nvprof.
-
-It takes them from CUPTI, whose records of the environment come every 50 ms:
+"""Sampling period of power in nvprof, from CUPTI, whose environment records come every 50 ms:
 https://forums.developer.nvidia.com/t/increasing-the-update-period-for-environment-activity-when-using-cuda-activities-api/346670
 """
 
@@ -150,22 +139,19 @@ class PowerCurve:
 
     @property
     def energy_joules(self) -> float:
-        """Energy of the iteration."""
+        """Energy of an iteration."""
         return self._energies()[-1]
 
     @property
     def mean_watts(self) -> float:
-        """Energy over time."""
+        """Mean power."""
         return self.energy_joules / self.end_s
 
     def maximum_watts(self, window_s: float = SAMPLING_PERIOD_S) -> float:
-        """Return the largest mean over a window, the iteration repeating itself without a pause.
+        """Return the largest mean over a window of repeated iterations, which a profiler can sample.
 
-        That is the largest power that a profiler can sample. The default supposes that the sensor averages over the
-        period between two samples; a sensor that averages over less would show more.
-
-        The mean over a moving window changes its slope only where an end of the window meets a step, so the largest is
-        at one of these places.
+        By default the window is the period between two samples of nvprof. The mean is largest where an end of the
+        window meets a step, as its slope changes only there.
         """
         edges, energies = (*self.times_s, self.end_s), self._energies()
 
@@ -184,11 +170,7 @@ class PowerCurve:
 
 
 def power_curve(trace: IterationTrace, cost_model: CostModel, server: Server) -> PowerCurve:
-    """Return power over the time of an iteration.
-
-    Raises:
-        ProfileError: the profile says nothing of power.
-    """
+    """Return power over the time of an iteration, or raise ProfileError where the profile has no `power`."""
     power = server.power
     if power is None:
         raise ProfileError(f"{server.name}: power: is missing, expected the section with idle, flop, dram and link")
@@ -205,7 +187,7 @@ def power_curve(trace: IterationTrace, cost_model: CostModel, server: Server) ->
             watts = copied_bytes(trace, span) * (power.joules_per_link_byte + power.joules_per_dram_byte) / seconds
         changes.append((span.start_s, True, span.stream, watts))
         changes.append((span.end_s, False, span.stream, 0.0))
-    # Of what happens at one moment the ends come first, for a stream runs one operation at a time.
+    # At one time ends come before starts, as a stream runs one operation at a time.
     changes.sort(key=lambda change: change[:2])
     drawn = dict.fromkeys(Stream, 0.0)
     steps = {0.0: power.idle_watts}
@@ -222,7 +204,7 @@ def _kernel_joules(
     kernel, workload = trace.plan.operations[span.operation], trace.plan.workload
     assert isinstance(kernel, Compute)
     computed = workload.arithmetic_type(workload.graph.layers[kernel.layer], kernel.phase)
-    # A type of which the profile states no peak, TF32 or the narrow one of mixed precision, was timed without it.
+    # Kernels in a type without a stated peak, TF32 or that of mixed precision, were timed in float32.
     peak_flop_per_s = peaks[computed if computed in peaks else ElementType.FLOAT32]
     counted_flop = sum(workload.step.operation(kernel.layer, kernel.phase).flop.values())
     flop = min(counted_flop, peak_flop_per_s * (span.end_s - span.start_s))
