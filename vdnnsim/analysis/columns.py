@@ -1,9 +1,8 @@
-"""The columns of every table of results: the one place that says which there are and what each of them means.
+"""Columns of all tables of results: names, definitions, units and values.
 
-A table, be it CSV, JSON, a picture or text for people, takes columns from here by their names, and states what names
-its rows. A quantity ends in its SI unit, `_s`, `_bytes`, `_per_s`, or in `_ratio`; what is of all GPUs of a server
-begins with `server_`, and every other number is of one GPU: of several, of the one that a row names, or else of the one
-that is done last.
+CSV, JSON, pictures and printed tables take columns from here by name, and state the cells that name their rows. A
+quantity ends in its SI unit, `_s`, `_bytes`, `_per_s`, or in `_ratio`. Columns of all GPUs of a server begin with
+`server_`; others are of one GPU, which is the slowest where a row names none.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,14 +16,13 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 
 Value = str | int | float | bool
-"""What stands in one cell; numbers are SI, and a quantity that is a float is one even where it is whole."""
-
+"""A cell; numbers are in SI units, and whole floats stay floats."""
 Row = tuple[Value, ...]
-"""The cells of one row, in the order of its columns."""
+"""Cells in the order of the columns."""
 
 
 class Scope(Enum):
-    """What a column is of."""
+    """The subject of a column."""
 
     ROW = "the row"
     GPU = "one GPU"
@@ -33,14 +31,13 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What came of one policy on one GPU, as far as columns are computed from it.
+    """The inputs of computed columns: one policy on one GPU.
 
     Attributes:
         refusal: why it does not fit; empty where it does.
-        performance_ratio, feature_performance_ratio: the time of the oracular baseline over this one's.
         server_images_per_s: of all GPUs, until the last is done.
-        runtime_bytes: GPU memory of the process.
-        tokens: of each sequence; 0 of samples without.
+        runtime_bytes: process memory.
+        tokens: per sequence; 0 for other samples.
     """
 
     algorithms: str
@@ -54,7 +51,7 @@ class Measured:
 
     @classmethod
     def of(cls, result: ScenarioResult, row: PolicyResult) -> "Measured":
-        """Return what a row of a scenario's result is."""
+        """Return the inputs of a row of a result."""
         rate = row.metrics.images_per_s
         if result.gpus > 1:
             assert row.server_trace is not None
@@ -76,11 +73,11 @@ class Column:
     """One column.
 
     Attributes:
-        meaning: its definition in one line, as reports print it.
-        value: computes a cell; None where a table states it, for it names the row.
-        label: what an axis says, without the unit; the name in words if it is empty.
-        title: the head of the column in a table for people, without the unit.
-        short: the same for a terminal.
+        meaning: definition in one line, as reports print it.
+        value: computes a cell; None where a table states it.
+        label: axis label without the unit; the name in words if it is empty.
+        title: title in printed tables, without the unit.
+        short: title on a terminal.
     """
 
     name: str
@@ -92,7 +89,7 @@ class Column:
     short: str = ""
 
     def of(self, measured: Measured) -> Value:
-        """Return the cell of a column that is computed."""
+        """Return the cell of a computed column."""
         assert self.value is not None, f"{self.name} names rows"
         return self.value(measured)
 
@@ -103,7 +100,7 @@ class Column:
         return value
 
     def documented(self, gpus: int) -> str:
-        """Return what it means; where there are several GPUs, of which of them too."""
+        """Return the definition; with several GPUs also the scope."""
         return self.meaning if gpus == 1 or self.scope is Scope.ROW else f"{self.meaning}; of {self.scope.value}"
 
 
@@ -126,46 +123,40 @@ _ROW: Final = {
     "error": "why a point could not be computed",
 }
 _ROW_LABELS: Final = {"batch_size": "batch size", "gpus": "GPUs"}
-_METRICS: Final[Mapping[str, tuple[str, ...]]] = {
-    "iteration_s": (
-        "seconds from the first issue until host and streams are done",
-        *("time of an iteration", "time per iteration", "time"),
-    ),
-    "images_per_s": ("batch_size / iteration_s", "images/s"),
-    "max_memory_bytes": (
-        "most GPU memory in use at once, whole network",
-        *("most GPU memory in use", "max memory", "max mem"),
-    ),
-    "mean_memory_bytes": (
-        "GPU memory in use averaged over time, whole network",
-        *("mean memory bytes", "mean memory", "mean mem"),
-    ),
-    "feature_max_memory_bytes": (
-        "as max_memory_bytes, of the buffers of feature-extraction layers alone (the vDNN paper's scope)",
-    ),
-    "feature_step_mean_memory_bytes": (
-        "of the same buffers, the mean over layer steps: each layer counts once in each direction",
-    ),
-    "feature_iteration_s": (
-        "seconds spent on feature extraction: its kernels and the stalls before them or caused by copies",
-    ),
-    "offloaded_bytes": ("bytes copied to the host in one iteration", "offloaded", "offloaded", "offload"),
-    "prefetched_bytes": ("bytes copied back in one iteration, on demand or ahead",),
-    "host_memory_bytes": ("most pinned host memory in use at once", "most pinned host memory"),
-    "stall_s": (
-        "seconds in which the compute stream waited before or between kernels",
-        *("stalls", "stalled", "stalled"),
-    ),
-    "pool_bytes": ("GPU memory that the memory model needed, gaps included",),
+_METRICS: Final = {
+    "iteration_s": "seconds from the first issue until host and streams are done",
+    "images_per_s": "batch_size / iteration_s",
+    "max_memory_bytes": "most GPU memory in use at once, whole network",
+    "mean_memory_bytes": "GPU memory in use averaged over time, whole network",
+    "feature_max_memory_bytes": "as max_memory_bytes, of the buffers of feature-extraction layers alone (the vDNN "
+    "paper's scope)",
+    "feature_step_mean_memory_bytes": "of the same buffers, the mean over layer steps: each layer counts once in each "
+    "direction",
+    "feature_iteration_s": "seconds spent on feature extraction: its kernels and the stalls before them or caused by "
+    "copies",
+    "offloaded_bytes": "bytes copied to the host in one iteration",
+    "prefetched_bytes": "bytes copied back in one iteration, on demand or ahead",
+    "host_memory_bytes": "most pinned host memory in use at once",
+    "stall_s": "seconds in which the compute stream waited before or between kernels",
+    "pool_bytes": "GPU memory that the memory model needed, gaps included",
 }
-"""Numbers of `RunMetrics`: meaning, label, title and short title."""
+"""Columns of `RunMetrics` and their meanings."""
+_TITLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "iteration_s": ("time of an iteration", "time per iteration", "time"),
+    "images_per_s": ("images/s",),
+    "max_memory_bytes": ("most GPU memory in use", "max memory", "max mem"),
+    "mean_memory_bytes": ("mean memory bytes", "mean memory", "mean mem"),
+    "offloaded_bytes": ("offloaded", "offloaded", "offload"),
+    "host_memory_bytes": ("most pinned host memory",),
+    "stall_s": ("stalls", "stalled", "stalled"),
+}
+"""Label, title and short title of columns of `RunMetrics`."""
 _NUMBERS: Final = {field.name: field.type for field in fields(RunMetrics) if field.type in (int, float)}
 
 
 def _metric(name: str) -> Column:
     kind = _NUMBERS[name]
-    meaning, *titles = _METRICS[name]
-    return Column(name, Scope.GPU, meaning, lambda of: kind(getattr(of.metrics, name)), *titles)
+    return Column(name, Scope.GPU, _METRICS[name], lambda of: kind(getattr(of.metrics, name)), *_TITLES.get(name, ()))
 
 
 _COMPUTED: Final = (
@@ -231,27 +222,20 @@ COLUMNS: Final[Mapping[str, Column]] = {
     **{name: Column(name, Scope.ROW, meaning, label=_ROW_LABELS.get(name, "")) for name, meaning in _ROW.items()},
     **{column.name: column for column in _COMPUTED},
 }
-"""Every column by its name."""
-
+"""All columns by name."""
 RUN: Final = ("network", "batch_size", "gpu", "policy", *(column.name for column in _COMPUTED))
-"""Of `results.csv` of `run`: a row for each policy and GPU."""
+"""Columns of `results.csv`, a row for each policy and GPU."""
 
 
 def cells(columns: Iterable[str], stated: Mapping[str, Value], measured: Measured | None) -> Row:
-    """Return a row.
-
-    Args:
-        columns: their names in order.
-        stated: the cells that name the row.
-        measured: what the others are computed from; None leaves them empty.
-    """
+    """Return a row of stated cells and of cells computed from `measured`, which are empty if it is None."""
     return tuple(
         stated[name] if name in stated else "" if measured is None else COLUMNS[name].of(measured) for name in columns
     )
 
 
 def result_rows(result: ScenarioResult) -> tuple[Row, ...]:
-    """Return the rows of `run`, in the order of the scenario; those of policies without a plan come last."""
+    """Return the rows of `results.csv`, policies without a plan last."""
 
     def named(policy: str, gpu: Value = "") -> dict[str, Value]:
         workload = result.workload

@@ -1,4 +1,4 @@
-"""Policies ranked by time and by memory, and the Pareto front of both."""
+"""Ranks of policies by time and memory, and their Pareto front."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,16 +7,13 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 
 
 def ranks(values: Sequence[float]) -> tuple[int, ...]:
-    """Return the rank of each value, 1 for the least; equal ones share a rank and leave out those behind it."""
+    """Return the competition rank of each value, 1 for the least."""
     first = {value: rank for rank, value in reversed(list(enumerate(sorted(values), start=1)))}
     return tuple(first[value] for value in values)
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> tuple[bool, ...]:
-    """Return of each point whether none is better: less in one of the two costs and no more in the other.
-
-    Equal points are on the front together, or not at all.
-    """
+    """Return for each point of two costs whether it is on the Pareto front, as are equal points."""
     front: set[tuple[float, float]] = set()
     least = float("inf")
     for point in sorted(set(points)):
@@ -28,14 +25,14 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> tuple[bool, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a policy that fits stands among those that do.
+    """Rank of a policy that fits.
 
     Attributes:
-        row: of several GPUs the one that is done last.
-        time_rank, memory_rank: 1 for the shortest iteration, and for the least of the most memory in use.
-        on_front: whether no other policy is better in one of the two and no worse in the other.
-        same_plan: other policies that came to the same plan.
-        same_numbers: other policies whose plans differ, and all of whose numbers are the same.
+        row: of the slowest GPU.
+        time_rank, memory_rank: 1 for the shortest iteration and for the lowest peak of memory.
+        on_front: whether it is on the Pareto front.
+        same_plan: other policies with the same plan.
+        same_numbers: other policies with another plan and the same metrics.
     """
 
     row: PolicyResult
@@ -47,22 +44,19 @@ class Standing:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """All that share the row."""
+        """All policies of the row."""
         return (self.row.policy, *self.same_plan, *self.same_numbers)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What came of many policies on one scenario, whether they have a plan or not, and whether it fits or not."""
+    """Results of many policies on one scenario, with those that do not fit or have no plan."""
 
     result: ScenarioResult
 
     @property
     def standings(self) -> tuple[Standing, ...]:
-        """The policies that fit, the fastest first, of equally fast ones the one with least memory.
-
-        Those that came to the same plan, or to the same numbers, share one; ranks count policies.
-        """
+        """The policies that fit by time, then memory; equal metrics share a standing, and ranks count policies."""
         fitting = [row for row in self.result.slowest if row.fits]
         costs = [(row.metrics.iteration_s, row.metrics.max_memory_bytes) for row in fitting]
         by_time, by_memory = ranks([time_s for time_s, _ in costs]), ranks([nbytes for _, nbytes in costs])

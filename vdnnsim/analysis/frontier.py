@@ -1,4 +1,4 @@
-"""The trade between memory and time: by capacity the best plan and a bound, and policies as points beside them."""
+"""Frontier of memory and time: best plan and lower bound by capacity, and other policies beside them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from vdnnsim.plans.certificate import BoundClass
 
 @dataclass(frozen=True, slots=True)
 class PlannedTime:
-    """A plan in the simulator: its time, of several GPUs until the last is done, and what it does.
+    """Time and actions of a plan; on several GPUs until the last is done.
 
     Attributes:
         planned_for_bytes: the capacity that it was made for.
-        complete: whether the search for it came to its end, and not only to its time limit.
+        complete: whether its search ended before the time limit.
     """
 
     iteration_s: float
@@ -26,7 +26,7 @@ class PlannedTime:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """No schedule of a class takes less."""
+    """A lower bound for a class of schedules."""
 
     seconds: float
     holds_for: BoundClass
@@ -34,7 +34,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a planner found for one capacity: a plan where one fits, a bound where it proves one."""
+    """Result of a planner for one capacity: a plan where one fits, a bound where one is proven."""
 
     capacity_bytes: int
     plan: PlannedTime | None
@@ -43,12 +43,7 @@ class Searched:
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """The best that is known of one capacity, the framework's context included.
-
-    Attributes:
-        plan: the fastest of those made for no more memory.
-        bound: None where nothing is proven.
-    """
+    """The fastest plan within a capacity, which includes the context, and its lower bound if one is proven."""
 
     capacity_bytes: int
     plan: PlannedTime
@@ -56,22 +51,19 @@ class FrontierPoint:
 
     @property
     def gap(self) -> float | None:
-        """How far the plan is above the bound, as a fraction."""
+        """Gap of the plan as a fraction."""
         return None if self.bound is None else self.plan.iteration_s / self.bound.seconds - 1
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyTimes:
-    """A policy beside the frontier: capacities into which it fits, with the time that it takes there.
-
-    Of one that looks at no memory it is the least that it fits into, of any other those that were tried.
-    """
+    """Times of a policy by capacity: at the least that it fits into, or at those tried if it depends on memory."""
 
     policy: str
     times: tuple[tuple[int, float], ...]
 
     def at(self, capacity_bytes: int) -> float | None:
-        """Return its shortest time in this memory or less; None where it fits into none of them."""
+        """Return its shortest time within a capacity; None where it does not fit."""
         return min((seconds for nbytes, seconds in self.times if nbytes <= capacity_bytes), default=None)
 
 
@@ -80,11 +72,11 @@ class Frontier:
     """The frontier of a workload on a machine.
 
     Attributes:
-        planner: the policy whose plans make it.
-        points: by capacity, the least first.
-        policies: in the order in which they were asked for.
-        declined: those without a plan, or that fit nowhere.
-        kernels: what all plans launch.
+        planner: the policy whose plans make the frontier.
+        points: in order of capacity.
+        policies: in the requested order.
+        declined: policies without a plan, or that never fit.
+        kernels: of all plans.
     """
 
     planner: str
@@ -94,27 +86,23 @@ class Frontier:
     kernels: KernelOrigins = field(default_factory=KernelOrigins)
 
     def point_at(self, capacity_bytes: int) -> FrontierPoint | None:
-        """Return what is known of a capacity: the point of the most memory that it has; None below the least."""
+        """Return the last point within a capacity; None below the first."""
         return next((each for each in reversed(self.points) if each.capacity_bytes <= capacity_bytes), None)
 
     def slower(self, seconds: float) -> float:
-        """Return how much longer a time is than that of the planner where nothing has to leave, as a fraction."""
+        """Return how much longer a time is than that of the planner with the most memory, as a fraction."""
         return seconds / self.points[-1].plan.iteration_s - 1
 
     def best_policy(self, capacity_bytes: int) -> tuple[str, float] | None:
-        """Return the fastest policy beside the planner that fits, with its time; None where none does."""
+        """Return the fastest other policy that fits, with its time; None where none does."""
         found = [(each.policy, seconds) for each in self.policies if (seconds := each.at(capacity_bytes)) is not None]
         return min(found, key=lambda each: each[1], default=None)
 
 
 def frontier_points(searched: Sequence[Searched]) -> tuple[FrontierPoint, ...]:
-    """Return points of which more memory is never slower.
+    """Return a monotone frontier of results in order of capacity; a plan fits into the first.
 
-    A plan for less memory is a plan for more, and what no schedule beats in more memory none beats in less; a bound
-    that holds for any schedule holds for those of the other class.
-
-    Args:
-        searched: by capacity, the least first, into which a plan fits.
+    A plan for less memory fits into more, and a bound for more memory holds for less, as does one of a larger class.
     """
     points: list[FrontierPoint] = []
     best = searched[0].plan
@@ -127,7 +115,7 @@ def frontier_points(searched: Sequence[Searched]) -> tuple[FrontierPoint, ...]:
 
 
 def _bound(searched: Sequence[Searched]) -> Bound | None:
-    """Return the highest bound of a capacity and of those above it."""
+    """Return the highest bound of a capacity and those above it that holds for its class."""
     own, bounds = searched[0].bound, (each.bound for each in searched if each.bound is not None)
     if own is None:
         return None

@@ -1,4 +1,4 @@
-"""Where the times of kernels come from: of those that plans really launch, not of all that a machine's table has."""
+"""Origins of the times of the kernels that plans launch."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,17 +12,16 @@ from vdnnsim.plans.operations import Compute
 from vdnnsim.plans.training_plan import TrainingPlan
 
 Kernel: TypeAlias = tuple[int, Phase, str, int]
-"""Layer, phase, algorithm, and over how many images."""
+"""Layer, phase, algorithm, and number of images."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelOrigins:
-    """The kernels that plans launch, each once, however often it runs and in however many plans.
+    """Distinct kernels of plans.
 
     Attributes:
-        by_kernel: where the seconds of each come from.
-        gap: what is to be said of what is not known: a table of measured kernels lacks the element type, a roofline
-            knows no workspaces; empty where there is nothing to say.
+        by_kernel: origin of the seconds of each.
+        gap: a sentence on what the cost model lacks, as an element type or workspaces; else empty.
     """
 
     by_kernel: Mapping[Kernel, Origin] = field(default_factory=dict)
@@ -30,13 +29,13 @@ class KernelOrigins:
 
     @property
     def counts(self) -> dict[Origin, int]:
-        """How many kernels there are of each origin, of those that occur."""
+        """Number of kernels by origin."""
         counted = Counter(self.by_kernel.values())
         return {origin: counted[origin] for origin in Origin if counted[origin]}
 
 
 def kernel_origins(plans: Iterable[TrainingPlan], cost_model: CostModel) -> KernelOrigins:
-    """Return the kernels that some plans launch, by what they cost for the workload of each."""
+    """Return the kernels of plans, with their origins in the cost model."""
     by_kernel: dict[Kernel, Origin] = {}
     gaps: list[str] = []
     for plan in {id(plan): plan for plan in plans}.values():
@@ -51,7 +50,7 @@ def kernel_origins(plans: Iterable[TrainingPlan], cost_model: CostModel) -> Kern
 
 
 def joined_origins(origins: Iterable[KernelOrigins]) -> KernelOrigins:
-    """Return the kernels of several workloads on one machine, each once."""
+    """Return the distinct kernels of several workloads on one machine."""
     every = list(origins)
     found = {kernel: origin for each in every for kernel, origin in each.by_kernel.items()}
     return KernelOrigins(found, next((each.gap for each in every if each.gap), ""))

@@ -1,4 +1,4 @@
-"""Machines held against each other for one workload: which hold it, with which policy, how fast, how sure that is."""
+"""Ranking of machines for one workload by time or cost, with expected errors."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -12,17 +12,17 @@ _STEPS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a machine does with the workload under the fastest of the policies that fit.
+    """Result of a machine under the fastest policy that fits.
 
     Attributes:
-        names: of the profiles, several where all of it is the same for them.
+        names: of the profiles, several where all numbers are equal.
         iteration_s: of several GPUs until the last is done.
         samples_per_s: of all GPUs together.
-        asked_bytes: the most that buffers take at once on one GPU.
-        held_bytes: what its driver counts: with the gaps of the allocator and the context of CUDA.
+        asked_bytes: peak of buffers on one GPU.
+        held_bytes: process memory on one GPU.
         memory_bytes: of one GPU.
-        notes: what is to be known of its kernel times.
-        cost: of an epoch, or of a thousand steps; None where no price is given.
+        notes: caveats of its kernel times.
+        cost: of an epoch, or of a thousand steps; None without a price.
     """
 
     names: tuple[str, ...]
@@ -39,29 +39,26 @@ class Offer:
 
     @property
     def name(self) -> str:
-        """The names together."""
+        """All names."""
         return ", ".join(self.names)
 
 
 def cost_of(per_hour: float, gpus: int, iteration_s: float, samples: int, samples_per_epoch: int | None) -> float:
-    """Return what an epoch costs, or a thousand steps without `samples_per_epoch`, by the price of one GPU an hour.
-
-    `samples` are those of a step on all GPUs.
-    """
+    """Return the cost of an epoch, or of 1000 steps, by price per GPU and hour; `samples` are of a step on all GPUs."""
     steps = _STEPS if samples_per_epoch is None else samples_per_epoch / samples
     return per_hour * gpus * steps * iteration_s / _SECONDS_PER_HOUR
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A machine that does not hold the workload under any of the policies, and why."""
+    """A machine on which no policy fits, and why."""
 
     name: str
     reason: str
 
 
 class Order(Enum):
-    """Whether the order of two machines is more than their errors, as a mark before the rank of the second."""
+    """Whether two machines differ by more than their errors, as a mark before the rank of the second."""
 
     CERTAIN = ""
     WITHIN_ERROR = "~"
@@ -70,12 +67,12 @@ class Order(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Machines in their order: the cheapest first where prices are given, and the fastest where not.
+    """Machines in order of cost where prices are given, else of time.
 
     Attributes:
         policies: that were tried.
-        currency: of the costs; empty where there are none.
-        samples_per_epoch: that the costs are of; None where they are of a thousand steps.
+        currency: of the costs; empty without prices.
+        samples_per_epoch: None where costs are of a thousand steps.
     """
 
     offers: tuple[Offer, ...]
@@ -86,17 +83,17 @@ class Ranking:
 
     @property
     def unit(self) -> str:
-        """What the costs are of."""
+        """Unit of the costs."""
         return f"{self.currency} per {'1000 steps' if self.samples_per_epoch is None else 'epoch'}"
 
     @property
     def order(self) -> tuple[Order, ...]:
-        """Of each offer whether its place behind the one before is more than what both may be off by."""
+        """For each offer, whether its place behind the previous one is certain."""
         return (Order.CERTAIN, *(_order(*pair) for pair in pairwise(self.offers)))[: len(self.offers)]
 
     @property
     def rivals(self) -> tuple[str, ...]:
-        """The machines whose expected time or cost reaches below the largest that is expected of the first."""
+        """The machines within the expected errors of the first."""
         return tuple(each.name for each in self.offers[1:] if _order(self.offers[0], each) is Order.WITHIN_ERROR)
 
 

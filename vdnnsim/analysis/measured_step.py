@@ -1,6 +1,6 @@
-"""A measured step of a loop beside the prediction of its plan: differences of time and of memory.
+"""Differences of time and memory between a measured step of a loop and the prediction of its plan.
 
-Times of stretches of operations are divided among these as their predicted times are.
+The time of a stretch is divided among its operations in proportion to their predicted times.
 """
 
 from collections import defaultdict
@@ -15,12 +15,12 @@ from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 
 Copied = tuple[Way, int, range]
-"""Which way a copy goes, of which storage, and which bytes."""
+"""Direction, storage and bytes of a copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that a step and its plan both tell of: seconds, or bytes in use."""
+    """A measured and a planned quantity: seconds, or bytes in use."""
 
     what: str
     measured: float
@@ -28,12 +28,12 @@ class Difference:
 
     @property
     def excess(self) -> float:
-        """By how much it was more than planned."""
+        """Measured less planned."""
         return self.measured - self.planned
 
 
 def planned_s(trace: IterationTrace) -> float:
-    """Return how long forward and backward were to take, the update of the weights left out."""
+    """Return the planned seconds of forward and backward, without the update."""
     kernels = ((span, trace.plan.operations[span.operation]) for span in trace.spans)
     return max(
         (span.end_s for span, each in kernels if isinstance(each, Compute) and each.phase is not Phase.UPDATE),
@@ -42,7 +42,7 @@ def planned_s(trace: IterationTrace) -> float:
 
 
 def operation_seconds(trace: IterationTrace) -> dict[int, float]:
-    """Return by operation of the program what it was to take, the first time that it runs."""
+    """Return the planned seconds of each operation of the step, recomputation left out."""
     numbers = _numbers(trace.plan)
     found = {}
     for span in trace.spans:
@@ -53,7 +53,7 @@ def operation_seconds(trace: IterationTrace) -> dict[int, float]:
 
 
 def measured_operations(step: LiveStep, planned: Mapping[int, float]) -> dict[int, float]:
-    """Return by operation of the program what it took; nothing of those that were to take no time."""
+    """Return the measured seconds of each operation that was planned to take time."""
     found = {}
     for stretch in step.stretches:
         whole_s = sum(planned.get(each, 0.0) for each in stretch.operations)
@@ -64,10 +64,7 @@ def measured_operations(step: LiveStep, planned: Mapping[int, float]) -> dict[in
 
 
 def slower(step: LiveStep, trace: IterationTrace) -> list[Difference]:
-    """Return what took another time than planned, what is off by most first.
-
-    Operations are taken together by module and phase, and all that the loop waited for, or recomputed, is one.
-    """
+    """Return differences of time, the largest first: operations by module and phase, copies, and all waits as one."""
     plan, planned = trace.plan, operation_seconds(trace)
     iteration = plan.workload.step
     measured, expected = defaultdict[str, float](float), defaultdict[str, float](float)
@@ -95,10 +92,10 @@ def slower(step: LiveStep, trace: IterationTrace) -> list[Difference]:
 
 
 def larger(step: LiveStep, trace: IterationTrace, beside_bytes: int = 0) -> list[Difference]:
-    """Return before which modules' operations more was allocated than planned beside other bytes, the most first."""
+    """Return the modules before whose operations more was allocated than planned and beside, the largest first."""
     planned, iteration = _levels(trace), trace.plan.workload.step
     found: dict[str, Difference] = {}
-    # What a plan gives back before an operation is gone right before it.
+    # The last level before an operation is after all releases.
     for level in {each.operation: each for each in step.memory if each.operation in planned}.values():
         operation = iteration.operations[level.operation]
         what = f"before {operation.phase.value} of {iteration.path_of(operation) or 'the model or its loss'}"
@@ -109,12 +106,12 @@ def larger(step: LiveStep, trace: IterationTrace, beside_bytes: int = 0) -> list
 
 
 def measured_link(step: LiveStep, link: Link) -> Link:
-    """Return a link with the rates that the copies of a step had, where there were any."""
+    """Return a link with the rates of the copies of a step, where there were any."""
 
     def rate(way: Way, predicted: float) -> float:
         copies = [each for each in step.copies if each.way is way]
         nbytes, seconds = sum(len(each.extent) for each in copies), sum(each.end_s - each.start_s for each in copies)
-        # The latency of a link is of each copy; where they were faster than it, it is of none.
+        # Each copy has the latency of the link, unless they were faster than that.
         flowing_s = seconds - len(copies) * link.latency_s
         return nbytes / (flowing_s if flowing_s > 0 else seconds) if seconds else predicted
 
@@ -133,7 +130,7 @@ def _numbers(plan: TrainingPlan) -> dict[int, int]:
 
 
 def _copies(trace: IterationTrace) -> dict[Copied, float]:
-    """Return what each copy was to take; a loop makes one of a storage, however many a plan has."""
+    """Return the planned seconds of each copy; a loop copies a storage once, however often the plan does."""
     plan = trace.plan
     found: dict[Copied, float] = {}
     for span in trace.spans:
@@ -141,7 +138,7 @@ def _copies(trace: IterationTrace) -> dict[Copied, float]:
         if not isinstance(copy, Offload | Prefetch):
             continue
         storage = plan.buffers[copy.buffer].storage
-        assert storage is not None, "what is moved is of the step"
+        assert storage is not None, "copied buffers are of the step"
         way = Way.OUT if isinstance(copy, Offload) else Way.BACK
         extent = copy.extent or range(plan.buffers[copy.buffer].nbytes)
         found.setdefault((way, storage, extent), span.end_s - span.start_s)
@@ -149,7 +146,7 @@ def _copies(trace: IterationTrace) -> dict[Copied, float]:
 
 
 def _levels(trace: IterationTrace) -> dict[int, int]:
-    """Return by operation of the program what was to be in use when it begins, its own results left out."""
+    """Return the planned bytes in use before each operation of the step, without its results."""
     plan, numbers = trace.plan, _numbers(trace.plan)
     changes = defaultdict[int, list[tuple[int, int]]](list)
     for each in trace.memory:

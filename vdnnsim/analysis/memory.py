@@ -13,7 +13,7 @@ from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import Buffer, BufferKind
 
 Selection = Callable[[Buffer], bool]
-"""Which buffers to count."""
+"""A predicate of buffers to count."""
 
 
 def features_only(buffer: Buffer) -> bool:
@@ -23,21 +23,18 @@ def features_only(buffer: Buffer) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCurve:
-    """Bytes in use as a step function: from times_s[i] on, kinds[k][i] bytes of kind k."""
+    """Step function of bytes in use: kinds[k][i] bytes of kind k from times_s[i] on."""
 
     times_s: tuple[float, ...]
     kinds: dict[BufferKind, tuple[int, ...]]
 
     @property
     def totals(self) -> tuple[int, ...]:
-        """Bytes of all kinds together from each time on."""
+        """Bytes of all kinds from each time on."""
         return tuple(sum(values) for values in zip(*self.kinds.values(), strict=True))
 
     def envelope(self, end_s: float, columns: int) -> "MemoryCurve":
-        """Return a curve of equal columns, each of which shows the greatest use within it, so that no maximum is lost.
-
-        What was in use when a column began counts as well, unless it ended at that very time.
-        """
+        """Return a curve of equal columns with the maximum of each, including what was in use at its start."""
         totals, starts_s = self.totals, [column * end_s / columns for column in range(columns + 1)]
         kept = []
         for start_s, stop_s in pairwise(starts_s):
@@ -64,19 +61,19 @@ def memory_curve(trace: IterationTrace) -> MemoryCurve:
 
 
 def maximum_bytes(trace: IterationTrace, select: Selection | None = None) -> int:
-    """Return the most bytes of the selected buffers, by default of all, in use at once."""
+    """Return the peak of the selected buffers, by default of all."""
     buffers = trace.plan.buffers
     deltas = (each.delta_bytes for each in trace.memory if select is None or select(buffers[each.buffer]))
     return max(accumulate(deltas, initial=0))
 
 
 def runtime_bytes(trace: IterationTrace, gpu: Gpu) -> int:
-    """Return the device memory of the process, as nvidia-smi shows it: the pool, the context and further handles."""
+    """Return the process memory, as nvidia-smi shows it: pool, context and further handles."""
     return trace.pool_bytes + gpu.framework_bytes(trace.plan.handles)
 
 
 def mean_bytes(trace: IterationTrace) -> float:
-    """Return the bytes in use, averaged over the time of the iteration."""
+    """Return the mean of bytes in use over the iteration."""
     total = in_use = since_s = 0.0
     for change in trace.memory:
         total += in_use * (change.time_s - since_s)
@@ -86,7 +83,7 @@ def mean_bytes(trace: IterationTrace) -> float:
 
 
 def live_at_peak(trace: IterationTrace) -> dict[int, int]:
-    """Return the bytes of each buffer that is alive at the first peak."""
+    """Return the bytes of each buffer that is live at the first peak."""
     totals = list(accumulate(change.delta_bytes for change in trace.memory))
     live: Counter[int] = Counter()
     for change in trace.memory[: totals.index(max(totals)) + 1] if totals else ():
@@ -95,7 +92,7 @@ def live_at_peak(trace: IterationTrace) -> dict[int, int]:
 
 
 def peak_by_kind(trace: IterationTrace) -> tuple[tuple[BufferKind, int], ...]:
-    """Return what is in use at the first peak, by kind, largest first."""
+    """Return the bytes in use at the first peak by kind, largest first."""
     in_use: Counter[BufferKind] = Counter()
     for buffer, nbytes in live_at_peak(trace).items():
         in_use[trace.plan.buffers[buffer].kind] += nbytes
@@ -103,7 +100,7 @@ def peak_by_kind(trace: IterationTrace) -> tuple[tuple[BufferKind, int], ...]:
 
 
 def peak_operation(trace: IterationTrace) -> tuple[float, str]:
-    """Return when memory in use is first at its maximum, and which kernel then runs: `forward of conv1_2`."""
+    """Return the time of the first peak and the kernel that runs then: `forward of conv1_2`."""
     curve = memory_curve(trace)
     totals = curve.totals
     peak_s = curve.times_s[totals.index(max(totals))]
@@ -112,10 +109,9 @@ def peak_operation(trace: IterationTrace) -> tuple[float, str]:
 
 
 def step_mean_bytes(trace: IterationTrace, select: Selection | None = None) -> float:
-    """Return the mean over layer steps of the selected bytes in use, as the vDNN paper averages (V-A).
+    """Return the mean of the selected bytes over layer steps, as in the vDNN paper (V-A).
 
-    Each feature-extraction layer is one step in forward and one in backward, whatever its duration; a step counts the
-    most that is in use while one of its kernels runs.
+    Each feature-extraction layer is one step in forward and one in backward, with the peak while its kernels run.
     """
     plan = trace.plan
     changes = {change.operation: change for change in trace.memory}
@@ -134,11 +130,7 @@ def step_mean_bytes(trace: IterationTrace, select: Selection | None = None) -> f
 
 
 def offloaded_curve(trace: IterationTrace) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Return the bytes that are in host memory alone, from the end of an offload to the start of its prefetch.
-
-    Returns:
-        times in seconds, and the bytes from each of them on.
-    """
+    """Return times and, from each on, the bytes in host memory alone: from the end of an offload to its prefetch."""
     size = trace.plan.copied_bytes
     changes = sorted(
         (span.end_s, size(copy)) if isinstance(copy, Offload) else (span.start_s, -size(copy))

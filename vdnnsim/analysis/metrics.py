@@ -1,7 +1,6 @@
-"""The numbers of one iteration, computed from its trace: time, throughput, memory, copies, stalls by cause.
+"""Metrics of one iteration from its trace: time, throughput, memory, copies, stalls by cause.
 
-Symbols: T iteration time, N batch size. `images_per_s` = N / T. `mean_memory_bytes` weights memory by time over the
-whole network; the `feature_` metrics count feature-extraction layers alone, the scope of the vDNN paper.
+The `feature_` metrics count feature-extraction layers alone, the scope of the vDNN paper.
 """
 
 from collections import Counter
@@ -15,7 +14,7 @@ from vdnnsim.plans.training_plan import BufferKind
 
 
 def stall_seconds(trace: IterationTrace) -> tuple[tuple[StallCause, float], ...]:
-    """Return how long the compute stream waited, by cause, longest first."""
+    """Return the stalls of the compute stream by cause, longest first."""
     total: Counter[StallCause] = Counter()
     for stall in trace.stalls:
         total[stall.cause] += stall.end_s - stall.start_s  # type: ignore[assignment]  # a Counter sums floats as well
@@ -23,10 +22,7 @@ def stall_seconds(trace: IterationTrace) -> tuple[tuple[StallCause, float], ...]
 
 
 def feature_seconds(trace: IterationTrace) -> float:
-    """Return the time spent for feature extraction: its kernels, and the stalls before them or caused by copies.
-
-    The vDNN paper compares this time alone, for the classification layers run alike under every policy (V-C).
-    """
+    """Return the time of feature extraction: its kernels, and stalls before them or by copies (vDNN paper, V-C)."""
     stages, seconds = trace.plan.layer_stages, 0.0
     for span, kernel in trace.kernels:
         if stages[kernel.layer] is Stage.FEATURES:
@@ -42,14 +38,15 @@ def feature_seconds(trace: IterationTrace) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RunMetrics:
-    """The numbers of one replay; sizes in bytes, times in seconds.
+    """Metrics of one replay; sizes in bytes, times in seconds.
 
     Attributes:
-        max_memory_bytes: the most in use at once, on the whole network.
-        pool_bytes: what the memory model needed for it, gaps included.
-        peak_by_kind: what made up the maximum.
+        images_per_s: batch size over iteration time.
+        max_memory_bytes, mean_memory_bytes: of bytes in use by the whole network.
+        pool_bytes: what the memory model needed, gaps included.
+        peak_by_kind: composition of the maximum.
         feature_step_mean_memory_bytes: mean over layer steps, the average of the vDNN paper.
-        stall_by_cause: time in which the compute stream waited before or between kernels.
+        stall_by_cause: of the compute stream, before or between kernels.
     """
 
     iteration_s: float

@@ -1,4 +1,4 @@
-"""The results of a scenario: what was set up, and for each policy a trace compared with the oracular baseline."""
+"""Results of a scenario: its set-up, and for each policy a trace compared with the oracular baseline."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,16 +21,15 @@ from vdnnsim.plans.trace import IterationTrace, ServerTrace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a scenario and its result share.
+    """Fields that a scenario and its result share.
 
     Attributes:
-        name: stem of the scenario's file, with escapes for what cannot be printed.
-        sources: (name, SHA-256) of every file that was read: the scenario first, then the captured steps, the profile
-            and the tables that it names.
-        gpus: how many GPUs of the server train together, each with the workload's batch.
-        gradients: how they add up their gradients; None where there is nothing to add up.
-        captured: where the workload was captured, what says how it is with other batches; None for a network of ours.
-        execution: how the framework runs it; what was captured is fused already where that is `compiled`.
+        name: stem of the scenario's file, unprintable characters escaped.
+        sources: (name, SHA-256) of every input: the scenario first, then captured steps, profile and its tables.
+        gpus: number of GPUs that train together, each with the workload's batch.
+        gradients: how gradients are aggregated; None on one GPU.
+        captured: the captured model of the workload at any batch size; None for a built network.
+        execution: how the framework runs it; with `compiled` a captured step is fused already.
     """
 
     name: str
@@ -46,7 +45,7 @@ class Setup:
 
 
 class Shortage(Enum):
-    """What there is too little of."""
+    """The memory that does not suffice."""
 
     GPU = "GPU memory"
     GAPS = "gaps"
@@ -55,15 +54,14 @@ class Shortage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PolicyResult:
-    """What came of one policy on one GPU.
+    """Result of one policy on one GPU.
 
     Attributes:
-        trace: the iteration; of a plan that does not fit, its replay on a GPU without a capacity.
-        refusal: why it does not fit; None when it does. Where the plan of one GPU does not fit, none can train: those
-            that would have the refusal of the first that does not.
+        trace: the iteration; of a plan that does not fit, its replay with unlimited memory.
+        refusal: why it does not fit; None where it does. Where it does not fit on one GPU, all have that refusal.
         performance_ratio, feature_performance_ratio: the oracular baseline's time over this one's, of the whole
             iteration and of feature extraction alone.
-        server_trace: the iteration of all GPUs, of which this one's is a part; None for one GPU alone.
+        server_trace: the iteration of all GPUs; None on one GPU.
     """
 
     policy: str
@@ -82,22 +80,19 @@ class PolicyResult:
         return self.refusal is None
 
     def held_bytes(self, gpu: Gpu) -> int:
-        """Return what the driver counts; of what does not fit, of all that is in use at once.
-
-        The pool of a GPU without a capacity gives nothing back.
-        """
+        """Return the process memory; of a plan that does not fit the peak in use and the context, without gaps."""
         if self.fits:
             return runtime_bytes(self.trace, gpu)
         return self.metrics.max_memory_bytes + gpu.framework_bytes(self.trace.plan.handles)
 
     @property
     def is_short(self) -> bool:
-        """Whether it is this GPU on which memory does not suffice."""
+        """Whether it is this GPU on which the plan does not fit."""
         return self.refusal is not None and self.refusal.plan is self.trace.plan
 
     @property
     def shortage(self) -> Shortage | None:
-        """What keeps it from fitting, gaps where all in use at once would fit; None where it fits."""
+        """The memory that does not suffice, gaps where the peak in use would fit; None where it fits."""
         if self.refusal is None:
             return None
         if self.refusal.pool is not Pool.DEVICE:
@@ -106,7 +101,7 @@ class PolicyResult:
 
 
 def slowest_of(rows: Iterable[PolicyResult]) -> PolicyResult:
-    """Return the GPU of a policy that is done last, for which the others wait; or one on which it does not fit."""
+    """Return the slowest GPU of a policy, or one on which it does not fit."""
     return max(rows, key=lambda row: (row.is_short, row.metrics.iteration_s))
 
 
@@ -119,18 +114,13 @@ class Declined:
 
     @classmethod
     def by(cls, policy: str, refusal: PolicyError) -> "Declined":
-        """Return what a policy of a label refused."""
+        """Return the refusal of a policy by its label."""
         return cls(policy, str(refusal).removeprefix(f"{policy}: "))
 
 
 @dataclass(frozen=True, slots=True)
 class Nearby:
-    """What a policy would take on a machine with other memory and another link.
-
-    Attributes:
-        bandwidth: of the link, over what it is.
-        iteration_s: by capacity of the GPU in bytes; None where it does not fit.
-    """
+    """Times of a policy with a link of `bandwidth` times its own, by capacity in bytes; None where it does not fit."""
 
     policy: str
     bandwidth: float
@@ -139,17 +129,17 @@ class Nearby:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioResult(Setup):
-    """What came of a scenario.
+    """Result of a scenario.
 
     Attributes:
-        oracle: base(p) on a GPU without a capacity, which every row is compared with.
-        algorithm_profiling_s: time to try every algorithm of every convolution once, which any framework that picks
-            the fastest spends before training.
-        results: in the order of the scenario's policies; of each, one for each GPU.
-        kernels: what the plans of all rows launch.
-        advice: what would make it fit, in sentences; nothing where that was not asked.
-        declined: policies that have no plan, in the order of the scenario.
-        nearby: what machines like this one would do; nothing where that was not asked.
+        oracle: metrics of the oracular baseline, base(p) with unlimited memory.
+        algorithm_profiling_s: time to run every algorithm of every convolution once, as a framework that picks the
+            fastest does.
+        results: in the order of the scenario's policies, one for each GPU.
+        kernels: of the plans of all rows.
+        advice: changes that would make it fit, in sentences; empty if not requested.
+        declined: policies without a plan.
+        nearby: results on similar machines; empty if not requested.
     """
 
     oracle: RunMetrics
@@ -168,25 +158,19 @@ class ScenarioResult(Setup):
 
     @property
     def slowest(self) -> tuple[PolicyResult, ...]:
-        """Of each policy the GPU that is done last, for which the others wait; or one on which it does not fit."""
+        """The slowest GPU of each policy, or one on which it does not fit."""
         return tuple(map(slowest_of, self.by_policy))
 
     @property
     def fastest_fitting(self) -> tuple[PolicyResult, ...]:
-        """The fastest of the policies that fit, all of them if several are equally fast; none if none fits.
-
-        Of several GPUs the slowest of each policy counts, here and below.
-        """
+        """The fastest policies that fit, by their slowest GPUs; empty if none fits."""
         fitting = [each for each in self.slowest if each.fits]
         best_s = min((each.metrics.iteration_s for each in fitting), default=0.0)
         return tuple(each for each in fitting if each.metrics.iteration_s == best_s)
 
     @property
     def leader(self) -> PolicyResult | None:
-        """Of the fastest policies that fit the one that takes least GPU memory.
-
-        Of equals it is the one that decided by trials, such as vdnn_dyn, which nobody had to choose; else the first.
-        """
+        """The fastest policy that fits, of equal ones that with the least memory, then one that decided by trials."""
         return min(
             self.fastest_fitting,
             key=lambda each: (each.metrics.max_memory_bytes, not each.trace.plan.passes),
@@ -195,18 +179,12 @@ class ScenarioResult(Setup):
 
     @property
     def subject(self) -> PolicyResult:
-        """The one policy that a picture shows, whose numbers the text has.
-
-        That is the leader of those that fit; where none fits, the one that would take least.
-        """
+        """The policy that pictures and text show: the leader, or the one with the least memory where none fits."""
         return self.leader or min(self.slowest, key=lambda each: each.held_bytes(self.server.gpu))
 
     @property
     def needs(self) -> tuple[tuple[str, int, int], ...]:
-        """Of each memory its name, what the policy that pictures show needs of it, and what there is.
-
-        Of several GPUs it is that of one, and its part of the host.
-        """
+        """Name, bytes needed by the subject, and capacity of each memory; of one GPU and its share of the host."""
         row, server = self.subject, self.server
         host, pinned = server.host, row.trace.host_bytes
         process = host.process_bytes if is_of_pytorch(self.memory_model) else 0

@@ -1,4 +1,4 @@
-"""What GPUs of one server do to each other: contention of copies, exchanges of gradients, loads of links."""
+"""Interaction of the GPUs of a server: contention of copies, exchanges of gradients, loads of links."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,36 +13,36 @@ from vdnnsim.plans.operations import AllReduce, Offload, Paged, Prefetch, Stream
 from vdnnsim.plans.trace import IterationTrace, ServerTrace, Span
 
 _FULL = 0.9
-"""Of its capacity a link is full: what the other direction takes of it is not there for this one."""
+"""Share of its capacity from which a link counts as full: the other direction takes some of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedCopy:
-    """One copy, and the seconds that it takes when nothing else is on the links of its path."""
+    """A copy, and its seconds without contention."""
 
     span: Span
     alone_s: float
 
     @property
     def taken_s(self) -> float:
-        """What it took."""
+        """Seconds with contention."""
         return self.span.end_s - self.span.start_s
 
     @property
     def stretch(self) -> float:
-        """How many times as long it took as it takes alone."""
+        """Ratio of time taken to time alone."""
         return self.taken_s / self.alone_s
 
 
 def timed_copies(trace: IterationTrace, server: Server, gpu: int) -> tuple[TimedCopy, ...]:
-    """Return the copies of a GPU in their order; pages that migrate wait for faults and not for links."""
+    """Return the copies of a GPU in order; migrating pages do not contend."""
     return tuple(
         TimedCopy(span, _alone_s(server, gpu, copy, trace.plan.copied_bytes(copy))) for span, copy in trace.copies
     )
 
 
 def total_stretch(copies: Iterable[TimedCopy]) -> float:
-    """Return how many times as long copies took together as each alone; 1 where there are none."""
+    """Return the ratio of all times taken to all times alone; 1 without copies."""
     pairs = [(copy.taken_s, copy.alone_s) for copy in copies]
     return sum(taken for taken, _ in pairs) / sum(alone for _, alone in pairs) if pairs else 1.0
 
@@ -60,11 +60,11 @@ def _alone_s(server: Server, gpu: int, copy: Offload | Prefetch, nbytes: int) ->
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One exchange of gradients; it begins when all GPUs have come, and ends for all at once.
+    """An exchange of gradients; it begins when all GPUs have arrived, and ends for all at once.
 
     Attributes:
         layer: whose gradients are reduced; of a bucket the one that completes it.
-        arrivals_s: when each GPU came, by number.
+        arrivals_s: by GPU.
     """
 
     layer: int
@@ -73,17 +73,17 @@ class Exchange:
 
     @property
     def begin_s(self) -> float:
-        """When the last GPU came."""
+        """Arrival of the last GPU."""
         return max(self.arrivals_s)
 
     @property
     def last(self) -> int:
-        """The GPU that came last; of several the first by number."""
+        """The GPU that arrived last, of several the first."""
         return self.arrivals_s.index(self.begin_s)
 
 
 def exchanges(server_trace: ServerTrace) -> tuple[Exchange, ...]:
-    """Return the exchanges of an iteration in their order."""
+    """Return the exchanges of an iteration in order."""
     found = []
     for spans in zip(*(trace.spans_on(Stream.COMMUNICATION) for trace in server_trace.gpus), strict=True):
         all_reduce = server_trace.gpus[0].plan.operations[spans[0].operation]
@@ -93,7 +93,7 @@ def exchanges(server_trace: ServerTrace) -> tuple[Exchange, ...]:
 
 
 def waits_s(server_trace: ServerTrace) -> tuple[tuple[float, ...], ...]:
-    """Return how long each GPU waited before exchanges that had not begun, by the GPU that came last to them."""
+    """Return how long each GPU waited before exchanges, by the GPU that arrived last."""
     waits = [[0.0] * len(server_trace.gpus) for _ in server_trace.gpus]
     for each in exchanges(server_trace):
         for gpu, arrival_s in enumerate(each.arrivals_s):
@@ -103,7 +103,7 @@ def waits_s(server_trace: ServerTrace) -> tuple[tuple[float, ...], ...]:
 
 @dataclass(frozen=True, slots=True)
 class LoadCurve:
-    """What one direction of a link carries as a step function: rates[i] bytes per second from times_s[i] on."""
+    """Load of one direction of a link as a step function: rates[i] bytes per second from times_s[i] on."""
 
     times_s: tuple[float, ...]
     rates_bytes_per_s: tuple[float, ...]
@@ -117,17 +117,17 @@ class LoadCurve:
 
     @property
     def carried_bytes(self) -> float:
-        """Bytes that crossed it."""
+        """Bytes carried."""
         return sum(rate * length_s for rate, length_s in self._steps)
 
     def share_of_use(self, bytes_per_s: float) -> float:
-        """For which part of the time that it carried anything it carried at least so much."""
+        """Return the share of its busy time in which the rate was at least so high."""
         used_s = sum(length_s for rate, length_s in self._steps if rate > 0)
         return sum(length_s for rate, length_s in self._steps if rate >= bytes_per_s) / used_s if used_s else 0.0
 
 
 def load_curves(server_trace: ServerTrace) -> dict[Hop, LoadCurve]:
-    """Return the curve of every direction of a link that carried anything; changes at the same time are merged."""
+    """Return the load of each direction of a link in use; changes at the same time are merged."""
     changes: defaultdict[Hop, dict[float, float]] = defaultdict(dict)
     for load in server_trace.loads:
         changes[load.hop][load.time_s] = load.bytes_per_s
@@ -137,29 +137,29 @@ def load_curves(server_trace: ServerTrace) -> dict[Hop, LoadCurve]:
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """A link and what it carried in each direction that was used."""
+    """A link and the loads of the directions in use."""
 
     link: TopologyLink
     curves: dict[Way, LoadCurve]
 
     def fraction(self, way: Way) -> float:
-        """Return how much of what it can carry in one direction it carried over the iteration."""
+        """Return the mean utilization of one direction over the iteration."""
         curve = self.curves.get(way)
         return curve.carried_bytes / (self.link.alone_bytes_per_s(way) * curve.end_s) if curve else 0.0
 
     def full(self, way: Way) -> float:
-        """Return for which part of the time that it carried anything in a direction it carried all that it can."""
+        """Return the share of its busy time in which a direction was full."""
         curve = self.curves.get(way)
         return curve.share_of_use(_FULL * self.link.alone_bytes_per_s(way)) if curve else 0.0
 
     @property
     def busiest(self) -> float:
-        """The greater of both fractions; of a shared link, where they add up, their sum."""
+        """The higher utilization of both directions, or their sum for a shared link."""
         return sum(map(self.fraction, Way)) if self.link.sharing is Sharing.SHARED else max(map(self.fraction, Way))
 
 
 def link_uses(server: Server, server_trace: ServerTrace | None) -> tuple[LinkUse, ...]:
-    """Return the links of a server of several GPUs that carried anything, those near host memory first."""
+    """Return the links in use, those near host memory first."""
     assert server.topology is not None
     assert server_trace is not None
     curves = load_curves(server_trace)

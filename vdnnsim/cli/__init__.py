@@ -1,12 +1,11 @@
-"""The command line: `vdnnsim` and its commands, in one module for those that belong together.
+"""The command line: `vdnnsim` and its commands, related ones in one module.
 
-Nothing imports this package. `replay.py` is where to begin: `run` shows how a command asks, computes and prints.
+Nothing imports this package. Begin with `run` in `replay.py`.
 
 Exit status: 0 done (a network that does not fit is a result), 1 wrong input, or points of a study that failed, in one
 line on standard error, 2 usage, 3 a check failed, 4 nothing fits under --require-fit, 5 PyTorch reserved more than
---memory of `apply`.
-Results go to standard output, notices to standard error. Everything heavy is imported inside the command that needs
-it, so that `--help` answers at once.
+--memory of `apply`. Results go to standard output, notices to standard error. Slow imports are inside the commands, so
+that `--help` is fast.
 """
 
 import signal
@@ -45,7 +44,7 @@ def run_command(command: click.Command) -> None:
     collect_rarely()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A name of a file may hold what the terminal's encoding does not.
+            # Names of files may not be encodable.
             stream.reconfigure(errors="backslashreplace")
     try:
         with _ended_as_by_ctrl_c():
@@ -61,7 +60,7 @@ def run_command(command: click.Command) -> None:
         sys.exit(1)
     except VdnnsimError as error:
         click.echo(f"vdnnsim: {error}", err=True)
-        # The frames of a user's own policy.
+        # Frames of a user's policy.
         for note in getattr(error, "__notes__", ()):
             click.echo(note, err=True, nl=False)
         sys.exit(1)
@@ -69,7 +68,7 @@ def run_command(command: click.Command) -> None:
 
 @contextmanager
 def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """Let a terminal that is closed, or who asks a process to end, interrupt it, so that nothing stays half done."""
+    """Treat SIGTERM and SIGHUP as an interrupt, so that files are cleaned up."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

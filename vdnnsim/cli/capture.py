@@ -1,4 +1,4 @@
-"""The command `capture`, which records one iteration of a PyTorch model."""
+"""The command `capture`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Commands about vdnnsim itself: `list` and `examples` of what comes with it, `new` files to fill in, `doctor`."""
+"""Commands on shipped files and the installation: `list`, `examples`, `new` and `doctor`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
@@ -170,7 +170,7 @@ def doctor(output: Output) -> None:
 
 
 def _features() -> Iterator[tuple[str, str]]:
-    """Yield commands and options, each with what it lacks here; empty where it works."""
+    """Yield features, each with what is missing for it, or empty."""
     from calibration.pretend.build import find_compiler, find_torch
 
     without_torch = _without("torch", "'vdnnsim[calibrate]'")
@@ -195,7 +195,7 @@ def _features() -> Iterator[tuple[str, str]]:
 
 
 def _version(package: str) -> str:
-    # Not at the top: with e-mail and archives it takes a third of the time in which `--help` answers.
+    # A third of the time of `--help`, if imported at the top.
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -9,6 +9,7 @@ import click
 
 from vdnnsim.cli.options import prints_table
 from vdnnsim.cli.output import Output
+from vdnnsim.cli.question import captured_with_notice
 from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from vdnnsim.dnn.captured_step import CapturedStep
 
 _CAPTURING: Final = ("torch", "timm", "torchvision")
-"""What it takes to capture the networks that others measured and that are not built here."""
+"""Packages to capture networks of public measurements that are not built here."""
 _LEFT_OUT_FIRST = ("reason", "where", "error", "metric", "expected", "simulated")
 
 
@@ -50,12 +51,11 @@ def claims(paper: str, report: str | None, output: Output) -> None:
 
 
 def capture() -> "Capture | None":
-    """Return what captures networks; None where something that it takes is not installed."""
+    """Return the function that captures networks; None where a package is missing."""
     return _captured if all(find_spec(each) for each in _CAPTURING) else None
 
 
 def _captured(setup: "Setup", batch_size: int) -> "CapturedStep":
-    from calibration.capture.isolation import captured
     from calibration.capture.request import Request
     from vdnnsim.dnn.workload import Mode
 
@@ -68,8 +68,4 @@ def _captured(setup: "Setup", batch_size: int) -> "CapturedStep":
         optimizer=setup.optimizer if setup.mode is Mode.TRAINING else "none",
         channels_last=setup.channels_last,
     )
-    step, kept = captured(request)
-    if kept is None:
-        told = f"{setup.network} at a batch of {batch_size} in {setup.precision.value}, {setup.mode.value}"
-        click.echo(f"captured {told}{', channels last' * setup.channels_last}", err=True)
-    return step
+    return captured_with_notice(request)

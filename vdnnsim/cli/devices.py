@@ -1,4 +1,4 @@
-"""Commands that use a real device: `calibrate` measures one, `validate` executes plans on one."""
+"""Commands on a real device: `calibrate` measures it, `validate` executes plans on it."""
 
 import importlib.util
 import os
@@ -34,17 +34,10 @@ DEVICE = click.option(
 
 @contextmanager
 def opened(kind: DeviceKind, gpu: int | None) -> Iterator["Device"]:
-    """Hold a device open; warnings of what may spoil a measurement go to standard error.
-
-    Raises:
-        DeviceError: it is not there, or fails, or PyTorch is not there.
-    """
+    """Open a device, or raise DeviceError; warnings on noisy measurements go to standard error."""
     if importlib.util.find_spec("torch") is None:
-        raise DeviceError(
-            "PyTorch is not installed, and only with it a device can be used: pip install 'vdnnsim[calibrate]'"
-        )
-    # PyTorch's C++ reads it as it is loaded. Below errors it logs, amid the output, every allocation that a GPU refuses
-    # (since 2.14), which is a result here. A level that is set already stays.
+        raise DeviceError("PyTorch is not installed; a device needs it: pip install 'vdnnsim[calibrate]'")
+    # Read when PyTorch is loaded, which since 2.14 logs every failed allocation below this level.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from calibration.devices.opening import device_errors, open_device
 
@@ -121,7 +114,7 @@ def _element_type(name: str) -> "ElementType":
     from vdnnsim.files.messages import not_one_of
     from vdnnsim.units import ElementType
 
-    # TF32 is no type of maps, but how products of float32 are computed: --tf32.
+    # TF32 is a mode of float32 products: --tf32.
     names = [each.value for each in ElementType if each is not ElementType.TF32]
     if name not in names:
         raise InputError(f"--element-type: {not_one_of(name, names, 'an element type')}")
@@ -129,7 +122,7 @@ def _element_type(name: str) -> "ElementType":
 
 
 def _measured(calibrator: "Calibrator") -> "Calibration":
-    """Measure behind a bar of progress; if it ends early, print what was kept."""
+    """Measure with a progress bar; where it ends early, report what was kept."""
     from vdnnsim.cli.progress import ProgressBar
 
     with calibrator.journal() as journal:
@@ -161,8 +154,7 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     """Execute plans on a device, and hold the replay against them.
 
     A GPU runs at its own speed. The CPU takes a given time for each kernel and copy, and so does the simulator: that
-    proves order, overlap, stalls and memory, and not the kernel times. Exits with 3 beyond the
-    tolerance.
+    proves order, overlap, stalls and memory, and not the kernel times. Exits with 3 beyond the tolerance.
     """
     from vdnnsim.api.validation import profile_of, validation_on
     from vdnnsim.cli.progress import ProgressBar

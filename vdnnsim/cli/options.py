@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they mean."""
+"""Options that several commands share, and their parsing."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -24,27 +24,27 @@ Value = TypeVar("Value")
 
 
 class FilePath(click.Path):
-    """A path of which the reader or the writer says what is wrong with it, in one line and with exit status 1."""
+    """A path that click does not check; its reader or writer reports errors."""
 
     def __init__(self) -> None:
         super().__init__(readable=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401  # as click has it
-        """Refuse the empty path, which would be the working directory."""
+        """Refuse an empty path."""
         if value == "" and param is not None:
             raise InputError(f"{param.opts[0]}: found '', expected a path")
         return super().convert(value, param, ctx)
 
 
 class NamedFile(FilePath):
-    """A file by its path, or by the name that it has among those that come with vdnnsim."""
+    """A file by its path, or a shipped one by its name."""
 
     def __init__(self, *folders: str) -> None:
         super().__init__()
         self._folders = folders
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401  # as click has it
-        """Return the path of the file; of a network say what would be a scenario."""
+        """Return the path of the file; suggest a scenario for the name of a network."""
         try:
             return find_file(str(super().convert(value, param, ctx)), self._folders)
         except InputError:
@@ -67,7 +67,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print the table as
 
 
 def out_option(default: str, metavar: str = "DIR") -> Callable[[Command], Command]:
-    """Return the option that says where a command writes."""
+    """Return the option `--out`."""
     return click.option("--out", metavar=metavar, type=FilePath(), help=f"Where to write; by default {default}.")
 
 
@@ -82,11 +82,11 @@ POLICY_MODULE = click.option(
 
 REQUIRE_FIT = click.option("--require-fit", is_flag=True, help="Exit with 4 where no policy fits.")
 UNFIT = 4
-"""Exit status of that."""
+"""Exit status where nothing fits under --require-fit."""
 
 
 def prints_table(command: Command) -> Command:
-    """Give a command the options that say where its table goes; it takes them as one `output`."""
+    """Add `--csv` and `--json` to a command, passed to it as one `output`."""
 
     @_CSV
     @_JSON
@@ -108,11 +108,7 @@ TIME_LIMIT = click.option(
 
 
 def limited(scenario: "Scenario", time_limit: str | None) -> "Scenario":
-    """Return a scenario whose policies that search do so for a limited time.
-
-    Raises:
-        InputError: it is no time, or none of the policies searches.
-    """
+    """Return a scenario with a time limit for its policies that search; raise InputError if none does."""
     import msgspec
 
     if time_limit is None:
@@ -126,22 +122,14 @@ def limited(scenario: "Scenario", time_limit: str | None) -> "Scenario":
 
 
 def parse_time_limit(text: str) -> "TimeLimit":
-    """Return what `--time-limit` states.
-
-    Raises:
-        InputError: it is no time above 0.
-    """
+    """Return the value of `--time-limit`, or raise InputError."""
     from vdnnsim.planning.deadline import TimeLimit
 
     return read_option("--time-limit", TimeLimit.parse, text)
 
 
 def read_option(option: str, read: Callable[..., Value], *arguments: object) -> Value:
-    """Return the value of an option; its name leads what its reader refuses.
-
-    Raises:
-        InputError: the reader refuses it.
-    """
+    """Return the value of an option, or raise InputError with the name of the option before the reader's message."""
     try:
         return read(*arguments)
     except InputError as failure:
@@ -149,11 +137,10 @@ def read_option(option: str, read: Callable[..., Value], *arguments: object) -> 
 
 
 def policies_with(modules: Sequence[str]) -> "PolicyTypes":
-    """Return the policies by name, with those of the user's own modules."""
+    """Return the policies by name, with those of the user's modules."""
     from vdnnsim.policies.registry import known_policies
 
     if modules:
-        # A console script does not look for modules where it was called, and that is where a user's policy lies; last,
-        # for a file there may be called as a library is.
+        # Console scripts do not import from the working directory; it comes last, so that files shadow no library.
         sys.path.append(str(Path.cwd()))
     return known_policies(modules)

@@ -1,4 +1,4 @@
-"""Output of commands: results on standard output, notices on standard error; and checks that files can be written."""
+"""Output of commands: results to standard output, notices to standard error, and checks of output paths."""
 
 import os
 import sys
@@ -29,33 +29,23 @@ _STANDARD_OUTPUT: Final = Path("-")
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where the table of a command goes: for people to standard output, as numbers to a file, or there in its place.
-
-    Attributes:
-        csv_file: None without `--csv`; `-` is standard output.
-        as_json: whether `--json` is given.
-    """
+    """Destination of the table of a command, by `--csv`, where `-` is standard output, and `--json`."""
 
     csv_file: Path | None
     as_json: bool
 
     @property
     def has_all(self) -> str:
-        """Where a table is that has no room on a terminal."""
+        """Where all columns are."""
         return "--csv FILE writes all" if self.csv_file is None else f"{self.csv_file} has all"
 
     @property
     def is_for_programs(self) -> bool:
-        """Whether standard output gets numbers, and no table for people."""
+        """Whether standard output gets CSV or JSON."""
         return self.as_json or self.csv_file == _STANDARD_OUTPUT
 
     def check(self) -> None:
-        """Refuse, before anything is computed, what cannot be done.
-
-        Raises:
-            InputError: both CSV and JSON would go to standard output.
-            OutputError: the file cannot be written.
-        """
+        """Raise InputError for CSV and JSON on standard output, OutputError for a file that cannot be written."""
         if self.csv_file == _STANDARD_OUTPUT:
             if self.as_json:
                 raise InputError("--json: found beside --csv -, expected one of the two on standard output")
@@ -63,7 +53,7 @@ class Output:
             check_file(self.csv_file)
 
     def show(self, table: "ResultTable", *notices: str, piped_width: int = 120) -> None:
-        """Write the numbers where they are asked for, and print the table for people, or what stands in its place."""
+        """Write the CSV file, and print the table, CSV or JSON."""
         from vdnnsim.report.result_table import write_csv
 
         if self.csv_file is not None and self.csv_file != _STANDARD_OUTPUT:
@@ -74,7 +64,7 @@ class Output:
             _write_with_notices(table.to_json() if self.as_json else table.to_csv(), notices)
 
     def show_list(self, header: Sequence[str], rows: "Sequence[Row]", left_out_first: Sequence[str] = ()) -> None:
-        """Print a list as it is, on a narrow terminal without some of its columns."""
+        """Print a list; a narrow terminal drops `left_out_first` columns first."""
         from vdnnsim.report.document import plain_table
         from vdnnsim.report.result_table import ResultTable
 
@@ -83,7 +73,7 @@ class Output:
 
 
 def print_result(shown: "Document | Table | RenderableType", *notices: str, piped_width: int = 120) -> None:
-    """Print a result; then the notices, also where the reader of the result has closed it."""
+    """Print a result, then notices, even if standard output is closed."""
     from rich.console import Console
 
     from vdnnsim.report.terminal import rendered
@@ -105,7 +95,7 @@ def _write_with_notices(text: str, notices: Sequence[str]) -> None:
 
 
 def write_result(text: str) -> None:
-    """Write a result to standard output; end quietly, with exit status 1, when its reader has gone."""
+    """Write a result to standard output; exit with 1 where its reader has closed it."""
     if sys.stdout is None:
         raise OutputError("standard output is closed; results go there")
     try:
@@ -116,22 +106,21 @@ def write_result(text: str) -> None:
         sys.exit(1)
     except OSError as failure:
         discard_output()
-        raise OutputError(
-            f"standard output: cannot be written: {(failure.strerror or 'unknown error').lower()}"
-        ) from None
+        reason = (failure.strerror or "unknown error").lower()
+        raise OutputError(f"standard output: cannot be written: {reason}") from None
 
 
 def discard_output() -> None:
-    """Redirect standard output to nowhere, or Python writes the rest of its buffer when it ends, and fails again."""
+    """Redirect standard output to /dev/null, or Python would fail again when it flushes at exit."""
     with suppress(OSError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def report_folder(out: Path | None, name: str, files: Sequence[str], writer: "Writer") -> Path:
-    """Return where a report goes, by default below `reports/`.
+    """Return the folder of a report, by default below `reports/`.
 
     Raises:
-        OutputError: the folder cannot be written to, or what would be replaced there is not from an earlier run.
+        OutputError: it cannot be written, or has files that are not from an earlier run.
     """
     from vdnnsim.report.folder import refuse_foreign
 
@@ -142,20 +131,12 @@ def report_folder(out: Path | None, name: str, files: Sequence[str], writer: "Wr
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that cannot be written to, or made.
-
-    Raises:
-        OutputError: it cannot.
-    """
+    """Raise OutputError for a folder that cannot be written or made."""
     _try(folder, folder)
 
 
 def check_file(file: Path) -> None:
-    """Refuse a file that cannot be written.
-
-    Raises:
-        OutputError: it cannot.
-    """
+    """Raise OutputError for a file that cannot be written."""
     if file.is_dir():
         raise OutputError(f"{file}: cannot be written: {strerror(EISDIR)}")
     _try(file, file.absolute().parent)

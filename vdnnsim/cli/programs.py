@@ -1,4 +1,4 @@
-"""Commands that run a user's PyTorch program: `apply` by a plan in less memory, `pretend` without its GPU."""
+"""Commands that run a user's PyTorch program: `apply` by a plan in less memory, `pretend` on a pretended GPU."""
 
 import json
 import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vdnnsim.report.document import Document
 
 BEYOND_LIMIT: Final = 5
-"""Exit status where PyTorch reserved more than --memory, in a program that else ended with 0."""
+"""Exit status where PyTorch reserved more than --memory and the program ended with 0."""
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -72,21 +72,21 @@ def apply(
     if memory is None:
         os.execvpe(command[0], list(command), variables)  # noqa: S606  # running the user's command is what this is for
     with TemporaryDirectory(prefix="vdnnsim-apply-") as folder:
-        # Each process that reserved more writes a file there: those of torchrun have no other way to report it.
+        # Each process that reserved more writes a file there, as processes of torchrun cannot report otherwise.
         status = _exit_status(command, {**variables, "VDNNSIM_APPLY": json.dumps({**asked, "excess_folder": folder})})
         is_beyond = any(Path(folder).iterdir())
     sys.exit(status or (BEYOND_LIMIT if is_beyond else 0))
 
 
 def _exit_status(command: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run a command, forward to it the signals that this process gets, and return its exit status as a shell has it."""
+    """Run a command, forward signals to it, and return its exit status as a shell does."""
     started: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
         for each in started:
             each.send_signal(number)
 
-    # A terminal sends an interrupt to both.
+    # A terminal interrupts both.
     handlers = {signal.SIGINT: lambda *_: None, **dict.fromkeys(_FORWARDED, forward)}
     before = {each: signal.signal(each, handler) for each, handler in handlers.items()}
     try:
@@ -100,7 +100,7 @@ def _exit_status(command: Sequence[str], variables: Mapping[str, str]) -> int:
 
 
 def _as_shell(status: int) -> int:
-    """Return the exit status that a shell gives a program, also one that a signal ended."""
+    """Return the exit status as a shell does: 128 more than the number of a signal."""
     return status if status >= 0 else 128 - status
 
 
@@ -186,13 +186,13 @@ def _check(gpus: int, steady_steps: int, minutes: float) -> None:
 
 
 def _stem(command: Sequence[str]) -> str:
-    """Return a name for what a command runs: of its script, else of its program."""
+    """Return the stem of the script of a command, else of its program."""
     script = next((each for each in command if each.endswith(".py")), command[0])
     return Path(script).stem or "command"
 
 
 def _variables(card: "Card", gpus: int, command: Sequence[str]) -> Mapping[str, str]:
-    """Return what the environment of a command says of the card, whose runtime is compiled if it is not yet."""
+    """Return the environment of a command on a pretended card, whose runtime is compiled if necessary."""
     from calibration.pretend.build import build_runtime, find_torch
     from calibration.pretend.environment import environment, package_folders
 
@@ -203,7 +203,7 @@ def _variables(card: "Card", gpus: int, command: Sequence[str]) -> Mapping[str, 
 def _run(
     command: Sequence[str], variables: Mapping[str, str], task: "Task", limit_s: float
 ) -> "tuple[Outcome, Outcome | None, bytes | None]":
-    """Run a command; one that ran out of memory again with enough of it, and return what it printed then."""
+    """Run a command, and again with enough memory where it ran out; return outcomes and the second output."""
     from tempfile import TemporaryDirectory
 
     from calibration.pretend.environment import with_unlimited_memory
@@ -213,7 +213,7 @@ def _run(
         outcome = run_command(command, variables, task, limit_s, Path(folder))
     if outcome.out_of_memory is None:
         return outcome, None, None
-    click.echo("it does not fit; run again with memory enough, to see what it would take", err=True)
+    click.echo("it does not fit; run again with enough memory", err=True)
     more = with_unlimited_memory(variables)
     with TemporaryDirectory(prefix="vdnnsim-pretend-") as folder:
         log = Path(folder) / "log"
@@ -241,7 +241,7 @@ def _shown(
 def _files(
     profile: "Profile", command: Sequence[str], outcome: "Outcome", again: "Outcome | None", said: list[str]
 ) -> dict[str, bytes]:
-    """Return the files of a run by name: the manifest, the steps, and PyTorch's snapshots."""
+    """Return the files of a run by name: manifest, steps and snapshots."""
     import msgspec
 
     from calibration.pretend.report import STEP_COLUMNS, snapshot_names, step_rows

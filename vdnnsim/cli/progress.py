@@ -18,7 +18,7 @@ from rich.text import Text
 
 
 class _Bar:
-    """A bar with columns and a text behind it, drawn inside its `with` and removed afterwards."""
+    """A transient bar with columns and a description."""
 
     def __init__(self, *columns: ProgressColumn, total: int | None, auto_refresh: bool) -> None:
         console = Console(stderr=True)
@@ -34,7 +34,7 @@ class _Bar:
         self._task = self._progress.add_task("", total=total)
 
     def __enter__(self) -> Self:
-        """Draw the bar until the end."""
+        """Draw the bar."""
         self._progress.start()
         return self
 
@@ -46,10 +46,10 @@ class _Bar:
 
 
 class ProgressBar(_Bar):
-    """Shows how many of the steps of a long work are done, and the last of them."""
+    """Number of steps done, and the last of them."""
 
     def __init__(self) -> None:
-        # A thread that draws by itself would disturb what is measured.
+        # A refresh thread would disturb measurements.
         super().__init__(MofNCompleteColumn(), TimeElapsedColumn(), total=None, auto_refresh=False)
 
     def expect(self, count: int) -> None:
@@ -62,7 +62,7 @@ class ProgressBar(_Bar):
 
 
 class SearchLine(_Bar):
-    """Shows the state of a search of unknown length, and its elapsed time."""
+    """State of a search of unknown length, and its elapsed time."""
 
     def __init__(self) -> None:
         super().__init__(TimeElapsedColumn(), total=None, auto_refresh=True)
@@ -73,19 +73,15 @@ class SearchLine(_Bar):
 
 
 class _Rate(ProgressColumn):
-    """Steps in a second, as far as that is known."""
+    """Steps per second."""
 
     def render(self, task: Task) -> Text:
-        """Return the rate of the last steps."""
+        """Return the rate, if known."""
         return Text("" if task.speed is None else f"{task.speed:.3g}/s")
 
 
 class StudyBar(_Bar):
-    """Shows how many points of a study are finished, how fast they come, when the last will, and how many failed.
-
-    Attributes:
-        finished: points of which it learned.
-    """
+    """Finished and failed points of a study, their rate and the remaining time."""
 
     def __init__(self, points: int, doing: str = "") -> None:
         super().__init__(MofNCompleteColumn(), _Rate(), TimeRemainingColumn(), total=points, auto_refresh=True)
@@ -94,7 +90,7 @@ class StudyBar(_Bar):
         self.finished = 0
 
     def advance(self, points: int, failed: int = 0) -> None:
-        """Learn of points that are finished, and how many of them failed."""
+        """Add finished points, and how many of them failed."""
         self._failed += failed
         self.finished += points
         text = f"{self._failed} failed" if self._failed else self._doing

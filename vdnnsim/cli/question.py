@@ -1,9 +1,8 @@
-"""The scenario that a command is about: that of a file, or of a PyTorch model that is captured now.
+"""The scenario of a command: of a file, or of a PyTorch model that is captured now.
 
     --model my_model.py:make --batch 8 --hardware rtx_4090
 
-A model is captured as `vdnnsim capture` does it, and again at other batch sizes and in other precisions where a command
-asks for them.
+A model is captured as by `vdnnsim capture`, and again at other batch sizes and in other precisions where needed.
 """
 
 import hashlib
@@ -56,28 +55,27 @@ def _with_options(command: Command, options: Mapping[str, Mapping[str, Any]], pr
 
 
 def captures(command: Command) -> Command:
-    """Give a command the options of a capture, which it takes by name, all together."""
+    """Add the options of a capture to a command."""
     return _with_options(command, _CAPTURE)
 
 
 def describes_model(command: Command) -> Command:
-    """Give a command the options of a model, which it takes by name, all together; its machine is not among them."""
-    model = click.option(
-        "--model", metavar="MODEL", help="A PyTorch model in place of SCENARIO, as `capture` takes it."
-    )
+    """Add the options of a model to a command, without its machine."""
+    text = "A PyTorch model in place of SCENARIO, as `capture` takes it."
+    model = click.option("--model", metavar="MODEL", help=text)
     batch = {"--batch": {"type": int, "metavar": "N", "help": "Its batch size."}}
     return model(_with_options(command, {**batch, **_CAPTURE, **_RUN}, "Of --model: "))
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a command is asked about.
+    """The scenario of a command.
 
     Attributes:
-        types: the policies that there are, by name.
-        folder: beside which or in which profiles are looked up.
-        path: of the scenario; None of a model's.
-        recapture: captures the model in another precision; None where the question is a scenario of a file.
+        types: known policies by name.
+        folder: where profiles are looked up.
+        path: of the scenario; None for a model.
+        recapture: captures the model in another precision; None for a file.
     """
 
     scenario: "Scenario"
@@ -88,9 +86,9 @@ class Question:
 
 
 def asks_scenario(command: Command) -> Command:
-    """Give a command a scenario, or the options of a model in its place; it takes them as one `question`.
+    """Add a scenario, or options of a model in its place, to a command, passed to it as one `question`.
 
-    Of the command's own options `policies` says by which policies a model is trained.
+    The command's option `policies` is for a model.
     """
 
     @SCENARIO
@@ -112,11 +110,7 @@ _WORDS: Final = tuple(
 
 
 def _question(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence[str]) -> Question:
-    """Return the scenario of a file, or that of a model; a model's policies are by default what PyTorch does.
-
-    Raises:
-        InputError: both are given, or neither, or something is wrong in either.
-    """
+    """Return the scenario of a file or a model, whose default policy is `pytorch`, or raise InputError."""
     from vdnnsim.hardware.profile import find_profile, load_profile
     from vdnnsim.policies.registry import resolve_policy
     from vdnnsim.scenario.captured import SUFFIX
@@ -127,18 +121,13 @@ def _question(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes",
         chosen = tuple(resolve_policy(each, types) for each in policies or _POLICIES)
         return model_question(words, [load_profile(find_profile(words["hardware"], Path()))], chosen, types)
     if path.name.endswith(SUFFIX):
-        raise InputError(
-            f"{path}: is a captured step, expected a scenario that names it as `workload: {{step: {path}}}`"
-        )
+        named = f"`workload: {{step: {path}}}`"
+        raise InputError(f"{path}: is a captured step, expected a scenario that names it as {named}")
     return Question(read_scenario(path, types), types, path.parent, path)
 
 
 def refuse_mixture(path: Path | None, words: Mapping[str, Any], policies: Sequence[str] = ()) -> None:
-    """Refuse a model beside a file, neither of them, and a model of which something is missing.
-
-    Raises:
-        InputError: that is so.
-    """
+    """Raise InputError for a model beside a file, for neither, and for missing options of a model."""
     given = [f"--{name.replace('_', '-')}" for name, value in words.items() if value is not None]
     given += ["--policy"] * bool(policies)
     if path is not None:
@@ -156,11 +145,7 @@ def refuse_mixture(path: Path | None, words: Mapping[str, Any], policies: Sequen
 def model_question(
     words: Mapping[str, Any], profiles: "Sequence[Profile]", policies: "tuple[Policy, ...]", types: "PolicyTypes"
 ) -> Question:
-    """Return the scenario of the model that options describe, captured as PyTorch runs it on the first machine.
-
-    Raises:
-        InputError: something is wrong in what is asked, or it cannot be captured.
-    """
+    """Return the scenario of the model of options, captured for the first machine, or raise InputError."""
     import msgspec
 
     from vdnnsim.dnn.captured_model import CapturedModel
@@ -185,20 +170,12 @@ def model_question(
     source = f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(step)).hexdigest()
     model = CapturedModel(step, sources=(source,), capture=lambda batch_size: recapture(batch_size=batch_size))
     scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
-    return Question(
-        replace(scenario, memory_model=memory_model),
-        types,
-        Path(),
-        recapture=lambda precision: recapture(precision=precision),
-    )
+    scenario = replace(scenario, memory_model=memory_model)
+    return Question(scenario, types, Path(), recapture=lambda precision: recapture(precision=precision))
 
 
 def request_of(model: str, batch_size: int, words: Mapping[str, Any]) -> "Request":
-    """Return the capture that options describe, not checked yet.
-
-    Raises:
-        InputError: a value is not known.
-    """
+    """Return the unchecked capture request of options, or raise InputError for an unknown value."""
     from calibration.capture.request import Request, parse_image
     from vdnnsim.dnn.workload import Mode
     from vdnnsim.files.value import Entry
@@ -219,7 +196,7 @@ def request_of(model: str, batch_size: int, words: Mapping[str, Any]) -> "Reques
 
 
 def captured_with_notice(request: "Request") -> "CapturedStep":
-    """Return a captured step, with a notice on standard error where it was captured anew."""
+    """Return a captured step, with a notice on standard error unless it was cached."""
     from calibration.capture.isolation import captured
 
     step, kept = captured(request)
@@ -230,7 +207,7 @@ def captured_with_notice(request: "Request") -> "CapturedStep":
 
 
 def compute_capability(server: "Server") -> tuple[int, int] | None:
-    """Return that of a machine's GPU; None where nothing is known of its chip."""
+    """Return the compute capability of a machine's GPU, or None if unknown."""
     from calibration.pretend.card import card_of
 
     try:

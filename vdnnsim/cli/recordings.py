@@ -1,4 +1,4 @@
-"""The command `read`: a recording of a training run, read by the command for its kind, a trace or a snapshot."""
+"""The command `read` for recordings of a training run: profiler traces and memory snapshots."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,7 +89,7 @@ def _write_step(recorded: "RecordedStep", out: Path, execution_trace: Path | Non
 
 
 _MEMORY_MODELS: Final = ("pytorch", "pytorch(expandable_segments:True)")
-"""Memory models where none is named."""
+"""Default memory models."""
 
 
 @click.command()
@@ -157,7 +157,7 @@ def _models(allocators: Sequence[str], memory_models: Sequence[str]) -> "list[Me
 
 
 def _memory(hardware: str | None, memory: str | None) -> "Memory | None":
-    """Return the memory for the allocator: of a card, without its context."""
+    """Return the memory for the allocator: of a card without its context, or as given."""
     from vdnnsim.recordings.snapshot_replay import Memory
     from vdnnsim.units import Dimension, parse_quantity
 

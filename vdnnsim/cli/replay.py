@@ -1,4 +1,4 @@
-"""Commands that replay the policies of a scenario: `run`, `compare` and `whatif`; and `check`, which only reads."""
+"""Commands on the policies of a scenario: `run`, `compare`, `whatif`, and `check`, which only reads."""
 
 import sys
 from collections.abc import Sequence
@@ -50,12 +50,9 @@ def run(question: Question, out: Path | None, output: Output, time_limit: str | 
 
     What an earlier run wrote into DIR is replaced or removed; nothing else there ever is.
     """
-    from vdnnsim.analysis.columns import RUN, result_rows
-    from vdnnsim.api.scenarios import run_and_advise
+    from vdnnsim.api.scenarios import Simulation, run_and_advise
     from vdnnsim.cli.progress import SearchLine
-    from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.run.folder import ALWAYS, RUN_WRITER, write_report
-    from vdnnsim.report.run.page import result_table
     from vdnnsim.scenario.check import refuse_misfits
 
     scenario = question.scenario
@@ -66,14 +63,13 @@ def run(question: Question, out: Path | None, output: Output, time_limit: str | 
         result = run_and_advise(limited(scenario, time_limit), question.types, question.recapture, line.tell)
         line.tell("the report")
         written = write_report(result, folder)
-    table = ResultTable(RUN, result_rows(result), result_table(result))
-    output.show(table, f"{_summary(written)} to {folder}/; read {folder / 'report.md'} first")
+    output.show(Simulation.of(result), f"{_summary(written)} to {folder}/; read {folder / 'report.md'} first")
     if require_fit and not any(row.fits for row in result.slowest):
         sys.exit(UNFIT)
 
 
 def _summary(written: "Written") -> str:
-    """Return what was written; its size where that is large, and what was removed where something was."""
+    """Return the number of written files, a large size, and the number of removed files."""
     from vdnnsim.units import format_bytes
 
     size = f" ({format_bytes(written.nbytes)})" if written.nbytes > _LARGE_BYTES else ""
@@ -117,30 +113,23 @@ def compare(question: Question, names: str, out: Path | None, output: Output) ->
     model, which is captured now: --model my_model.py:make --batch 8 --hardware rtx_4090.
     """
     from vdnnsim.cli.progress import ProgressBar
-    from vdnnsim.report.comparison import (
-        COMPARED,
-        COMPARISON_FILES,
-        COMPARISON_WRITER,
-        comparison_files,
-        comparison_rows,
-        comparison_table,
-    )
+    from vdnnsim.report import comparison as report
     from vdnnsim.report.folder import write_folder
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.scenario.experiment import compare_policies
 
     policies = _compared(names, question)
-    folder = report_folder(out, question.scenario.name, COMPARISON_FILES, COMPARISON_WRITER)
+    folder = report_folder(out, question.scenario.name, report.COMPARISON_FILES, report.COMPARISON_WRITER)
     with ProgressBar() as bar:
         bar.expect(len(policies))
-        comparison = compare_policies(question.scenario, policies, bar.done)
-    files = write_folder(folder, comparison_files(comparison), COMPARISON_WRITER).files
-    table = ResultTable(COMPARED, comparison_rows(comparison), comparison_table(comparison))
+        found = compare_policies(question.scenario, policies, bar.done)
+    files = write_folder(folder, report.comparison_files(found), report.COMPARISON_WRITER).files
+    table = ResultTable(report.COMPARED, report.comparison_rows(found), report.comparison_table(found))
     output.show(table, f"wrote {listed([str(file) for file in files])}")
 
 
 def _compared(names: str, question: Question) -> list["Policy"]:
-    """Return each policy once, in the order in which they were asked for."""
+    """Return the distinct policies in the requested order."""
     from vdnnsim.policies.registry import resolve_policy, split_policies
     from vdnnsim.validation.method import every_policy
 
@@ -156,7 +145,7 @@ def _compared(names: str, question: Question) -> list["Policy"]:
 
 
 def _spec(name: str) -> object:
-    """Return a policy as a scenario names it: what stands in braces is the mapping that it is there."""
+    """Return a policy as a scenario names it: a name, or a mapping in braces."""
     from vdnnsim.files.yaml_file import read_yaml_text
 
     if not name.strip().startswith("{"):
@@ -217,7 +206,7 @@ def what_if(question: Question, settings: Sequence[str], output: Output, *, requ
 
 
 def _reasons(changes: Sequence["Change"]) -> list[str]:
-    """Return why policies do not fit or fail, in a line for each reason."""
+    """Return a line for each reason for which policies do not fit or fail."""
     reasons: dict[str, list[str]] = {}
     for change in changes:
         before, after = (row.error or str(row.cell("refusal") or "") for row in (change.before, change.after))
@@ -229,7 +218,7 @@ def _reasons(changes: Sequence["Change"]) -> list[str]:
 
 
 def _kernel_times(changes: Sequence["Change"]) -> tuple[str, ...]:
-    """Return where kernel times come from; of before and after apart where they are not the same."""
+    """Return the origins of kernel times, before and after separately where they differ."""
     from vdnnsim.analysis.kernel_origins import joined_origins
     from vdnnsim.report.caveats import kernel_times
 

@@ -1,4 +1,4 @@
-"""Commands that search: `max-batch` for the largest batch, `frontier` by memory, `machines` for the best one."""
+"""Commands that search: `max-batch`, `frontier` and `machines`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -32,9 +32,9 @@ LARGEST: Final = ("network", "policy", "batch_size", "images_per_s", "layer", "p
 """Columns of the CSV."""
 _PLANNER: Final = "optimal"
 _PUNCTUAL_S: Final = 1.0
-"""What is no later than that is not worth a word."""
+"""Delays up to this are not reported."""
 _SHARE: Final = 16
-"""Of the limit one such part is that of a policy that searches by itself, for each batch."""
+"""Fraction of the limit that a policy with its own search gets for each batch."""
 
 
 @click.command(name="max-batch")
@@ -136,38 +136,30 @@ def frontier(question: Question, capacities: int, out: Path | None, output: Outp
     fit. One table here; page, table and picture in DIR.
     """
     from vdnnsim.cli.progress import ProgressBar
+    from vdnnsim.report import frontier as report
     from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
     from vdnnsim.report.document import plain_table, titled_table
     from vdnnsim.report.findings import caption
-    from vdnnsim.report.frontier import (
-        FILES,
-        FRONTIER,
-        FRONTIER_WRITER,
-        SHOWN,
-        findings,
-        frontier_rows,
-        shown_rows,
-        write_frontier,
-    )
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.study.frontier import find_frontier
 
     asked = limited(_with_planner(question), time_limit)
-    folder = report_folder(out, asked.name, FILES, FRONTIER_WRITER)
+    folder = report_folder(out, asked.name, report.FILES, report.FRONTIER_WRITER)
     planner = next(each for each in asked.policies if each.name == _PLANNER)
     with ProgressBar() as bar:
         found = find_frontier(asked, planner, capacities, bar)
-    written = write_frontier(asked, found, folder)
-    table = plain_table(SHOWN, shown_rows(found), output.has_all, ("its time", "slower", "gap"), left=0)
-    said = (*findings(asked, found), *kernel_times(found.kernels), *capture_lines(asked.captured))
+    written = report.write_frontier(asked, found, folder)
+    rows, first = report.shown_rows(found), ("its time", "slower", "gap")
+    table = plain_table(report.SHOWN, rows, output.has_all, first, left=0)
+    said = (*report.findings(asked, found), *kernel_times(found.kernels), *capture_lines(asked.captured))
     notes = *remarks(asked.workload), *glossary((each.label for each in asked.policies), of_speed=False)
     notice = f"wrote {', '.join(path.name for path in written)} to {folder}/"
     shown = titled_table(f"{caption(asked)}, by memory", table, notes, said)
-    output.show(ResultTable(tuple(FRONTIER), tuple(frontier_rows(found)), shown), notice)
+    output.show(ResultTable(tuple(report.FRONTIER), tuple(report.frontier_rows(found)), shown), notice)
 
 
 def _with_planner(question: Question) -> "Scenario":
-    """Return a scenario with the policy that plans with a bound, as it is by default if none of its own does."""
+    """Return a scenario with the policy `optimal`, with default options if it has none."""
     from vdnnsim.policies.registry import resolve_policy
 
     scenario = question.scenario
@@ -255,7 +247,7 @@ def machines(
 
 
 def _check_names(per_hour: Mapping[str, float], path: Path | None, profiles: Sequence["Profile"]) -> None:
-    """Refuse a price of a machine that there is not."""
+    """Raise InputError for a price of an unknown machine."""
     from vdnnsim.files.messages import not_one_of
 
     known = list(dict.fromkeys(each.server.name for each in profiles))

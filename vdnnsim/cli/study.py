@@ -1,4 +1,4 @@
-"""The command `sweep`, and what the help of `sweep` and `whatif` says of studies and the keys that they take."""
+"""The command `sweep`, and help on studies and their keys."""
 
 import os
 from collections.abc import Sequence
@@ -57,13 +57,13 @@ class StudyCommand(click.Command):
     """A command whose help ends with the keys that can be varied."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what else the help says, and then the keys."""
+        """Write the epilog, then the keys."""
         super().format_epilog(ctx, formatter)
         click.Command(None, epilog=keys_help()).format_epilog(ctx, formatter)
 
 
 def keys_help() -> str:
-    """Return a list of all that can be varied."""
+    """Return the keys that can be varied."""
     from vdnnsim.hardware.figures import FIGURES
 
     lines = [_VALUES]
@@ -160,7 +160,7 @@ def _progress(study: "Study", store: "Store") -> "Progress":
 
 
 def _compute(study: "Study", store: "Store", workers: "Workers") -> str:
-    """Return why a point is still missing; empty where none is."""
+    """Return why points are missing; empty where none is."""
     from vdnnsim.cli.progress import StudyBar
     from vdnnsim.study.sweep import sweep as compute
 

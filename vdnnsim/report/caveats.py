@@ -24,11 +24,10 @@ _WORDS: Final = {
     Origin.ASSUMED: "from rates that were carried over or assumed",
     Origin.DATASHEET: "from datasheet peaks, which no kernel reaches",
 }
-"""The best known first."""
-
+"""In the order in which they are listed."""
 _ROUNDING = 1e-9
 _NOTICED = 1e-3
-"""Share of an iteration below which GPUs come at the same time."""
+"""Share of an iteration; GPUs that wait for less count as arriving together."""
 
 
 def peaks_note(kernels: KernelOrigins) -> str:
@@ -40,12 +39,12 @@ def peaks_note(kernels: KernelOrigins) -> str:
 
 
 def by_peaks(kernels: KernelOrigins) -> str:
-    """Return how a title begins that rests on a datasheet's peaks alone; nothing of any other."""
+    """Return the prefix of a title whose times are datasheet peaks alone; empty for others."""
     return "By datasheet peaks, " if set(kernels.counts) == {Origin.DATASHEET} else ""
 
 
 def glossary(labels: Iterable[str], *, of_speed: bool = True) -> tuple[str, ...]:
-    """Return what (m) and (p) mean where labels of policies have them, and of speeds what the oracular baseline is."""
+    """Return definitions of the oracular baseline where speeds are shown, and of (m) and (p) where labels have them."""
     letters = {letter for label in labels for letter in "pm" if f"({letter}" in label}
     chosen = {"p": "(p): the fastest algorithm of each convolution", "m": "(m): the one with the least workspace"}
     baseline = "Oracular baseline: base(p), which keeps all in GPU memory, on this GPU with unlimited memory"
@@ -56,7 +55,7 @@ def glossary(labels: Iterable[str], *, of_speed: bool = True) -> tuple[str, ...]
 
 
 def remarks(workload: Workload) -> tuple[str, ...]:
-    """Return what the header says besides of the workload: how others call the network, and that no update counts."""
+    """Return notes on a workload: another name of its network, and that no update is counted."""
     captured = isinstance(workload, CapturedWorkload)
     name = workload.graph.name
     known_as = [f"{name} has {CALLED_OTHERWISE[name]}"] if not captured and name in CALLED_OTHERWISE else []
@@ -65,7 +64,7 @@ def remarks(workload: Workload) -> tuple[str, ...]:
 
 
 def kernel_times(kernels: KernelOrigins) -> tuple[str, ...]:
-    """Return where the times of kernels come from, and what a peak means for a result; nothing of no kernels."""
+    """Return the origins of kernel times and a gap of their table; nothing without kernels."""
     counts = kernels.counts
     total = sum(counts.values())
     if not total:
@@ -80,7 +79,7 @@ def kernel_times(kernels: KernelOrigins) -> tuple[str, ...]:
 
 
 def capture_lines(captured: CapturedModel | None) -> tuple[str, ...]:
-    """Return how a captured model came about and what was assumed; nothing of a network of ours."""
+    """Return device, framework, notes and unknown operations of a captured model."""
     if captured is None:
         return ()
     step = captured.base
@@ -97,7 +96,7 @@ def capture_lines(captured: CapturedModel | None) -> tuple[str, ...]:
 
 
 def known(result: ScenarioResult) -> tuple[str, ...]:
-    """Return what a reader must know of all numbers of a scenario."""
+    """Return the caveats of all numbers of a scenario."""
     beyond = ", ".join(row.policy for row in result.slowest if row.performance_ratio > 1 + _ROUNDING)
     why = "gradients of weights come before those of data, and are exchanged earlier than those of base(p)"
     pretended = "Profile: of a pretended GPU with given times: nothing was measured on a card"
@@ -111,7 +110,7 @@ def known(result: ScenarioResult) -> tuple[str, ...]:
 
 
 def part_statistics(result: ScenarioResult) -> tuple[str, ...]:
-    """Return a line for each policy that trains in parts a network which normalizes over the batch."""
+    """Return a line for each policy that splits the batch of a network with batch normalization."""
     if result.workload.mode is not Mode.TRAINING:
         return ()
     size, sample = result.workload.batch_size, sample_of(result.workload.graph)
@@ -124,18 +123,18 @@ def part_statistics(result: ScenarioResult) -> tuple[str, ...]:
             part = f"{count} {sample.name if count == 1 else sample.names}"
             lines.append(
                 f"{row.policy}: batch normalization takes its statistics over parts of {part}, not over all {size}: "
-                "what is trained is not quite what the other rows train"
+                "its training differs slightly from that of the other rows"
             )
     return tuple(lines)
 
 
 def contention_lines(result: ScenarioResult) -> tuple[str, ...]:
-    """Return a line for each policy; none for one GPU alone."""
+    """Return a line for each policy on several GPUs."""
     return tuple(_contention_line(result, rows) for rows in result.by_policy if result.gpus > 1)
 
 
 def contention(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
-    """Return how much longer the copies of a policy took than each takes alone: `copies take 1.93 times as long`."""
+    """Return the stretch of a policy's copies by contention: `copies take 1.93 times as long as alone`."""
     copies = [timed_copies(row.trace, result.server, row.gpu) for row in rows]
     if not any(copies):
         return "no map is copied"
@@ -158,7 +157,7 @@ def _waiting(iteration: ServerTrace) -> str:
     longest = max(range(len(waits)), key=lambda gpu: sum(waits[gpu]))
     total_s = sum(waits[longest])
     if total_s < _NOTICED * iteration.iteration_s:
-        return "all GPUs come to the exchanges of gradients together"
+        return "all GPUs arrive at the exchanges of gradients together"
     found = exchanges(iteration)
     for_whom = max(range(len(waits)), key=lambda gpu: waits[longest][gpu])
     often = sum(each.last == for_whom for each in found)
@@ -169,7 +168,7 @@ def _waiting(iteration: ServerTrace) -> str:
 
 
 def _exposed_s(row: PolicyResult) -> float:
-    """Return for how long exchanges keep a GPU from its kernels, updates among them, or last beyond all of these."""
+    """Return how long exchanges stall the kernels of a GPU, updates included, or last beyond them."""
     waited_s = dict(row.metrics.stall_by_cause).get(StallCause.AGGREGATION, 0.0)
     ends_s = (span.end_s for span in row.trace.spans_on(Stream.COMMUNICATION))
     return waited_s + max(0.0, max(ends_s, default=0.0) - row.trace.spans_on(Stream.COMPUTE)[-1].end_s)

@@ -1,4 +1,4 @@
-"""Certificates of plans in sentences: lower bound and gap, what a plan offloads and recomputes, and why."""
+"""Certificates of plans in sentences: lower bound, gap, offloaded and recomputed bytes, slower kernels."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -10,17 +10,14 @@ from vdnnsim.plans.certificate import Certificate
 from vdnnsim.units import format_bytes, format_seconds
 
 _SMALL_PERCENT: Final = 0.1
-"""Below it a gap has two digits."""
+"""Below it a gap has two decimals."""
 _NOISE_PERCENT: Final = 1e-7
-"""What sums of seconds in two orders differ by."""
+"""Rounding errors of sums of seconds."""
 _MOST_NAMED: Final = 3
 
 
 def certificates(result: ScenarioResult) -> tuple[str, ...]:
-    """Return the sentences of each policy whose plan has a certificate, of several GPUs of the one done last.
-
-    What does not fit was not bounded: of it only what stands in the way is said.
-    """
+    """Return the sentences of each plan with a certificate; of one that does not fit only its resident memory."""
     return tuple(
         f"{row.policy}: {sentence}"
         for row in result.slowest
@@ -43,7 +40,7 @@ def bound_text(certificate: Certificate, iteration_s: float) -> str:
 
 
 def gap_text(gap: float) -> str:
-    """Return a gap for people, rounded up to a tenth of a percent, below that to a hundredth: `0.3 %`; `0.04 %`."""
+    """Return a gap rounded up to a tenth of a percent, below that to a hundredth: `0.3 %`, `0.04 %`."""
     percents = 100 * gap
     digits = 1 if percents >= _SMALL_PERCENT else 2
     rounded = ceil((percents - _NOISE_PERCENT) * 10**digits) / 10**digits

@@ -1,4 +1,4 @@
-"""Policies held against each other: the table, what it says, and the folder of files that shows both."""
+"""Comparison of policies: its table, findings and folder of files."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -21,11 +21,10 @@ COMPARED: Final = (
     *("iteration_s", "images_per_s", "max_memory_bytes", "offloaded_bytes", "host_memory_bytes"),
     *("performance_ratio", "runtime_bytes", "server_images_per_s", "reason"),
 )
-"""Columns of `compare.csv`; of several GPUs the numbers are of the one that is done last."""
+"""Columns of `compare.csv`; on several GPUs the numbers are of the slowest one."""
 
 FITS, DOES_NOT_FIT, NO_PLAN = "fits", "does not fit", "no plan"
 FRONT = "*"
-"""Marks a policy than which no other is better in time or memory and no worse in the other."""
 FRONT_NOTE = f"{FRONT} no other policy is better in time or memory and no worse in the other"
 
 
@@ -33,11 +32,11 @@ _LEFT_OUT_FIRST: Final = (
     *("offloaded_bytes", "images_per_s", "runtime_bytes", "rank by memory"),
     *("performance_ratio", "rank"),
 )
-"""What a narrow terminal goes without, in this order."""
+"""Columns that a narrow terminal drops, in this order."""
 
 
 def comparison_table(comparison: Comparison) -> Document:
-    """Return policies by rank: a caption, those that fit, what the mark means, and why the others do not."""
+    """Return caption, ranked table, notes, and the reasons of policies that do not fit."""
     result, notes = comparison.result, [*remarks(comparison.result.workload)]
     table = ranked(comparison) if comparison.standings else None
     if table:
@@ -47,13 +46,12 @@ def comparison_table(comparison: Comparison) -> Document:
 
 
 def ranked(comparison: Comparison) -> Table:
-    """Return the policies that fit by rank."""
-    left_out_first = titles_of(_LEFT_OUT_FIRST, comparison.result)
-    return Table(comparison_columns(comparison), left_out_first, "compare.csv has all")
+    """Return the table of the policies that fit."""
+    return Table(comparison_columns(comparison), titles_of(_LEFT_OUT_FIRST, comparison.result), "compare.csv has all")
 
 
 def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
-    """Return the rows of `compare.csv`: the policies that fit by rank, then those that do not, then those without."""
+    """Return the rows of `compare.csv`: policies that fit by rank, that do not fit, and without a plan."""
     result = comparison.result
 
     def row(
@@ -86,7 +84,7 @@ def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
 
 
 def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
-    """Return the table of the policies that fit, the fastest first, with one unit for each column."""
+    """Return the columns of the policies that fit, the fastest first."""
     standings = comparison.standings
     rows = [Measured.of(comparison.result, each.row) for each in standings]
     return (
@@ -110,7 +108,7 @@ def _label(standing: Standing) -> str:
 
 
 def comparison_title(comparison: Comparison) -> str:
-    """Return what the picture says: how many fit, and the two ends of the front."""
+    """Return the title: how many fit, and the two ends of the Pareto front."""
     standings, capacity = comparison.standings, comparison.result.server.gpu.memory_bytes
     fitting = sum(len(each.policies) for each in standings)
     total = fitting + len(comparison.unfit) + len(comparison.result.declined)
@@ -134,15 +132,14 @@ def unranked(comparison: Comparison) -> Iterator[str]:
 
 
 _, _TABLE, _PICTURE, _PAGE = COMPARISON_FILES = ("compare.json", "compare.csv", "compare.png", "compare.html")
-"""None of which a run has, so that a scenario's comparison lies beside its results."""
+"""A run writes none of them, so both can share a folder."""
 COMPARISON_WRITER: Final = Writer.of("comparison", COMPARISON_FILES, "format_version", "compared", "files")
 FORMAT_VERSION: Final = 1
-"""Of compare.json; raised when a key is renamed or removed."""
 
 
 def comparison_files(comparison: Comparison) -> dict[str, bytes]:
     """Return the content of each file by its name."""
-    # Matplotlib takes longer to import than most policies to replay.
+    # Importing matplotlib takes longer than most replays.
     from vdnnsim.report.plots.policy_points import draw_comparison
 
     result, rows = comparison.result, comparison_rows(comparison)
@@ -162,7 +159,7 @@ def _page(comparison: Comparison) -> str:
 
     standings = comparison.standings
     front = sum(len(each.policies) for each in standings if each.on_front)
-    heading = f"{front} of {len(comparison.result.slowest)} are beaten by none in both time and memory"
+    heading = f"{front} of {len(comparison.result.slowest)} are on the front of time and memory"
     notes = *((FRONT_NOTE,) if standings else ()), *known(comparison.result)
     said, beside = (f"{comparison_title(comparison)}.",), f"{_TABLE} and {COMPARISON_FILES[0]} lie"
     return html_text(comparison.result, Shown(said, heading, ranked(comparison), notes, beside))

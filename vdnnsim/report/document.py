@@ -1,7 +1,7 @@
-"""What is to be said, apart from how it is shown: headings, prose, lists, tables and pictures in their order.
+"""Documents independent of their rendering: headings, prose, lists, tables and pictures in order.
 
-`report.terminal`, `report.markdown` and `report.html` show a document. Its texts are plain; `code` between backticks
-and [links](to somewhere) are all that a text may hold beside words.
+`report.terminal`, `report.markdown` and `report.html` render a document. Its texts are plain, with `code` between
+backticks and [links](https://...) as the only markup.
 """
 
 import re
@@ -17,7 +17,7 @@ _NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What follows, or what it asks; that of a whole document is of level 1."""
+    """A heading; level 1 is the title of a page."""
 
     text: str
     level: int = 2
@@ -25,7 +25,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """Paragraphs, with empty lines between them; `strong` is what a reader must not miss."""
+    """Paragraphs, separated by empty lines."""
 
     text: str
     strong: bool = False
@@ -33,7 +33,7 @@ class Prose:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a mark means, and other words of less weight."""
+    """A footnote or other minor text."""
 
     text: str
 
@@ -47,38 +47,37 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """Names, and what each of them means."""
+    """Names and their meanings."""
 
     meanings: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture that lies beside the document, by its name; its title is what it says. A terminal has none."""
+    """A file beside the document, with its title; a terminal shows none."""
 
     title: str
     name: str
 
 
 class Fold(Enum):
-    """Where the cells of a column may be broken."""
+    """Where cells of a column may be broken."""
 
     NEVER = auto()
     LABEL = auto()
-    """As a name is: at its commas and underscores; a table always has its column of labels."""
+    """At commas and underscores; a column of labels is never dropped."""
     WORDS = auto()
     """Between words, though not between a number and its unit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """One column of a table, which two of the same title and cells are not.
+    """One column of a table, compared by identity.
 
     Attributes:
-        unit: of its numbers, empty where cells have their own.
-        header: what stands above it where there is little room, in its lines, or in one that may be broken.
-        fold: where cells may be broken.
-        from_right: whether it is set from the right, as numbers are.
+        unit: of its numbers; empty where cells have their own.
+        header: title for a terminal; a single line may be broken.
+        from_right: whether it is aligned right, as numbers are.
     """
 
     title: str
@@ -90,23 +89,23 @@ class Column:
 
     @property
     def full_title(self) -> str:
-        """The title with the unit."""
+        """Title and unit."""
         return f"{self.title}, {self.unit}" if self.unit else self.title
 
     @property
     def above(self) -> str:
-        """What stands above it where there is little room."""
+        """Title on a terminal."""
         return self.header or self.title
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; a page has all of it, a terminal as many of its columns as it has room for.
+    """A table; a page has all of its columns, a terminal as many as fit.
 
     Attributes:
-        left_out_first: titles of what a terminal goes without, in this order; then goes what stands furthest right.
+        left_out_first: titles of columns that a terminal drops first, in this order; then the rightmost.
         has_all: where all columns are, in words.
-        dim: whether each row is of less weight; none is if it is empty.
+        dim: whether each row is dimmed; empty for none.
     """
 
     columns: tuple[Column, ...]
@@ -116,7 +115,7 @@ class Table:
 
     @property
     def rows(self) -> tuple[tuple[str, ...], ...]:
-        """Its cells, row by row."""
+        """Cells by row."""
         return tuple(zip(*(column.cells for column in self.columns), strict=True))
 
 
@@ -125,18 +124,18 @@ Block = Heading | Prose | Note | Bullets | Definitions | Picture | Table
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Blocks in their order."""
+    """Blocks in order."""
 
     blocks: tuple[Block, ...]
 
 
 def section(title: str, lines: Sequence[str], level: int = 2) -> tuple[Block, ...]:
-    """Return a heading and below it an item for each line; nothing where there is nothing to say."""
+    """Return a heading with a list of lines; nothing without lines."""
     return (Heading(title, level), Bullets(tuple(lines))) if lines else ()
 
 
 def titled_table(title: str, table: Table | None, notes: Iterable[str], findings: Iterable[str]) -> Document:
-    """Return a table with a line above it, and below it what its marks mean and what is to be known of it."""
+    """Return a table below a title, followed by notes and findings."""
     found = tuple(findings)
     return Document(
         (Heading(title), *(() if table is None else (table,)), *map(Note, notes), *((Bullets(found),) if found else ()))
@@ -144,7 +143,7 @@ def titled_table(title: str, table: Table | None, notes: Iterable[str], findings
 
 
 def text_column(title: str, cells: Iterable[str], fold: Fold = Fold.NEVER) -> Column:
-    """Return a column that reads from the left."""
+    """Return a left-aligned column."""
     return Column(title, tuple(cells), fold=fold, from_right=False)
 
 
@@ -157,7 +156,7 @@ def plain_table(
 ) -> Table:
     """Return a table whose first column, and one of policies, are labels.
 
-    So many columns read from the left, those behind them from the right; by default what holds numbers alone does.
+    The first `left` columns are aligned left; by default all but those of numbers.
     """
     columns: list[Column] = []
     by_column = list(zip(*rows, strict=True)) or [()] * len(header)

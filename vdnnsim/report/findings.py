@@ -1,7 +1,4 @@
-"""What the numbers say, in sentences: which policy is best, what it costs, why others do not fit.
-
-The oracular baseline is base(p) on a GPU without a capacity; speed and memory are stated against it.
-"""
+"""Findings of a result in sentences: the best policy, its cost against the oracular baseline, why others do not fit."""
 
 from collections.abc import Iterable
 
@@ -18,18 +15,18 @@ _LONGEST_NAME = 40
 
 
 def workload_text(asked: Setup) -> str:
-    """The network and its batch size as the papers write them: `vgg416 (32)`."""
+    """Return network and batch size as the papers write them: `vgg416 (32)`."""
     return f"{_name(asked.workload)} ({asked.workload.batch_size})"
 
 
 def _name(workload: Workload) -> str:
-    """What the network is called; of a captured model with a long name the end, which tells more than the folder."""
+    """Return the name of the network; of a long one its end, without the folder."""
     name = workload.graph.name
     return name if len(name) <= _LONGEST_NAME else f"...{name[3 - _LONGEST_NAME :]}"
 
 
 def caption(asked: Setup, batch: str | None = None) -> str:
-    """What is run, in one line; of no certain batch, what is sought instead."""
+    """Return workload and machine in one line; `batch` stands in the place of the batch size."""
     gpu, workload = asked.server.gpu, asked.workload
     number, each = ("", "") if asked.gpus == 1 else (f"{asked.gpus} x ", " each")
     sample = sample_of(workload.graph)
@@ -37,25 +34,21 @@ def caption(asked: Setup, batch: str | None = None) -> str:
     texts = f" {several}{sample.length}" if sample.length else ""
     gradients = "" if asked.gradients is None else f", gradients: {asked.gradients.value}"
     size = batch or f"batch {workload.batch_size}{texts}"
-    how = (
-        workload.mode.value
-        if asked.execution is Execution.EAGER
-        else f"{workload.mode.value}, {asked.execution.value},"
-    )
+    how = "" if asked.execution is Execution.EAGER else f", {asked.execution.value},"
     return (
         f"{_name(workload)}, {size}{each}, {workload.precision.value}, "
-        f"{how} on {number}{gpu.name} with {format_bytes(gpu.memory_bytes)}{each}{gradients} "
+        f"{workload.mode.value}{how} on {number}{gpu.name} with {format_bytes(gpu.memory_bytes)}{each}{gradients} "
         f"({asked.memory_model.value} memory model)"
     )
 
 
 def place(result: ScenarioResult, row: PolicyResult) -> str:
-    """Which of several GPUs a picture shows: `GPU 1 of 2, `; nothing where there is one."""
+    """Return which of several GPUs is shown: `GPU 1 of 2, `; empty for one."""
     return f"GPU {row.gpu} of {result.gpus}, " if result.gpus > 1 else ""
 
 
 def headline(result: ScenarioResult, shown: PolicyResult) -> str:
-    """Return in one line how one policy does."""
+    """Return the memory and speed of one policy in one line."""
     metrics, capacity = shown.metrics, result.server.gpu.memory_bytes
     verb = "trains" if result.workload.mode is Mode.TRAINING else "runs"
     held = shown.held_bytes(result.server.gpu)
@@ -79,7 +72,7 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
 
 
 def conclusions(result: ScenarioResult) -> tuple[str, ...]:
-    """Return the verdict; of a captured model first whether it fits, of one policy nothing else."""
+    """Return the verdict; of a captured model first whether it fits."""
     if result.captured is None:
         return (verdict(result),)
     return (_answer(result), *((verdict(result),) if len(result.slowest) > 1 else ()))
@@ -97,7 +90,7 @@ def _answer(result: ScenarioResult) -> str:
 
 
 def comparison(result: ScenarioResult) -> str:
-    """Return in one line how many policies fit, and how fast the best of them is."""
+    """Return how many policies fit, and the speed of the best, in one line."""
     best, capacity = result.leader, format_bytes(result.server.gpu.memory_bytes)
     total = len(result.slowest)
     if best is None:
@@ -116,7 +109,7 @@ def comparison(result: ScenarioResult) -> str:
 
 
 def how_many_fit(result: ScenarioResult, fitting: int, total: int) -> str:
-    """Return how many of some policies fit, one at least: `3 of 9 policies fit vgg16 (64) into 12.0 GiB`."""
+    """Return how many policies fit: `3 of 9 policies fit vgg16 (64) into 12.0 GiB`."""
     return (
         f"{by_peaks(result.kernels)}{fitting} of {counted(total)} {'fits' if fitting == 1 else 'fit'} "
         f"{workload_text(result)} into {format_bytes(result.server.gpu.memory_bytes)}"
@@ -129,7 +122,7 @@ def counted(policies: int) -> str:
 
 
 def verdict(result: ScenarioResult) -> str:
-    """Return in two sentences which policy is best and what it costs; in one, that none fits."""
+    """Return the best policy and its cost in two sentences, or that none fits."""
     total, best, first = len(result.slowest), result.fastest_fitting, result.leader
     if first is None:
         return f"{_none_fits(result)}."
@@ -152,7 +145,7 @@ def verdict(result: ScenarioResult) -> str:
 
 
 def _held(result: ScenarioResult, row: PolicyResult) -> str:
-    """Return what the driver counts of a policy that fits, part by part; nothing where it counts no more."""
+    """Return the process memory of a policy that fits, by part; empty where it is what was requested."""
     gpu, asked = result.server.gpu, row.metrics.max_memory_bytes
     held, pool = row.held_bytes(gpu), row.trace.pool_bytes
     if held == asked:
@@ -188,7 +181,7 @@ def _none(result: ScenarioResult) -> str:
 
 
 def shared(reasons: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return by reason the names that share it, both in the order in which they come."""
+    """Return the names that share each reason, in order."""
     names: dict[str, list[str]] = {}
     for reason, name in reasons:
         names.setdefault(reason, []).append(name)
@@ -196,10 +189,7 @@ def shared(reasons: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def refusals(result: ScenarioResult) -> tuple[str, ...]:
-    """Return for the policies that do not fit one line that says who asked for how much and what held the rest.
-
-    Those that are refused for the same reason share a line.
-    """
+    """Return a line for each reason for which policies do not fit."""
     policies = shared(
         (reason, rows[0].policy + ("" if len(gpus) == len(rows) else f" on GPU {listed(gpus)}"))
         for rows in result.by_policy
@@ -211,7 +201,7 @@ def refusals(result: ScenarioResult) -> tuple[str, ...]:
 
 
 def budgets(result: ScenarioResult) -> str:
-    """Return in one line, of the policy that pictures show, memory of the device, of the host, and what is pinned."""
+    """Return device, host and pinned memory that the subject of the pictures needs."""
     row = result.subject
     of_each = ", ".join(f"{what} {format_bytes(need)} of {format_bytes(there)}" for what, need, there in result.needs)
     searched = ", the most while cuDNN searches for convolutions in the first iteration" * row.trace.peaks_in_search

@@ -1,4 +1,4 @@
-"""Folders of results: their manifest, the versions and commit that made them, and how an earlier one is replaced."""
+"""Folders of results: manifests, versions and commits, and the replacement of earlier results."""
 
 import json
 import platform
@@ -21,21 +21,21 @@ _PATIENCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit of the source tree, and whether tracked files of the package differ from it."""
+    """A commit, and whether tracked files of the package differ from it."""
 
     hash: str
     modified: bool
 
 
 def versions() -> dict[str, str]:
-    """Return the versions on which results may depend, by name."""
+    """Return the versions on which results depend, by name."""
     return {"vdnnsim": version("vdnnsim"), "python": platform.python_version(), "simpy": version("simpy")}
 
 
 def manifest(
     version: int, sources: Iterable[tuple[str, str]], said: Mapping[str, object], files: Iterable[str]
 ) -> bytes:
-    """Return a manifest as JSON: format, programs, commit, inputs by name and SHA-256, results, names of all files."""
+    """Return a manifest as JSON: format, versions, commit, inputs with SHA-256, results, names of all files."""
     commit = source_commit()
     content = {
         "format_version": version,
@@ -50,9 +50,9 @@ def manifest(
 
 
 def source_commit(package: Path = _PACKAGE) -> Commit | None:
-    """Return the commit of the source tree at whose top a package stands; None for an installed one or without git."""
+    """Return the commit of the source tree of a package; None for an installed one or without git."""
     top = _git(package, "rev-parse", "--show-toplevel")
-    # An installed package may lie somewhere inside a repository of its user, whose commits say nothing about it.
+    # An installed package may lie inside an unrelated repository of its user.
     if top is None or Path(top).resolve() != package.resolve().parent:
         return None
     commit = _git(package, "rev-parse", "HEAD")
@@ -78,12 +78,14 @@ _LARGEST_BYTES: Final = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A command that writes folders of results: its noun in messages, and the name of its manifest, which is JSON.
+    """A command that writes folders of results.
 
     Attributes:
-        wrote: says of the content of a manifest whether this command wrote it.
-        names: what it may call its files; a manifest that names others is not believed, and one that names none, as
-            those of older versions, speaks for all that may be called so.
+        noun: for messages.
+        manifest: name of its JSON manifest.
+        wrote: whether the content of a manifest is of this command.
+        names: pattern of its files; other names in a manifest are ignored, and one without names, as of older versions,
+            covers all files that match.
     """
 
     noun: str
@@ -93,7 +95,7 @@ class Writer:
 
     @classmethod
     def of(cls, noun: str, files: Sequence[str], *keys: str) -> "Writer":
-        """Return one that writes always the same files, the manifest first, which has these keys."""
+        """Return a writer of fixed files, the first being a manifest with these keys."""
         return cls(
             noun, files[0], lambda content: content.keys() >= set(keys), re.compile("|".join(map(re.escape, files)))
         )
@@ -101,7 +103,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of a folder: the paths that were written, their bytes, and how many older files were removed."""
+    """Paths written, their bytes, and the number of older files removed."""
 
     files: tuple[Path, ...]
     nbytes: int
@@ -115,13 +117,13 @@ def with_manifest(
     said: Mapping[str, object],
     contents: Mapping[str, str | bytes],
 ) -> dict[str, bytes]:
-    """Return the contents of a folder by name, texts as UTF-8, behind the manifest that names them all."""
+    """Return the contents of a folder by name, texts as UTF-8, preceded by their manifest."""
     files = {name: each.encode() if isinstance(each, str) else each for name, each in contents.items()}
     return {writer.manifest: manifest(version, sources, said, (*files, writer.manifest)), **files}
 
 
 def earlier_files(folder: Path, writer: Writer) -> frozenset[str]:
-    """Return the names of the files that an earlier command wrote into a folder; none where there was none."""
+    """Return the names of the files that an earlier command wrote into a folder."""
     content = _manifest(folder / writer.manifest)
     if content is None or not writer.wrote(content):
         return frozenset()
@@ -133,7 +135,7 @@ def earlier_files(folder: Path, writer: Writer) -> frozenset[str]:
 
 
 def refuse_foreign(folder: Path, names: Iterable[str], writer: Writer) -> None:
-    """Raise OutputError where a file has one of these names that no earlier command of the same kind wrote."""
+    """Raise OutputError where one of these files exists and is not from an earlier command of the same kind."""
     ours = earlier_files(folder, writer)
     for name in names:
         path = folder / name
@@ -142,7 +144,7 @@ def refuse_foreign(folder: Path, names: Iterable[str], writer: Writer) -> None:
 
 
 def write_folder(folder: Path, files: Mapping[str, Content], writer: Writer) -> Written:
-    """Write files, the manifest among them, in the place of those of an earlier command.
+    """Replace the files of an earlier command; the manifest is among them.
 
     Raises:
         OutputError: the folder or a file in it cannot be written, or is not from an earlier command.
@@ -151,13 +153,12 @@ def write_folder(folder: Path, files: Mapping[str, Content], writer: Writer) -> 
         refuse_foreign(folder, files, writer)
         ours, manifest = earlier_files(folder, writer), files[writer.manifest]
         assert isinstance(manifest, bytes), "a manifest is short"
-        meanwhile = _unfinished(manifest, ours | files.keys(), writer.noun)
+        unfinished = _unfinished(manifest, ours | files.keys(), writer.noun)
         others = {name: content for name, content in files.items() if name != writer.manifest}
-        replace_files(folder, others, {writer.manifest: meanwhile})
+        replace_files(folder, others, {writer.manifest: unfinished})
         removed = _remove(folder, sorted(ours - files.keys()))
         replace_file(folder / writer.manifest, manifest)
         paths = tuple(folder / name for name in files)
-        # Before another command replaces them.
         return Written(paths, sum(path.stat().st_size for path in paths), removed)
 
 
@@ -170,7 +171,7 @@ def _manifest(path: Path) -> Mapping[str, Any] | None:
 
 
 def _unfinished(manifest: bytes, names: Collection[str], noun: str) -> bytes:
-    """Return what stands while files are replaced: the manifest to come, which says so of all that are concerned."""
+    """Return the new manifest marked as unfinished, for the time in which files are replaced."""
     said = f"a {noun} was writing these files; some of them may be older. The same command writes them anew"
     content = {UNFINISHED: said, **json.loads(manifest), "files": sorted(names)}
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()

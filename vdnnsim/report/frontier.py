@@ -1,4 +1,4 @@
-"""The frontier of memory and time in words, tables and files: what memory buys, gaps, and which policies fit."""
+"""Frontier of memory and time: its findings, table, page and folder of files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,18 +32,18 @@ FRONTIER: Final = {
     "recomputed_layers": "layers whose forward runs again",
     "complete": "whether the search came to its end, and not only to its time limit",
 }
-"""Columns of `frontier.csv`, and what they mean."""
+"""Columns of `frontier.csv` and their meanings."""
 
 _NOTICED: Final = 5e-4
 _LITTLE: Final = 0.1
 
 SHOWN: Final = ("memory", "time", "slower", "bound", "gap", "fastest other policy", "its time")
-"""Columns of the table that people read."""
+"""Columns of the printed table."""
 _MEANT: Final = "slower: than where nothing is offloaded; gap: how far a time is above its lower bound"
 
 
 def frontier_rows(frontier: Frontier) -> Iterator[Row]:
-    """Yield the rows of `frontier.csv`: those of the planner by capacity, then those of each policy."""
+    """Yield the rows of `frontier.csv`: the planner by capacity, then each policy."""
     for each in frontier.points:
         plan, bound = each.plan, each.bound
         proven: Row = ("", "", "") if bound is None else (bound.seconds, each.gap or 0.0, bound.holds_for.value)
@@ -55,12 +55,10 @@ def frontier_rows(frontier: Frontier) -> Iterator[Row]:
 
 
 def shown_rows(frontier: Frontier) -> list[tuple[str, ...]]:
-    """Return the table that people read, one unit for the capacities and one for the times."""
+    """Return the rows of the printed table."""
     times = [each.plan.iteration_s for each in frontier.points]
-    memory, seconds = (
-        byte_scale(each.capacity_bytes for each in frontier.points),
-        time_scale(times).with_digits(times, 4),
-    )
+    memory = byte_scale(each.capacity_bytes for each in frontier.points)
+    seconds = time_scale(times).with_digits(times, 4)
     rows: list[tuple[str, ...]] = []
     for each in frontier.points:
         best = frontier.best_policy(each.capacity_bytes)
@@ -77,10 +75,7 @@ def shown_rows(frontier: Frontier) -> list[tuple[str, ...]]:
 
 
 def headline(asked: Setup, frontier: Frontier) -> str:
-    """Return how much slower less memory is, and in as much the best of the other policies.
-
-    Where kernel times are datasheet peaks it claims nothing, for no kernel reaches them.
-    """
+    """Return how much slower planner and best other policy are in less memory; no numbers for datasheet peaks."""
     what = workload_text(asked)
     if set(frontier.kernels.counts) == {Origin.DATASHEET}:
         return f"{what}: time of an iteration by memory"
@@ -100,13 +95,13 @@ def _slower(fraction: float) -> str:
 
 
 def proven(asked: Setup, frontier: Frontier) -> str:
-    """Return the gap of the plan of the headline: `optimal: gap 0.3 %`; nothing without a bound."""
+    """Return the gap of the plan of the headline: `optimal: gap 0.3 %`; empty without a bound."""
     gap = shown_point(asked, frontier).gap
     return "" if gap is None else f"{frontier.planner}: gap {gap_text(gap)}"
 
 
 def shown_point(asked: Setup, frontier: Frontier) -> FrontierPoint:
-    """Return the point of the machine's own memory if the frontier has it, else the least that costs little time."""
+    """Return the point of the machine's own memory, else the least memory that is at most 10 % slower."""
     own = frontier.point_at(asked.server.gpu.memory_bytes)
     if own is not None and own is not frontier.points[-1]:
         return own
@@ -114,7 +109,7 @@ def shown_point(asked: Setup, frontier: Frontier) -> FrontierPoint:
 
 
 def findings(asked: Setup, frontier: Frontier) -> tuple[str, ...]:
-    """Return what the frontier says at the machine's memory and at its ends, of the bound, and who is not on it."""
+    """Return findings at the machine's memory and at both ends, the gaps, and the policies left out."""
     point, least, roomy = shown_point(asked, frontier), frontier.points[0], frontier.points[-1]
     lines = [f"{headline(asked, frontier)}."]
     if point is not least and point is not roomy:
@@ -139,19 +134,17 @@ def _taken(asked: Setup, point: FrontierPoint) -> str:
 
 
 FORMAT_VERSION: Final = 1
-"""Of `frontier.json`; raised when a key is renamed or removed."""
-
 MANIFEST, PAGE, TABLE, PICTURE = FILES = ("frontier.json", "frontier.md", "frontier.csv", "frontier.png")
 FRONTIER_WRITER: Final = Writer.of("frontier", FILES, "format_version", "scenario", "frontier")
 
 
 def write_frontier(scenario: Setup, frontier: Frontier, folder: Path) -> tuple[Path, ...]:
-    """Write page, table, picture and manifest in the place of those of an earlier frontier.
+    """Write page, table, picture and manifest, replacing those of an earlier frontier.
 
     Raises:
         OutputError: the folder or a file in it cannot be written, or is not from an earlier one.
     """
-    # Matplotlib takes longer to import than many a frontier to compute.
+    # Importing matplotlib takes longer than most frontiers.
     from vdnnsim.report.plots.frontier import draw_frontier
 
     contents: dict[str, str | bytes] = {
@@ -159,17 +152,13 @@ def write_frontier(scenario: Setup, frontier: Frontier, folder: Path) -> tuple[P
         TABLE: csv_text(tuple(FRONTIER), frontier_rows(frontier)),
         PICTURE: draw_frontier(scenario, frontier, headline(scenario, frontier), proven(scenario, frontier)),
     }
-    said = _said(scenario, frontier)
-    files = with_manifest(FRONTIER_WRITER, FORMAT_VERSION, scenario.sources, said, contents)
+    files = with_manifest(FRONTIER_WRITER, FORMAT_VERSION, scenario.sources, _said(scenario, frontier), contents)
     return write_folder(folder, files, FRONTIER_WRITER).files
 
 
 def _page_text(scenario: Setup, frontier: Frontier) -> str:
-    labels = [each.policy for each in frontier.policies]
-    notes = (
-        *(_MEANT, *glossary(labels, of_speed=False)),
-        *(*kernel_times(frontier.kernels), *capture_lines(scenario.captured)),
-    )
+    definitions = glossary([each.policy for each in frontier.policies], of_speed=False)
+    notes = (_MEANT, *definitions, *kernel_times(frontier.kernels), *capture_lines(scenario.captured))
     sources = (
         "times are simulated; between two capacities the picture joins them",
         f"{MANIFEST}: versions, inputs with their hashes, every number",
@@ -193,8 +182,7 @@ def _page_text(scenario: Setup, frontier: Frontier) -> str:
 def _said(scenario: Setup, frontier: Frontier) -> dict[str, Any]:
     workload = scenario.workload
     return {
-        # Nothing is drawn by chance.
-        "seed": None,
+        "seed": None,  # nothing is random
         "scenario": {
             "name": scenario.name,
             "network": workload.graph.name,

@@ -1,6 +1,6 @@
-"""Shows a document in HTML, by the templates in `report/browser/`; Jinja2 escapes every text.
+"""Rendering of documents as HTML by the templates in `report/browser/`; Jinja2 escapes every text.
 
-A page that a browser opens has its styles and scripts within: it asks no network for anything.
+Pages embed their styles and scripts, and need no network.
 """
 
 import re
@@ -21,15 +21,15 @@ _LINK: Final = re.compile(r"\[([^]]+)\]\((https?://[^)\s]+)\)|(https?://[^\s)&]+
 
 
 def fragment(blocks: Iterable[Block]) -> Markup:
-    """Return blocks of a document as HTML, to stand in a page."""
+    """Return blocks of a document as HTML."""
     named = [(type(block).__name__.lower(), block) for block in blocks]
     return Markup(environment().get_template("blocks.html.j2").render(blocks=named))  # noqa: S704  # as Jinja2 wrote it
 
 
 @cache
 def environment() -> Environment:
-    """Return the templates and what they may call."""
-    # Each is rendered once: to optimize it takes longer than it saves.
+    """Return the environment of the templates."""
+    # Each is rendered once, so optimizing it takes longer than it saves.
     made = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, optimized=False)
     made.trim_blocks = made.lstrip_blocks = True
     made.filters["worded"] = worded
@@ -41,7 +41,7 @@ def environment() -> Environment:
 
 
 def worded(text: str) -> Markup:
-    """Return a text of a document, in which code and links are all that is not plain."""
+    """Return a text of a document with code and links marked up."""
     marked = _CODE.sub(r"<code>\1</code>", str(escape(text)))
     return Markup(  # noqa: S704  # escaped above, and what is added holds nothing but what was escaped
         _LINK.sub(lambda found: f'<a href="{found[2] or found[3]}">{found[1] or found[3]}</a>', marked)

@@ -1,4 +1,4 @@
-"""Labels of policies where there is little room: in a column, broken where a reader expects it, and in file names."""
+"""Labels of policies folded into columns, joined in lists, and in file names."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,15 +10,11 @@ _BREAKS = (
     re.compile(r"(?<=[_=/])|(?<=\.)(?=[a-z])"),
     re.compile(r"(?=\()"),
 )
-"""Where a label may be broken, the best places first: between labels, between options, within a word, before its
-options."""
+"""Breakpoints, the best first: between labels, between options, within a word, before its options."""
 
 
 def fold_label(label: str, width: int) -> str:
-    """Return a label, or several with commas between them, in lines of at most `width` characters.
-
-    What fits on a line of its own is not broken; what does not is broken where a reader expects it.
-    """
+    """Return one label or several, separated by commas, in lines of at most `width` characters."""
     lines = [""]
     for piece in _pieces(label, width, _BREAKS):
         if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
@@ -38,7 +34,7 @@ def _pieces(text: str, width: int, breaks: Sequence[re.Pattern[str]]) -> Iterato
 
 
 def joined_labels(labels: Iterable[str]) -> str:
-    """Return labels with commas between them, those that differ in a letter in one: `base(m, p), vdnn_dyn`."""
+    """Return labels separated by commas, (m) and (p) of one policy joined: `base(m, p), vdnn_dyn`."""
     letters: dict[str, list[str]] = {}
     for label in labels:
         found = _LETTER.fullmatch(label)
@@ -47,7 +43,7 @@ def joined_labels(labels: Iterable[str]) -> str:
 
 
 def file_names(what: str, labels: Iterable[str], suffix: str) -> tuple[str, ...]:
-    """Return a file name for each label: `trace_vdnn_all_m.json`; equal ones get a number."""
+    """Return a unique file name for each label: `trace_vdnn_all_m.json`."""
     names: list[str] = []
     for label in labels:
         plain = re.sub(r"[^A-Za-z0-9.]+", "_", label).strip("_")

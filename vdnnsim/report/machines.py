@@ -1,4 +1,4 @@
-"""Machines held against each other: the table, what it says, and the folder of files that shows both."""
+"""Ranking of machines: its table, findings and folder of files."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ MACHINES: Final[Mapping[str, str]] = {
     "checked_rows": "measured steps of this very card that it was found on; 0 where it is that of other cards",
     "reason": "why it does not fit, or what is to be known of its kernel times",
 }
-"""Columns of `machines.csv` and what they mean."""
+"""Columns of `machines.csv` and their meanings."""
 
 LEFT_OUT_FIRST: Final = ("held, with context and gaps",)
 _ORDER: Final = {Order.CERTAIN: "yes", Order.WITHIN_ERROR: "no", Order.UNKNOWN: "not known"}
@@ -76,7 +76,7 @@ def machine_rows(ranking: Ranking) -> tuple[Row, ...]:
 
 
 def shown(ranking: Ranking, workload: Workload, gpus: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the table for people: what stands above the columns, and the rows of the machines that fit."""
+    """Return header and rows of the printed table."""
     costs, rates = bool(ranking.currency), rate_cells([each.samples_per_s for each in ranking.offers])
     unit = per_second(sample_of(workload.graph)) + (" of all GPUs" if gpus > 1 else "")
     header = ("rank", "machine", "fits with", "held, with context and gaps", "time", unit)
@@ -90,12 +90,12 @@ def shown(ranking: Ranking, workload: Workload, gpus: int) -> tuple[tuple[str, .
 
 
 def marks(ranking: Ranking) -> list[str]:
-    """Return what the marks before ranks mean, of those that occur."""
+    """Return the meanings of the marks that occur."""
     return [text for order, text in _MARKS.items() if order in ranking.order]
 
 
 def title(ranking: Ranking, what: str) -> str:
-    """Return what the picture says of machines that train something, as `vgg16 (64)`."""
+    """Return the title for a workload such as `vgg16 (64)`."""
     total = sum(len(each.names) for each in ranking.offers) + len(ranking.unfit)
     if not ranking.offers:
         return f"None of {total} machines holds {what}"
@@ -108,7 +108,7 @@ def title(ranking: Ranking, what: str) -> str:
 
 
 def findings(ranking: Ranking) -> list[str]:
-    """Return what is to be known of the ranking, in sentences."""
+    """Return findings of the ranking."""
     lines = []
     if rivals := ranking.rivals:
         first = ranking.offers[0].name
@@ -116,7 +116,7 @@ def findings(ranking: Ranking) -> list[str]:
     counts = Counter(each.trust.basis for each in ranking.offers)
     if counts:
         said = ", ".join(f"{counts[basis]} {basis.value}" for basis in Basis if counts[basis])
-        unequal = "; rows of unequal origin stand in one order, so look at what each is off by"
+        unequal = "; rows of different origin are ranked together, so compare their expected errors"
         lines.append(f"Kernel times: {said}{unequal if len(counts) > 1 else ''}")
     notes = shared((note, offer.name) for offer in ranking.offers for note in offer.notes)
     reasons = shared((each.reason, each.name) for each in ranking.unfit)
@@ -125,14 +125,13 @@ def findings(ranking: Ranking) -> list[str]:
 
 
 _, _PAGE, _TABLE, _PICTURE = MACHINE_FILES = ("machines.json", "machines.md", "machines.csv", "machines.png")
-"""None of which a run has, so that they lie beside its results."""
+"""A run writes none of them, so both can share a folder."""
 MACHINES_WRITER: Final = Writer.of("ranking of machines", MACHINE_FILES, "format_version", "machines", "files")
 FORMAT_VERSION: Final = 1
-"""Of machines.json; raised when a key is renamed or removed."""
 
 
 def question(scenario: Setup) -> str:
-    """Return what is asked of every machine, in one line."""
+    """Return the workload in one line."""
     workload = scenario.workload
     sample = sample_of(workload.graph)
     length = f" {sample.names}{sample.length}" if sample.length else ""
@@ -144,7 +143,7 @@ def question(scenario: Setup) -> str:
 
 
 def machines_table(scenario: Setup, ranking: Ranking, has_all: str) -> ResultTable:
-    """Return a ranking as a table, which says where all columns are that it has no room for."""
+    """Return a ranking as a table; `has_all` says where columns are that do not fit a terminal."""
     header, rows = shown(ranking, scenario.workload, scenario.gpus)
     table = plain_table(header, rows, has_all, LEFT_OUT_FIRST)
     said = (f"{title(ranking, workload_text(scenario))}.", *findings(ranking))
@@ -153,18 +152,17 @@ def machines_table(scenario: Setup, ranking: Ranking, has_all: str) -> ResultTab
 
 
 def write_machines(scenario: Setup, ranking: Ranking, sources: tuple[tuple[str, str], ...], folder: Path) -> Written:
-    """Write the files of a ranking in the place of an earlier one; `sources` has name and SHA-256 of what was read.
+    """Write the files of a ranking, replacing an earlier one; `sources` has name and SHA-256 of each input.
 
     Raises:
         OutputError: they cannot be written, or something else has one of their names.
     """
-    # Matplotlib takes long to import.
     from vdnnsim.report.plots.machines import draw_machines
 
     named = [row[list(MACHINES).index("machine")] for row in machine_rows(ranking)]
     said = {"scenario": scenario.name, "policies": list(ranking.policies), "machines": named}
     table, titled = machines_table(scenario, ranking, ""), title(ranking, workload_text(scenario))
-    assert isinstance(table.shown, Document), "as it was made"
+    assert isinstance(table.shown, Document)
     page = (
         Heading(f"Which machine for {scenario.name}?", 1),
         Prose(f"{question(scenario)}; tried: {', '.join(ranking.policies)}."),
@@ -178,6 +176,5 @@ def write_machines(scenario: Setup, ranking: Ranking, sources: tuple[tuple[str, 
         _TABLE: table.to_csv(),
         _PICTURE: draw_machines(ranking, titled, question(scenario)),
     }
-    return write_folder(
-        folder, with_manifest(MACHINES_WRITER, FORMAT_VERSION, sources, said, contents), MACHINES_WRITER
-    )
+    files = with_manifest(MACHINES_WRITER, FORMAT_VERSION, sources, said, contents)
+    return write_folder(folder, files, MACHINES_WRITER)

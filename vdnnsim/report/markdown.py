@@ -1,4 +1,4 @@
-"""The one module that writes Markdown. Texts are escaped here, unless they are `Ready`."""
+"""Rendering of documents as Markdown; texts are escaped unless they are `Ready`."""
 
 from collections.abc import Iterable, Sequence
 from typing import assert_never
@@ -7,13 +7,13 @@ from vdnnsim.report.document import Block, Bullets, Definitions, Heading, Note, 
 
 
 class Ready(str):
-    """A text that is Markdown already, and so is not escaped."""
+    """Text that is Markdown already."""
 
     __slots__ = ()
 
 
 def escape(text: str) -> Ready:
-    """Return a text without meaning in Markdown; one that is ready as it is."""
+    """Return escaped text; one that is ready as it is."""
     if isinstance(text, Ready):
         return text
     for character in "\\|*<":
@@ -32,7 +32,7 @@ def bold(text: str) -> Ready:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = None) -> Ready:
-    """Return a table: `left` of its columns read from the left, others behind from the right; all if not given."""
+    """Return a table whose first `left` columns are aligned left, the others right; all left by default."""
     return _table(header, rows, [left is not None and number >= left for number in range(len(header))])
 
 
@@ -43,7 +43,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], from_right: Ite
 
 
 def page(parts: Iterable[str | Block]) -> str:
-    """Return a page of what a document has, and of texts that are Markdown already, in their order."""
+    """Return a page of blocks and of texts that are Markdown already."""
     return "\n\n".join(part if isinstance(part, str) else _text(part) for part in parts) + "\n"
 
 

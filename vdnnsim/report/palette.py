@@ -1,7 +1,6 @@
-"""What each thing is called and which colour it has, in every picture and on every page.
+"""Colours and names of phases, copies, stalls and kinds of buffers, in all pictures and pages.
 
-The colours are those that people who see fewer colours can tell apart (Okabe and Ito). A copy and the stall that waits
-for it have the same one.
+The palette is safe for colour-blind readers (Okabe and Ito). A copy and the stall that waits for it share a colour.
 """
 
 from typing import Final
@@ -34,7 +33,7 @@ STREAM_COLORS: Final = {
     "fetch on demand": _ON_DEMAND,
     "exchange of gradients": EXCHANGE,
 }
-"""Of what runs on streams, by its `kind_of`."""
+"""By `kind_of` an operation."""
 STALL_COLORS: Final = {
     StallCause.OFFLOAD: OFFLOAD,
     StallCause.PREFETCH: PREFETCH,
@@ -53,15 +52,15 @@ KIND_COLORS: Final = {
     BufferKind.GRADIENT_MAP: "#56b4e9",
     BufferKind.WORKSPACE: "#f0c53a",
 }
-"""In the order in which they are stacked: what stays at the bottom, what comes and goes above it."""
+"""In stacking order, resident buffers at the bottom."""
 SERIES_COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#4d4d4d", "#8e2f6b")
-"""Of what has no colour of its own, in this order."""
+"""Of series without a colour of their own."""
 _LIGHT: Final = 135
-"""Of 255, how light a colour is on which one writes in ink."""
+"""Luma, of 255, from which text on a colour is dark."""
 
 
 def kind_of(operation: Operation) -> str:
-    """Return what something that takes time is, in few words: `backward data`, `fetch on demand`."""
+    """Return the kind of an operation that has a span: `backward data`, `fetch on demand`."""
     match operation:
         case Compute(phase=phase):
             return phase.value
@@ -75,7 +74,7 @@ def kind_of(operation: Operation) -> str:
 
 
 def written_on(color: str) -> str:
-    """Return the colour of what is written on a colour: ink on light ones, white on others."""
+    """Return the text colour for a background: ink on light ones, else white."""
     red, green, blue = bytes.fromhex(color.removeprefix("#"))
-    # How light the three are to the eye (ITU-R BT.601).
+    # Luma by ITU-R BT.601.
     return INK if 0.299 * red + 0.587 * green + 0.114 * blue >= _LIGHT else "white"

@@ -1,4 +1,4 @@
-"""Pictures as PNG files, and measured against simulated durations as plain data."""
+"""Pictures as PNG files, and the data of a parity plot."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +19,13 @@ class Picture:
         replace_file(Path(path), self.png)
 
     def _repr_png_(self) -> bytes:
-        """Return what a notebook shows where a cell ends with it."""
+        """Return the PNG that a notebook shows."""
         return self.png
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One row of a group, as `vgg16 (64)`; its kind is a position in `Parity.kinds`."""
+    """A measured and a simulated duration of a group, as `vgg16 (64)`; `kind` is an index of `Parity.kinds`."""
 
     group: str
     kind: int
@@ -40,10 +40,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """A slide: durations of all rows, and their errors; names of two kinds of rows at most.
-
-    The band around equality is a tolerance wide to either side, a share of the measured value.
-    """
+    """A parity plot with names of at most two kinds of rows; `tolerance` is a share of the measured value."""
 
     title: str
     subtitle: str

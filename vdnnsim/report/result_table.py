@@ -1,4 +1,4 @@
-"""Tables of results: numbers as CSV, JSON and pandas, text for people."""
+"""Tables of results: numbers as CSV, JSON and pandas DataFrame, and text."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,13 +14,13 @@ from vdnnsim.files.csv_table import table_text
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from vdnnsim.report.document import Document, Table
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value | None]]) -> str:
-    """Return a table as CSV text, without loss: reading a float back gives the same float; None is an empty cell.
+    """Return a table as CSV text; floats are written without loss, None as an empty cell.
 
     Raises:
         ValueError: a row is longer or shorter than the header.
@@ -29,16 +29,12 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value | None]]) -> s
 
 
 def attributes_csv(columns: Mapping[str, str], things: Iterable[object]) -> str:
-    """Return things as CSV text, a row each: by name of a column the attribute that it shows, `row.setup.network`."""
+    """Return things as CSV text; `columns` has by name the attribute, as `row.setup.network`."""
     return csv_text(tuple(columns), map(attrgetter(*columns.values()), things))
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Value | None]]) -> None:
-    """Write a table to a file, whole or not at all.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Write a table to a file, whole or not at all, or raise OutputError."""
     replace_file(path, csv_text(header, rows).encode())
 
 
@@ -56,18 +52,17 @@ def _cell(value: Value | None) -> str:
 
 WIDTH: Final = 100
 """Characters of a table in a notebook."""
-
 _HTML: Final = '<pre style="line-height: 1.3; font-family: monospace">{code}</pre>'
 
 
 @dataclass(frozen=True, slots=True)
 class ResultTable:
-    """Results that print as people read them, and are numbers to whoever computes with them.
+    """Results as numbers and as text.
 
     Attributes:
         columns: names of the numbers, each ending in its SI unit.
-        cells: the numbers, a tuple for each row; an empty one has none.
-        shown: what is printed, which may say more than the numbers, and show fewer of them.
+        cells: the numbers by row; an empty text where there is none.
+        shown: what is printed.
     """
 
     columns: Sequence[str]
@@ -83,37 +78,30 @@ class ResultTable:
         return json.dumps(self._mappings(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_pandas(self) -> "DataFrame":
-        """Return the numbers as a table of pandas, in SI units.
-
-        Raises:
-            ImportError: pandas is not installed: pip install 'vdnnsim[notebook]'.
-        """
+        """Return the numbers as a pandas DataFrame, in SI units."""
         from pandas import DataFrame
 
         return DataFrame(self._mappings(), columns=list(self.columns))
 
     def __str__(self) -> str:
-        from rich.console import Console
-
-        from vdnnsim.report.terminal import rendered
-
-        text = StringIO()
-        Console(file=text, width=WIDTH, highlight=False).print(rendered(self.shown))
-        return text.getvalue().rstrip()
+        return self._printed().export_text().rstrip()
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows where a cell ends with it."""
+        """Return the HTML that a notebook shows."""
+        return self._printed().export_html(inline_styles=True, code_format=_HTML)
+
+    def _repr_pretty_(self, printer: Any, _is_cycle: bool) -> None:  # noqa: ANN401, FBT001  # as IPython calls it
+        """Print in IPython."""
+        printer.text(str(self))
+
+    def _printed(self) -> "Console":
         from rich.console import Console
 
         from vdnnsim.report.terminal import rendered
 
         console = Console(file=StringIO(), width=WIDTH, highlight=False, record=True)
         console.print(rendered(self.shown))
-        return console.export_html(inline_styles=True, code_format=_HTML)
-
-    def _repr_pretty_(self, printer: Any, _is_cycle: bool) -> None:  # noqa: ANN401, FBT001  # as IPython calls it
-        """Print where a cell of IPython ends with it."""
-        printer.text(str(self))
+        return console
 
     def _mappings(self) -> list[dict[str, Value | None]]:
         numbers = ([None if cell == "" else cell for cell in row] for row in self.cells)

@@ -1,4 +1,4 @@
-"""Pictures of a study as its file describes them: which of its rows they draw, and what their axes are."""
+"""Pictures that a study asks for: selection of rows, expressions of columns, and axes."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,17 +14,17 @@ _SIGNS = re.compile(r"([*/])")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})?")
 
 StudyCells = Mapping[str, Value | None]
-"""One point of a study: columns to values in SI, None where the point failed; `fits` is one of them."""
+"""Cells of one point by column, in SI; None where the point failed."""
 
 KERNEL_TIMES: Final = "kernel_times"
-"""Cell of a row that is drawn: what its kernel times rest on, as `carried over`; empty where unknown."""
+"""Column with the basis of kernel times, as `carried over`; empty where unknown."""
 
 _LABELS: Final = {
     "link.bandwidth_bytes_per_s": "bandwidth of the host link, each way",
     "gpu.memory_bytes": "GPU memory",
     "gpu.compute_speed": "speed of the GPU against its own",
 }
-"""Of figures of a machine; other columns are results."""
+"""Axis labels of figures of a machine."""
 
 
 class PictureKind(Enum):
@@ -45,18 +45,17 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class StudyPicture:
-    """One picture of a study's rows.
+    """One picture of a study.
 
     Attributes:
         name: stem of the file.
-        title: what to see.
-        subtitle: what all rows have in common; empty for what their columns say of it.
-        x: a column, or an expression of columns and numbers; `y` as well.
-        x_label: what the horizontal axis says; empty for what is known of the column; `y_label` as well.
-        value: the column in the cells of a heat map; empty for other kinds.
-        by: the column that tells lines, points, or the winners of cells apart; empty for none.
-        panels: the column that divides the picture; empty for none.
-        where: for some columns, what a row may hold there to be shown.
+        subtitle: empty for what all rows have in common.
+        x, y: columns, or expressions of columns and numbers.
+        x_label, y_label: empty for the labels of the columns.
+        value: column in the cells of a heat map; empty for other kinds.
+        by: column of the series; empty for none.
+        panels: column that divides the picture; empty for none.
+        where: by column the values of rows that are shown.
     """
 
     name: str
@@ -76,7 +75,7 @@ class StudyPicture:
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One factor of an expression: a column, or a number where that is not None."""
+    """A factor of an expression: a number, or a column where that is None."""
 
     column: str
     number: float | None
@@ -84,21 +83,21 @@ class Factor:
 
 
 def factors(expression: str) -> tuple[Factor, ...]:
-    """Return the factors of products and quotients, from left to right."""
+    """Return the factors of an expression from left to right."""
     first, *rest = (part.strip() for part in _SIGNS.split(expression))
     parts = [("*", first), *zip(rest[::2], rest[1::2], strict=True)]
     return tuple(Factor(name, float(name) if _NUMBER.fullmatch(name) else None, sign == "/") for sign, name in parts)
 
 
 def cell_text(value: Value | None) -> str:
-    """Return a value as `where` compares it: true, false, text, or a number without decimals that are zero."""
+    """Return a value as `where` compares it; whole numbers have no decimals."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def shows(picture: StudyPicture, row: StudyCells) -> bool:
-    """Whether a picture shows a row: it has what `where` asks for, and numbers to show."""
+    """Whether a row matches `where` and has the numbers that the picture needs."""
     needed = [part.column for part in (*factors(picture.x), *factors(picture.y)) if part.number is None]
     needed += [picture.value] if picture.value else []
     asked = all(cell_text(row[column]) in values for column, values in picture.where)
@@ -106,11 +105,7 @@ def shows(picture: StudyPicture, row: StudyCells) -> bool:
 
 
 def shown_rows(rows: Sequence[StudyCells], picture: StudyPicture) -> list[StudyCells]:
-    """Return the rows that a picture shows.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Return the rows that a picture shows, or raise InputError where there are none."""
     shown = [row for row in rows if shows(picture, row)]
     if not shown:
         conditions = [f"has {column} {' or '.join(values)}" for column, values in picture.where]
@@ -120,11 +115,7 @@ def shown_rows(rows: Sequence[StudyCells], picture: StudyPicture) -> list[StudyC
 
 
 def cell(row: StudyCells, expression: str) -> Value:
-    """Return the value of a column of a row that is shown, or of an expression of columns and numbers.
-
-    Raises:
-        InputError: a factor is no number, or zero where it divides.
-    """
+    """Return the value of a column or expression, or raise InputError for a factor that is no number or a divisor 0."""
     parts = factors(expression)
     if len(parts) == 1 and parts[0].number is None:
         value = row[expression]
@@ -141,27 +132,21 @@ def cell(row: StudyCells, expression: str) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class StudyAxis:
-    """One axis.
-
-    Attributes:
-        label: what it measures, with the unit.
-        names: for a column of names, these in the order of the rows; empty for a quantity.
-        scale: turns SI into the unit of the label.
-    """
+    """An axis with its label and unit; `names` are those of a column of names, in order, empty for a quantity."""
 
     label: str
     names: tuple[str, ...]
     scale: Scale
 
     def place(self, value: Value) -> float:
-        """Return where a value of the column stands: its number in the unit, or the position of its name."""
+        """Return the position of a value: its number in the unit, or the index of its name."""
         if self.names:
             return float(self.names.index(cell_text(value)))
         assert isinstance(value, int | float)
         return value / self.scale.factor
 
     def text(self, value: Value) -> str:
-        """Return a value without its unit: shares with one decimal, 100 only for all of it; else three digits."""
+        """Return a value without its unit: percentages with one decimal, others with three digits."""
         if self.names:
             return cell_text(value)
         number = self.place(value)
@@ -172,7 +157,7 @@ class StudyAxis:
 
 
 def study_axis(column: str, values: Iterable[Value], label: str = "") -> StudyAxis:
-    """Return the axis of a column that holds these values, whose label is given or found by its name."""
+    """Return the axis of a column with these values; its label is by default that of the column."""
     found = list(values)
     numbers = [value for value in found if isinstance(value, int | float) and not isinstance(value, bool)]
     known = COLUMNS[column].label if column in COLUMNS else _LABELS.get(column, "")
@@ -185,5 +170,5 @@ def study_axis(column: str, values: Iterable[Value], label: str = "") -> StudyAx
 
 
 def best(column: str, values: Iterable[float]) -> float:
-    """Return the best of the values of a column: most speed, least of anything else."""
+    """Return the best value of a column: the highest speed, the least of anything else."""
     return max(values) if column.endswith(("_per_s", "_ratio")) else min(values)

@@ -1,7 +1,7 @@
-"""Shows a document on a terminal; whoever prints it brings the console, and imports this module late.
+"""Rendering of documents on a terminal by rich.
 
-A table fits the terminal: no number is cut, what there is no room for is left out and named below it. Headings are
-bold, pictures are left out.
+Tables fit the width: numbers are never cut, and columns that do not fit are dropped and named below. Pictures are left
+out.
 """
 
 import re
@@ -19,12 +19,13 @@ from vdnnsim.report.document import Block, Bullets, Column, Definitions, Documen
 from vdnnsim.report.labels import fold_label
 
 _LABEL_WIDTH: Final = 12
-"""Characters that labels may claim, as many as those of the vDNN paper's policies have."""
+"""Least width of a column of labels: that of the vDNN paper's policies."""
 _LABELS_FIRST: Final = 20
-"""Characters up to which labels are served before others get more than they need."""
+"""Width up to which labels are served before other columns get more than their least."""
 _TEXT_WIDTH: Final = 16
+"""Least width of a column of text."""
 _LONGEST_WORD: Final = 24
-"""Characters that running text may claim, and up to how many a word of it may that is not broken."""
+"""Longer words are broken."""
 _GAP: Final = 2
 """Characters between columns."""
 _PIECE: Final = re.compile(r"[^ _/]+[ _/]*")
@@ -33,13 +34,13 @@ _HARD_BLANK: Final = "\N{NO-BREAK SPACE}"
 
 
 def rendered(shown: Document | Table | RenderableType) -> RenderableType:
-    """Return what rich prints of a document or a table; anything else as it is."""
+    """Return a document or a table as rich prints it; anything else as it is."""
     if isinstance(shown, Table):
         return FittedTable(shown)
     if not isinstance(shown, Document):
         return shown
     parts = [part for block in shown.blocks for part in _parts(block)]
-    # What comes first needs no room above it.
+    # A heading at the top has no empty line above it.
     return Group(*(parts[1:] if shown.blocks and isinstance(shown.blocks[0], Heading) else parts))
 
 
@@ -69,7 +70,7 @@ def _hanging(line: str) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class FittedTable:
-    """A table with as many of its columns as the width has room for."""
+    """A table with as many columns as fit the width."""
 
     table: Table
 
@@ -81,10 +82,8 @@ class FittedTable:
             text = Text(column.above if "\n" in column.above else fold_label(column.above, width))
             grid.add_column(text, justify="right" if column.from_right else "left", no_wrap=True)
         for row, cells in enumerate(zip(*(column.cells for column in kept), strict=True)):
-            folded = (
-                Text(_folded(column, cell, width)) for column, cell, width in zip(kept, cells, widths, strict=True)
-            )
-            grid.add_row(*folded, style="dim" if self.table.dim and self.table.dim[row] else "")
+            folded = map(_folded, kept, cells, widths)
+            grid.add_row(*map(Text, folded), style="dim" if self.table.dim and self.table.dim[row] else "")
         yield grid
         left_out = dict.fromkeys(column.title for column in self._by_weight() if column not in kept)
         if left_out:
@@ -105,7 +104,7 @@ class FittedTable:
         return kept
 
     def _by_weight(self) -> list[Column]:
-        """Return what may be left out, what matters least first."""
+        """Return the columns that may be dropped, the least important first."""
         rest = [column for column in reversed(self.table.columns) if column.fold is not Fold.LABEL]
         order: list[Column] = []
         for title in self.table.left_out_first:
@@ -119,7 +118,7 @@ def _widest(column: Column) -> int:
 
 
 def _narrowest(column: Column) -> int:
-    """Return the characters with which a column is not worth reading if it has fewer."""
+    """Return the least width of a column."""
     pieces = column.above.split("\n") if "\n" in column.above else _PIECE.findall(column.above)
     above = max((len(piece.rstrip()) for piece in pieces), default=0)
     match column.fold:
@@ -150,7 +149,7 @@ def _least(columns: Sequence[Column]) -> int:
 
 
 def _widths(columns: Sequence[Column], room: int) -> list[int]:
-    """Return the width of each column: what it takes, or as much as others get for which there is too little room."""
+    """Return the width of each column: what it needs, or an equal share of what is left."""
     if len(columns) == 1:
         return [min(_widest(columns[0]), room)]
     room -= _GAP * (len(columns) - 1)

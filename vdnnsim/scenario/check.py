@@ -94,7 +94,7 @@ def _check_profile(path: Path) -> str:
     machine = f"{server.gpu.name} with {format_bytes(server.gpu.memory_bytes)} behind {server.link.name}"
     parts = [f"{file_name(path)}: a hardware profile: {machine}", f"{len(server.figures)} figures: {counted}"]
     if server.is_pretended:
-        parts.append("of a pretended GPU, which was told its times: nothing was measured of a card")
+        parts.append("of a pretended GPU with given times: nothing was measured on a card")
     if server.kernels is not None:
         rows = read_measured_kernels(server.kernels)
         parts.append(f"{len(rows)} kernels of {len({row.shape for row in rows})} shapes: {describe_kernels(rows)}")

@@ -1,4 +1,4 @@
-"""Protocols of a device for validation: an executor of plans; `calibration` has one, and nothing here needs PyTorch."""
+"""Protocols of a device that executes plans for a validation; `calibration` implements them with PyTorch."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -15,15 +15,15 @@ class Execution(Protocol):
 
     @property
     def trace(self) -> IterationTrace:
-        """What happened."""
+        """The measured trace."""
 
     @property
     def peaks(self) -> MemoryCount:
-        """Maxima of memory as the device counted them."""
+        """Peaks of memory as the device counted them."""
 
     @property
     def ordinal(self) -> int:
-        """How often the plan has run, this time included, since its device last ran another one."""
+        """Number of runs of the plan in a row, this one included."""
 
     @property
     def loss(self) -> float:
@@ -34,9 +34,7 @@ class Executor(Protocol):
     """Executes plans of one workload on one device."""
 
     def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int]:
-        """Return by algorithm the bytes of workspace that it needs: what the device's library states or a run takes.
-
-        The workload is the executor's, by whichever saving rule.
+        """Return the bytes of workspace by algorithm, as the device's library states or a run measures.
 
         Raises:
             ExecutionRefused: the library has no kernel for this.
@@ -49,11 +47,11 @@ class Executor(Protocol):
 
         Args:
             plan: a plan of the executor's workload.
-            limits: the memory that the plan may use; one that does not fit is not begun.
-            pace: on the CPU, how long each kernel and copy is made to take, by position of its operation in the plan.
+            limits: the memory that the plan may use; one that does not fit is not started.
+            pace: on the CPU, the seconds that each kernel and copy is made to take, by position of its operation.
 
         Raises:
-            ExecutionRefused: the plan asks for what this executor cannot do; the message names it.
+            ExecutionRefused: the plan has an operation that this executor does not support.
         """
 
 

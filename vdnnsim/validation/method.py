@@ -21,7 +21,7 @@ from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.units import format_seconds
 
 _VDNN_PAPER: Final = frozenset({"base", "none", "vdnn_all", "vdnn_conv", "vdnn_dyn"})
-"""Names of the policies that the vDNN paper compares."""
+"""Policies of the vDNN paper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,8 @@ class Task:
     """One workload.
 
     Attributes:
-        memory_share: the device memory that a plan may use, as a share of what base(p) asks for, which makes policies
-            offload and some of them not fit; None for all that the device has.
-        paper_alone: whether it runs only under the policies of the vDNN paper, which takes a fifth of the time.
+        memory_share: device memory that a plan may use, as a share of the peak of base(p); None for all of it.
+        paper_alone: whether it runs only under the policies of the vDNN paper, in a fifth of the time.
     """
 
     network: str
@@ -41,20 +40,16 @@ class Task:
 
     @property
     def workload(self) -> Workload:
-        """The workload, in float32.
-
-        Raises:
-            InputError: there is no such network.
-        """
+        """The workload, in float32."""
         return Workload(build_network(self.network), self.batch_size)
 
     def chosen(self, policies: Iterable[Policy]) -> tuple[Policy, ...]:
-        """Return those of some policies under which it runs."""
+        """Return the policies under which it runs."""
         return tuple(policy for policy in policies if policy.name in _VDNN_PAPER or not self.paper_alone)
 
     @property
     def label(self) -> str:
-        """As tables show it: `vgg16 (64)`, `vgg16 (64), memory 70 %`."""
+        """Label in tables: `vgg16 (64)`, `vgg16 (64), memory 70 %`."""
         share = "" if self.memory_share is None else f", memory {100 * self.memory_share:.0f} %"
         return f"{self.network} ({self.batch_size}){share}"
 
@@ -67,10 +62,7 @@ CPU_TASKS: Final = (
     Task("tiny_linear", 12, paper_alone=True),
     Task("cifar10_quick", 8),
 )
-"""Networks of a few layers, for a machine of two cores; the batch of 12 and the last network were never calibrated.
-
-The memory of a share decides what is offloaded, so there every policy is of interest again.
-"""
+"""Small networks for two cores; the batch of 12 and the last network were never calibrated."""
 
 GPU_TASKS: Final = (
     Task("alexnet", 128, paper_alone=True),
@@ -85,14 +77,11 @@ GPU_TASKS: Final = (
     Task("resnet50", 48, paper_alone=True),
     Task("alexnet", 200),
 )
-"""Of the paper's networks and ResNet-50 those that fit ten minutes; the last four were never calibrated."""
+"""Networks of the paper and ResNet-50, in ten minutes; the last four were never calibrated."""
 
 
 def every_policy(types: PolicyTypes) -> tuple[Policy, ...]:
-    """Return every policy, one with a choice of algorithms once for each: base(m), base(p), ..., vdnn_dyn, ...
-
-    But for TensorFlow's rule, which mostly comes to what (p) does.
-    """
+    """Return every policy with each choice of algorithms, but for TensorFlow's, which is mostly that of (p)."""
     policies = []
     for name, policy in types.items():
         choices = {field.name: field.type for field in msgspec.structs.fields(policy)}.get("algorithms")
@@ -106,12 +95,12 @@ def every_policy(types: PolicyTypes) -> tuple[Policy, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """How calibrated durations are stretched, so that the real work fits in even on a busy machine.
+    """Durations given to kernels and copies, long enough for the real work even on a busy machine.
 
     Attributes:
-        kernel_factor, least_kernel_s: a kernel takes the factor times its calibrated time, and this much at least.
-        copy_factor, copy_latency_s: a copy takes the latency, and the factor times what its bytes take at the rate.
-        stretches: by what all of this is multiplied in the first run, and in those that follow a miss.
+        kernel_factor, least_kernel_s: a kernel takes the factor times its calibrated time, and at least so much.
+        copy_factor, copy_latency_s: a copy takes the latency, and the factor times the calibrated time of its bytes.
+        stretches: multiples of all durations in the first run, and in those after a miss.
     """
 
     kernel_factor: float
@@ -121,12 +110,12 @@ class Pacing:
     stretches: tuple[float, ...]
 
     def times(self, stretch: float) -> "Pacing":
-        """Return a slower pace."""
+        """Return durations multiplied by a stretch."""
         durations = ("kernel_factor", "least_kernel_s", "copy_factor", "copy_latency_s")
         return replace(self, **{name: getattr(self, name) * stretch for name in durations})
 
     def costs(self, model: CostModel) -> CostModel:
-        """Return stretched costs; they rank the algorithms as the calibrated ones do, so plans stay the same."""
+        """Return stretched costs, which rank algorithms as the calibrated ones do, so that plans are the same."""
         return AdjustedCosts(
             model,
             lambda _workload, _layer, _phase, options: tuple(
@@ -135,7 +124,7 @@ class Pacing:
         )
 
     def server(self, server: Server) -> Server:
-        """Return the machine with the stretched link: latency plus bytes over one rate, and nothing that disturbs."""
+        """Return the machine with the stretched link, without contention."""
         link = Link(
             name=f"{server.link.name}, paced",
             h2d_bytes_per_s=server.link.h2d_bytes_per_s / self.copy_factor,
@@ -145,7 +134,7 @@ class Pacing:
         return replace(server, link=link)
 
     def describe(self) -> str:
-        """Return in one line what was given."""
+        """Return the durations in one line."""
         return (
             f"a kernel takes {self.kernel_factor:g} times its calibrated time and at least "
             f"{format_seconds(self.least_kernel_s)}, a copy {format_seconds(self.copy_latency_s)} and "
@@ -154,7 +143,7 @@ class Pacing:
 
 
 def given_durations(plan: TrainingPlan, cost_model: CostModel, link: Link) -> Mapping[int, float]:
-    """Return seconds by position of each kernel and copy of a plan; what the engine replays with the same costs."""
+    """Return the seconds of each kernel and copy by position in the plan, as the engine replays them."""
     costs = cost_model.table(plan.workload)
     durations_s: dict[int, float] = {}
     for position, operation in enumerate(plan.operations):
@@ -169,13 +158,13 @@ def given_durations(plan: TrainingPlan, cost_model: CostModel, link: Link) -> Ma
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far measured and simulated may lie apart, as shares of the measured value.
+    """Allowed differences, as shares of the measured value.
 
     Attributes:
-        calibrated, never_calibrated: of the iteration time, in the mean over the rows of a class, or in every row.
-        every_row: which of the two.
+        calibrated, never_calibrated: of the iteration time, by class of rows.
+        every_row: whether they hold for every row, or for the mean of a class.
         memory: of the peak of requested bytes, in every row.
-        clock_s: by how much two times of the device's clock may be wrong against each other.
+        clock_s: resolution of the device's clock.
     """
 
     calibrated: float
@@ -187,13 +176,13 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How rows are measured.
+    """A method of measurement.
 
     Attributes:
-        pacing: of a device whose durations are given; None where it runs as fast as it goes.
-        free_runs: how often a plan runs as fast as the device goes, after a warm-up. The median counts; beside runs
-            with given durations it is reported and never judged.
-        caching_allocator: whether memory comes from PyTorch's caching allocator.
+        pacing: of a device whose durations are given; None for a device at its own speed.
+        free_runs: runs at the device's own speed after a warm-up; the median counts, and with given durations is only
+            reported.
+        caching_allocator: whether memory is of PyTorch's caching allocator.
     """
 
     tasks: tuple[Task, ...]
@@ -216,14 +205,13 @@ PACED_CPU: Final = Method(
     caching_allocator=False,
     tolerance=Tolerance(calibrated=0.05, never_calibrated=0.05, every_row=True, memory=0.0, clock_s=0.0),
 )
-"""Given durations: they are met in every row, and memory to the byte, or something is wrong."""
-
+"""With given durations; every row must meet them, and memory to the byte."""
 FREE_GPU: Final = Method(
     tasks=GPU_TASKS,
     pacing=None,
     free_runs=3,
     caching_allocator=True,
-    # CUDA events resolve half a microsecond, and each time is the difference of two.
+    # CUDA events have a resolution of 0.5 us, and each time is the difference of two.
     tolerance=Tolerance(calibrated=0.05, never_calibrated=0.10, every_row=False, memory=0.005, clock_s=2e-6),
 )
-"""As fast as the GPU goes, against times that were calibrated or predicted."""
+"""At the GPU's own speed, against calibrated or predicted times."""

@@ -1,4 +1,4 @@
-"""Rows of a validation, measured and simulated, and the requirements that they meet or break."""
+"""Rows of a validation, measured and simulated, and their requirements."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,12 +20,7 @@ from vdnnsim.validation.method import Task, Tolerance
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One iteration, on a device or in the simulator.
-
-    Attributes:
-        stall_by_cause: time in which the compute stream waited before or between kernels, longest first.
-        offloaded_bytes: bytes of the copies to the host that ran.
-    """
+    """One iteration, on a device or in the simulator; `stall_by_cause` has the longest stalls first."""
 
     trace: IterationTrace
     peaks: MemoryCount
@@ -35,18 +30,18 @@ class Side:
 
     @property
     def stall_s(self) -> float:
-        """Stalls of all causes."""
+        """All stalls."""
         return sum((seconds for _, seconds in self.stall_by_cause), 0.0)
 
     @property
     def copy_stall_s(self) -> float:
-        """What of it was spent waiting for copies."""
+        """Stalls for copies."""
         copies = (StallCause.OFFLOAD, StallCause.PREFETCH, StallCause.ON_DEMAND)
         return sum((seconds for cause, seconds in self.stall_by_cause if cause in copies), 0.0)
 
     @classmethod
     def of(cls, trace: IterationTrace, peaks: MemoryCount) -> "Side":
-        """Read a trace."""
+        """Return the side of a trace."""
         plan = trace.plan
         copies = [plan.operations[span.operation] for span in trace.spans_on(Stream.MEMORY)]
         return cls(
@@ -59,10 +54,9 @@ class Side:
 
 
 def predicted_peaks(plan: TrainingPlan, limits: MemoryLimits, *, caching_allocator: bool, times: int) -> MemoryCount:
-    """Return what a plan will ask for, and what PyTorch's caching allocator will make of it where it is in use.
+    """Return requested bytes of a plan executed so many times in a row, and those of the caching allocator.
 
-    Of a plan that is executed so many times in a row; the allocator's numbers are None where even its model has no room
-    in the memory that it finds.
+    The latter are None without the allocator, or where its model finds no room.
     """
     requested_bytes = needed_bytes(plan)
     if not caching_allocator:
@@ -74,25 +68,22 @@ def predicted_peaks(plan: TrainingPlan, limits: MemoryLimits, *, caching_allocat
 
 
 STILL_CALIBRATED: Final = 0.05
-"""Share of its kernel time that may be predicted in a row that counts as calibrated.
-
-A calibration refuses kernels whose times spread too far, as those of a few microseconds do now and then.
-"""
+"""Share of kernel time that may be predicted in a calibrated row: calibration refuses kernels with noisy times."""
 
 
 class Outcome(Enum):
-    """What came of a row; all but the first have nothing to compare."""
+    """Outcome of a row; only one that ran can be compared."""
 
     RAN = "ran"
     DOES_NOT_FIT = "does not fit"
     REFUSED = "refused"
     OUT_OF_MEMORY = "out of memory"
-    """Fits by the plan's own arithmetic, but the device had no room."""
+    """The plan fits by its own sizes, but not on the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """The iteration without given durations: as fast as the device went, and as the calibrated times say."""
+    """An iteration without given durations, measured and simulated."""
 
     measured_s: float
     simulated_s: float
@@ -103,16 +94,15 @@ class Row:
     """One row.
 
     Attributes:
-        policy, algorithms: as the plan states them.
-        profiled_on_device: whether vdnn_dyn decided by trials on the device itself; else by replays.
-        decision: of vdnn_dyn, whether it decides alike when its trials run on the device; else empty.
-        kernels, unmeasured_kernels: kernels of the plan, and those of them whose time was predicted, not measured.
-        predicted_share: of the time of all kernels, what those take.
+        profiled_on_device: whether vdnn_dyn ran its trials on the device.
+        decision: of vdnn_dyn, with trials on the device and by replays; else empty.
+        kernels, unmeasured_kernels: of the plan, and those with a predicted time.
+        predicted_share: share of kernel time that is predicted.
         note: why nothing was measured, or empty.
-        measured, simulated: None where there was nothing to measure or to replay.
-        raw: None where durations were not given in the first place.
-        runs_s: iteration time of each run, in their order.
-        order_fault: where any run departed from the order of the replay; None where none did.
+        measured, simulated: None where the plan was not executed or replayed.
+        raw: None where durations were not given.
+        runs_s: iteration time of each run.
+        order_fault: first deviation of a run from the order of the replay, or None.
     """
 
     task: Task
@@ -133,17 +123,17 @@ class Row:
 
     @property
     def calibrated(self) -> bool:
-        """Whether all but a small part of its kernel time was measured on this machine."""
+        """Whether most of its kernel time was measured on this machine."""
         return self.predicted_share <= STILL_CALIBRATED
 
     @property
     def label(self) -> str:
-        """As tables show the policy."""
+        """Label of the policy in tables."""
         return f"{self.policy} by device trials" if self.profiled_on_device else self.policy
 
     @property
     def time_error(self) -> float | None:
-        """(simulated - measured) / measured of the iteration time; None where nothing was measured."""
+        """(simulated - measured) / measured of the iteration time; None where a side is missing."""
         if self.measured is None or self.simulated is None:
             return None
         return self.simulated.iteration_s / self.measured.iteration_s - 1
@@ -157,16 +147,13 @@ class Row:
 
     @property
     def spread(self) -> float | None:
-        """(slowest - fastest) / fastest of the runs; None of a single one, and where their durations were given."""
+        """(slowest - fastest) / fastest of the runs; None for one run and for given durations."""
         return max(self.runs_s) / min(self.runs_s) - 1 if len(self.runs_s) > 1 and self.raw is None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One thing that must hold: in words what is required and what was found, and the rows that break it.
-
-    Where only the mean of rows counts, the row with the largest error breaks it.
-    """
+    """A requirement, its finding, and the rows that break it, of a mean the row with the largest error."""
 
     name: str
     required: str
@@ -176,17 +163,17 @@ class Requirement:
 
 
 def compared(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Return the rows that have both sides."""
+    """Return the rows with both sides."""
     return tuple(row for row in rows if row.time_error is not None)
 
 
 def mean_absolute_error(rows: Sequence[Row]) -> float:
-    """Return the mean absolute error of the iteration time, relative to the measured one, of rows with both sides."""
+    """Return the mean absolute relative error of the iteration time."""
     return fmean(abs(row.time_error) for row in rows if row.time_error is not None)
 
 
 def requirements(rows: Sequence[Row], tolerance: Tolerance) -> tuple[Requirement, ...]:
-    """Return what must hold of these rows; a class of rows that is empty has no requirement, none at all fails."""
+    """Return the requirements of rows; empty classes have none, and nothing compared is a failure."""
     both = compared(rows)
     calibrated = [row for row in both if row.calibrated]
     others = [row for row in both if not row.calibrated]
@@ -233,5 +220,5 @@ def _fit(rows: Sequence[Row]) -> Requirement:
 
 
 def _disagrees(row: Row) -> bool:
-    """Whether one side has room for a row and the other has not."""
+    """Whether a row fits on one side only."""
     return row.outcome is Outcome.OUT_OF_MEMORY or (row.outcome is Outcome.RAN and row.simulated is None)

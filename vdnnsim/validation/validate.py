@@ -1,4 +1,4 @@
-"""A validation: every task under its policies, one row after the other, on one device."""
+"""A validation: each task under its policies on one device."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,21 +15,18 @@ from vdnnsim.validation.run.both_sides import BothSides
 Provenance = tuple[tuple[str, str], ...]
 
 _PASSING: Final = ("date", "sm_clock", "memory_clock", "pcie", PRETENDED)
-"""What changes from one run to the next on the same machine, for a GPU at rest slows clocks and link down.
-
-And what is said apart.
-"""
+"""Provenance that differs between runs on one machine, as an idle GPU lowers clocks and link, or is reported apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What was compared, and how.
+    """The inputs and rows of a validation.
 
     Attributes:
         device: its name.
-        provenance: what the device and its software say of themselves now, as (name, text).
-        server: the machine as its profile describes it.
-        sources: name as given and SHA-256 of each input file.
+        provenance: (name, text) of the device and its software now.
+        server: of the profile.
+        sources: (name, SHA-256) of each input file.
     """
 
     device: str
@@ -41,16 +38,11 @@ class Validation:
 
 
 def validation_rows(
-    laboratory: Laboratory,
-    server: Server,
-    method: Method,
-    policies: Sequence[Policy],
-    done: Callable[[str], None],
+    laboratory: Laboratory, server: Server, method: Method, policies: Sequence[Policy], done: Callable[[str], None]
 ) -> tuple[Row, ...]:
-    """Execute and replay each task of a method under those of the policies that it is to run under, in their order.
+    """Execute and replay each task of a method under its policies.
 
-    A row whose memory runs out or whose plan is refused says so, and the others go on. `done` is told of each task and
-    policy that is finished.
+    Refused plans and lack of memory are outcomes of rows. `done` is called with the label of each task and policy.
 
     Raises:
         ProfileError: the machine's times do not cover a workload.
@@ -72,10 +64,7 @@ def validation_rows(
 
 
 def differences(server: Server, now: Provenance) -> tuple[str, ...]:
-    """Return a line for each thing in which a device and its software differ from the machine of a profile.
-
-    The first says it where a GPU is a pretended one.
-    """
+    """Return the differences in provenance between a device and a profile; pretended GPUs are named first."""
     kinds = {f"the profile {server.name}": server.is_pretended, "this GPU": PRETENDED in dict(now)}
     which = " and ".join(name for name, is_pretended in kinds.items() if is_pretended)
     pretended = [f"{which}: pretended, and takes the times that it was given"] if which else []

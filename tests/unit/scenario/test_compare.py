@@ -87,7 +87,7 @@ def test_named_policies_are_compared_in_one_table(tmp_path: Path) -> None:
     written = [f"reports/small/compare.{kind}" for kind in ("json", "csv", "png", "html")]
     assert done.stderr == f"wrote {listed(written)}\n"
     page = (tmp_path / written[-1]).read_text()
-    assert re.search(r"<h2>\d of 3 are beaten by none in both time and memory</h2>", page)
+    assert re.search(r"<h2>\d of 3 are on the front of time and memory</h2>", page)
     assert "3 of 3 policies fit alexnet (8) into 12.0 GiB" in done.stdout
     assert " fitted to measurements\n" in done.stdout.partition("- Kernel times: ")[2]
     folder = tmp_path / "reports" / "small"

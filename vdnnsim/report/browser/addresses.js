@@ -1,4 +1,4 @@
-// Which buffer lies at which addresses and when; what is white is free.
+// Address map: buffers by address and time.
 function placements() {
   if (run.placements) return run.placements;
   const { time: times, buffer, delta, offset } = run.memory, open = new Map(), made = [];

@@ -1,4 +1,4 @@
-// What is live at the peak, or at the time that was clicked.
+// Live buffers at the peak, or at the time that was clicked.
 function listAlive() {
   const { time: times, buffer, delta, totals, peak } = run.memory;
   if (!times.length) return;

@@ -1,4 +1,4 @@
-// Which policy is shown, what another machine would do, and two policies beside each other.
+// Choice of the policy, sliders for other machines, and comparison of two policies.
 const near = JSON.parse($("near").textContent);
 
 function choose(policy) {
@@ -23,7 +23,7 @@ function choose(policy) {
   }
   if ($("map")) {
     const pool = run.numbers["pool with its gaps"][0], gaps = pool - run.memory.totals[run.memory.peak];
-    $("pool-title").textContent = `The pool of ${policy} takes ${size(pool)}, ${gaps > 0 ? `${size(gaps)} more than is ever in use` : "not a byte more than is in use"}`;
+    $("pool-title").textContent = `The pool of ${policy} takes ${size(pool)}, ${gaps > 0 ? `${size(gaps)} more than is ever in use` : "no more than is in use"}`;
   }
   fillCauses();
   listWaits();

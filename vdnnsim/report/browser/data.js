@@ -1,7 +1,7 @@
-// What the page was given, unpacked: columns of numbers, and words for people.
+// Unpacked data of the page, and formatting.
 const $ = (id) => document.getElementById(id);
 const dark = matchMedia("(prefers-color-scheme: dark)");
-// Greys that a dark page would swallow.
+// Lighter colours for a dark page.
 const onDark = { "#4d4d4d": "#b5b5b0", "#9a9a9a": "#75767a", "#8e2f6b": "#c0569b", "#117733": "#3fa55f" };
 const paint = (color) => (dark.matches && onDark[color]) || color;
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -12,7 +12,7 @@ async function unpack(text) {
   return JSON.parse(await new Response(stream).text());
 }
 
-// Steps become times, for most numbers of a trace are small as steps.
+// Times from their differences.
 function times(steps) {
   const made = new Float64Array(steps.length);
   let now = 0;
@@ -20,7 +20,7 @@ function times(steps) {
   return made;
 }
 
-// A run with what drawing asks of it: by stream its spans in order, memory in use by kind after every change.
+// A run prepared for drawing: spans by stream in order, memory in use by kind after every change.
 function ready(run, kinds, streams) {
   const { spans, stalls, memory } = run;
   spans.start = times(spans.start);

@@ -1,4 +1,4 @@
-// Puts the page together: what is drawn when, and what hands do.
+// Set-up of the page: redraws, and input by pointer and keys.
 let waiting = false;
 function draw() {
   if (waiting) return;

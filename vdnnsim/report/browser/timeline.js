@@ -1,4 +1,4 @@
-// One iteration: memory in use above the streams, on one axis of time; what is narrower than a pixel is merged.
+// Timeline: memory in use above the streams; spans narrower than a pixel are merged.
 const view = { from: 0, to: 1, at: null, hover: null, changed: [] };
 const MEMORY = 190, ROW = 30, GAP = 7, AXIS = 26;
 let all, run;
@@ -17,7 +17,7 @@ function zoom(factor, around = (view.from + view.to) / 2) {
 const x = (time, width) => edge() + ((time - view.from) / (view.to - view.from)) * (width - edge());
 const time = (pixel, width) => view.from + ((pixel - edge()) / (width - edge())) * (view.to - view.from);
 
-// The rows under the memory: compute, what it waits for, copies, and exchanges where there are any.
+// Rows below the memory: compute, waits, copies, exchanges.
 function rows() {
   const made = [{ name: "compute", track: 0 }, { name: "waits" }, { name: "copies", track: 1 }];
   if (run.spans.tracks[2].length) made.push({ name: "exchange", track: 2 });

@@ -1,4 +1,4 @@
-// Every wait of a run, the most expensive first; a row leads to its place in the iteration.
+// Table of the waits of a run, the longest first; a row zooms to its wait.
 const waits = { order: [], shown: 60, at: -1 };
 
 function listWaits() {

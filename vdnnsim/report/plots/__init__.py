@@ -1,4 +1,4 @@
-"""The only home of matplotlib: one function per picture, a result in, a figure out. Nothing touches pyplot."""
+"""All pictures, the only modules that import matplotlib: a function from a result to a figure, without pyplot."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from vdnnsim.report.plots.style import house_style, png
 
 
 def draw_pictures(result: ScenarioResult) -> tuple[Picture, ...]:
-    """Draw what a person would put on a slide, the comparison first."""
+    """Draw the pictures of a run, the comparison first."""
     shown, on_streams = result.subject, timeline_subject(result)
     with house_style():
         alone = (
@@ -27,7 +27,7 @@ def draw_pictures(result: ScenarioResult) -> tuple[Picture, ...]:
 
 
 def _of_several_gpus(result: ScenarioResult) -> Iterator[Picture]:
-    """Yield all GPUs under each other, and their links, for each policy that offloads; for none, of the subject."""
+    """Yield GPUs and links of each policy that offloads, or else of the subject."""
     copying = [rows for rows in result.by_policy if any(row.trace.spans_on(Stream.MEMORY) for row in rows)]
     shown = copying or [rows for rows in result.by_policy if result.subject in rows]
     policies = [rows[0].policy for rows in shown]

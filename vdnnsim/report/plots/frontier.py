@@ -1,4 +1,4 @@
-"""The trade between memory and time as a slide: the plan's curve, the bound under it, and policies as points."""
+"""Picture of a frontier: the curve of the planner, its lower bound, and other policies as points."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -22,23 +22,22 @@ from vdnnsim.units import format_seconds
 _PLAN, _GAP, _IMPOSSIBLE = SERIES_COLORS[0], "#a9cbe3", "#ececec"
 _POLICIES: Final = SERIES_COLORS[1:]
 _TALLEST: Final = 1.75
-"""Times beyond so many times the fastest stand at the upper edge, or the others could not be told apart."""
+"""Policies slower than so many times the fastest are drawn at the upper edge."""
 _STEEPEST: Final = 6.0
-"""Beyond so many times the fastest the curve leaves the slide."""
+"""The curve is cut at so many times the fastest."""
 _BELOW, _ABOVE = 0.22, 0.25
-"""Room below the fastest and above the slowest that are shown, of what lies between them."""
+"""Margins below and above, as shares of the range that is shown."""
 _EDGE = 0.1
-"""Of the width, how near to an edge a name stands on one side of its line."""
+"""Share of the width; nearer to an edge the name of a line stands on its inner side."""
 _CURVE: Final[Any] = {"linewidth": 4, "marker": "o", "markersize": 8, "markeredgecolor": "white"}
 _EDGE_HEIGHT = 0.025
-"""Of the height, how far below the upper edge stands what is above it."""
+"""Share of the height between the upper edge and the points drawn there."""
 _DASHED: Final[Any] = {"linewidth": 1.6, "linestyle": (0, (3, 2))}
 
 
 def frontier_figure(asked: Setup, frontier: Frontier, title: str, gap: str) -> Figure:
-    """Draw the plan's curve, under it what no schedule reaches, and every policy where it fits; the gap is in words."""
-    notes = caption(asked), gap
-    figure = new_figure(title, "; ".join(filter(None, notes)) + peaks_note(frontier.kernels))
+    """Draw curve and bound of the planner, and each policy where it fits; `gap` is text for the subtitle."""
+    figure = new_figure(title, "; ".join(filter(None, (caption(asked), gap))) + peaks_note(frontier.kernels))
     axes = figure.add_axes((0.075, 0.16, 0.9, 0.68))
     sizes = [
         *(each.capacity_bytes for each in frontier.points),
@@ -47,11 +46,9 @@ def frontier_figure(asked: Setup, frontier: Frontier, title: str, gap: str) -> F
     memory, seconds = byte_scale(sizes), time_scale(each.plan.iteration_s for each in frontier.points)
     _draw_axes(axes, sizes, _heights(frontier), memory, seconds)
     curves = _draw_curves(axes, frontier, memory, seconds)
-    named = [
-        _draw_policy(axes, each, number, memory, seconds) for number, each in enumerate(frontier.policies) if each.times
-    ]
-    limits = _draw_limit(axes, asked, memory)
-    left_out = _write_names(axes, named, curves, limits)
+    policies = [each for each in enumerate(frontier.policies) if each[1].times]
+    named = [_draw_policy(axes, each, number, memory, seconds) for number, each in policies]
+    left_out = _write_names(axes, named, curves, _draw_limit(axes, asked, memory))
     _write_legend(figure, frontier, named, left_out)
     return figure
 
@@ -80,7 +77,7 @@ def _draw_axes(axes: Axes, sizes: list[int], heights: tuple[float, float], memor
 
 
 def _draw_curves(axes: Axes, frontier: Frontier, memory: Scale, seconds: Scale) -> list[list[Place]]:
-    """Draw plan and bound; return their points, both to the right edge, for more memory changes nothing there."""
+    """Draw plan and bound up to the right edge, where they are constant; return their points."""
     edge = axes.get_xlim()[1]
     points = [(each.capacity_bytes / memory.factor, each) for each in frontier.points]
     points.append((edge, points[-1][1]))
@@ -94,25 +91,14 @@ def _draw_curves(axes: Axes, frontier: Frontier, memory: Scale, seconds: Scale) 
         axes.fill_between(across, axes.get_ylim()[0], up, color=_IMPOSSIBLE, linewidth=0, zorder=1)
         axes.fill_between(across, up, [y for x, y in plan if x in across], color=_GAP, linewidth=0, zorder=2)
         axes.plot(across, up, color=INK, zorder=8, **_DASHED)
-        axes.text(
-            *(0.99, 0.025, f"lower bound{of_class}"),
-            transform=axes.transAxes,
-            ha="right",
-            va="bottom",
-            color=MUTED,
-            zorder=2,
-        )
+        look: Any = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "color": MUTED, "zorder": 2}
+        axes.text(0.99, 0.025, f"lower bound{of_class}", **look)
     return [plan, bound]
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """A policy in the units of the axes.
-
-    Attributes:
-        places: where it is drawn.
-        looks: whether it looks at the memory, and so was tried in several.
-    """
+    """A policy in the units of the axes; `looks` is whether it looks at the capacity, and so was tried in several."""
 
     name: str
     places: tuple[Place, ...]
@@ -120,7 +106,7 @@ class _Drawn:
 
 
 def _draw_policy(axes: Axes, policy: PolicyTimes, number: int, memory: Scale, seconds: Scale) -> _Drawn:
-    """Draw a policy: a point, or points that a line joins; at the upper edge where all are above the slide."""
+    """Draw a policy as a point, or as points joined by a line; at the upper edge if all are above it."""
     bottom, top = axes.get_ylim()
     edge = top - _EDGE_HEIGHT * (top - bottom)
     found = [(nbytes / memory.factor, time_s / seconds.factor) for nbytes, time_s in policy.times]
@@ -131,7 +117,6 @@ def _draw_policy(axes: Axes, policy: PolicyTimes, number: int, memory: Scale, se
         *zip(*places, strict=True),
         color=_POLICIES[number % len(_POLICIES)],
         linewidth=1.5,
-        # What fits into less memory fits into more.
         drawstyle="steps-post",
         marker="^" if cut else "." if looks else MARKERS[(number + 1) % len(MARKERS)],
         markersize=12,

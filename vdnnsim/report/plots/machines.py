@@ -1,4 +1,4 @@
-"""Machines as dots: the time of a step, or its cost, how far it may be off, and what it rests on."""
+"""Picture of a ranking of machines: time or cost of a step, its expected error, and the basis of kernel times."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ _RIGHT: Final = 0.99
 
 
 def machines_figure(ranking: Ranking, title: str, subtitle: str) -> Figure:
-    """Draw a row for each machine that fits, the best on top, the bar as far as its mean error reaches."""
+    """Draw a row for each machine that fits, the best on top, with a bar of its expected error."""
     offers = ranking.offers[:_MOST_ROWS]
     left_out = len(ranking.offers) - len(offers)
     rest = f"; {left_out} more in machines.csv" if left_out else ""
@@ -60,7 +60,7 @@ def machines_figure(ranking: Ranking, title: str, subtitle: str) -> Figure:
 
 
 def _make_room(axes: Axes) -> None:
-    """Give what is said of the rows the room that it takes, for a policy's name may be long."""
+    """Narrow the axes by the widest text beside them."""
     left, bottom, width, height = _PLACE
     widest = max((each.get_window_extent().width for each in axes.texts), default=0.0) / axes.figure.bbox.width
     axes.set_position((left, bottom, min(width, (_RIGHT - left - widest) / 1.02), height))

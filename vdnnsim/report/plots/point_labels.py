@@ -1,4 +1,4 @@
-"""Names beside the points of a picture, placed where they overlap nothing."""
+"""Placement of labels beside points without overlaps."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ _Numbers = NDArray[np.float64]
 _Answers = NDArray[np.bool_]
 
 _REACHES = (10, 20, 32, 46, 62, 80, 100, 125, 150, 180, 210, 250, 300, 360)
-"""How far from its point a name may stand, the nearest place first."""
+"""Distances between point and label, tried in this order."""
 
 _DIRECTIONS = tuple(pi * step / 8 for step in (0, 1, -1, 2, -2, 4, -4, 3, -3, 8, 7, -7, 6, -6, 5, -5))
-"""The right before above and below, the left last; those between them where they have no room."""
+"""Tried in this order: right, above and below, left; then those between them."""
 _BETWEEN = tuple(each + pi / 16 for each in _DIRECTIONS)
 
 _SAMPLES = 24
-"""Points of a leader that are held against boxes."""
+"""Points of a leader that are tested against boxes."""
 _PIECE = 16.0
-"""Of a slanting line, what is kept clear at once."""
+"""Length of the pieces in which a slanting line is covered."""
 
 
 def place_labels(
@@ -41,17 +41,15 @@ def place_labels(
     lines: Sequence[Box],
     insisted: Collection[int] = (),
 ) -> tuple[Box | None, ...]:
-    """Return the box of the name of each point, the first ones served first; None where there is no room.
-
-    Lengths are in one unit, as pixels; a box is its left, bottom, right and top edge.
+    """Return the box (left, bottom, right, top) of each label, placed in order; None where there is no room.
 
     Args:
-        points: what is named.
-        sizes: width and height of each name.
-        frame: what no name leaves.
-        marks: what no name covers, and no leader of another point crosses.
-        lines: what no name covers, but leaders may cross.
-        insisted: which names may have a leader over marks and other names, rather than not be written.
+        points: to label.
+        sizes: width and height of each label.
+        frame: contains all labels.
+        marks: not covered by labels, nor crossed by leaders of other points.
+        lines: not covered by labels, but leaders may cross them.
+        insisted: labels whose leaders may cross marks and labels, rather than be left out.
     """
     every, ruled = _boxes(marks), _boxes(lines)
     placed, leaders = _boxes(()), np.empty((0, 2))
@@ -82,7 +80,7 @@ def place_labels(
 
 
 def along(line: Sequence[Place], margin: float) -> Iterable[Box]:
-    """Yield boxes that cover a line through points, or one point, however it slants, with a margin."""
+    """Yield boxes that cover a line through points, or one point, with a margin."""
     for (x, y), (next_x, next_y) in pairwise(line if len(line) > 1 else (*line, *line)):
         pieces = max(1, ceil(max(abs(next_x - x), abs(next_y - y)) / _PIECE))
         shares = np.linspace(0, 1, pieces + 1)
@@ -92,7 +90,7 @@ def along(line: Sequence[Place], margin: float) -> Iterable[Box]:
 
 
 def nearest(box: Box, point: Place) -> Place:
-    """Return the point of a box that is closest to another."""
+    """Return the point of a box that is closest to a point."""
     left, bottom, right, top = box
     return min(max(point[0], left), right), min(max(point[1], bottom), top)
 
@@ -127,22 +125,18 @@ def _holds(boxes: _Numbers, points: _Numbers) -> _Answers:
 
 _MARKER: Final = 9.0
 _LINE: Final = 3.0
-"""Pixels around points and lines that no name covers."""
+"""Pixels kept clear around points and lines."""
 _NEAR: Final = 3.0
-"""Points no further apart share a name."""
+"""Points within so many pixels share a label."""
 _FAR: Final = 14.0
-"""Names further away have a line to their point."""
+"""Labels further away have a leader."""
 _CHARACTERS: Final = 26
-"""Of a line of a name."""
+"""Per line of a label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A point, in the units of the axes, the policies that it stands for, and how their names look.
-
-    Points of one kind that lie together share a name. One that is insisted upon is written though its leader crosses
-    other points.
-    """
+    """A labelled point in units of the axes; near points of one kind share a label."""
 
     place: Place
     policies: tuple[str, ...]
@@ -152,10 +146,7 @@ class Named:
 
 
 def write_names(axes: Axes, named: Sequence[Named], points: Sequence[Place], lines: Sequence[Sequence[Place]]) -> int:
-    """Write names beside their points, the first ones first; return for how many points there is no room.
-
-    No name covers points, lines or texts of the axes; no leader crosses the point of another name.
-    """
+    """Write names beside their points, clear of points, lines and texts; return how many had no room."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]

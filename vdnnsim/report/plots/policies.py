@@ -1,4 +1,4 @@
-"""Policies side by side: how fast each is, and how much memory it takes of what there is."""
+"""Bars of speed and of memory for each policy."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,15 +19,15 @@ from vdnnsim.units import format_bytes
 _BEST, _OTHER, _UNFIT, _BESIDE = "#0072b2", "#8fb8d4", "#ffffff", "#b8b8b8"
 _HEIGHT = 0.62
 _LABEL_WIDTH = 17
-"""Characters of a label in one line, at the largest of the sizes below."""
+"""Characters per line of a label at the largest size."""
 _LABEL_POINTS = (15, 13, 11, 9)
 _ROWS_PER_POINT = 360
-"""Height of the axes over that of a line of type of one point."""
+"""Height of the axes in points."""
 _FEWEST_ROWS = 4
-"""Room for so many, lest two bars fill the slide."""
+"""Least number of rows to scale for."""
 _MOST_ROWS = 14
 _FRACTION_PER_CHARACTER = 0.0225
-"""Width of a bold character, of the width of the axes; as much again stands before and behind a text."""
+"""Width of a bold character as a share of the axes; also the padding of a text."""
 
 
 def policies_figure(result: ScenarioResult) -> Figure:
@@ -40,7 +40,6 @@ def policies_figure(result: ScenarioResult) -> Figure:
     figure = new_figure(comparison(result), caption(result) + note + peaks_note(result.kernels))
     speed, memory = figure.subplots(1, 2, sharey=True)
     figure.subplots_adjust(left=0.15, right=0.9, top=0.8, bottom=0.13, wspace=0.3)
-    # One row for each policy, as for one GPU.
     drawn = replace(result, results=rows, gpus=1)
     _draw_speed(speed, drawn)
     _draw_memory(memory, drawn)
@@ -51,19 +50,19 @@ def policies_figure(result: ScenarioResult) -> Figure:
 
 
 def drawn_rows(rows: tuple[PolicyResult, ...]) -> tuple[PolicyResult, ...]:
-    """Return the rows that there is room for, in their order: those that fit before others, the fastest first."""
+    """Return as many rows as fit, in their order: the fastest of those that fit, then others."""
     order = sorted(range(len(rows)), key=lambda number: (not rows[number].fits, rows[number].metrics.iteration_s))
     return tuple(rows[number] for number in sorted(order[:_MOST_ROWS]))
 
 
 def free_place(width: float, lines: tuple[float, ...]) -> float:
-    """Return where to begin a text so that it crosses as few of the lines as it can; all as fractions of the axes."""
+    """Return the start of a text that crosses the fewest lines; all as fractions of the axes."""
     starts = [start for start in (0.0, *sorted(lines)) if start + width <= 1.0] or [1.0 - width]
     return min(starts, key=lambda start: sum(start < line < start + width for line in lines))
 
 
 def _labels(policies: list[str]) -> tuple[list[str], int]:
-    """Return the labels, folded, and the largest size in points at which they do not touch."""
+    """Return folded labels, and the largest size in points at which they do not touch."""
     for points in _LABEL_POINTS:
         folded = [fold_label(each, _LABEL_WIDTH * _LABEL_POINTS[0] // points) for each in policies]
         height = points * len(folded) * max(label.count("\n") + 1 for label in folded)
@@ -98,15 +97,13 @@ def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
     axes.axvline(limit, color=ALARM, linewidth=2.5, zorder=3)
     _above(axes, limit, f"capacity {format_bytes(capacity)}", ALARM, 1.05 * longest)
     means = [each.metrics.mean_memory_bytes / scale.factor for each in rows]
-    axes.scatter(
-        means, range(len(rows)), marker="D", s=55, color=INK, edgecolor="white", zorder=4, label="mean over time"
-    )
+    look: dict[str, Any] = {"marker": "D", "s": 55, "color": INK, "edgecolor": "white", "zorder": 4}
+    axes.scatter(means, range(len(rows)), label="mean over time", **look)
     for position, (each, size, mean) in enumerate(zip(rows, sizes, means, strict=True)):
         if not each.fits:
             _write_unfit(axes, each, position, tuple(line / (1.05 * longest) for line in (limit, size, mean)))
-    axes.legend(
-        loc="upper right", bbox_to_anchor=(1.31, -0.1 if is_held else -0.055), frameon=False, handletextpad=0.3, ncols=2
-    )
+    below = (1.31, -0.1 if is_held else -0.055)
+    axes.legend(loc="upper right", bbox_to_anchor=below, frameon=False, handletextpad=0.3, ncols=2)
     axes.set_xlim(0, 1.05 * longest)
     axes.set_xlabel(f"{'GPU memory held' if is_held else COLUMNS['max_memory_bytes'].label}, {scale.unit}")
 
@@ -132,7 +129,7 @@ def _numbers(axes: Axes, result: ScenarioResult, texts: list[str]) -> None:
 
 
 def _write_unfit(axes: Axes, row: PolicyResult, position: int, lines: tuple[float, ...]) -> None:
-    """Write that a policy does not fit, and why where its bar does not say so, clear of the lines of its row."""
+    """Write that a policy does not fit, and why where the bar does not show it."""
     what = row.shortage
     text = "does not fit" if what in (None, Shortage.GPU) else f"does not fit: {what.value}"
     width = _FRACTION_PER_CHARACTER * (len(text) + 2)

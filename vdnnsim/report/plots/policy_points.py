@@ -1,4 +1,4 @@
-"""Policies as points: the time of an iteration against the most memory in use, and the front of those unbeaten."""
+"""Policies as points of iteration time against peak memory, and their Pareto front."""
 
 from itertools import pairwise
 from typing import Any
@@ -19,17 +19,17 @@ from vdnnsim.report.scale import Scale, byte_scale, time_scale
 
 _FRONT, _OTHER = "#0072b2", "#8fb8d4"
 _ROOM = 0.1
-"""At both ends of an axis, of what it shows."""
+"""Margin at both ends of an axis, as a share of it."""
 _KINDS = {
     (True, True): "unbeaten: none takes less of one and no more of the other",
     (False, True): "fits",
     (False, False): "does not fit",
 }
-"""Of points: whether they are on the front, and whether they fit."""
+"""By whether a point is on the front, and whether it fits."""
 
 
 def comparison_figure(comparison: Comparison, title: str) -> Figure:
-    """Draw every policy that has a plan, under a title; hollow those that do not fit."""
+    """Draw every policy with a plan, hollow where it does not fit."""
     result, capacity = comparison.result, comparison.result.server.gpu.memory_bytes
     figure = new_figure(title, caption(result) + peaks_note(result.kernels))
     axes = figure.add_axes((0.075, 0.16, 0.9, 0.68))
@@ -52,7 +52,7 @@ def comparison_figure(comparison: Comparison, title: str) -> Figure:
     present = {each.kind for each in points}
     handles = [Line2D([], [], label=label, **_look(kind)) for kind, label in _KINDS.items() if kind in present]
     if left_out:
-        handles.append(Line2D([], [], linestyle="", label=f"{left_out} without a name, for want of room"))
+        handles.append(Line2D([], [], linestyle="", label=f"{left_out} without a name"))
     write_legend(figure, handles)
     return figure
 
@@ -61,16 +61,15 @@ draw_comparison = as_png(comparison_figure)
 
 
 def _points(comparison: Comparison, memory: Scale, seconds: Scale) -> list[Named]:
-    """Return the points, those whose names matter most first."""
+    """Return the points, the most important names first."""
 
     def point(row: PolicyResult, policies: tuple[str, ...], *, on_front: bool) -> Named:
         place = row.metrics.max_memory_bytes / memory.factor, row.metrics.iteration_s / seconds.factor
         type_: dict[str, Any] = {"fontsize": 14, "fontweight": "bold"} if on_front else {"fontsize": 11}
         look = type_ | {"color": INK if row.fits else MUTED, "zorder": 6}
-        # The text speaks of the front.
         return Named(place, policies, (on_front, row.fits), look, is_insisted=on_front)
 
-    # The ends of the front, which the title names, come before all others.
+    # The title names the ends of the front.
     order = sorted(
         comparison.standings,
         key=lambda each: (not (each.on_front and 1 in (each.time_rank, each.memory_rank)), not each.on_front),
@@ -92,7 +91,7 @@ def _look(kind: tuple[bool, ...]) -> dict[str, Any]:
 
 
 def _draw_front(axes: Axes, front: list[Place]) -> list[Place]:
-    """Draw the stairs below and left of which there is no policy; return their corners."""
+    """Draw the front as stairs; return their corners."""
     corners = front[:1] + [corner for (_, y), (x, next_y) in pairwise(front) for corner in ((x, y), (x, next_y))]
     axes.plot([x for x, _ in corners], [y for _, y in corners], color=_FRONT, linewidth=1.5, zorder=2)
     return corners

@@ -1,4 +1,4 @@
-"""Lines and points of many kinds on one picture: colours, markers, panels side by side, and the legend below."""
+"""Pictures of several series: colours, markers, panels, axes and marks."""
 
 from itertools import pairwise
 from math import log
@@ -17,25 +17,22 @@ MARKERS: Final = "osD^vPX*"
 DASHES: Final = (0, (4, 3))
 _RIGHT, _TOP, _BOTTOM, _BETWEEN, _ABOVE = 0.975, 0.83, 0.2, 0.03, 0.14
 _ROOM = 0.05
-"""At both ends of an axis, of what it shows."""
+"""Margin at both ends of an axis, as a share of it."""
 _TOP_WITHOUT_NAMES, _MARKED = 0.855, 0.11
 _MOST_TICKS = 12
 _TICK_GAP = 0.04
-"""Of the width of a slide, what a tick needs."""
+"""Share of the width that a tick needs."""
 _MANY_PANELS = 4
 _MOST_COLUMNS = 4
 
 
 def look(number: int) -> tuple[str, str]:
-    """Return the colour and the marker of the series of a number."""
+    """Return colour and marker of a series."""
     return SERIES_COLORS[number % len(SERIES_COLORS)], MARKERS[number % len(MARKERS)]
 
 
 def panel_axes(figure: Figure, names: tuple[str, ...], *, marked: bool, left: float) -> list[Axes]:
-    """Return axes for each panel with its name above: one row of up to four, else as many rows as it takes.
-
-    Where they are marked there is room for the names of marks between a panel and its name.
-    """
+    """Return titled axes for each panel, up to four in a row; `marked` ones have room for names of marks above."""
     rows = -(-len(names) // _MOST_COLUMNS)
     columns = -(-len(names) // rows)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
@@ -54,10 +51,7 @@ def panel_axes(figure: Figure, names: tuple[str, ...], *, marked: bool, left: fl
 
 
 def quantity_axis(axis: Axis, values: list[float], *, from_zero: bool = False, panels: int = 1) -> None:
-    """Scale an axis of numbers: logarithmic where they range far and are not equally far apart, unless from zero.
-
-    Few values become its ticks; so many panels share the width.
-    """
+    """Scale an axis: logarithmic for a wide range that is not evenly spaced; few values become its ticks."""
     low, high, found = min(values), max(values), sorted(set(values))
     steps = [after - before for before, after in pairwise(found)]
     even = 1 < len(steps) < _MOST_TICKS and max(steps) < 1.01 * min(steps)
@@ -74,7 +68,7 @@ def quantity_axis(axis: Axis, values: list[float], *, from_zero: bool = False, p
 
 
 def write_marks(axes: Axes, marks: list[tuple[str, float]]) -> None:
-    """Draw named places of the horizontal axis as vertical lines with their names above them."""
+    """Draw named vertical lines."""
     low, high = axes.get_xlim()
     for name, place in marks:
         if low <= place <= high:
@@ -84,6 +78,6 @@ def write_marks(axes: Axes, marks: list[tuple[str, float]]) -> None:
 
 
 def series_handle(number: int, name: str, size: float = 9) -> Line2D:
-    """Return the entry of the legend of a series."""
+    """Return the legend entry of a series."""
     color, marker = look(number)
     return Line2D([], [], color=color, marker=marker, linewidth=2.5, markersize=size, label=name)

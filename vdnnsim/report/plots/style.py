@@ -1,4 +1,4 @@
-"""How all pictures look: size and type, ticks and rules, the legend below, and how a slide becomes a PNG."""
+"""Style of all pictures: size, fonts, ticks, rules and legends; and figures as PNG."""
 
 import io
 from collections.abc import Callable, Iterator, Sequence
@@ -19,16 +19,16 @@ from vdnnsim.report.palette import ALARM, GRID, INK, MUTED
 from vdnnsim.units import format_bytes
 
 ABOVE: Final = ("data", "axes fraction")
-"""Places over or under a value of the horizontal axis, the axes being 1 high."""
+"""Coordinates: a value of the horizontal axis, and a share of the height."""
 
 Given = ParamSpec("Given")
 _PIXELS: Final = (1600, 900)
 _DOTS_PER_INCH: Final = 100
 _LOGARITHMIC_FROM: Final = 6.0
-"""Ratio of largest to least from which an axis is logarithmic."""
+"""Ratio of largest to smallest value from which an axis is logarithmic."""
 _WIDEST: Final = 0.985
-"""Where a title of wide characters ends at the latest, of the width of the slide."""
-# Typed as anything, for the types of matplotlib name the keys of one release.
+"""Share of the width at which a title ends at the latest."""
+# The types of matplotlib name the keys of one release.
 _SETTINGS: Final[Any] = {
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
@@ -39,7 +39,6 @@ _SETTINGS: Final[Any] = {
     "font.size": 15,
     "hatch.linewidth": 1.2,
     "text.color": INK,
-    # A dollar in the name of a policy is a dollar.
     "text.parse_math": False,
     "xtick.color": INK,
     "xtick.labelsize": 15,
@@ -50,7 +49,7 @@ _SETTINGS: Final[Any] = {
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw in the style of the house, whatever the user's matplotlibrc says; it is back in force afterwards."""
+    """Draw in this style, whatever the user's matplotlibrc says, and restore theirs."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_SETTINGS)
@@ -58,7 +57,7 @@ def house_style() -> Iterator[None]:
 
 
 def new_figure(title: str, subtitle: str) -> Figure:
-    """Return an empty slide whose title says what to see, and whose subtitle says what is shown."""
+    """Return an empty slide with title and subtitle."""
     width, height = (pixels / _DOTS_PER_INCH for pixels in _PIXELS)
     figure = Figure(figsize=(width, height), dpi=_DOTS_PER_INCH)
     above = figure.text(0.03, 0.955, title, fontsize=_font_size(22, title, 85), fontweight="bold", va="center")
@@ -72,18 +71,18 @@ def new_figure(title: str, subtitle: str) -> Figure:
 
 
 def _font_size(points: float, text: str, characters: int) -> float:
-    """Return a size at which a line stays on the slide, where that many characters fill it at the given one."""
+    """Return a size at which a line fits, where that many characters do at the given size."""
     return points * min(1.0, characters / len(text))
 
 
 def ruled(axes: Axes, which: Literal["x", "y", "both"]) -> None:
-    """Draw thin lines behind what is drawn, across `x`, `y` or `both` axes."""
+    """Draw grid lines behind the data."""
     axes.grid(axis=which, color=GRID, zorder=0)
     axes.set_axisbelow(True)
 
 
 def spread(axis: Axis, values: Sequence[float], room: float, *, linear: bool = False) -> bool:
-    """Scale an axis to values with room at both ends, a share of what it shows; return whether logarithmically."""
+    """Scale an axis to values, with `room` at both ends as a share; return whether it is logarithmic."""
     axes, low, high = axis.axes, min(values), max(values)
     set_limits = axes.set_xlim if axis is axes.xaxis else axes.set_ylim
     if linear or low <= 0 or high <= _LOGARITHMIC_FROM * low:
@@ -97,14 +96,14 @@ def spread(axis: Axis, values: Sequence[float], room: float, *, linear: bool = F
 
 
 def plain_ticks(axis: Axis, places: Sequence[float] = (), subs: Sequence[float] = (1, 2, 5)) -> None:
-    """Write the ticks of a logarithmic axis as plain numbers, at places or so many times the powers of ten."""
+    """Write plain numbers at the ticks of a logarithmic axis: at `places`, else at `subs` of each power of ten."""
     axis.set_major_locator(FixedLocator(places) if places else LogLocator(subs=subs))
     axis.set_minor_formatter(NullFormatter())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}" if value < 1000 else f"{value:.0f}"))
 
 
 def keep_left_spine_only(axes: Axes) -> None:
-    """Take the frame away where bars or rows speak for themselves."""
+    """Hide the frame but for its left side."""
     for side in ("top", "right", "bottom"):
         axes.spines[side].set_visible(False)
     axes.tick_params(left=False)
@@ -119,20 +118,20 @@ def mark_capacity(
     side: Literal["left", "center", "right"] = "center",
     zorder: float = 1,
 ) -> None:
-    """Draw the capacity of a GPU as a vertical line, and write it so many points above, on one side of the line."""
+    """Draw the capacity of a GPU as a vertical line, with its name `lift` points above."""
     axes.axvline(limit, color=ALARM, linewidth=2.5, zorder=zorder)
     look: Any = {"ha": side, "color": ALARM, "fontweight": "bold"}
     write(axes, f"capacity {format_bytes(nbytes)}", (limit, 1.0), (0, lift), ABOVE, **look)
 
 
 def name_band(axes: Axes, name: str, height: float, points: float) -> None:
-    """Write left of the names of rows what all rows of a band are, in the middle of the band."""
+    """Write the name of a band left of the names of its rows."""
     place = axes.get_yaxis_transform()
     write(axes, name, (0, height), (-88, 0), place, ha="right", va="center", fontweight="bold", fontsize=points)
 
 
 def write_legend(figure: Figure, handles: Sequence[Artist], *, rows: int = 1, **look: Any) -> None:  # noqa: ANN401  # as matplotlib's
-    """Write a legend below, in so many rows or in as many as the slide is wide enough for."""
+    """Write a legend below, in `rows` rows or more if it is too wide."""
     look = {"loc": "lower center", "frameon": False, "bbox_to_anchor": (0.5, 0.0), **look}
     FigureCanvasAgg(figure)  # without a canvas nothing has a width
     for columns in range(-(-len(handles) // rows), 0, -1):
@@ -143,7 +142,7 @@ def write_legend(figure: Figure, handles: Sequence[Artist], *, rows: int = 1, **
 
 
 def point_handle(label: str, color: str, marker: str = "o", size: float = 10, **look: Any) -> Line2D:  # noqa: ANN401  # as matplotlib's
-    """Return the entry of the legend of points."""
+    """Return the legend entry of points."""
     return Line2D([], [], linestyle="", color=color, marker=marker, markersize=size, label=label, **look)
 
 
@@ -155,12 +154,12 @@ def write(
     coords: Any = "data",  # noqa: ANN401  # whatever matplotlib can place by
     **look: Any,  # noqa: ANN401  # as matplotlib's
 ) -> None:
-    """Write text beside a place, shifted by points; `coords` are matplotlib's `xycoords`, `look` is as its `Text`."""
+    """Write text at a place, shifted by points; `coords` are `xycoords` of matplotlib, `look` properties of `Text`."""
     axes.annotate(text, at, xycoords=coords, xytext=shift, textcoords="offset points", **look)
 
 
 def as_png(draw: Callable[Given, Figure]) -> Callable[Given, bytes]:
-    """Return a function that draws the same as PNG, in the style of the house; equal data give equal bytes."""
+    """Return a function that draws the figure as PNG in this style; equal data give equal bytes."""
 
     def drawn(*given: Given.args, **named: Given.kwargs) -> bytes:
         with house_style():
@@ -170,9 +169,9 @@ def as_png(draw: Callable[Given, Figure]) -> Callable[Given, bytes]:
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as PNG; equal figures give equal bytes, for neither date nor version is written into it."""
+    """Return a figure as PNG without date or version, so that equal figures give equal bytes."""
     content = io.BytesIO()
-    # Packing takes a tenth of a run; nothing shines through a slide.
+    # Compression takes a tenth of a run; slides are opaque.
     pixels, size = FigureCanvasAgg(figure).print_to_buffer()  # type: ignore[no-untyped-call]
     image = Image.frombuffer("RGBA", size, pixels).convert("RGB")
     image.save(content, format="png", compress_level=3, dpi=(figure.dpi, figure.dpi))

@@ -1,1 +1,1 @@
-"""The folder of a run: its pages, its manifest, its traces and snapshots; begin with `folder.py`."""
+"""The folder of a run: pages, manifest, traces and snapshots; begin with `folder.py`."""

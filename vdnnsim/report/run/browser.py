@@ -1,4 +1,4 @@
-"""`report.html`: a run to look into in a browser, without a network."""
+"""`report.html`, an interactive page of a run without network access."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -22,21 +22,21 @@ from vdnnsim.units import format_bytes, format_seconds
 
 _FAR = 2.5
 _LINE = 0.078
-"""Height of a name."""
+"""Height of a label."""
 _CHARACTER = 0.019
-"""Width of one of its characters."""
+"""Width of a character."""
 _MOST_TOGETHER = 2
 _MOST_NAMES = 12
-"""Of more dots only those have names at first than which no other is better."""
+"""Of more dots only those on the Pareto front are labelled at first."""
 RIGHT = 0.6
-"""Dots further right have their names on their left."""
+"""Dots further right have their labels on the left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """Policies of equal time and memory held; `x`, `y` and the height of its name from 0 to 1.
+    """Policies of equal time and process memory; `x`, `y` and `label`, the height of the label, are from 0 to 1.
 
-    `quiet` is one whose name is seen where it is pointed at.
+    The label of a `quiet` one is shown on hover.
     """
 
     names: tuple[str, ...]
@@ -49,13 +49,13 @@ class Dot:
 
     @property
     def name(self) -> str:
-        """What stands beside it: the first of its names."""
+        """The label."""
         more = len(self.names) - _MOST_TOGETHER
         return ", ".join(self.names) if more <= 0 else f"{self.names[0]} and {more + 1} of the same"
 
 
 def dots(result: ScenarioResult) -> list[Dot]:
-    """Return a dot for each place on time against what the driver counts, the latter by its logarithm."""
+    """Return the dots of iteration time against process memory, on a logarithmic scale."""
     places: dict[tuple[str, str], list[PolicyResult]] = {}
     for row in result.slowest:
         key = format_seconds(row.metrics.iteration_s), format_bytes(row.held_bytes(result.server.gpu))
@@ -79,7 +79,7 @@ def dots(result: ScenarioResult) -> list[Dot]:
 
 
 def _labelled(found: Iterable[Dot]) -> list[Dot]:
-    """Return dots with their names at heights at which none stands on another name or dot, near their own."""
+    """Return dots with their labels at the nearest heights that are clear of labels and dots."""
     placed: list[Dot] = []
     ordered = sorted(found, key=lambda each: (each.quiet, each.y))
     for dot in ordered:
@@ -102,7 +102,7 @@ def _extent(dot: Dot) -> tuple[float, float]:
 
 
 def _memory_range(result: ScenarioResult) -> tuple[float, float]:
-    """Return both ends of the scale; a capacity far above all use would leave nothing to see."""
+    """Return both ends of the scale; a capacity far above all use is left out."""
     sizes = [max(1, row.held_bytes(result.server.gpu)) for row in result.slowest]
     near = [capacity] if (capacity := result.server.gpu.memory_bytes) < _FAR * max(sizes) else []
     low, high = log10(min(sizes + near)), log10(max(sizes + near))
@@ -110,19 +110,16 @@ def _memory_range(result: ScenarioResult) -> tuple[float, float]:
 
 
 def capacity_height(result: ScenarioResult) -> float:
-    """Return where the memory of the GPU ends, on the scale of the dots; above 1 where it is far."""
+    """Return the capacity on the scale of the dots; above 1 where it is left out."""
     low, high = _memory_range(result)
     return (log10(result.server.gpu.memory_bytes) - low) / (high - low)
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a page shows of all policies, and what lies beside it.
+    """The part of a page on all policies: verdict (its first sentence is the title), heading, table and notes.
 
-    Attributes:
-        said: its verdict in sentences, the first of which is its title.
-        heading: what stands above all policies.
-        notes: what the marks of the table mean, and what is to be known of its numbers.
+    `beside` names the other files of the folder.
     """
 
     said: tuple[str, ...]
@@ -133,17 +130,18 @@ class Shown:
 
 
 def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
-    """Return the page of a run; of a comparison with what that shows of all policies."""
+    """Return the page of a run, or of a comparison by its part on all policies."""
     if of_all is None:
         notes = *footnotes(result), *known(result)
         beside = "report.md, results.csv and run.json lie"
         of_all = Shown(conclusions(result), comparison(result), summary(result), notes, beside)
     shown, gpu = result.subject, result.server.gpu
     rows = recorded(sorted(result.slowest, key=lambda row: row is not shown))
-    # What the shown policy is compared with first: the fastest that is not as fast, else the last.
+    # The first policy to compare with: the fastest with another time, else the last.
     others = [row for row in rows if row.metrics.iteration_s != shown.metrics.iteration_s]
     rival = min(others, key=lambda row: row.metrics.iteration_s, default=rows[-1])
     verdict, *more = (sentence for text in of_all.said for sentence in _sentences(text))
+    kinds = ", ".join(f"{kind.value} {format_bytes(nbytes)}" for kind, nbytes in shown.metrics.peak_by_kind[:3])
     return environment().get_template("run.html.j2").render(
         title=result.name,
         caption=caption(result),
@@ -166,7 +164,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         headline=headline(result, shown),
         stalls=stalls_title(shown),
         causes=[(cause.value, seconds, STALL_COLORS[cause]) for cause, seconds in shown.metrics.stall_by_cause],
-        peak=_peak_title(shown),
+        peak=f"{format_bytes(shown.metrics.max_memory_bytes)} are live in {peak_operation(shown.trace)[1]}: {kinds}",
         rival=rival,
         held=[numbers(row) for row in (shown, rival)],
         placed=any(change.offset is not None for row in rows for change in row.trace.memory),
@@ -192,7 +190,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """Yield the first sentence of a text, which is its title, and the rest."""
+    """Yield the first sentence of a text, and the rest."""
     first, stop, rest = text.partition(". ")
     yield f"{first}." if stop else first
     if rest:
@@ -201,7 +199,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, str]]:
     metrics = shown.metrics
-    enough = "" if shown.fits else ", had it memory enough"
+    enough = "" if shown.fits else " with unlimited memory"
     yield format_seconds(metrics.iteration_s), f"per iteration of {shown.policy}{enough}"
     yield rate_text(sample_of(result.workload.graph), metrics.images_per_s).partition(",")[0], "throughput"
     yield percent(shown.performance_ratio), "of the oracular speed"
@@ -210,7 +208,7 @@ def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, s
 
 
 def stalls_title(shown: PolicyResult) -> str:
-    """Return how long the compute stream waits, and for what: `Of 26.0 s, 259 ms are lost: 254 ms ...`."""
+    """Return the stalls of the compute stream by cause."""
     causes = shown.metrics.stall_by_cause
     whole, lost = format_seconds(shown.metrics.iteration_s), format_seconds(shown.metrics.stall_s)
     if not causes:
@@ -221,28 +219,22 @@ def stalls_title(shown: PolicyResult) -> str:
     return f"Of {whole}, {shown.policy} loses {lost}: {parts}"
 
 
-def _peak_title(shown: PolicyResult) -> str:
-    kinds = ", ".join(f"{kind.value} {format_bytes(nbytes)}" for kind, nbytes in shown.metrics.peak_by_kind[:3])
-    return f"{format_bytes(shown.metrics.max_memory_bytes)} are live in {peak_operation(shown.trace)[1]}: {kinds}"
-
-
 def _pool_title(shown: PolicyResult) -> str:
     gaps = shown.trace.pool_bytes - shown.metrics.max_memory_bytes
-    more = f"{format_bytes(gaps)} more than is ever in use" if gaps > 0 else "not a byte more than is in use"
+    more = f"{format_bytes(gaps)} more than is ever in use" if gaps > 0 else "no more than is in use"
     return f"The pool of {shown.policy} takes {format_bytes(shown.trace.pool_bytes)}, {more}"
 
 
 def _nearby_title(result: ScenarioResult) -> str:
-    """Return what a link twice as fast would do for the best of the policies that were tried; of none, what memory."""
+    """Return the effect of twice the link bandwidth, or the least memory in which a policy would fit."""
     times = {(each.policy, each.bandwidth): dict(each.iteration_s) for each in result.nearby}
     capacity = result.server.gpu.memory_bytes
     for policy, _ in times:
         now, then = (times[policy, factor].get(capacity) for factor in (1.0, 2.0))
         if now is not None and then is not None and now != then:
-            return (
-                f"Over a link twice as fast {policy} would take {format_seconds(then)} instead of {format_seconds(now)}"
-            )
+            times_text = f"{format_seconds(then)} instead of {format_seconds(now)}"
+            return f"Over a link twice as fast {policy} would take {times_text}"
     fitting = {size: each.policy for each in reversed(result.nearby) for size, seconds in each.iteration_s if seconds}
     if fitting and capacity not in fitting:
         return f"With {format_bytes(min(fitting))} of memory {fitting[min(fitting)]} would fit"
-    return "No other link would make a policy faster that fits"
+    return "No other link makes a policy that fits faster"

@@ -22,22 +22,19 @@ from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.report.run.snapshot import snapshot_pickle
 
 FORMAT_VERSION = 1
-"""Raised when a key is renamed or removed."""
-
+"""Of manifests; raised when a key is renamed or removed."""
 _BESIDE_METRICS = ("performance_ratio", "feature_performance_ratio", "server_images_per_s")
-"""Columns that are not of one GPU's iteration alone."""
+"""Columns that compare with the oracle or are of all GPUs."""
 
 
 def run_facts(result: ScenarioResult) -> dict[str, Any]:
-    """Return what the manifest says: everything that a result depends on, and every number, in SI units.
+    """Return the content of the manifest: all that a result depends on, and every number, in SI units.
 
-    It holds no time of day and nothing of the machine that ran the simulator but its versions, so equal inputs give
-    equal bytes.
+    It has no dates, and of the machine that ran the simulator versions alone: equal inputs give equal bytes.
     """
     workload, server = result.workload, result.server
     return {
-        # Nothing is drawn by chance.
-        "seed": None,
+        "seed": None,  # nothing is random
         "scenario": {
             "name": result.name,
             "workload": {
@@ -71,7 +68,7 @@ def run_facts(result: ScenarioResult) -> dict[str, Any]:
 
 
 def _name(value: object) -> str:
-    """Return the name of a file alone: where it lies differs between machines, and its hash is among the inputs."""
+    """Return the name of a file, without its folder, which differs between machines."""
     assert isinstance(value, Path), f"{value!r} has no place in a manifest"
     return value.name
 
@@ -113,7 +110,7 @@ def _policy(result: ScenarioResult, row: PolicyResult) -> dict[str, Any]:
 
 
 def _certificate(row: PolicyResult) -> dict[str, Any]:
-    """Return what is proven of a plan; nothing where nothing is. What does not fit has no distance from its bound."""
+    """Return the certificate of a plan, without a gap where it does not fit; empty for a plan without one."""
     certificate = row.trace.plan.certificate
     if certificate is None:
         return {}
@@ -158,8 +155,7 @@ def _refusal(refusal: DoesNotFit) -> dict[str, Any]:
 
 MANIFEST: Final = "run.json"
 ALWAYS: Final = (MANIFEST, "results.csv", "report.md", "report.html", "policies.png", "memory.png", "timeline.png")
-"""What every run writes, whatever its policies are."""
-
+"""Files of every run."""
 RUN_WRITER: Final = Writer(
     noun="run",
     manifest=MANIFEST,
@@ -173,7 +169,7 @@ RUN_WRITER: Final = Writer(
 
 
 def write_report(result: ScenarioResult, folder: Path) -> Written:
-    """Write tables, report, pictures and traces of a scenario in the place of those of an earlier run.
+    """Write tables, report, pictures and traces of a scenario, replacing those of an earlier run.
 
     Raises:
         OutputError: the folder or a file in it cannot be written, or is not from an earlier run.
@@ -183,13 +179,11 @@ def write_report(result: ScenarioResult, folder: Path) -> Written:
 
 def report_files(result: ScenarioResult) -> dict[str, bytes]:
     """Return the content of every file of a report by its name."""
-    # Matplotlib takes longer to import than most scenarios to simulate.
+    # Importing matplotlib takes longer than most scenarios.
     from vdnnsim.report.plots import draw_pictures
     from vdnnsim.report.run.browser import html_text
 
-    pictures = draw_pictures(result)
-    traces = trace_names(result.slowest)
-    snapshots = snapshot_names(result)
+    pictures, traces, snapshots = draw_pictures(result), trace_names(result.slowest), snapshot_names(result)
     contents: dict[str, str | bytes] = {
         "results.csv": csv_text(RUN, result_rows(result)),
         "report.md": page_text(result, {each.name: each.description for each in pictures}, traces, snapshots),
@@ -207,7 +201,7 @@ def trace_names(results: tuple[PolicyResult, ...]) -> tuple[str, ...]:
 
 
 def snapshot_names(result: ScenarioResult) -> tuple[str, ...]:
-    """Return a file name for the memory snapshot of each policy; none but under PyTorch's allocator."""
+    """Return a file name for the memory snapshot of each policy; none without PyTorch's allocator."""
     if not is_of_pytorch(result.memory_model):
         return ()
     return file_names("snapshot", [each.policy for each in result.slowest], ".pickle")

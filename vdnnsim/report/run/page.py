@@ -1,4 +1,4 @@
-"""What was run, what came of it, and how to read the numbers: in brief for a terminal, and as a page, `report.md`."""
+"""Results of a run as a document for the terminal, and as the page `report.md`."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ _MOST_PASSES = 8  # that are named one by one; vdnn_dyn takes 7 at most
 
 
 def result_table(result: ScenarioResult) -> Document:
-    """Return the results of a scenario in brief: a caption, the table, what it says, and why rows do not fit."""
+    """Return the results for a terminal: caption, table, findings, refusals."""
     said = *conclusions(result), budgets(result), *certificates(result), *known(result), *contention_lines(result)
     refused = *refusals(result), *without_plan(result), *profiling(result)
     return Document(
@@ -37,7 +37,7 @@ def result_table(result: ScenarioResult) -> Document:
 def page_text(
     result: ScenarioResult, pictures: Mapping[str, str], traces: Iterable[str], snapshots: Iterable[str] = ()
 ) -> str:
-    """Return the report as Markdown: its pictures by file name with what each says, in their order."""
+    """Return the report as Markdown; `pictures` has the title of each by file name."""
     notes = (f"{note}." for note in (*footnotes(result), *known(result)))
     return markdown.page(
         (
@@ -67,7 +67,7 @@ def page_text(
 
 
 def questions(result: ScenarioResult) -> tuple[Block, ...]:
-    """Return what else there is to say, as answers to a reader's questions."""
+    """Return sections on contention, certificates, refusals and trials."""
     return (
         *section("What do the GPUs do to each other?", contention_lines(result)),
         *section("How near is it to the best possible, and why?", certificates(result)),
@@ -78,13 +78,13 @@ def questions(result: ScenarioResult) -> tuple[Block, ...]:
 
 
 def columns(result: ScenarioResult) -> tuple[Block, ...]:
-    """Return what the columns of the CSV mean."""
+    """Return the definitions of the columns of the CSV."""
     meanings = tuple((name, COLUMNS[name].documented(result.gpus)) for name in RUN)
     return Heading("What do the columns of results.csv mean?"), Definitions(meanings)
 
 
 def sources(result: ScenarioResult) -> tuple[str, ...]:
-    """Return where the numbers come from: figures by origin, and the files that were read."""
+    """Return the origins of figures, and the input files."""
     counts = Counter(figure.origin for figure in result.server.figures)
     origins = ", ".join(f"{counts[origin]} {origin.value}" for origin in Origin if counts[origin]) or "none"
     return (
@@ -95,22 +95,19 @@ def sources(result: ScenarioResult) -> tuple[str, ...]:
 
 
 def footnotes(result: ScenarioResult) -> tuple[str, ...]:
-    """Return what the star of the table means, where it stands."""
+    """Return the footnote of rows that do not fit, if there are any."""
     return () if all(each.fits for each in result.results) else (FOOTNOTE,)
 
 
 def profiling(result: ScenarioResult) -> tuple[str, ...]:
-    """Return for each policy that decided by trials one line with its passes and their cost; then what they add to."""
+    """Return a line with trials and their cost for each policy that ran some, then the cost of algorithm selection."""
     lines = []
     for each in result.slowest:
         passes = each.trace.plan.passes
         if passes:
-            tried = _tried(passes)
-            total_s = sum(one.cost_s for one in passes)
-            lines.append(
-                f"{each.policy} settled on {each.algorithms} after {len(passes)} "
-                f"{'pass' if len(passes) == 1 else 'passes'}: {tried}; {_spent(total_s, each.metrics.iteration_s)}"
-            )
+            count = f"{len(passes)} {'pass' if len(passes) == 1 else 'passes'}"
+            spent = _spent(sum(one.cost_s for one in passes), each.metrics.iteration_s)
+            lines.append(f"{each.policy} settled on {each.algorithms} after {count}: {_tried(passes)}; {spent}")
     if lines and result.algorithm_profiling_s:
         lines.append(
             "trying every algorithm of every convolution once takes "
@@ -123,11 +120,9 @@ def _tried(passes: tuple[ProfilingPass, ...]) -> str:
     if len(passes) > _MOST_PASSES:
         fitting = sum(one.fits for one in passes)
         return f"{fitting} fit and {len(passes) - fitting} do not; run.json has each"
-    return ", ".join(f"{one.name} {'fits' if one.fits else 'does not fit'}{_cost(one.cost_s)}" for one in passes)
-
-
-def _cost(seconds: float) -> str:
-    return f" ({format_seconds(seconds)})" if seconds else " (at once)"
+    costs = (format_seconds(one.cost_s) if one.cost_s else "at once" for one in passes)
+    names = (f"{one.name} {'fits' if one.fits else 'does not fit'}" for one in passes)
+    return ", ".join(f"{name} ({cost})" for name, cost in zip(names, costs, strict=True))
 
 
 def _spent(seconds: float, iteration_s: float) -> str:

@@ -1,9 +1,7 @@
-"""A trace for https://ui.perfetto.dev, in the Chrome trace-event format: streams as tracks, memory as counters.
+"""Traces for https://ui.perfetto.dev in the Chrome trace-event format: streams as tracks, memory as counters.
 
-Each GPU is a process; its threads are the compute stream, the memory stream, the stalls and, of several GPUs, the
-communication stream. The links that several GPUs share are one more process, whose counters are what each carries.
-Times are microseconds with nanosecond digits. Both ends of a slice are rounded before they are subtracted, so
-neighbours never overlap.
+Each GPU is a process with threads for its streams and stalls; links between GPUs are one more process, with a counter
+of the load of each. Times are microseconds, rounded to nanoseconds before subtraction, so that slices never overlap.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,11 +23,11 @@ _STALL_THREAD: Final = 3
 _IN_USE: Final = "memory in use (bytes)"
 Event = dict[str, Any]
 _LIVE: Final = 1
-"""Process of a step of a user's loop beside its prediction, which is of one GPU, 0."""
+"""Process of a measured step beside its prediction, which is process 0."""
 
 
 def perfetto_text(result: ScenarioResult, rows: Sequence[PolicyResult], beside: Iterable[Event] = ()) -> str:
-    """Return the iteration of one policy on all GPUs as JSON text, one event per line, with what else stands beside."""
+    """Return the iteration of one policy on all GPUs as JSON text, one event per line, with other events beside."""
     row = rows[0]
     about = {
         "scenario": result.name,
@@ -50,7 +48,7 @@ def perfetto_text(result: ScenarioResult, rows: Sequence[PolicyResult], beside: 
 
 
 def operation_text(plan: TrainingPlan, position: int) -> str:
-    """Return what an operation does in one line, with its algorithm where there are several."""
+    """Return an operation in one line, with its algorithm where there are several."""
     text = describe(plan.operations[position], plan.buffer_names, plan.layers)
     return text.replace(f" ({ONLY})", "")
 
@@ -88,13 +86,13 @@ def _spans(row: PolicyResult) -> Iterator[Event]:
 
 def _stalls(row: PolicyResult) -> Iterator[Event]:
     for stall in row.trace.stalls:
-        who = {"blocked": stall.blocked, "waited_for": stall.waited_for}
-        args = {name: operation_text(row.trace.plan, at) for name, at in who.items() if at is not None}
+        both = {"blocked": stall.blocked, "waited_for": stall.waited_for}
+        args = {name: operation_text(row.trace.plan, at) for name, at in both.items() if at is not None}
         yield _slice((row.gpu, _STALL_THREAD), stall.cause.value, "stall", (stall.start_s, stall.end_s), args)
 
 
 def _memory(row: PolicyResult) -> Iterator[Event]:
-    """Yield two counters: what is in use by kind, which viewers stack, and the total."""
+    """Yield the counters of memory by kind, which viewers stack, and in total."""
     curve = memory_curve(row.trace)
     kinds = [(kind.value, values) for kind, values in curve.kinds.items() if any(values)]
     for position, (time_s, total) in enumerate(zip(curve.times_s, curve.totals, strict=True)):
@@ -112,7 +110,7 @@ def _links(server_trace: ServerTrace) -> Iterator[Event]:
 
 
 def live_events(step: LiveStep, plan: TrainingPlan) -> Iterator[Event]:
-    """Yield what happened, as events of a process of its own."""
+    """Yield a measured step as events of a process of its own."""
     streams = (Stream.COMPUTE, Stream.MEMORY)
     names = {_THREADS[stream]: f"{stream.value} stream" for stream in streams} | {_STALL_THREAD: "waits"}
     yield from _track_names(_LIVE, f"step {step.number} as it happened: {step.device}, {plan.policy}", names)

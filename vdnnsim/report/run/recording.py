@@ -1,7 +1,7 @@
-"""The traces of a run as a browser reads them: columns of integers, compressed, in one text.
+"""Traces of a run for `report.html`: columns of integers as compressed JSON.
 
-Times are nanoseconds, each less the one before it, so that most numbers are small; names stand once, in one list of
-all policies. A trace of 100,000 operations takes about a megabyte.
+Times are differences in nanoseconds, and names are indices of one list, so that numbers are small: 100,000 operations
+take about a megabyte.
 """
 
 import base64
@@ -18,8 +18,7 @@ from vdnnsim.report.palette import KIND_COLORS, STALL_COLORS, STREAM_COLORS, kin
 from vdnnsim.report.run.perfetto import operation_text
 
 MOST_OPERATIONS: Final = 200_000
-"""Of all policies together; beyond it the page has the traces of those that come first, of one at least."""
-
+"""Of all policies together; traces beyond it are left out, but for the first."""
 _STREAMS: Final = tuple(Stream)
 _LOOKS: Final = tuple(STREAM_COLORS)
 _KINDS: Final = tuple(KIND_COLORS)
@@ -27,7 +26,7 @@ _CAUSES: Final = tuple(STALL_COLORS)
 
 
 def recorded(rows: Sequence[PolicyResult]) -> tuple[PolicyResult, ...]:
-    """Return the results whose traces a page has room for, in their order."""
+    """Return the first results, as many as a page has room for."""
     kept: list[PolicyResult] = []
     room = MOST_OPERATIONS
     for row in rows:
@@ -39,7 +38,7 @@ def recorded(rows: Sequence[PolicyResult]) -> tuple[PolicyResult, ...]:
 
 
 def recording(result: ScenarioResult, rows: Sequence[PolicyResult]) -> str:
-    """Return the traces of results, as base64 of deflated JSON."""
+    """Return the traces of results as base64 of deflated JSON."""
     names: dict[str, int] = {}
     content = {
         "name": f"{result.name} on {result.server.gpu.name}",
@@ -56,7 +55,7 @@ def recording(result: ScenarioResult, rows: Sequence[PolicyResult]) -> str:
 
 
 def numbers(row: PolicyResult) -> dict[str, tuple[float, str]]:
-    """Return what two runs are compared by: numbers, each in seconds or in bytes."""
+    """Return the numbers by which two runs are compared, with their units."""
     metrics, stalled_s = row.metrics, dict(row.metrics.stall_by_cause)
     return {
         "time per iteration": (metrics.iteration_s, "s"),

@@ -1,10 +1,7 @@
-"""What PyTorch's allocator would do in the iterations that are placed, as a memory snapshot.
+"""Memory snapshots of placed iterations for https://pytorch.org/memory_viz.
 
-https://pytorch.org/memory_viz opens it.
-
-It is what `torch.cuda.memory._dump_snapshot` writes: segments and blocks at the end, and the history from an empty
-memory on. The one frame of each request names the layer, the position of the operation in the plan, its phase and the
-buffer. Nothing but lists, dictionaries, text and numbers is in it.
+As those of `torch.cuda.memory._dump_snapshot` they have segments and blocks at the end, and the history from empty
+memory on. The one frame of each request names layer, position of the operation in the plan, phase and buffer.
 
 Source: github.com/pytorch/pytorch, torch/utils/viz/MemoryViz.js, for what the viewer reads.
 """
@@ -26,57 +23,52 @@ from vdnnsim.plans.placement import MemoryLimits, asked_by_iteration
 from vdnnsim.plans.trace import IterationTrace
 
 _PROTOCOL: Final = 4
-"""The last one that the viewer knows."""
+"""The newest that the viewer reads."""
 _LOWEST: Final = 0x7F00_0000_0000
-"""Address of the first segment: such as GPUs have."""
+"""Address of the first segment, typical of GPUs."""
 
 _Entry = dict[str, Any]
 
 
 def snapshot_pickle(result: ScenarioResult, rows: Sequence[PolicyResult]) -> bytes:
-    """Return the iterations of a policy on all GPUs as a pickled snapshot; the memory model is PyTorch's allocator."""
+    """Return the iterations of a policy on all GPUs as a pickled snapshot; the memory model must be PyTorch's."""
     model = result.memory_model
     settings = settings_of(model)
     assert settings is not None, "another memory model has no snapshot"
     limits = MemoryLimits.of_server(result.server, model, result.gpus)
     histories = [_History(row, limits, settings) for row in rows]
+    words = replace(settings, cudnn_benchmark=False, preallocated=False).words
     content = {
         "segments": [segment for each in histories for segment in each.segments()],
         "device_traces": [each.events for each in histories],
-        "allocator_settings": {
-            "PYTORCH_CUDA_ALLOC_CONF": replace(settings, cudnn_benchmark=False, preallocated=False).words
-        },
+        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": words},
     }
     return pickle.dumps(content, protocol=_PROTOCOL)
 
 
 class _History:
-    """What the allocator of one GPU is asked, iteration by iteration, and does.
-
-    Attributes:
-        events: as a snapshot has them.
-    """
+    """Requests to the allocator of one GPU over all iterations, and its `events` as a snapshot has them."""
 
     def __init__(self, row: PolicyResult, limits: MemoryLimits, settings: AllocatorSettings) -> None:
         plan = row.trace.plan
-        # What does not fit was replayed on a GPU without a capacity.
+        # A plan that does not fit was replayed without a capacity.
         free_bytes, total_bytes = (limits.pool_bytes(plan), limits.total_bytes) if row.fits else (UNLIMITED_BYTES, None)
         self._allocator = pytorch_allocator(free_bytes, limits.granule_bytes, settings, total_bytes)
         self._gpu = row.gpu
         self._grows = settings.expandable_segments
         self._ranges: set[tuple[int, int]] = set()
         self._changes = 0
-        # By buffer, the block, what was asked for and by whom.
+        # Block, requested bytes and frames by buffer.
         self._held: dict[int, tuple[Block, int, list[_Entry]]] = {}
         self.events: list[_Entry] = []
         times = {change.operation: change.time_s for change in row.trace.memory}
         for iteration, asked in enumerate(asked_by_iteration(plan, limits)):
             begun_s = time_s = iteration * row.trace.iteration_s
             for operation, (buffer, nbytes, _, searches) in asked:
-                # What only the first iteration takes, it takes later than the one whose times these are.
+                # Requests of the first iteration alone have no times in the trace.
                 time_s = max(time_s, begun_s + times.get(operation, 0.0))
                 if nbytes is None:
-                    self._give_back(buffer, time_s)
+                    self._free(buffer, time_s)
                     continue
                 frames = _frames(row.trace, operation, buffer)
                 wanted = nbytes
@@ -84,12 +76,12 @@ class _History:
                     assert searches, "the replay had room"
                     wanted //= 2
                 if searches:
-                    self._give_back(buffer, time_s)
+                    self._free(buffer, time_s)
                     self._allocator.empty_cache()
                     self._note_ranges(frames, time_s)
 
     def segments(self) -> list[_Entry]:
-        """Return what is held at the end."""
+        """Return segments and blocks at the end."""
         held = {block.start: (block, asked, frames) for block, asked, frames in self._held.values()}
         blocks = sorted([*(block for block, _, _ in held.values()), *self._allocator.free_blocks])
         segments = []
@@ -117,8 +109,8 @@ class _History:
         self._note("alloc", block.start, asked, frames, time_s)
         return True
 
-    def _give_back(self, buffer: int, time_s: float) -> None:
-        if buffer not in self._held:  # Of no bytes.
+    def _free(self, buffer: int, time_s: float) -> None:
+        if buffer not in self._held:  # it has no bytes
             return
         block, asked, frames = self._held.pop(buffer)
         self._allocator.free(block)
@@ -130,9 +122,9 @@ class _History:
             return
         self._changes = self._allocator.segment_changes
         before, self._ranges = self._ranges, set(self._allocator.ranges)
-        gone, come = sorted(before - self._ranges), sorted(self._ranges - before)
-        given, taken = ("segment_unmap", "segment_map") if self._grows else ("segment_free", "segment_alloc")
-        for action, ranges, others in ((given, gone, come), (taken, come, gone)):
+        old, new = sorted(before - self._ranges), sorted(self._ranges - before)
+        freed, allocated = ("segment_unmap", "segment_map") if self._grows else ("segment_free", "segment_alloc")
+        for action, ranges, others in ((freed, old, new), (allocated, new, old)):
             for start, size in _without(ranges, others):
                 self._note(action, start, size, frames, time_s)
 
@@ -142,7 +134,7 @@ class _History:
 
 
 def _without(ranges: Iterable[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the parts of ranges that lie in none of the others, which are in order."""
+    """Return the parts of ranges outside of others, which are sorted."""
     left = []
     for start, size in ranges:
         reached, end = start, start + size
@@ -157,7 +149,7 @@ def _without(ranges: Iterable[tuple[int, int]], others: Sequence[tuple[int, int]
 
 
 def _frames(trace: IterationTrace, operation: int, buffer: int) -> list[_Entry]:
-    """Return on whose behalf a request is made, as if it were a place in a program: `conv1_1:17:forward, conv1_1 Y`."""
+    """Return the frame of a request: `conv1_1:17:forward, conv1_1 Y`."""
     plan = trace.plan
     made = plan.operations[operation]
     assert isinstance(made, Allocate | Compute)

@@ -1,1 +1,1 @@
-"""Tables for people of captured and recorded steps, snapshots, topologies, and of a run."""
+"""Printed tables of captured and recorded steps, snapshots, topologies, and of a run."""

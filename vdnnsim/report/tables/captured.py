@@ -1,4 +1,4 @@
-"""What a captured step holds, for people."""
+"""Printed table of the memory of a captured step."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from vdnnsim.report.document import Document, plain_table, titled_table
 from vdnnsim.units import format_bytes
 
 COLUMNS: Final = ("memory", "how many", "bytes", "what it is")
-"""Of the table as numbers; people get the bytes with a unit."""
+"""Columns of the CSV."""
 _GIVEN: Final = (
     (BufferKind.STATISTICS, "buffers", "of the model, as running means"),
     (BufferKind.OPTIMIZER_STATE, "optimizer states", "held from iteration to iteration"),
@@ -20,7 +20,7 @@ _GIVEN: Final = (
 
 
 def captured_rows(step: CapturedStep) -> list[tuple[str, str, int, str]]:
-    """Return the memory of a step: what it is called, how many there are, bytes, and what it is."""
+    """Return rows of name, count, bytes and meaning."""
     rows = [("parameters", f"{step.parameters:,}", step.parameter_bytes, "each once")]
     for kind, name, meaning in _GIVEN:
         sizes = [each.nbytes for each in step.storages if each.given and each.kind is kind and each.nbytes]
@@ -34,7 +34,7 @@ def captured_rows(step: CapturedStep) -> list[tuple[str, str, int, str]]:
 
 
 def captured_table(step: CapturedStep, has_all: str) -> Document:
-    """Return a table of the memory of a step, under what was captured and above what was assumed."""
+    """Return the table of a step with its caption, operations and notes."""
     rows = [(name, count, format_bytes(nbytes), meaning) for name, count, nbytes, meaning in captured_rows(step)]
     table = plain_table(COLUMNS, rows, has_all)
     return titled_table(_caption(step), table, (), [_operations(step), *step.notes])

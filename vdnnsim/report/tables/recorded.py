@@ -1,4 +1,4 @@
-"""Where the time of a recorded step went, for people."""
+"""Printed tables of the time of a recorded step by operator and module."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ Row = tuple[str, int, int, float, float, float, float]
 
 
 def recorded_rows(recorded: RecordedStep) -> list[Row]:
-    """Return the operators of a step, the longest first: calls, kernels, seconds by phase, share of all kernels."""
+    """Return rows of operators, the longest first: calls, kernels, seconds by phase, share of all kernels."""
     by_name: defaultdict[str, list[Operation]] = defaultdict(list)
     for each in recorded.operations:
         by_name[each.name].append(each)
@@ -31,7 +31,7 @@ def recorded_rows(recorded: RecordedStep) -> list[Row]:
 
 
 def recorded_table(recorded: RecordedStep, has_all: str) -> Document:
-    """Return tables of the time of a step by operator and, where they were recorded, by module, and what else it is."""
+    """Return the tables by operator and, where recorded, by module, with notes."""
     rows = recorded_rows(recorded)
     shown = [_shown(row) for row in rows[:_MOST_ROWS]]
     if rest := rows[_MOST_ROWS:]:
@@ -100,19 +100,15 @@ def _notes(recorded: RecordedStep) -> Iterator[str]:
 
 
 def _module_rows(recorded: RecordedStep) -> list[tuple[str, ...]]:
-    """Return the modules that took longest, to a depth of three, with what each took in forward and backward."""
+    """Return rows of the longest modules, to a depth of three."""
     found: defaultdict[str, dict[Phase, float]] = defaultdict(lambda: dict.fromkeys(_PHASES, 0.0))
     for each in recorded.operations:
         if each.module:
             found["/".join(each.module.split("/")[:_MODULE_DEPTH])][each.phase] += each.seconds
     ordered = sorted(found.items(), key=lambda each: -sum(each[1].values()))[:_MOST_ROWS]
+    phases = (Phase.FORWARD, Phase.BACKWARD)
     return [
-        (
-            module,
-            _seconds(seconds[Phase.FORWARD]),
-            _seconds(seconds[Phase.BACKWARD]),
-            f"{sum(seconds.values()) / recorded.kernel_s:.1%}",
-        )
+        (module, *(_seconds(seconds[each]) for each in phases), f"{sum(seconds.values()) / recorded.kernel_s:.1%}")
         for module, seconds in ordered
     ]
 

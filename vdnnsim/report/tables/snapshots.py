@@ -1,4 +1,4 @@
-"""What a memory snapshot says, and what memory models make of its requests: rows of a table, and sentences."""
+"""Table and findings of a memory snapshot, as recorded and replayed by memory models."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,7 +8,7 @@ from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 from vdnnsim.recordings.snapshot import Action
 from vdnnsim.recordings.snapshot_comparison import Finding
-from vdnnsim.recordings.snapshot_replay import Peaks, Replay
+from vdnnsim.recordings.snapshot_replay import Peaks
 from vdnnsim.units import GIB, format_bytes
 
 COLUMNS: Final = ("memory", "GPU", "most in use", "most reserved", "idle of it", "fits")
@@ -17,12 +17,12 @@ RECORDED: Final = "as recorded"
 
 
 def model_name(model: MemoryChoice) -> str:
-    """Return what a table calls a memory model."""
+    """Return the name of a memory model in tables."""
     return model.value if isinstance(model, MemoryModel) else model.words
 
 
 def snapshot_rows(finding: Finding) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of a table for people."""
+    """Yield the rows of the printed table."""
     yield _row(RECORDED, finding, finding.recorded, "")
     for each in finding.replays:
         fits = "" if finding.memory is None else f"NO, short by {format_bytes(each.short_bytes)}"
@@ -30,7 +30,7 @@ def snapshot_rows(finding: Finding) -> Iterator[tuple[str, ...]]:
 
 
 def csv_rows(finding: Finding) -> Iterator[tuple[str, int, int, int, int | str]]:
-    """Yield the same for machines, sizes in bytes; nothing is short where no limit was given."""
+    """Yield the rows of the CSV; `short_bytes` is empty without a limit."""
     gpu, recorded = finding.recording.gpu, finding.recorded
     yield RECORDED, gpu, recorded.allocated_bytes, recorded.reserved_bytes, ""
     for each in finding.replays:
@@ -39,18 +39,20 @@ def csv_rows(finding: Finding) -> Iterator[tuple[str, int, int, int, int | str]]
 
 
 def sentences(finding: Finding) -> Iterator[str]:
-    """Yield what is to be known, the answer first."""
+    """Yield findings, the answer first."""
     recording, recorded = finding.recording, finding.recorded
-    others = "".join(f"; {_other(each)}" for each in finding.replays)
+    others = "".join(
+        f"; with {model_name(each.model)} the same run reserves {format_bytes(each.peaks.reserved_bytes)}"
+        for each in finding.replays
+    )
     used = _of(recorded.allocated_bytes, recorded.reserved_bytes)
     yield f"GPU {recording.gpu}: at your peak {used} reserved are used{others}"
     if finding.memory is not None:
         there = format_bytes(finding.memory.free_bytes)
         short = [(each, format_bytes(each.short_bytes)) for each in finding.replays if each.short_bytes]
         lacks = "; ".join(f"with {model_name(each.model)} by {nbytes}" for each, nbytes in short)
-        yield (
-            f"it would not fit the {there} that there are: {lacks}" if short else f"it would fit the {there} there are"
-        )
+        fits = f"it would fit the {there} there are"
+        yield f"it would not fit the {there} that there are: {lacks}" if short else fits
     yield from _what_was_recorded(finding)
 
 
@@ -67,7 +69,7 @@ def _what_was_recorded(finding: Finding) -> Iterator[str]:
             "from the lowest address on"
         )
     if agreement is None:
-        yield "its segments could grow and its history begins in the middle: replays are not held against its addresses"
+        yield "its segments could grow and its history begins in the middle: replays are not compared by address"
     else:
         yield (
             f"the model puts {agreement.agreed:,} of {agreement.requests:,} requests where PyTorch put them, and "
@@ -85,12 +87,8 @@ def _what_was_recorded(finding: Finding) -> Iterator[str]:
         yield "garbage_collection_threshold does nothing without per_process_memory_fraction below 1"
 
 
-def _other(each: Replay) -> str:
-    return f"with {model_name(each.model)} the same run reserves {format_bytes(each.peaks.reserved_bytes)}"
-
-
 def _of(used: int, reserved: int) -> str:
-    """Return `41.2 of 45.6 GiB`, or both with their units where they are small."""
+    """Return `41.2 of 45.6 GiB`; small sizes each with its unit."""
     if min(used, reserved) >= GIB:
         return f"{format_bytes(used).removesuffix(' GiB')} of {format_bytes(reserved)}"
     return f"{format_bytes(used)} of {format_bytes(reserved)}"

@@ -1,7 +1,6 @@
-"""The table that a person reads, as text: the same columns on the terminal and in `report.md`.
+"""Summary table of a run for terminal and `report.md`: fewer columns than `results.csv`, one unit each.
 
-It has fewer columns than `results.csv`, one unit per column, and is made to fit 80 characters. Of several GPUs those
-share a row whose numbers read the same.
+It fits 80 characters. GPUs whose numbers read the same share a row.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,31 +16,23 @@ from vdnnsim.report.document import Column, Fold, Table, text_column
 from vdnnsim.report.scale import Scale, byte_scale, per_second, percent, percents, scale_of
 
 NOT_FITTING = "NO *"
-"""Marks a row that does not fit; `FOOTNOTE` explains the star."""
-
+"""Marks a row that does not fit."""
 FOOTNOTE = "* does not fit; its numbers are of a replay on a GPU without a capacity"
-
-
 _LEFT_OUT_FIRST: Final = (
-    "mean_memory_bytes",
-    "offloaded_bytes",
-    "images_per_s",
-    "stall_s",
-    "max_memory_bytes",
-    "performance_ratio",
+    *("mean_memory_bytes", "offloaded_bytes", "images_per_s", "stall_s", "max_memory_bytes", "performance_ratio"),
 )
-"""What a narrow terminal goes without, in this order."""
+"""Columns that a narrow terminal drops, in this order."""
 
 
 def titles_of(columns: Iterable[str], result: ScenarioResult) -> tuple[str, ...]:
-    """Return what stands above columns; above the throughput what is read, where these are no images."""
+    """Return the titles of columns; that of the throughput names the samples."""
     rate = per_second(sample_of(result.workload.graph))
     titles = {name: column.title for name, column in COLUMNS.items()} | {"images_per_s": rate}
     return tuple(titles.get(column, column) for column in columns)
 
 
 def quantity_column(name: str, rows: Sequence[Measured], scale: Scale | None = None) -> Column:
-    """Return a column of results in one unit, the one that suits the numbers if not given; title and header name it."""
+    """Return a column in one unit, by default the one that suits its numbers."""
     column = COLUMNS[name]
     numbers = [column.number(row) for row in rows]
     if name.endswith("_ratio"):
@@ -53,14 +44,14 @@ def quantity_column(name: str, rows: Sequence[Measured], scale: Scale | None = N
 
 
 def rate_column(sample: Sample, rows: Sequence[Measured]) -> Column:
-    """Return the throughput of a GPU in images, or in what else the network reads."""
+    """Return the column of the throughput of one GPU in samples."""
     rates = [COLUMNS["images_per_s"].number(row) for row in rows]
     scale = scale_of("images_per_s", rates).with_digits(rates)
     return Column(per_second(sample), tuple(map(scale.number, rates)), header=f"{sample.names}\nper s")
 
 
 def summary(result: ScenarioResult) -> Table:
-    """Return what a person needs to compare policies; what does not fit is of less weight."""
+    """Return the summary; rows that do not fit are dimmed."""
     columns = _columns(result)
     if result.gpus > 1:
         columns = _with_equal_gpus_joined(columns, result)
@@ -70,7 +61,7 @@ def summary(result: ScenarioResult) -> Table:
 
 
 def holds_more(result: ScenarioResult) -> bool:
-    """Whether the driver counts more than is in use for a policy that fits: gaps, or the context of CUDA."""
+    """Whether a policy that fits has more process memory than is in use, by gaps or the context."""
     gpu = result.server.gpu
     return any(runtime_bytes(row.trace, gpu) > row.metrics.max_memory_bytes for row in result.results if row.fits)
 
@@ -95,7 +86,7 @@ def _columns(result: ScenarioResult) -> tuple[Column, ...]:
 
 
 def _with_equal_gpus_joined(columns: tuple[Column, ...], result: ScenarioResult) -> tuple[Column, ...]:
-    """Return a row for all GPUs of a policy that read the same, and behind the policy a column that says which."""
+    """Return one row for equal GPUs of a policy, with a column of their numbers behind the policy."""
     rows: dict[tuple[str, ...], list[int]] = {}
     for row, cells in zip(result.results, zip(*(column.cells for column in columns), strict=True), strict=True):
         rows.setdefault(cells, []).append(row.gpu)
@@ -105,6 +96,6 @@ def _with_equal_gpus_joined(columns: tuple[Column, ...], result: ScenarioResult)
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Return ascending numbers as people write them: `0-2, 5`."""
+    """Return ascending numbers as ranges: `0-2, 5`."""
     runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), lambda each: each[1] - each[0])]
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

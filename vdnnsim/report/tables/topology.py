@@ -1,4 +1,4 @@
-"""The drawing of a server's topology on the terminal: the tree, then what joins GPUs beside it."""
+"""Tree of a server's topology on the terminal, with peer links and fabric."""
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -12,7 +12,7 @@ _INDENT = "  "
 
 
 def topology_tree(server: Server) -> RenderableType:
-    """Return the topology of a server, or what it has instead: one GPU on its link."""
+    """Return the tree of a server; without a topology that of one GPU on its link."""
     topology = server.topology or _one_gpu(server.link)
     count = len(topology.gpus)
     lines: list[RenderableType] = [Text(f"{server.name}: {count} x {server.gpu.name}", style="bold")]
@@ -36,13 +36,7 @@ def topology_tree(server: Server) -> RenderableType:
 
 
 def link_text(link: TopologyLink, down: str = "down", up: str = "up") -> str:
-    """Return what a link carries, on one line: `PCIe gen3 x16, 12 GB/s down, 13 GB/s up, lossy duplex 96%/96%`.
-
-    Args:
-        link: to describe.
-        down: what its first direction is called.
-        up: what its second direction is called.
-    """
+    """Return a link in one line: `PCIe gen3 x16, 12 GB/s down, 13 GB/s up, lossy duplex 96%/96%`."""
     if link.sharing is Sharing.SHARED:
         rates = [f"{_rate(max(link.down_bytes_per_s, link.up_bytes_per_s))} for both directions"]
     else:

@@ -1,1 +1,1 @@
-"""What is written of a validation: its page, tables, pictures and manifest."""
+"""Page, tables, pictures and manifest of a validation."""

@@ -1,4 +1,4 @@
-"""`README.md` of a validation: what was run on what, whether it holds, every row, and what is not proven."""
+"""`README.md` of a validation: requirements, rows, provenance, and what is not proven."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,7 +8,7 @@ from vdnnsim.report.findings import shared
 from vdnnsim.units import format_seconds
 from vdnnsim.validation.method import Method
 from vdnnsim.validation.report.tables import COLUMNS, HEADER, summary_cells
-from vdnnsim.validation.row import Outcome, Requirement, Row, compared, requirements
+from vdnnsim.validation.row import Outcome, Row, compared, requirements
 from vdnnsim.validation.validate import Validation
 
 _PACED_PROOF = """\
@@ -46,17 +46,22 @@ in these numbers: they are reported and never judged."""
 
 
 def page_text(validation: Validation, pictures: Mapping[str, str], warnings: Sequence[str]) -> str:
-    """Return the report, with a description of each picture by its file, and warnings about the device."""
+    """Return the page; `pictures` has the title of each by file name."""
     judged = requirements(validation.rows, validation.method.tolerance)
     paced = validation.method.pacing is not None
     verdict = [(each.name, each.required, each.found, "yes" if each.holds else "NO") for each in judged]
+    failed = [each.name for each in judged if not each.holds]
+    conclusion = f"Does not hold: {', '.join(failed)}." if failed else "Everything that is required holds."
+    broken = [f"{each.name}: {row.label}, {row.task.label}{_reason(row)}" for each in judged for row in each.broken_by]
+    decided = [row for row in validation.rows if row.decision and not row.profiled_on_device]
+    decisions = [f"{row.task.label}: {row.decision}" for row in decided]
     return markdown.page(
         (
             Heading(f"Measured against simulated on {validation.server.name}", 1),
             Prose(_introduction(validation)),
-            Prose(_verdict(judged), strong=True),
+            Prose(conclusion, strong=True),
             plain_table(("what", "required", "found", "holds"), verdict, left=4),
-            *section("Which rows break a requirement?", _broken(judged)),
+            *section("Which rows break a requirement?", broken),
             *(Picture(text, name) for name, text in pictures.items()),
             Heading("What does this prove, and what not?"),
             Prose(_PACED_PROOF if paced else _FREE_PROOF),
@@ -65,7 +70,7 @@ def page_text(validation: Validation, pictures: Mapping[str, str], warnings: Seq
             plain_table(HEADER, summary_cells(validation.rows), left=3),
             Prose(_READING),
             *section("What was not compared, and why?", _notes(validation.rows)),
-            *section("Does vdnn_dyn decide alike when it profiles on the device?", _decisions(validation.rows)),
+            *section("Does vdnn_dyn decide alike when it profiles on the device?", decisions),
             *(_raw(validation.rows) if paced else ()),
             *section("What was it run on?", _provenance(validation, warnings)),
             Heading("What do the columns of validation.csv mean?"),
@@ -98,17 +103,6 @@ def _how(method: Method) -> str:
     )
 
 
-def _verdict(judged: Sequence[Requirement]) -> str:
-    failed = [each.name for each in judged if not each.holds]
-    return f"Does not hold: {', '.join(failed)}." if failed else "Everything that is required holds."
-
-
-def _broken(judged: Iterable[Requirement]) -> tuple[str, ...]:
-    return tuple(
-        f"{each.name}: {row.label}, {row.task.label}{_reason(row)}" for each in judged for row in each.broken_by
-    )
-
-
 def _reason(row: Row) -> str:
     if row.note or row.order_fault:
         return f": {row.order_fault or row.note}"
@@ -126,29 +120,14 @@ def _notes(rows: Iterable[Row]) -> tuple[str, ...]:
     return tuple(f"{'; '.join(names)}: {reason}" for reason, names in labels.items())
 
 
-def _decisions(rows: Iterable[Row]) -> tuple[str, ...]:
-    return tuple(f"{row.task.label}: {row.decision}" for row in rows if row.decision and not row.profiled_on_device)
-
-
 def _raw(rows: Sequence[Row]) -> tuple[Block, ...]:
-    lines = [
-        (
-            row.task.label,
-            row.label,
-            format_seconds(row.raw.measured_s),
-            format_seconds(row.raw.simulated_s),
-            f"{100 * (row.raw.simulated_s / row.raw.measured_s - 1):+.0f} %",
-        )
-        for row in rows
-        if row.raw is not None
-    ]
-    if not lines:
-        return ()
-    return (
-        Heading("And without given durations?"),
-        Prose(_UNGIVEN),
-        plain_table(("network", "policy", "time", "simulated", "error"), lines, left=2),
-    )
+    lines = []
+    for row, raw in ((row, row.raw) for row in rows if row.raw is not None):
+        times = format_seconds(raw.measured_s), format_seconds(raw.simulated_s)
+        lines.append((row.task.label, row.label, *times, f"{100 * (raw.simulated_s / raw.measured_s - 1):+.0f} %"))
+    header = ("network", "policy", "time", "simulated", "error")
+    table = plain_table(header, lines, left=2)
+    return (Heading("And without given durations?"), Prose(_UNGIVEN), table) if lines else ()
 
 
 def _provenance(validation: Validation, warnings: Sequence[str]) -> tuple[str, ...]:

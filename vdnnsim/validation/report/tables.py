@@ -1,4 +1,4 @@
-"""The tables of a validation: the columns of `validation.csv`, and the short table for people."""
+"""Tables of a validation: the columns of `validation.csv`, and the printed table."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from vdnnsim.validation.row import STILL_CALIBRATED, Outcome, Row, Side
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its definition in one line, and what reads the cell of a row; None leaves it empty."""
+    """A column: its definition in one line, and the function for its cells; None is an empty cell."""
 
     name: str
     meaning: str
@@ -22,18 +22,18 @@ class Column:
 
 
 def column_names() -> tuple[str, ...]:
-    """The header of `validation.csv`."""
+    """Return the header of `validation.csv`."""
     return tuple(column.name for column in COLUMNS)
 
 
 def cells(row: Row) -> tuple[Value, ...]:
-    """Return one row in the order of the columns."""
+    """Return the cells of a row."""
     values = (column.value(row) for column in COLUMNS)
     return tuple("" if value is None else value for value in values)
 
 
 def _sides(name: str, meaning: str, read: Callable[[Side], Value | None]) -> Iterator[Column]:
-    """Yield a column of the measured and one of the simulated side."""
+    """Yield a column for each side."""
     yield Column(
         f"measured_{name}", f"{meaning}, on the device", lambda row: read(row.measured) if row.measured else None
     )
@@ -43,8 +43,8 @@ def _sides(name: str, meaning: str, read: Callable[[Side], Value | None]) -> Ite
 
 
 def _stall(cause: StallCause) -> Iterator[Column]:
-    name, meaning = f"stall_{cause.name.lower()}_s", f"seconds of it: {cause.value}"
-    return _sides(name, meaning, lambda side: dict(side.stall_by_cause).get(cause, 0.0))
+    name = f"stall_{cause.name.lower()}_s"
+    return _sides(name, f"seconds of it: {cause.value}", lambda side: dict(side.stall_by_cause).get(cause, 0.0))
 
 
 _ALGORITHMS: Final = "m memory-optimal, p performance-optimal, or what a dynamic policy settled on"
@@ -59,7 +59,7 @@ _RAW: Final = "seconds of one iteration whose durations were not given: one run,
 _CACHED: Final = "most bytes in blocks of PyTorch's caching allocator"
 _RESERVED: Final = "most bytes that PyTorch's caching allocator reserved"
 _CAUSES: Final = (StallCause.OFFLOAD, StallCause.PREFETCH, StallCause.ON_DEMAND, StallCause.PINNING, StallCause.HOST)
-"""What can hold up one GPU."""
+"""Causes of stalls on one GPU."""
 
 COLUMNS: tuple[Column, ...] = (
     Column("network", "the network that is trained", lambda row: row.task.network),
@@ -108,23 +108,23 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 _LEFT_OUT_FIRST: Final = ("calibrated", "simulated", "memory", "simulated", "stalls", "error", "simulated")
-"""What a narrow terminal goes without, in this order."""
+"""Columns that a narrow terminal drops, in this order."""
 
 HEADER: Final = (
     *("network", "policy", "calibrated", "time", "simulated", "error"),
     *("stalls", "simulated", "memory", "simulated", ""),
 )
-"""Titles of the columns of the short table; what was measured stands before what was simulated."""
+"""Titles of the printed table, measured before simulated."""
 
 
 def validation_table(rows: Sequence[Row], has_all: str) -> ResultTable:
-    """Return the rows of a validation as a table, which says where all columns are that it has no room for."""
+    """Return the rows as a table; `has_all` says where columns are that do not fit a terminal."""
     shown = plain_table(HEADER, summary_cells(rows), has_all, _LEFT_OUT_FIRST)
     return ResultTable(column_names(), [cells(row) for row in rows], shown)
 
 
 def summary_cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return a row of text for each row; what did not run says so in the last column."""
+    """Return the cells of the printed table; the last column has faults."""
     return [
         (
             row.task.label,

@@ -1,4 +1,4 @@
-"""The folder of a validation: its files computed first, then written together, whole or not at all."""
+"""The folder of a validation: page, table, pictures and manifest."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,6 @@ from vdnnsim.validation.validate import Validation
 
 FORMAT_VERSION = 1
 """Of run.json; raised when a key is renamed or removed."""
-
 VALIDATION_WRITER: Final = Writer(
     noun="validation",
     manifest="run.json",
@@ -28,12 +27,12 @@ VALIDATION_WRITER: Final = Writer(
 
 
 def write_validation(validation: Validation, warnings: Sequence[str], folder: Path) -> tuple[Path, ...]:
-    """Write page, table, pictures and manifest of a validation; return the paths of all files, or raise OutputError."""
+    """Write the folder of a validation; return the paths of its files, or raise OutputError."""
     return write_folder(folder, validation_files(validation, warnings), VALIDATION_WRITER).files
 
 
 def validation_files(validation: Validation, warnings: Sequence[str]) -> dict[str, bytes]:
-    """Return the content of every file by its name."""
+    """Return the content of each file by name."""
     pictures = draw_validation(validation)
     method = validation.method
     said = {
@@ -60,7 +59,7 @@ def validation_files(validation: Validation, warnings: Sequence[str]) -> dict[st
 
 
 def _row(row: Row) -> dict[str, Any]:
-    """Return the cells of a row, the duration of each run, and the trials of a policy that decides by them."""
+    """Return the cells of a row, its runs, and the trials of its policy."""
     named = dict(zip(column_names(), cells(row), strict=True))
     passes = row.simulated.trace.plan.passes if row.simulated else ()
     return {
@@ -71,8 +70,8 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def draw_validation(validation: Validation) -> tuple[Picture, ...]:
-    """Draw a validation; nothing where no row has both sides."""
-    # Matplotlib takes longer to import than most rows to replay.
+    """Draw the pictures; none where no row has both sides."""
+    # Importing matplotlib takes longer than most replays.
     from vdnnsim.report.plots.validation.overlay import draw_memories, draw_timelines
     from vdnnsim.report.plots.validation.parity import draw_parity
 
@@ -94,7 +93,7 @@ def draw_validation(validation: Validation) -> tuple[Picture, ...]:
 
 
 def instructive_row(rows: Sequence[Row]) -> Row:
-    """Return the row in which the compute stream waits for copies the largest part of its time, the first of equals."""
+    """Return the row with the largest share of stalls for copies."""
     return max(rows, key=lambda row: row.simulated.copy_stall_s / row.simulated.iteration_s if row.simulated else 0.0)
 
 

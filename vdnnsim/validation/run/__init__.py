@@ -1,1 +1,1 @@
-"""Both sides of one row: a plan executed on a device, and replayed."""
+"""Both sides of a row: a plan executed on a device, and replayed."""

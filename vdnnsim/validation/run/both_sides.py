@@ -1,4 +1,4 @@
-"""One workload on a device and in the simulator: every policy planned once, executed and replayed."""
+"""Plans of one workload, executed on a device and replayed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ from vdnnsim.validation.run.runs import Given, Runs, run_free, run_paced
 
 @dataclass(frozen=True, slots=True)
 class BothSides:
-    """A workload, set up on both sides; plans are made with the calibrated times of the simulator."""
+    """A workload on both sides; plans are made with calibrated times."""
 
     task: Task
     executor: Executor
@@ -53,11 +53,7 @@ class BothSides:
         return cls(task, executor, method, simulator)
 
     def rows(self, policy: Policy) -> Iterator[Row]:
-        """Execute and replay a policy.
-
-        vdnn_dyn, whose trials need only fit, decides by replays and again on the device; where that gives another plan,
-        it is a row of its own.
-        """
+        """Execute and replay a policy; vdnn_dyn also with trials on the device, as a second row if its plan differs."""
         try:
             plan = self._plan(policy, self.simulator)
         except PolicyError as refusal:
@@ -136,7 +132,7 @@ class BothSides:
         )
 
     def _simulated(self, replay: IterationTrace, *, times: int) -> Side:
-        # A task may let plans use a share of the memory; the allocator of the device has all of it.
+        # Limits of a task do not apply to the allocator of the device.
         gpu, caching = self.simulator.server.gpu, self.method.caching_allocator
         found = replace(self.simulator.limits, device_bytes=gpu.memory_bytes - gpu.context_bytes)
         return Side.of(replay, predicted_peaks(replay.plan, found, caching_allocator=caching, times=times))
@@ -162,13 +158,13 @@ def _replay(plan: TrainingPlan, simulator: Simulator) -> IterationTrace | DoesNo
 
 @dataclass(frozen=True, slots=True)
 class DeviceTrials:
-    """Runs each trial as one iteration on a device, as fast as it goes; one before it warms up."""
+    """Trials on a device: one iteration each after a warm-up."""
 
     executor: Executor
     limits: MemoryLimits
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
-        """Execute a plan; one that does not fit is not begun, and so costs nothing."""
+        """Execute a plan; one that does not fit costs nothing."""
         check_plan(plan)
         _, execution = (self.executor.execute(plan, self.limits) for _ in range(2))
         if isinstance(execution, DoesNotFit):
@@ -177,10 +173,10 @@ class DeviceTrials:
 
 
 def stated_workspaces(model: CostModel, executor: Executor) -> CostModel:
-    """Return costs whose unmeasured kernels are those that the device has, with the workspaces that it states.
+    """Return costs with the algorithms and workspaces that the device states for unmeasured kernels.
 
-    A predicted workspace that is a byte too small makes a plan that no device can execute. Where the device has none of
-    them they stay as they are, for the executor to refuse (`ExecutionRefused`).
+    A plan with a workspace that is a byte too small cannot be executed. Where the device has none of the algorithms
+    they are kept, for the executor to raise ExecutionRefused.
     """
 
     def adjust(

@@ -1,8 +1,8 @@
-"""The runs of one plan on a device, and which of them counts.
+"""Runs of one plan on a device, and the one that counts.
 
-As fast as the device goes, a warm-up is followed by several runs and the median counts. With given durations only what
-shares the machine can make a run late, so the run that comes closest counts, none follows one within the tolerance, and
-after each second miss the durations are doubled, on both sides: what disturbs weighs less in longer ones.
+At the device's own speed a warm-up is followed by several runs, and the median counts. With given durations only other
+load on the machine delays a run, so the closest run counts, the first within the tolerance is the last, and durations
+grow with `stretches`, as delays weigh less in longer runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from vdnnsim.validation.row import Side
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Durations by position of the operation for the device, and the replay with the same ones in the simulator."""
+    """Durations by position of the operation, and the replay with them."""
 
     durations_s: Mapping[int, float]
     replay: IterationTrace
@@ -31,33 +31,33 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class PairedRun:
-    """One run beside its replay."""
+    """A run and its replay."""
 
     execution: Execution
     replay: IterationTrace
 
     @property
     def seconds(self) -> float:
-        """What the device took."""
+        """Measured iteration time."""
         return self.execution.trace.iteration_s
 
     @property
     def error(self) -> float:
-        """How far the replay is off, as a share of that."""
+        """Absolute relative error of the replay."""
         return abs(self.replay.iteration_s / self.seconds - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """What came of the runs of one plan.
+    """Result of the runs of one plan.
 
     Attributes:
-        measured: of the run that counts, but with the largest peaks of all, of a warm-up as well: what PyTorch's
-            allocator has once reserved it keeps.
-        executions: how often the plan has been executed in a row, from an empty cache on.
+        measured: the run that counts, with the largest peaks of all runs and the warm-up: PyTorch's allocator keeps
+            what it has reserved.
+        executions: number of executions in a row, from an empty cache on.
         replay: of the run that counts.
         seconds: iteration time of each run.
-        order_fault: the first departure from the order of the replay in any run; None where there is none.
+        order_fault: first deviation of a run from the order of its replay, or None.
     """
 
     measured: Side
@@ -68,13 +68,9 @@ class Runs:
 
     @classmethod
     def of(
-        cls,
-        runs: Sequence[PairedRun],
-        counts: PairedRun,
-        tolerance: Tolerance,
-        warm_up: Sequence[Execution] = (),
+        cls, runs: Sequence[PairedRun], counts: PairedRun, tolerance: Tolerance, warm_up: Sequence[Execution] = ()
     ) -> "Runs":
-        """Put together what came of all runs."""
+        """Return the result of runs, of which one counts."""
         executions = [*warm_up, *(run.execution for run in runs)]
         faults = (order_fault(run.execution.trace, run.replay, tolerance.clock_s) for run in runs)
         return cls(
@@ -94,7 +90,7 @@ def run_free(
     runs: int,
     tolerance: Tolerance,
 ) -> Runs | DoesNotFit:
-    """Execute a plan as fast as the device goes; raises as `Executor.execute`, and DeviceError."""
+    """Execute a plan at the device's own speed; raises as `Executor.execute`, and DeviceError."""
     executions: list[Execution] = []
     for _ in range(1 + runs):
         execution = executor.execute(plan, limits)
@@ -115,10 +111,7 @@ def run_paced(
     stretches: Sequence[float],
     tolerance: Tolerance,
 ) -> Runs | DoesNotFit:
-    """Execute a plan with given durations until a run is within the tolerance; raises as `run_free`.
-
-    Stretches are of the durations in the first run and in those that follow a miss.
-    """
+    """Execute a plan with given durations, one run for each stretch, until one is within the tolerance."""
     done: list[PairedRun] = []
     for stretch in stretches:
         both = given(stretch)
@@ -132,10 +125,7 @@ def run_paced(
 
 
 def order_fault(measured: IterationTrace, simulated: IterationTrace, resolution_s: float) -> str | None:
-    """Return in one line where a measured trace departs from the order of a simulated one; None where it does not.
-
-    Two times of the device's clock may be wrong against each other by the resolution.
-    """
+    """Return the first deviation of a measured trace from the order of a simulated one, or None."""
     plan = measured.plan
     for stream in Stream:
         ran, expected = ([span.operation for span in trace.spans_on(stream)] for trace in (measured, simulated))

@@ -1,4 +1,4 @@
-"""Memory over time: what is in use, stacked by kind of buffer, under the line of what there is."""
+"""Memory over time, stacked by kind of buffer, and the capacity."""
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -18,13 +18,13 @@ from vdnnsim.report.plots.style import ABOVE, new_figure, ruled, write
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 from vdnnsim.units import format_bytes, format_seconds
 
-_MANY_MOMENTS = 1000
-_WIDEST = 32
-"""Characters that have room beside the axes."""
-_NAMED = 0.1
-"""Share of an iteration that the update takes where it is named."""
+_MANY_STEPS = 1000
 _COLUMNS = 360
-"""A curve of more moments than the first number is drawn by so many columns, each wide enough to be seen."""
+"""A curve of more steps than the first number is drawn by so many columns, each wide enough to be seen."""
+_WIDEST = 32
+"""Characters that fit beside the axes."""
+_NAMED = 0.1
+"""Least share of an iteration for which the update is named."""
 
 
 def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
@@ -40,7 +40,7 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     figure.subplots_adjust(left=0.07, right=0.72, top=0.84, bottom=0.1)
     times, memory = time_scale((trace.iteration_s,)), byte_scale((capacity, metrics.max_memory_bytes))
     curve = memory_curve(trace)
-    many = len(curve.times_s) > _MANY_MOMENTS
+    many = len(curve.times_s) > _MANY_STEPS
     curve = curve.envelope(trace.iteration_s, _COLUMNS) if many else curve
     areas = _draw_areas(axes, curve, trace, times, memory)
     tops, host = [float(capacity), float(metrics.max_memory_bytes)], dict[str, Artist]()
@@ -53,9 +53,9 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     _draw_levels(axes, metrics, capacity, memory)
     beside_bytes = runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes if shown.fits else 0
     if beside_bytes > 0:
-        host[f"gaps, CUDA's context  {memory.number(beside_bytes)}"] = _draw_beside(
-            axes, beside_bytes, capacity, memory
-        )
+        ends = (capacity - beside_bytes) / memory.factor, capacity / memory.factor
+        area = axes.axhspan(*ends, facecolor="none", edgecolor=MUTED, hatch="//", linewidth=0, zorder=1)
+        host[f"gaps, CUDA's context  {memory.number(beside_bytes)}"] = area
     _mark_turn(axes, trace, times)
     peak_s, kernel = peak_operation(trace)
     peak = peak_s / times.factor, 1.015 * metrics.max_memory_bytes / memory.factor
@@ -74,17 +74,17 @@ def _draw_areas(
 ) -> dict[BufferKind, Artist]:
     kinds = [kind for kind in KIND_COLORS if any(curve.kinds[kind])]
     # The last value holds to the end of the iteration.
-    moments = [time_s / times.factor for time_s in (*curve.times_s, trace.iteration_s)]
+    across = [time_s / times.factor for time_s in (*curve.times_s, trace.iteration_s)]
     rows = [[nbytes / memory.factor for nbytes in (*curve.kinds[kind], curve.kinds[kind][-1])] for kind in kinds]
     colors = [KIND_COLORS[kind] for kind in kinds]
-    areas = axes.stackplot(moments, rows, colors=colors, step="post", linewidth=0, zorder=2)
+    areas = axes.stackplot(across, rows, colors=colors, step="post", linewidth=0, zorder=2)
     return dict(zip(kinds, areas, strict=True))
 
 
 def _draw_away(
     axes: Axes, curve: MemoryCurve, trace: IterationTrace, times: Scale, memory: Scale
 ) -> tuple[dict[str, Artist], float]:
-    """Stack on the memory in use what lies in that of the host alone; return it for the legend, and the highest sum."""
+    """Stack the bytes in host memory alone on those in use; return their legend entry and the highest sum."""
     times_s, away = offloaded_curve(trace)
     drawn_s = np.asarray((*curve.times_s, trace.iteration_s))
     below = np.asarray((*curve.totals, curve.totals[-1]), dtype=float)
@@ -101,12 +101,6 @@ def _draw_levels(axes: Axes, metrics: RunMetrics, capacity: int, memory: Scale) 
     look = {"ha": "right", "color": ALARM, "fontweight": "bold", "bbox": box, "zorder": 5}
     said, right = f"capacity {format_bytes(capacity)}", ("axes fraction", "data")
     write(axes, said, (1.0, capacity / memory.factor), (-4, 7), right, **look)
-
-
-def _draw_beside(axes: Axes, nbytes: int, capacity: int, memory: Scale) -> Artist:
-    """Draw, below the capacity, what the process holds besides: what buffers may take ends where it begins."""
-    ends = (capacity - nbytes) / memory.factor, capacity / memory.factor
-    return axes.axhspan(*ends, facecolor="none", edgecolor=MUTED, hatch="//", linewidth=0, zorder=1)
 
 
 def _write_legend(
@@ -143,7 +137,7 @@ def _folded(text: str) -> str:
 
 
 def _mark_turn(axes: Axes, trace: IterationTrace, times: Scale) -> None:
-    """Draw where forward ends and backward begins, and where the update does if it is long enough for the word."""
+    """Mark the start of backward, and that of the update if it is long enough for its name."""
     phases = [(span.start_s, kernel.phase) for span, kernel in trace.kernels]
     turn_s = next((start_s for start_s, phase in phases if phase.is_backward), None)
     if turn_s is None:

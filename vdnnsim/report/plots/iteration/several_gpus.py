@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -26,7 +27,7 @@ _ROWS = {Stream.COMPUTE: 2.0, Stream.MEMORY: 1.0, Stream.COMMUNICATION: 0.0}
 _HEIGHT = 0.86
 _NAMES = {Stream.COMPUTE: "kernels", Stream.MEMORY: "copies", Stream.COMMUNICATION: "gradients"}
 _MOST_WRITTEN_ON = 4
-"""With more GPUs a row is too low to be written on."""
+"""With more GPUs rows are too low for text."""
 
 
 _STRETCHES = (
@@ -35,11 +36,11 @@ _STRETCHES = (
     (2.5, Look("#d7301f", "copy, up to 2.5 times as long")),
     (math.inf, Look("#67000d", "copy, longer")),
 )
-"""Upper ends of ranges of stretch, and how their copies look, from pale to dark."""
+"""Upper ends of ranges of stretch, and the looks of their copies."""
 _WAITING, _EXCHANGE = Look("#ece6b3", "waits for other GPUs"), Look(EXCHANGE, "exchange of gradients")
 _COPIES = {replace(look, hatched=hatched) for _, look in _STRETCHES for hatched in (False, True)}
 _EDGE = 0.8
-"""Copies have a white edge, for one follows the other; kernels and exchanges are too short for one."""
+"""Width of the white edge between copies; kernels and exchanges are too short for one."""
 _BY = {
     Aggregation.CPU: "the CPU",
     Aggregation.GPU: "GPU 0",
@@ -50,7 +51,7 @@ _BY = {
 
 
 def gpus_title(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
-    """Return what the picture says."""
+    """Return the title."""
     return f"{rows[0].policy} on {result.gpus} GPUs: {contention(result, rows)}"
 
 
@@ -91,7 +92,7 @@ def _bars(result: ScenarioResult, row: PolicyResult) -> Iterator[Bar]:
 
 
 def copy_look(stretch: float) -> Look:
-    """Return how a copy is drawn that took so many times as long as alone."""
+    """Return the look of a copy by its stretch."""
     return next(look for end, look in _STRETCHES if stretch <= end)
 
 
@@ -125,13 +126,13 @@ _WAY_COLORS = {Way.UP: OFFLOAD, Way.DOWN: PREFETCH}
 _WAYS = {Way.UP: "up, to the host", Way.DOWN: "down, to the GPUs"}
 _MOST_LINKS = 14
 _USED, _FULLY_USED = 10, 112
-"""Where the columns right of the axes begin."""
+"""Offsets of the columns right of the axes."""
 _HALF = 0.44
-"""Height of a direction at its capacity."""
+"""Height of one direction at full rate."""
 
 
 def links_title(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
-    """Return what the picture says."""
+    """Return the title."""
     uses = link_uses(result.server, rows[0].server_trace)
     if not uses:
         return f"{rows[0].policy}: no link carries anything"
@@ -141,7 +142,7 @@ def links_title(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
 
 
 def links_figure(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> Figure:
-    """Draw what the links carry over one iteration of a policy on all GPUs."""
+    """Draw the load of the links over one iteration of a policy on all GPUs."""
     uses = link_uses(result.server, rows[0].server_trace)
     shown = drawn_links(uses)
     iteration_s = max(row.metrics.iteration_s for row in rows)
@@ -163,24 +164,23 @@ def links_figure(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> Figu
 
 
 def drawn_links(uses: tuple[LinkUse, ...]) -> tuple[LinkUse, ...]:
-    """Return the links that there is room for, the busiest, in their order."""
+    """Return the busiest links, as many as fit, in their order."""
     busiest = sorted(range(len(uses)), key=lambda number: -uses[number].busiest)[:_MOST_LINKS]
     return tuple(uses[number] for number in sorted(busiest))
 
 
 def _draw_link(axes: Axes, row: int, use: LinkUse, times: Scale) -> None:
-    # The vertical axis points down, so what goes up is drawn toward lower numbers.
+    # The vertical axis points down.
     for way, sign in ((Way.UP, -1), (Way.DOWN, 1)):
         limit = row + sign * _HALF
         axes.plot((0, 1), (limit, limit), transform=axes.get_yaxis_transform(), color=ALARM, linewidth=1.2, zorder=3)
         if way not in use.curves:
             continue
         curve, capacity = use.curves[way], use.link.alone_bytes_per_s(way)
-        moments = [time_s / times.factor for time_s in (*curve.times_s, curve.end_s)]
+        across = [time_s / times.factor for time_s in (*curve.times_s, curve.end_s)]
         heights = [row + sign * _HALF * rate / capacity for rate in curve.rates_bytes_per_s]
-        axes.fill_between(
-            moments, [*heights, heights[-1]], row, step="post", color=_WAY_COLORS[way], linewidth=0, zorder=2
-        )
+        look: Any = {"step": "post", "color": _WAY_COLORS[way], "linewidth": 0, "zorder": 2}
+        axes.fill_between(across, [*heights, heights[-1]], row, **look)
     axes.plot((0, 1), (row, row), transform=axes.get_yaxis_transform(), color=MUTED, linewidth=0.8, zorder=3)
 
 

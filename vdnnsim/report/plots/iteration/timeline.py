@@ -1,4 +1,4 @@
-"""Streams over time: spans and stalls as bars, the whole iteration above, a magnified part below."""
+"""Timelines: spans and stalls as bars, the whole iteration above, a magnified window below."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,18 +21,16 @@ from vdnnsim.report.scale import Scale, percent, time_scale
 from vdnnsim.units import format_seconds
 
 _KERNELS_AROUND = 5
-
-
 HATCH: Final = "///"
 _SEEN: Final = 0.0005
-"""Share of the width of an axis that a bar needs to be seen: more than half a pixel."""
+"""Share of an axis that a visible bar needs: more than half a pixel."""
 _FRACTION_PER_CHARACTER: Final = {13: 0.0088, 12: 0.0082}
-"""A bar gets its name written on it if it has so much of the width for every character of that size in points."""
+"""Share of the width that a character takes, by size in points."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a bar is drawn, and what the legend calls it."""
+    """Colour, legend entry and hatching of a bar."""
 
     color: str
     meaning: str
@@ -41,7 +39,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What is drawn in a row for as long as it lasts; the text is written on it where there is room."""
+    """An interval in a row, with text where there is room."""
 
     row: float
     start_s: float
@@ -64,28 +62,27 @@ class Window:
 
     @property
     def since(self) -> str:
-        """What its axis adds to `time`: ` since 1.2 s`; nothing where it begins with the iteration."""
+        """Suffix of the axis label: ` since 1.2 s`; empty where it begins with the iteration."""
         return f" since {format_seconds(self.start_s)}" if self.start_s else ""
 
     def shows(self, thing: Bar | Span | Stall) -> bool:
-        """Whether a part of it lies inside."""
+        """Whether a part of something lies inside."""
         return thing.end_s > self.start_s and thing.start_s < self.end_s
 
     def shown_fraction(self, thing: Bar) -> float:
-        """Return how much of the width of its axis a thing takes."""
+        """Return the share of the axis that a bar takes."""
         return self.bar(thing)[1] * self.times.factor / (self.end_s - self.start_s)
 
     def bar(self, thing: Bar) -> tuple[float, float]:
-        """Return where it begins after the start of the window, and how long it is, on the axis."""
+        """Return start and length of a bar on the axis."""
         start_s, end_s = max(thing.start_s, self.start_s), min(thing.end_s, self.end_s)
         return (start_s - self.start_s) / self.times.factor, (end_s - start_s) / self.times.factor
 
 
 def magnified_window(trace: IterationTrace) -> Window:
-    """Return the interval of so many kernels in which most time is lost to waits for copies.
+    """Return the interval of ten kernels with the most stalls for copies; of equal ones that around the longest stall.
 
-    Of several the one around the longest wait, of these the first. Without such a wait it is the turn from forward to
-    backward; in inference, the first layers.
+    Without stalls it is around the start of backward; in inference it has the first layers.
     """
     kernels = trace.kernels
 
@@ -112,22 +109,16 @@ def magnified_window(trace: IterationTrace) -> Window:
 
 
 def waits_for_copies(trace: IterationTrace) -> list[Stall]:
-    """Return the stalls that ended with a copy."""
+    """Return the stalls for copies."""
     return [stall for stall in trace.stalls if stall.waited_for is not None]
 
 
 def draw_halves(
     figure: Figure, bars: Sequence[Bar], iteration: Window, window: Window, *, heights: tuple[int, int], height: float
 ) -> tuple[Axes, Axes]:
-    """Draw the whole iteration above, and below what a window magnifies of it; return the axes of both.
+    """Draw the whole iteration above and a magnified window below; return both axes.
 
-    Args:
-        figure: the slide.
-        bars: all of the iteration.
-        iteration: all of it.
-        window: what is magnified.
-        heights: of the halves, in proportion.
-        height: of a bar, in rows.
+    `heights` are relative heights of the halves, `height` is that of a bar in rows.
     """
     whole, part = figure.subplots(2, 1, height_ratios=heights)
     draw_bars(whole, bars, iteration, height=height, edge=0.0)
@@ -143,13 +134,13 @@ def draw_halves(
 
 
 def trace_bars(trace: IterationTrace, rows: Mapping[Stream | None, float]) -> list[Bar]:
-    """Return the bars of all spans and stalls, by the rows of their streams; stalls are of none."""
+    """Return the bars of all spans and stalls; `rows` has the row of stalls under None."""
     spans = [span_bar(trace, span, rows[span.stream]) for span in trace.spans]
     return spans + [stall_bar(stall, rows[None]) for stall in trace.stalls]
 
 
 def span_bar(trace: IterationTrace, span: Span, row: float) -> Bar:
-    """Return the bar of a span, with the layer or the buffer that it is of."""
+    """Return the bar of a span, with the name of its layer or buffer."""
     plan = trace.plan
     operation = plan.operations[span.operation]
     if isinstance(operation, Offload | Prefetch):
@@ -162,18 +153,18 @@ def span_bar(trace: IterationTrace, span: Span, row: float) -> Bar:
 
 
 def stall_bar(stall: Stall, row: float) -> Bar:
-    """Return the bar of a stall, with how long it is; its colour is that of the copy that it waits for."""
+    """Return the bar of a stall, with its duration."""
     look = Look(STALL_COLORS[stall.cause], f"stall: {stall.cause.value}")
     return Bar(row, stall.start_s, stall.end_s, look, format_seconds(stall.end_s - stall.start_s))
 
 
 def draw_bars(axes: Axes, bars: Iterable[Bar], window: Window, *, height: float, edge: float) -> None:
-    """Draw what a window shows of bars, so many rows high and with white lines around them, and scale the axis."""
+    """Draw the bars in a window, with white edges, and scale the axis."""
     intervals: defaultdict[tuple[float, Look], list[tuple[float, float]]] = defaultdict(list)
     for bar in filter(window.shows, bars):
         intervals[bar.row, bar.look].append(window.bar(bar))
     for (row, look), places in intervals.items():
-        # One collection per look, for thousands of separate patches would take seconds to draw.
+        # One collection per look: thousands of separate patches take seconds to draw.
         band, hatch = (row - height / 2, height), HATCH if look.hatched else None
         axes.broken_barh(places, band, facecolors=look.color, edgecolors="white", linewidth=edge, hatch=hatch, zorder=2)
     axes.set_xlim(0, (window.end_s - window.start_s) / window.times.factor)
@@ -182,7 +173,7 @@ def draw_bars(axes: Axes, bars: Iterable[Bar], window: Window, *, height: float,
 
 
 def write_on(axes: Axes, window: Window, bar: Bar, points: int) -> bool:
-    """Write on a bar if it is wide enough, and return whether it is."""
+    """Write the text of a bar on it if it is wide enough, and return whether it is."""
     fits = window.shown_fraction(bar) >= _FRACTION_PER_CHARACTER[points] * len(bar.text)
     if fits and bar.text:
         start, length = window.bar(bar)
@@ -194,7 +185,7 @@ def write_on(axes: Axes, window: Window, bar: Bar, points: int) -> bool:
 
 
 def color_patches(traces: Sequence[IterationTrace], windows: Sequence[Window]) -> list[Patch]:
-    """Return a patch for each colour that is seen; a stall has the colour of the copy that it waits for."""
+    """Return a legend entry for each visible colour."""
     names: dict[str, str] = {}
     for trace in traces:
         for stream in Stream:
@@ -210,16 +201,13 @@ def color_patches(traces: Sequence[IterationTrace], windows: Sequence[Window]) -
 
 
 _ROWS = {Stream.COMPUTE: 2.0, Stream.MEMORY: 0.0, Stream.COMMUNICATION: -1.0, None: 1.0}
-"""Where each stream lies, and the stalls, which are of none."""
+"""Rows of the streams, and of stalls under None."""
 _HEIGHT = 0.8
 _POINTS = 13
 
 
 def timeline_subject(result: ScenarioResult) -> PolicyResult:
-    """Return the policy to show: the subject of the other pictures.
-
-    Where that copies nothing it gives way to the fastest of those that do and fit, if there are any.
-    """
+    """Return the subject of the other pictures or, where that copies nothing, the fastest that fits and copies."""
     shown = result.subject
     if shown.trace.spans_on(Stream.MEMORY):
         return shown
@@ -249,14 +237,14 @@ def timeline_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
 
 
 def _row_name(trace: IterationTrace, stream: Stream | None) -> str:
-    """Return what stands beside the row of a stream; nothing where no gradients are exchanged."""
+    """Return the label of a stream's row; empty for a communication stream without spans."""
     if stream is None:
         return "stalls"
     return f"{stream.value} stream" if stream is not Stream.COMMUNICATION or trace.spans_on(stream) else ""
 
 
 def timeline_title(result: ScenarioResult, shown: PolicyResult) -> str:
-    """Return what the picture says."""
+    """Return the title."""
     stalled = percent(shown.metrics.stall_s / shown.metrics.iteration_s)
     return f"{shown.policy}: the compute stream of {workload_text(result)} waits {stalled} of the time"
 

@@ -1,4 +1,4 @@
-"""The pictures of a study, each of the kind that its file chooses."""
+"""Pictures of a study: lines, heat maps and Pareto fronts."""
 
 from collections.abc import Sequence
 
@@ -11,10 +11,6 @@ _DRAW = {PictureKind.LINES: lines_figure, PictureKind.HEAT_MAP: heat_map_figure,
 
 
 def draw_study_picture(rows: Sequence[StudyCells], picture: StudyPicture) -> bytes:
-    """Draw one picture of a study, of all of its rows, as PNG; equal rows give equal bytes.
-
-    Raises:
-        InputError: the rows have nothing that this picture could show.
-    """
+    """Draw a picture of the rows of a study as PNG, or raise InputError where none can be shown."""
     with house_style():
         return png(_DRAW[picture.kind](rows, picture))

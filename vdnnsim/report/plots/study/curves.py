@@ -31,22 +31,21 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _IN_A_ROW = 5
-"""Entries of the legend."""
+"""Legend entries."""
 _WHOLE = 1.0
-"""Speed of the oracular baseline, the line to reach."""
+"""Speed of the oracular baseline."""
 _CAPACITY, _USED = "gpu.memory_bytes", "max_memory_bytes"
 _FRONT: Final[Any] = {"color": INK, "linewidth": 1.2, "linestyle": "--"}
 
 
 @dataclass(frozen=True, slots=True)
 class StudySlide:
-    """A slide on which nothing is drawn yet.
+    """An empty figure with the data to draw.
 
     Attributes:
-        across: the horizontal axis of all panels; `up` is the vertical one.
-        points: a row for each row that the picture shows: its place `x`, `y` in the units of the axes, `fits`, its
-            `series` and `panel` as text (empty where the picture has none), the number `value` of a heat map, and the
-            `capacity` of its GPU.
+        across, up: horizontal and vertical axis of all panels.
+        points: for each row its place `x`, `y` in units of the axes, `fits`, `series` and `panel` as text (empty where
+            the picture has none), the number `value` of a heat map, and the `capacity` of its GPU.
         panels: the axes of each, and its points.
     """
 
@@ -63,11 +62,11 @@ class StudySlide:
         return list(self.points.series.unique())
 
     def write_marks(self, axes: Axes) -> None:
-        """Draw the marks of the picture into a panel whose axes are scaled."""
+        """Draw the marks of the picture into a scaled panel."""
         write_marks(axes, [(mark.name, mark.value / self.across.scale.factor) for mark in self.picture.marks])
 
     def write_legend(self, *others: Line2D, bounded: bool, joined: bool = True) -> None:
-        """Write below what the horizontal axis measures, and what colours and forms mean, with entries for others."""
+        """Write label of the horizontal axis and legend, with other entries behind the series."""
         self.figure.supxlabel(self.across.label, y=0.105, fontsize=16)
         handles = [series_handle(number, name) for number, name in enumerate(self.names) if name]
         if not self.points.fits.all():
@@ -79,26 +78,20 @@ class StudySlide:
 
 
 def bounds_handle() -> Line2D:
-    """Return the entry of the legend of the boundary of what fits."""
+    """Return the legend entry of the boundary of what fits."""
     return Line2D([], [], color=ALARM, linewidth=4, label="boundary of what fits")
 
 
 def write_study_legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """Write the legend below, in two rows from six entries on."""
+    """Write the legend, in two rows from six entries on."""
     rows = 2 if len(handles) > _IN_A_ROW else 1
     write_legend(figure, handles, rows=rows, fontsize=13.5, columnspacing=1.5, handletextpad=0.5)
 
 
 def study_slide(rows: Sequence[StudyCells], picture: StudyPicture, note: str = "") -> StudySlide:
-    """Return the slide for a picture of `y` over `x`.
+    """Return the empty slide of a picture, or raise InputError where no row is left to draw.
 
-    Args:
-        rows: of the study.
-        picture: what to draw.
-        note: what the subtitle says at its end; what hollow points are if not given.
-
-    Raises:
-        InputError: no row is left to draw.
+    The subtitle ends with `note`, by default with the meaning of hollow points.
     """
     from pandas import DataFrame
 
@@ -119,7 +112,6 @@ def study_slide(rows: Sequence[StudyCells], picture: StudyPicture, note: str = "
             "capacity": [row.get(_CAPACITY) for row in shown],
         }
     )
-    # Lines of cells have their names beside them.
     left = min(0.2, 0.055 + 0.0072 * max(len(up.text(y)) for y in ys)) if picture.value else 0.075
     words = study_axis(picture.panels, [0]).label if picture.panels else ""
     names = [f"{words} {name}" if name.isdigit() else name for name in points.panel.unique()]
@@ -129,7 +121,7 @@ def study_slide(rows: Sequence[StudyCells], picture: StudyPicture, note: str = "
 
 
 def _origin_note(rows: Sequence[StudyCells]) -> str:
-    """Return on what kernel times rest where that is a datasheet or another card: `; kernel times are ...`."""
+    """Return a note where kernel times are of a datasheet or another card: `; kernel times are ...`."""
     bases = {str(row.get(KERNEL_TIMES) or "") for row in rows}
     words = {"datasheet": "datasheet peaks", "carried over": "carried over from another card"}
     found = [text for basis, text in words.items() if basis in bases]
@@ -147,10 +139,10 @@ def _shared(rows: Sequence[StudyCells], picture: StudyPicture) -> str:
 
 
 def lines_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure:
-    """Draw a line for each value of `by`: solid through what fits, pale and hollow through what does not.
+    """Draw a line for each value of `by`, pale and hollow where it does not fit.
 
     Raises:
-        InputError: no row is left to draw, or two share one place.
+        InputError: no row is left to draw, or two points of a line share an `x`.
     """
     slide = study_slide(rows, picture)
     left = False
@@ -182,7 +174,7 @@ def _scale_axes(axes: Axes, slide: StudySlide) -> None:
 
 
 def _draw_line(axes: Axes, line: "DataFrame", picture: StudyPicture, number: int) -> bool:
-    """Draw one line; return whether it leaves what fits, which a bar across it marks."""
+    """Draw one line; return whether it crosses the boundary of what fits, which a bar marks."""
     color, marker = look(number)
     points = list(line[["x", "y", "fits"]].sort_values(["x", "y"]).itertuples(index=False))
     if twice := [one.x for one, other in pairwise(points) if one.x == other.x]:
@@ -208,10 +200,7 @@ def _draw_line(axes: Axes, line: "DataFrame", picture: StudyPicture, number: int
 def pareto_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure:
     """Draw a point for each row, hollow where it does not fit, and the front of those that fit.
 
-    Where the horizontal axis is the memory in use, the boundary of what fits is drawn too.
-
-    Raises:
-        InputError: no row is left to draw.
+    Over memory in use the capacity is drawn too. Raises InputError where no row is left to draw.
     """
     slide = study_slide(rows, picture)
     limited = False
@@ -237,7 +226,7 @@ def pareto_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure:
 
 
 def _limit(points: "DataFrame", across: StudyAxis) -> float | None:
-    """Return the capacity of all points if they state one; else the most memory of those that fit, if others do not."""
+    """Return the common capacity of all points, else the most memory of those that fit if others do not."""
     capacities = points.capacity.dropna().unique()
     if len(capacities):
         return across.place(capacities[0].item()) if len(capacities) == 1 else None
@@ -246,7 +235,7 @@ def _limit(points: "DataFrame", across: StudyAxis) -> float | None:
 
 
 def front(points: Sequence[tuple[float, float]], x: str, y: str) -> list[tuple[float, float]]:
-    """Return the points that no other beats in one column and equals in the other, from left to right."""
+    """Return the Pareto front of points, from left to right."""
     signs = [-1 if best(column, (0.0, 1.0)) else 1 for column in (x, y)]
     costs = [(signs[0] * across, signs[1] * up) for across, up in points]
     return sorted({point for point, kept in zip(points, pareto_front(costs), strict=True) if kept})

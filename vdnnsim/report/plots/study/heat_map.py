@@ -1,4 +1,4 @@
-"""Heat map of a study: a result over two axes, or which policy is best there, and the boundary of what fits."""
+"""Heat maps of a study: a result, or the best policy, over two axes, and the boundary of what fits."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 _EMPTY: Final = "#f2f2f2"
 _PALEST, _DARKEST = 0.08, 0.85
-"""Of the colour map: white is for what does not fit."""
+"""Range of the colour map; white is for what does not fit."""
 _ALL: Final = "100"
 _WIDTH = 1400
-"""Pixels that the cells of a row share."""
+"""Pixels of a row of cells."""
 
 Grid = dict[tuple[int, int], Any]
-"""Column and row of a cell to its best point that fits; None where points are and none fits."""
+"""Best point that fits by column and row; None where no point fits."""
 
 
 def heat_map_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure:
-    """Draw a cell for each pair of values, hatched where nothing fits, a thick line around what fits.
+    """Draw a cell for each pair of values, hatched where nothing fits, with a thick line around what fits.
 
     Raises:
-        InputError: no row is left to draw, or several share a cell although there is no `by` to choose among them.
+        InputError: no row is left to draw, or several share a cell without `by`.
     """
     shown = shown_rows(rows, picture)
     values = study_axis(picture.value, [cell(row, picture.value) for row in shown])
@@ -73,12 +73,12 @@ def _note(picture: StudyPicture, values: StudyAxis) -> str:
 
 
 def _is_plain(picture: StudyPicture, values: StudyAxis, text: str) -> bool:
-    """Whether a number need not be said: of a cell whose colour names who loses nothing."""
+    """Whether a number is left out: 100 % in a cell that names its best policy."""
     return bool(picture.by) and values.scale.unit == "%" and text == _ALL
 
 
 def _ordered(values: list[Value]) -> list[Value]:
-    """Return values once each: numbers by size, names in their order."""
+    """Return distinct values: numbers sorted, names in their order."""
     once = list(dict.fromkeys(values))
     return once if any(isinstance(each, str) for each in once) else sorted(once, key=float)
 
@@ -101,7 +101,7 @@ def _grid(points: "DataFrame", slide: StudySlide, columns: list[Value], lines: l
 
 
 def _coloring(slide: StudySlide) -> Callable[[Any], str]:
-    """Return what gives the cell of a point its colour: by its winner, else by the logarithm of its number."""
+    """Return the function from a point to its colour: by its series, else by its number on a logarithmic scale."""
     if slide.picture.by:
         return lambda point: look(slide.names.index(point.series))[0]
     numbers = slide.points.value[slide.points.fits].tolist()
@@ -116,9 +116,8 @@ def _draw_cells(
 ) -> None:
     for (column, line), point in grid.items():
         color, hatch = (color_of(point), None) if point else ("white", "//")
-        axes.add_patch(
-            Rectangle((column - 0.5, line - 0.5), 1, 1, facecolor=color, edgecolor=_EMPTY, hatch=hatch, zorder=2)
-        )
+        place: Any = {"xy": (column - 0.5, line - 0.5), "width": 1, "height": 1}
+        axes.add_patch(Rectangle(**place, facecolor=color, edgecolor=_EMPTY, hatch=hatch, zorder=2))
         if point is None:
             continue
         text = values.text(point.value)

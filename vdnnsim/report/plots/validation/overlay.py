@@ -1,13 +1,8 @@
-"""Two traces of one plan over each other, measured and simulated: their timelines, and their memory.
-
-Of the timelines each stream is measured, and right below it simulated, with the stalls of both between them. The upper
-half is the whole iteration, the lower half magnifies the surroundings of the longest wait for a copy.
-"""
+"""Measured and simulated trace of one plan: their timelines, stream by stream, and their memory."""
 
 from itertools import accumulate
 from typing import Any, Final
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vdnnsim.plans.operations import Stream
@@ -30,20 +25,17 @@ _ROWS: Final[dict[Stream | None, tuple[float, float]]] = {
     None: (3.1, 2.3),
     Stream.MEMORY: (1.0, 0.2),
 }
-"""Where each stream lies, and the stalls, which are of neither: measured, then simulated right below it."""
-
+"""Rows of each stream, and of stalls under None: measured, and simulated below it."""
 _NAMES = {Stream.COMPUTE: "compute stream", None: "stalls", Stream.MEMORY: "memory stream"}
 _HEIGHT = 0.74
 _POINTS = 12
 _BEGINNING = 0.01
-"""A window that starts within this share of the iteration starts with it."""
-
-
+"""A window that starts within this share of the iteration is extended to its start."""
 _MEASURED, _SIMULATED = "#56b4e9", INK
 
 
 def timelines_figure(title: str, subtitle: str, measured: IterationTrace, simulated: IterationTrace) -> Figure:
-    """Draw two traces of one plan."""
+    """Draw the timelines of both traces."""
     traces = measured, simulated
     figure = new_figure(title, subtitle)
     figure.subplots_adjust(left=0.205, right=0.975, top=0.8, bottom=0.19, hspace=0.28)
@@ -67,7 +59,7 @@ draw_timelines = as_png(timelines_figure)
 
 
 def _shared_window(traces: tuple[IterationTrace, IterationTrace]) -> Window:
-    """Return the interval that holds on both sides what is magnified of the simulated one."""
+    """Return the interval that has the kernels of the simulated window on both sides."""
     measured, simulated = traces
     window = magnified_window(simulated)
     inside = {span.operation for span in simulated.spans_on(Stream.COMPUTE) if window.shows(span)}
@@ -78,20 +70,20 @@ def _shared_window(traces: tuple[IterationTrace, IterationTrace]) -> Window:
 
 
 def memories_figure(title: str, subtitle: str, measured: IterationTrace, simulated: IterationTrace) -> Figure:
-    """Draw two traces of one plan."""
+    """Draw the memory of both traces."""
     figure = new_figure(title, subtitle)
     axes = figure.subplots()
     figure.subplots_adjust(left=0.08, right=0.97, top=0.84, bottom=0.19)
     longest_s = max(measured.iteration_s, simulated.iteration_s)
     peaks = [max(_levels(trace)) for trace in (measured, simulated)]
     times, memory = time_scale((longest_s,)), byte_scale(peaks)
-    moments, levels = _steps(measured, times, memory)
-    said = [f"{side}, maximum {memory.text(peak)}" for side, peak in zip(_SIDES, peaks, strict=True)]
+    labels = [f"{side}, maximum {memory.text(peak)}" for side, peak in zip(_SIDES, peaks, strict=True)]
     look: Any = {"step": "post", "color": _MEASURED, "alpha": 0.55, "linewidth": 0, "zorder": 2}
-    area = axes.fill_between(moments, levels, label=said[0], **look)
-    moments, levels = _steps(simulated, times, memory)
-    (line,) = axes.step(moments, levels, where="post", color=_SIMULATED, linewidth=2, zorder=3, label=said[1])
-    _mark_ends(axes, (measured, simulated), times)
+    area = axes.fill_between(*_steps(measured, times, memory), label=labels[0], **look)
+    look = {"where": "post", "color": _SIMULATED, "linewidth": 2, "zorder": 3}
+    (line,) = axes.step(*_steps(simulated, times, memory), label=labels[1], **look)
+    for trace, color in ((measured, _MEASURED), (simulated, _SIMULATED)):
+        axes.axvline(trace.iteration_s / times.factor, color=color, linewidth=1.5, linestyle=(0, (4, 3)), zorder=1)
     axes.set_xlim(0, 1.02 * longest_s / times.factor)
     axes.set_ylim(0, 1.08 * max(peaks) / memory.factor)
     axes.set_xlabel(f"time, {times.unit}")
@@ -109,12 +101,7 @@ def _levels(trace: IterationTrace) -> list[int]:
 
 
 def _steps(trace: IterationTrace, times: Scale, memory: Scale) -> tuple[list[float], list[float]]:
-    moments = [change.time_s / times.factor for change in trace.memory]
+    across = [change.time_s / times.factor for change in trace.memory]
     levels = [nbytes / memory.factor for nbytes in _levels(trace)]
     # The last level holds to the end of the iteration.
-    return [*moments, trace.iteration_s / times.factor], [*levels, levels[-1]]
-
-
-def _mark_ends(axes: Axes, traces: tuple[IterationTrace, IterationTrace], times: Scale) -> None:
-    for trace, color in zip(traces, (_MEASURED, _SIMULATED), strict=True):
-        axes.axvline(trace.iteration_s / times.factor, color=color, linewidth=1.5, linestyle=(0, (4, 3)), zorder=1)
+    return [*across, trace.iteration_s / times.factor], [*levels, levels[-1]]

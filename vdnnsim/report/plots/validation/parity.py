@@ -1,4 +1,4 @@
-"""Measured against simulated: equality as a diagonal, how far off each row is, and how many are off how far."""
+"""Parity plot of measured against simulated durations, and their errors by group."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -8,40 +8,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import (
-    FuncFormatter,
-    LogLocator,
-    MaxNLocator,
-    NullFormatter,
-)
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from vdnnsim.report.palette import ALARM, GRID, INK, MUTED
 from vdnnsim.report.picture import Parity
 from vdnnsim.report.plots.series import look
-from vdnnsim.report.plots.style import (
-    as_png,
-    keep_left_spine_only,
-    new_figure,
-    point_handle,
-    ruled,
-    write_legend,
-)
+from vdnnsim.report.plots.style import as_png, keep_left_spine_only, new_figure, point_handle, ruled, write_legend
 from vdnnsim.units import format_seconds
 
 _BAND = "#dcebf5"
 _MARKERS = ("o", "D")
 _SPREAD = 0.5
-"""Share of the height of a group over which its rows are spread, so that equal ones stay apart."""
-
+"""Share of the height of a group over which its rows are spread."""
 _WIDE = 80
-"""Ratio of longest to shortest from which only powers of ten have room on an axis."""
-
+"""Ratio of longest to shortest from which only powers of ten have ticks."""
 _LEAST_HALF_WIDTH = 1.6
-"""The axis of errors reaches so many tolerances to either side at least."""
+"""Least half width of the axis of errors, in tolerances."""
 
 
 def parity_figure(parity: Parity) -> Figure:
-    """Draw the slide; there must be at least one pair."""
+    """Draw the figure of at least one pair."""
     figure = new_figure(parity.title, parity.subtitle)
     diagonal, errors = figure.add_axes((0.085, 0.19, 0.37, 0.66)), figure.add_axes((0.655, 0.19, 0.32, 0.66))
     _draw_diagonal(diagonal, parity)
@@ -58,7 +44,7 @@ draw_parity = as_png(parity_figure)
 
 
 def kind_handles(kinds: Sequence[str]) -> list[Line2D]:
-    """Return the entries of the legend of kinds of rows."""
+    """Return the legend entries of kinds of rows."""
     return [point_handle(kind, look(number)[0], _MARKERS[number]) for number, kind in enumerate(kinds)]
 
 
@@ -75,7 +61,7 @@ def _draw_diagonal(axes: Axes, parity: Parity) -> None:
 
 
 def draw_pairs(axes: Axes, pairs: Sequence[tuple[int, float, float]], *ends: float, **drawn: Any) -> None:  # noqa: ANN401  # as matplotlib's
-    """Draw measured against simulated durations, each with the number of its kind, and where both are equal."""
+    """Draw (kind, measured, simulated) pairs and the diagonal."""
     axes.plot(ends, ends, color=MUTED, linewidth=1.2, zorder=2)
     for kind, marker in enumerate(_MARKERS):
         places = [pair[1:] for pair in pairs if pair[0] == kind]
@@ -84,7 +70,7 @@ def draw_pairs(axes: Axes, pairs: Sequence[tuple[int, float, float]], *ends: flo
 
 
 def scale_durations(axes: Axes, low: float, high: float, subs: tuple[float, ...] = (1.0,)) -> None:
-    """Make both axes logarithmic, of seconds from low to high, with ticks at so many times each power of ten."""
+    """Make both axes logarithmic, in seconds, with ticks at `subs` of each power of ten."""
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(base=10, subs=subs, numticks=12))
@@ -108,17 +94,9 @@ def _draw_errors(axes: Axes, parity: Parity) -> None:
         members = [pair for pair in parity.pairs if pair.group == group]
         for number, pair in enumerate(members):
             shift = (number / max(len(members) - 1, 1) - 0.5) * _SPREAD
-            outside = abs(pair.error) > parity.tolerance
-            axes.plot(
-                pair.error,
-                place + shift,
-                marker=_MARKERS[pair.kind],
-                color=look(pair.kind)[0],
-                markeredgecolor=ALARM if outside else "white",
-                markeredgewidth=2.5 if outside else 1.0,
-                ms=9,
-                zorder=3,
-            )
+            rim, width = (ALARM, 2.5) if abs(pair.error) > parity.tolerance else ("white", 1.0)
+            drawn: Any = {"color": look(pair.kind)[0], "markeredgecolor": rim, "markeredgewidth": width}
+            axes.plot(pair.error, place + shift, marker=_MARKERS[pair.kind], ms=9, zorder=3, **drawn)
     for one, other in pairwise(range(len(groups))):
         axes.axhline((one + other) / 2, color=GRID, linewidth=1, zorder=0)
     half = max(_LEAST_HALF_WIDTH * parity.tolerance, 1.15 * widest)
