@@ -10,6 +10,7 @@ import tomllib
 import venv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
@@ -43,21 +44,17 @@ def run(command: Sequence[str | Path], cwd: Path) -> str:
     return result.stdout
 
 
-def test_it_holds_the_packages_and_what_comes_with_them_and_nothing_else() -> None:
-    """Asked of what builds it, which takes no time; the other tests build it."""
+def test_it_holds_packages_profiles_and_scenarios_alone() -> None:
     names = {each.distribution_path for each in WheelBuilder(str(ROOT)).recurse_included_files()}
     packages = {name for folder in ("vdnnsim", "calibration") for name in files_below(folder)}
     beside = {f"vdnnsim/{name}" for folder in ("hw_profiles", "scenarios") for name in files_below(folder)}
-    assert {"vdnnsim/hw_profiles/h200.yaml", "vdnnsim/scenarios/vgg416.yaml"} <= beside
-    assert {
-        "vdnnsim/scenarios/studies/batch.yaml",
-        "vdnnsim/scenarios/studies/hw_profiles/p100_x8_one_switch.yaml",
-    } <= beside
+    scenarios = ("vgg416.yaml", "studies/batch.yaml", "studies/hw_profiles/p100_x8_one_switch.yaml")
+    assert {"vdnnsim/hw_profiles/h200.yaml", *(f"vdnnsim/scenarios/{name}" for name in scenarios)} <= beside
     assert "vdnnsim/py.typed" in packages
     assert packages | beside == names
 
 
-def test_an_extra_that_a_message_or_a_page_names_exists() -> None:
+def test_named_extras_exist() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     sources = [path for folder in ("vdnnsim", "calibration", "docs") for path in (ROOT / folder).rglob("*.*")]
     texts = [path.read_text(encoding="utf-8") for path in sources if path.suffix in {".py", ".md"}]
@@ -89,24 +86,21 @@ def fresh_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.slow
-def test_it_answers_from_an_empty_folder(fresh_environment: Path, tmp_path: Path) -> None:
-    """Does it fit, on which card, what would make it fit: five lines of Python, and a command for each."""
+def test_it_works_from_an_empty_folder(fresh_environment: Path, tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
     (tmp_path / "five.py").write_text(FIVE_LINES, encoding="utf-8")
     imported, *answers = run([fresh_environment / "python", tmp_path / "five.py"], folder).splitlines()
     assert Path(imported).is_relative_to(fresh_environment.parent)
     assert answers == ["[False, True]", "h200", "vdnn_all(m)"]
-    table = json.loads(run([fresh_environment / "vdnnsim", "run", "alexnet", "--out", "out", "--json"], folder))
-    ranked = json.loads(
-        run([fresh_environment / "vdnnsim", "machines", "alexnet", "--hardware", "v100", "--json"], folder)
-    )
-    compared = ["compare", "vgg16_256", "--policies", "base(p),vdnn_all(m)", "--out", "out", "--json"]
-    helped = {
-        row["policy"]: row["outcome"] for row in json.loads(run([fresh_environment / "vdnnsim", *compared], folder))
-    }
-    assert [row["machine"] for row in ranked] == ["v100"]
-    assert helped == {"vdnn_all(m)": "fits", "base(p)": "does not fit"}
+
+    def rows(*words: str) -> list[dict[str, Any]]:
+        return list(json.loads(run([fresh_environment / "vdnnsim", *words, "--json"], folder)))
+
+    table = rows("run", "alexnet", "--out", "out")
+    compared = rows("compare", "vgg16_256", "--policies", "base(p),vdnn_all(m)", "--out", "out")
+    assert [row["machine"] for row in rows("machines", "alexnet", "--hardware", "v100")] == ["v100"]
+    assert {row["policy"]: row["outcome"] for row in compared} == {"vdnn_all(m)": "fits", "base(p)": "does not fit"}
     assert {"report.html", "compare.html"} <= {path.name for path in (folder / "out").iterdir()}
     assert [row["fits"] for row in table if row["policy"] in {"base(p)", "vdnn_dyn"}] == [True, True]
 

@@ -1,8 +1,8 @@
-"""Every block of code of the README and of the documentation does what it says.
+"""Every block of code of the README and of the documentation runs.
 
 Blocks of a page run in their order, in a folder that is empty at first. One that begins with `# NAME` is a file of
 this name; files of YAML are checked. Of a block below `<!-- read only: why -->` Python is compiled and commands are
-parsed; `pip` and `make` get what there is.
+parsed; extras of `pip` and targets of `make` must exist.
 """
 
 import re
@@ -45,7 +45,7 @@ def python(example: Example) -> None:
     write_named(text)
     code = compile(text, example.path, "exec")
     if not is_read_only(example):
-        exec(code, example.namespace)  # noqa: S102  # ours, and what it is for
+        exec(code, example.namespace)  # noqa: S102  # our own pages
 
 
 def yaml(example: Example) -> None:
@@ -72,7 +72,7 @@ def shell(example: Example) -> None:
 
 
 def parsed(words: list[str]) -> None:
-    """Parse a command as it would be, and do not run it."""
+    """Parse a command without running it."""
     name, command, context = cli.resolve_command(click.Context(cli), words)
     assert name is not None
     assert command is not None
@@ -84,7 +84,7 @@ BLOCKS: dict[str, Callable[[Example], None]] = {"python": python, "yaml": yaml, 
 
 @pytest.mark.usefixtures("in_a_fork")
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_block_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parsers = [CodeBlockParser(language, run) for language, run in BLOCKS.items()]
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with chdir(tmp_path):

@@ -25,25 +25,21 @@ def largest_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Po
 
 
 @pytest.mark.parametrize(("device_bytes", "offloads"), [(306, 0), (305, 1), (296, 1), (295, 2), (294, 2), (1, 4)])
-def test_the_example_in_the_guide_for_contributors_offloads_until_it_fits(
-    largest_maps: Policy, device_bytes: int, offloads: int
-) -> None:
+def test_the_example_of_the_guide_offloads(largest_maps: Policy, device_bytes: int, offloads: int) -> None:
     """Two CONV layers, an FC layer and the loss: input, conv1 and conv2 of 10 B, fc and loss of 2 B; W and dW 264 B.
 
     Nothing offloaded, backward of fc needs the three maps, dfc and dconv2: 264 + 30 + 2 + 10 = 306 B. Without the input
-    296 B. Without conv1 as well it is backward of conv2, for which conv1 comes back, beside dconv2 and dconv1: 294 B.
-    Where nothing helps, all leave that backward reads, the probabilities of the loss among them.
+    296 B. Without conv1 as well it is backward of conv2, for which conv1 is prefetched, with dconv2 and dconv1: 294 B.
+    Where nothing helps, all that backward reads is offloaded, the probabilities of the loss among them.
     """
     workload = toy_workload(toy_chain(2))
     limits = replace(TOY_LIMITS, device_bytes=device_bytes)
     plan = largest_maps.plan(toy_setting(workload, toy_costs(workload, {}), limits))
-
     check_plan(plan)
     for kind in (Offload, Prefetch):
         assert sum(isinstance(operation, kind) for operation in plan.operations) == offloads
 
 
-def test_the_example_in_the_guide_for_contributors_plans_any_network(largest_maps: Policy) -> None:
+def test_the_example_of_the_guide_plans_any_network(largest_maps: Policy) -> None:
     workload = Workload(build_network("googlenet"), 1)
-
     check_plan(largest_maps.plan(toy_setting(workload, toy_costs(workload, {}))))

@@ -1,4 +1,4 @@
-"""`python -m tests.hostile 20000 --out reports/attack` tries so many inputs, and writes what came of them."""
+"""`python -m tests.hostile 20000 --out reports/attack` tries so many inputs, and writes a table of outcomes."""
 
 import argparse
 import sys
@@ -18,7 +18,7 @@ _HEADER = ("kind of file", "inputs", "read", "refused", "slowest, s", "in troubl
 
 
 def inputs(count: int) -> Iterator[tuple[int, int]]:
-    """Yield the kind and the seed of so many inputs, of the kinds by their weight."""
+    """Yield kind and seed of so many inputs, kinds by their weight."""
     turns = cycle(chain.from_iterable([number] * kind.weight for number, kind in enumerate(KINDS)))
     seeds = Counter[int]()
     for number in islice(turns, count):
@@ -28,12 +28,11 @@ def inputs(count: int) -> Iterator[tuple[int, int]]:
 
 def tried(one: tuple[int, int]) -> Outcome:
     """Try one input."""
-    number, seed = one
-    return attack(KINDS[number], seed)
+    return attack(KINDS[one[0]], one[1])
 
 
 def page(outcomes: Sequence[Outcome]) -> str:
-    """Return the table of what came of all inputs, and what was in trouble."""
+    """Return the table of outcomes, and a list of violations."""
     rows = []
     for kind in KINDS:
         of_kind = [each for each in outcomes if each.kind == kind.name]
@@ -43,9 +42,9 @@ def page(outcomes: Sequence[Outcome]) -> str:
         row = (str(len(of_kind)), str(read), str(len(of_kind) - read - trouble), f"{slowest:.1f}", str(trouble))
         rows.append((kind.name, *row))
     what = (
-        f"{len(outcomes)} hostile inputs, each a sound file changed at a few places or bytes, and a command that reads "
-        f"it. It must end in {MOST_S} s of the processor and {MOST_BYTES // 2**30} GiB, with an exit status of 0, 1 or "
-        "2, say what is wrong in one line that names the file, and change no file that it was given."
+        f"{len(outcomes)} hostile inputs, each a valid file changed at a few places or bytes, and a command that reads "
+        f"it. It must end within {MOST_S} s of processor time and {MOST_BYTES // 2**30} GiB, with an exit status of 0, "
+        "1 or 2, report errors in one line that names the file, and change none of its inputs."
     )
     return markdown.page(
         (

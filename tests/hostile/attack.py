@@ -1,7 +1,7 @@
-"""One hostile input: a folder with sound files, one of them made unsound, and the command that reads it.
+"""One hostile input: a folder of valid files, one of them mutated, and the command that reads it.
 
-It holds if the command ends with a status of 0, 1 or 2, in 20 s of the processor and 2 GiB, says what is wrong in one
-line that names the file, and leaves all files that it was given as they are. Equal seeds make equal inputs.
+The command must end with a status of 0, 1 or 2, within 20 s of processor time and 2 GiB, report errors in one line that
+names the file, and change none of its inputs. Equal seeds make equal inputs.
 """
 
 import resource
@@ -22,9 +22,9 @@ from typing import Final
 from unittest.mock import patch
 
 MOST_S: Final = 20
-"""Of the processor, which others may use as well."""
+"""Of processor time."""
 _WAITS_S: Final = 300
-"""By the clock: what waits takes no time of the processor."""
+"""Of wall time, for a command that waits."""
 MOST_BYTES: Final = 2 * 2**30
 _LONGEST_LINE: Final = 3000
 _ENDINGS: Final = (0, 1, 2)
@@ -35,10 +35,9 @@ class Kind:
     """A kind of file.
 
     Attributes:
-        name: what it is.
-        prepare: fills the folder, the unsound file among it, and returns its name and the command that reads it.
-        weight: how many of its inputs are tried for one of another.
-        names: what a message may call what is wrong, beside the name of the file.
+        prepare: fills the folder, and returns the name of the mutated file and the command that reads it.
+        weight: relative number of inputs.
+        names: what a message may name instead of the file.
     """
 
     name: str
@@ -49,11 +48,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Command:
-    """What reads a file: the words of the command line, or a function that raises an InputError.
-
-    Attributes:
-        writes: where results may be written; everything else stays as it is.
-    """
+    """Words of the command line, or a function that raises an InputError; only below `writes` files may change."""
 
     words: tuple[str, ...] = ()
     call: Callable[[], object] | None = None
@@ -62,12 +57,7 @@ class Command:
 
 @dataclass
 class Outcome:
-    """What came of an input.
-
-    Attributes:
-        status: the exit status; -1 where there was none.
-        trouble: what must not be; empty where it held.
-    """
+    """The outcome of an input: its exit status, -1 where there was none, and violations in `trouble`."""
 
     kind: str
     seed: int
@@ -79,7 +69,7 @@ class Outcome:
 
 
 class _TooLongError(BaseException):
-    """Not an Exception, so that nobody answers it."""
+    """Not an Exception, so that nothing catches it."""
 
 
 def attack(kind: Kind, seed: int) -> Outcome:
@@ -123,7 +113,7 @@ def _run(command: Command, outcome: Outcome) -> None:
             stderr.write(f"vdnnsim: {refusal}\n")
         except _TooLongError:
             outcome.trouble.append(f"no end in {MOST_S} s")
-        except BaseException:  # noqa: BLE001  # whatever it is, it must not be
+        except BaseException:  # noqa: BLE001  # any of them is a violation
             outcome.trouble.append(traceback.format_exc(limit=-4))
     sys.path[:] = path
     outcome.said = stderr.getvalue()
@@ -148,7 +138,7 @@ def _judge(outcome: Outcome, names: tuple[str, ...]) -> None:
 
 @contextmanager
 def _limits() -> Iterator[None]:
-    """Let nothing take more than so much time and memory."""
+    """Limit time and memory."""
 
     def end(_signal: int, _frame: FrameType | None) -> None:
         raise _TooLongError

@@ -1,8 +1,8 @@
-"""Kills commands at random moments, half of them while files are replaced: `python -m tests.hostile.kills 34 [NAME]`.
+"""Kills commands at random times, half of them while files are replaced: `python -m tests.hostile.kills 34 [NAME]`.
 
-Two questions write into one folder in turn. After each kill all files are those of one of them, or the manifest says
-that it is unfinished; what a journal or a study held is still there. The command that is run to its end leaves nothing
-beside its files, and where nothing is measured the bytes of one that nobody disturbed. `validate` reads what
+Two scenarios write into one folder in turn. After each kill all files are of one of them, or the manifest says that it
+is unfinished; lines of journals and points of studies are kept. A command that then runs to its end leaves nothing
+beside its files, which have the bytes of an undisturbed run unless they are measured. `validate` reads the profile that
 `calibrate` wrote before it.
 """
 
@@ -38,7 +38,7 @@ def make():
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 4))
 """
 _WHILE_S: Final = 0.01
-"""In which files are replaced."""
+"""Duration of replacing files."""
 _DONE: Final = (0, 3)
 _ONE_TASK: Final = """
 from dataclasses import replace
@@ -46,7 +46,7 @@ import vdnnsim.validation.method as method
 pacing = replace(method.PACED_CPU.pacing, stretches=(1.0,))
 method.PACED_CPU = replace(method.PACED_CPU, tasks=method.PACED_CPU.tasks[:1], pacing=pacing)
 """
-"""Whose times, measured on a busy machine, may be beyond the tolerance: exit status 3."""
+"""On a busy machine its times may be beyond the tolerance: exit status 3."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Victim:
     """A command that is killed.
 
     Attributes:
-        words: of the command line; NUMBER is that of the question, 0 or 1.
-        manifest: says of the folder whether it is unfinished; empty where it is one file.
-        prelude: what runs before it, for less work.
-        measures: whether what it writes is measured, and so differs each time.
+        words: of the command line; NUMBER is 0 or 1.
+        manifest: the file that marks the folder as unfinished; empty where there is one file.
+        prelude: Python code before it.
+        measures: whether it writes measurements, which differ each time.
     """
 
     words: str
@@ -70,31 +70,20 @@ class Victim:
         return self.words.split()[0]
 
     def begin(self, folder: Path, number: int, out: str) -> "subprocess.Popen[bytes]":
-        """Start the command in a folder, with a cache of its own."""
+        """Start the command with a cache of its own."""
         code = f"{self.prelude}\nfrom vdnnsim.cli import main; main()".replace("NUMBER", str(number))
         words = self.words.replace("NUMBER", str(number)).replace("OUT", out).split()
-        environment = os.environ | {
-            "PYTHONPATH": str(ROOT),
-            "XDG_CACHE_HOME": str(folder / "cache" / str(time.time_ns())),
-            "TMPDIR": str(folder / "tmp"),
-        }
-        return subprocess.Popen(
-            (sys.executable, "-c", code, *words),
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        cache = folder / "cache" / str(time.time_ns())
+        own = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache), "TMPDIR": str(folder / "tmp")}
+        command, nowhere = (sys.executable, "-c", code, *words), subprocess.DEVNULL
+        return subprocess.Popen(command, cwd=folder, env=os.environ | own, stdout=nowhere, stderr=nowhere)
 
     def is_unfinished(self, found: Mapping[str, bytes]) -> bool:
-        """Whether files say of themselves that they are not those of one command."""
+        """Whether the manifest marks files as unfinished."""
         return UNFINISHED in _keys(found.get(self.manifest, b"{}"))
 
     def are_of_one(self, before: Mapping[str, bytes], found: Mapping[str, bytes]) -> bool:
-        """Whether files that were measured, and so differ each time, are of one command.
-
-        Its manifest comes last, so where that is an older one, so are all; of the same journal some may be equal.
-        """
+        """Whether measured files are of one command: an old manifest, written last, means that all are old."""
         names = [name for name in {*before, *found} if not name.endswith(".jsonl")]
         is_older = before.get(self.manifest) == found.get(self.manifest)
         return all(name in found and (not is_older or before.get(name) == found[name]) for name in names)
@@ -104,11 +93,7 @@ VICTIMS: Final = (
     Victim("run sNUMBER.yaml --out OUT", "run.json"),
     Victim("compare sNUMBER.yaml --out OUT --policies base,none,vdnn_all", "compare.json"),
     Victim("capture model.py:make --batch 1NUMBER --image 3x2x2 --out OUT/model.step.json"),
-    Victim(
-        "calibrate --device cpu --network tiny_linear --batch-size 2 --out OUT/own.yaml",
-        "own.yaml",
-        measures=True,
-    ),
+    Victim("calibrate --device cpu --network tiny_linear --batch-size 2 --out OUT/own.yaml", "own.yaml", measures=True),
     Victim("validate --device cpu --profile ./calibrate/own.yaml --out OUT", "run.json", _ONE_TASK, measures=True),
 )
 
@@ -125,11 +110,7 @@ def content(folder: Path) -> Mapping[str, bytes]:
 
 
 def attack(victim: Victim, folder: Path, kills: int, draw: random.Random) -> str:
-    """Kill a command so often, and return what came out.
-
-    Raises:
-        AssertionError: something was lost.
-    """
+    """Kill a command so often, and return a summary; raise AssertionError where something was lost."""
     whole, begun_s = [], time.monotonic()
     for number in range(2):
         assert victim.begin(folder, number, f"{victim.name}{number}").wait() in _DONE, f"{victim.name} failed"
@@ -142,7 +123,7 @@ def attack(victim: Victim, folder: Path, kills: int, draw: random.Random) -> str
             with suppress(subprocess.TimeoutExpired):
                 process.wait(draw.uniform(0, lasts_s))
         else:
-            # Files are replaced at the end, beside which they become complete.
+            # Temporary files appear when results are written.
             known = _becoming(out)
             while process.poll() is None and _becoming(out) <= known:
                 time.sleep(0.0002)
@@ -178,7 +159,7 @@ def _becoming(out: Path) -> set[Path]:
 
 
 def main(kills: int, names: Sequence[str]) -> None:
-    """Kill so many commands of each kind, or of those named, and print what came out."""
+    """Kill so many commands of each kind, or of those named, and print summaries."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "model.py").write_text(MODEL)

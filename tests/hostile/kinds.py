@@ -1,4 +1,4 @@
-"""Every kind of file that is read, with a sound one of it and the commands that read it."""
+"""Kinds of input files, each with a valid example and the commands that read it."""
 
 import json
 import pickle
@@ -14,14 +14,7 @@ from calibration.measure.journal import Journal
 from calibration.measure.statistics import Sample
 from tests.captured_steps import chain, checkpointed, residual
 from tests.hostile.attack import Command, Kind
-from tests.hostile.mutations import (
-    Tree,
-    as_yaml,
-    mutated_bytes,
-    mutated_database,
-    mutated_table,
-    mutated_tree,
-)
+from tests.hostile.mutations import Tree, as_yaml, mutated_bytes, mutated_database, mutated_table, mutated_tree
 from tests.recorded_traces import new_trace, old_trace
 from tests.unit.recordings.snapshots import WHOLE
 from vdnnsim.dnn.workload import Mode, Optimizer
@@ -38,13 +31,8 @@ from vdnnsim.units import Precision
 PROFILES: Final = Path(__file__).parents[2] / "hw_profiles"
 SCENARIO: Final = {
     "schema_version": 1,
-    "workload": {
-        "network": "tiny_linear",
-        "batch_size": 6,
-        "precision": "float32",
-        "optimizer": "momentum",
-        "mode": "training",
-    },
+    "workload": {"network": "tiny_linear", "batch_size": 6}
+    | {"precision": "float32", "optimizer": "momentum", "mode": "training"},
     "hardware": "titan_x_maxwell",
     "policies": ["base(p)", "vdnn_all(m)", {"policy": "accumulate", "steps": 2}],
     "memory_model": "ideal",
@@ -57,17 +45,8 @@ STUDY: Final = {
     "axes": {"link.bandwidth": ["8 GB/s", "16 GB/s"], "gpu.memory": {"from": "1 GiB", "to": "2 GiB", "factor": 2}},
     "where": ["link.bandwidth > 1 GB/s or policy == 'base(p)'"],
     "pictures": [
-        {
-            "name": "speed",
-            "title": "Speed",
-            "kind": "lines",
-            "x": "gpu.memory_bytes",
-            "y": "images_per_s",
-            "by": "policy",
-            "panels": "link.bandwidth_bytes_per_s",
-            "where": {"fits": True},
-            "marks": {"here": "1 GiB"},
-        }
+        {"name": "speed", "title": "Speed", "kind": "lines", "x": "gpu.memory_bytes", "y": "images_per_s"}
+        | {"by": "policy", "panels": "link.bandwidth_bytes_per_s", "where": {"fits": True}, "marks": {"here": "1 GiB"}}
     ],
 }
 _SLOW: Final = ("vdnn_dyn", "staggered_swap")
@@ -96,7 +75,7 @@ _SETTINGS: Final = ("link.bandwidth=10 GB/s", "gpu.memory=20 MiB", "gpu.compute_
 
 
 def _write(folder: Path, name: str, sound: Tree, draw: Random) -> None:
-    """Write a file as YAML or JSON: mutated as a tree, and now and then as bytes."""
+    """Write a mutated file as YAML or JSON; one in ten is mutated as bytes too."""
     data = as_yaml(mutated_tree(sound, draw, WORDS))
     (folder / name).write_bytes(mutated_bytes(data, draw) if draw.random() < 0.1 else data)
 
@@ -138,21 +117,16 @@ COPIES: Final = copy_table_text(
 
 
 def _machine(folder: Path, profile: Tree) -> None:
-    """Write what asks for the machine `own.yaml`, and a sound one with tables of its own."""
+    """Write the profile `own.yaml` and a scenario on it."""
     (folder / "own.yaml").write_bytes(as_yaml(profile))
     (folder / "s.yaml").write_bytes(as_yaml(SCENARIO | {"hardware": "own.yaml"}))
 
 
 def _reading(draw: Random) -> Command:
     commands = (
-        ("check", "own.yaml"),
-        ("check", "own.yaml"),
-        ("check", "s.yaml"),
-        ("list", "hardware", "--tree", "own.yaml"),
-        ("list", "hardware", "--sources", "own.yaml"),
-        ("whatif", "s.yaml", "--set", "gpu.memory=1 GiB"),
-        ("whatif", "s.yaml", "--set", "link.latency=1 ms"),
-        ("max-batch", "s.yaml"),
+        *(("check", "own.yaml"), ("check", "own.yaml"), ("check", "s.yaml"), ("max-batch", "s.yaml")),
+        *(("list", "hardware", option, "own.yaml") for option in ("--tree", "--sources")),
+        *(("whatif", "s.yaml", "--set", setting) for setting in ("gpu.memory=1 GiB", "link.latency=1 ms")),
     )
     if draw.random() < 0.02:
         return Command(("run", "s.yaml", "--out", "out"), writes=("out",))
@@ -160,7 +134,7 @@ def _reading(draw: Random) -> Command:
 
 
 def profile(folder: Path, draw: Random) -> tuple[str, Command]:
-    """A machine by its cost model, one by a datasheet, one with several GPUs."""
+    """A profile with a fitted cost model, with datasheet peaks, or of several GPUs."""
     sound = _profile(draw.choice(("titan_x_maxwell", "b200", "p100_x2", "rtx_4090"))) | {"name": "own"}
     sound.pop("kernels", None)
     _machine(folder, sound)
@@ -169,7 +143,7 @@ def profile(folder: Path, draw: Random) -> tuple[str, Command]:
 
 
 def kernel_table(folder: Path, draw: Random) -> tuple[str, Command]:
-    """The kernels of a machine on which nothing else says what they take."""
+    """The kernel table of a profile without a cost model."""
     sound = _profile("titan_x_maxwell") | {"name": "own"}
     del sound["cost_model"]
     _machine(folder, sound | {"kernels": {"table": "own.kernels.csv", "tf32": False, "layout": "nchw"}})
@@ -179,7 +153,7 @@ def kernel_table(folder: Path, draw: Random) -> tuple[str, Command]:
 
 
 def copies(folder: Path, draw: Random) -> tuple[str, Command]:
-    """The copies of a machine."""
+    """The copy table of a profile."""
     _machine(folder, _profile("titan_x_maxwell") | {"name": "own", "copies": {"table": "own.copies.csv"}})
     (folder / "own.copies.csv").write_text(mutated_table(COPIES, draw), encoding="utf-8", errors="surrogatepass")
     return "own", _reading(draw)
@@ -197,7 +171,7 @@ FILES: Final = {"results.csv": b"theirs", "report.md": b"theirs", "memory.png": 
 
 
 def manifest(folder: Path, draw: Random) -> tuple[str, Command]:
-    """What says whose the files of a folder are; nothing that it does not name may be written over."""
+    """The manifest of a folder of results; only files that it names may be overwritten."""
     out = folder / "out"
     sound = {"format_version": 1, "scenario": {}, "results": [], "files": ["run.json", "results.csv", "trace_a.json"]}
     out.mkdir()
@@ -215,7 +189,7 @@ def manifest(folder: Path, draw: Random) -> tuple[str, Command]:
 
 
 def store(folder: Path, draw: Random) -> tuple[str, Command]:
-    """The results of a study, of which all points are there; what is left must be whole."""
+    """The database of a study; rows that can be read must be whole."""
     out = folder / "out"
     outcome: Outcome = ("", "p", True, 0.1, *(7.0 for _ in OUTCOME[4:]), "")
     keys = [f"key{number}" for number in range(200)]
@@ -236,7 +210,7 @@ def store(folder: Path, draw: Random) -> tuple[str, Command]:
 
 
 def journal(folder: Path, draw: Random) -> tuple[str, Command]:
-    """What a calibration measured so far; every line that is whole stays."""
+    """The journal of a calibration; every whole line must be kept."""
     path = folder / "own.partial.jsonl"
     with Journal(path, {"device": "Fake"}) as kept:
         for number in range(5):

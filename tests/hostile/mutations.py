@@ -1,4 +1,4 @@
-"""Sound contents made unsound: trees of values, tables, bytes and databases, changed at places drawn by chance."""
+"""Random mutations of valid contents: trees of values, tables, bytes and databases."""
 
 import copy
 import json
@@ -35,13 +35,7 @@ def places(tree: Tree, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 def mutated_tree(tree: Tree, draw: Random, words: Sequence[Tree] = ()) -> Tree:
-    """Return a tree changed at one to four places.
-
-    Args:
-        tree: stays as it is.
-        draw: by what chance.
-        words: values that mean something in such a file; those of one kind are a tuple.
-    """
+    """Return a copy of a tree changed at one to three places; `words` are meaningful values, a tuple for each kind."""
     tree = copy.deepcopy(tree)
     for _ in range(draw.choice((1, 1, 1, 1, 2, 3))):
         every = list(places(tree))
@@ -56,7 +50,6 @@ def mutated_tree(tree: Tree, draw: Random, words: Sequence[Tree] = ()) -> Tree:
 
 
 def _members(tree: Tree, every: Sequence[tuple[Any, ...]], draw: Random) -> list[Tree]:
-    """Return a few parts of a tree, which may stand elsewhere in it."""
     found = []
     for place in draw.sample(every, min(3, len(every))):
         member = tree
@@ -75,7 +68,7 @@ def _replace(parent: Tree, key: Any, draw: Random, words: Sequence[Tree]) -> Non
 
 
 def _near(parent: Tree, key: Any, draw: Random, words: Sequence[Tree]) -> None:  # noqa: ANN401
-    """Put something in the place of a value that might as well stand there."""
+    """Replace a value by one of its type."""
     value = parent[key]
     if isinstance(value, bool):
         parent[key] = not value
@@ -84,10 +77,8 @@ def _near(parent: Tree, key: Any, draw: Random, words: Sequence[Tree]) -> None: 
     elif isinstance(value, float):
         parent[key] = value * 10 ** draw.uniform(-9, 9)
     elif isinstance(value, str) and (quantity := _QUANTITY.fullmatch(value)):
-        number = draw.choice(
-            ("0", "1", "1e-9", "1000", f"{float(quantity[1]) * 10 ** draw.uniform(-9, 9):.4g}", "1e15")
-        )
-        parent[key] = f"{number} {quantity[2]}"
+        scaled = f"{float(quantity[1]) * 10 ** draw.uniform(-9, 9):.4g}"
+        parent[key] = f"{draw.choice(('0', '1', '1e-9', '1000', scaled, '1e15'))} {quantity[2]}"
     elif isinstance(value, str) and words:
         alike = [group for group in words if isinstance(group, tuple) and value in group]
         parent[key] = draw.choice(draw.choice(alike)) if alike else _word(words, draw)
@@ -105,9 +96,8 @@ def _scale(parent: Tree, key: Any, draw: Random, words: Sequence[Tree]) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         _replace(parent, key, draw, words)
     elif isinstance(value, int):
-        parent[key] = draw.choice(
-            (value + 1, value - 1, -value, value * 10**6, float(value), str(value), value * 2**60)
-        )
+        numbers = (value + 1, value - 1, -value, value * 10**6, float(value), str(value), value * 2**60)
+        parent[key] = draw.choice(numbers)
     else:
         parent[key] = draw.choice((-value, value * 1e12, value * 1e-12, str(value), [value]))
 
@@ -138,7 +128,7 @@ _CHANGES: Final[tuple[Callable[[Tree, Any, Random, Sequence[Tree]], None], ...]]
 
 
 def mutated_bytes(data: bytes, draw: Random) -> bytes:
-    """Return bytes that are cut off, flipped, doubled, or between which others stand."""
+    """Return bytes cut off, flipped, doubled, or with others inserted."""
     changed = bytearray(data)
     for _ in range(draw.choice((1, 1, 2, 5))):
         at = draw.randrange(len(changed) + 1)
@@ -149,9 +139,8 @@ def mutated_bytes(data: bytes, draw: Random) -> bytes:
             case 1 if changed:
                 changed[min(at, len(changed) - 1)] ^= 1 << draw.randrange(8)
             case 2:
-                changed[at:at] = draw.choice(
-                    (b"\x00", b"\xff\xfe", b"\n", b"\r", b'"', b"[" * 400, b"\xef\xbb\xbf", b"{}")
-                )
+                pieces = (b"\x00", b"\xff\xfe", b"\n", b"\r", b'"', b"[" * 400, b"\xef\xbb\xbf", b"{}")
+                changed[at:at] = draw.choice(pieces)
             case 3:
                 changed[at:at] = changed[at:to]
             case 4:
@@ -162,7 +151,7 @@ def mutated_bytes(data: bytes, draw: Random) -> bytes:
 
 
 def mutated_table(text: str, draw: Random, words: Sequence[str] = ()) -> str:
-    """Return CSV text with cells, rows or columns that are changed, gone or there twice."""
+    """Return CSV text with cells, rows or columns changed, removed or doubled."""
     rows = [line.split(",") for line in text.splitlines()]
     for _ in range(draw.choice((1, 1, 2, 3))):
         row = draw.randrange(len(rows))
@@ -186,7 +175,7 @@ def mutated_table(text: str, draw: Random, words: Sequence[str] = ()) -> str:
 
 
 def mutated_database(path: Path, draw: Random) -> None:
-    """Flip bits of a database, cut it off, or let two of its pages change places."""
+    """Flip bits of a database, cut it off, or swap two of its pages."""
     data, page = bytearray(path.read_bytes()), 4096
     pages = len(data) // page
     for _ in range(draw.choice((1, 1, 3, 20))):
@@ -206,5 +195,5 @@ def mutated_database(path: Path, draw: Random) -> None:
 
 
 def as_yaml(tree: Tree) -> bytes:
-    """Return a tree as YAML in flow style, in which text stays text."""
+    """Return a tree as YAML in flow style, which is JSON."""
     return json.dumps(tree, ensure_ascii=False).encode("utf-8", "surrogatepass")

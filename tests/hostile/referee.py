@@ -1,9 +1,6 @@
-"""Holds a trace to what must be true of any iteration, from the written file alone: nothing of the engine is asked.
+"""Checks of invariants of any iteration on written traces, independent of the engine.
 
-    python -m tests.hostile.referee 2000
-
-draws so many valid scenarios, replays each, and prints what their traces break. What reads a map in backward is what
-its network says.
+`python -m tests.hostile.referee 2000` draws so many valid scenarios, replays each, and prints broken invariants.
 """
 
 import json
@@ -59,12 +56,7 @@ class Copy:
 
 
 def broken(text: str, saved_for: Mapping[str, frozenset[str]]) -> Iterator[str]:
-    """Yield what a trace breaks.
-
-    Args:
-        text: of the file.
-        saved_for: by the name of a map the layers whose backward reads it.
-    """
+    """Yield broken invariants of the text of a trace; `saved_for` has by map the layers whose backward reads it."""
     content = json.loads(text)
     slices, counters = defaultdict[tuple[int, int], list[Any]](list), defaultdict[int, list[tuple[float, int]]](list)
     for event in content["traceEvents"]:
@@ -92,7 +84,7 @@ def _levels(gpu: int, totals: list[int], about: Mapping[str, Any]) -> Iterator[s
 
 
 def _copies(gpu: int, kernels: list[Any], moved: list[Any], saved_for: Mapping[str, frozenset[str]]) -> Iterator[str]:
-    """Hold each buffer that is copied whole to its kernels."""
+    """Check the order of copies and kernels of each buffer that is copied whole."""
     sent, back = defaultdict[str, list[Copy]](list), defaultdict[str, list[Copy]](list)
     for event in moved:
         what = _subject(event)
@@ -102,23 +94,23 @@ def _copies(gpu: int, kernels: list[Any], moved: list[Any], saved_for: Mapping[s
         for number, copy in enumerate(copies):
             before = [each for each in sent[what] if each.end <= copy.begin + _US]
             if not before:
-                yield f"GPU {gpu}: {what} comes back {number + 1} times and was sent before {len(before)} times"
+                yield f"GPU {gpu}: {what} is prefetched {number + 1} times and was offloaded before {len(before)} times"
             elif before[-1].nbytes != copy.nbytes:
-                yield f"GPU {gpu}: {what} comes back with {copy.nbytes} B of {before[-1].nbytes} B"
+                yield f"GPU {gpu}: {what} is prefetched with {copy.nbytes} B of {before[-1].nbytes} B"
     made = {_subject(each): each for each in kernels if each["cat"] == "forward"}
     for what, copies in sent.items():
         if what in made and copies[0].begin < made[what]["ts"] + made[what]["dur"] - _US:
-            yield f"GPU {gpu}: {what} leaves before it is made"
+            yield f"GPU {gpu}: {what} is offloaded before it is computed"
         if what not in back:
             continue
         reading = [
             each for each in kernels if each["cat"].startswith("backward") and _subject(each) in saved_for.get(what, ())
         ]
-        # Of the kernels of a layer one reads it: the gradient of a convolution's weights, and not that of its input.
+        # One kernel of a layer reads it: the weight gradient of a convolution, not its data gradient.
         last = {_subject(each): each for each in reading}
         for each in last.values():
             if each["ts"] >= copies[0].end - _US and not any(one.end <= each["ts"] + _US for one in back[what]):
-                yield f"GPU {gpu}: {each['name']} begins before {what} is back"
+                yield f"GPU {gpu}: {each['name']} begins before {what} is prefetched"
 
 
 def _subject(event: Mapping[str, Any]) -> str:
@@ -129,7 +121,7 @@ def _subject(event: Mapping[str, Any]) -> str:
 
 
 def drawn(draw: Random) -> Scenario:
-    """Draw a scenario that is valid, as far as no plan need be made to know."""
+    """Draw a valid scenario; whether its policy has a plan is not known yet."""
     server = read_profile(find_profile(draw.choice(_MACHINES), Path()))
     figures = {"link.bandwidth": 10 ** draw.uniform(8, 12), "gpu.memory": 2 ** draw.uniform(22, 34)}
     server = with_figures(server, {key: round(value) for key, value in figures.items() if draw.random() < 0.5})
@@ -156,7 +148,7 @@ def drawn(draw: Random) -> Scenario:
 
 
 def judged(seed: int) -> tuple[str, list[str]]:
-    """Return a scenario in words, and what its trace breaks; nothing of one that has no plan."""
+    """Return a scenario in words, and what its trace breaks; a scenario without a plan breaks nothing."""
     scenario = drawn(Random(f"referee {seed}"))  # noqa: S311  # equal draws each time
     try:
         result = run_scenario(scenario)
@@ -166,11 +158,11 @@ def judged(seed: int) -> tuple[str, list[str]]:
 
 
 def raced(seed: int) -> tuple[str, list[str]]:
-    """Return a scenario in words, and by what of a better machine its traces are slower, or fit no longer.
+    """Return a scenario in words, and which improvements of its machine make it slower, or fit no longer.
 
     Its policy is static: it looks at kernel times alone, so that a better machine changes nothing of its plan. Two
-    anomalies are none of ours, and `test_referee` works each out by hand: that of links in `lost`, and TensorFlow's,
-    which takes less of some GPUs than of smaller ones (`given_to_tensorflow`).
+    anomalies are allowed, and `test_referee` derives both: that of links in `lost`, and TensorFlow's, which takes less
+    of some GPUs than of smaller ones (`given_to_tensorflow`).
     """
     draw = Random(f"race {seed}")  # noqa: S311  # equal draws each time
     scenario = replace(drawn(draw), policies=(resolve_policy(draw.choice(_STATIC), known_policies()),))
@@ -218,17 +210,17 @@ def _is_given_less(*gpus: Gpu) -> bool:
 
 
 def lost(what: str, *texts: str) -> Iterator[str]:
-    """Yield what a better machine does worse, by the traces before and after.
+    """Yield what is worse on a better machine, by the traces before and after.
 
-    Copies that share links share their rates: one that begins earlier can delay another, for which more waits. All else
-    takes no longer, so an iteration is longer by no more than its copies are beside each other.
+    Copies that share links share their rates: one that begins earlier can delay another. All else takes no longer, so
+    an iteration is longer by no more than its copies overlap.
     """
     before, after = map(json.loads, texts)
     ends = [max(each["ts"] + each["dur"] for each in of["traceEvents"] if each["ph"] == "X") for of in (before, after)]
     if ends[1] > ends[0] + _contended_us(*map(_moved, (before, after))) + _US:
         yield f"more {what}: {ends[1]} us in place of {ends[0]} us"
     if before["otherData"]["fits"] and not after["otherData"]["fits"]:
-        yield f"more {what}: it fits no longer"
+        yield f"more {what}: it no longer fits"
 
 
 def _moved(content: Mapping[str, Any]) -> list[Any]:
@@ -238,7 +230,7 @@ def _moved(content: Mapping[str, Any]) -> list[Any]:
 
 
 def _contended_us(before: list[Any], after: list[Any]) -> float:
-    """Return by how much copies are longer than before while others were under way, exchanges beside no exchange."""
+    """Return by how much copies are longer than before beside others; exchanges do not delay each other."""
     longer_us = 0.0
     for was, one in zip(before, after, strict=True):
         others = [each for each in after if each is not one and _MEMORY in (each["tid"], one["tid"])]
@@ -256,9 +248,9 @@ def _words(scenario: Scenario) -> str:
 
 
 def readers(result: ScenarioResult) -> Mapping[str, frozenset[str]]:
-    """Return by the name of a map the layers whose backward reads it.
+    """Return by the name of a map the layers whose backward reads it; nothing of superneurons.
 
-    Nothing of superneurons, whose cache holds on to what it has sent until room is needed: no trace tells until when.
+    Its cache keeps what it has offloaded until memory is needed, and no trace shows until when.
     """
     if result.slowest[0].policy.startswith("superneurons"):
         return {}

@@ -1,4 +1,4 @@
-"""What attacks found, as fixed cases."""
+"""Regressions that hostile inputs and the referee found."""
 
 import json
 import os
@@ -35,7 +35,6 @@ policies: [base(p), caffe, layrub_intra, layrub_hybrid, vdnn_all(m)]
     ["gpu.handle=1048576 TiB", "host.process=1048576 TiB", "gpu.context=12 GiB", "gpu.memory=1 B", "host.memory=1 B"],
 )
 def test_a_machine_without_room_is_a_result(tmp_path: Path, setting: str) -> None:
-    """Handles or a process of an exabyte; a context that takes all of the memory, or more. Most rows do not fit."""
     (tmp_path / "s.yaml").write_text(SCENARIO)
     done = vdnnsim("whatif", "s.yaml", "--set", setting, folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -44,8 +43,7 @@ def test_a_machine_without_room_is_a_result(tmp_path: Path, setting: str) -> Non
 
 
 @pytest.mark.parametrize("arguments", [b'{"External id": "\xad"}', b"[" * 900 + b"]" * 900])
-def test_an_event_whose_arguments_are_none_counts_without_them(tmp_path: Path, arguments: bytes) -> None:
-    """They are looked at one by one, after the file was found to be JSON: not UTF-8, or nested deep."""
+def test_an_event_with_unreadable_arguments_counts_without_them(tmp_path: Path, arguments: bytes) -> None:
     trace = json.dumps(new_trace(), separators=(",", ":")).encode()
     at = trace.index(b'"args":') + len(b'"args":')
     (tmp_path / "trace.json").write_bytes(trace[:at] + arguments + trace[trace.index(b"}", at) + 1 :])
@@ -53,8 +51,8 @@ def test_an_event_whose_arguments_are_none_counts_without_them(tmp_path: Path, a
     assert done.returncode == 0, done.stderr
 
 
-def test_gradients_of_weights_that_come_first_are_exchanged_before_those_of_the_oracle(tmp_path: Path) -> None:
-    """So `layrub_intra` may be faster than base(p) on several GPUs, and is said to be; of the others none is.
+def test_weight_gradients_first_may_be_faster_than_the_oracle(tmp_path: Path) -> None:
+    """`layrub_intra` may be faster than base(p) on several GPUs, and that is reported.
 
     On two toy GPUs (`tests.two_gpus`) backward of fc begins at 4 s, each of its kernels takes 1 s, and its exchange, as
     that of conv1 behind it, lasts 5.8 s and 29 s: base(p) computes the gradient of data first, then that of weights,
@@ -68,13 +66,10 @@ def test_gradients_of_weights_that_come_first_are_exchanged_before_those_of_the_
     result = run_scenario(read_scenario(tmp_path / "s.yaml"))
     beyond = [row.policy for row in result.slowest if row.performance_ratio > 1]
     assert beyond == ["layrub_intra", "layrub_hybrid"]
-    assert known(result)[-1].startswith(
-        "Faster than the oracular baseline: layrub_intra, layrub_hybrid: gradients of w"
-    )
+    assert known(result)[-1].startswith("Faster than the oracular baseline: layrub_intra, layrub_hybrid: ")
 
 
-def test_where_vdnnsim_is_installed_stands_in_no_result(tmp_path: Path) -> None:
-    """Or equal questions would have other bytes on another machine."""
+def test_results_name_no_path_of_the_installation(tmp_path: Path) -> None:
     for profile in shipped_profiles():
         names = [name for name, _ in profile.sources]
         assert names[0] == f"hw_profiles/{profile.server.name}.yaml"
@@ -88,8 +83,7 @@ def test_where_vdnnsim_is_installed_stands_in_no_result(tmp_path: Path) -> None:
     assert load_profile(tmp_path / "own.yaml").sources[0][0] == str(tmp_path / "own.yaml")
 
 
-def test_a_file_that_is_called_as_a_library_is_no_library(tmp_path: Path) -> None:
-    """The working directory comes last; a user's policies lie there."""
+def test_a_file_in_the_working_directory_shadows_no_library(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise RuntimeError")
     words = (sys.executable, "-m", "vdnnsim", "--help")
     subprocess.run(words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)

@@ -10,7 +10,7 @@ INPUTS = 10
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_it_is_read_or_refused_in_one_line_that_names_the_file(kind: Kind) -> None:
+def test_hostile_files_are_read_or_refused_in_one_line(kind: Kind) -> None:
     """No traceback, no warning, an end in 20 s and 2 GiB, nothing overwritten."""
     for seed in range(INPUTS * kind.weight):
         outcome = attack(kind, seed)

@@ -1,4 +1,4 @@
-"""Traces of random scenarios break no rule; and traces that were falsified break each."""
+"""Traces of random scenarios break no rule; falsified traces break each."""
 
 import json
 from collections.abc import Callable
@@ -37,10 +37,7 @@ def test_no_trace_breaks_a_rule() -> None:
 
 
 def test_nothing_is_slower_on_a_better_machine() -> None:
-    """Nor fits it there no longer; a replay of a static policy is a sum of maxima of what only becomes less.
-
-    Of the first 2,000 races three show an anomaly: 610 TensorFlow's, 982 and 1309 that of links.
-    """
+    """Of the first 2,000 races three show an anomaly: 610 TensorFlow's, 982 and 1309 that of links."""
     for seed in (*range(RACES), 610, 982, 1309):
         words, found = raced(seed)
         assert found == [], f"seed {seed}: {words}"
@@ -51,15 +48,14 @@ def test_a_slower_trace_is_found() -> None:
     content = json.loads(text)
     shift(content["traceEvents"], 1)
     content["otherData"]["fits"] = False
-    told = list(lost("memory", text, json.dumps(content)))
-    assert [each.split(":")[0] for each in told] == ["more memory", "more memory"]
-    assert "in place of" in told[0]
-    assert told[1].endswith("it fits no longer")
+    slower, unfit = lost("memory", text, json.dumps(content))
+    assert "in place of" in slower
+    assert unfit == "more memory: it no longer fits"
     assert list(lost("memory", json.dumps(content), text)) == []
 
 
 def iteration(kernel_s: float) -> dict[str, Any]:
-    """GPU 1 fetches 20 B over links of 10 B/s and sends them back; behind a kernel GPU 0 fetches 20 B as well."""
+    """GPU 1 prefetches 20 B over links of 10 B/s and offloads them; behind a kernel GPU 0 prefetches 20 B as well."""
     env, events = simpy.Environment(), list[Any]()
     links = Interconnect(env, PEERED)
 
@@ -79,19 +75,19 @@ def iteration(kernel_s: float) -> dict[str, Any]:
     return {"traceEvents": events, "otherData": {"fits": True}}
 
 
-def test_a_kernel_that_is_faster_may_end_an_iteration_later() -> None:
-    """The anomaly of links: all fetch over the uplink that the GPUs share, and send over its other direction.
+def test_a_faster_kernel_may_end_an_iteration_later() -> None:
+    """The anomaly of links: both GPUs prefetch over the uplink that they share, and offload over its other direction.
 
-    Behind a kernel of 2 s the second fetch begins when the first ends, and nothing is shared: 4 s in all. Behind one of
-    1 s both have 5 B/s from then on: the first, with 10 B to go, ends at 3 s, and what is sent then at 5 s. Without the
-    other fetch beside it the first has no reason to take 3 s.
+    Behind a kernel of 2 s the second prefetch begins when the first ends, and nothing is shared: 4 s in all. Behind one
+    of 1 s both have 5 B/s from then on: the first, with 10 B to go, ends at 3 s, and the offload at 5 s. Without the
+    other prefetch beside it there is no reason for 3 s.
     """
     slow, fast = iteration(2.0), iteration(1.0)
     assert list(lost("speed", json.dumps(slow), json.dumps(fast))) == []
     for content in (slow, fast):
         content["traceEvents"] = [each for each in content["traceEvents"] if each["pid"] == 1]
-    told = list(lost("speed", json.dumps(slow), json.dumps(fast)))
-    assert told == ["more speed: 5000000.0 us in place of 4000000.0 us"]
+    found = list(lost("speed", json.dumps(slow), json.dumps(fast)))
+    assert found == ["more speed: 5000000.0 us in place of 4000000.0 us"]
 
 
 def test_tensorflow_takes_less_of_some_gpus_than_of_smaller_ones() -> None:
@@ -102,7 +98,7 @@ def test_tensorflow_takes_less_of_some_gpus_than_of_smaller_ones() -> None:
 
 @cache
 def trace() -> tuple[str, Any]:
-    """AlexNet under vdnn_all, which offloads every map that backward reads, and who reads which map."""
+    """The trace of AlexNet under vdnn_all, which offloads all that backward reads, and the readers of each map."""
     result = run_scenario(
         Scenario(
             name="alexnet",
@@ -132,15 +128,15 @@ def shift(events: list[Any], microseconds: float) -> None:
     [
         (lambda events: of(events, "forward")[0].update(dur=1e6), "overlap on stream 1"),
         (lambda events: shift(of(events, "prefetch"), 1e9), "begins before "),
-        (lambda events: shift(of(events, "offload"), -1e9), "leaves before it is made"),
-        (lambda events: shift(of(events, "offload"), 1e9), "was sent before 0 times"),
-        (lambda events: of(events, "prefetch")[0]["args"].update(bytes=1), "comes back with 1 B of "),
+        (lambda events: shift(of(events, "offload"), -1e9), "is offloaded before it is computed"),
+        (lambda events: shift(of(events, "offload"), 1e9), "was offloaded before 0 times"),
+        (lambda events: of(events, "prefetch")[0]["args"].update(bytes=1), "is prefetched with 1 B of "),
         (lambda events: events[-1]["args"].update(total=2**40), "B are in use of 12884901888 B"),
         (lambda events: events[-1]["args"].update(total=2**30), "B are in use at the end, but "),
         (lambda events: events[-1]["args"].update(total=-1), "-1 B are in use"),
     ],
 )
-def test_what_is_false_is_found(falsify: Falsify, what: str) -> None:
+def test_falsified_traces_are_found(falsify: Falsify, what: str) -> None:
     text, readers_of = trace()
     assert list(broken(text, readers_of)) == []
     content = json.loads(text)

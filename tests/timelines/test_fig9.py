@@ -1,4 +1,4 @@
-"""The first timeline: Fig. 9 of the vDNN paper, span by span."""
+"""Fig. 9 of the vDNN paper, span by span."""
 
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Phase
@@ -40,41 +40,21 @@ def test_offload_stalls_the_next_layer_only_where_it_outlasts_its_own() -> None:
     from 62 to 72: BWD(1) is stalled from 66 to 72. It has only weight gradients, 3 s, and ends the iteration at 75.
     """
     workload = toy_workload(toy_chain(3))
-    seconds = {
-        ("conv1", F): 4.0,
-        ("conv2", F): 15.0,
-        ("conv3", F): 12.0,
-        ("fc", D): 5.0,
-        ("fc", W): 5.0,
-        ("conv3", D): 6.0,
-        ("conv3", W): 6.0,
-        ("conv2", D): 2.0,
-        ("conv2", W): 2.0,
-        ("conv1", W): 3.0,
-    }
-    costs = toy_costs(workload, seconds)
-
+    backward = {("fc", D): 5.0, ("fc", W): 5.0, ("conv3", D): 6.0, ("conv3", W): 6.0}
+    backward |= {("conv2", D): 2.0, ("conv2", W): 2.0, ("conv1", W): 3.0}
+    costs = toy_costs(workload, {("conv1", F): 4.0, ("conv2", F): 15.0, ("conv3", F): 12.0, **backward})
     trace = replay(VdnnAll().plan(toy_setting(workload, costs)), costs)
-
     assert story(trace) == [
-        ("FWD(conv1)", 0, 4),
-        ("OFF(map input)", 0, 10),
-        ("FWD(conv2)", 10, 25),
-        ("OFF(map conv1)", 10, 20),
-        ("FWD(conv3)", 25, 37),
-        ("OFF(map conv2)", 25, 35),
-        ("FWD(fc)", 37, 38),
-        ("FWD(loss)", 38, 39),
-        ("BWD data(loss)", 39, 40),
-        ("PRE(map conv2)", 40, 50),
-        ("BWD data(fc)", 40, 45),
-        ("BWD weights(fc)", 45, 50),
-        ("PRE(map conv1)", 50, 60),
-        ("BWD data(conv3)", 50, 56),
-        ("BWD weights(conv3)", 56, 62),
-        ("PRE(map input)", 62, 72),
-        ("BWD data(conv2)", 62, 64),
-        ("BWD weights(conv2)", 64, 66),
+        *(("FWD(conv1)", 0, 4), ("OFF(map input)", 0, 10), ("FWD(conv2)", 10, 25), ("OFF(map conv1)", 10, 20)),
+        *(("FWD(conv3)", 25, 37), ("OFF(map conv2)", 25, 35), ("FWD(fc)", 37, 38), ("FWD(loss)", 38, 39)),
+        *(("BWD data(loss)", 39, 40), ("PRE(map conv2)", 40, 50), ("BWD data(fc)", 40, 45)),
+        *(
+            ("BWD weights(fc)", 45, 50),
+            ("PRE(map conv1)", 50, 60),
+            ("BWD data(conv3)", 50, 56),
+            ("BWD weights(conv3)", 56, 62),
+        ),
+        *(("PRE(map input)", 62, 72), ("BWD data(conv2)", 62, 64), ("BWD weights(conv2)", 64, 66)),
         ("BWD weights(conv1)", 72, 75),
     ]
     assert [(stall.start_s, stall.end_s, stall.cause) for stall in trace.stalls] == [

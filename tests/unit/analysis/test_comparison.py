@@ -10,7 +10,6 @@ POINTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12)
 
 @given(POINTS)
 def test_a_point_is_on_the_front_unless_another_beats_it(points: list[tuple[int, int]]) -> None:
-    """The definition, point against point."""
 
     def beaten(point: tuple[int, int]) -> bool:
         return any(x <= point[0] and y <= point[1] and (x, y) != point for x, y in points)

@@ -23,22 +23,17 @@ def searched(capacity: int, seconds: float | None, bound_s: float | None, holds_
     return Searched(capacity, plan, None if bound_s is None else Bound(bound_s, holds_for))
 
 
-def test_a_plan_for_less_memory_is_one_for_more() -> None:
+def test_a_plan_for_less_memory_fits_into_more() -> None:
     """For 20 B a slower one was found than for 10 B, for 30 B none; for 40 B one of 5 s."""
     found = (searched(10, 8.0, 7.0), searched(20, 9.0, 6.0), searched(30, None, None), searched(40, 5.0, 5.0))
     points = frontier_points(found)
-    assert [(each.plan.iteration_s, each.plan.planned_for_bytes) for each in points] == [
-        (8.0, 10),
-        (8.0, 10),
-        (8.0, 10),
-        (5.0, 40),
-    ]
+    assert [(each.plan.iteration_s, each.plan.planned_for_bytes) for each in points] == [*[(8.0, 10)] * 3, (5.0, 40)]
     assert [None if each.bound is None else each.bound.seconds for each in points] == [7.0, 6.0, None, 5.0]
     assert points[0].gap == 8.0 / 7.0 - 1
     assert points[2].gap is None
 
 
-def test_a_bound_for_few_schedules_says_nothing_of_all() -> None:
+def test_a_bound_of_a_smaller_class_does_not_hold_for_the_larger() -> None:
     """The bound for any schedule holds for those without recomputation, and not the other way round."""
     few = searched(10, 9.0, 4.0, OFFLOAD), searched(20, 9.0, 6.0, ANY)
     every = searched(10, 9.0, 4.0, ANY), searched(20, 9.0, 6.0, OFFLOAD)
@@ -77,10 +72,6 @@ def test_the_best_policy_of_a_capacity() -> None:
     points = tuple(FrontierPoint(nbytes, PlannedTime(5.0, 10), None) for nbytes in (10, 40))
     others = PolicyTimes("static", ((20, 9.0),)), PolicyTimes("dynamic", ((30, 8.0), (40, 10.0)))
     frontier = Frontier("optimal", points, others)
-    assert [frontier.best_policy(nbytes) for nbytes in (10, 20, 30, 40)] == [
-        None,
-        ("static", 9.0),
-        ("dynamic", 8.0),
-        ("dynamic", 8.0),
-    ]
+    best = [None, ("static", 9.0), ("dynamic", 8.0), ("dynamic", 8.0)]
+    assert [frontier.best_policy(nbytes) for nbytes in (10, 20, 30, 40)] == best
     assert [frontier.point_at(nbytes) for nbytes in (9, 39, 40)] == [None, *points]

@@ -37,25 +37,21 @@ class Lacking(ToyCosts):
 def test_a_kernel_counts_once_however_often_it_runs() -> None:
     """10 kernels over four images, in one plan or in two; over two images 10 more, each of which runs twice."""
     costs = toy_costs(CHAIN, {})
-
     assert kernel_origins(PLANS[:1] * 2, costs).counts == {Origin.ASSUMED: 10}
     assert kernel_origins(PLANS, costs).counts == {Origin.ASSUMED: 20}
 
 
 def test_a_kernel_over_a_part_has_the_origin_of_that_batch() -> None:
-    """The first kernel was measured over four images alone."""
     found = kernel_origins(PLANS, first_measured(toy_costs(CHAIN, {})))
-
     assert found.counts == {Origin.MEASURED: 1, Origin.ASSUMED: 19}
     assert found.by_kernel[0, Phase.FORWARD, "only", 4] is Origin.MEASURED
     assert found.by_kernel[0, Phase.FORWARD, "only", 2] is Origin.ASSUMED
 
 
 def test_gap_of_a_cost_table_is_kept_with_its_kernels() -> None:
-    """Of several workloads it is said once, and kernels that they share are counted once: 10 over four images."""
+    """Of several workloads the first gap counts, and kernels that they share are counted once: 10 over four images."""
     costs = Lacking(toy_costs(CHAIN, {}).kernels)
     whole, both = (kernel_origins(plans, costs) for plans in (PLANS[:1], PLANS))
-
     assert whole.gap == "toy.csv has nothing"
     assert joined_origins([KernelOrigins(), whole, both]) == both
     assert joined_origins([]) == KernelOrigins()

@@ -1,7 +1,4 @@
-"""A step as it happened beside its prediction: three images, whose maps of 16 B go to the host and come back.
-
-Each step that happened is made of the prediction: a stretch for each operation that takes time, as long as predicted.
-"""
+"""Measured steps beside their prediction: three images, whose activations of 16 B are offloaded and prefetched."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -42,7 +39,7 @@ def moving() -> IterationTrace:
 
 
 def as_predicted(trace: IterationTrace) -> LiveStep:
-    """Return a step in which all went as it was planned; the update is left out."""
+    """Return a step as predicted, a stretch for each operation; the update is left out."""
     step = trace.plan.workload.step
     numbers = [at for at, each in enumerate(step.operations) if each.phase is not Phase.UPDATE]
     seconds = operation_seconds(trace)
@@ -102,13 +99,13 @@ def test_a_copy_of_some_bytes_that_was_not_planned(moving: IterationTrace) -> No
 
 
 def test_a_stretch_is_divided_as_it_was_predicted() -> None:
-    """Six seconds for operations of 1, 0 and 2: two and four. Of a stretch of none nobody knows what took it."""
+    """6 s for operations of 1, 0 and 2 s: 2 and 4 s; the stretch of an operation without a time is left out."""
     step = LiveStep("card", 1, 7.0, None, 0, 0, (Stretch(range(3), 0.0, 6.0), Stretch(range(3, 4), 6.0, 7.0)))
     assert measured_operations(step, {0: 1.0, 1: 0.0, 2: 2.0}) == {0: 2.0, 2: 4.0}
 
 
 def test_a_link_by_its_copies() -> None:
-    """10 B in two copies took 4 s, of which each has half a second of latency; nothing came back.
+    """10 B in two copies took 4 s, of which each has half a second of latency; nothing was prefetched.
 
     Of copies that were faster than the latency it is left out.
     """
@@ -122,23 +119,21 @@ def test_a_link_by_its_copies() -> None:
 def test_allocation_above_the_plan_is_found() -> None:
     """All is kept, each in 512 B: weights, images and labels are five of them.
 
-    Before normalization there is the convolution as well, before pooling normalization and its moments. The last of
-    two moments before an operation counts, and what nothing was planned for does not.
+    Before normalization there is the convolution as well, before pooling normalization and its statistics. Of two
+    levels before an operation the last counts; one that was not planned does not.
     """
-    moments = [(1, 9000), (1, 6 * 512 + 20), (3, 8 * 512 + 30), (2, 8 * 512), (99, 10**6)]
-    levels = tuple(Level(operation, 0.0, nbytes) for operation, nbytes in moments)
-    found = larger(LiveStep("card", 3, 1.0, 9000, 0, 0, memory=levels), replayed("pytorch"))
-    assert [(each.what, each.measured, each.planned) for each in found] == [
+    found = [(1, 9000), (1, 6 * 512 + 20), (3, 8 * 512 + 30), (2, 8 * 512), (99, 10**6)]
+    levels = tuple(Level(operation, 0.0, nbytes) for operation, nbytes in found)
+    above = larger(LiveStep("card", 3, 1.0, 9000, 0, 0, memory=levels), replayed("pytorch"))
+    assert [(each.what, each.measured, each.planned) for each in above] == [
         ("before forward of pool", 4126, 4096),
         ("before forward of bn", 3092, 3072),
     ]
 
 
 def test_recomputation_counts_as_waiting() -> None:
-    """Checkpoints run parts of forward again, which the loop does while it waits."""
     trace = replayed("checkpoint")
-    again = [each for each in trace.plan.operations if isinstance(each, Compute) and each.repeat]
-    assert again
+    assert any(isinstance(each, Compute) and each.repeat for each in trace.plan.operations)
     assert larger(LiveStep("card", 1, 1.0, 1, 0, 0, memory=(Level(1, 0.0, 1),)), trace) == []
     (waits,) = (each for each in slower(LiveStep("card", 1, 1.0, None, 0, 0), trace) if each.what.startswith("waiting"))
     assert (waits.measured, waits.planned > 0) == (0.0, True)

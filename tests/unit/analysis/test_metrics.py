@@ -54,7 +54,6 @@ def test_every_metric_of_a_trace_written_by_hand() -> None:
         host_bytes=20,
         host_issue_s=0.25,
     )
-
     assert measure(trace, batch_size=8) == RunMetrics(
         iteration_s=4.0,
         images_per_s=2.0,
@@ -73,10 +72,9 @@ def test_every_metric_of_a_trace_written_by_hand() -> None:
     )
 
 
-def test_base_copies_nothing_and_waits_for_nothing() -> None:
+def test_base_neither_copies_nor_stalls() -> None:
     """Seven kernels of 1 s and one image: 1/7 images a second, 188 B throughout (see the tests of memory)."""
     metrics = measure(toy_trace(Base(), 1), batch_size=1)
-
     assert metrics.images_per_s == 1 / 7
     assert (metrics.max_memory_bytes, metrics.pool_bytes, metrics.mean_memory_bytes) == (188, 188, 188)
     assert (metrics.offloaded_bytes, metrics.prefetched_bytes, metrics.host_memory_bytes) == (0, 0, 0)
@@ -85,9 +83,8 @@ def test_base_copies_nothing_and_waits_for_nothing() -> None:
 
 
 def test_vdnn_all_prefetches_what_it_offloads() -> None:
-    """Three CONV layers with X of 10 B each: 30 B go, 30 B come back, and all of them are on the host at once."""
+    """Three CONV layers with X of 10 B each: 30 B are offloaded and prefetched, and on the host at once."""
     metrics = measure(toy_trace(VdnnAll(), 3), batch_size=1)
-
     assert (metrics.offloaded_bytes, metrics.prefetched_bytes, metrics.host_memory_bytes) == (30, 30, 30)
     assert metrics.stall_s == pytest.approx(sum(seconds for _, seconds in metrics.stall_by_cause), rel=1e-12)
     assert metrics.iteration_s - metrics.stall_s == 13, "13 kernels of 1 s: 4 layers with W of 3 or 2, the loss of 2"
@@ -114,24 +111,17 @@ def timed(operation: int, start_s: float, end_s: float) -> Span:
 
 def test_stalls_are_added_up_by_cause_longest_first() -> None:
     """The host: 1 + 2 = 3 s; offloads: 5 s; a prefetch: 4 s."""
+    host, offload, prefetch = StallCause.HOST, StallCause.OFFLOAD, StallCause.PREFETCH
     stalls = (
-        Stall(0.0, 1.0, StallCause.HOST, CONV, None),
-        Stall(10.0, 15.0, StallCause.OFFLOAD, CONV, COPY),
-        Stall(20.0, 22.0, StallCause.HOST, FC, None),
-        Stall(30.0, 34.0, StallCause.PREFETCH, FC, COPY),
+        *(Stall(0.0, 1.0, host, CONV, None), Stall(10.0, 15.0, offload, CONV, COPY)),
+        *(Stall(20.0, 22.0, host, FC, None), Stall(30.0, 34.0, prefetch, FC, COPY)),
     )
-
-    assert stall_seconds(traced((), stalls)) == (
-        (StallCause.OFFLOAD, 5),
-        (StallCause.PREFETCH, 4),
-        (StallCause.HOST, 3),
-    )
+    assert stall_seconds(traced((), stalls)) == ((offload, 5), (prefetch, 4), (host, 3))
 
 
-def test_the_kernels_of_feature_extraction_count_and_copies_do_not() -> None:
+def test_feature_time_counts_kernels_and_no_copies() -> None:
     """conv1 from 0 to 3, fc from 3 to 10, a copy from 0 to 50."""
     spans = (timed(CONV, 0.0, 3.0), Span(COPY, Stream.MEMORY, 0.0, 0.0, 50.0), timed(FC, 3.0, 10.0))
-
     assert feature_seconds(traced(spans, ())) == 3
 
 
@@ -146,7 +136,6 @@ def test_stalls_count_before_a_feature_layer_or_because_of_a_copy() -> None:
         Stall(10.0, 14.0, StallCause.OFFLOAD, FC, COPY),
         Stall(20.0, 28.0, StallCause.HOST, FC, None),
     )
-
     assert feature_seconds(traced((), stalls)) == 7
 
 
@@ -157,7 +146,6 @@ def test_feature_extraction_of_vdnn_all_includes_its_waits_for_copies() -> None:
     waits from 15 on, for 8 s, and ends at 24. Two kernels and both waits: 19 s.
     """
     trace = toy_trace(VdnnAll(), 1)
-
     assert stall_seconds(trace) == ((StallCause.OFFLOAD, 9), (StallCause.PREFETCH, 8))
     assert feature_seconds(trace) == 19
     assert trace.iteration_s == 24
@@ -172,7 +160,5 @@ def test_a_stall_while_the_host_pins_memory_counts_as_feature_extraction() -> No
     workload = toy_workload(toy_chain(1))
     costs = toy_costs(workload, {})
     host = replace(TOY_SERVER, host=Host(1000, issue_s=0.0, pin_latency_s=1.0, pin_bytes_per_s=2.0))
-
     trace = replay(VdnnAll().plan(toy_setting(workload, costs)), costs, server=host, pinned=PinnedMemory.PER_OFFLOAD)
-
     assert feature_seconds(trace) == 1 + 15 + 8 + 1

@@ -1,4 +1,4 @@
-"""`vdnnsim capture`: what it prints and writes, and what it refuses before any code of a user's runs."""
+"""`vdnnsim capture`: output, files, and refusals before any code of the user's runs."""
 
 import csv
 import sys
@@ -42,7 +42,7 @@ def refused(*arguments: str) -> str:
 
 
 def test_a_model_is_captured_printed_and_written(folder: Path) -> None:
-    """Weights 3 x 5 + 5 + 5 x 7 + 7 = 62, of 4 bytes; two moments of each. Eight rows of three floats go in.
+    """Weights 3 x 5 + 5 + 5 x 7 + 7 = 62, of 4 bytes; two states of each. Eight rows of three floats go in.
 
     Backward needs what ReLU gives (8 x 5 floats: for itself and the product after it), and of the cross entropy the
     logarithms of probabilities (8 x 7 floats) and its sum of weights (one float).
@@ -60,34 +60,29 @@ def test_a_model_is_captured_printed_and_written(folder: Path) -> None:
     assert (folder / "again.json").read_bytes() == (folder / "net.step.json").read_bytes()
     with (folder / "net.csv").open(encoding="utf-8", newline="") as file:
         rows = {row["memory"]: int(row["bytes"]) for row in csv.DictReader(file)}
-    assert rows["parameters"] == 248
-    assert rows["optimizer states"] == 496
-    assert rows["inputs"] == 96
-    assert rows["saved for backward"] == step.saved_bytes
-    assert rows["peak of live bytes"] == step.peak_live_bytes
+    assert (rows["parameters"], rows["optimizer states"], rows["inputs"]) == (248, 496, 96)
+    assert (rows["saved for backward"], rows["peak of live bytes"]) == (step.saved_bytes, step.peak_live_bytes)
 
 
-def test_inference_has_no_backward_and_real_tensors_are_of_the_cpu(folder: Path) -> None:
+def test_inference_with_real_tensors(folder: Path) -> None:
     done = run("net.py:make", "--batch", "1", "--image", "3", "--mode", "inference", "--real")
     assert "net.py:make: 1 image, inference, float32, as cpu, torch " in done.stdout
     assert "saved for backward" not in done.stdout
     assert read_captured_step(folder / "net.step.json")[0].device == "cpu"
 
 
-def test_a_profile_says_which_cards_choices_are_followed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_captured_for_the_card_of_a_profile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NVIDIA's A100 is of compute capability 8.0."""
-    done = run("net.py:make", "--batch", "1", "--image", "3", "--hardware", "a100_40gb")
-    assert "as cuda 8.0, torch " in done.stdout
+    words = ("net.py:make", "--batch", "1", "--image", "3", "--hardware", "a100_40gb")
+    assert "as cuda 8.0, torch " in run(*words).stdout
     assert read_captured_step(folder / "net.step.json")[0].device == "cuda 8.0"
-    told = refused("net.py:make", "--batch", "1", "--image", "3", "--hardware", "a100_40gb", "--real")
-    assert told == "--hardware: found with real tensors, which are of the device that they are on"
+    assert refused(*words, "--real").startswith("--hardware: found with real tensors")
     monkeypatch.setattr(sys.modules["vdnnsim.cli.capture"], "compute_capability", lambda _: None)
-    told = refused("net.py:make", "--batch", "1", "--image", "3", "--hardware", "a100_40gb")
-    assert told == "--hardware: of the chip of a100_40gb no compute capability is known"
+    assert refused(*words) == "--hardware: of the chip of a100_40gb no compute capability is known"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "refusal"),
     [
         (("net.py:makes", "--image", "3"), "net.py: 'makes' is not a name in this file; did you mean 'make'?"),
         (("nett.py:make",), "'nett.py' is not a file in"),
@@ -99,8 +94,8 @@ def test_a_profile_says_which_cards_choices_are_followed(folder: Path, monkeypat
         (("net.py:make", "--image", "4"), "net.py:make: "),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(folder: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_wrong_input_is_refused_in_one_line(folder: Path, arguments: tuple[str, ...], refusal: str) -> None:
     message = refused(*(() if "--batch" in arguments else ("--batch", "8")), *arguments)
-    assert message.startswith(told)
+    assert message.startswith(refusal)
     assert "\n" not in message
     assert list(folder.glob("*.json")) == []

@@ -34,32 +34,33 @@ def scenario(tmp_path: Path) -> Path:
     return path
 
 
-def test_run_says_how_much_it_writes_and_what_is_gone(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trace of a policy that is no longer asked for; how much only where it is a lot."""
+def test_run_reports_written_bytes_and_removed_files(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vdnnsim("run", "small.yaml", folder=scenario.parent)
     scenario.write_text(SMALL.replace(", vdnn_all(m)", ""))
     done = vdnnsim("run", "small.yaml", folder=scenario.parent)
     assert done.stderr.startswith("wrote 8 files, removed 1 of an earlier run, to reports/small/; read ")
-
     monkeypatch.setattr("vdnnsim.cli.replay._LARGE_BYTES", 0)
     done = vdnnsim("run", "small.yaml", folder=scenario.parent)
     nbytes = sum(path.stat().st_size for path in (scenario.parent / "reports" / "small").iterdir())
     assert done.stderr.startswith(f"wrote 8 files ({format_bytes(nbytes)}) to reports/small/; read ")
 
 
-def test_run_leaves_what_it_did_not_write(scenario: Path) -> None:
-    """It says so before anything is replayed, and writes nothing."""
-    (scenario.parent / "report.md").write_text("mine")
-    done = vdnnsim("run", "small.yaml", "--out", ".", folder=scenario.parent)
+@pytest.mark.parametrize(
+    ("words", "name", "noun"),
+    [(["run"], "report.md", "run"), (["compare", "--policies", "base"], "compare.csv", "comparison")],
+)
+def test_foreign_files_are_not_overwritten(scenario: Path, words: list[str], name: str, noun: str) -> None:
+    (scenario.parent / name).write_text("mine")
+    done = vdnnsim(*words, "small.yaml", "--out", ".", folder=scenario.parent)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "vdnnsim: report.md: was not written by an earlier run; move it away, or write elsewhere\n"
-    assert sorted(path.name for path in scenario.parent.iterdir()) == ["report.md", "small.yaml"]
+    assert done.stderr.startswith(f"vdnnsim: {name}: was not written by an earlier {noun}; ")
+    assert {path.name for path in scenario.parent.iterdir()} == {name, "small.yaml"}
+    assert (scenario.parent / name).read_text() == "mine"
 
 
 def test_run_prints_the_table_and_writes_the_folder(scenario: Path) -> None:
     """Results on standard output, talk on standard error, files in reports/<scenario name>/, exit 0."""
     done = vdnnsim("run", "small.yaml", "--csv", "table.csv", folder=scenario.parent)
-
     assert done.returncode == 0
     assert "vdnn_all(m)" in done.stdout
     assert done.stderr.startswith("wrote 9 files to reports/small/")
@@ -71,12 +72,10 @@ def test_run_prints_the_table_and_writes_the_folder(scenario: Path) -> None:
 
 
 def test_equal_input_gives_equal_bytes(scenario: Path) -> None:
-    """Two processes that order sets differently, two folders, the same bytes in every file."""
     for folder in ("a", "b"):
         command = [sys.executable, "-c", "from vdnnsim.cli import main; main()", "run", "small.yaml", "--out", folder]
         environment = {"PYTHONPATH": str(ROOT), "PATH": "", "PYTHONHASHSEED": {"a": "1", "b": "2"}[folder]}
         subprocess.run(command, cwd=scenario.parent, env=environment, check=True, capture_output=True)
-
     first = {path.name: path.read_bytes() for path in (scenario.parent / "a").iterdir()}
     second = {path.name: path.read_bytes() for path in (scenario.parent / "b").iterdir()}
     assert first == second
@@ -93,7 +92,6 @@ def test_equal_input_gives_equal_bytes(scenario: Path) -> None:
 )
 def test_wrong_input_is_one_line_and_exit_status_1(scenario: Path, arguments: list[str], message: str) -> None:
     done = vdnnsim(*arguments, folder=scenario.parent)
-
     assert done.returncode == 1
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
@@ -103,15 +101,12 @@ def test_wrong_input_is_one_line_and_exit_status_1(scenario: Path, arguments: li
 @pytest.mark.parametrize("option", [["--out", ""], ["--csv", ""]])
 def test_an_empty_path_is_not_the_working_directory(scenario: Path, option: list[str]) -> None:
     done = vdnnsim("run", "small.yaml", *option, folder=scenario.parent)
-
     assert (done.returncode, done.stderr) == (1, f"vdnnsim: {option[0]}: found '', expected a path\n")
     assert [path.name for path in scenario.parent.iterdir()] == ["small.yaml"]
 
 
-def test_whether_a_file_may_be_read_its_reader_tells(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not click, whose answer would be wrong usage."""
+def test_click_does_not_check_whether_a_file_is_readable(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda *_, **__: False)
-
     assert vdnnsim("check", "small.yaml", folder=scenario.parent).returncode == 0
 
 
@@ -120,11 +115,9 @@ def test_wrong_usage_is_exit_status_2(scenario: Path) -> None:
     assert vdnnsim("fly", folder=scenario.parent).returncode == 2
 
 
-def test_check_says_what_a_file_is(scenario: Path) -> None:
-    """A scenario and a profile are told apart by their keys; nothing is run or written."""
+def test_check_describes_a_file(scenario: Path) -> None:
     done = vdnnsim("check", "small.yaml", folder=scenario.parent)
     profile = vdnnsim("check", str(ROOT / "hw_profiles" / "titan_x_maxwell.yaml"), folder=scenario.parent)
-
     assert done.stdout == (
         "small.yaml: a scenario: alexnet (8), float32, training on titan_x_maxwell, under base(p), vdnn_all(m)\n"
     )
@@ -142,16 +135,14 @@ def test_check_says_what_a_file_is(scenario: Path) -> None:
 )
 def test_list_prints_a_table_and_writes_it(tmp_path: Path, what: str, first: str, count: int) -> None:
     done = vdnnsim("list", what, "--csv", "list.csv", folder=tmp_path)
-
     assert done.returncode == 0
     assert first in done.stdout
     with (tmp_path / "list.csv").open() as file:
         assert len(list(csv.DictReader(file))) == count
 
 
-def test_list_says_how_long_what_a_network_reads_is(tmp_path: Path) -> None:
+def test_list_has_the_length_of_a_sample(tmp_path: Path) -> None:
     vdnnsim("list", "networks", "--csv", "list.csv", folder=tmp_path)
-
     with (tmp_path / "list.csv").open() as file:
         reads = {row["name"]: row["reads"] for row in csv.DictReader(file)}
     found = [reads[name] for name in ("gpt2_small", "lstm_cnn", "lstm_rnn", "vgg16", "resnetN")]
@@ -159,19 +150,15 @@ def test_list_says_how_long_what_a_network_reads_is(tmp_path: Path) -> None:
 
 
 def test_list_draws_the_links_of_a_profile(tmp_path: Path) -> None:
-    """By name or path; the drawing is no table, and a name that is not there is wrong input."""
     done = vdnnsim("list", "hardware", "--tree", "titan_x_maxwell", folder=tmp_path)
-
     assert (done.returncode, done.stderr) == (0, "")
     assert "gpu0, 12.0 GiB  PCIe gen3 x16" in done.stdout
     assert vdnnsim("list", "hardware", "--tree", "titan_y", folder=tmp_path).returncode == 1
     assert vdnnsim("list", "hardware", "--tree", "titan_x_maxwell", "--csv", "x", folder=tmp_path).returncode == 2
 
 
-def test_list_says_where_every_number_of_a_profile_is_from(tmp_path: Path) -> None:
-    """Every figure that its file states, and where its table of kernels was made; a tree is something else."""
+def test_list_has_the_source_of_every_figure(tmp_path: Path) -> None:
     done = vdnnsim("list", "hardware", "--sources", "a100_40gb", "--csv", "all.csv", folder=tmp_path)
-
     assert done.returncode == 0
     with (tmp_path / "all.csv").open(encoding="utf-8", newline="") as file:
         rows = {row["figure"]: row for row in csv.DictReader(file)}
@@ -187,24 +174,18 @@ def test_list_says_where_every_number_of_a_profile_is_from(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("cost_model", "expected"),
     [
-        ("{kind: roofline, launch_overhead_s: ASSUMED}", "real ones take 1.1 to 3 times as long"),
-        (
-            "{kind: roofline, launch_overhead_s: ASSUMED, dram_fraction: ASSUMED}",
-            "of a sister card: expect errors",
-        ),
-        ("{kind: roofline, launch_overhead_s: ASSUMED, dram_fraction: FITTED}", ""),
+        ("", "real ones take 1.1 to 3 times as long"),
+        (", dram_fraction: ASSUMED", "of a sister card: expect errors"),
+        (", dram_fraction: FITTED", ""),
     ],
 )
-def test_check_says_what_error_to_expect_where_nobody_timed_anything(
-    tmp_path: Path, cost_model: str, expected: str
-) -> None:
+def test_check_states_the_expected_error_of_a_profile(tmp_path: Path, cost_model: str, expected: str) -> None:
     whole = (ROOT / "hw_profiles" / "v100.yaml").read_text(encoding="utf-8")
+    text = f"{{kind: roofline, launch_overhead_s: ASSUMED{cost_model}}}"
     for word in ("ASSUMED", "FITTED"):
-        cost_model = cost_model.replace(word, f"{{value: 0.5, origin: {word.lower()}, source: a test}}")
-    (tmp_path / "v100.yaml").write_text(f"{whole.partition('cost_model:')[0]}cost_model: {cost_model}\n")
-
+        text = text.replace(word, f"{{value: 0.5, origin: {word.lower()}, source: a test}}")
+    (tmp_path / "v100.yaml").write_text(f"{whole.partition('cost_model:')[0]}cost_model: {text}\n")
     done = vdnnsim("check", "v100.yaml", folder=tmp_path)
-
     assert done.returncode == 0
     assert done.stdout.count("\n") == 1
     assert expected in done.stdout
@@ -212,21 +193,17 @@ def test_check_says_what_error_to_expect_where_nobody_timed_anything(
 
 
 def test_a_policy_module_in_the_working_folder_is_found(scenario: Path) -> None:
-    """A scenario names it like any other policy; only the command line brings the code."""
     (scenario.parent / "own.py").write_text(OWN_POLICY)
     scenario.write_text(SMALL.replace("base(p)", "mine(p)"))
-
     without = vdnnsim("check", "small.yaml", folder=scenario.parent)
     done = vdnnsim("run", "small.yaml", "--policy-module", "own", folder=scenario.parent)
-
     assert "'mine' is not a policy" in without.stderr
     assert done.returncode == 0
     assert "mine(p)" in done.stdout
     del sys.modules["own"]
 
 
-def test_a_module_beside_a_policy_takes_the_place_of_no_library(scenario: Path) -> None:
-    """A file of somebody's is called as a library is that a run imports after the policy."""
+def test_a_module_beside_a_policy_shadows_no_library(scenario: Path) -> None:
     (scenario.parent / "own.py").write_text(OWN_POLICY)
     (scenario.parent / "simpy.py").write_text("raise ImportError('mine')")
     scenario.write_text(SMALL.replace("base(p)", "mine(p)"))
@@ -246,12 +223,9 @@ def test_a_module_beside_a_policy_takes_the_place_of_no_library(scenario: Path) 
     ],
 )
 def test_a_policy_that_cannot_plan_is_named_first(scenario: Path, body: str, first_line: str, *, frames: bool) -> None:
-    """Of an exception that its author did not foresee the frames follow."""
     (scenario.parent / "own.py").write_text(f"{OWN_POLICY}\n    def plan(self, setting):\n        {body}\n")
     scenario.write_text(SMALL.replace("base(p), vdnn_all(m)", "mine(p)"))
-
     done = vdnnsim("run", "small.yaml", "--policy-module", "own", folder=scenario.parent)
-
     assert done.returncode == 1
     first, *rest = done.stderr.splitlines()
     assert first == first_line
@@ -261,7 +235,6 @@ def test_a_policy_that_cannot_plan_is_named_first(scenario: Path, body: str, fir
 
 
 def test_the_surface_is_frozen() -> None:
-    """Commands and options are a promise; a new knob belongs into the scenario."""
 
     def options(command: click.Command) -> set[str]:
         return {name for each in command.params for name in each.opts if name.startswith("--")}

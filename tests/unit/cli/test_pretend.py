@@ -1,7 +1,4 @@
-"""`vdnnsim pretend` without PyTorch: what it refuses, and what it makes of records that a program writes itself.
-
-Programs that do use CUDA are in tests/pretend.
-"""
+"""`vdnnsim pretend` on programs that write records themselves; programs that use CUDA are in tests/pretend."""
 
 import json
 import sys
@@ -23,32 +20,30 @@ def refused(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "sentence"),
+    ("option", "value", "refusal"),
     [
-        ("--gpus", "0", "--gpus: found 0, expected an integer from 1 to 16"),
-        ("--gpus", "17", "--gpus: found 17, expected an integer from 1 to 16"),
+        *(("--gpus", value, f"--gpus: found {value}, expected an integer from 1 to 16") for value in ("0", "17")),
         ("--steps", "0", "--steps: found 0, expected an integer from 1 on"),
-        ("--minutes", "0", "--minutes: found 0, expected a finite number above 0"),
-        ("--minutes", "nan", "--minutes: found nan, expected a finite number above 0"),
+        *(("--minutes", value, f"--minutes: found {value}, expected a finite number") for value in ("0", "nan")),
         ("--hardware", "h101", "'h101' is not a hardware profile; did you mean 'h100_x8'?"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_refused(tmp_path: Path, option: str, value: str, sentence: str) -> None:
+def test_wrong_options_are_refused(tmp_path: Path, option: str, value: str, refusal: str) -> None:
     options = {"--hardware": "h100_sxm", "--out": str(tmp_path / "out")} | {option: value}
-    told = [text for pair in options.items() for text in pair]
-    assert refused(*told, "--", sys.executable, "train.py").startswith(sentence)
+    words = [text for pair in options.items() for text in pair]
+    assert refused(*words, "--", sys.executable, "train.py").startswith(refusal)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_program_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    told = refused("--hardware", "h100_sxm", "--out", str(tmp_path), "--", "no_such_program", "train.py")
-    assert told == "no_such_program: there is no such program; a command begins with one: -- python train.py"
+    refusal = refused("--hardware", "h100_sxm", "--out", str(tmp_path), "--", "no_such_program", "train.py")
+    assert refusal.startswith("no_such_program: there is no such program")
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="this PyTorch is a CUDA build")
 def test_a_pytorch_without_cuda_is_refused(tmp_path: Path) -> None:
-    told = refused("--hardware", "h100_sxm", "--out", str(tmp_path), "--", sys.executable, "train.py")
-    assert "a pretended GPU needs PyTorch built for CUDA" in told
+    refusal = refused("--hardware", "h100_sxm", "--out", str(tmp_path), "--", sys.executable, "train.py")
+    assert "a pretended GPU needs PyTorch built for CUDA" in refusal
 
 
 def test_a_command_is_asked_for() -> None:
@@ -85,14 +80,14 @@ sys.exit(3 if 'fails late' in sys.argv else 0 if fits else 1)
 """
 
 
-def tell_of_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     # The package has the command under the name of its module.
     monkeypatch.setattr(import_module("vdnnsim.cli.programs"), "_variables", lambda *_: {})
 
 
 def pretended(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
-    """Run the command on a program that is told of no GPU, and return the exit status and the output."""
-    tell_of_no_gpu(monkeypatch)
+    """Run the command on a program that writes records, and return the exit status and the output."""
+    without_runtime(monkeypatch)
     script = folder / "train.py"
     script.write_text(RECORDS)
     options = ["pretend", "--hardware", "rtx_4090", "--out", str(folder / "out"), "--csv", str(folder / "memory.csv")]
@@ -100,7 +95,7 @@ def pretended(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) ->
     return done.exit_code, " ".join(done.output.split())
 
 
-def test_what_a_program_took_is_shown_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_a_program_is_shown_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """32 of 23.64 GiB are 135 %."""
     status, output = pretended(tmp_path, monkeypatch, "fits")
     assert status == 0, output
@@ -122,11 +117,11 @@ def test_what_a_program_took_is_shown_and_written(tmp_path: Path, monkeypatch: p
     assert manifest["with_memory_enough"] is None
 
 
-def test_what_does_not_fit_is_a_result_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_does_not_fit_is_run_with_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """31 GiB reserved and a context fit into no card of 23 to 24 GiB, but into the V100 of 31.7, the smallest above."""
     status, output = pretended(tmp_path, monkeypatch)
     assert status == 0, output
-    assert "it does not fit; run again with memory enough" in output
+    assert "it does not fit; run again with enough memory" in output
     assert "does not fit: in step 1, in forward of Net.head (train.py:7), PyTorch asked GPU 0 for 9.00 GiB" in output
     assert "v100 (31.7 GiB) is the smallest" in output
     folder = tmp_path / "out"
@@ -138,7 +133,7 @@ def test_what_does_not_fit_is_a_result_and_run_again(tmp_path: Path, monkeypatch
 
 def test_the_exit_status_of_a_program_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a shell has it, 128 more than the number of the signal that ended it."""
-    tell_of_no_gpu(monkeypatch)
+    without_runtime(monkeypatch)
     options = ["pretend", "--hardware", "rtx_4090", "--out", str(tmp_path), "--", sys.executable, "-c"]
     assert CliRunner().invoke(cli, [*options, "raise SystemExit(7)"]).exit_code == 7
     killed = CliRunner().invoke(cli, [*options, "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"])
@@ -154,7 +149,7 @@ def test_a_program_that_was_ended_has_no_status_of_its_own(tmp_path: Path, monke
 
 
 def test_by_default_a_folder_is_named_for_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tell_of_no_gpu(monkeypatch)
+    without_runtime(monkeypatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("")
     done = CliRunner().invoke(

@@ -1,14 +1,12 @@
 """`vdnnsim read SNAPSHOT` as users call it."""
 
 import csv
-import pickle
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.recordings.snapshots import HIGH, LOW, WHOLE, block, event, freed, segment, snapshot, written
-from tests.unit.recordings.test_recording_file import Evil
 from vdnnsim.cli.recordings import read, read_snapshot
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.report.tables.snapshots import CSV_COLUMNS
@@ -28,36 +26,27 @@ def refused(path: Path, *options: str) -> str:
     return str(caught.value)
 
 
-def test_what_was_recorded_stands_beside_other_settings(tmp_path: Path) -> None:
+def test_a_recording_beside_other_settings(tmp_path: Path) -> None:
     """20 and 30 in segments; 8, 9 and 30 in growing ones fill three pages, for the 30 do not go where the 8 were."""
     text = called(written(tmp_path, WHOLE))
-
     assert "as recorded 0 39.0 MiB 50.0 MiB 11.0 MiB" in text
     assert "pytorch 0 39.0 MiB 50.0 MiB 11.0 MiB" in text
     assert "expandable_segments:True 0 39.0 MiB 60.0 MiB 21.0 MiB" in text
-    assert (
-        "GPU 0: at your peak 39.0 MiB of 50.0 MiB reserved are used; with pytorch the same run reserves 50.0 MiB; with "
-        "expandable_segments:True the same run reserves 60.0 MiB" in text
-    )
-    assert (
-        "the model puts 3 of 3 requests where PyTorch put them, and takes segments 2 of 2 times when PyTorch did"
-        in text
-    )
+    assert "GPU 0: at your peak 39.0 MiB of 50.0 MiB reserved are used; with pytorch the same run reserves 50.0" in text
+    assert "the model puts 3 of 3 requests where PyTorch put them, and takes segments 2 of 2 times when" in text
 
 
 def test_large_sizes_have_their_unit_once(tmp_path: Path) -> None:
     """2048.5 MiB in a segment of 2050."""
     events = [event("segment_alloc", LOW, 2050), event("alloc", LOW, 2048.5)]
     content = snapshot([segment(LOW, block(2048.5), block(1.5, "inactive"))], events)
-
     assert "GPU 0: at your peak 2.00 of 2.00 GiB reserved are used" in called(written(tmp_path, content))
 
 
-def test_what_does_not_fit_is_told_with_how_much_is_lacking(tmp_path: Path) -> None:
+def test_the_shortage_of_memory_is_stated(tmp_path: Path) -> None:
     """Of 40 MiB, 50 lack 10, as the 20 with 9 in use and the 30 both stay; 47 lack 7, which is known to 8."""
     path = written(tmp_path, WHOLE)
     text = called(path, "--memory", "40 MiB", "--memory-model", "best_fit", "--memory-model", "pytorch")
-
     assert "best_fit 0 39.0 MiB 47.0 MiB 8.00 MiB NO, short by 8.00 MiB" in text
     assert "it would not fit the 40.0 MiB that there are: with best_fit by 8.00 MiB; with pytorch by 10.0 MiB" in text
     assert "it would fit the 12.0 GiB there are" in called(path, "--hardware", "titan_x_maxwell")
@@ -69,7 +58,6 @@ def test_the_table_is_written_for_machines(tmp_path: Path) -> None:
     called(path, "--csv", str(table), "--allocator", "max_split_size_mb:20", "--memory", "1GiB")
     with table.open(newline="") as file:
         header, first, second = csv.reader(file)
-
     assert tuple(header) == CSV_COLUMNS
     assert first == ["as recorded", "0", str(39 * 2**20), str(50 * 2**20), ""]
     assert second == ["max_split_size_mb:20", "0", str(39 * 2**20), str(50 * 2**20), "0"]
@@ -77,7 +65,7 @@ def test_the_table_is_written_for_machines(tmp_path: Path) -> None:
     assert table.read_text().splitlines()[-1] == f"ideal,0,{39 * 2**20},{39 * 2**20},"
 
 
-def test_what_is_particular_of_a_recording_is_said(tmp_path: Path) -> None:
+def test_particulars_of_a_recording_are_listed(tmp_path: Path) -> None:
     """Two GPUs: one that began in the middle, one whose segments grow, in a pool of a graph; and settings."""
     content = snapshot(
         [
@@ -89,11 +77,10 @@ def test_what_is_particular_of_a_recording_is_said(tmp_path: Path) -> None:
         allocator_settings={"PYTORCH_CUDA_ALLOC_CONF": "garbage_collection_threshold:0.5"},
     )
     text = called(written(tmp_path, content))
-
     for line in (
         "it was recorded with PYTORCH_ALLOC_CONF=garbage_collection_threshold:0.5",
         "its history begins with 13.0 MiB in use, in 2 blocks: replays ask for them first, from the lowest address on",
-        "its segments could grow and its history begins in the middle: replays are not held against its addresses",
+        "its segments could grow and its history begins in the middle: replays are not compared by address",
         "PyTorch found no room 1 times; replays do not ask for that",
         "pools of CUDA graphs or of one's own are replayed as if each were a stream",
         "1 entries of an unknown kind are left out: 'what'",
@@ -102,9 +89,8 @@ def test_what_is_particular_of_a_recording_is_said(tmp_path: Path) -> None:
         assert line in text
 
 
-def test_settings_that_are_not_modelled_are_said(tmp_path: Path) -> None:
+def test_settings_that_are_not_modelled_are_named(tmp_path: Path) -> None:
     content = {**WHOLE, "allocator_settings": {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"}}
-
     assert "how its allocator was set is not modelled, and taken for the default: 'backend' is not" in called(
         written(tmp_path, content)
     )
@@ -127,7 +113,6 @@ def test_wrong_options_are_refused_in_one_line(tmp_path: Path, options: tuple[st
 
 def test_a_snapshot_without_a_history_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, snapshot([segment(LOW, block(20))], []))
-
     assert "has no history of requests, expected a snapshot that was taken after torch.cuda.memory._record" in refused(
         path
     )
@@ -137,29 +122,6 @@ def read_command(path: Path) -> Result:
     return CliRunner().invoke(read, [str(path)])
 
 
-def test_bad_files_are_one_line_each_and_nothing_runs(tmp_path: Path) -> None:
-    """Cut off, of another tool, text, empty, and one that would create a file."""
-    created = tmp_path / "created"
-    whole = written(tmp_path, WHOLE).read_bytes()
-    files = {
-        "cut.pickle": whole[: len(whole) // 2],
-        "other.pickle": pickle.dumps({"state_dict": {"weight": [1.0]}}),
-        "text.pickle": b"hello",
-        "empty.pickle": b"",
-        "evil.pickle": pickle.dumps({"segments": [], "device_traces": [Evil(created)]}),
-    }
-    for name, data in files.items():
-        path = tmp_path / name
-        path.write_bytes(data)
-        done = read_command(path)
-        assert isinstance(done.exception, VdnnsimError), name
-        assert name in str(done.exception)
-        assert "\n" not in str(done.exception)
-    assert not created.exists()
-
-
-def test_a_snapshot_is_told_by_its_content(tmp_path: Path) -> None:
-    """Under any name."""
+def test_a_snapshot_is_recognized_by_its_content(tmp_path: Path) -> None:
     path = written(tmp_path, WHOLE).rename(tmp_path / "whatever.json")
-
     assert "at your peak" in " ".join(read_command(path).stdout.split())

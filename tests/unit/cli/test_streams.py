@@ -50,14 +50,12 @@ def test_results_that_cannot_be_printed(
         monkeypatch.setattr(sys, "argv", ["vdnnsim", *arguments])
         with redirect_stdout(stdout), redirect_stderr(stderr), pytest.raises(SystemExit) as end:
             main()
-
         assert end.value.code == 1
         assert stderr.getvalue() == talk + error
     assert (folder / "reports" / "small" / "results.csv").is_file()
 
 
 def test_help_that_cannot_be_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is click that prints it."""
     monkeypatch.setattr(sys, "argv", ["vdnnsim", "--help"])
     stderr = StringIO()
     with (
@@ -67,7 +65,6 @@ def test_help_that_cannot_be_printed(tmp_path: Path, monkeypatch: pytest.MonkeyP
         pytest.raises(SystemExit) as end,
     ):
         main()
-
     assert end.value.code == 1
     assert stderr.getvalue() == "vdnnsim: [Errno 28] No space left on device\n"
 
@@ -80,16 +77,13 @@ def process(folder: Path, *arguments: bytes | str, path: str = str(ROOT), **envi
     return (done.returncode, done.stdout.decode("ascii", "strict"), done.stderr.decode("ascii", "strict"))
 
 
-def test_an_interrupt_while_modules_are_imported_ends_in_a_word(tmp_path: Path) -> None:
+def test_an_interrupt_during_imports(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
-
     done = process(tmp_path, "--help", path=f"{tmp_path}:{ROOT}")
-
     assert done == (1, "", "Aborted!\n")
 
 
-def test_an_interrupt_ends_in_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also outside of what click guards."""
+def test_an_interrupt_outside_of_click(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def interrupted() -> None:
         raise KeyboardInterrupt
@@ -98,7 +92,6 @@ def test_an_interrupt_ends_in_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "argv", ["vdnnsim"])
     with chdir(tmp_path), pytest.raises(SystemExit) as end:
         main()
-
     assert end.value.code == "Aborted!"
 
 
@@ -107,10 +100,8 @@ def test_a_name_that_cannot_be_printed_is_shown_with_escapes(tmp_path: Path, fil
     r"""In ASCII the bytes of two letters in UTF-8, and in any encoding \xff and a line end."""
     (tmp_path / os.fsdecode(file)).write_text(SMALL)
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-
     run_status, _, talk = process(tmp_path, "run", file, **ascii_only)
     check_status, line, _ = process(tmp_path, "check", file, **ascii_only)
-
     assert (run_status, check_status) == (0, 0)
     (folder,) = (tmp_path / "reports").iterdir()
     shown = {b"b": "bad\\udcff", b"t": "two\\nlines"}.get(file[:1], "\\udcc3\\udcbcn\\udcc3\\udcaf")

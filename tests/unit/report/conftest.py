@@ -17,8 +17,8 @@ Iteration 8 s, 1/8 image/s. Maximum 60 B at 7 s. Mean (3 x 30 + 2 x 20 + 2 x 30 
 extraction: x and the workspace, at most 40 B; a step of conv1 forward has 10 B and one backward 40 B, 25 B in the
 mean; kernels of 2 s and stalls of 4 s, 6 s. Stalls 2 s for the offload and 2 s on demand.
 
-`keep(p)`, workspace of 990 B, does not fit: it finds 970 B free. Without a capacity it holds 10 + 20 + 990 = 1020 B all
-the time: conv1 forward 0-2, fc forward 2-3, fc backward weights 3-4, conv1 backward weights 4-6.
+`keep(p)`, workspace of 990 B, does not fit: it finds 970 B free. With unlimited memory it holds 10 + 20 + 990 = 1020 B:
+conv1 forward 0-2, fc forward 2-3, fc backward weights 3-4, conv1 backward weights 4-6.
 
 `dyn` is `move(m)` after two passes, of 8 s and 2 s.
 
@@ -136,13 +136,11 @@ def policy_result(trace: IterationTrace, refusal: DoesNotFit | None = None) -> P
 
 @pytest.fixture
 def move() -> PolicyResult:
-    """The policy that offloads."""
     return policy_result(move_trace())
 
 
 @pytest.fixture
 def keep() -> PolicyResult:
-    """The policy that does not fit."""
     trace = keep_trace()
     held = ((BufferKind.WEIGHTS, 20), (BufferKind.FEATURE_MAP, 10))
     return policy_result(trace, DoesNotFit(trace.plan, Pool.DEVICE, 2, 2, 0, W, 990, 970, 970, 1000, held))
@@ -150,7 +148,6 @@ def keep() -> PolicyResult:
 
 @pytest.fixture
 def dyn() -> PolicyResult:
-    """The policy that decided by trials."""
     trace = move_trace()
     passes = (ProfilingPass("all(m)", fits=True, cost_s=8.0), ProfilingPass("base(p)", fits=False, cost_s=2.0))
     return policy_result(replace(trace, plan=replace(trace.plan, policy="dyn", algorithms="all(m)", passes=passes)))
@@ -158,7 +155,6 @@ def dyn() -> PolicyResult:
 
 @pytest.fixture
 def result(move: PolicyResult, keep: PolicyResult, dyn: PolicyResult) -> ScenarioResult:
-    """All three."""
     figures = (
         Figure("gpu.memory", "1000 B", Origin.DATASHEET, "the box"),
         Figure("host.issue", "0 s", Origin.ASSUMED, "it is a toy"),
@@ -195,8 +191,8 @@ def pair() -> ScenarioResult:
     """Three policies on the two GPUs of `tests.two_gpus`, gradients around a ring.
 
     base(p): 7 kernels of 1 s; exchanges of 2.2 s from 6 on and of 11 s behind it, until 19.2. vdnn_all(p): both GPUs
-    offload and fetch 10 B over the uplink at the same moments, which take 2 s instead of 1, and all comes 1 s later.
-    late(p): GPU 1 comes to the first exchange at 7.
+    offload and prefetch 10 B over the uplink at the same times, in 2 s instead of 1, and all is 1 s later. late(p): GPU
+    1 arrives at the first exchange at 7.
     """
     simulator = Simulator(WORKLOAD, SERVER, COSTS, TOY_LIMITS, PinnedMemory.ARENA, gpus=2, gradients=Aggregation.RING)
     oracle = simulator.oracle()
@@ -217,5 +213,4 @@ def pair() -> ScenarioResult:
 
 @pytest.fixture(autouse=True)
 def no_labels_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No picture that is written has names or numbers over each other."""
     refuse_overlaps(monkeypatch)

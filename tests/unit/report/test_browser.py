@@ -53,17 +53,14 @@ const look = setInterval(() => {
 
 
 def with_nearby(result: ScenarioResult) -> ScenarioResult:
-    rows = (
-        Nearby("move(m)", 1.0, ((500, None), (1000, 8.0))),
-        Nearby("move(m)", 2.0, ((500, None), (1000, 6.0))),
-    )
-    return replace(result, nearby=rows)
+    times = ((1.0, 8.0), (2.0, 6.0))
+    return replace(result, nearby=tuple(Nearby("move(m)", link, ((500, None), (1000, time))) for link, time in times))
 
 
-def test_without_scripts_it_says_what_matters_first(result: ScenarioResult) -> None:
+def test_without_scripts_the_findings_stand_in_order(result: ScenarioResult) -> None:
     """`dyn` is shown, of which 2 s are lost to the offload and 2 s to the fetch on demand, of 8 s.
 
-    It is held against `keep(p)`, the one that takes another time: 6 s, and 1020 B for its 60 B.
+    It is compared with `keep(p)`, which takes another time: 6 s, and 1020 B for its 60 B.
     """
     text = re.sub(r"<script.*?</script>", "", html_text(with_nearby(result)), flags=re.DOTALL)
     parts = (
@@ -84,16 +81,14 @@ def test_without_scripts_it_says_what_matters_first(result: ScenarioResult) -> N
     assert "http://" not in text
 
 
-def test_the_least_memory_is_told_where_nothing_fits(result: ScenarioResult) -> None:
+def test_the_least_memory_is_named_where_nothing_fits(result: ScenarioResult) -> None:
     """There are 1000 B."""
     rows = (Nearby("move(m)", 1.0, ((1000, None), (2000, None))), Nearby("dyn", 1.0, ((1000, None), (2000, 3.0))))
     other = tuple(replace(row, bandwidth=2.0) for row in rows)
     assert "With 1.95 KiB of memory dyn would fit" in html_text(replace(result, nearby=(*rows, *other)))
 
 
-def test_one_policy_is_held_against_none_and_addresses_need_a_model_that_places(
-    result: ScenarioResult, move: PolicyResult
-) -> None:
+def test_addresses_are_shown_where_memory_was_placed(result: ScenarioResult, move: PolicyResult) -> None:
     text = html_text(replace(result, results=(move,)))
     assert 'id="nearby"' not in text
     assert 'id="map"' not in text
@@ -102,10 +97,10 @@ def test_one_policy_is_held_against_none_and_addresses_need_a_model_that_places(
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
-def test_a_browser_opens_it_and_it_answers_hands(result: ScenarioResult, tmp_path: Path) -> None:
+def test_a_browser_runs_it_without_errors(result: ScenarioResult, tmp_path: Path) -> None:
     """The pointer stands at half of 8 s, right of the names, where W alone is in use.
 
-    Both waits are of 2 s, of which the first comes first; keep(p), which does not fit, takes 6 s.
+    Both waits are of 2 s, so the earlier one is first; keep(p), which does not fit, takes 6 s.
     """
     page = tmp_path / "report.html"
     page.write_text(html_text(with_nearby(result)).replace("</head>", PROBE, 1), encoding="utf-8")
@@ -155,18 +150,13 @@ def test_names_of_dots_do_not_meet(result: ScenarioResult, move: PolicyResult) -
 
 def test_only_unbeaten_policies_are_named_among_many(result: ScenarioResult, move: PolicyResult) -> None:
     """Of 13 in equal memory the fastest, and the capacity is seen where nothing fits below it: 1000 B under 60,000."""
+    large = replace(move, trace=replace(move.trace, pool_bytes=60000))
     rows = tuple(
-        replace(
-            move,
-            policy=f"policy_{number}",
-            trace=replace(move.trace, pool_bytes=60000),
-            metrics=replace(move.metrics, iteration_s=8.0 + number),
-        )
+        replace(large, policy=f"policy_{number}", metrics=replace(move.metrics, iteration_s=8.0 + number))
         for number in range(13)
     )
     many = replace(result, results=rows)
     assert [dot.name for dot in dots(many) if not dot.quiet] == ["policy_0"]
     assert 0 < capacity_height(many) < 1
-    assert dots(replace(result, results=tuple(replace(row, metrics=move.metrics) for row in rows)))[0].name == (
-        "policy_0 and 12 of the same"
-    )
+    equal = replace(result, results=tuple(replace(row, metrics=move.metrics) for row in rows))
+    assert dots(equal)[0].name == "policy_0 and 12 of the same"

@@ -22,7 +22,6 @@ def test_the_promised_columns_come_first_and_the_refusal_last() -> None:
 def test_the_name_of_a_quantity_says_whether_it_is_of_the_server() -> None:
     quantities = [name for name in COLUMNS if name.endswith(("_s", "_bytes", "_ratio"))]
     of_server = {name for name in quantities if COLUMNS[name].scope is Scope.SERVER}
-
     assert of_server == {name for name in quantities if name.startswith("server_")} == {"server_images_per_s"}
     assert COLUMNS["iteration_s"].documented(1) == COLUMNS["iteration_s"].meaning
     assert COLUMNS["iteration_s"].documented(2) == f"{COLUMNS['iteration_s'].meaning}; of one GPU"
@@ -32,7 +31,6 @@ def test_the_name_of_a_quantity_says_whether_it_is_of_the_server() -> None:
 def test_every_table_takes_its_columns_from_one_place() -> None:
     point = ("network", "batch_size", "hardware", "gpus", "policy", *OUTCOME, "error")
     changed = ("policy", "when", *OUTCOME, "error")
-
     assert {*RUN, *COMPARED, *LARGEST, *point, *changed} == COLUMNS.keys()
 
 
@@ -51,7 +49,6 @@ def test_rates_of_two_gpus(pair: ScenarioResult) -> None:
 
 
 def test_a_row_that_fits(result: ScenarioResult) -> None:
-    """The numbers of `move(m)` as the fixture derives them."""
     assert result_rows(result)[0] == (
         *("toy", 1, 0, "move(m)", "m", True, 8.0, 0.125),
         *(60, 31.25, 40, 25.0, 6.0, 10, 10, 10, 4.0),
@@ -64,7 +61,6 @@ def test_runtime_memory_has_context_and_handles(result: ScenarioResult, move: Po
     gpu = replace(result.server.gpu, context_bytes=300, handle_bytes=20)
     trace = replace(move.trace, plan=replace(move.trace.plan, handles=2))
     stated = replace(result, server=replace(result.server, gpu=gpu), results=(replace(move, trace=trace),))
-
     row = dict(zip(RUN, result_rows(stated)[0], strict=True))
     assert (row["pool_bytes"], row["runtime_bytes"]) == (60, 400)
 
@@ -79,6 +75,5 @@ def test_a_row_that_does_not_fit_has_the_numbers_of_its_replay_and_says_why(resu
 
 
 def test_a_quantity_is_a_float_even_where_it_is_whole(result: ScenarioResult) -> None:
-    """Nothing stalls in `keep(p)`, and the sum of nothing is an int."""
     stall_s = result_rows(result)[1][RUN.index("stall_s")]
     assert isinstance(stall_s, float)

@@ -31,7 +31,7 @@ def host(move: PolicyResult, keep: PolicyResult) -> PolicyResult:
     return replace(move, refusal=replace(keep.refusal, pool=Pool.PINNED, capacity_bytes=5))
 
 
-def test_the_caption_says_what_was_run(result: ScenarioResult) -> None:
+def test_the_caption_names_workload_and_machine(result: ScenarioResult) -> None:
     assert caption(result) == "toy, batch 1, float16, training on toy GPU with 1000 B (ideal memory model)"
 
 
@@ -39,13 +39,8 @@ def test_the_verdict_names_the_fastest(result: ScenarioResult, move: PolicyResul
     assert result.fastest_fitting == (move, result.results[2])
     text = verdict(result)
     assert text.startswith("Of 3 policies, move(m) and dyn are the fastest that fit: 8.00 s per iteration, 0.125 ")
-    for part in (
-        "75.0 % of the speed",
-        "at most 60 B of GPU memory",
-        "would take 1020 B",
-        "10 B of pinned host memory",
-    ):
-        assert part in text
+    parts = ("75.0 % of the speed", "at most 60 B of GPU memory", "would take 1020 B", "10 B of pinned host memory")
+    assert all(part in text for part in parts)
     for rows, which in (
         ((faster(move, 9.0, policy="slow"), move), "Of 2 policies, move(m) is the fastest that fits: "),
         ((keep, move), "Of 2 policies, move(m) alone fits: 8.00 s"),
@@ -54,20 +49,15 @@ def test_the_verdict_names_the_fastest(result: ScenarioResult, move: PolicyResul
         assert verdict(replace(result, results=rows)).startswith(which)
 
 
-def test_the_comparison_names_the_policy_that_decided_by_trials(
-    result: ScenarioResult, move: PolicyResult, dyn: PolicyResult
-) -> None:
+def test_the_comparison_names_the_best(result: ScenarioResult, move: PolicyResult, dyn: PolicyResult) -> None:
     assert comparison(result) == "2 of 3 policies fit toy (1) into 1000 B, dyn at 75.0 % of the oracular speed"
-    assert comparison(replace(result, results=(move, faster(dyn, 9.0)))).endswith(
-        "B, move(m) at 75.0 % of the oracular" + " speed"
-    )
+    assert " B, move(m) at 75.0 % of" in comparison(replace(result, results=(move, faster(dyn, 9.0))))
     assert comparison(replace(result, results=(move,))).startswith("1 of 1 policy fits toy (1) into 1000 B, move(m)")
 
 
-def test_pictures_show_the_leader_else_what_takes_least(
+def test_pictures_show_the_leader_or_the_least_memory(
     result: ScenarioResult, move: PolicyResult, keep: PolicyResult, dyn: PolicyResult
 ) -> None:
-    """Of equals that is the one that decided by trials, but not where another takes less time or less memory."""
     fast, small = faster(move, 7.0), faster(move, 8.0, 59, "small")
     for rows, shown in (((dyn, fast), fast), ((dyn, small), small), ((keep, move), move), ((keep,), keep)):
         assert replace(result, results=rows).subject is shown
@@ -80,7 +70,6 @@ def test_pictures_show_the_leader_else_what_takes_least(
 
 
 def test_headlines(result: ScenarioResult, move: PolicyResult) -> None:
-    """Where both sizes have one unit it is written once."""
     assert headline(result, move) == "move(m) trains toy (1) in 60 of 1000 B at 75.0 % of the oracular speed"
     larger = replace(result, server=replace(result.server, gpu=replace(result.server.gpu, memory_bytes=2**20)))
     assert " in 60 B of 1.00 MiB at " in headline(larger, move)

@@ -1,4 +1,4 @@
-"""Folders of results: whose they are, what a command leaves that ends in the middle, commits."""
+"""Folders of results: ownership of files, interrupted writers, versions and commits."""
 
 import errno
 import fcntl
@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL, vdnnsim
 from vdnnsim.errors import OutputError
 from vdnnsim.files.atomic import UNFINISHED
 from vdnnsim.report.folder import Commit, Writer, earlier_files, source_commit, versions, write_folder
@@ -28,10 +27,8 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("renames", range(5))
-def test_a_writer_that_ends_in_the_middle_leaves_word_and_the_next_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
-) -> None:
-    """Its three files over those of another: the word, two files, the manifest. Only before and after is it whole."""
+def test_an_interrupted_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int) -> None:
+    """Of 4 renames the first puts an unfinished manifest there, the last the whole one."""
     folder = tmp_path / "out"
     write_folder(folder, FIRST, WRITER)
     (folder / "d.csv").write_bytes(b"mine")
@@ -51,14 +48,12 @@ def test_a_writer_that_ends_in_the_middle_leaves_word_and_the_next_goes_on(
     assert (UNFINISHED in manifest) is (0 < renames < 4)
     if renames == 0:
         assert content(folder) == FIRST | {"d.csv": b"mine"}
-
     assert write_folder(folder, SECOND, WRITER).files == tuple(folder / name for name in SECOND)
     assert content(folder) == SECOND | {"d.csv": b"mine"}
 
 
 @pytest.mark.parametrize("is_new", [True, False])
 def test_concurrent_writers_are_serialized(tmp_path: Path, is_new: bool) -> None:  # noqa: FBT001
-    """Eight writers of two kinds in threads, whose locks keep each other out as those of processes do."""
     folder = tmp_path / "new" / "out" if is_new else tmp_path
     with ThreadPoolExecutor(8) as pool:
         for number in range(5):
@@ -67,8 +62,7 @@ def test_concurrent_writers_are_serialized(tmp_path: Path, is_new: bool) -> None
             assert content(folder) in (FIRST, SECOND)
 
 
-def test_lock_held_for_ever_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `flock DIR make` does."""
+def test_a_lock_that_is_never_released_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vdnnsim.files.atomic._PATIENCE_S", 0.03)
     holder = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(holder, fcntl.LOCK_EX)
@@ -87,8 +81,7 @@ def test_a_folder_that_cannot_be_written_is_not_made(tmp_path: Path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_manifest_that_names_no_files_speaks_for_what_its_command_writes(tmp_path: Path) -> None:
-    """As those of reports on papers do, and those of older versions did."""
+def test_a_manifest_without_names_covers_all_that_its_command_may_write(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"test": 1}')
     for name in ("a.csv", "note.txt"):
         (tmp_path / name).touch()
@@ -104,19 +97,6 @@ def test_failed_removal_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(OutputError, match=r"b\.csv: cannot be removed: Operation not permitted"):
         write_folder(tmp_path, SECOND, WRITER)
-
-
-def test_a_comparison_writes_over_nothing_of_others(tmp_path: Path) -> None:
-    """The results of a run may lie beside it."""
-    name = "compare.csv"
-    (tmp_path / "small.yaml").write_text(SMALL)
-    (tmp_path / name).write_text("mine")
-    done = vdnnsim("compare", "small.yaml", "--policies", "base", "--out", ".", folder=tmp_path)
-    assert (done.returncode, done.stderr) == (
-        1,
-        f"vdnnsim: {name}: was not written by an earlier comparison; move it away, or write elsewhere\n",
-    )
-    assert (tmp_path / name).read_text() == "mine"
 
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="makes a repository")
@@ -150,7 +130,6 @@ def test_the_commit_of_a_source_tree(package: Path) -> None:
     commit = source_commit(package)
     assert commit is not None
     assert (len(commit.hash), commit.modified) == (40, False)
-    # New files change nothing that was committed, reports among them.
     (package / "new.py").touch()
     (package.parent / "results.csv").touch()
     assert source_commit(package) == commit

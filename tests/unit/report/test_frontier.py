@@ -86,13 +86,10 @@ def test_the_table_that_people_read() -> None:
         ("0.98 KiB", "6.000 s", "20.0 %", "5.970 s", "0.6 %", "wary", "7.000 s"),
         ("1.95 KiB", "5.000 s", "0.0 %", "5.000 s", "0.00 %", "wary", "6.000 s"),
     ]
-    assert shown_rows(unproven(Frontier("optimal", POINTS[:1]))) == [
-        ("600 B", "8.000 s", "0.0 %", "", "", "none", ""),
-    ]
+    assert shown_rows(unproven(Frontier("optimal", POINTS[:1]))) == [("600 B", "8.000 s", "0.0 %", "", "", "none", "")]
 
 
 def test_the_rows_of_the_csv() -> None:
-    """Of a point without a bound the cells of the bound are empty, of a policy all but where it fits and its time."""
     rows = list(frontier_rows(FRONTIER))
     assert rows[0] == ("optimal", 600, 8.0, 7.92, 8.0 / 7.92 - 1, OFFLOAD.value, 600, 300, 1, True)
     assert rows[3] == ("small", 500, 9.0, *[""] * 7)
@@ -108,7 +105,7 @@ def drawn(result: ScenarioResult, frontier: Frontier) -> Figure:
         return figure
 
 
-def test_the_slide_names_every_policy_and_cuts_what_is_far_above(result: ScenarioResult) -> None:
+def test_the_slide_names_every_policy_and_cuts_times_far_above(result: ScenarioResult) -> None:
     """Above 8 s, the highest of the curve, and a quarter of 3 s a time stands beside the name."""
     figure = drawn(result, FRONTIER)
     names = {text.get_text() for text in figure.texts}
@@ -117,16 +114,10 @@ def test_the_slide_names_every_policy_and_cuts_what_is_far_above(result: Scenari
     boxes = [text.get_window_extent() for text in figure.texts if text.get_position() != (0.5, 0.5)]
     assert not any(one.overlaps(other) for one in boxes for other in boxes if one is not other)
     wary = figure.axes[0].lines[-2]
-    assert np.asarray(wary.get_ydata()).tolist() == [7.0, 6.0], (
-        "what is above the slide is left out where the rest is on it"
-    )
+    assert np.asarray(wary.get_ydata()).tolist() == [7.0, 6.0], "70 s are above the slide"
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == [
-        "optimal",
-        "lower bound",
-        "policy, where it just fits",
-        "policy that looks at memory",
-    ]
+    entries = "optimal", "lower bound", "policy, where it just fits", "policy that looks at memory"
+    assert tuple(text.get_text() for text in legend.get_texts()) == entries
     assert legend.get_window_extent().width < figure.bbox.width
     said = [text.get_text() for text in figure.axes[0].texts]
     assert said == ["lower bound of schedules that recompute nothing", "capacity 1000 B"]
@@ -140,14 +131,13 @@ def test_the_capacity_is_named_on_the_slide(result: ScenarioResult, memory_bytes
 
 
 def test_one_point_without_bounds_or_policies(result: ScenarioResult) -> None:
-    """One point, without a bound and policies, and a capacity that is not on it."""
     figure = drawn(result, unproven(Frontier("optimal", POINTS[:1])))
     assert len(figure.axes[0].texts) == 0
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["optimal"]
 
 
-def test_a_crowd_of_policies_says_how_many_have_no_name(result: ScenarioResult) -> None:
+def test_policies_without_room_for_a_name_are_counted(result: ScenarioResult) -> None:
     """Twenty-five policies at as many places, four pixels apart, whose names do not find room."""
     crowd = tuple(PolicyTimes(f"policy_with_a_name_{number:02}", ((1000 + 5 * number, 7.0),)) for number in range(25))
     figure = drawn(result, replace(FRONTIER, policies=crowd))

@@ -16,9 +16,8 @@ from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.style import house_style
 
 
-def test_all_gpus_under_each_other(pair: ScenarioResult) -> None:
+def test_all_gpus_in_one_picture(pair: ScenarioResult) -> None:
     written = texts(gpus_figure(pair, pair.by_policy[1]))
-
     assert written[0] == "vdnn_all(p) on 2 GPUs: copies take 2.00 times as long as alone"
     assert written[1] == "one iteration of toy (1), 20.2 s; gradients are added up by a ring"
     assert written.count("GPU 0") == written.count("GPU 1") == 1
@@ -29,36 +28,22 @@ def test_all_gpus_under_each_other(pair: ScenarioResult) -> None:
     assert {"conv1", "fc", "input"} <= set(written)
 
 
-def test_without_gradients_there_is_no_row_for_them(pair: ScenarioResult) -> None:
-    written = texts(gpus_figure(replace(pair, gradients=None), pair.by_policy[0]))
-
+def test_gpus_without_gradients_or_room_and_many_gpus(pair: ScenarioResult, result: ScenarioResult) -> None:
+    rows = pair.by_policy[0]
+    written = texts(gpus_figure(replace(pair, gradients=None), rows))
     assert "gradients" not in written
     assert written[1] == "one iteration of toy (1), 19.2 s"
+    unfit = tuple(replace(row, refusal=result.results[1].refusal) for row in rows)
+    assert "replayed without a capacity because it does not fit" in texts(gpus_figure(pair, unfit))[1]
+    eight = tuple(replace(rows[gpu % 2], gpu=gpu % 2) for gpu in range(8))
+    assert "conv1" not in texts(gpus_figure(replace(pair, gpus=8), eight))
 
 
-def test_a_policy_that_does_not_fit_says_so(pair: ScenarioResult, result: ScenarioResult) -> None:
-    rows = tuple(replace(row, refusal=result.results[1].refusal) for row in pair.by_policy[0])
-
-    assert "replayed without a capacity because it does not fit" in texts(gpus_figure(pair, rows))[1]
-
-
-def test_many_gpus_are_not_written_on(pair: ScenarioResult) -> None:
-    rows = tuple(replace(pair.results[gpu % 2], gpu=gpu % 2) for gpu in range(8))
-
-    assert "conv1" not in texts(gpus_figure(replace(pair, gpus=8), rows))
-
-
-@pytest.mark.parametrize(
-    ("stretch", "meaning"),
-    [
-        (1.0, "copy, as long as alone"),
-        (1.3, "copy, up to 1.5 times as long"),
-        (2.0, "copy, up to 2.5 times as long"),
-        (3.0, "copy, longer"),
-    ],
-)
-def test_the_longer_a_copy_takes_the_darker_it_is(stretch: float, meaning: str) -> None:
-    assert copy_look(stretch).meaning == meaning
+def test_copies_are_classed_by_their_stretch() -> None:
+    meanings = [copy_look(stretch).meaning for stretch in (1.0, 1.3, 2.0, 3.0)]
+    assert [each.removeprefix("copy, ") for each in meanings] == [
+        *("as long as alone", "up to 1.5 times as long", "up to 2.5 times as long", "longer")
+    ]
 
 
 def test_links_against_their_capacity(pair: ScenarioResult) -> None:
@@ -67,7 +52,6 @@ def test_links_against_their_capacity(pair: ScenarioResult) -> None:
     Host memory, shared, has 36 B/s in all and carries 40 B of 727.2: 2.8 % each way.
     """
     written = texts(links_figure(pair, pair.by_policy[1]))
-
     assert written[0] == "vdnn_all(p): the busiest link, nvlink, is full 100.0 % of the time that it is in use"
     assert written[1] == "one iteration of toy (1) on 2 GPUs, 20.2 s"
     assert {"uplink\n10.00 B/s", "dram\n36.00 B/s in all", "up 9.9 %", "down 9.9 %", "up 2.8 %"} <= set(written)
@@ -81,7 +65,6 @@ def test_directions_of_different_capacity_are_both_named(pair: ScenarioResult) -
         for node in topology.nodes
     )
     slower = replace(pair, server=replace(pair.server, topology=replace(topology, nodes=nodes)))
-
     assert "uplink\n20.00 / 10.00 B/s" in texts(links_figure(slower, pair.by_policy[1]))
 
 
@@ -91,7 +74,6 @@ def test_a_direction_that_carries_nothing_is_empty(pair: ScenarioResult) -> None
     up = tuple(load for load in server_trace.loads if load.hop == Hop("uplink", Way.UP))
     rows = tuple(replace(row, server_trace=replace(server_trace, loads=up)) for row in pair.by_policy[1])
     figure = links_figure(pair, rows)
-
     assert {"up 9.9 %", "down 0.0 %"} <= set(texts(figure))
     assert len(figure.axes[0].collections) == 1
 
@@ -100,7 +82,6 @@ def test_links_that_carry_nothing_are_not_drawn(pair: ScenarioResult) -> None:
     server_trace = pair.results[0].server_trace
     assert server_trace is not None
     quiet = tuple(replace(row, server_trace=replace(server_trace, loads=())) for row in pair.by_policy[0])
-
     assert [use.link.name for use in link_uses(pair.server, pair.by_policy[0][0].server_trace)] == ["nvlink"]
     assert links_title(pair, quiet) == "base(p): no link carries anything"
     assert links_figure(pair, quiet).axes[0].get_yticklabels() == []
@@ -111,14 +92,12 @@ def test_busiest_links_are_drawn_in_their_order(pair: ScenarioResult) -> None:
     (use,) = link_uses(pair.server, pair.by_policy[0][0].server_trace)
     uses = tuple(replace(use, link=replace(use.link, down_bytes_per_s=1000.0 / (1 + n))) for n in range(20))
     uses = tuple(replace(each, link=replace(each.link, up_bytes_per_s=1e9)) for each in uses)
-
     assert drawn_links(uses) == uses[6:]
 
 
 def test_both_directions_of_a_shared_link_add_up(pair: ScenarioResult) -> None:
     uses = {use.link.name: use for use in link_uses(pair.server, pair.by_policy[1][0].server_trace)}
     dram = uses["dram"]
-
     assert dram.link.sharing is Sharing.SHARED
     assert dram.busiest == pytest.approx(40 / (36 * 20.2))
     assert uses["uplink"].busiest == pytest.approx(20 / (10 * 20.2))
@@ -127,19 +106,11 @@ def test_both_directions_of_a_shared_link_add_up(pair: ScenarioResult) -> None:
 def test_throughput_against_the_number_of_gpus(pair: ScenarioResult, result: ScenarioResult) -> None:
     """Both policies do 1/19.2 and 1/20.2 images/s on each of two; two alone on one GPU; one of them does not fit."""
     refusal = result.results[1].refusal
-    first = replace(
-        pair,
-        gpus=1,
-        results=(
-            replace(pair.results[0], metrics=replace(pair.results[0].metrics, images_per_s=0.1)),
-            replace(pair.results[2], refusal=refusal),
-            pair.results[4],
-        ),
-    )
-    runs = (first, pair)
+    base = replace(pair.results[0], metrics=replace(pair.results[0].metrics, images_per_s=0.1))
+    first = (base, replace(pair.results[2], refusal=refusal), pair.results[4])
+    runs = (replace(pair, gpus=1, results=first), pair)
     figure = scaling_figure(runs)
     written = texts(figure)
-
     assert written[0] == scaling_title(runs) == "base(p) does 0.1042 images/s on 2 GPUs, vdnn_all(p) 0.09901"
     assert written[-5:] == ["base(p)", "vdnn_all(p)", "late(p)", "each as fast as the fastest on 1", "does not fit"]
     assert figure.axes[0].lines[0].get_ydata() == pytest.approx([0.1, 2 / 19.2])
@@ -148,10 +119,8 @@ def test_throughput_against_the_number_of_gpus(pair: ScenarioResult, result: Sce
 
 
 def test_pictures_of_one_gpu_say_which_of_several_it_is(pair: ScenarioResult) -> None:
-    """The timeline has a row and a colour for exchanges."""
     shown = pair.results[3]
     timeline = timeline_figure(pair, shown)
-
     assert texts(timeline)[1].startswith("GPU 1 of 2, one iteration of 20.2 s; ")
     assert [label.get_text() for label in timeline.axes[0].get_yticklabels()][2] == "communication stream"
     assert "exchange of gradients (and its stalls)" in texts(timeline)
@@ -163,5 +132,4 @@ def test_a_wide_title_stays_on_the_slide(pair: ScenarioResult) -> None:
     wide = tuple(replace(row, policy="W" * 60) for row in pair.by_policy[0])
     with house_style():
         figure = gpus_figure(pair, wide)
-
     assert figure.texts[0].get_window_extent().x1 <= 1600 * 0.99

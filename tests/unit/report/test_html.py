@@ -14,7 +14,7 @@ from vdnnsim.report.document import (
 from vdnnsim.report.html import fragment, worded
 
 
-def test_texts_are_escaped_and_code_and_links_are_marked() -> None:
+def test_text_is_escaped_and_code_and_links_are_marked() -> None:
     assert worded("<b> `a<b` & [us](https://x.org/a)") == (
         '&lt;b&gt; <code>a&lt;b</code> &amp; <a href="https://x.org/a">us</a>'
     )
@@ -53,7 +53,7 @@ def test_rows_of_less_weight_are_marked() -> None:
     assert fragment((table,)).count('<tr class="dim">') == 1
 
 
-def test_texts_have_no_meaning_and_what_is_ready_has() -> None:
+def test_markdown_is_escaped_unless_ready() -> None:
     assert markdown.escape("a|b *c* <d> \\") == "a\\|b \\*c\\* \\<d> \\\\"
     assert markdown.escape(markdown.bold("a*")) == "**a\\***"
     assert markdown.page((Heading("1 < 2", 3), Picture("*x*", "x.png"))) == "### 1 \\< 2\n\n![\\*x\\*](x.png)\n"
@@ -61,7 +61,6 @@ def test_texts_have_no_meaning_and_what_is_ready_has() -> None:
 
 def test_a_table_reads_numbers_from_the_right() -> None:
     rows = [("a|b", "1"), (markdown.code("c*"), "2")]
-
     assert markdown.table(("name", "number"), rows, left=1).splitlines() == [
         "| name | number |",
         "| --- | ---: |",
@@ -73,5 +72,4 @@ def test_a_table_reads_numbers_from_the_right() -> None:
 
 def test_a_section_without_lines_is_left_out() -> None:
     sections = (*section("Why?", ()), *section("What?", ("this", "that*")))
-
     assert markdown.page((*sections, Definitions((("a", "b*"),)))) == ("## What?\n\n- this\n- that\\*\n\n- `a`: b\\*\n")

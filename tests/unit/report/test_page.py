@@ -31,15 +31,9 @@ def test_the_report(result: ScenarioResult) -> None:
 
 
 def test_sections_with_nothing_to_say_are_left_out(result: ScenarioResult, move: PolicyResult) -> None:
-    """One policy that fits and decided nothing by trials, on a machine of which no figure is stated."""
     bare = replace(result, results=(move,), server=replace(result.server, figures=()))
     text = page_text(bare, {}, ())
     assert "Why does a policy not fit?" not in text
     assert "What did it cost" not in text
     assert "does not fit;" not in text
     assert "by origin: none;" in text
-
-
-def test_a_pipe_in_a_label_does_not_break_the_table(result: ScenarioResult, move: PolicyResult) -> None:
-    text = page_text(replace(result, results=(replace(move, policy="a|b"),)), {}, ())
-    assert "| a\\|b | yes |" in text

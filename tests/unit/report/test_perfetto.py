@@ -65,16 +65,13 @@ def test_a_copy_of_some_bytes_says_which(result: ScenarioResult, move: PolicyRes
         replace(each, extent=range(6, 10)) if isinstance(each, Offload) else each for each in plan.operations
     )
     row = replace(move, trace=replace(move.trace, plan=replace(plan, operations=operations)))
-
     slices = {each["name"]: each["args"] for each in events(result, row) if each["ph"] == "X"}
-
     text = "offload of bytes 6 to 9 of map input during forward of conv1"
     assert slices[text] == {"issued_us": 0.0, "bytes": 4}
     assert slices["waits for an offload"]["waited_for"] == text
 
 
 def test_memory_is_a_counter_by_kind_and_in_all(result: ScenarioResult, move: PolicyResult) -> None:
-    """What the table of the fixture says is in use, from each change on."""
     counters = [each for each in events(result, move) if each["ph"] == "C"]
     totals = [(each["ts"], each["args"]["total"]) for each in counters if "total" in each["args"]]
     assert totals == [(0.0, 30), (3e6, 20), (5e6, 30), (7e6, 60), (8e6, 0)]

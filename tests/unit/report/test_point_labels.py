@@ -24,16 +24,10 @@ def share(one: Box, other: Box) -> bool:
     return shared is not None and min(shared.width, shared.height) > 0
 
 
-def test_a_lonely_name_stands_right_of_its_point() -> None:
-    """10 from the point to its edge, and half its height below and above."""
-    assert place_labels([(100, 100)], [(60, 20)], FRAME, [mark(100, 100)], []) == ((110, 90, 170, 110),)
-
-
-def test_the_first_come_is_the_first_served() -> None:
-    """The second, 4 above the first, has no room to the right; the names meet no more where it stands higher."""
+def test_earlier_points_are_served_first() -> None:
+    """The first stands 10 right of its point; the second, 4 above, has no room there before it stands higher."""
     points = [(100, 100), (100, 104)]
     first, second = place_labels(points, [(60, 20)] * 2, FRAME, [mark(*point) for point in points], [])
-
     assert first == pytest.approx((110, 90, 170, 110))
     assert second is not None
     assert second[1] >= 110
@@ -41,19 +35,17 @@ def test_the_first_come_is_the_first_served() -> None:
 
 def test_at_the_edge_a_name_stands_on_the_other_side() -> None:
     (box,) = place_labels([(990, 300)], [(60, 20)], FRAME, [mark(990, 300)], [])
-
     assert box == (920, 290, 980, 310)
 
 
 def test_a_line_beside_a_point_is_not_covered() -> None:
     (line,) = along([(114, 90), (114, 105)], 2)
     (box,) = place_labels([(100, 100)], [(60, 20)], FRAME, [mark(100, 100)], [line])
-
     assert box is not None
     assert not share(box, line)
 
 
-def test_a_name_that_is_insisted_on_may_have_a_leader_across_others() -> None:
+def test_an_insisted_name_may_have_a_leader_across_marks() -> None:
     """Too long to stand within the walls, which end 60 from the point: 62 is the first distance that is free."""
     walls = [(40, 40, 65, 160), (135, 40, 160, 160), (40, 40, 160, 65), (40, 135, 160, 160)]
     point, size, marks = (100, 100), (80, 20), [mark(100, 100), *walls]
@@ -69,7 +61,6 @@ def test_a_name_without_room_is_left_out() -> None:
 def test_no_name_covers_another_or_a_point_or_leaves_the_frame(points: list[tuple[int, int]]) -> None:
     marks = [mark(*point) for point in points]
     boxes = [box for box in place_labels(points, [(110, 18)] * len(points), FRAME, marks, []) if box is not None]
-
     assert boxes
     assert not any(share(one, other) for one, other in combinations(boxes, 2))
     assert not any(share(box, each) for box in boxes for each in marks)

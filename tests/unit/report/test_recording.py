@@ -46,9 +46,7 @@ def test_a_trace_as_a_browser_reads_it(result: ScenarioResult, move: PolicyResul
     assert run["numbers"]["stalled"] == [4.0, "s"]
 
 
-def test_an_exchange_has_its_colour_and_what_waits_for_the_host_waits_for_nothing(
-    pair: ScenarioResult, move: PolicyResult, result: ScenarioResult
-) -> None:
+def test_exchanges_and_stalls_for_the_host(pair: ScenarioResult, move: PolicyResult, result: ScenarioResult) -> None:
     content = unpacked(pair, pair.slowest[:1])
     looks = {content["looks"][each][0] for each in content["runs"][0]["spans"]["look"]}
     assert "exchange of gradients" in looks
@@ -56,7 +54,7 @@ def test_an_exchange_has_its_colour_and_what_waits_for_the_host_waits_for_nothin
     assert unpacked(result, (replace(move, trace=alone),))["runs"][0]["stalls"]["waited"] == [-1]
 
 
-def test_traces_end_where_there_is_no_room(result: ScenarioResult, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traces_beyond_the_limit_are_left_out(result: ScenarioResult, monkeypatch: pytest.MonkeyPatch) -> None:
     """`move(m)` and `dyn` have 14 operations, `keep(p)` 10; there is room for 24, and for one always."""
     monkeypatch.setattr(module, "MOST_OPERATIONS", 24)
     assert recorded(result.results) == result.results[:2]

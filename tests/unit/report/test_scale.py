@@ -11,13 +11,15 @@ from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.report.findings import caption, verdict
 from vdnnsim.report.run.page import result_table
-from vdnnsim.report.scale import byte_scale, per_second, percent, percents, rate_cells, rate_text, scale_of, time_scale
+from vdnnsim.report.scale import byte_scale, percent, percents, rate_cells, rate_text, scale_of, time_scale
 
 
-def test_the_largest_number_decides_the_unit_of_all() -> None:
-    """3 GiB are the largest, so 512 MiB are 0.50 of the same unit."""
+def test_the_largest_number_decides_the_unit() -> None:
+    """3 GiB are the largest, so 512 MiB are 0.50 of the same unit; bytes have no decimals, rates no unit."""
     scale = byte_scale((3 * 2**30, 2**29))
     assert (scale.text(3 * 2**30), scale.number(2**29)) == ("3.00 GiB", "0.50")
+    assert (byte_scale((60.0,)).text(31.25), byte_scale(()).text(0)) == ("31 B", "0 B")
+    assert scale_of("images_per_s", (0.125,)).number(0.125) == "0.12"
 
 
 @pytest.mark.parametrize(
@@ -28,20 +30,9 @@ def test_long_numbers_have_fewer_decimals(seconds: float, text: str) -> None:
     assert time_scale((seconds,)).text(seconds) == text
 
 
-def test_bytes_have_no_decimals() -> None:
-    assert byte_scale((60.0,)).text(31.25) == "31 B"
-    assert byte_scale(()).text(0) == "0 B"
-
-
-def test_rates_have_no_unit() -> None:
-    assert scale_of("images_per_s", (0.125,)).number(0.125) == "0.12"
-
-
-@pytest.mark.parametrize(
-    ("fraction", "text"), [(0.75, "75.0 %"), (1.0, "100.0 %"), (0.99999, "99.9 %"), (1.0004, "100.0 %"), (0.0, "0.0 %")]
-)
-def test_nearly_all_is_not_all(fraction: float, text: str) -> None:
-    assert percent(fraction) == text
+def test_nearly_all_is_not_all() -> None:
+    assert [percent(each) for each in (0.75, 1.0, 1.0004, 0.0)] == ["75.0 %", "100.0 %", "100.0 %", "0.0 %"]
+    assert percent(0.99999) == "99.9 %"
 
 
 def test_the_smallest_number_has_three_digits_in_the_unit_of_the_largest() -> None:
@@ -74,17 +65,12 @@ def test_rates_of_a_column_have_as_many_decimals() -> None:
     assert rate_cells([None]) == [""]
 
 
-def test_units() -> None:
-    assert (per_second(SEQUENCE), per_second(IMAGE)) == ("sequences/s", "images/s")
-
-
 def test_rates_of_sequences_have_their_unit_everywhere(result: ScenarioResult, move: PolicyResult) -> None:
     """1/8 sequence/s has 1024 / 8 = 128 tokens/s.
 
     Without mean memory, offloaded and sequences/s the columns take 7 + 4 + 4 + 7 + 7 + 6 characters and 5 gaps: 45.
     """
     sequences = replace(result, workload=Workload(build_network("gpt2_small"), 1), results=(move,))
-
     assert caption(sequences).startswith("gpt2_small, batch 1 sequence of 1024 tokens, float32, training on")
     assert "8.00 s per iteration, 0.125 sequences/s, 128 tokens/s. " in verdict(sequences)
     assert scaling_title([sequences]) == "move(m) does 0.125 sequences/s, 128 tokens/s on 1 GPUs"

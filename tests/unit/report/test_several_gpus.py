@@ -45,7 +45,6 @@ def without_room(pair: ScenarioResult, gpus: set[int]) -> ScenarioResult:
 def test_equal_gpus_share_a_row_of_the_table(pair: ScenarioResult) -> None:
     """GPU 1 of late(p) ends its kernels a second later, but both are done at once: what differs is the mean memory."""
     columns = {column.title: column.cells for column in summary(pair).columns}
-
     assert columns["policy"] == ("base(p)", "vdnn_all(p)", "late(p)", "late(p)")
     assert columns["GPU"] == ("all", "all", "0", "1")
     assert [column.title for column in summary(pair).columns][:3] == ["policy", "GPU", "fits"]
@@ -56,24 +55,20 @@ def test_ranges_of_gpus(pair: ScenarioResult) -> None:
     one, other = pair.results[0], pair.results[2]
     rows = tuple(replace(other if gpu == 3 else one, gpu=gpu, policy="p") for gpu in range(6))
     columns = {column.title: column.cells for column in summary(replace(pair, gpus=6, results=rows)).columns}
-
     assert columns["GPU"] == ("0-2, 4-5", "3")
 
 
-def test_the_caption_and_the_verdict_speak_of_all(pair: ScenarioResult) -> None:
+def test_caption_and_verdict_of_two_gpus(pair: ScenarioResult) -> None:
     assert caption(pair) == (
         "toy, batch 1 each, float16, training on 2 x toy GPU with 1000 B each, gradients: ring (ideal memory model)"
     )
-    assert (
-        "Of 3 policies, base(p) is the fastest that fits: 19.2 s per iteration, 0.05208 images/s on each of 2 GPUs."
-        in (verdict(pair))
-    )
+    assert "base(p) is the fastest that fits: 19.2 s per iteration, 0.05208 images/s on each of " in verdict(pair)
 
 
 def test_contention_and_exchanges_of_each_policy(pair: ScenarioResult, result: ScenarioResult) -> None:
     """Exchanges last for 12.2 s after the kernels of base(p): from 7 to 19.2."""
     base, copying, late = contention_lines(pair)
-    assert base.startswith("base(p): no map is copied; all GPUs come to the exchanges of gradients together; ")
+    assert base.startswith("base(p): no map is copied; all GPUs arrive at the exchanges of gradients together; ")
     assert base.endswith("hides 12.2 s of exchanges")
     assert copying.startswith("vdnn_all(p): copies take 2.00 times as long as alone; ")
     assert "GPU 0 waits longest before exchanges, 1.00 s, most of it for GPU 1, the last to 1 of 2; " in late
@@ -89,13 +84,12 @@ def test_a_range_of_stretches(pair: ScenarioResult) -> None:
     copies = one.trace.spans_on(Stream.MEMORY)
     shorter = tuple(replace(span, end_s=span.start_s + 1.0) if span in copies else span for span in one.trace.spans)
     (line,) = contention_lines(replace(pair, results=(zero, replace(one, trace=replace(one.trace, spans=shorter)))))
-
     assert line.startswith("vdnn_all(p): copies take 1.00 to 2.00 times as long as alone; ")
 
 
 @pytest.mark.parametrize(("rate", "exposed"), [(10.0, "9.20 s"), (1e9, "7.96 us")])
 def test_exchanges_before_updates_are_exposed(pair: ScenarioResult, rate: float, exposed: str) -> None:
-    """With SGD the iteration ends with a kernel, the second of two updates, which wait for what nobody hides.
+    """With SGD the iteration ends with a kernel, the second of two updates, which wait for the exposed exchange.
 
     The bucket of 72 B comes at 7. At 10 B/s of the links and 144 B/s of DRAM it takes 1 + 7.2 + 1 s; at 1 GB/s and
     14.4 GB/s LL takes 6.6 + 2 x 0.6 us, 0.144 us for what it sends and 0.02 us for the copies: 7.96 us.
@@ -108,7 +102,6 @@ def test_exchanges_before_updates_are_exposed(pair: ScenarioResult, rate: float,
     (line,) = contention_lines(
         replace(pair, gradients=Aggregation.DDP, results=simulator.run(Base(), simulator.oracle()))
     )
-
     assert line.endswith(f"; no kernel hides {exposed} of exchanges")
 
 
@@ -119,25 +112,20 @@ def test_many_passes_are_counted(pair: ScenarioResult) -> None:
         replace(row, trace=replace(row.trace, plan=replace(row.trace.plan, passes=passes))) for row in pair.by_policy[0]
     )
     (line, _) = profiling(replace(pair, results=rows))
-
-    assert line.startswith(
-        "base(p) settled on p after 9 passes: 8 fit and 1 do not; run.json has each; 9.00 s in all, "
-    )
+    assert line.startswith("base(p) settled on p after 9 passes: 8 fit and 1 do not; run.json has each; 9.00 s in ")
 
 
 @pytest.mark.parametrize(("gpus", "where"), [({0, 1}, ""), ({1}, " on GPU 1")])
 def test_a_refusal_says_on_which_gpus(pair: ScenarioResult, gpus: set[int], where: str) -> None:
     result = without_room(pair, gpus)
-
     (line,) = refusals(result)
     assert line.startswith(f"base(p){where}: forward of ")
     assert not result.slowest[0].fits
     assert result.slowest[0].gpu in gpus
 
 
-def test_the_manifest_says_what_others_did(pair: ScenarioResult) -> None:
+def test_the_manifest_has_contention_and_waits(pair: ScenarioResult) -> None:
     manifest = run_facts(pair)
-
     assert (manifest["scenario"]["gpus"], manifest["scenario"]["gradients"]) == (2, "ring")
     assert manifest["scenario"]["policies"] == ["base(p)", "vdnn_all(p)", "late(p)"]
     assert len(manifest["results"]) == 6
@@ -152,7 +140,6 @@ def test_the_trace_has_a_process_for_each_gpu_and_one_for_the_links(pair: Scenar
     processes = {each["pid"]: each["args"]["name"] for each in events if each["name"] == "process_name"}
     threads = {(each["pid"], each["tid"]): each["args"]["name"] for each in events if each["name"] == "thread_name"}
     exchanges = [each for each in events if each.get("cat") == "exchange of gradients"]
-
     assert content["otherData"]["gpus"] == 2
     assert processes == {0: "GPU 0: toy GPU, vdnn_all(p)", 1: "GPU 1: toy GPU, vdnn_all(p)", 2: "links"}
     assert threads[1, 4] == "communication stream"
@@ -171,7 +158,6 @@ def test_a_bucket_says_what_it_holds(pair: ScenarioResult) -> None:
         for row, each in zip(pair.by_policy[0], trace.gpus, strict=True)
     )
     bucketed = replace(pair, gradients=Aggregation.DDP, results=rows)
-
     events = json.loads(perfetto_text(bucketed, rows))["traceEvents"]
     (exchange, _) = (each for each in events if each.get("cat") == "exchange of gradients")
     assert exchange["name"] == "aggregation of the bucket of 2 gradients, completed by conv1 (ddp)"
@@ -184,6 +170,5 @@ def test_a_bucket_says_what_it_holds(pair: ScenarioResult) -> None:
 
 def test_only_the_subject_is_drawn_without_copies(pair: ScenarioResult) -> None:
     quiet: tuple[PolicyResult, ...] = (*pair.by_policy[0], *pair.by_policy[2])
-
     pictures = [name for name in report_files(replace(pair, results=quiet)) if name.startswith(("gpus", "links"))]
     assert sorted(pictures) == ["gpus_base_p.png", "links_base_p.png"]

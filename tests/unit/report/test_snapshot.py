@@ -1,4 +1,4 @@
-"""The memory snapshots that a run writes: what memory_viz reads, and what `read` makes of them again."""
+"""Memory snapshots that a run writes: readable by memory_viz, and replayed by `read` to the same peaks."""
 
 import pickle
 import pickletools
@@ -91,14 +91,13 @@ def agrees(recording: Recording, start: Start, settings: AllocatorSettings) -> b
     return agreement is not None and agreement.whole
 
 
-@pytest.mark.parametrize("words", SETTINGS)
-def test_written_snapshot_replays_to_the_same_peaks(tmp_path: Path, words: str) -> None:
-    """Whole segments, and what they hold at the end, to the address."""
+@pytest.mark.parametrize(("words", "memory_bytes"), [*((words, None) for words in SETTINGS), ("", 300 * MIB)])
+def test_written_snapshot_replays_to_the_same_peaks(tmp_path: Path, words: str, memory_bytes: int | None) -> None:
+    """A plan that does not fit is written as with unlimited memory."""
     model = memory_choice(f"pytorch({words})")
-    result = run_of(model)
+    result = run_of(model, memory_bytes)
     (row,) = result.results
-    assert row.fits
-
+    assert row.fits is (memory_bytes is None)
     recording, start, settings = read_back(result, tmp_path)
     assert recording.settings == words
     assert start.requested == {}
@@ -127,8 +126,8 @@ def test_a_captured_step_is_written_as_often_as_it_is_placed(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("memory_bytes", [None, 64 * MIB])
-def test_searches_and_what_they_leave_are_written(tmp_path: Path, memory_bytes: int | None) -> None:
-    """Three in the first iteration, each with all that is free given back behind it; what is reserved is the run's.
+def test_searches_of_cudnn_are_written(tmp_path: Path, memory_bytes: int | None) -> None:
+    """Three in the first iteration, each followed by `empty_cache`; the peak reserved is that of the run.
 
     Of 64 MiB so many are in use when backward searches that there is no segment of 32 left, but one of half as many.
     """
@@ -148,22 +147,11 @@ def test_searches_and_what_they_leave_are_written(tmp_path: Path, memory_bytes: 
     assert names.count("segment_free") >= 3
 
 
-def test_a_plan_that_does_not_fit_is_written_as_on_a_gpu_without_a_limit(tmp_path: Path) -> None:
-    result = run_of(MemoryModel.PYTORCH, 300 * MIB)
-    (row,) = result.results
-    assert not row.fits
-
-    recording, start, _ = read_back(result, tmp_path)
-    assert replay(recording, start, MemoryModel.PYTORCH).peaks.reserved_bytes == row.trace.pool_bytes
-
-
 @pytest.mark.parametrize("words", SETTINGS)
 def test_the_viewer_reads_all_of_it(words: str) -> None:
-    """Its operations, and its keys; each event lies in a segment that is there, and a frame names layer and buffer."""
     result = run_of(memory_choice(f"pytorch({words})"))
     data = snapshot_pickle(result, result.results)
     content: Any = pickle.loads(data)  # noqa: S301  # our own
-
     assert {operation.name for operation, _, _ in pickletools.genops(data)} <= VIEWER_KNOWS
     assert {"segments", "device_traces"} <= content.keys()
     (events,) = content["device_traces"]
@@ -192,22 +180,19 @@ def test_the_viewer_reads_all_of_it(words: str) -> None:
     [("", 280, Action.SEGMENT_GIVEN_BACK), ("expandable_segments:True", 268, Action.PAGES_UNMAPPED)],
 )
 def test_segments_freed_to_make_room_are_written(tmp_path: Path, words: str, memory_mib: int, action: Action) -> None:
-    """ResNet-18 reserves 334 and 272 MiB where there is enough; of less, some goes and comes."""
+    """ResNet-18 reserves 334 and 272 MiB of unlimited memory; with less, segments are freed and allocated again."""
     result = run_of(memory_choice(f"pytorch({words})"), memory_mib * MIB, network="resnet18")
     (row,) = result.results
     assert row.fits
-
     recording, start, settings = read_back(result, tmp_path)
     assert action in {each.action for each in recording.events}
     assert recorded_peaks(recording, start, settings).reserved_bytes == row.trace.pool_bytes
     assert agrees(recording, start, settings)
 
 
-def test_snapshots_are_written_under_pytorchs_allocator_and_told_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One for each policy, as traces are."""
+def test_snapshots_are_written_under_pytorchs_allocator_and_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vdnnsim.report.plots.draw_pictures", lambda _: ())
     growing = run_of(memory_choice("pytorch(expandable_segments:True)"), None, "pytorch(m)", "vdnn_all(m)")
-
     assert snapshot_names(growing) == ("snapshot_pytorch_m.pickle", "snapshot_vdnn_all_m.pickle")
     assert set(snapshot_names(growing)) <= report_files(growing).keys()
     assert "snapshot_pytorch_m.pickle: PyTorch's allocator, to open at https" in page_text(

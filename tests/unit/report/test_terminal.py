@@ -1,9 +1,8 @@
 import io
-from dataclasses import replace
 
 from rich.console import Console, RenderableType
 
-from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.report.document import Document, Table
 from vdnnsim.report.run.page import result_table
 from vdnnsim.report.terminal import rendered
@@ -40,21 +39,6 @@ def test_findings_are_printed_below_the_table(result: ScenarioResult) -> None:
     assert "- Of 3 policies" in text
     assert "- keep(p): backward weights of conv1 asked for 990 B" in text
     assert "- dyn settled on all(m) after 2 passes" in text
-
-
-def test_a_long_label_is_folded_and_numbers_are_not(result: ScenarioResult, move: PolicyResult) -> None:
-    label = "vdnn_all(m, prefetch_search=fig10_without_pool)"
-    lines = printed(result_table(replace(result, results=(replace(move, policy=label),))))
-    assert all(len(line) <= 80 for line in lines)
-    first = next(number for number, line in enumerate(lines) if " yes " in line)
-    assert lines[first].split() == ["vdnn_all(m,", "yes", "8.00", "0.125", "60", "31", "10", "50.0", "%", "75.0", "%"]
-    folded = lines[first + 1 : lines.index("", first)]
-    assert "".join(folded) == "prefetch_search=fig10_without_pool)"
-
-
-def test_a_label_is_no_markup(result: ScenarioResult, move: PolicyResult) -> None:
-    lines = printed(result_table(replace(result, results=(replace(move, policy="[red]x"),))))
-    assert any(line.startswith("[red]x") for line in lines)
 
 
 def test_a_narrow_terminal_keeps_the_labels(result: ScenarioResult) -> None:

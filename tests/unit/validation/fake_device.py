@@ -1,4 +1,4 @@
-"""A device that answers with the simulator's own replay, made slower, hungrier or less orderly as a test asks."""
+"""A device whose executions are replays, slower or with more memory as a test asks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -36,12 +36,12 @@ class FakeLaboratory:
     """A device of the machine that the simulator knows.
 
     Attributes:
-        slowness: what each iteration takes over what the replay takes, one after the other; the last one stays.
-        extra_bytes: what it asks for beyond the plan.
-        out_of_memory_under: the policy under which memory runs out in the middle.
-        capacity_bytes: its own memory, where it has less than the limits say.
-        heeds_limits: whether it refuses a plan that asks for more than it may use.
-        stated: the workspaces that its library states, by layer, phase and algorithm.
+        slowness: excess of each iteration over the replay, as a fraction; the last one stays.
+        extra_bytes: requested beyond the plan.
+        out_of_memory_under: the policy that runs out of memory in the middle.
+        capacity_bytes: its own memory, where that is less than the limits.
+        heeds_limits: whether it refuses a plan beyond the limits.
+        stated: workspaces that its library states, by layer, phase and algorithm.
     """
 
     method: Method
@@ -100,7 +100,7 @@ class FakeExecutor:
 
 
 def slowed(trace: IterationTrace, factor: float) -> IterationTrace:
-    """Return a trace in which everything happens later by a factor."""
+    """Return a trace whose times are multiplied by a factor."""
     return replace(
         trace,
         iteration_s=trace.iteration_s * factor,

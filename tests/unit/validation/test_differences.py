@@ -28,13 +28,12 @@ def test_another_driver_and_what_only_one_side_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "now", "which"),
+    ("profile", "now", "which"),
     [(True, True, "the profile toy and this GPU"), (True, False, "the profile toy"), (False, True, "this GPU")],
 )
-def test_a_pretended_gpu_is_named_first(told: bool, now: bool, which: str) -> None:  # noqa: FBT001
-    """Whichever side was pretended, and once."""
+def test_a_pretended_gpu_is_named_first(profile: bool, now: bool, which: str) -> None:  # noqa: FBT001
     pretended = ("pretended", "by vdnnsim")
-    server = replace(MEASURED, provenance=(*MEASURED.provenance, pretended)) if told else MEASURED
+    server = replace(MEASURED, provenance=(*MEASURED.provenance, pretended)) if profile else MEASURED
     found = differences(server, (("driver", "1.1"), ("cudnn", "9.19"), *([pretended] if now else [])))
     assert found == (f"{which}: pretended, and takes the times that it was given",)
 

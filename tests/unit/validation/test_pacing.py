@@ -20,7 +20,6 @@ def test_a_kernel_takes_the_factor_or_the_least() -> None:
 
 
 def test_algorithms_keep_their_rank_where_the_least_makes_them_equal() -> None:
-    """Of two algorithms below the least, the faster stays first, and (m) still takes the one without workspace."""
     workload = toy_workload(toy_chain(1))
     fast = replace(
         toy_costs(workload, {}).table(workload).fastest(0, Phase.FORWARD),
@@ -35,14 +34,13 @@ def test_algorithms_keep_their_rank_where_the_least_makes_them_equal() -> None:
 
 
 def test_a_copy_takes_the_latency_and_its_bytes_at_a_fraction_of_the_rate() -> None:
-    """A map of 10 B at 1 B/s, four times slower: 0.5 + 40 s. What else a link is said to do is left out."""
+    """A map of 10 B at 1 B/s, four times slower: 0.5 + 40 s. Contention is left out."""
     link = Link("link", 1.0, 1.0, 0.0, both_directions_fraction=0.5)
     paced = PACING.server(replace(TOY_SERVER, link=link))
     assert paced.link == Link("link, paced", 0.25, 0.25, 0.5)
 
 
 def test_given_durations_are_those_of_the_replay() -> None:
-    """Each span of a replay with the paced costs lasts what the device is told for its operation."""
     workload = toy_workload(toy_chain(3))
     server = PACING.server(TOY_SERVER)
     costs = PACING.costs(toy_costs(workload, {}))

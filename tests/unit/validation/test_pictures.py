@@ -1,4 +1,4 @@
-"""Pictures are tested on what they say."""
+"""Titles, labels and legends of the pictures of a validation."""
 
 from dataclasses import replace
 
@@ -90,7 +90,7 @@ def test_titles_say_what_came_out(make_row: RowMaker) -> None:
     ]
 
 
-def test_a_title_tells_that_memory_differs(make_row: RowMaker) -> None:
+def test_a_title_says_that_memory_differs(make_row: RowMaker) -> None:
     row = replace(make_row(), measured=one_side(requested_bytes=80))
     pictures = draw_validation(Validation("a CPU", (), TOY_SERVER, (), PACED_CPU, (row,)))
     assert pictures[2].description == "move(m): peak requested memory 80 B, simulated 60 B"

@@ -34,7 +34,7 @@ def test_a_trace_is_read_as_its_spans_say() -> None:
     assert dict(side.stall_by_cause) == {StallCause.OFFLOAD: 2.0, StallCause.ON_DEMAND: 2.0}
 
 
-def test_the_peak_is_of_bytes_asked_for_and_of_no_granule() -> None:
+def test_the_peak_counts_requested_bytes() -> None:
     """30 B at first, 20 B after the release of x, 60 B at the end; the other plan holds 1020 B."""
     assert needed_bytes(move_trace().plan) == 60
     assert needed_bytes(keep_trace().plan) == 1020
@@ -55,7 +55,6 @@ def test_the_caching_allocator_gives_blocks_from_segments() -> None:
 
 @pytest.mark.parametrize(("caching", "device_bytes"), [(False, 2**30), (True, 2**20)])
 def test_there_are_no_blocks_without_the_allocator_or_without_room(caching: bool, device_bytes: int) -> None:  # noqa: FBT001
-    """A megabyte has no room for a segment of two."""
     peaks = predicted_peaks(plan((600,), take(0)), limits(device_bytes), caching_allocator=caching, times=1)
     assert peaks == MemoryCount(600, None, None)
 
@@ -73,7 +72,7 @@ def test_a_plan_is_predicted_as_often_as_it_is_executed() -> None:
         assert peaks == MemoryCount(1200, 2048, 2 * 2**20)
 
 
-def test_the_largest_counts_of_runs_may_be_of_several() -> None:
+def test_largest_counts_over_several_runs() -> None:
     first, second = MemoryCount(100, 512, 5000), MemoryCount(90, 1024, 4000)
     assert first.largest(second) == MemoryCount(100, 1024, 5000)
     assert MemoryCount(7, None, None).largest(MemoryCount(9, None, None)) == MemoryCount(9, None, None)

@@ -6,7 +6,6 @@ from vdnnsim.validation.method import CPU_TASKS, GPU_TASKS, Task, every_policy
 
 
 def test_every_policy_comes_once_for_each_choice_of_algorithms() -> None:
-    """page_migration is in it too: an executor that cannot do it says so by name. TensorFlow's rule is left out."""
     labels = [policy.label for policy in every_policy(known_policies())]
     assert len(set(labels)) == len(labels)
     paper = {"base(m)", "base(p)", "vdnn_all(m)", "vdnn_all(p)", "vdnn_conv(m)", "vdnn_conv(p)", "vdnn_dyn"}
@@ -15,13 +14,11 @@ def test_every_policy_comes_once_for_each_choice_of_algorithms() -> None:
     assert "base(tensorflow)" not in labels
 
 
-@pytest.mark.parametrize("task", [*CPU_TASKS, *GPU_TASKS], ids=lambda task: task.label)
-def test_every_task_names_a_network_there_is(task: Task) -> None:
-    assert task.network in NETWORKS
-    assert task.workload.batch_size == task.batch_size
+def test_every_task_names_a_known_network() -> None:
+    assert {task.network for task in (*CPU_TASKS, *GPU_TASKS)} <= NETWORKS.keys()
 
 
-def test_a_label_tells_tasks_of_one_network_apart() -> None:
+def test_labels_of_tasks_differ() -> None:
     assert len({task.label for task in GPU_TASKS}) == len(GPU_TASKS)
     assert Task("vgg16", 64, memory_share=0.7).label == "vgg16 (64), memory 70 %"
 
@@ -30,10 +27,7 @@ def test_a_label_tells_tasks_of_one_network_apart() -> None:
 def test_every_policy_runs_somewhere_and_the_papers_everywhere(tasks: tuple[Task, ...]) -> None:
     """Every policy in enough memory and in too little; nine that the paper has, with both rules for algorithms."""
     policies = every_policy(known_policies())
-    assert {task.memory_share is None for task in tasks if task.chosen(policies) == policies} == {
-        True,
-        False,
-    }
+    assert {task.memory_share is None for task in tasks if task.chosen(policies) == policies} == {True, False}
     alone = [policy.label for policy in Task("vgg16", 64, paper_alone=True).chosen(policies)]
-    assert alone[:4] == ["base(m)", "base(p)", "none(m)", "none(p)"]
-    assert alone[4:] == ["vdnn_all(m)", "vdnn_all(p)", "vdnn_conv(m)", "vdnn_conv(p)", "vdnn_dyn"]
+    pairs = [f"{name}({letter})" for name in ("base", "none", "vdnn_all", "vdnn_conv") for letter in "mp"]
+    assert alone == [*pairs, "vdnn_dyn"]

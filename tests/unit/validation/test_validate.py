@@ -17,10 +17,7 @@ from vdnnsim.validation.row import Outcome, Row, requirements
 from vdnnsim.validation.validate import validation_rows
 
 TYPES = known_policies()
-PAPER = (
-    *("base(m)", "base(p)", "vdnn_all(m)", "vdnn_all(p)", "vdnn_conv(m)", "vdnn_conv(p)"),
-    *("vdnn_dyn", "page_migration"),
-)
+PAPER = "base(m) base(p) vdnn_all(m) vdnn_all(p) vdnn_conv(m) vdnn_conv(p) vdnn_dyn page_migration".split()
 
 
 def rows_of(lab: FakeLaboratory, *policies: str) -> tuple[Row, ...]:
@@ -77,7 +74,7 @@ def test_closest_run_counts_where_all_miss() -> None:
     assert not all(each.holds for each in requirements([row], lab.method.tolerance))
 
 
-def test_memory_that_runs_out_marks_its_row_and_the_others_go_on() -> None:
+def test_out_of_memory_ends_only_its_row() -> None:
     lab = FakeLaboratory(method(FREE_GPU), out_of_memory_under="base(m)")
     lost, ran = rows_of(lab, "base(m)", "base(p)")
     assert (lost.outcome, lost.note) == (Outcome.OUT_OF_MEMORY, "out of memory in the middle")
@@ -88,8 +85,7 @@ def test_a_device_with_less_room_than_the_profile_says_is_a_difference() -> None
     """base(p) of vgg16 (64) takes 8 GiB of the profile's 12; this device has 4."""
     lab = FakeLaboratory(method(FREE_GPU, Task("vgg16", 64)), capacity_bytes=4 * GIB)
     (row,) = rows_of(lab, "base(p)")
-    assert row.outcome is Outcome.OUT_OF_MEMORY
-    assert "asked for" in row.note
+    assert (row.outcome, "asked for" in row.note) == (Outcome.OUT_OF_MEMORY, True)
     assert "what fits" in [each.name for each in requirements([row], lab.method.tolerance) if not each.holds]
 
 
@@ -107,7 +103,7 @@ def test_vdnn_dyn_decides_alike_where_the_device_does_as_simulated() -> None:
     assert row.decision == "same: none(p)"
 
 
-def test_vdnn_dyn_that_decides_otherwise_on_the_device_is_a_row_of_its_own() -> None:
+def test_another_decision_on_the_device_is_a_row_of_its_own() -> None:
     """The profile has room for base(p) of vgg16 (64), which is the second pass; 8 GiB have not."""
     lab = FakeLaboratory(method(FREE_GPU, Task("vgg16", 64)), capacity_bytes=8 * GIB)
     simulated, on_device = rows_of(lab, "vdnn_dyn")
@@ -116,7 +112,7 @@ def test_vdnn_dyn_that_decides_otherwise_on_the_device_is_a_row_of_its_own() -> 
     assert on_device.label == "vdnn_dyn by device trials"
 
 
-def test_trials_that_fail_on_the_device_are_told() -> None:
+def test_failed_trials_on_the_device_are_reported() -> None:
     lab = FakeLaboratory(method(FREE_GPU), out_of_memory_under="vdnn_dyn")
     (row,) = rows_of(lab, "vdnn_dyn")
     assert row.decision == "no trials on the device: out of memory in the middle"

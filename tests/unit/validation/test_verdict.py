@@ -40,11 +40,7 @@ def test_with_given_durations_every_row_counts(make_row: RowMaker) -> None:
 
 
 @pytest.mark.parametrize(("extra_bytes", "holds_on"), [(0, "GPU CPU"), (1, "GPU"), (6, "")])
-def test_memory_is_exact_or_within_half_a_percent(
-    make_row: RowMaker,
-    extra_bytes: int,
-    holds_on: str,
-) -> None:
+def test_memory_is_exact_or_within_half_a_percent(make_row: RowMaker, extra_bytes: int, holds_on: str) -> None:
     """Of 600 B one more is 0.17 %, six more are 1 %."""
     row = make_row(requested_bytes=600 + extra_bytes)
     assert row.simulated is not None
@@ -60,7 +56,6 @@ def test_a_row_out_of_order_breaks_it(make_row: RowMaker) -> None:
 
 
 def test_same_policies_must_fit_on_both_sides(make_row: RowMaker) -> None:
-    """That neither side has room is agreement; that only one has is not, and neither is memory that runs out."""
     unfit = Row(Task("vgg16", 1), "base(p)", Outcome.DOES_NOT_FIT)
     refused = Row(Task("vgg16", 1), "page_migration(p)", Outcome.REFUSED)
     assert named(requirements([make_row(), unfit, refused], IN_MEAN), "what fits").holds

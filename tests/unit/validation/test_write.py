@@ -54,8 +54,8 @@ def test_a_folder_has_a_page_a_table_a_manifest_and_three_pictures(make_row: Row
 
 def test_the_page_says_which_policies_ran_on_what(make_row: RowMaker) -> None:
     tasks = Task("vgg16", 1), Task("alexnet", 1, paper_alone=True), Task("alexnet", 2, paper_alone=True)
-    told = "2 rows: every policy on vgg16 (1) and those of the vDNN paper on alexnet (1); alexnet (2). Each"
-    assert told in page(replace(FREE_GPU, tasks=tasks), make_row(), UNFIT)
+    both = "2 rows: every policy on vgg16 (1) and those of the vDNN paper on alexnet (1); alexnet (2). Each"
+    assert both in page(replace(FREE_GPU, tasks=tasks), make_row(), UNFIT)
     assert "2 rows: every policy on vgg16 (1). Each" in page(replace(FREE_GPU, tasks=tasks[:1]), make_row(), UNFIT)
 
 
@@ -73,7 +73,7 @@ def test_the_page_says_what_holds_and_what_does_not(make_row: RowMaker) -> None:
     assert "- iteration time, kernels calibrated: move(m), alexnet (1): time -20.0 %, memory +0 %\n" in wide
 
 
-def test_given_durations_are_said_to_prove_no_times(make_row: RowMaker) -> None:
+def test_given_durations_prove_no_times(make_row: RowMaker) -> None:
     """8 s of a CPU without given durations, where its calibrated times say 6: -25 %."""
     text = page(PACED_CPU, replace(make_row(), raw=Raw(8.0, 6.0)))
     assert "Not proven: the cost model." in text
@@ -81,13 +81,13 @@ def test_given_durations_are_said_to_prove_no_times(make_row: RowMaker) -> None:
     assert "Not proven: the cost model." not in page(FREE_GPU, make_row())
 
 
-def test_decisions_on_the_device_are_told_once(make_row: RowMaker) -> None:
+def test_decisions_on_the_device_are_listed_once(make_row: RowMaker) -> None:
     rows = [replace(make_row(), decision="all(p) on the device, conv(p) in the simulator") for _ in range(2)]
     text = page(FREE_GPU, rows[0], replace(rows[1], profiled_on_device=True))
     assert text.count("- alexnet (1): all(p) on the device, conv(p) in the simulator\n") == 1
 
 
-def test_the_table_has_every_number_and_leaves_empty_what_there_is_not(make_row: RowMaker) -> None:
+def test_the_table_has_every_number_and_empty_cells_for_the_rest(make_row: RowMaker) -> None:
     """8.8 s measured against 8 s: (8 - 8.8) / 8.8 = -1/11. The device has no allocator with blocks."""
     text = csv_text(column_names(), [cells(make_row(1.1, predicted_share=0.5)), cells(UNFIT)])
     ran, unfit = csv.DictReader(io.StringIO(text))
@@ -116,16 +116,10 @@ def test_without_a_row_to_compare_there_are_no_pictures() -> None:
     assert set(files(FREE_GPU, UNFIT)) == {"README.md", "validation.csv", "run.json"}
 
 
-def test_the_summary_says_in_its_last_column_what_is_odd(make_row: RowMaker) -> None:
+def test_the_summary_names_faults_in_its_last_column(make_row: RowMaker) -> None:
     """61 B measured are 1.6 % more than the 60 B simulated, which are so 1.6 % less."""
-    rows = [
-        make_row(1.25),
-        make_row(order_fault="b ran before a"),
-        make_row(requested_bytes=61),
-        replace(make_row(), simulated=None),
-        UNFIT,
-    ]
-    summary = summary_cells(rows)
+    odd = make_row(order_fault="b ran before a"), make_row(requested_bytes=61), replace(make_row(), simulated=None)
+    summary = summary_cells([make_row(1.25), *odd, UNFIT])
     assert all(len(each) == len(HEADER) for each in summary)
     assert summary[0] == (
         *("alexnet (1)", "move(m)", "yes", "10.0 s", "8.00 s", "-20.0 %"),
