@@ -1,6 +1,6 @@
 """A live plan beside what PyTorch's users do today, in the same loop under the same limit; on a pretended GPU as well.
 
-`pytest -m gpu tests/gpu/test_apply.py --tables reports/apply` writes the table, `python -m tests.gpu.apply_page
+`pytest -m gpu tests/gpu/test_apply.py --tables reports/apply` writes the table, `python -m reports.apply_pages
 reports/apply` its page.
 """
 

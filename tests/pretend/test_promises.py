@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-from tests.pretend.promises import of_calls_alone, promised_s, question, steps, unet
+from reports.promises import of_calls_alone, promised_s, question, steps, unet
 from vdnnsim.api.planning import Planned
 from vdnnsim.plans.operations import Compute
 

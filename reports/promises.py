@@ -1,11 +1,11 @@
-"""What plans promise before the first step, beside what steps take; on a pretended GPU as on a real one.
+"""Predicted times of planned loops before the first step, beside those that steps take on a pretended GPU.
 
-    python -m calibration.pretend --hardware rtx_4090 -- python -m tests.pretend.promises reports/apply/promises.csv
-    python -m tests.pretend.promises_page reports/apply
+    python -m calibration.pretend --hardware rtx_4090 -- python -m reports.promises reports/apply/promises.csv
+    python -m reports.apply_pages reports/apply
 
-Of each plan the same operations are predicted three times over, so that a difference is of one cause alone: with
-kernels as long as the cost model of the profile says, with kernels as long as they were found on the GPU before the
-plan was made, and with no more of the host than each call (`issue`), which is all that a pretended clock counts.
+The operations of each plan are predicted three times, so that each difference has one cause: with kernel times of the
+profile's cost model, with those found on the GPU before planning, and with no host time but that of each call
+(`issue`), which is all that a pretended clock counts.
 """
 
 import csv
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from calibration.apply.operation_measurement import measured_here
+from reports.apply_pages import PART, POLICY
 from vdnnsim.analysis.measured_step import planned_s
 from vdnnsim.api.planning import Planned, PlanRequest, request_plan
 from vdnnsim.cost.model import ServerCosts
@@ -36,9 +37,6 @@ COLUMNS: Final = (
     *("model", "limit_bytes", "plain_s", "profile_s", "promised_s", "clock_s", "first_s", "third_s"),
     *("refit_promised_s", "refit_third_s", "on_demand"),
 )
-POLICY: Final = "optimal(time_limit=10s)"
-PART: Final = 0.6
-"""The limit, of what the plain loop allocates."""
 _STEPS: Final = 3
 
 
@@ -69,6 +67,7 @@ class UNet(nn.Module):
         self.last = nn.Conv2d(width, 2, 1)
 
     def forward(self, batch: Tensor) -> Tensor:
+        """Return two maps, of the size of the images."""
         kept = [self.first(batch)]
         for down in self.down:
             kept.append(down(functional.max_pool2d(kept[-1], 2)))
@@ -88,6 +87,7 @@ class Attention(nn.Module):
         self.into, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, batch: Tensor) -> Tensor:
+        """Return as many vectors, each of those up to its place."""
         images, steps, width = batch.shape
         query, key, value = (
             each.view(images, steps, self.heads, width // self.heads).transpose(1, 2)
@@ -108,6 +108,7 @@ class Block(nn.Module):
         self.wide = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, batch: Tensor) -> Tensor:
+        """Return a vector of each place."""
         batch = batch + self.attention(self.before(batch))
         result: Tensor = batch + self.wide(self.between(batch))
         return result
@@ -123,6 +124,7 @@ class NanoGpt(nn.Module):
         self.after, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
 
     def forward(self, text: Tensor) -> Tensor:
+        """Return the logits of each place."""
         places = torch.arange(text.shape[1], device=text.device)
         result: Tensor = self.head(self.after(self.blocks(self.words(text) + self.places(places))))
         return result
@@ -138,21 +140,25 @@ class Sentences(nn.Module):
         self.wide = nn.ModuleList(wide)
 
     def forward(self, batch: Tensor) -> Tensor:
+        """Return as many vectors."""
         for recurrent, wide in zip(self.recurrent, self.wide, strict=True):
             batch = wide(recurrent(batch)[0])
         return batch
 
 
 def unet(width: int, images: int, side: int) -> tuple[nn.Module, Tensor]:
+    """Return a U-Net of a width and a batch of square images."""
     return UNet(width), torch.zeros(images, 3, side, side)
 
 
 def encoder() -> tuple[nn.Module, Tensor]:
+    """Return six layers of a transformer and a batch for them."""
     layer = nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True)
     return nn.TransformerEncoder(layer, 6, enable_nested_tensor=False), torch.zeros(32, 256, 512)
 
 
 def timm(name: str, images: int) -> tuple[nn.Module, Tensor]:
+    """Return a model of timm and a batch of images."""
     from timm import create_model
 
     return create_model(name), torch.zeros(images, 3, 224, 224)
@@ -172,6 +178,7 @@ MODELS: Final[Mapping[str, Callable[[], tuple[nn.Module, Tensor]]]] = {
 
 
 def loss(output: Tensor) -> Tensor:
+    """Return the mean of the squares."""
     return output.float().square().mean()
 
 
@@ -275,6 +282,7 @@ def row(name: str, hardware: str) -> tuple[object, ...]:
 
 
 def rows(names: list[str], hardware: str) -> Iterator[tuple[object, ...]]:
+    """Yield the row of each model."""
     for name in names:
         torch.cuda.init()  # type: ignore[no-untyped-call]
         gc.collect()

@@ -1,9 +1,9 @@
-"""Training scripts tried on pretended cards, beside simulations and published peaks.
+"""Peaks of training scripts on pretended cards, beside simulated and published ones, as CSV.
 
-    python -m tests.pretend.trials scripts networks published --out reports/validation/pretended
-    python -m tests.pretend.trials_page reports/validation/pretended
+    python -m reports.trials scripts networks published --out reports/validation/pretended
+    python -m reports.pretended_pages trials reports/validation/pretended
 
-Each trial is `vdnnsim pretend` on a script of `tests/pretend/scripts`, as a user runs it. Where the network is one of
+Each trial is `vdnnsim pretend` on a script of `reports/trial_scripts`, as a user runs it. Where the network is one of
 vdnnsim's, `vdnnsim run` says what it expects under `memory_model: pytorch`.
 """
 
@@ -20,11 +20,10 @@ from pathlib import Path
 
 import click
 
-from tests.toy import ROOT
 from vdnnsim.report.result_table import write_csv
 
-SCRIPTS = Path(__file__).parent / "scripts"
-PUBLISHED = Path(__file__).parent / "published_peaks.csv"
+SCRIPTS = Path(__file__).parent / "trial_scripts"
+PUBLISHED = SCRIPTS / "published_peaks.csv"
 MAIN = (sys.executable, "-c", "from vdnnsim.cli import main; main()")
 STEPS = 3
 """Without growth, after which a script is ended."""
@@ -95,8 +94,8 @@ def simulated(workload: str, hardware: str) -> Peaks:
 
 
 def _run(*arguments: str) -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    subprocess.run((*MAIN, *arguments), env=environment, check=False, stdout=subprocess.DEVNULL)
+    environment = os.environ | {"PYTHONPATH": str(SCRIPTS.parents[1])}
+    subprocess.run((*MAIN, *arguments), env=environment, check=False, stdout=subprocess.DEVNULL)  # noqa: S603  # ours
 
 
 def off(ours: int, theirs: int) -> float:
