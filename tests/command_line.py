@@ -28,7 +28,7 @@ class Done:
     stderr: str
 
 
-def vdnnsim(*arguments: str, folder: Path) -> Done:
+def vdnnsim(*arguments: str, folder: Path = Path()) -> Done:
     """Run the command in this process, from a folder that is not the source tree."""
     stdout, stderr = StringIO(), StringIO()
     path = list(sys.path)
@@ -37,4 +37,6 @@ def vdnnsim(*arguments: str, folder: Path) -> Done:
         with pytest.raises(SystemExit) as end:
             main()
     sys.path[:] = path
-    return Done(int(end.value.code or 0), stdout.getvalue(), stderr.getvalue())
+    # What ends with a word, as Ctrl-C does, is exit status 1.
+    code = end.value.code
+    return Done(code if isinstance(code, int) else int(code is not None), stdout.getvalue(), stderr.getvalue())

@@ -1,9 +1,6 @@
 """The command `calibrate` on a real GPU, cut short: a small network, few sizes, little time."""
 
 import csv
-import sys
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -11,8 +8,8 @@ import torch
 
 from calibration.devices.opening import query_gpu, smi_name
 from calibration.measure.timing import Extent, TimeBox, WarmUp, time_work
+from tests.command_line import vdnnsim
 from tests.pretended_gpu import is_pretended
-from vdnnsim.cli import main
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.units import MIB
 
@@ -28,15 +25,6 @@ QUICK = Extent(
     warm_up=WarmUp(shortest_s=0.02, longest_s=0.02),
 )
 SETTINGS = ("clocks.applications.graphics", "clocks.max.sm", "power.limit", "persistence_mode", "compute_mode")
-
-
-def vdnnsim(*arguments: str) -> tuple[int, str, str]:
-    stdout, stderr = StringIO(), StringIO()
-    with redirect_stdout(stdout), redirect_stderr(stderr), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["vdnnsim", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return int(end.value.code or 0), stdout.getvalue(), stderr.getvalue()
 
 
 @pytest.fixture
@@ -60,7 +48,7 @@ def test_a_profile_that_can_be_used_at_once(folder: Path, options: list[str]) ->
         "calibrate", "--gpu", "0", "--network", "resnet50", "--batch-size", "8", "--out", "card.yaml", *options
     )
 
-    assert done[0] == 0, done[2]
+    assert done.returncode == 0, done.stderr
     assert query_gpu(SETTINGS, smi_name(0)) == before
     server = load_profile(folder / "card.yaml").server
     assert server.gpu.name == torch.cuda.get_device_name(0)
@@ -89,8 +77,8 @@ def test_a_profile_that_can_be_used_at_once(folder: Path, options: list[str]) ->
         f"workload: {{network: resnet50, batch_size: 16, element_type: {element_type}}}\n"
         "hardware: card.yaml\npolicies: [base(p), vdnn_all(m)]\n"
     )
-    assert vdnnsim("check", "card.yaml")[0] == 0
-    assert vdnnsim("run", "s.yaml")[0] == 0
+    assert vdnnsim("check", "card.yaml").returncode == 0
+    assert vdnnsim("run", "s.yaml").returncode == 0
 
 
 def test_a_short_kernel_is_timed_without_the_host_that_launches_it(folder: Path) -> None:

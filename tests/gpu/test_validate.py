@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.test_calibrate import QUICK, vdnnsim
+from tests.command_line import vdnnsim
+from tests.gpu.test_calibrate import QUICK
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.validation.method import FREE_GPU, Task
 
@@ -22,10 +23,10 @@ def test_memory_and_order_are_as_simulated(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("calibration.measure.timing.GPU_EXTENT", QUICK)
     monkeypatch.setattr("vdnnsim.validation.method.FREE_GPU", replace(FREE_GPU, tasks=tasks))
     monkeypatch.setattr("vdnnsim.validation.method.every_policy", lambda _types: policies)
-    status, _, talk = vdnnsim("calibrate", "--network", "alexnet", "--batch-size", "32", "--out", "here.yaml")
-    assert status == 0, talk
-    status, _, talk = vdnnsim("validate", "--profile", "here.yaml", "--out", "report")
-    assert status in (0, 3), talk
+    done = vdnnsim("calibrate", "--network", "alexnet", "--batch-size", "32", "--out", "here.yaml")
+    assert done.returncode == 0, done.stderr
+    done = vdnnsim("validate", "--profile", "here.yaml", "--out", "report")
+    assert done.returncode in (0, 3), done.stderr
     with Path("report/validation.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["outcome"] for row in rows if row["memory_share"] and row["policy"] == "base(p)"] == ["does not fit"]

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from calibration.measure.timing import TimeBox
-from tests.gpu.test_calibrate import QUICK, vdnnsim
+from tests.command_line import vdnnsim
+from tests.gpu.test_calibrate import QUICK
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.units import MIB, ElementType
 
@@ -38,9 +39,9 @@ def test_a_calibration_finds_what_was_set(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("calibration.measure.timing.GPU_EXTENT", SHORT)
 
-    status, _, talk = vdnnsim("calibrate", "--network", "tiny_linear", "--batch-size", "8", "--out", "card.yaml")
+    done = vdnnsim("calibrate", "--network", "tiny_linear", "--batch-size", "8", "--out", "card.yaml")
 
-    assert status == 0, talk
+    assert done.returncode == 0, done.stderr
     server = load_profile(tmp_path / "card.yaml").server
     assert server.gpu.memory_bytes == as_set("MEMORY_BYTES")
     assert server.gpu.multiprocessors == as_set("SMS")

@@ -34,10 +34,7 @@ def test_pytorch_is_asked_for_before_anything_imports_it() -> None:
         "import sys; sys.modules['torch'] = None; from calibration.availability import require_torch; require_torch()"
     )
     result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.stderr.splitlines()[-1] == (
-        "vdnnsim.errors.DeviceError: a real device needs PyTorch, which is not installed; "
-        "`pip install 'vdnnsim[calibrate]'` installs what a real device needs"
-    )
+    assert "DeviceError: a real device needs PyTorch, which is not installed" in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -100,11 +97,10 @@ def test_missing_cuda_names_build_and_missing_driver(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(DeviceError) as raised:
+    with pytest.raises(
+        DeviceError, match=r"no CUDA device: PyTorch 2\.13\.0\+cpu .* without CUDA, nvidia-smi .* no driver"
+    ):
         open_device("cuda", 0, warn=unexpected)
-    assert str(raised.value) == (
-        "there is no CUDA device: PyTorch 2.13.0+cpu is built without CUDA, nvidia-smi finds no driver"
-    )
 
 
 def test_missing_cuda_quotes_pytorchs_warning_and_names_the_driver(
@@ -120,12 +116,8 @@ def test_missing_cuda_quotes_pytorchs_warning_and_names_the_driver(
     nvidia_smi({"--query-gpu=driver_version": "470.82.01"})
     monkeypatch.setattr(torch.cuda, "is_available", too_old)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    with pytest.raises(DeviceError) as raised:
+    with pytest.raises(DeviceError, match=r"CUDA 13\.0, .* 470\.82\.01; CUDA init.*: The NVIDIA driver .* too old\.$"):
         open_device("cuda", warn=unexpected)
-    assert str(raised.value) == (
-        f"there is no CUDA device: PyTorch {torch.__version__} is built for CUDA 13.0, nvidia-smi finds driver "
-        "470.82.01; CUDA initialization: The NVIDIA driver on your system is too old."
-    )
 
 
 @pytest.fixture
@@ -173,7 +165,7 @@ def test_other_processes_are_named_with_their_memory(two_gpus: list[Opened], nvi
     said: list[str] = []
     open_device("cuda", 1, warn=said.append)
     both = "process 4000000001 (1024 MiB), process 4000000002 (20 MiB)"
-    assert said == [f"GPU 1 is also used by {both}; times and free memory may suffer"]
+    assert both in said[0]
     assert two_gpus == [(1, None, True)]
     assert "--id=GPU-0000-1" in calls.read_text(encoding="utf-8")
 
@@ -186,7 +178,7 @@ def test_memory_of_unlisted_processes_is_a_warning(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (60 * GIB, 80 * GIB))
     said: list[str] = []
     open_device("cuda", 0, warn=said.append)
-    assert said == ["others use 17.0 GiB of GPU 0; times and free memory may suffer"]
+    assert "17.0 GiB of GPU 0" in said[0]
     assert two_gpus == [(0, None, True)]
 
 
@@ -213,17 +205,14 @@ def test_an_error_of_ours_shows_where_it_came_from(text: str) -> None:
         raise RuntimeError(text)
 
 
-def test_fields_are_asked_of_one_gpu_and_what_it_does_not_know_is_left_out(nvidia_smi: Smi) -> None:
-    calls = nvidia_smi({"--query-gpu=driver_version,clocks.sm,clocks.mem": "580.65.06, 1980 MHz, [N/A]"})
-    found = query_gpu(["driver_version", "clocks.sm", "clocks.mem"], "GPU-1")
+@pytest.mark.parametrize(("gpu", "chosen"), [("GPU-1", ["--id=GPU-1"]), (None, [])])
+def test_fields_of_one_gpu_or_the_first_without_those_it_does_not_know(
+    nvidia_smi: Smi, gpu: str | None, chosen: list[str]
+) -> None:
+    calls = nvidia_smi({"--query-gpu=driver_version,clocks.sm,clocks.mem": "580.65.06, 1980 MHz, [N/A]\n570, 1, 2"})
+    found = query_gpu(["driver_version", "clocks.sm", "clocks.mem"], gpu)
     assert found == {"driver_version": "580.65.06", "clocks.sm": "1980 MHz"}
-    assert calls.read_text(encoding="utf-8").split()[1:] == ["--format=csv,noheader", "--id=GPU-1"]
-
-
-def test_without_a_gpu_the_first_line_counts(nvidia_smi: Smi) -> None:
-    calls = nvidia_smi({"--query-gpu=driver_version": "580.65.06\n580.65.06"})
-    assert query_gpu(["driver_version"]) == {"driver_version": "580.65.06"}
-    assert "--id" not in calls.read_text(encoding="utf-8")
+    assert calls.read_text(encoding="utf-8").split()[1:] == ["--format=csv,noheader", *chosen]
 
 
 @pytest.mark.parametrize(
@@ -239,9 +228,3 @@ def test_an_answer_that_does_not_fit_the_question_is_none(nvidia_smi: Smi, answe
     """Nor is there one of a field that this nvidia-smi does not know."""
     nvidia_smi({"--query-gpu=driver_version,clocks.sm": answer})
     assert query_gpu(["driver_version", "clocks.sm"]) == query_gpu(["driver_version", "no.such.field"]) == {}
-
-
-def test_nvidia_smi_may_be_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert query_gpu(["driver_version"]) == {}
-    assert query_processes("GPU-1") == {}

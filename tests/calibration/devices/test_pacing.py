@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -27,66 +27,71 @@ class ThreadClock(HostClock):
         self._threads.now_s = max(self.moment_s(), moment_s + self._late_s)
 
 
-@pytest.fixture
-def paced() -> Iterator[CpuDevice]:
-    """On clocks of its threads."""
-    with closing(CpuDevice(clock=ThreadClock())) as device:
-        yield device
-
-
 def nothing() -> None:
     pass
 
 
-def total_s(device: CpuDevice, give: Callable[[], None]) -> float:
+def total_s(device: CpuDevice, give: Callable[[CpuDevice], None]) -> float:
     """When both streams have done what they are given."""
     device.begin()
-    give()
+    give(device)
     streams = [device.compute, device.memory]
     ends = [stream.mark() for stream in streams]
     device.synchronize(streams)
     return max(end.time_s for end in ends)
 
 
-def test_streams_overlap(paced: CpuDevice) -> None:
+def overlapping(device: CpuDevice) -> None:
     """10 works of 10 ms on one stream hide 10 of 9 ms on the other: 100 ms, not 190."""
-
-    def give() -> None:
-        for _ in range(10):
-            paced.compute.launch(nothing, lasts_s=0.010)
-            paced.memory.launch(nothing, lasts_s=0.009)
-
-    assert total_s(paced, give) == pytest.approx(0.1)
+    for _ in range(10):
+        device.compute.launch(nothing, lasts_s=0.010)
+        device.memory.launch(nothing, lasts_s=0.009)
 
 
-def test_a_stream_stalls_for_what_it_waits_for(paced: CpuDevice) -> None:
+def waiting(device: CpuDevice) -> None:
     """6 times 4 ms, then a copy of 12 ms that begins when they end and that the next one waits for: 6 x 16 = 96 ms."""
-
-    def give() -> None:
-        for _ in range(6):
-            paced.compute.launch(nothing, lasts_s=0.004)
-            paced.memory.wait(paced.compute.mark())
-            paced.memory.launch(nothing, lasts_s=0.012)
-            paced.compute.wait(paced.memory.mark())
-
-    assert total_s(paced, give) == pytest.approx(0.096)
+    for _ in range(6):
+        device.compute.launch(nothing, lasts_s=0.004)
+        device.memory.wait(device.compute.mark())
+        device.memory.launch(nothing, lasts_s=0.012)
+        device.compute.wait(device.memory.mark())
 
 
-def test_copies_one_layer_ahead_stall_by_what_they_take_longer(paced: CpuDevice) -> None:
+def copying_ahead(device: CpuDevice) -> None:
     """Layer n computes 6 ms while the map of layer n - 1 is copied, 10 ms; both streams meet at its end.
 
     The first layer has nothing to copy: 6 ms. Each of the 8 others takes the longer of both, 10 ms. So 86 ms.
     """
+    device.compute.launch(nothing, lasts_s=0.006)
+    for _ in range(8):
+        device.memory.wait(device.compute.mark())
+        device.memory.launch(nothing, lasts_s=0.010)
+        device.compute.launch(nothing, lasts_s=0.006)
+        device.compute.wait(device.memory.mark())
 
-    def give() -> None:
-        paced.compute.launch(nothing, lasts_s=0.006)
-        for _ in range(8):
-            paced.memory.wait(paced.compute.mark())
-            paced.memory.launch(nothing, lasts_s=0.010)
-            paced.compute.launch(nothing, lasts_s=0.006)
-            paced.compute.wait(paced.memory.mark())
 
-    assert total_s(paced, give) == pytest.approx(0.086)
+def in_turns(device: CpuDevice) -> None:
+    """20 works of 10 ms on two streams in turns: 200 ms."""
+    for _ in range(10):
+        for stream, other in ((device.compute, device.memory), (device.memory, device.compute)):
+            other.wait(stream.launch(nothing, lasts_s=0.01).end)
+
+
+@pytest.mark.parametrize(
+    ("give", "late_s", "expected_s"),
+    [
+        (overlapping, 0.0, 0.1),
+        (waiting, 0.0, 0.096),
+        (copying_ahead, 0.0, 0.086),
+        # Each is ended 5 ms late, which counts for the last alone.
+        (in_turns, 0.005, 0.205),
+    ],
+)
+def test_streams_overlap_but_for_what_they_wait_for(
+    give: Callable[[CpuDevice], None], late_s: float, expected_s: float
+) -> None:
+    with closing(CpuDevice(clock=ThreadClock(late_s))) as device:
+        assert total_s(device, give) == pytest.approx(expected_s)
 
 
 def test_work_that_takes_longer_than_its_pace_takes_its_own_time(device: CpuDevice) -> None:
@@ -104,19 +109,6 @@ def test_no_pace_is_ever_undercut(device: CpuDevice) -> None:
     times_s = [end.time_s for end in ends]
     assert all(time_s >= 0.002 * number for number, time_s in enumerate(times_s, 1))
     assert times_s == sorted(times_s)
-
-
-def test_threads_that_wake_up_late_do_not_add_up() -> None:
-    """20 works of 10 ms on two streams in turns, each ended 5 ms late: 200 ms, and 5 for the last."""
-    with closing(CpuDevice(clock=ThreadClock(late_s=0.005))) as device:
-
-        def give() -> None:
-            for _ in range(10):
-                for stream, other in ((device.compute, device.memory), (device.memory, device.compute)):
-                    end = stream.launch(nothing, lasts_s=0.01).end
-                    other.wait(end)
-
-        assert total_s(device, give) == pytest.approx(0.205)
 
 
 def test_idle_time_does_not_shorten_a_pace(device: CpuDevice) -> None:

@@ -1,4 +1,4 @@
-"""A device with its kernels and small networks, and what is asked of an executor on any device."""
+"""A device with its kernels and small networks, and checks of what an executor did on it."""
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -24,7 +24,7 @@ from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Gpu, Host, Link, Origin, Server
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.operations import Compute, HostSynchronize, Offload, Prefetch, RecordEvent, Stream, WaitEvent
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, needed_bytes
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
@@ -102,28 +102,24 @@ class Bench:
 
     @classmethod
     def of(cls, device: Device, library: KernelLibrary) -> "Bench":
-        """Return a device with its kernels, of which what they do not say is found by dry runs."""
+        """Return a device with its kernels, unknown workspaces measured by dry runs."""
         return cls(device, DryRunLibrary.of(device, library))
 
     def workload(self, network: Callable[[], LayerGraph]) -> Workload:
         return Workload(network(), batch_size=2)
 
     def costs(self, seconds: Seconds) -> CostModel:
-        """Return the kernels of the library with made-up times and their own workspaces."""
         return LibraryCosts(self.library, seconds)
 
     def plan(
         self, workload: Workload, policy: Policy, seconds: Seconds = framework_first, limits: MemoryLimits = UNLIMITED
     ) -> TrainingPlan:
-        costs = self.costs(seconds)
-        return policy.plan(toy_setting(workload, costs, limits, SERVER))
+        return policy.plan(toy_setting(workload, self.costs(seconds), limits, SERVER))
 
     def tight_limits(self, workload: Workload, seconds: Seconds) -> MemoryLimits:
         """Return as much memory as vdnn_all(m) needs and a tenth more, so that a dynamic policy must offload."""
         least = self.plan(workload, VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL), seconds)
-        placement = place_plan(least, UNLIMITED)
-        assert isinstance(placement, Placement)
-        return replace(UNLIMITED, device_bytes=placement.pool_bytes * 11 // 10)
+        return replace(UNLIMITED, device_bytes=needed_bytes(least) * 11 // 10)
 
     def attempt(
         self,

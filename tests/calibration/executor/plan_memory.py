@@ -1,4 +1,4 @@
-"""Plans executed again and again: what PyTorch's allocator made of them beside the model, and whether they race."""
+"""Repeated executions of plans: PyTorch's allocator beside the model of it, and races."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 
 @dataclass(frozen=True, slots=True)
 class PlanOutcome:
-    """What came of one plan."""
+    """The outcome of one plan."""
 
     policies: tuple[str, ...]
     refused: str = ""
@@ -31,7 +31,7 @@ def compare_plans(
     history: History,
     iterations: int,
 ) -> Iterator[PlanOutcome]:
-    """Execute plans one after the other, each several times, and replay what PyTorch's allocator did for them."""
+    """Execute each plan several times, and replay what PyTorch's allocator did."""
     for policies, plan in plans.items():
         before = history.requests
         races: set[Race] = set()
@@ -59,11 +59,11 @@ def compare_plans(
 
 
 PLAN_COLUMNS: Final = ("network", "policies", "plans", "iterations each", "requests", "divergences", "races")
-"""What `plan_row` says of a network."""
+"""Columns of `plan_row`."""
 
 
 def plan_row(network: str, iterations: int, outcomes: Sequence[PlanOutcome]) -> tuple[str, ...]:
-    """Return the row of a table: plans that were refused are not among those counted."""
+    """Return the row of a network, of the plans that were not refused."""
     ran = [each for each in outcomes if not each.refused]
     return (
         network,

@@ -1,4 +1,4 @@
-"""A device that fills memory with values that are no numbers, when it is taken and before it is given back."""
+"""A device that fills memory with NaN when it is allocated and before it is freed."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,7 +10,7 @@ import torch
 from calibration.devices.interface import Device, DeviceStream, Interval, Mark, OutOfDeviceMemory, ReleasesExtents
 
 _POISON = 0xFF
-"""A byte of which any floating point number is made up is not a number."""
+"""Any floating-point number of such bytes is NaN."""
 
 
 class LateStream:

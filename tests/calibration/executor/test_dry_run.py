@@ -1,4 +1,4 @@
-"""What a dry run finds of kernels that do not say what they take: 64 B passed and 100 B of their own."""
+"""Dry runs of kernels of unknown workspace: 64 B passed and 100 B of their own."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -58,7 +58,7 @@ def test_a_kernel_is_run_dry_once_for_each_shape() -> None:
 
 
 def test_kernel_without_room_for_its_operands_counts_its_passed_bytes() -> None:
-    """No plan has room for its operands either, and so what it takes besides decides nothing; nothing is held."""
+    """No plan has room for its operands either, so its own bytes decide nothing; nothing is held."""
     device = FakeDevice(memory_bytes=512)
     kernels = DryRunLibrary(device, HalfSilent(device)).kernels(WORKLOAD, CONV1, Phase.FORWARD)
     assert [kernel.workspace_bytes for kernel in kernels] == [7, 64]

@@ -1,4 +1,4 @@
-"""Real work that is made to last as long as a simulation says, against that simulation."""
+"""Executions on the CPU paced by a simulation, against that simulation."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.placement import place_unlimited
 from vdnnsim.plans.trace import IterationTrace, StallCause
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.interface import Policy
@@ -45,8 +45,7 @@ def test_paced_iteration_takes_as_long_as_its_simulation(
     """One of a few runs does: its time within 5 %, and its stalls for each kind of copy within 2.5 % of it."""
     workload = bench.workload(network)
     plan = bench.plan(workload, policy, every_second_explicit)
-    placement = place_plan(plan, UNLIMITED)
-    assert isinstance(placement, Placement)
+    placement = place_unlimited(plan, UNLIMITED)
     costs = bench.costs(every_second_explicit)
     simulated = simulate(plan, costs, SERVER, placement, PinnedMemory.ARENA)
     pace = paced(bench, workload, plan, every_second_explicit)

@@ -1,4 +1,4 @@
-"""Where copies lie in the arena, worked out by hand; slices begin at multiples of 512 B."""
+"""Offsets of copies in the arena, by hand; slices begin at multiples of 512 B."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -35,7 +35,7 @@ def test_a_plan_without_copies_needs_no_arena(device: CpuDevice) -> None:
     PinnedArena(device).reserve(layout.nbytes)
 
 
-def test_a_copy_that_came_back_makes_room() -> None:
+def test_a_prefetched_copy_makes_room() -> None:
     layout = lay_copies(plan_of((1000, 1000), Offload(0, 0), back(0), Offload(1, 0), back(1)))
     assert layout.offsets == {0: 0, 1: 0, 2: 0, 3: 0}
     assert layout.nbytes == 1024
@@ -67,7 +67,7 @@ def test_an_arena_that_grew_pins_its_last_size_and_no_more() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=40), st.lists(st.integers(0, 2000), min_size=5))
 def test_no_two_copies_share_bytes(steps: list[tuple[int, bool]], sizes: list[int]) -> None:
-    """A step offloads a buffer that is not on the host, or brings it back and may keep its copy."""
+    """A step offloads a buffer that is not on the host, or prefetches it and may keep its copy."""
     operations: list[Operation] = []
     on_host: dict[int, int] = {}
     lives: list[tuple[int, int, int]] = []
@@ -93,8 +93,8 @@ def test_no_two_copies_share_bytes(steps: list[tuple[int, bool]], sizes: list[in
         assert layout.offsets[begin] + sizes[buffer] <= layout.nbytes
 
 
-def test_parts_lie_in_the_slice_of_their_buffer_until_the_last_is_back() -> None:
-    """0 has 1000 B in 1024 and leaves and comes back by other ranges; 1 takes its slice once half of that is back."""
+def test_extents_lie_in_the_slice_of_their_buffer_until_the_last_is_prefetched() -> None:
+    """0 has 1000 B in 1024, offloaded and prefetched by other ranges; 1 is offloaded between its two prefetches."""
     layout = lay_copies(
         plan_of(
             (1000, 1000),

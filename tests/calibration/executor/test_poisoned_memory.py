@@ -1,4 +1,4 @@
-"""Plans in poisoned memory: whatever is taken or given back is overwritten with values that are no numbers."""
+"""Plans in poisoned memory: whatever is allocated or freed is overwritten with NaN."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,37 +37,30 @@ def first(plan: TrainingPlan, kind: type[Operation], begin: int = 0) -> int:
     return next(i for i, each in enumerate(plan.operations) if i >= begin and isinstance(each, kind))
 
 
-LEFT_OUT: dict[str, Callable[[TrainingPlan], int]] = {
-    # The map goes while it is copied.
-    "the host's wait for an offload": lambda plan: first(plan, HostSynchronize),
-    # A kernel reads what has not arrived.
-    "the host's wait for a prefetch": lambda plan: first(plan, HostSynchronize, first(plan, Prefetch)),
-    # The bytes of the first prefetch are not yet the map's.
-    "the wait for an allocation": lambda plan: first(plan, Prefetch) - 1,
-    "a prefetch": lambda plan: first(plan, Prefetch),
-}
-
-
 @pytest.mark.parametrize(
     ("left_out", "copies_late_s", "kernels_late_s"),
     [
-        ("the host's wait for an offload", LATE_S, 0.0),
-        ("the host's wait for a prefetch", LATE_S, 0.0),
-        ("the wait for an allocation", 0.0, LATE_S),
-        ("a prefetch", 0.0, 0.0),
+        # The host's wait for an offload: the map is freed while it is copied.
+        (lambda plan: first(plan, HostSynchronize), LATE_S, 0.0),
+        # The host's wait for a prefetch: a kernel reads what has not arrived.
+        (lambda plan: first(plan, HostSynchronize, first(plan, Prefetch)), LATE_S, 0.0),
+        # The wait for an allocation: the bytes of the first prefetch are not yet the map's.
+        (lambda plan: first(plan, Prefetch) - 1, 0.0, LATE_S),
+        (lambda plan: first(plan, Prefetch), 0.0, 0.0),
     ],
+    ids=["wait for an offload", "wait for a prefetch", "wait for an allocation", "prefetch"],
 )
 def test_an_operation_left_out_changes_the_gradients(
     bench: Bench,
     monkeypatch: pytest.MonkeyPatch,
-    left_out: str,
+    left_out: Callable[[TrainingPlan], int],
     copies_late_s: float,
     kernels_late_s: float,
 ) -> None:
     """The check of plans refuses each of these; without it, and where one stream is late, the results are wrong."""
     workload = bench.workload(tiny_linear)
     plan = bench.plan(workload, VdnnAll())
-    at = LEFT_OUT[left_out](plan)
+    at = left_out(plan)
     mutant = replace(plan, operations=plan.operations[:at] + plan.operations[at + 1 :])
     with pytest.raises(PlanError):
         check_plan(mutant)

@@ -1,4 +1,4 @@
-"""What stays in the memory of a device from one run of a plan to the next, and what is counted over them."""
+"""Buffers that stay on a device between the runs of a plan, and the memory counted over them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -67,7 +67,7 @@ def caching_device() -> Iterator[CachingDevice]:
 def test_reserved_bytes_count_from_the_first_run_of_a_plan(
     caching_device: CachingDevice, library: PyTorchLibrary
 ) -> None:
-    """Every run of a plan asks for the same and finds, from the second on, what was reserved; another begins anew."""
+    """Every run of a plan allocates the same, from the second on in what was reserved; another plan starts empty."""
     bench = Bench.of(caching_device, library)
     workload = bench.workload(tiny_linear)
     executor = Executor(caching_device, workload, library)
@@ -84,7 +84,7 @@ def test_reserved_bytes_count_from_the_first_run_of_a_plan(
 
 
 def test_residents_stay_until_another_plan_runs(bench: Bench) -> None:
-    """Under Adam W and its two states; and they are filled in anew, so that each run computes the same."""
+    """W and the two states of Adam; they are filled again, so that each run computes the same."""
     workload = replace(bench.workload(tiny_linear), optimizer=Optimizer.ADAM)
     plan = bench.plan(workload, VdnnAll())
     staying_bytes = 3 * 4 * sum(layer.parameters for layer in workload.graph.layers)
@@ -100,7 +100,7 @@ def test_residents_stay_until_another_plan_runs(bench: Bench) -> None:
     assert bench.device.in_use().requested_bytes == before_bytes
 
 
-def test_an_executor_of_another_workload_finds_nothing_that_stayed(bench: Bench) -> None:
+def test_an_executor_of_another_workload_has_no_residents(bench: Bench) -> None:
     laboratory = DeviceLaboratory(bench.device, bench.library)
     workload = bench.workload(tiny_linear)
     before_bytes = bench.device.in_use().requested_bytes

@@ -1,6 +1,6 @@
-"""What an executed plan computes: loss, gradients and weights, bit for bit; and in what order, in how much memory."""
+"""Results of executed plans, bit for bit: loss, gradients and weights; order of operations, and memory to the byte."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -27,7 +27,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.networks.tiny import tiny_linear, tiny_residual
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Optimizer
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.planning.buffer_uses import RESIDENT
 from vdnnsim.plans.operations import (
     Allocate,
@@ -40,7 +40,7 @@ from vdnnsim.plans.operations import (
     Stream,
     WaitEvent,
 )
-from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plans.placement import MemoryLimits, needed_bytes, place_unlimited
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
@@ -60,17 +60,15 @@ def algorithms_of(plan: TrainingPlan) -> set[str]:
 
 
 def check(bench: Bench, network: Callable[[], LayerGraph], plan: TrainingPlan, limits: MemoryLimits) -> None:
-    """Results, order, and memory to the byte: what the plan counts, what the trace says, what the device saw."""
+    """Results, order, and memory to the byte: of the plan, the trace and the device."""
     workload = bench.workload(network)
     run = bench.execute(workload, plan, limits)
     assert_results_are_the_references(bench, workload, plan, run)
     if algorithms_of(plan) == {PYTORCH}:
         assert_results_are_those_of_autograd(bench, workload, run)
     assert_order_is_the_plans(plan, run.trace)
-    placement = place_plan(plan, UNLIMITED)
-    assert isinstance(placement, Placement)
-    assert run.trace.pool_bytes == placement.pool_bytes
-    assert run.peaks.requested_bytes == placement.pool_bytes
+    placement = place_unlimited(plan, UNLIMITED)
+    assert run.trace.pool_bytes == run.peaks.requested_bytes == placement.pool_bytes
     assert run.trace.host_bytes == placement.host_bytes
     times_s = [change.time_s for change in run.trace.memory]
     assert times_s == sorted(times_s)
@@ -114,13 +112,12 @@ def test_a_dynamic_policy_in_little_memory(bench: Bench, network: Callable[[], L
 @pytest.mark.parametrize("chunk", ["4 KiB", "auto"])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_the_fastest_schedule_in_little_memory(bench: Bench, recompute: bool, chunk: str) -> None:  # noqa: FBT001
-    """In three quarters of what all takes some of ResNet-20 must leave, or without host memory be computed again."""
+    """In three quarters of the peak some of ResNet-20 is offloaded, or without host memory recomputed."""
     network = partial(build_network, "resnet20")
     workload, policy = bench.workload(network), Optimal(recompute=recompute, chunk=chunk)
-    everything = place_plan(bench.plan(workload, Optimal(), framework_first), UNLIMITED)
-    assert isinstance(everything, Placement)
+    whole_bytes = needed_bytes(bench.plan(workload, Optimal(), framework_first))
     host_bytes = 1 if recompute else UNLIMITED.host_bytes
-    limits = replace(UNLIMITED, device_bytes=everything.pool_bytes * 3 // 4, host_bytes=host_bytes)
+    limits = replace(UNLIMITED, device_bytes=whole_bytes * 3 // 4, host_bytes=host_bytes)
     plan = bench.plan(workload, policy, framework_first, limits)
     assert plan.certificate is not None
     assert plan.certificate.recomputed if recompute else plan.certificate.offloaded
@@ -149,9 +146,7 @@ def test_maps_whose_channels_lie_last(bench: Bench) -> None:
 def test_weights_after_an_update(bench: Bench, optimizer: Optimizer, policy: Policy) -> None:
     workload = replace(bench.workload(tiny_residual), optimizer=optimizer)
     plan = bench.plan(workload, policy)
-    run = bench.execute(workload, plan)
-    assert run.weights
-    assert_results_are_the_references(bench, workload, plan, run)
+    check_updates(bench, workload, [plan])
 
 
 def joined() -> LayerGraph:
@@ -184,17 +179,23 @@ def test_pytorchs_loops_compute_what_pytorch_does(
     check(bench, network, bench.plan(bench.workload(network), policy), UNLIMITED)
 
 
+def check_updates(
+    bench: Bench, workload: Workload, plans: Sequence[TrainingPlan], limits: MemoryLimits = UNLIMITED
+) -> None:
+    """Every run of one executor begins with the same weights, and updates them as the reference does."""
+    executor = Executor(bench.device, workload, bench.library)
+    for plan in plans:
+        run = executor.execute(plan, limits)
+        assert isinstance(run, Execution)
+        assert run.weights
+        assert_results_are_the_references(bench, workload, plan, run)
+
+
 @pytest.mark.parametrize("policy", PYTORCH_LOOPS, ids=lambda policy: policy.label)
 def test_a_loop_of_pytorch_updates_weights(bench: Bench, policy: Policy) -> None:
     """Two iterations of one executor do not add up where weight gradients are kept."""
     workload = replace(bench.workload(tiny_residual), optimizer=Optimizer.ADAM)
-    executor = Executor(bench.device, workload, bench.library)
-    plan = bench.plan(workload, policy)
-    for _ in range(2):
-        run = executor.execute(plan, UNLIMITED)
-        assert isinstance(run, Execution)
-        assert run.weights
-        assert_results_are_the_references(bench, workload, plan, run)
+    check_updates(bench, workload, 2 * [bench.plan(workload, policy)])
 
 
 @pytest.mark.parametrize(
@@ -202,21 +203,14 @@ def test_a_loop_of_pytorch_updates_weights(bench: Bench, policy: Policy) -> None
     [(0.6, {BufferKind.OPTIMIZER_STATE}), (0.5, {BufferKind.OPTIMIZER_STATE, BufferKind.WEIGHT_GRADIENT})],
 )
 def test_offloaded_states_are_prefetched_for_the_update(bench: Bench, share: float, kinds: set[BufferKind]) -> None:
-    """In less memory than all, where states leave, and in so little that weight gradients have to as well."""
+    """In a share of the peak in which states are offloaded, and in one in which weight gradients are too."""
     workload = replace(bench.workload(tiny_residual), optimizer=Optimizer.ADAM)
-    placed = place_plan(bench.plan(workload, Base()), UNLIMITED)
-    assert isinstance(placed, Placement)
-    limits = replace(UNLIMITED, device_bytes=int(share * placed.pool_bytes))
+    limits = replace(UNLIMITED, device_bytes=int(share * needed_bytes(bench.plan(workload, Base()))))
     plan = bench.plan(workload, Optimal(recompute=False, offload_optimizer=True), framework_first, limits)
-    executor = Executor(bench.device, workload, bench.library)
 
     moved = {plan.buffers[each.buffer].kind for each in plan.operations if isinstance(each, Prefetch)}
     assert moved.intersection(RESIDENT) == kinds
-    for _ in range(2):
-        run = executor.execute(plan, limits)
-        assert isinstance(run, Execution)
-        assert run.weights
-        assert_results_are_the_references(bench, workload, plan, run)
+    check_updates(bench, workload, 2 * [plan], limits)
 
 
 def test_an_inference_has_a_loss_and_no_gradients(bench: Bench) -> None:
@@ -227,19 +221,13 @@ def test_an_inference_has_a_loss_and_no_gradients(bench: Bench) -> None:
     assert run.loss == bench.execute(bench.workload(tiny_linear), bench.plan(bench.workload(tiny_linear), Base())).loss
 
 
-def test_a_plan_runs_again_and_again(bench: Bench) -> None:
-    """Every run of one executor begins with the same weights."""
+def test_plans_take_turns_on_one_executor(bench: Bench) -> None:
     workload = replace(bench.workload(tiny_linear), optimizer=Optimizer.SGD)
-    executor = Executor(bench.device, workload, bench.library)
-    for policy in (VdnnAll(), Base(), VdnnAll()):
-        plan = bench.plan(workload, policy)
-        run = executor.execute(plan, UNLIMITED)
-        assert isinstance(run, Execution)
-        assert_results_are_the_references(bench, workload, plan, run)
+    check_updates(bench, workload, [bench.plan(workload, policy) for policy in (VdnnAll(), Base(), VdnnAll())])
 
 
-def test_a_gradient_that_goes_in_the_middle_is_kept(bench: Bench) -> None:
-    """The dW of the last layer with weights goes right after the kernel that writes it."""
+def test_a_gradient_released_in_the_middle_is_kept(bench: Bench) -> None:
+    """The dW of the last layer with weights is released right after the kernel that writes it."""
     workload = bench.workload(tiny_linear)
     plan = bench.plan(workload, Base())
     position, gradient = next(
@@ -258,7 +246,7 @@ def test_a_gradient_that_goes_in_the_middle_is_kept(bench: Bench) -> None:
 
 
 def test_a_copy_that_is_kept_serves_two_prefetches(bench: Bench) -> None:
-    """The first map that comes back is thrown away again, and comes back from the same copy."""
+    """The first map that is prefetched is released again, and prefetched from the same copy."""
     workload = bench.workload(tiny_linear)
     plan = bench.plan(workload, VdnnAll())
     position, first = next(

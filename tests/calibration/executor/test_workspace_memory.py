@@ -1,8 +1,6 @@
-"""How much memory workspaces hold, before, during and after kernels that take some of it for themselves.
+"""Memory of a workspace before, during and after a kernel that is passed 30 B and allocates 50 B itself."""
 
-One workspace of 100 B. A kernel is handed 30 B and takes 50 B for itself; another is handed 100 B.
-"""
-
+from functools import partial
 from types import SimpleNamespace
 from typing import cast
 
@@ -31,32 +29,29 @@ def buffers(device: CpuDevice) -> DeviceBuffers:
 
 
 def test_shared_workspace_shrinks_while_a_kernel_allocates_itself(buffers: DeviceBuffers) -> None:
-    """100 B when no kernel runs, 50 B beside the 50 B that the first kernel takes, of which it is handed 30."""
+    """100 B when no kernel runs, 50 B beside the 50 B that the first kernel allocates, of which it is passed 30."""
     compiled = cast("CompiledPlan", SimpleNamespace(taken_bytes=[100], idle_bytes={WORKSPACE: 100}))
     memory = WorkspaceMemory(compiled, buffers)
     greedy, modest = call(100, 0), call(30, 50)
 
     memory.allocate(WORKSPACE)
     assert held_bytes(buffers) == 100
-    handed = memory.lend(modest)
-    assert handed is not None
-    assert (len(handed), held_bytes(buffers)) == (30, 50)
+    lent = memory.lend(modest)
+    assert lent is not None
+    assert (len(lent), held_bytes(buffers)) == (30, 50)
     memory.reclaim(modest)
     assert held_bytes(buffers) == 100
-    handed = memory.lend(greedy)
-    assert handed is not None
-    assert len(handed) == 100
+    lent = memory.lend(greedy)
+    assert lent is not None
+    assert len(lent) == 100
     memory.release(WORKSPACE)
     assert held_bytes(buffers) == 0
 
 
-def test_the_workspace_of_one_kernel_is_never_more_than_it_is_handed(buffers: DeviceBuffers) -> None:
-    """What the kernel takes for itself it frees with its end: 30 B of 80 B, before, during and after it."""
+def test_the_workspace_of_one_kernel_is_never_more_than_it_is_passed(buffers: DeviceBuffers) -> None:
+    """What the kernel allocates it frees at its end: 30 B of 80 B, before, during and after it."""
     compiled = cast("CompiledPlan", SimpleNamespace(taken_bytes=[80], idle_bytes={WORKSPACE: 30}))
     memory, modest = WorkspaceMemory(compiled, buffers), call(30, 50)
-    memory.allocate(WORKSPACE)
-    before = held_bytes(buffers)
-    memory.lend(modest)
-    during = held_bytes(buffers)
-    memory.reclaim(modest)
-    assert (before, during, held_bytes(buffers)) == (30, 30, 30)
+    for change in (partial(memory.allocate, WORKSPACE), partial(memory.lend, modest), partial(memory.reclaim, modest)):
+        change()
+        assert held_bytes(buffers) == 30

@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from calibration.kernels.interface import Kernel, KernelLibrary, KernelTensors
+from calibration.kernels.interface import KernelLibrary, KernelTensors
 from calibration.kernels.operands import fill_input, fill_state, fill_weights, labels
 from calibration.kernels.tensors import dtype_of, map_view
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.errors import ExecutionRefused
+from vdnnsim.dnn.workload import Workload
 
 ChooseAlgorithm = Callable[[Layer, Phase], str | None]
 """Names the algorithm for a phase of a layer; None for PyTorch's own."""
@@ -38,11 +37,12 @@ def run_reference(
     graph = workload.graph
     with torch.no_grad():
         order = [(layer, Phase.FORWARD) for layer in graph.layers]
-        if workload.mode is Mode.TRAINING:
-            order += [(layer, phase) for layer in reversed(graph.layers) for phase in layer.backward_phases]
-            order += [(layer, Phase.UPDATE) for layer in workload.updated_layers]
+        order += [(layer, phase) for layer in reversed(graph.layers) for phase in layer.backward_phases]
+        order += [(layer, Phase.UPDATE) for layer in workload.updated_layers]
         for layer, phase in order:
-            kernel = _chosen(library.kernels(workload, layer, phase), choose(layer, phase), layer, phase)
+            algorithm = choose(layer, phase)
+            offered = library.kernels(workload, layer, phase)
+            kernel = next(each for each in offered if algorithm in (None, each.algorithm))
             workspace = torch.empty(kernel.passed_bytes, dtype=torch.uint8, device=device_type)
             kernel.run(replace(memory.operands(workload, layer), workspace=workspace))
     return ReferenceRun(
@@ -120,11 +120,3 @@ class _Memory:
             labels=self.labels,
             loss=self.loss,
         )
-
-
-def _chosen(kernels: tuple[Kernel, ...], algorithm: str | None, layer: Layer, phase: Phase) -> Kernel:
-    for kernel in kernels:
-        if algorithm in (None, kernel.algorithm):
-            return kernel
-    names = ", ".join(kernel.algorithm for kernel in kernels)
-    raise ExecutionRefused(f"{phase.value} of {layer.name}: no algorithm {algorithm!r}; there are {names}")

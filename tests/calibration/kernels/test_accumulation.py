@@ -1,4 +1,4 @@
-"""A gradient that is added to another: as autograd joins them, one sum of two finished gradients for each element."""
+"""Accumulated gradients are, as in autograd, one sum of two finished gradients for each element."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What cuDNN's plans are wrapped in, without cuDNN: a convolution of PyTorch on the CPU computes where a plan would."""
+"""Kernels made of cuDNN's plans, without cuDNN: PyTorch's convolution on the CPU stands in for a plan."""
 
 import sys
 from collections.abc import Callable
@@ -14,9 +14,8 @@ from calibration.kernels.convolution import EXPLICIT_GEMM
 from calibration.kernels.cudnn_library import CudnnLibrary, PlanExecution, library_for
 from calibration.kernels.cudnn_plans import ConvolutionPlan
 from calibration.kernels.interface import Kernel, KernelTensors, Site
-from calibration.kernels.operands import operands_alone
 from calibration.kernels.pytorch import PyTorchLibrary
-from tests.calibration.kernels.cases import added_to, with_workspace
+from tests.calibration.kernels.cases import added_to, operands
 from tests.calibration.kernels.frontend_double import Engine, Frontend, Note
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Layer, Phase
@@ -75,8 +74,7 @@ def run(workload: Workload, layer: Layer, phase: Phase, *, channels_last: bool =
     }
     x_bytes = layer.in_shapes[0].elements * workload.batch_size * 4
     kernel = Kernel("eng1", "", None, 256 + x_bytes, runs[phase])
-    tensors = operands_alone(workload, layer, phase, "cpu", channels_last=channels_last)
-    tensors = with_workspace(tensors, kernel)
+    tensors = operands(workload, layer, phase, kernel, channels_last=channels_last)
     kernel.run(tensors)
     return tensors
 
@@ -84,7 +82,7 @@ def run(workload: Workload, layer: Layer, phase: Phase, *, channels_last: bool =
 def framework(workload: Workload, layer: Layer, phase: Phase, *, channels_last: bool = False) -> KernelTensors:
     """Run a phase as PyTorch's own library does, on the same operands."""
     kernel = PyTorchLibrary("cpu", channels_last=channels_last).kernels(workload, layer, phase)[0]
-    tensors = with_workspace(operands_alone(workload, layer, phase, "cpu", channels_last=channels_last), kernel)
+    tensors = operands(workload, layer, phase, kernel, channels_last=channels_last)
     kernel.run(tensors)
     return tensors
 
@@ -135,8 +133,7 @@ def test_plans_stand_behind_the_frameworks_kernels(library: CudnnLibrary) -> Non
 
     kernels = library.kernels(written, written_layer, Phase.BACKWARD_DATA)
     assert [kernel.algorithm for kernel in kernels] == ["pytorch", EXPLICIT_GEMM, "eng1", "eng0", "eng4"]
-    assert [kernel.workspace_bytes for kernel in kernels[2:]] == [100, 0, 7]
-    assert [kernel.passed_bytes for kernel in kernels[2:]] == [100, 0, 7]
+    assert [(each.workspace_bytes, each.passed_bytes) for each in kernels[2:]] == [(100, 100), (0, 0), (7, 7)]
     assert kernels[3].family == "implicit GEMM"
     assert list(library.left_out.values()) == [{"eng3"}]
 
@@ -158,23 +155,21 @@ def test_workspace_of_a_bias_sum_is_unknown(library: CudnnLibrary, *, bias: bool
 def test_a_plan_runs_on_the_current_stream_on_the_callers_memory(library: CudnnLibrary, double: Frontend) -> None:
     _, (workload, layer) = written_and_added()
     kernel = library.kernels(workload, layer, Phase.BACKWARD_WEIGHTS)[2]
-    tensors = with_workspace(
-        operands_alone(workload, layer, Phase.BACKWARD_WEIGHTS, "cpu", channels_last=False), kernel
-    )
+    tensors = operands(workload, layer, Phase.BACKWARD_WEIGHTS, kernel, channels_last=False)
     assert tensors.output_gradient is not None
     assert tensors.weight_gradient is not None
     assert tensors.workspace is not None
 
     kernel.run(tensors)
 
-    operands = {
+    expected = {
         "X": tensors.inputs[0].data_ptr(),
         "dY": tensors.output_gradient.data_ptr(),
         "dW": tensors.weight_gradient.data_ptr(),
     }
     named = {"result": "dW"}
     ((name, pointers, workspace, handle),) = double.executed
-    assert {named.get(operand, operand): pointer for operand, pointer in pointers.items()} == operands
+    assert {named.get(operand, operand): pointer for operand, pointer in pointers.items()} == expected
     assert (name, workspace, handle) == ("eng1", tensors.workspace.data_ptr(), 7)
     assert double.streams == [5]
 
@@ -182,7 +177,7 @@ def test_a_plan_runs_on_the_current_stream_on_the_callers_memory(library: CudnnL
 def test_a_plan_that_cannot_be_executed_is_not_offered_again(library: CudnnLibrary) -> None:
     _, (workload, layer) = written_and_added()
     failing = library.kernels(workload, layer, Phase.FORWARD)[-1]
-    tensors = with_workspace(operands_alone(workload, layer, Phase.FORWARD, "cpu", channels_last=False), failing)
+    tensors = operands(workload, layer, Phase.FORWARD, failing, channels_last=False)
 
     with pytest.raises(RuntimeError, match="cuDNN cannot execute eng4: RuntimeError"):
         failing.run(tensors)
@@ -211,6 +206,5 @@ def test_failing_cudnn_set_up_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     monkeypatch.setattr("calibration.kernels.cudnn_library.frontend", lambda: SimpleNamespace(create_handle=refuse))
-    with pytest.raises(DeviceError) as raised:
+    with pytest.raises(DeviceError, match=r"cuda:0: cudnnHandle Create failed$"):
         library_for(torch.device("cuda", 0), channels_last=False, tf32=False)
-    assert str(raised.value).endswith("set up on cuda:0: cudnnHandle Create failed")

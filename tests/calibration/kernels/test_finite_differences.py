@@ -1,4 +1,4 @@
-"""Gradients against differences of losses: what no mistake that autograd and the kernels share could pass."""
+"""Gradients against finite differences of the loss, which find an error that autograd and the kernels share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

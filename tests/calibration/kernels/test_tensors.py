@@ -1,4 +1,4 @@
-"""Views over flat bytes, and what is written through them at the beginning."""
+"""Views over flat bytes, and their initial content."""
 
 import pytest
 import torch

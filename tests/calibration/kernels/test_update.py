@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from calibration.kernels.operands import operands_alone
 from calibration.kernels.pytorch import PyTorchLibrary
 from calibration.kernels.tensors import dtype_of
-from tests.calibration.kernels.cases import three_readers, with_workspace
+from tests.calibration.kernels.cases import operands, three_readers
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.units import ElementType
@@ -33,7 +32,7 @@ def test_update_is_that_of_torch_optim(kind: Optimizer, element_type: ElementTyp
     workload = Workload(three_readers(), 2, element_type, kind)
     layer = workload.graph.layers[0]
     (kernel,) = PyTorchLibrary("cpu").kernels(workload, layer, Phase.UPDATE)
-    tensors = operands_alone(workload, layer, Phase.UPDATE, "cpu", channels_last=False)
+    tensors = operands(workload, layer, Phase.UPDATE, kernel, channels_last=False)
     assert tensors.weights is not None
     assert tensors.weight_gradient is not None
     weights = tensors.weights.clone().requires_grad_()
@@ -42,6 +41,6 @@ def test_update_is_that_of_torch_optim(kind: Optimizer, element_type: ElementTyp
     assert len(states) == kind.states
     assert weights.dtype is dtype_of(element_type)
     optimizer_of(kind, weights, states).step()
-    kernel.run(with_workspace(tensors, kernel))
+    kernel.run(tensors)
     assert torch.equal(tensors.weights, weights)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(tensors.states, states, strict=True))

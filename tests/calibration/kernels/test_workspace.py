@@ -1,4 +1,4 @@
-"""Workspace to the byte: what the kernels claim against what PyTorch's own profiler sees them take."""
+"""Workspaces that kernels state, to the byte, against the allocations in PyTorch's profiler."""
 
 from collections.abc import Callable
 
@@ -50,7 +50,7 @@ def test_workspace_is_exact(
 
 
 def bytes_taken(kernel: Kernel, tensors: KernelTensors) -> int:
-    """Return the maximum that PyTorch had given out at once, after its profiler's trace of every allocation."""
+    """Return the peak of allocations in the profiler's trace."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as trace:
         kernel.run(tensors)
     assert trace.profiler is not None

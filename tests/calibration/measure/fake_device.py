@@ -1,8 +1,9 @@
-"""A device whose clock is a number, its kernels, and listeners to a calibration: work takes what it states."""
+"""A device whose clock is a number, kernels of stated times, and progress displays that print nothing."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 
 import torch
 
@@ -27,7 +28,7 @@ class FakeMark:
 
 
 class FakeStream:
-    """A stream that does its work at once and only pretends that it takes time."""
+    """A stream that runs work at once and adds the time that it states."""
 
     def __init__(self, device: "FakeDevice") -> None:
         self._device = device
@@ -54,8 +55,6 @@ class FakeStream:
 
 
 class FakeDevice:
-    """One device."""
-
     name = "Fake"
     torch_device = torch.device("cpu")
     granule_bytes = 512
@@ -131,13 +130,11 @@ class FakeDevice:
         pass
 
     def work(self, *seconds: float) -> Callable[[], None]:
-        """Return a work that takes these seconds one run after the other, over and over again."""
-        runs = 0
+        """Return a work whose runs take these seconds in turn."""
+        turns = cycle(seconds)
 
         def run() -> None:
-            nonlocal runs
-            self.lasts_s = seconds[runs % len(seconds)]
-            runs += 1
+            self.lasts_s = next(turns)
 
         return run
 
@@ -156,7 +153,7 @@ class FakeGpu(FakeDevice):
         self.lasts_s = cycles / 3e9
 
     def many_launches(self, *, issue_s: float, lasts_s: float) -> Callable[[], None]:
-        """Return a work of many kernels, which the host takes a while to launch and the device to compute."""
+        """Return a work that takes the host a while to launch, and the device to compute."""
 
         def run() -> None:
             self.host_s += issue_s
@@ -191,30 +188,18 @@ class FakeLibrary:
         return (kernel("quick", QUICK_S, 4096), kernel("small", SMALL_S, 0))
 
 
-class Silent:
-    """Listens and says nothing."""
-
-    def expect(self, count: int) -> None:
-        """Show nothing."""
-
-    def done(self, name: str) -> None:
-        """Show nothing."""
-
-
 class Killer:
-    """Interrupts after so many measurements, as Ctrl-C would."""
+    """Interrupts after so many measurements, as Ctrl-C would; after 0 never."""
 
-    def __init__(self, after: int) -> None:
+    def __init__(self, after: int = 0) -> None:
         self._after = after
         self.expected = 0
         self.finished: list[str] = []
 
     def expect(self, count: int) -> None:
-        """Note how many there will be."""
         self.expected = count
 
     def done(self, name: str) -> None:
-        """Note one."""
         self.finished.append(name)
         if len(self.finished) == self._after:
             raise KeyboardInterrupt

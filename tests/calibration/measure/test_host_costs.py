@@ -5,7 +5,7 @@ import torch
 from calibration.measure.host_costs import host_memory_bytes, measure_host
 from calibration.measure.journal import Journal
 from calibration.measure.session import Session
-from tests.calibration.measure.fake_device import LAUNCH_S, PIN_S, FakeDevice, Silent
+from tests.calibration.measure.fake_device import LAUNCH_S, PIN_S, FakeDevice, Killer
 from tests.calibration.measure.test_resume import SMALL
 from vdnnsim.units import MIB
 
@@ -14,7 +14,7 @@ def test_each_operation_costs_its_launch(tmp_path: Path) -> None:
     """The fake host takes 2^-20 s to put anything on a stream, and 2^-10 s to pin a block of any size."""
     device = FakeDevice()
     with Journal(tmp_path / "journal", {}) as journal:
-        costs = measure_host(device, Session(journal, Silent()), SMALL, device.work(1e-5))
+        costs = measure_host(device, Session(journal, Killer()), SMALL, device.work(1e-5))
     assert {costs.kernel.median, costs.copy.median, costs.mark.median} == {LAUNCH_S}
     assert [(nbytes, sample.median) for nbytes, sample in costs.pinning] == [(MIB, PIN_S)]
     assert (device.live_bytes, device.pinned_bytes) == (0, 0)
@@ -37,7 +37,7 @@ class _Unsteady(FakeDevice):
 def test_unsteady_host_costs_are_measured_again(tmp_path: Path) -> None:
     device = _Unsteady()
     with Journal(tmp_path / "journal", {}) as journal:
-        costs = measure_host(device, Session(journal, Silent()), SMALL, device.work(1e-5))
+        costs = measure_host(device, Session(journal, Killer()), SMALL, device.work(1e-5))
     ((_, sample),) = costs.pinning
     assert (sample.median, sample.spread, sample.count) == (PIN_S, 0.0, 5)
     assert device.pinned == 10

@@ -111,7 +111,7 @@ def test_one_process_measures_into_it_at_a_time(path: Path) -> None:
 
 
 def test_file_that_is_no_journal_is_left_alone(path: Path) -> None:
-    """A link to somebody's note, a pipe to which nobody writes, and a folder."""
+    """A symbolic link to a file, a pipe without a writer, and a folder."""
     path.rename(path.parent / "note.txt")
     before = (path.parent / "note.txt").read_bytes()
     path.symlink_to("note.txt")

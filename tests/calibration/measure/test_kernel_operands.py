@@ -1,4 +1,4 @@
-"""The operands of a kernel outside of any plan."""
+"""Operands of a kernel outside of any plan."""
 
 import pytest
 import torch

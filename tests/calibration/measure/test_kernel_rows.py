@@ -1,9 +1,10 @@
-"""Rows of a kernel table, from kernels that take the time that a test gives them."""
+"""Rows of a kernel table, from kernels of stated times."""
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from calibration.measure.kernel_rows import KernelTable, kernel_operands, measur
 from calibration.measure.session import Session
 from calibration.measure.subjects import Subject, distinct_subjects
 from calibration.measure.timing import HOST_LATE, TimeBox
-from tests.calibration.measure.fake_device import FakeDevice, FakeGpu, FakeLibrary, Silent
+from tests.calibration.measure.fake_device import FakeDevice, FakeGpu, FakeLibrary, Killer
 from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks import build_network
@@ -80,7 +81,7 @@ def test_remark_on_a_time_stands_in_the_note(gpu: FakeGpu) -> None:
 
     assert row.seconds is not None
     assert row.note == HOST_LATE
-    turns = itertools.cycle([0.15, 0.3])
+    turns = cycle([0.15, 0.3])
 
     def uneven() -> None:
         gpu.host_s += next(turns)
@@ -98,16 +99,8 @@ def test_remark_on_a_time_stands_in_the_note(gpu: FakeGpu) -> None:
 )
 def test_a_kernel_that_fails_in_its_fourth_run_marks_the_row(device: FakeDevice, failure: Exception, note: str) -> None:
     """Its workspace is released."""
-    runs = 0
-
-    def work() -> None:
-        nonlocal runs
-        runs += 1
-        if runs == 4:
-            raise failure
-
+    work = Mock(side_effect=[None, None, None, failure])
     row = row_of(device, kernel(work, 64, 64))
-
     assert (row.seconds, row.count, row.note, row.workspace_bytes) == (None, 0, note, 64)
     assert device.live_bytes == 0
 
@@ -122,11 +115,9 @@ def test_a_workspace_that_does_not_fit_marks_the_row(workspace_bytes: int, passe
 
 
 def test_a_broken_device_ends_it(device: FakeDevice) -> None:
-    def work() -> None:
-        raise torch.AcceleratorError("an illegal memory access was encountered")
-
+    failure = torch.AcceleratorError("an illegal memory access was encountered")
     with pytest.raises(torch.AcceleratorError):
-        row_of(device, kernel(work))
+        row_of(device, kernel(Mock(side_effect=failure)))
 
 
 class _Library(FakeLibrary):
@@ -147,7 +138,7 @@ def table_of(
     device: FakeDevice, path: Path, subjects: tuple[Subject, ...], *kernels: Kernel
 ) -> tuple[tuple[KernelRow, ...], Session]:
     with Journal(path / "journal", {}) as journal:
-        session = Session(journal, Silent())
+        session = Session(journal, Killer())
         table = KernelTable(device, _Library(device, *kernels), session, budget_s=0.01)
         return table.measure(subjects), session
 
@@ -191,10 +182,7 @@ def test_operands_that_do_not_fit_mark_all_rows_of_the_shape(tmp_path: Path) -> 
 def test_shape_without_kernel_is_a_warning(
     device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Exception
 ) -> None:
-    def refuse(*_: object) -> tuple[Kernel, ...]:
-        raise refusal
-
-    monkeypatch.setattr(_Library, "kernels", refuse)
+    monkeypatch.setattr(_Library, "kernels", Mock(side_effect=refusal))
     rows, session = table_of(device, tmp_path, SUBJECTS[:1])
     assert (rows, session.warnings) == ((), [f"{SUBJECTS[0].name}: {refusal}"])
     with pytest.raises(type(refusal), match=str(refusal)), smallest_kernel(device, _Library(device), SUBJECTS):

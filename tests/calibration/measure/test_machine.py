@@ -1,4 +1,4 @@
-"""From measurements to the figures of a profile, with numbers that can be worked out by hand."""
+"""Figures of a profile from measurements, with numbers worked out by hand."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def steady(seconds: float) -> Sample:
     return Sample(seconds, 0.01, 10)
 
 
-def wild(seconds: float) -> Sample:
+def unsteady(seconds: float) -> Sample:
     return Sample(seconds, 0.4, 10)
 
 
@@ -108,16 +108,16 @@ def test_microseconds_are_stated_as_such() -> None:
 
 
 def test_sizes_that_spread_too_much_are_left_out_of_the_line() -> None:
-    """A wild sample of a hundred times its time does not move it."""
+    """An unsteady sample of a hundred times its time does not move it."""
     first, *rest = MEASURED.link
-    found = machine(replace(MEASURED, link=(replace(first, sample=wild(100 * first.sample.median)), *rest)))
+    found = machine(replace(MEASURED, link=(replace(first, sample=unsteady(100 * first.sample.median)), *rest)))
     assert found.link.latency_s == pytest.approx(15e-6, rel=1e-3)
     assert "16.0 KiB to 1.00 GiB" in figure(found, "link.h2d").source
 
 
 def test_unsteady_required_figure_is_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU it is used, and its source says how far it spreads."""
-    measured = replace(MEASURED, rates=replace(MEASURED.rates, product=Rate(wild(2.0), 10**12, "a product")))
+    measured = replace(MEASURED, rates=replace(MEASURED.rates, product=Rate(unsteady(2.0), 10**12, "a product")))
     assert figure(machine(measured), "gpu.peak.float32").source == "a product, median of 10 runs, spread 40 %"
     monkeypatch.setattr(
         "torch.cuda.get_device_properties", lambda _: pytest.fail("a figure before this one is refused")
@@ -127,9 +127,9 @@ def test_unsteady_required_figure_is_refused_on_a_gpu(monkeypatch: pytest.Monkey
 
 
 def test_copy_table_has_every_measurement_and_marks_unsteady_ones() -> None:
-    """Ten sizes of four kinds alone, of which the first is wild, and four beside other work."""
+    """Ten sizes of four kinds alone, of which the first is unsteady, and four beside other work."""
     first, *rest = MEASURED.link
-    rows = [each.row for each in (replace(first, sample=wild(1.0)), *rest)]
+    rows = [each.row for each in (replace(first, sample=unsteady(1.0)), *rest)]
     assert len(rows) == 4 * 10 + 4
     assert rows[0] == CopyRow(Direction.H2D, HostMemory.PINNED, "", 4096, 1.0, 0.4, 10, "spreads too much to be used")
     assert rows[-1] == CopyRow(Direction.H2D, HostMemory.PINNED, MATRIX_PRODUCT, 64 * MIB, 1e-3, 0.01, 10, "")
@@ -144,26 +144,15 @@ def test_times_on_a_line_give_the_line(latency_s: float, bytes_per_s: float) -> 
     assert line.worst == pytest.approx(0, abs=1e-6)
 
 
-def test_errors_are_relative() -> None:
+def test_errors_are_relative_and_neither_latency_nor_rate_is_negative() -> None:
     """One size, times 1 and 3 s: (b - 1)^2 + (b/3 - 1)^2 is least at b = (1 + 1/3) / (1 + 1/9) = 1.2, not at 2.
 
-    Relative errors are then 0.2 and 0.6, in the mean the root of (0.04 + 0.36) / 2.
+    Relative errors are then 0.2 and 0.6, in the mean the root of (0.04 + 0.36) / 2. Times 1 and 4 for 1 and 2 bytes
+    would meet the axis at -2; through 0, v = 1 and 1/2: b = 1.5 / 1.25. Times 2 and 1: only a latency, u = 1/2 and 1:
+    a = 1.5 / 1.25.
     """
     line = fit_line([(1, 1.0), (1, 3.0)])
-    assert line.bytes_per_s == pytest.approx(1 / 1.2)
-    assert line.residual == pytest.approx(0.2**0.5)
-    assert line.worst == pytest.approx(0.6)
-
-
-def test_a_latency_is_not_negative() -> None:
-    """Times 1 and 4 for 1 and 2 bytes would meet the axis at -2; through 0, v = 1 and 1/2: b = 1.5 / 1.25."""
-    line = fit_line([(1, 1.0), (2, 4.0)])
-    assert line.latency_s == 0.0
-    assert line.bytes_per_s == pytest.approx(1.25 / 1.5)
-
-
-def test_times_that_fall_with_the_size_have_no_rate() -> None:
-    """Times 2 and 1: only a latency, u = 1/2 and 1: a = 1.5 / 1.25."""
-    line = fit_line([(1, 2.0), (2, 1.0)])
-    assert line.latency_s == pytest.approx(1.2)
-    assert line.bytes_per_s == pytest.approx(1e15)
+    assert (line.bytes_per_s, line.residual, line.worst) == pytest.approx((1 / 1.2, 0.2**0.5, 0.6))
+    rising, falling = fit_line([(1, 1.0), (2, 4.0)]), fit_line([(1, 2.0), (2, 1.0)])
+    assert (rising.latency_s, rising.bytes_per_s) == pytest.approx((0.0, 1.25 / 1.5))
+    assert (falling.latency_s, falling.bytes_per_s) == pytest.approx((1.2, 1e15))

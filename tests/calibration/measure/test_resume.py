@@ -1,4 +1,4 @@
-"""An interrupted calibration goes on where it ended, wherever that was."""
+"""An interrupted calibration resumes from its journal, wherever it was interrupted."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_interrupted_measurement_starts_over(tmp_path: Path, killed_in: int) -> 
     measuring, library = calibrator(tmp_path / "killed")
     library.killed_in = killed_in
     with measuring.journal() as journal, pytest.raises(KeyboardInterrupt):
-        measuring.calibrate(journal, Killer(0))
+        measuring.calibrate(journal, Killer())
 
     second, _ = run(tmp_path / "killed")
 
@@ -115,7 +115,7 @@ def test_a_device_on_which_no_kernel_runs_is_refused_and_all_else_kept(tmp_path:
     library.kernels = greedy  # type: ignore[method-assign]
     with measuring.journal() as journal:
         with pytest.raises(DeviceError, match=r"^Fake: none of 18 kernels could be measured: out of memory$"):
-            measuring.calibrate(journal, Killer(0))
+            measuring.calibrate(journal, Killer())
         assert len(journal) > 18
 
 

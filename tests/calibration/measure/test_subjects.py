@@ -1,4 +1,4 @@
-from calibration.measure.subjects import CPU_NETWORKS, GPU_NETWORKS, distinct_subjects, selected_workloads
+from calibration.measure.subjects import distinct_subjects, selected_workloads
 from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
@@ -41,12 +41,6 @@ def test_every_kernel_of_every_network_has_its_subject() -> None:
     for workload in workloads:
         for layer in workload.graph.layers:
             assert {KernelShape.of(workload, layer, phase) for phase in workload.phases(layer)} <= shapes
-
-
-def test_defaults_are_those_of_the_paper_and_a_residual_network() -> None:
-    """Ten rows of the paper's Fig. 11 and ResNet-50; on the CPU three networks at batch 8 or less."""
-    assert sum(map(len, GPU_NETWORKS.values())) == 11
-    assert max(max(sizes) for sizes in CPU_NETWORKS.values()) <= 8
 
 
 def test_a_user_chooses_networks_and_batch_sizes() -> None:

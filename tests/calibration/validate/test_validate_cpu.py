@@ -5,10 +5,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
-from tests.calibration.measure.test_calibrate_cpu import CALIBRATE, QUICK, minimal, vdnnsim
+from tests.calibration.measure.test_calibrate_cpu import CALIBRATE, QUICK, minimal
+from tests.command_line import vdnnsim
 from vdnnsim.dnn.networks import NETWORKS
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.registry import known_policies, resolve_policy
@@ -36,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch, method: Method, *names: str) -> None:
-    """Run so much of a validation as a test has time for."""
+    """Validate a few tasks and policies."""
     monkeypatch.setattr("vdnnsim.validation.method.PACED_CPU", method)
     monkeypatch.setattr("vdnnsim.validation.method.every_policy", lambda _types: policies(*names))
 
@@ -47,10 +49,7 @@ def test_calibrate_then_validate(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     In 80 % of what base(p) asks for base(p) does not fit. The executor refuses page_migration by name. The profile says
     that it was measured with another PyTorch.
     """
-    profile = folder / "other" / "cpu.yaml"
-    profile.parent.mkdir()
-    for part in (folder / "hw_profiles").iterdir():
-        (profile.parent / part.name).write_bytes(part.read_bytes())
+    profile = copytree(folder / "hw_profiles", folder / "other") / "cpu.yaml"
     text = profile.read_text(encoding="utf-8")
     assert text.count("\n  torch: ") == 1
     profile.write_text(text.replace("\n  torch: ", '\n  torch: "0.1"  # '), encoding="utf-8")
@@ -85,7 +84,7 @@ def test_calibrate_then_validate(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_times_beyond_the_tolerance_are_exit_status_3(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels are given a thousandth of what they take: the work does not fit in, and the device is late."""
+    """Kernels are paced at a thousandth of their time, so the device is late."""
     assert PACED_CPU.pacing is not None
     hurried = replace(PACED_CPU.pacing, kernel_factor=1e-3, least_kernel_s=0.0, copy_latency_s=0.0, stretches=(1.0,))
     shorten(monkeypatch, replace(PACED_CPU, tasks=(Task("minimal", 2),), pacing=hurried), "base(p)")
@@ -99,10 +98,7 @@ def test_what_was_too_noisy_to_be_timed_is_predicted_and_executed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A profile in which no convolution has a time: its algorithms are still those of the device."""
-    profile = folder / "noisy" / "cpu.yaml"
-    profile.parent.mkdir()
-    for part in (folder / "hw_profiles").iterdir():
-        (profile.parent / part.name).write_bytes(part.read_bytes())
+    profile = copytree(folder / "hw_profiles", folder / "noisy") / "cpu.yaml"
     table = profile.with_name("cpu.kernels.csv")
     with table.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -122,8 +118,8 @@ def test_what_was_too_noisy_to_be_timed_is_predicted_and_executed(
 def test_missing_profile_suggests_calibrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = vdnnsim(*VALIDATE)
-    expected = "vdnnsim: hw_profiles/cpu.yaml: not found; `vdnnsim calibrate --device cpu` measures CPU and writes it\n"
-    assert (done.returncode, done.stderr) == (1, expected)
+    assert done.returncode == 1
+    assert "hw_profiles/cpu.yaml: not found; `vdnnsim calibrate --device cpu`" in done.stderr
 
 
 @pytest.mark.parametrize("option", ["--out", "--csv"])
@@ -133,5 +129,4 @@ def test_where_nothing_can_be_written_nothing_is_measured(option: str, monkeypat
     Path("taken").touch()
     done = vdnnsim(*VALIDATE, option, "taken/table.csv")
     assert done.returncode == 1
-    assert done.stderr.startswith("vdnnsim: ")
-    assert done.stderr.endswith("cannot be written: Not a directory\n")
+    assert "cannot be written: Not a directory" in done.stderr
