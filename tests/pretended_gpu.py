@@ -1,5 +1,6 @@
-"""What tests on a pretended GPU share: whether they are, and how a tensor there is shown when one fails."""
+"""Helpers of tests on a GPU, pretended or real: its settings, an empty allocator, tensors in messages of pytest."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -10,6 +11,20 @@ import torch
 def is_pretended() -> bool:
     """Whether the GPUs of this process are pretended."""
     return "VDNNSIM_PRETEND_NAME" in os.environ
+
+
+def setting(name: str) -> float:
+    """Return a figure of the pretended card, in SI units."""
+    return float(os.environ[f"VDNNSIM_PRETEND_{name}"])
+
+
+def free_cache() -> None:
+    """Leave PyTorch no memory of the GPU but that of tensors."""
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001  # there is no public way
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 @pytest.fixture(autouse=True, scope="session")

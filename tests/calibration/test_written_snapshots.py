@@ -1,4 +1,4 @@
-"""The memory snapshots that `run` writes, shown by PyTorch's own tools."""
+"""Memory snapshots of `vdnnsim run`, read by PyTorch's own tools."""
 
 import pickle
 from typing import Any
@@ -13,7 +13,7 @@ from vdnnsim.report.run.snapshot import snapshot_pickle
 
 @pytest.mark.parametrize("words", ["", "expandable_segments:True"])
 def test_pytorchs_tools_show_what_a_run_wrote(words: str) -> None:
-    """Its summary of segments, and its program of what was taken and freed, which fails where an address is unknown."""
+    """Its summary of segments, and its list of allocations and frees, which fails at an unknown address."""
     result = run_of(memory_choice(f"pytorch({words})"))
     content: Any = pickle.loads(snapshot_pickle(result, result.results))  # noqa: S301  # our own
     actions = [event["action"] for event in content["device_traces"][0]]

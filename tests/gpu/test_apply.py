@@ -5,7 +5,6 @@ reports/apply` its page.
 """
 
 import csv
-import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from tests.pretended_gpu import is_pretended
+from tests.pretended_gpu import free_cache, is_pretended
 from vdnnsim.api.planning import plan
 from vdnnsim.errors import PolicyError
 
@@ -128,9 +127,7 @@ def loss(output: Tensor) -> Tensor:
 
 def clean(model: nn.Module) -> None:
     model.zero_grad()
-    gc.collect()
-    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001  # there is no public way
-    torch.cuda.empty_cache()
+    free_cache()
     torch.cuda.reset_peak_memory_stats()
 
 

@@ -1,7 +1,5 @@
 """PyTorch's own caching allocator beside `memory_model: pytorch`, event by event, however it is set."""
 
-import ctypes
-import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,6 +9,7 @@ import torch
 
 from calibration.pretend.inside.driver import Driver
 from tests.pretend.conftest import AddRows
+from tests.pretended_gpu import free_cache
 from tests.pytorch_allocator.history import History, recorded
 from tests.pytorch_allocator.model import GpuMemory
 from tests.pytorch_allocator.random_traces import SETTINGS, RandomTrace, Sizes, random_traces
@@ -18,10 +17,7 @@ from tests.pytorch_allocator.twin import TRACE_COLUMNS, TraceOutcome, allocator_
 from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings, parse_settings
 from vdnnsim.units import MIB
 
-pytestmark = [
-    pytest.mark.pretend,
-    pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "pretend_busy"), reason="no GPU is pretended to this process"),
-]
+pytestmark = pytest.mark.pretend
 
 LONG_S = 1000.0
 """Longer than any host waits here but for the work itself; the clock of the GPU moves with that."""
@@ -58,11 +54,7 @@ class ScarceGpu:
 
 @pytest.fixture
 def gpu() -> Iterator[ScarceGpu]:
-    torch.cuda.init()  # type: ignore[no-untyped-call]
-    torch.cuda.synchronize()
-    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001  # there is no public way
-    gc.collect()
-    torch.cuda.empty_cache()
+    free_cache()
     assert torch.cuda.memory_reserved() == 0, "another test holds memory of the GPU"
     scarce = ScarceGpu()
     yield scarce

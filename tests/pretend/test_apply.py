@@ -1,6 +1,5 @@
 """Plans in live loops on a pretended GPU: PyTorch's allocator, its streams and the addresses are real there."""
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from calibration.apply import copy_stream
+from tests.pretended_gpu import free_cache
 from vdnnsim.api.planning import Planned, plan
 
 pytestmark = pytest.mark.pretend
@@ -119,13 +119,6 @@ def part_of_plain(model: nn.Module, batch: Tensor, part: float) -> int:
     return int(max(train(model, batch, 2)) * part)
 
 
-def empty() -> None:
-    """Leave PyTorch no memory but that of tensors."""
-    gc.collect()
-    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001  # there is no public way
-    torch.cuda.empty_cache()
-
-
 @contextmanager
 def reserving_at_most(nbytes: int) -> Iterator[None]:
     """Let PyTorch reserve so many bytes, as on a smaller GPU."""
@@ -139,10 +132,9 @@ def reserving_at_most(nbytes: int) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def nothing_else() -> Iterator[None]:
     """Let no other test hold memory of the GPU."""
-    torch.cuda.init()  # type: ignore[no-untyped-call]
-    empty()
+    free_cache()
     yield
-    empty()
+    free_cache()
 
 
 def planned(
@@ -184,7 +176,7 @@ def test_a_planned_loop_allocates_what_was_promised(name: str) -> None:
     limit = part_of_plain(model, batch, part)
     made = planned(model, batch, limit)
     model.zero_grad()
-    empty()
+    free_cache()
     keeps_promise(made, train(model, batch, 10, made.apply), limit)
     assert torch.cuda.memory_reserved() <= limit
 
@@ -194,7 +186,7 @@ def growing() -> Iterator[None]:
     """Let segments grow, which leaves the fewest gaps."""
     torch._C._accelerator_setAllocatorSettings("expandable_segments:True")  # noqa: SLF001  # the public one is deprecated
     yield
-    empty()
+    free_cache()
     torch._C._accelerator_setAllocatorSettings("expandable_segments:False")  # noqa: SLF001
 
 
@@ -208,12 +200,12 @@ def test_a_planned_loop_trains_where_the_plain_one_runs_out(name: str) -> None:
     # What cuBLAS keeps on Hopper is half of what the smallest has.
     limit = part_of_plain(model, batch, max(part, 0.75))
     made = planned(model, batch, limit, memory_model="pytorch(expandable_segments:True)")
-    empty()
+    free_cache()
     with reserving_at_most(limit):
         with pytest.raises(torch.OutOfMemoryError):
             train(model, batch, 2)
         model.zero_grad()
-        empty()
+        free_cache()
         keeps_promise(made, train(model, batch, 10, made.apply), limit)
 
 

@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from calibration.apply.copy_stream import CudaCopyStream
 from calibration.devices.pinned_memory import PinnedMemory
 from tests.host_arithmetic.operators import arithmetic_of_the_host
-from tests.pretend.test_apply import empty, loss
+from tests.pretend.test_apply import loss
+from tests.pretended_gpu import free_cache
 from vdnnsim.api.planning import Planned, plan
 from vdnnsim.errors import ExecutionRefused
 
@@ -32,7 +33,7 @@ Feed = Callable[[], Iterator[Tensor]]
 def computing() -> Iterator[None]:
     with arithmetic_of_the_host():
         yield
-    empty()
+    free_cache()
 
 
 def perceptron(width: int = WIDTH) -> nn.Module:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from calibration.apply.script import Script
-from tests.pretend.test_apply import empty, loss, nothing_else, part_of_plain, perceptron, planned, train
+from tests.pretend.test_apply import loss, nothing_else, part_of_plain, perceptron, planned, train
+from tests.pretended_gpu import free_cache
 from vdnnsim.analysis.measured_step import larger
 from vdnnsim.api.planning import Planned
 from vdnnsim.api.script import ScriptPlan, planned_beside
@@ -115,7 +116,7 @@ def train_scaled(steps: int) -> list[int]:
 def test_a_script_is_kept_within_a_memory() -> None:
     """Found and planned in mixed precision with a scaler of gradients; what the first step saves waits on the host."""
     memory = f"{int(0.85 * max(train_scaled(2)))} B"
-    empty()
+    free_cache()
     plans: list[ScriptPlan] = []
 
     def make(*given: Any, **asked: Any) -> ScriptPlan:  # noqa: ANN401

@@ -1,6 +1,5 @@
 """`vdnnsim calibrate --gpu 0` on a pretended GPU finds the rates that were set."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from calibration.measure.timing import TimeBox
 from tests.command_line import vdnnsim
 from tests.gpu.test_calibrate import QUICK
+from tests.pretended_gpu import setting
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.units import MIB, ElementType
 
@@ -25,11 +25,6 @@ SHORT = replace(
 )
 
 
-def as_set(name: str) -> float:
-    """Return what the pretended GPU was told, in SI units."""
-    return float(os.environ[f"VDNNSIM_PRETEND_{name}"])
-
-
 def test_a_calibration_finds_what_was_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy lasts latency + bytes / rate, a product 2 m n k / rate, pinning latency + bytes / rate.
 
@@ -43,13 +38,13 @@ def test_a_calibration_finds_what_was_set(tmp_path: Path, monkeypatch: pytest.Mo
 
     assert done.returncode == 0, done.stderr
     server = load_profile(tmp_path / "card.yaml").server
-    assert server.gpu.memory_bytes == as_set("MEMORY_BYTES")
-    assert server.gpu.multiprocessors == as_set("SMS")
-    assert server.gpu.flop_per_s[ElementType.FLOAT32] == pytest.approx(as_set("FLOP_PER_S"), rel=0.01)
+    assert server.gpu.memory_bytes == setting("MEMORY_BYTES")
+    assert server.gpu.multiprocessors == setting("SMS")
+    assert server.gpu.flop_per_s[ElementType.FLOAT32] == pytest.approx(setting("FLOP_PER_S"), rel=0.01)
     # A kernel of 64 MiB lasts 40 us, of which a launch takes 5.
-    assert server.gpu.dram_bytes_per_s == pytest.approx(as_set("DRAM_BYTES_PER_S"), rel=0.15)
-    assert server.link.h2d_bytes_per_s == pytest.approx(as_set("H2D_BYTES_PER_S"), rel=0.01)
-    assert server.link.d2h_bytes_per_s == pytest.approx(as_set("D2H_BYTES_PER_S"), rel=0.01)
-    assert server.link.latency_s == pytest.approx(as_set("COPY_LATENCY_S"), abs=0.5e-6)
-    assert server.host.pin_bytes_per_s == pytest.approx(as_set("PIN_BYTES_PER_S"), rel=0.01)
-    assert server.host.pin_latency_s == pytest.approx(as_set("PIN_LATENCY_S"), rel=0.01, abs=1e-6)
+    assert server.gpu.dram_bytes_per_s == pytest.approx(setting("DRAM_BYTES_PER_S"), rel=0.15)
+    assert server.link.h2d_bytes_per_s == pytest.approx(setting("H2D_BYTES_PER_S"), rel=0.01)
+    assert server.link.d2h_bytes_per_s == pytest.approx(setting("D2H_BYTES_PER_S"), rel=0.01)
+    assert server.link.latency_s == pytest.approx(setting("COPY_LATENCY_S"), abs=0.5e-6)
+    assert server.host.pin_bytes_per_s == pytest.approx(setting("PIN_BYTES_PER_S"), rel=0.01)
+    assert server.host.pin_latency_s == pytest.approx(setting("PIN_LATENCY_S"), rel=0.01, abs=1e-6)

@@ -12,6 +12,7 @@ import torch
 
 from calibration.devices.cuda import CudaDevice
 from calibration.measure.timing import TimeBox, time_work
+from tests.pretended_gpu import setting
 from vdnnsim.units import MIB
 
 pytestmark = pytest.mark.pretend
@@ -25,23 +26,18 @@ def device() -> Iterator[CudaDevice]:
     device.close()
 
 
-def stated(name: str) -> float:
-    """Return what the card was made with, in SI units."""
-    return float(os.environ[f"VDNNSIM_PRETEND_{name}"])
-
-
 def test_the_context_is_what_the_card_takes_before_any_tensor(device: CudaDevice) -> None:
     """However much is reserved for tensors, in use or in the cache."""
-    assert device.context_bytes() == stated("CONTEXT_BYTES")
+    assert device.context_bytes() == setting("CONTEXT_BYTES")
     held = device.allocate(100 * MIB)
-    assert device.context_bytes() == stated("CONTEXT_BYTES")
+    assert device.context_bytes() == setting("CONTEXT_BYTES")
     device.release(held)
     del held
-    assert device.context_bytes() == stated("CONTEXT_BYTES")
+    assert device.context_bytes() == setting("CONTEXT_BYTES")
 
 
 def test_the_cache_is_that_of_the_card(device: CudaDevice) -> None:
-    assert device.cache_bytes == stated("L2_BYTES")
+    assert device.cache_bytes == setting("L2_BYTES")
 
 
 def test_a_work_of_many_launches_takes_as_long_as_its_kernels_one_after_the_other(device: CudaDevice) -> None:

@@ -18,6 +18,7 @@ from calibration.kernels.cudnn_graphs import PlanFinder, Target, described_devic
 from calibration.kernels.cudnn_plans import ConvolutionProblem
 from calibration.pretend.build import find_torch
 from tests.pretend.controls import Controls
+from tests.pretended_gpu import setting
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.units import MIB, ElementType
@@ -28,11 +29,6 @@ Make = Callable[[int], Callable[[], object]]
 """Makes work of a size."""
 
 RESNET_CONVOLUTION = ConvolutionShape(n=8, c=64, k=64, input_size=(56, 56), kernel=(3, 3), padding=(1, 1), bias=False)
-
-
-def setting(name: str) -> float:
-    """A figure of the card that this process was started with."""
-    return float(os.environ[f"VDNNSIM_PRETEND_{name}"])
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -1,7 +1,5 @@
 """Plans of all policies, executed again and again on a pretended GPU: memory as the model has it, and no races."""
 
-import ctypes
-import gc
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -15,6 +13,7 @@ from tests.calibration.executor.plan_memory import PLAN_COLUMNS, compare_plans, 
 from tests.calibration.executor.races import WatchedExecutor, find_races
 from tests.calibration.executor.test_races import is_read_too_early, waits, without
 from tests.pretend.conftest import AddRows
+from tests.pretended_gpu import free_cache
 from tests.pytorch_allocator.history import History, recorded
 from tests.pytorch_allocator.model import GpuMemory
 from tests.pytorch_allocator.twin import allocator_set
@@ -28,10 +27,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.vdnn import VdnnAll
 
-pytestmark = [
-    pytest.mark.pretend,
-    pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "pretend_busy"), reason="no GPU is pretended to this process"),
-]
+pytestmark = pytest.mark.pretend
 
 
 @pytest.fixture
@@ -43,17 +39,12 @@ def grow() -> bool:
 @pytest.fixture
 def history(grow: bool) -> Iterator[History]:  # noqa: FBT001  # given by pytest
     """What the allocator of this process did, which is nothing yet."""
-    torch.cuda.init()  # type: ignore[no-untyped-call]
-    torch.cuda.synchronize()
-    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001  # there is no public way
-    gc.collect()
-    torch.cuda.empty_cache()
+    free_cache()
     assert torch.cuda.memory_reserved() == 0, "another test holds memory of the GPU"
     memory = GpuMemory(*torch.cuda.mem_get_info(), AllocatorSettings(expandable_segments=grow))
     with arithmetic(tf32=False), allocator_set(memory.settings, 0, memory.total_bytes):
         yield History(memory)
-        gc.collect()
-        torch.cuda.empty_cache()
+        free_cache()
 
 
 def executor_of(workload: Workload, history: History) -> tuple[WatchedExecutor, Bench]:

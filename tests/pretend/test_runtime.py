@@ -1,7 +1,6 @@
 """The pretended runtime as PyTorch and plain calls of CUDA meet it, in this process."""
 
 import ctypes
-import gc
 import os
 from collections.abc import Iterator
 from itertools import pairwise
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 from tests.pretend.controls import Controls
+from tests.pretended_gpu import free_cache, setting
 from vdnnsim.units import KIB, MIB
 
 pytestmark = pytest.mark.pretend
@@ -18,11 +18,6 @@ pytestmark = pytest.mark.pretend
 SUCCESS, INVALID_VALUE, INVALID_RESOURCE_HANDLE = 0, 1, 400
 ILLEGAL_ADDRESS, ALREADY_REGISTERED, NOT_SUPPORTED = 700, 712, 801
 HOST_TO_DEVICE = 1
-
-
-def setting(name: str) -> float:
-    """A figure of the card that this process was started with."""
-    return float(os.environ[f"VDNNSIM_PRETEND_{name}"])
 
 
 def resident_bytes() -> int:
@@ -46,11 +41,7 @@ def has_come(what: torch.cuda.Stream | torch.cuda.Event) -> bool:
 @pytest.fixture
 def controls() -> Iterator[Controls]:
     controls = Controls()
-    torch.cuda.init()  # type: ignore[no-untyped-call]
-    torch.cuda.synchronize()
-    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - PyTorch has no other way
-    gc.collect()
-    torch.cuda.empty_cache()
+    free_cache()
     yield controls
     controls.set_memory_bytes(int(setting("MEMORY_BYTES")))
 

@@ -1,13 +1,12 @@
 """Snapshots that PyTorch itself writes on a pretended GPU, read by the reader, and held against the model."""
 
-import ctypes
-import gc
 import random
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.pretended_gpu import free_cache
 from tests.pytorch_allocator.random_traces import SETTINGS
 from tests.pytorch_allocator.twin import allocator_set
 from vdnnsim.memory.settings import parse_settings
@@ -15,10 +14,7 @@ from vdnnsim.recordings.snapshot import read_recordings
 from vdnnsim.recordings.snapshot_comparison import compare
 from vdnnsim.recordings.snapshot_replay import recorded_peaks, start_of
 
-pytestmark = [
-    pytest.mark.pretend,
-    pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "pretend_busy"), reason="no GPU is pretended to this process"),
-]
+pytestmark = pytest.mark.pretend
 
 UNLIMITED = [words for words in SETTINGS if "per_process_memory_fraction" not in words]
 
@@ -40,9 +36,7 @@ def work(requests: int) -> None:
 
 @pytest.mark.parametrize("words", UNLIMITED, ids=lambda words: words or "not set")
 def test_a_snapshot_of_pytorch_is_replayed_to_the_address_and_to_its_peaks(tmp_path: Path, words: str) -> None:
-    torch.cuda.init()  # type: ignore[no-untyped-call]
-    gc.collect()
-    torch.cuda.empty_cache()
+    free_cache()
     settings = parse_settings(words)
     path = tmp_path / "s.pickle"
     with allocator_set(settings, 0, 2**40):
@@ -52,8 +46,7 @@ def test_a_snapshot_of_pytorch_is_replayed_to_the_address_and_to_its_peaks(tmp_p
         torch.cuda.memory._dump_snapshot(str(path))  # type: ignore[no-untyped-call]  # noqa: SLF001
         torch.cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001
         most_bytes = torch.cuda.max_memory_reserved()
-        gc.collect()
-        torch.cuda.empty_cache()
+        free_cache()
 
     (recording,) = read_recordings(path)
     start = start_of(recording, settings, path.name)

@@ -20,10 +20,10 @@ ABSENT = """
 """
 
 
-def install(packages: Path, version: str, told: str) -> None:
-    """Put the little of PyTorch's wheel that is read into a folder of packages."""
+def install(packages: Path, version: str, text: str) -> None:
+    """Put the files of PyTorch's wheel that are read into a folder of packages."""
     (packages / "torch").mkdir(parents=True)
-    (packages / "torch" / "version.py").write_text(told, encoding="utf-8")
+    (packages / "torch" / "version.py").write_text(text, encoding="utf-8")
     metadata = packages / f"torch-{version}.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n", encoding="utf-8")
@@ -64,8 +64,8 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def symbols(library: Path) -> set[str]:
     names = shutil.which("nm")
     assert names is not None
-    told = subprocess.run([names, "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True)
-    return {line.split()[2] for line in told.stdout.splitlines() if not line.split()[2].startswith("_")}
+    done = subprocess.run([names, "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True)
+    return {line.split()[2] for line in done.stdout.splitlines() if not line.split()[2].startswith("_")}
 
 
 def test_a_build_of_pytorch_is_found_by_its_wheels(packages: Path) -> None:
@@ -88,7 +88,7 @@ def test_the_wheels_of_cuda_12_lie_in_folders_of_their_own(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("text", "message"),
     [
         ("", "PyTorch, which is not installed"),
         ("__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n", "torch 2.13.0 was built without it"),
@@ -96,9 +96,9 @@ def test_the_wheels_of_cuda_12_lie_in_folders_of_their_own(tmp_path: Path) -> No
         ("cuda: Optional[str] = '13.0'\n", "without NVIDIA's package of the CUDA runtime"),
     ],
 )
-def test_a_pytorch_without_cuda_is_refused(tmp_path: Path, told: str, message: str) -> None:
-    if told:
-        install(tmp_path, "2.13.0", told)
+def test_a_pytorch_without_cuda_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    if text:
+        install(tmp_path, "2.13.0", text)
     with pytest.raises(DeviceError, match=message):
         find_torch([str(tmp_path)])
 
@@ -144,7 +144,7 @@ def test_compile_error_quotes_the_compiler(packages: Path, sources: Path, tmp_pa
 def test_runtime_that_another_process_compiled_meanwhile_is_used(
     packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one's is in place between compiling and renaming, when this one finds a folder that is not empty."""
+    """The other process renames its folder first, so this one's rename finds a folder that is not empty."""
     torch = find_torch([str(packages)])
     done = build_runtime(torch, tmp_path / "other")
     put_in_place = Path.rename

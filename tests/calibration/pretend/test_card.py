@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from calibration.pretend.build import Runtime, TorchBuild
-from calibration.pretend.card import ASSUMED_CONTEXT_BYTES, card_of
+from calibration.pretend.card import ASSUMED_CONTEXT_BYTES, card_of, operator_rates
 from calibration.pretend.environment import Clock, Copies, environment
+from tests.toy import server_with
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import find_profile, read_profile, shipped_profiles
-from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.units import KIB, MIB, ElementType
 
 # Tables of compute capabilities in the CUDA C++ programming guide, appendix "compute capabilities".
@@ -30,7 +31,7 @@ def server(name: str) -> Server:
     return read_profile(find_profile(name, Path()))
 
 
-def told(name: str, **variables: str) -> Mapping[str, str]:
+def variables_of(name: str, **variables: str) -> Mapping[str, str]:
     return environment(card_of(server(name)), RUNTIME, inherited=variables)
 
 
@@ -43,9 +44,9 @@ def test_every_profile_is_a_card(machine: Server) -> None:
     assert card.integer("maxSharedMemoryPerBlockOptin") <= card.shared_memory_bytes
 
 
-def test_a_card_has_its_profiles_rates_and_what_data_sheets_say_of_its_chip() -> None:
+def test_a_card_has_the_rates_of_its_profile_and_the_properties_of_its_chip() -> None:
     """RTX 4090: 128 multiprocessors of 1,536 threads, 100 KiB of shared memory, 72 MiB of cache, 2,520 MHz."""
-    variables = told("rtx_4090")
+    variables = variables_of("rtx_4090")
     expected = {
         "NAME": "NVIDIA GeForce RTX 4090", "GPUS": "1", "COMPUTE_CAPABILITY": "8.9", "SMS": "128",
         "THREADS_PER_SM": "1536", "BLOCKS_PER_SM": "24", "REGISTERS_PER_SM": "65536",
@@ -68,7 +69,7 @@ def test_context_is_the_profiles_or_marked_as_assumed() -> None:
 
 def test_a_chip_of_which_nothing_is_known_is_refused_by_name() -> None:
     h100 = server("h100_sxm")
-    with pytest.raises(ProfileError, match=r"h100_sxm: nothing is known of the chip of .*Voodoo 2.*card\.py"):
+    with pytest.raises(ProfileError, match=r"h100_sxm: .*Voodoo 2"):
         card_of(replace(h100, gpu=replace(h100.gpu, name="3dfx Voodoo 2")))
 
 
@@ -76,17 +77,17 @@ def test_a_card_without_a_peak_of_float32_is_refused() -> None:
     h100 = server("h100_sxm")
     narrow = dict(h100.gpu.flop_per_s)
     del narrow[ElementType.FLOAT32]
-    with pytest.raises(ProfileError, match="h100_sxm: a card is pretended with its peak of float32"):
+    with pytest.raises(ProfileError, match=r"h100_sxm: .*peak of float32"):
         card_of(replace(h100, gpu=replace(h100.gpu, flop_per_s=narrow)))
 
 
 def test_inherited_preloads_and_paths_come_last() -> None:
-    variables = told("h100_sxm", LD_PRELOAD="libjemalloc.so.2", PYTHONPATH="/mine")
+    variables = variables_of("h100_sxm", LD_PRELOAD="libjemalloc.so.2", PYTHONPATH="/mine")
     assert variables["LD_PRELOAD"] == "/built/libcudart.so.13:/built/libcuda.so.1:libjemalloc.so.2"
     startup, _, mine = variables["PYTHONPATH"].partition(":")
     assert (Path(startup) / "sitecustomize.py").is_file()
     assert mine == "/mine"
-    assert told("h100_sxm")["LD_PRELOAD"] == "/built/libcudart.so.13:/built/libcuda.so.1"
+    assert variables_of("h100_sxm")["LD_PRELOAD"] == "/built/libcudart.so.13:/built/libcuda.so.1"
 
 
 def test_clock_copies_log_and_number_are_variables(tmp_path: Path) -> None:
@@ -101,3 +102,35 @@ def test_clock_copies_log_and_number_are_variables(tmp_path: Path) -> None:
     )
     chosen = {name: variables[f"VDNNSIM_PRETEND_{name}"] for name in ("GPUS", "CLOCK", "COPIES", "LOG")}
     assert chosen == {"GPUS": "3", "CLOCK": "real", "COPIES": "delayed", "LOG": str(tmp_path / "log")}
+
+
+def test_fractions_of_a_roofline_cut_the_peaks() -> None:
+    """Half of 50 and 100 FLOP/s for products, a quarter for convolutions, 0.8 of 320 B/s; TF32 runs as float32."""
+    parameters = {"launch_overhead_s": 3e-6, "flop_fraction": 0.5, "conv_flop_fraction": 0.25, "dram_fraction": 0.8}
+    rates = operator_rates(server_with(parameters))
+    assert rates.product_flop_per_s == {"float32": 25, "bfloat16": 50, "tf32": 25}
+    assert rates.convolution_flop_per_s == {"float32": 12.5, "bfloat16": 25, "tf32": 12.5}
+    assert (rates.dram_bytes_per_s, rates.kernel_overhead_s) == (256, 3e-6)
+    assert rates.origin is Origin.ASSUMED
+
+
+def test_efficiencies_cut_the_peaks_of_cuda_and_tensor_cores() -> None:
+    """H100 SXM: 67 TFLOP/s in float32 and 494.7 in TF32, less what each unit was found to reach."""
+    machine = server("h100_sxm")
+    rates, parameters = operator_rates(machine), machine.cost_model
+    assert rates.product_flop_per_s["float32"] == 67e12 * parameters["cuda_flop_fraction"]
+    assert rates.product_flop_per_s["tf32"] == 494.7e12 * parameters["tensor_flop_fraction"]
+    assert rates.convolution_flop_per_s["tf32"] == 494.7e12 * parameters["tensor_forward_flop_fraction"]
+    assert rates.dram_bytes_per_s == 3.35e12 * parameters["pointwise_dram_fraction"]
+    assert rates.origin is Origin.FITTED
+
+
+def test_fitted_parameters_make_fitted_rates() -> None:
+    """Titan X: 6.6 TFLOP/s or so, less what its fit says that products and streams sustain."""
+    machine = server("titan_x_maxwell")
+    rates = operator_rates(machine)
+    parameters, (peak,) = machine.cost_model, set(machine.gpu.flop_per_s.values())
+    assert rates.product_flop_per_s["float32"] == peak * parameters["product_flop_fraction"]
+    assert rates.convolution_flop_per_s["tf32"] == peak * parameters["implicit_forward_flop_fraction"]
+    assert rates.dram_bytes_per_s == machine.gpu.dram_bytes_per_s * parameters["stream_dram_fraction"]
+    assert rates.origin is Origin.FITTED

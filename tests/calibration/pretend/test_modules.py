@@ -1,4 +1,4 @@
-"""What the memory history is told, listened to on the CPU, whose autograd runs in the thread that calls it."""
+"""Labels of the memory history, read on the CPU, whose autograd runs in the thread that calls it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +12,8 @@ from calibration.pretend.inside.modules import ModuleTracker
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Everything that is told, without the lines of this file."""
+def labels(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """All labels, without the lines of this file."""
     texts: list[str] = []
 
     def listen(text: str) -> None:
@@ -36,10 +36,10 @@ class Net(nn.Module):
         return made
 
 
-def test_forward_enters_and_leaves_modules_and_backward_reaches_them_in_reverse(told: list[str]) -> None:
+def test_forward_enters_and_leaves_modules_and_backward_reaches_them_in_reverse(labels: list[str]) -> None:
     """Net, its body, the layer in that, out again, the head; back the head first, whose output is that of Net too."""
     loss = Net()(torch.ones(1, 2)).sum()
-    assert told == [
+    assert labels == [
         "pass 1, forward of Net",
         "pass 1, forward of Net.body",
         "pass 1, forward of Net.body.0",
@@ -49,34 +49,34 @@ def test_forward_enters_and_leaves_modules_and_backward_reaches_them_in_reverse(
         "pass 1, forward of Net",
         "pass 1",
     ]
-    told.clear()
+    labels.clear()
     loss.backward()
-    assert told == ["pass 1, backward of Net.head", "pass 1, backward of Net.body.0"]
+    assert labels == ["pass 1, backward of Net.head", "pass 1, backward of Net.body.0"]
 
 
-def test_each_call_of_an_outermost_module_is_a_pass(told: list[str]) -> None:
+def test_each_call_of_an_outermost_module_is_a_pass(labels: list[str]) -> None:
     layer = nn.Linear(2, 2)
     layer(layer(torch.ones(1, 2)))
-    assert told == ["pass 1, forward of Linear", "pass 1", "pass 2, forward of Linear", "pass 2"]
+    assert labels == ["pass 1, forward of Linear", "pass 1", "pass 2, forward of Linear", "pass 2"]
 
 
-def test_recomputation_in_backward_is_labelled(told: list[str]) -> None:
+def test_recomputation_in_backward_is_labelled(labels: list[str]) -> None:
     layer = nn.Linear(2, 2)
     made = checkpoint(layer, torch.ones(1, 2, requires_grad=True), use_reentrant=False)
-    told.clear()
+    labels.clear()
     made.sum().backward()
-    assert told[:2] == ["pass 1, backward of Linear", "pass 1, recomputation of Linear"]
-    assert "pass 2" not in " ".join(told)
+    assert labels[:2] == ["pass 1, backward of Linear", "pass 1, recomputation of Linear"]
+    assert "pass 2" not in " ".join(labels)
 
 
-def test_optimizer_step_is_labelled(told: list[str]) -> None:
+def test_optimizer_step_is_labelled(labels: list[str]) -> None:
     weight = nn.Parameter(torch.ones(1))
     weight.sum().backward()  # type: ignore[no-untyped-call]
     torch.optim.SGD([weight]).step()
-    assert told == ["pass 0, optimizer", "pass 0"]
+    assert labels == ["pass 0, optimizer", "pass 0"]
 
 
-def test_a_module_that_fails_is_left(told: list[str]) -> None:
+def test_a_module_that_fails_is_left(labels: list[str]) -> None:
     """Else the next module would count as a part of it."""
 
     class Fails(nn.Module):
@@ -85,9 +85,9 @@ def test_a_module_that_fails_is_left(told: list[str]) -> None:
 
     with pytest.raises(ValueError, match=r"^$"):
         Fails()(torch.ones(1))
-    told.clear()
+    labels.clear()
     nn.Identity()(torch.ones(1))
-    assert told == ["pass 2, forward of Identity", "pass 2"]
+    assert labels == ["pass 2, forward of Identity", "pass 2"]
 
 
 def test_backward_is_labelled_with_the_line_that_called_forward(monkeypatch: pytest.MonkeyPatch) -> None:

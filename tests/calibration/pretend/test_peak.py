@@ -1,4 +1,4 @@
-"""Histories as `torch.cuda.memory._snapshot` has them, written by hand."""
+"""Peaks of histories in the form of `torch.cuda.memory._snapshot`, written by hand."""
 
 from typing import Any
 
@@ -7,22 +7,22 @@ from calibration.pretend.inside.peak import RESERVATION, Place, find_peak, label
 MIB = 1 << 20
 
 
-def took(address: int, nbytes: int, told: str, *lines: tuple[str, int]) -> dict[str, Any]:
+def alloc(address: int, nbytes: int, text: str, *lines: tuple[str, int]) -> dict[str, Any]:
     frames = [{"filename": file, "line": line, "name": ""} for file, line in lines]
-    return {"action": "alloc", "addr": address, "size": nbytes, "frames": frames, "user_metadata": told}
+    return {"action": "alloc", "addr": address, "size": nbytes, "frames": frames, "user_metadata": text}
 
 
-def gave(address: int, nbytes: int) -> dict[str, Any]:
+def free(address: int, nbytes: int) -> dict[str, Any]:
     return {"action": "free_requested", "addr": address, "size": nbytes, "frames": []}
 
 
 def test_the_peak_is_where_most_is_alive_at_once() -> None:
-    """3 + 5 MiB, then the 5 go and 4 come: 8 MiB after the second request are the most."""
+    """3 + 5 MiB, then the 5 are freed and 4 allocated: 8 MiB after the second request are the peak."""
     history = [
-        took(1, 3 * MIB, label(1, "forward", "Net.a"), ("/projects/train.py", 7)),
-        took(2, 5 * MIB, label(1, "forward", "Net.b"), ("/projects/train.py", 8)),
-        gave(2, 5 * MIB),
-        took(3, 4 * MIB, label(1, "optimizer"), ("/projects/train.py", 9)),
+        alloc(1, 3 * MIB, label(1, "forward", "Net.a"), ("/projects/train.py", 7)),
+        alloc(2, 5 * MIB, label(1, "forward", "Net.b"), ("/projects/train.py", 8)),
+        free(2, 5 * MIB),
+        alloc(3, 4 * MIB, label(1, "optimizer"), ("/projects/train.py", 9)),
     ]
     peak = find_peak(history, 7 * MIB)
     assert peak is not None
@@ -35,20 +35,20 @@ def test_the_peak_is_where_most_is_alive_at_once() -> None:
 
 def test_requests_count_in_pieces_of_512_bytes() -> None:
     """1 B and 513 B take 512 and 1,024 B of PyTorch's allocator."""
-    peak = find_peak([took(1, 1, ""), took(2, 513, "")], 1536)
+    peak = find_peak([alloc(1, 1, ""), alloc(2, 513, "")], 1536)
     assert peak is not None
     assert (peak.nbytes, peak.unplaced_bytes) == (1536, 0)
 
 
 def test_a_reservation_is_no_request() -> None:
-    """2 MiB of weights, 90 MiB that are reserved and given back, then 5 MiB where these lay: 7 MiB, of the step."""
+    """2 MiB of weights, 90 MiB that are reserved and freed, then 5 MiB in their place: a peak of 7 MiB, of the step."""
     place = Place("forward", "Net", "/projects/train.py:3")
     history = [
-        took(1, 2 * MIB, ""),
-        took(2, 90 * MIB, RESERVATION, ("/projects/train.py", 2)),
-        gave(2, 90 * MIB),
-        took(2, 5 * MIB, label(1, "forward", "Net"), ("/projects/train.py", 3)),
-        gave(2, 5 * MIB),
+        alloc(1, 2 * MIB, ""),
+        alloc(2, 90 * MIB, RESERVATION, ("/projects/train.py", 2)),
+        free(2, 90 * MIB),
+        alloc(2, 5 * MIB, label(1, "forward", "Net"), ("/projects/train.py", 3)),
+        free(2, 5 * MIB),
     ]
     peak = find_peak(history, 2 * MIB)
     assert peak is not None
@@ -56,11 +56,11 @@ def test_a_reservation_is_no_request() -> None:
 
 
 def test_memory_from_before_the_history_is_unplaced() -> None:
-    """9 MiB are allocated at the end, 2 of them in the history, which also gives up 4 MiB of an older tensor.
+    """9 MiB are allocated at the end, 2 of them in the history, which also frees 4 MiB of an older tensor.
 
-    So 11 MiB were alive before it, and the most are 11 + 2 right after the request, 11 of them without a place.
+    So 11 MiB were alive before it, and the peak is 11 + 2 right after the request, 11 of them without a place.
     """
-    peak = find_peak([took(1, 2 * MIB, label(1)), gave(9, 4 * MIB)], 9 * MIB)
+    peak = find_peak([alloc(1, 2 * MIB, label(1)), free(9, 4 * MIB)], 9 * MIB)
     assert peak is not None
     assert (peak.nbytes, peak.unplaced_bytes) == (13 * MIB, 11 * MIB)
 
@@ -70,10 +70,10 @@ def test_a_history_without_requests_has_no_peak() -> None:
 
 
 def test_stale_label_of_an_autograd_thread_is_backward_without_module() -> None:
-    """The label is of pass 1 while pass 2 goes on: what the thread did last, not what it does now."""
+    """The label is of pass 1 while pass 2 runs: of the thread's last work, not of its current work."""
     history = [
-        took(1, 512, label(2, "forward", "Net"), ("/projects/train.py", 3)),
-        took(2, 512, label(1, "backward", "Net.first", "/projects/train.py:3")),
+        alloc(1, 512, label(2, "forward", "Net"), ("/projects/train.py", 3)),
+        alloc(2, 512, label(1, "backward", "Net.first", "/projects/train.py:3")),
     ]
     peak = find_peak(history, 1024)
     assert peak is not None
@@ -81,8 +81,8 @@ def test_stale_label_of_an_autograd_thread_is_backward_without_module() -> None:
 
 
 def test_backward_label_has_the_line_of_forward() -> None:
-    told = label(3, "backward", "Net.blocks.0", "/projects/my net.py:12")
-    assert labelled_place(told, "") == Place("backward", "Net.blocks.0", "/projects/my net.py:12")
+    text = label(3, "backward", "Net.blocks.0", "/projects/my net.py:12")
+    assert labelled_place(text, "") == Place("backward", "Net.blocks.0", "/projects/my net.py:12")
 
 
 def test_metadata_of_the_user_is_no_label() -> None:

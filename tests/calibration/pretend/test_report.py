@@ -1,5 +1,6 @@
-"""Sentences and rows of outcomes that are made up."""
+"""Sentences and table rows of made-up outcomes."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,6 +49,12 @@ def card() -> Card:
     return card_of(read_profile(find_profile("h100_sxm", Path())))
 
 
+def matches(sentences: list[str], *patterns: str) -> None:
+    assert len(sentences) == len(patterns)
+    for sentence, pattern in zip(sentences, patterns, strict=True):
+        assert re.search(pattern, sentence)
+
+
 def outcome(*processes: Process, returncode: int = 0) -> Outcome:
     return Outcome(returncode, processes, tuple(b"" for _ in processes))
 
@@ -82,39 +89,34 @@ def test_each_step_is_a_row_of_each_gpu_that_was_used() -> None:
 
 def test_findings_in_sentences(card: Card) -> None:
     """Of 4 ms of operators 3 are of mm."""
-    assert findings(outcome(PROCESS), replace(card, context_assumed=False), RATES) == [
-        (
-            "most was allocated in forward of Net.blocks.0.mlp (train.py:7); of it were asked for: 600 MiB in forward, "
-            "200 MiB in optimizer"
-        ),
-        "reserved memory did not grow after step 1 of 2; there the program was ended",
-        (
-            "predicted: 12.5 ms a step, by the peaks of its data sheet, which no kernel reaches; what Python and "
-            "loading data take on the host is not counted. Of the GPU's time: mm 75%, add 25%"
-        ),
-        "values are not computed: 4 times the program read a number from the GPU, and got 0 (/projects/train.py:12)",
-    ]
+    matches(
+        findings(outcome(PROCESS), replace(card, context_assumed=False), RATES),
+        r"forward of Net\.blocks\.0\.mlp \(train\.py:7\).* 600 MiB in forward, 200 MiB in optimizer$",
+        "did not grow after step 1 of 2",
+        "predicted: 12.5 ms a step, by the peaks of its data sheet.* mm 75%, add 25%$",
+        r"4 times .*\(/projects/train\.py:12\)$",
+    )
 
 
 @pytest.mark.parametrize(
     ("process", "sentence"),
     [
-        (changed(steps=()), "no optimizer of torch.optim made a step"),
-        (changed(steady_from_step=None), "reserved memory may still grow: 2 steps were too few to tell"),
-        (changed(ended="time"), "ended because its time was over (--minutes)"),
+        (changed(steps=()), "no optimizer of torch.optim"),
+        (changed(steady_from_step=None), "reserved memory may still grow: 2 steps"),
+        (changed(ended="time"), "(--minutes)"),
         (changed(ended="interrupted"), "interrupted"),
-        (changed(ended="error", error="ValueError: mine"), "the program ended with ValueError: mine"),
+        (changed(ended="error", error="ValueError: mine"), "ValueError: mine"),
         (changed(refused=("nonzero gives", "nonzero gives")), "nonzero gives"),
-        (changed(compiled=True), "torch.compile was left out, and all ran eagerly"),
+        (changed(compiled=True), "torch.compile was left out"),
     ],
 )
 def test_each_hindrance_is_one_sentence(card: Card, process: Process, sentence: str) -> None:
-    assert sum(each.startswith(sentence) for each in findings(outcome(process), card, RATES)) == 1
+    assert sum(sentence in each for each in findings(outcome(process), card, RATES)) == 1
 
 
 def test_an_assumed_context_and_a_command_without_cuda(card: Card) -> None:
-    told = findings(outcome(PROCESS), replace(card, context_assumed=True, context_bytes=500 * MIB), RATES)
-    assert told[-1].endswith("assumed to take 500 MiB")
+    sentences = findings(outcome(PROCESS), replace(card, context_assumed=True, context_bytes=500 * MIB), RATES)
+    assert "assumed to take 500 MiB" in sentences[-1]
     (only,) = findings(outcome(), card, RATES)
     assert only.startswith("no process of the command used a GPU")
 
@@ -131,25 +133,20 @@ def test_out_of_memory_report_names_the_smallest_card_that_fits(card: Card) -> N
     }
     first = outcome(changed(ended="out of memory", out_of_memory=(REFUSED,)), returncode=1)
     most = msgspec.structs.replace(GPU, allocated_bytes=8 * GIB, reserved_bytes=9 * GIB, driver_bytes=19 * GIB // 2)
-    assert refusal(first, outcome(changed(gpus=(most,))), cards) == [
-        (
-            "does not fit: in step 2, in forward of Net.blocks.0.mlp (train.py:7), PyTorch asked GPU 0 for 2.00 GiB, "
-            "of which the driver had 1.00 GiB left; 5.00 GiB were allocated, and 1.00 GiB reserved but not allocated"
-        ),
-        (
-            "with memory enough it takes 8.00 GiB allocated, 9.00 GiB reserved, 9.50 GiB as the driver shows it: "
-            "1.50 GiB more than there are"
-        ),
-        "of the cards that vdnnsim knows, exact (9.50 GiB) is the smallest that holds it so",
-        "what fits here is tried as this was: the same command with a smaller batch, or with checkpointing",
-    ]
+    matches(
+        refusal(first, outcome(changed(gpus=(most,))), cards),
+        r"step 2, in forward of Net\.blocks\.0\.mlp \(train\.py:7\).* 2\.00 GiB, .* 1\.00 GiB .*5\.00 GiB .* 1\.00 GiB",
+        r"8\.00 GiB allocated, 9\.00 GiB reserved, 9\.50 GiB .* 1\.50 GiB more",
+        r"exact \(9\.50 GiB\) is the smallest",
+        "a smaller batch, or with checkpointing",
+    )
     assert "no card that vdnnsim knows holds it" in refusal(first, outcome(changed(gpus=(most,))), {})
 
 
 def test_other_failure_with_unlimited_memory_is_reported() -> None:
     first = outcome(changed(ended="out of memory", out_of_memory=(REFUSED,)), returncode=1)
     again = outcome(changed(steps=(), ended="error", error="ValueError: mine"))
-    assert refusal(first, again, {})[1] == "run again with memory enough, it ended with ValueError: mine"
+    assert "ValueError: mine" in refusal(first, again, {})[1]
     assert len(refusal(first, None, {})) == 1
     # The program went on, as where cuDNN's workspace does not fit and PyTorch takes another plan.
     assert refusal(outcome(changed(out_of_memory=(REFUSED,))), None, {}) == []

@@ -1,4 +1,4 @@
-"""Commands that need no PyTorch: how they are started and ended, and how what they recorded is read."""
+"""Commands on pretended GPUs that need no PyTorch: their start, their end and their records."""
 
 import json
 import signal
@@ -64,15 +64,13 @@ sys.exit(5)
     assert time.monotonic() - began >= 1.0
 
 
-def test_a_command_that_does_not_heed_the_end_of_its_time_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_ignores_the_time_limit_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("calibration.pretend.session._GRACE_S", 0.1)
     assert ran(tmp_path, "import time; time.sleep(600)", limit_s=0.5).returncode == -signal.SIGKILL
 
 
 def test_an_interrupt_is_left_to_the_command(tmp_path: Path) -> None:
-    """The command interrupts this process, which waits for it and goes on, and then ends by itself."""
+    """The command interrupts this process, which goes on waiting for it, and then ends by itself."""
     program = "import os, signal, time; os.kill(os.getppid(), signal.SIGINT); time.sleep(0.2)"
     assert ran(tmp_path, program).returncode == 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -10,8 +10,8 @@ import calibration.pretend
 STARTUP = Path(calibration.pretend.__file__).parents[1] / "startup"
 
 
-def said(program: str, *folders: Path, **variables: str) -> str:
-    """Return what a program says whose Python finds the startup first, then some folders."""
+def output_of(program: str, *folders: Path, **variables: str) -> str:
+    """Return the output of a program whose Python finds the startup first, then some folders."""
     environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(map(str, (STARTUP, *folders)))}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=True
@@ -28,12 +28,12 @@ import peak, importlib.util, sys
 print(peak.name, importlib.util.find_spec('inside'))
 print(any(name.endswith('.recording') for name in sys.modules), 'torch' in sys.modules)
 """
-    told = said(program, tmp_path, VDNNSIM_PRETEND_SESSION=str(tmp_path))
-    assert told == "mine\nmine None\nFalse False\n"
+    output = output_of(program, tmp_path, VDNNSIM_PRETEND_SESSION=str(tmp_path))
+    assert output == "mine\nmine None\nFalse False\n"
 
 
 def test_recording_waits_until_pytorch_is_imported(tmp_path: Path) -> None:
-    """`find_spec` alone, as `vdnnsim calibrate` and transformers begin with, and two that wait, each told once."""
+    """`find_spec` alone does not start it, as `vdnnsim calibrate` and transformers call it; two callbacks run once."""
     (tmp_path / "torch.py").write_text("print('imported')")
     program = """
 import importlib.util
@@ -46,4 +46,4 @@ print('found')
 import torch
 import torch
 """
-    assert said(program, tmp_path, VDNNSIM_PRETEND_SESSION=str(tmp_path)) == "found\nimported\nfirst\nsecond\n"
+    assert output_of(program, tmp_path, VDNNSIM_PRETEND_SESSION=str(tmp_path)) == "found\nimported\nfirst\nsecond\n"
