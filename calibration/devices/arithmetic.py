@@ -1,4 +1,4 @@
-"""How PyTorch computes on a GPU while something is measured or executed: repeatably, and with or without TF32."""
+"""Settings of PyTorch's arithmetic for measurements and executions: deterministic, with or without TF32."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-# Modules whose attributes the types of PyTorch do not know.
+# PyTorch's type stubs lack attributes of these modules.
 _OPERATORS: Final[tuple[Any, ...]] = (
     torch.backends.cuda.matmul,
     torch.backends.cudnn.conv,  # type: ignore[attr-defined]
@@ -16,15 +16,15 @@ _OPERATORS: Final[tuple[Any, ...]] = (
 
 @contextmanager
 def arithmetic(*, tf32: bool) -> Iterator[None]:
-    """Set what holds for the whole process, and put it back.
+    """Set the arithmetic of the process within, and restore it.
 
-    cuDNN takes its heuristic's first deterministic algorithm: with the benchmark switched on it would choose by times
-    that differ from run to run. PyTorch's `use_deterministic_algorithms` stays as it is: it also fills fresh memory,
-    which costs kernels that no plan has, and refuses max pooling.
+    cuDNN takes the first deterministic algorithm of its heuristic: with `benchmark` it would choose by times, which
+    differ from run to run. `use_deterministic_algorithms` is left alone: it also fills fresh memory, with kernels that
+    no plan has, and refuses max pooling.
 
-    Precision is set operator by operator through `fp32_precision`. Setting `torch.backends.fp32_precision` does not
-    reach convolutions (pytorch issue 179445), and whoever reads `allow_tf32` meanwhile, as the context manager
-    `torch.backends.cudnn.flags` does, gets an error that the two do not mix.
+    Precision is set operator by operator through `fp32_precision`. `torch.backends.fp32_precision` does not reach
+    convolutions (pytorch issue 179445), and reading `allow_tf32` within, as `torch.backends.cudnn.flags` does, raises
+    an error about mixing the two.
 
     Args:
         tf32: whether float32 convolutions and matrix products round their factors to 10 bits of mantissa.

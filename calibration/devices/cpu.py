@@ -1,10 +1,9 @@
-"""A CPU that behaves like a GPU: streams are threads, memory is counted as the host asks for it."""
+"""The CPU as a device: streams are threads, memory is counted in the order of the host's requests."""
 
 import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from itertools import count
 
 import torch
 
@@ -17,31 +16,31 @@ from vdnnsim.units import format_bytes
 # PyTorch aligns what it allocates on a CPU to this (c10/core/alignment.h, gAlignment).
 _ALIGNMENT_BYTES = 64
 
-# How long a thread may keep the interpreter while another one wants it. Python's 5 milliseconds are longer than most
-# kernels: a host that issues would hold up the streams that it issues to.
+# Of Python's threads. Its default of 5 milliseconds is longer than most kernels: a host that issues operations would
+# hold up the streams.
 _SWITCH_INTERVAL_S = 100e-6
 
 
 class CpuDevice:
-    """The CPU as a device; one at a time, since it sets what holds for the whole process until `close`.
+    """The CPU as a device; one at a time, since it changes settings of the process until `close`.
 
-    Threads of PyTorch: the compute stream computes on all cores but one, which is left to copies and to the host;
-    every other stream copies on its own thread alone. The thread that opened the device computes on as many as the
-    compute stream, so that a reference computed there sums in the same order. On two cores all of this is one.
+    The compute stream uses all cores but one, which is left to copies and the host; every other stream has one thread.
+    The thread that opened the device uses as many as the compute stream, so that a reference computed there sums in the
+    same order.
 
-    Memory is counted in the order in which the host asks for it and gives it back, as PyTorch's allocator does it on
-    a GPU; the real memory lives until the streams are done with it. Only bytes asked for are counted, so there is
-    nothing to tell of blocks and segments.
+    Memory is counted in the order in which the host allocates and frees it, as PyTorch's allocator does on a GPU; the
+    real memory lives until the streams are done with it. Only requested bytes are counted: there are no blocks and
+    segments.
 
     Args:
-        memory_limit_bytes: less memory than the machine has, to run out of it at will; None for all of the machine.
-        clock: by which streams keep their pace, and all times are; None for that of the host.
+        memory_limit_bytes: capacity, where that is less than the machine's memory; None for all of it.
+        clock: of the streams' pace and of all times; None for the host's.
     """
 
     name = "CPU"
     torch_device = torch.device("cpu")
     granule_bytes = _ALIGNMENT_BYTES
-    # Hundreds of megabytes on a server: to fill so many operands would take longer than to time all kernels.
+    # Filling the hundreds of megabytes of a server's cache with operands would take longer than timing all kernels.
     cache_bytes = 0
 
     def __init__(self, memory_limit_bytes: int | None = None, clock: HostClock | None = None) -> None:
@@ -49,13 +48,12 @@ class CpuDevice:
         self.memory_bytes = machine_bytes if memory_limit_bytes is None else min(machine_bytes, memory_limit_bytes)
         self.compute_threads = max(1, len(os.sched_getaffinity(0)) - 1)
         self._live_bytes = self._peak_bytes = self._baseline_bytes = 0
-        # By address of what was allocated, the bytes of extents that were given back.
+        # By address of an allocation, the bytes of its released extents.
         self._away_bytes: Counter[int] = Counter()
         self._host_threads = torch.get_num_threads()
         self._switch_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         self._clock = clock or HostClock()
-        self._ordinals = count()
         self._streams: list[WorkerStream] = []
         self.compute = self._start_stream(self.compute_threads)
         self.memory = self._start_stream(1)
@@ -64,12 +62,12 @@ class CpuDevice:
     def new_stream(self) -> WorkerStream:
         """Return a further stream; it lives until `close`."""
         stream = self._start_stream(1)
-        # The new thread's number has become that of threads to come.
+        # The new thread has changed the default of further threads.
         torch.set_num_threads(self.compute_threads)
         return stream
 
     def allocate(self, nbytes: int) -> torch.Tensor:
-        """Return uninitialized bytes; see the port."""
+        """Return uninitialized bytes; see the interface."""
         self._check_room(nbytes)
         try:
             tensor = torch.empty(nbytes, dtype=torch.uint8)
@@ -103,7 +101,7 @@ class CpuDevice:
         self._peak_bytes = max(self._peak_bytes, self._live_bytes + nbytes)
 
     def pin(self, nbytes: int) -> torch.Tensor:
-        """Return uninitialized host memory, which this device copies from as it is."""
+        """Return uninitialized host memory; nothing is pinned here."""
         try:
             return torch.empty(nbytes, dtype=torch.uint8)
         except RuntimeError as refusal:
@@ -126,7 +124,7 @@ class CpuDevice:
         return self._clock.now_s()
 
     def synchronize(self, streams: Sequence[DeviceStream]) -> None:
-        """Wait until these streams are done; what failed first in the first of them that failed is raised here."""
+        """Wait until these streams are done, and raise the first failure of the first stream that has one."""
         own = [stream for stream in streams if isinstance(stream, WorkerStream)]
         assert len(own) == len(streams), "a device can only synchronize streams of its own"
         for mark in [stream.mark() for stream in own]:
@@ -156,7 +154,7 @@ class CpuDevice:
         torch.set_num_threads(self._host_threads)
 
     def _start_stream(self, torch_threads: int) -> WorkerStream:
-        stream = WorkerStream(f"stream {next(self._ordinals)}", self._clock, torch_threads)
+        stream = WorkerStream(f"stream {len(self._streams)}", self._clock, torch_threads)
         self._streams.append(stream)
         return stream
 

@@ -27,20 +27,20 @@ class CudaMark:
 
     @property
     def time_s(self) -> float:
-        """When the stream reached it; CUDA tells milliseconds, to about half a microsecond."""
+        """When the stream reached it, to about half a microsecond."""
         milliseconds: float = self._origin.elapsed_time(self.event)
         return milliseconds / 1e3
 
 
 class CudaStream:
-    """A stream of CUDA. The marks of a work stand around its launches: they tell when the GPU came to them."""
+    """A stream of CUDA, which records an event before and after each work."""
 
     def __init__(self, stream: torch.cuda.Stream, mark: Callable[[torch.cuda.Stream], CudaMark]) -> None:
         self.stream = stream
         self._mark = mark
 
     def launch(self, work: Callable[[], None], *, lasts_s: float | None = None) -> Interval:
-        """Launch work; see the port. It runs out of memory here, not when the stream is synchronized."""
+        """Launch work; see the interface. It runs out of memory here, not when the stream is synchronized."""
         if lasts_s is not None:
             raise ExecutionRefused("a GPU takes as long as it takes; only the CPU can be paced")
         start = self.mark()
@@ -59,17 +59,16 @@ class CudaStream:
 
 
 class CudaDevice:
-    """One GPU. It becomes the current device of the process, for pinned memory belongs to one too.
+    """One GPU. It becomes the current device of the process, since pinned memory belongs to one too.
 
-    Opening it multiplies two small matrices on the compute stream: cuBLAS takes a workspace for a stream at its first
-    product there and keeps it (32 MiB on Hopper), which would otherwise count as the first iteration's. What a smaller
-    one leaves of its segment is held too, so that no plan finds room there. Closing frees the workspaces of all
-    streams: one that is used again takes another.
+    Opening it multiplies two small matrices on the compute stream: cuBLAS allocates a workspace at the first product on
+    a stream and keeps it (32 MiB on Hopper), which would otherwise count as the first iteration's. The rest of its
+    segment is held too, so that no plan finds room there. Closing frees the workspaces of all streams.
 
     Args:
         index: its number among the devices that CUDA shows.
         memory_limit_bytes: how much of it PyTorch may reserve; None for all.
-        is_shared: whether others use it too, whose memory the driver counts with ours.
+        is_shared: whether other processes use it, whose memory the driver counts with this one's.
     """
 
     granule_bytes = GRANULE_BYTES
@@ -92,7 +91,7 @@ class CudaDevice:
         self._open = True
         self.compute = self.new_stream()
         self.memory = self.new_stream()
-        self.compute.launch(self._bring_workspace_of_cublas)
+        self.compute.launch(self._allocate_workspace_of_cublas)
         self._beside_workspaces = self._rest_of_segments()
         self._pinned = PinnedMemory()
         self._at_begin = self.in_use()
@@ -103,7 +102,7 @@ class CudaDevice:
         return CudaStream(torch.cuda.Stream(self.torch_device), self._marked)  # type: ignore[no-untyped-call]
 
     def allocate(self, nbytes: int) -> torch.Tensor:
-        """Return uninitialized bytes; see the port."""
+        """Return uninitialized bytes; see the interface."""
         with torch.cuda.stream(self.compute.stream), _out_of_memory():
             return torch.empty(nbytes, dtype=torch.uint8, device=self.torch_device)
 
@@ -111,14 +110,14 @@ class CudaDevice:
         """Do nothing: the caller's last reference returns the block to the compute stream's pool."""
 
     def count_internal_allocation(self, nbytes: int) -> None:
-        """Leave it to the allocator, which sees it."""
+        """Do nothing: the allocator counts it."""
 
     def pin(self, nbytes: int) -> torch.Tensor:
-        """Return uninitialized pinned memory; see the port."""
+        """Return uninitialized pinned memory; see the interface."""
         return self._pinned.take(nbytes)
 
     def unpin(self, tensor: torch.Tensor) -> None:
-        """Unpin what `pin` returned; see the port."""
+        """Unpin what `pin` returned; see the interface."""
         self._pinned.give_back(tensor)
 
     def empty_cache(self) -> None:
@@ -129,12 +128,12 @@ class CudaDevice:
     def begin(self) -> None:
         """Wait for the GPU, set the clock to zero and the peaks to what is in use and reserved.
 
-        The cache stays as it is: a cold one would put calls of cudaMalloc, which wait for the GPU, between the kernels.
+        The cache is not emptied: cudaMalloc, which waits for the GPU, would then be called between the kernels.
         """
         torch.cuda.synchronize(self.torch_device)
         torch.cuda.reset_peak_memory_stats(self.torch_device)
         self._at_begin = self.in_use()
-        # Marks of before keep the event that they are timed against.
+        # Earlier marks keep their own origin.
         self._origin = _timing_event()
         self._origin.record(self.compute.stream)
         self._origin.synchronize()
@@ -145,28 +144,28 @@ class CudaDevice:
         return perf_counter() - self._origin_s
 
     def synchronize(self, streams: Sequence[DeviceStream]) -> None:
-        """Wait until these streams are done; what a kernel did wrong is raised here, as CUDA reports it."""
+        """Wait until these streams are done, and raise what CUDA reports of their kernels."""
         for each in streams:
             assert isinstance(each, CudaStream), "a device can only synchronize streams of its own"
             each.stream.synchronize()
 
     def peaks(self) -> MemoryCount:
-        """Return the maxima since `begin`, beyond what was in use, given and reserved then."""
+        """Return the peaks since `begin`, beyond what was in use then."""
         return self._counted("peak") - self._at_begin
 
     def in_use(self) -> MemoryCount:
-        """Return what is in use, given and reserved."""
+        """Return what is requested, allocated and reserved."""
         return self._counted("current")
 
     def context_bytes(self) -> int | None:
-        """Return what the driver counts as used beyond what PyTorch's allocator reserved; see the port."""
+        """Return what the driver counts as used beyond what PyTorch's allocator reserved; see the interface."""
         if self.is_shared:
             return None
         free_bytes, total_bytes = torch.cuda.mem_get_info(self.index)
         return total_bytes - free_bytes - torch.cuda.memory_reserved(self.index)
 
     def close(self) -> None:
-        """Wait for the GPU, lift the limit of memory, unpin host memory, and have cuBLAS give its workspaces back."""
+        """Wait for the GPU, lift the limit of memory, unpin host memory, and free the workspaces of cuBLAS."""
         if not self._open:
             return
         self._open = False
@@ -189,14 +188,14 @@ class CudaDevice:
         event.record(stream)
         return CudaMark(self._origin, event)
 
-    def _bring_workspace_of_cublas(self) -> None:
+    def _allocate_workspace_of_cublas(self) -> None:
         matrix = torch.ones((16, 16), device=self.torch_device)
         torch.mm(matrix, matrix)
-        # With a bias PyTorch may take cublasLt, which has its own.
+        # With a bias PyTorch may call cublasLt, which has its own.
         torch.addmm(matrix[0], matrix, matrix)
 
     def _rest_of_segments(self) -> list[torch.Tensor]:
-        """Allocate what is free in large segments of the compute stream that are in use."""
+        """Allocate the free blocks of the compute stream's large segments in use."""
         stream = self.compute.stream.cuda_stream
         sizes = [
             block["size"]

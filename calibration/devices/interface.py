@@ -1,8 +1,8 @@
 """Protocol of a device: streams that run in order, marks in time, memory that is counted.
 
-The host gives work to streams in the order of a plan and runs ahead, as CUDA has it; a stream runs what it was given
-in order. A mark is a point of a stream: another stream can wait for it, and after a synchronization it knows when it
-was reached. All times are seconds since `begin`.
+The host queues work on streams in the order of a plan and runs ahead, as with CUDA. A mark is a point of a stream, as
+an event of CUDA: another stream can wait for it, and after a synchronization its time is known. All times are seconds
+since `begin`.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ class Interval:
 
     @property
     def duration_s(self) -> float:
-        """How long it took, once the device was waited for."""
+        """How long it took; known once the stream has been synchronized."""
         return self.end.time_s - self.start.time_s
 
 
@@ -44,8 +44,8 @@ class DeviceStream(Protocol):
 
         Args:
             work: calls PyTorch; on a GPU it only launches kernels or copies, on the CPU it does them.
-            lasts_s: on the CPU, how long the work is made to hold the stream at least, counted from when nothing kept
-                it from starting; None for as long as it takes. A GPU refuses anything else.
+            lasts_s: on the CPU, the least time for which the work holds the stream, counted from when the stream was
+                free for it; None for its own time. A GPU refuses anything else.
         """
 
     def mark(self) -> Mark:
@@ -56,19 +56,19 @@ class DeviceStream(Protocol):
 
 
 class OutOfDeviceMemory(DeviceError):  # noqa: N818  # says what it is, as torch.cuda.OutOfMemoryError
-    """The device has no room for an allocation, or for what a kernel takes for itself."""
+    """The device has no room for an allocation, or for what a kernel allocates itself."""
 
 
 class Device(Protocol):
     """One device.
 
     Attributes:
-        name: as people call it: `NVIDIA H200`, `CPU`.
+        name: `NVIDIA H200`, `CPU`.
         torch_device: where its tensors live.
         memory_bytes: its capacity; on the CPU, the memory of the machine.
         granule_bytes: unit to which its allocator rounds a request.
-        cache_bytes: of the cache in which a kernel that is run again may find its operands, which in an iteration it
-            does not; 0 where that is not asked.
+        cache_bytes: of the cache in which a kernel that is timed repeatedly would find its operands, unlike in an
+            iteration; 0 to ignore it.
     """
 
     name: str
@@ -108,17 +108,17 @@ class Device(Protocol):
     def pin(self, nbytes: int) -> torch.Tensor:
         """Return uninitialized host memory, a flat uint8 tensor, pinned where the device copies from pinned memory.
 
-        So many bytes are pinned and no more, until `unpin` or `close`.
+        Exactly so many bytes are pinned, until `unpin` or `close`.
 
         Raises:
-            DeviceError: the host does not give it.
+            DeviceError: the host refuses.
         """
 
     def unpin(self, tensor: torch.Tensor) -> None:
         """Unpin what `pin` returned, once no copy uses it; the caller drops its own references and views."""
 
     def empty_cache(self) -> None:
-        """Free what the allocator caches, so that what is reserved can be counted; do not time what comes next."""
+        """Free what the allocator caches, so that what is reserved can be counted; the next iteration is slow."""
 
     def begin(self) -> None:
         """Wait for all streams, set the clock to zero and the peaks of memory to what is in use."""
@@ -127,25 +127,22 @@ class Device(Protocol):
         """Seconds since `begin` by the clock of the host."""
 
     def synchronize(self, streams: Sequence[DeviceStream]) -> None:
-        """Wait until these streams have done all that they were given.
+        """Wait until these streams are done.
 
-        What failed in them is raised here; a stream where something failed has dropped all that came after it.
+        Failures in them are raised here; a stream drops all work behind a failure.
         """
 
     def peaks(self) -> MemoryCount:
-        """Return the maxima since `begin`, beyond what was in use then.
-
-        What PyTorch's allocator already held at `begin`, used or not, is not among what is reserved.
-        """
+        """Return the peaks since `begin`, beyond what was in use then, and reserved beyond what was reserved then."""
 
     def in_use(self) -> MemoryCount:
-        """Return what is in use now, by whomever in this process."""
+        """Return what this process uses now."""
 
     def context_bytes(self) -> int | None:
-        """Return what the process holds of the device's memory beyond all tensors: CUDA's context, libraries, kernels.
+        """Return the device memory of the process beyond all tensors: CUDA's context, libraries, kernels.
 
-        Kernels are loaded as they are first run, so it grows. None where no driver counts it, or where others use the
-        device, whose memory is counted with it.
+        Kernels are loaded when they first run, so it grows. None where no driver counts it, or where other processes
+        use the device, whose memory is counted with it.
         """
 
     def close(self) -> None:
@@ -154,7 +151,7 @@ class Device(Protocol):
 
 @runtime_checkable
 class ReleasesExtents(Protocol):
-    """A device that can also release the memory of an extent of an allocation."""
+    """A device that can also release an extent of an allocation."""
 
     def release_extent(self, extent: torch.Tensor) -> None:
         """Release the memory of some bytes of what `allocate` returned; their content is lost."""

@@ -1,4 +1,4 @@
-"""Opens a device by name, or says in one line why it cannot; and what nvidia-smi knows of a GPU, where it is there."""
+"""Opening of a device by name, errors of devices in one line, and queries of nvidia-smi."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from calibration.devices.interface import Device
 from vdnnsim.errors import DeviceError
 from vdnnsim.units import format_bytes
 
-# What this process holds on a GPU beyond PyTorch's segments is its context, about half of this.
+# Twice the context of this process, all that it has on a GPU beyond PyTorch's segments.
 _CONTEXT_BYTES = 1 << 30
 _PATIENCE_S = 20.0
 """For an answer of nvidia-smi."""
@@ -34,16 +34,16 @@ def open_device(
     warn: Callable[[str], None],
     memory_limit_bytes: int | None = None,
 ) -> Device:
-    """Return a device; nothing of its settings is changed.
+    """Return a device; its own settings, as clocks, are not changed.
 
     Args:
         kind: which of the two backends.
         gpu: the number of a GPU as CUDA counts them; None for the first.
-        warn: called with one line on what may spoil a measurement.
+        warn: called with one line on what may disturb a measurement.
         memory_limit_bytes: less memory than the device has; None for all of it.
 
     Raises:
-        DeviceError: it is not there; the message says what is.
+        DeviceError: there is no such device; the message names those that there are.
     """
     if kind == "cpu":
         if gpu is not None:
@@ -62,7 +62,7 @@ def open_device(
 
 @contextmanager
 def device_errors() -> Iterator[None]:
-    """Raise what a GPU raises that is broken, taken by another process, or full, as a DeviceError of one line."""
+    """Raise errors of a GPU that is broken, taken by another process, or full as a DeviceError of one line."""
     try:
         yield
     except RuntimeError as failure:
@@ -73,7 +73,7 @@ def device_errors() -> Iterator[None]:
 
 
 def smi_name(index: int) -> str:
-    """Return what nvidia-smi calls a GPU of CUDA, which counts others than it does where some are hidden."""
+    """Return nvidia-smi's name of a GPU of CUDA, whose numbers differ where some are hidden."""
     return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
 
 
@@ -95,7 +95,7 @@ def cuda_devices() -> int:
     found = f"{version} is built {build}, " + (
         "nvidia-smi finds no driver" if driver is None else f"nvidia-smi finds driver {driver}"
     )
-    # PyTorch warns why it finds nothing, with the place in its source at the end.
+    # PyTorch's warning gives the reason, with the place in its source at the end.
     why = "".join(f"; {str(reason.message).partition(' (Triggered')[0]}" for reason in reasons[:1])
     raise DeviceError(f"there is no CUDA device: {found}{why}".replace("\n", " "))
 
@@ -115,12 +115,12 @@ def _others_on(index: int) -> str | None:
 
 
 def query_gpu(fields: Sequence[str], gpu: str | None = None) -> dict[str, str]:
-    """Return what is known of some fields (`nvidia-smi --help-query-gpu`) of a GPU, by default the first."""
+    """Return the known values of fields (`nvidia-smi --help-query-gpu`) of a GPU, by default the first."""
     lines = _ask(f"--query-gpu={','.join(fields)}", gpu)
     texts = [text.strip() for text in lines[0].split(",")] if lines else []
     if len(texts) != len(fields):
         return {}
-    # What a card does not know is [N/A] or [Not Supported].
+    # Unknown values are [N/A] or [Not Supported].
     return {field: text for field, text in zip(fields, texts, strict=True) if text and not text.startswith("[")}
 
 

@@ -1,11 +1,11 @@
-"""Pinned host memory of exactly the size that is asked for, pinned no longer than it is wanted.
+"""Pinned host memory of exactly the requested size, unpinned when it is freed.
 
-PyTorch's own (`pin_memory=True`) rounds a size up to a power of two and keeps every block that is given back, so a
-region that grows would leave all its former sizes pinned. Here pages are mapped and registered with CUDA.
+PyTorch's own (`pin_memory=True`) rounds a size up to a power of two and caches freed blocks, so a region that grows
+would leave all its former sizes pinned. Here pages are mapped and registered with CUDA.
 
-Where a process forks, as for the workers of a `DataLoader`, the kernel would copy such pages at once, for what a device
-reads must stay where it is (`copy_present_page` of mm/memory.c, from Linux 5.9 on). Children are given none of them
-(`MADV_DONTFORK`): one that touches them ends with SIGSEGV, rather than read what is no longer kept up to date.
+When a process forks, as for the workers of a `DataLoader`, Linux copies pinned pages at once, since a device reads them
+where they are (`copy_present_page` of mm/memory.c, from 5.9 on). Children therefore get none of them
+(`MADV_DONTFORK`): one that touches them ends with SIGSEGV instead of reading stale data.
 """
 
 import mmap
@@ -25,7 +25,7 @@ _OF_PARENT: Final[list[mmap.mmap]] = []
 
 
 def _keep_those_of_the_parent() -> None:
-    # Where they were a child may have other memory by the time it would unmap them.
+    # A child may map other memory at their addresses, which freeing them would unmap.
     _OF_PARENT.extend(_MAPPED)
 
 
@@ -48,7 +48,7 @@ class PinnedMemory:
         """Return uninitialized bytes, one at least, in pages of their own.
 
         Raises:
-            DeviceError: the host has not so many, or may not pin them.
+            DeviceError: there are not so many, or they may not be pinned.
         """
         try:
             pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -65,12 +65,12 @@ class PinnedMemory:
         return block
 
     def give_back(self, block: torch.Tensor) -> None:
-        """Unpin what `take` returned, about which no copy may be running."""
+        """Unpin what `take` returned, once no copy uses it."""
         del self._blocks[block.data_ptr()]
         torch.cuda.check_error(_runtime().cudaHostUnregister(block.data_ptr()))
 
     def give_all_back(self) -> None:
-        """Unpin what is left, about which no copy may be running."""
+        """Unpin what is left, once no copy uses it."""
         for block in tuple(self._blocks.values()):
             self.give_back(block)
 

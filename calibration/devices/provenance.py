@@ -1,6 +1,6 @@
-"""What a measurement was made with: hardware and software, and nothing of whose machine it is.
+"""Provenance of a measurement: hardware and software, and nothing that identifies an owner.
 
-Names follow a profile's section `provenance`. What a machine does not tell is left out.
+Names follow a profile's section `provenance`. What is unknown is left out.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _PRETENDED: Final = "by vdnnsim: no kernel computes, and all takes the time that
 
 
 def provenance(device: Device) -> tuple[tuple[str, str], ...]:
-    """Return (name, text) of everything; ask after a measurement, so that the clocks are those under load."""
+    """Return (name, text) pairs; after a measurement, so that the clocks are those under load."""
     of_device = _of_cpu(device) if isinstance(device, CpuDevice) else _of_gpu(device)
     return (
         *([(PRETENDED, _PRETENDED)] if is_pretended(device) else []),
@@ -83,14 +83,14 @@ def _of_cpu(device: CpuDevice) -> Iterator[tuple[str, str]]:
     yield "processor", _processor()
     yield "cores", str(len(os.sched_getaffinity(0)))
     yield "compute_threads", str(device.compute_threads)
-    # It calls itself by its old name.
+    # oneDNN under its old name.
     library = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())
     if library is not None:
         yield "onednn", library.group(1)
 
 
 def _processor() -> str:
-    """Return the model of the processor; its architecture where the kernel does not tell (it does on x86)."""
+    """Return the model of the processor; its architecture where Linux does not state it (it does on x86)."""
     try:
         text = _PROCESSORS.read_text(encoding="utf-8")
     except OSError:

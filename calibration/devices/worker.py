@@ -1,4 +1,4 @@
-"""A stream of the CPU: a thread that does what it is given, in order, and notes when."""
+"""Streams of the CPU: threads that run queued work in order, and marks of when."""
 
 import select
 import time
@@ -11,7 +11,7 @@ import torch
 
 from calibration.devices.interface import Interval, Mark
 
-# A sleep ends 50 to 150 microseconds late on Linux, where timers of ordinary threads have that much slack.
+# A sleep ends 50 to 150 microseconds late on Linux, the slack of ordinary threads' timers.
 _SPIN_S = 200e-6
 
 
@@ -22,11 +22,11 @@ class HostClock:
         self._origin_s = self.moment_s()
 
     def moment_s(self) -> float:
-        """Return the moment, in seconds since some other one that stays."""
+        """Return the present, in seconds since a fixed origin."""
         return perf_counter()
 
     def wait_until(self, moment_s: float) -> None:
-        """Return as soon as a moment is reached, and leave core and interpreter to others meanwhile.
+        """Wait for a moment without holding the core or the interpreter.
 
         Most of the wait is slept, the rest spun on an empty poll, which takes a microsecond; `time.sleep(0)` would take
         as long as a short sleep.
@@ -67,13 +67,13 @@ class WorkerMark:
         return self._time_s
 
     def reach(self, free_s: float) -> None:
-        """Note that it is reached now, and since when only a late thread kept others from going on; wake these."""
+        """Set the mark, with the moment at which its stream was free to, had its thread not been late."""
         self._free_s = free_s
         self._time_s = self._clock.now_s()
         self._reached.set()
 
     def join(self) -> float:
-        """Block the calling thread until it is reached, and return since when others may go on."""
+        """Block the calling thread until the mark is reached, and return when its stream was free to reach it."""
         self._reached.wait()
         return self._free_s
 
@@ -81,16 +81,15 @@ class WorkerMark:
 class WorkerStream:
     """A thread with a queue. Work releases the interpreter while PyTorch computes or copies, so streams overlap.
 
-    When work fails, the stream drops all further work until `take_failure`, but still reaches its marks: what other
-    streams and the host wait for always comes. A wait only ever names a mark that was queued before it, so streams
-    cannot wait for each other in a circle.
+    When work fails, the stream drops all further work until `take_failure`, but still reaches its marks, so that no
+    wait lasts forever. A wait only names a mark that was queued before it, so streams cannot deadlock.
 
     The thread is a daemon: an interpreter that ends for another reason does not wait for it.
     """
 
     def __init__(self, name: str, clock: HostClock, torch_threads: int) -> None:
         self._clock = clock
-        # The moment since when nothing that was queued keeps the stream from going on.
+        # When the work queued so far left the stream free.
         self._free_s = 0.0
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._failure: BaseException | None = None
@@ -99,15 +98,14 @@ class WorkerStream:
         ready = Event()
         self._thread = Thread(target=self._serve, args=(torch_threads, ready), name=name, daemon=True)
         self._thread.start()
-        # PyTorch keeps the number of threads both for the calling thread and for those to come; one sets it at a time.
+        # PyTorch sets the number of threads for the calling thread and as a default, so one thread sets it at a time.
         ready.wait()
 
     def launch(self, work: Callable[[], None], *, lasts_s: float | None = None) -> Interval:
-        """Queue work; see the port.
+        """Queue work; see the interface.
 
-        Paced work counts from when the stream was free for it, and frees the stream when its time has passed. So what
-        threads need to wake up, a tenth of a millisecond or on a busy machine several, does not add up over an
-        iteration. Its interval starts and ends when it really did.
+        Paced work counts from when the stream was free for it, and frees the stream when its time has passed: delays of
+        threads that wake up, from a tenth of a millisecond on, do not add up. Its interval has the real times.
         """
         start, end = WorkerMark(self._clock), WorkerMark(self._clock)
         queued_s = self._clock.moment_s()
@@ -144,16 +142,16 @@ class WorkerStream:
 
     @property
     def is_calling(self) -> bool:
-        """Whether it is the stream's own thread that asks, in which Python's collector of cycles may run as in any."""
+        """Whether the caller runs on the stream's own thread, as Python's garbage collector may."""
         return current_thread() is self._thread
 
     def take_failure(self) -> BaseException | None:
-        """Return what failed, once, and let the stream work again; only after it was drained."""
+        """Return and clear the failure of a synchronized stream."""
         failure, self._failure = self._failure, None
         return failure
 
     def stop(self) -> None:
-        """Let the thread end after the work that it is doing; what is queued behind is dropped."""
+        """Let the thread end after its current work; queued work is dropped."""
         self._closing = True
         if self._open:
             self._queue.put(None)
@@ -179,10 +177,10 @@ class WorkerStream:
 
     def _serve(self, torch_threads: int, ready: Event) -> None:
         torch.set_num_threads(torch_threads)
-        # Reading it makes PyTorch take it for this thread; otherwise the first kernel would take what is set by then.
+        # Reading it fixes the number for this thread; otherwise the first kernel would take the default of then.
         torch.get_num_threads()
         ready.set()
         while (item := self._queue.get()) is not None:
             item()
-            # A work's tensors live until it is done, not until the next one comes.
+            # Tensors of a work live until it is done, not until the next one.
             del item

@@ -1,10 +1,10 @@
-"""A plan made ready for a device: what each kernel calls and on which buffers; what cannot be executed is refused.
+"""A plan compiled for a device: the kernel of each operation and its buffers; refusals of what cannot be executed.
 
-Copies are made by copy engines, all that is given is filled in before the clock starts, and there is one GPU. Extents
-of memory are released where the device can, which PyTorch's allocator on a GPU cannot.
+Copies are made by copy engines, given buffers are filled before the clock starts, and there is one GPU. Extents are
+released where the device can, which PyTorch's allocator on a GPU cannot.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,7 +63,7 @@ class CompiledPlan:
         forms: by buffer.
         copies: where its copies lie on the host.
         taken_bytes: by buffer, its device memory: a workspace has as much as the largest of its kernels needs.
-        idle_bytes: by workspace, its memory when no kernel runs: of a single kernel's, what that is handed.
+        idle_bytes: by workspace, its memory when no kernel runs: of a single kernel's, what that is passed.
     """
 
     plan: TrainingPlan
@@ -78,7 +78,7 @@ class CompiledPlan:
         """Find the kernels of a plan and their buffers.
 
         Raises:
-            ExecutionRefused: the plan asks for what cannot be done; the message names it.
+            ExecutionRefused: one of them cannot be executed; the message names it.
         """
         forms = _forms(plan, workload, channels_last=library.channels_last)
         calls = {
@@ -120,9 +120,9 @@ def _forms(plan: TrainingPlan, workload: Workload, *, channels_last: bool) -> tu
             forms.append(Part(_whole(plan.workload, records[number].out_shape), torch.bool, channels_last))
             continue
         form = form_of(mine, buffer, channels_last=channels_last)
-        # What a framework's own kernels keep beside maps, as Caffe's temporary maps, is moved here and not computed.
-        means_nothing_here = buffer.kind in (BufferKind.WORKSPACE, BufferKind.STATISTICS)
-        if form is None and not means_nothing_here and number in touched - storages:
+        # By-products of a framework's own kernels, as Caffe's temporary maps, are moved here and not computed.
+        is_by_product = buffer.kind in (BufferKind.WORKSPACE, BufferKind.STATISTICS)
+        if form is None and not is_by_product and number in touched - storages:
             raise ExecutionRefused(f"{plan.policy}: {buffer.name} does not say what it belongs to")
         if form is not None and form.nbytes != buffer.nbytes:
             raise ExecutionRefused(
@@ -134,7 +134,7 @@ def _forms(plan: TrainingPlan, workload: Workload, *, channels_last: bool) -> tu
 
 
 def form_of(workload: Workload, buffer: Buffer, *, channels_last: bool) -> Part | None:
-    """Return how the bytes of a buffer are read: maps as (N, C, H, W), all else flat.
+    """Return shape and type of a buffer: maps as (N, C, H, W), all else flat.
 
     None for what holds no storage of the workload's step: a workspace, and memory into which others are laid.
     """
@@ -168,7 +168,7 @@ def _kernel_call(plan: TrainingPlan, position: int, operation: Compute, library:
     if kernel is None:
         names = " or ".join(each.algorithm for each in offered)
         raise _refusal(plan, position, f"the device has no such algorithm for this layer, expected {names}")
-    assert kernel.workspace_bytes is not None, "a dry run says what a kernel does not"
+    assert kernel.workspace_bytes is not None, "a dry run measures what a kernel does not state"
     planned_bytes = 0 if workspace is None else plan.buffers[workspace].nbytes
     if planned_bytes < kernel.passed_bytes:
         found = f"it has {planned_bytes} bytes of workspace, expected {kernel.passed_bytes}"
@@ -179,7 +179,7 @@ def _kernel_call(plan: TrainingPlan, position: int, operation: Compute, library:
 
 
 def _operand_fault(plan: TrainingPlan, operation: Compute) -> str:
-    """Say which operand a kernel lacks, or has without knowing what it is; empty where there is none."""
+    """Return which operand a kernel lacks, or has without a storage; empty where there is none."""
     step = plan.workload.step
     for operand in operation.operands:
         buffer = plan.buffers[operand.memory]
@@ -205,10 +205,10 @@ def _refusal(plan: TrainingPlan, position: int, message: str) -> ExecutionRefuse
 
 
 def refuse_impossible(plan: TrainingPlan, *, releases_extents: bool) -> None:
-    """Let a plan pass that can be executed, on a device that can release extents of memory or not.
+    """Refuse a plan that cannot be executed.
 
     Raises:
-        ExecutionRefused: it cannot; the message names the operation or the precision.
+        ExecutionRefused: the message names the operation or the precision.
     """
     precision = plan.workload.precision
     if precision not in _ONE_TYPE:
@@ -217,23 +217,19 @@ def refuse_impossible(plan: TrainingPlan, *, releases_extents: bool) -> None:
     for position, operation in enumerate(plan.operations):
         if what := _impossible(operation, releases_extents):
             raise _refusal(plan, position, f"{_CANNOT} {what}")
-    for position in _late(plan):
-        raise _refusal(plan, position, f"{_CANNOT} a given buffer that is allocated after the iteration has begun")
-
-
-def _late(plan: TrainingPlan) -> Iterator[int]:
-    """Yield where a given buffer is first allocated behind the head of a plan, after which the clock starts."""
+    # Given buffers are filled when the head of the plan has allocated them; then the clock starts.
     leading, begun = leading_operations(plan), set[int]()
     for position, operation in enumerate(plan.operations):
         if isinstance(operation, operations.Allocate | Alias):
-            buffer = operation.buffer
-            if plan.buffers[buffer].given_on_gpu and buffer not in begun and position >= leading:
-                yield position
-            begun.add(buffer)
+            if plan.buffers[operation.buffer].given_on_gpu and operation.buffer not in begun and position >= leading:
+                raise _refusal(
+                    plan, position, f"{_CANNOT} a given buffer that is allocated after the iteration has begun"
+                )
+            begun.add(operation.buffer)
 
 
 def _impossible(operation: Operation, releases_extents: bool) -> str:  # noqa: FBT001  # of the device
-    """Return what of an operation cannot be done, wherever it stands; empty where it can."""
+    """Return what of an operation cannot be executed at any position; empty where all can."""
     match operation:
         case Compute(part=part) if part:
             return "kernels over a part of the batch"

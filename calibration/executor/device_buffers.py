@@ -1,6 +1,6 @@
-"""The buffers of a plan in device memory: flat bytes for copies, tensors for kernels; residents; initial content.
+"""Buffers of a plan in device memory: flat bytes for copies, tensors for kernels; residents; initial content.
 
-Residents stay between the runs of a plan, as weights do in training.
+Residents stay allocated between the runs of a plan, as weights in training.
 """
 
 from collections import Counter
@@ -21,10 +21,10 @@ from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 
 
 class Residents:
-    """The buffers of one plan that stay, on a device that runs one plan after the other.
+    """The resident buffers of the current plan of a device.
 
     Attributes:
-        runs: how often the plan was begun since it is the device's.
+        runs: how often the plan was begun since the device last ran another one.
     """
 
     def __init__(self, device: Device) -> None:
@@ -36,7 +36,7 @@ class Residents:
         self.runs = 0
 
     def begin(self, plan: TrainingPlan) -> None:
-        """Begin a run of a plan; after another plan with an empty cache, so that what it reserves can be counted."""
+        """Begin a run of a plan; another plan begins with an empty cache, so that what it reserves can be counted."""
         if plan is not self._plan:
             self.release()
             self._plan, self._buffers = plan, resident_buffers(plan)
@@ -51,11 +51,11 @@ class Residents:
         self._plan, self._buffers, self.runs = None, frozenset(), 0
 
     def pop(self, buffer: int) -> torch.Tensor | None:
-        """Return the bytes of a buffer that stayed; None of any other."""
+        """Return the bytes of a resident, None of any other buffer."""
         return self._held.pop(buffer, None)
 
     def keep(self, buffer: int, taken: torch.Tensor) -> bool:
-        """Let a buffer stay; return whether it is one that does."""
+        """Keep a buffer if it is a resident; return whether it is."""
         if buffer not in self._buffers:
             return False
         self._held[buffer] = taken
@@ -63,12 +63,12 @@ class Residents:
 
     @property
     def counted(self) -> MemoryCount:
-        """What is in use now, beyond what was before the plan's first run."""
+        """Memory in use now beyond that before the plan's first run."""
         return self._device.in_use() - self._before
 
 
 class DeviceBuffers:
-    """What is allocated at the moment, by id of the buffer; residents keep their memory between runs.
+    """The allocated buffers, by id; residents keep their memory between runs.
 
     Attributes:
         away_bytes: of each buffer, how many bytes of its memory are released.
@@ -86,7 +86,7 @@ class DeviceBuffers:
 
     @property
     def held(self) -> tuple[int, ...]:
-        """The buffers that hold memory of their own at the moment, in the order in which they were allocated."""
+        """The allocated buffers with memory of their own, in the order of their allocation."""
         return tuple(buffer for buffer in self._bytes if buffer not in self._aliased)
 
     def __getitem__(self, buffer: int) -> torch.Tensor:
@@ -98,8 +98,8 @@ class DeviceBuffers:
         return self._bytes[buffer] if extent is None else self._bytes[buffer][extent.start : extent.stop]
 
     def release_extent(self, buffer: int, extent: range) -> None:
-        """Release the memory of an extent of a buffer; what was in it is lost."""
-        assert isinstance(self._device, ReleasesExtents), "other plans were refused"
+        """Release the memory of an extent of a buffer; its content is lost."""
+        assert isinstance(self._device, ReleasesExtents), "refuse_impossible refuses other plans"
         self._device.release_extent(self.flat(buffer, extent))
         self.away_bytes[buffer] += len(extent)
 
@@ -109,7 +109,7 @@ class DeviceBuffers:
         Raises:
             OutOfDeviceMemory: there is no room.
         """
-        assert isinstance(self._device, ReleasesExtents), "other plans were refused"
+        assert isinstance(self._device, ReleasesExtents), "refuse_impossible refuses other plans"
         self._device.allocate_extent(self.flat(buffer, extent))
         self.away_bytes[buffer] -= len(extent)
 
@@ -138,7 +138,7 @@ class DeviceBuffers:
             self._device.release(taken)
 
     def release_all(self) -> None:
-        """Release whatever is left, after an iteration that broke off."""
+        """Release all buffers, after an iteration that failed."""
         for buffer in tuple(self._bytes):
             self.release(buffer)
 
@@ -172,7 +172,7 @@ class GivenContent:
         for number, (buffer, form) in enumerate(zip(compiled.plan.buffers, compiled.forms, strict=True)):
             if not buffer.given or buffer.storage is None or form is None:
                 continue
-            # The states of an optimizer come in their order.
+            # States of the optimizer are numbered in their order.
             owner = storages[buffer.storage].owner
             key = (buffer.kind, owner, seen[buffer.kind, owner])
             seen[buffer.kind, owner] += 1

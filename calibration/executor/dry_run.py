@@ -1,17 +1,18 @@
-"""The workspace of kernels that do not state it: each is run once on operands of its own, before a plan is made.
+"""Measured workspaces of kernels that do not state theirs: each is run on operands of its own, before planning.
 
-PyTorch's kernels allocate results, reduction buffers and the workspaces of cuDNN themselves, and state no size ahead. A
-plan that counted nothing for them would run out of memory on the device only.
+PyTorch's kernels allocate results, reduction buffers and the workspaces of cuDNN themselves, and state no sizes. A plan
+that counted nothing for them would run out of memory on the device.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
 from calibration.devices.interface import Device, OutOfDeviceMemory
-from calibration.kernels.interface import Kernel, KernelLibrary, KernelTensors
+from calibration.kernels.interface import Kernel, KernelLibrary
 from calibration.measure.kernel_rows import kernel_operands, own_bytes
 from calibration.measure.subjects import Subject
 from vdnnsim.cost.kernel_table import KernelShape
@@ -25,7 +26,7 @@ class DryRunLibrary:
     """The kernels of a library, each of which states its workspace; a `KernelLibrary`.
 
     Attributes:
-        device: of the library's kernels; does nothing else while one is run.
+        device: of the library's kernels; idle while one is run.
     """
 
     device: Device
@@ -34,7 +35,7 @@ class DryRunLibrary:
 
     @classmethod
     def of(cls, device: Device, library: KernelLibrary) -> "DryRunLibrary":
-        """Return a library itself where it is one already."""
+        """Wrap a library, unless it is wrapped already."""
         return library if isinstance(library, cls) else cls(device, library)
 
     @property
@@ -52,9 +53,9 @@ class DryRunLibrary:
         offered = self.library.kernels(workload, layer, phase)
         silent = [each for each in offered if each.workspace_bytes is None]
         if unknown := [each for each in silent if self._key(subject, each) not in self._found]:
-            # Where there is no room for operands alone, no plan has any for them, whatever a kernel takes besides.
+            # Without room for the operands of one layer no plan fits, whatever the workspace.
             with suppress(OutOfDeviceMemory, torch.OutOfMemoryError):
-                self._run(subject, unknown)
+                self._measure(subject, unknown)
         return tuple(
             replace(each, workspace_bytes=self._found.get(self._key(subject, each), each.passed_bytes))
             if each.workspace_bytes is None
@@ -65,15 +66,15 @@ class DryRunLibrary:
     def _key(self, subject: Subject, kernel: Kernel) -> tuple[KernelShape, SavingRule, str]:
         return subject.shape, subject.workload.graph.saving, kernel.algorithm
 
-    def _run(self, subject: Subject, kernels: Sequence[Kernel]) -> None:
-        with kernel_operands(self.device, subject, channels_last=self.channels_last) as (tensors,):
+    def _measure(self, subject: Subject, kernels: Sequence[Kernel]) -> None:
+        device = self.device
+        with kernel_operands(device, subject, channels_last=self.channels_last) as (tensors,):
             for kernel in kernels:
-                self._found[self._key(subject, kernel)] = kernel.passed_bytes + self._own_bytes(kernel, tensors)
-
-    def _own_bytes(self, kernel: Kernel, tensors: KernelTensors) -> int:
-        device, passed = self.device, self.device.allocate(kernel.passed_bytes)
-        try:
-            return own_bytes(device, lambda: kernel.run(replace(tensors, workspace=passed)))
-        finally:
-            device.synchronize([device.compute])
-            device.release(passed)
+                passed = device.allocate(kernel.passed_bytes)
+                work = partial(kernel.run, replace(tensors, workspace=passed))
+                try:
+                    self._found[self._key(subject, kernel)] = kernel.passed_bytes + own_bytes(device, work)
+                finally:
+                    device.synchronize([device.compute])
+                    device.release(passed)
+                    del work, passed

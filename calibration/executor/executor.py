@@ -1,12 +1,12 @@
-"""Executes a training plan on a device: one iteration of real work, and the trace of what happened.
+"""Execution of a training plan on a device: one iteration of real work, and its trace.
 
-What the plan allocates before its first kernel, copy or event is allocated before the clock starts, and what is given
-is filled in; what it releases after the last one is released after the clock has stopped, but for residents (weights
-and optimizer states). A plan that does not fit is a result, whether by its own arithmetic or on the device.
+Allocations before the first kernel, copy or event are made, and given buffers filled, before the clock starts;
+releases after the last one follow when it has stopped, but for residents (weights and optimizer states). A plan that
+does not fit is a result, whether by its own placement or on the device.
 
-The settings of PyTorch that decide which kernels it chooses (`calibration.devices.arithmetic`) are the caller's, as is
-any warming up. A plan that follows another one begins with an empty cache, so that what the allocator reserves for it
-can be counted; that run is slow, and not one to be timed.
+PyTorch's settings that decide its choice of kernels (`calibration.devices.arithmetic`) are the caller's, as is warming
+up. A plan that follows another one begins with an empty cache, so that what the allocator reserves for it can be
+counted; that run is slow, and not one to be timed.
 """
 
 import gc
@@ -44,10 +44,10 @@ class Execution:
     """One iteration on a real device.
 
     Attributes:
-        trace: what happened, in the terms of the engine's trace.
-        peaks: maxima of device memory as the device counted them, beyond what was in use before the plan first ran.
+        trace: as of the engine.
+        peaks: of device memory as the device counted it, beyond what was in use before the plan first ran.
         ordinal: how often the plan has run, this time included, since its device last ran another one: the first of
-            these runs finds an empty cache.
+            these runs begins with an empty cache.
         loss: the loss of the iteration.
         gradients: dW by index of its layer, flat, copied to the host; empty where they are not kept.
         weights: W after the update, likewise, where the workload updates them.
@@ -65,17 +65,16 @@ class Executor:
     """Executes plans of one workload on one device, one at a time; see `vdnnsim.validation.executor.Executor`.
 
     Args:
-        device: where.
-        workload: of which the plans are.
-        library: the kernels, of the same device; for what they do not say of themselves each is run once.
+        workload: of the plans.
+        library: the kernels of the device; unknown workspaces are measured by dry runs.
         seed: of weights, optimizer states, input batch and labels.
         arena: host memory to share with other executors of the device; None for its own.
-        residents: what stays in its memory between runs, likewise.
-        keeps_results: whether an execution carries gradients and updated weights; on a GPU it takes longer to copy
-            those of a large network to the host than to compute them.
+        residents: buffers that stay between runs, likewise.
+        keeps_results: whether an execution has gradients and updated weights; on a GPU it takes longer to copy those of
+            a large network to the host than to compute them.
     """
 
-    # What issues plans; one that also takes notes may stand in for it.
+    # Tests watch plans with a subclass.
     walk_type: ClassVar[type[PlanWalk]] = PlanWalk
 
     def __init__(
@@ -98,23 +97,23 @@ class Executor:
         results = {BufferKind.WEIGHT_GRADIENT} | ({BufferKind.WEIGHTS} if workload.updated_layers else set())
         self._kept = frozenset(results if keeps_results else ())
         self._compiled: CompiledPlan | None = None
-        # Labels and loss are of no plan; they are in use before any clock starts, so no peak counts them.
+        # Labels and loss are in no plan; they are in use before any clock starts, so no peak counts them.
         self._labels = labels(workload, seed).to(device.torch_device)
         self._loss = torch.zeros(1, device=device.torch_device)
 
     def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int]:
-        """Return what each algorithm needs; see the port."""
+        """Return the workspace of each algorithm; see the protocol."""
         offered = self._library.kernels(workload, layer, phase)
         return {each.algorithm: each.workspace_bytes for each in offered if each.workspace_bytes is not None}
 
     def execute(
         self, plan: TrainingPlan, limits: MemoryLimits, pace: Mapping[int, float] | None = None
     ) -> Execution | DoesNotFit:
-        """Run one iteration; see the port.
+        """Run one iteration; see the protocol.
 
         Raises:
             PlanError: the plan breaks the contract of plans.
-            ExecutionRefused: it asks for what this executor cannot do; the message names it.
+            ExecutionRefused: it cannot be executed here; the message names the operation.
         """
         compiled = self._compile(plan)
         content = self._given.of(compiled)
@@ -142,7 +141,7 @@ class Executor:
     def _compile(self, plan: TrainingPlan) -> CompiledPlan:
         if self._compiled is not None and self._compiled.plan is plan:
             return self._compiled
-        # What another plan left would be in the way of dry runs.
+        # Residents of another plan would leave less room for dry runs.
         self._residents.release()
         check_plan(plan)
         refuse_impossible(plan, releases_extents=isinstance(self._device, ReleasesExtents))
@@ -169,7 +168,7 @@ class Executor:
             walk.fill(buffer, elements)
         device.synchronize(streams)
         collects = gc.isenabled()
-        # Python's collector may hold the host for a tenth of a second.
+        # Python's garbage collector may hold the host for a tenth of a second.
         gc.disable()
         try:
             held = self._residents.counted
@@ -219,7 +218,7 @@ class DeviceLaboratory:
 
 
 def placement_of(compiled: CompiledPlan, limits: MemoryLimits) -> Placement:
-    """Place a plan as `ideal` does, but with the workspaces that kernels took instead of those of the plan."""
+    """Place a plan as `ideal` does, with the workspaces of the kernels instead of the plan's."""
     sizes = zip(compiled.plan.buffers, compiled.taken_bytes, strict=True)
     taken = replace(compiled.plan, buffers=tuple(replace(buffer, nbytes=nbytes) for buffer, nbytes in sizes))
     return place_unlimited(taken, replace(limits, model=MemoryModel.IDEAL))
@@ -228,7 +227,7 @@ def placement_of(compiled: CompiledPlan, limits: MemoryLimits) -> Placement:
 def overflow_at(
     compiled: CompiledPlan, position: int, held: Mapping[int, int], limits: MemoryLimits, memory_bytes: int
 ) -> DoesNotFit:
-    """Say for which operation a device of so much memory had no room, and what held the rest, in bytes by buffer."""
+    """Return the result of a device that had no room for an operation; `held` has bytes by buffer."""
     plan = compiled.plan
     operation = plan.operations[position]
     assert isinstance(operation, Allocate | AllocateExtent | Compute), f"operation {position} takes no memory"

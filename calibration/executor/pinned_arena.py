@@ -1,7 +1,7 @@
 """Pinned host memory for offloads: one region, pinned once, of which each copy uses a slice.
 
-Pinning on the fly makes a device wait for all its streams, and one region for all has no cost within an iteration. A
-plan states the lifetime of every copy on the host, so the slices are laid ahead, with the whole plan in view.
+Pinning within an iteration would make a device wait for all its streams. A plan states the lifetime of every copy on
+the host, so all slices are placed before it runs.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class ArenaLayout:
 
     Attributes:
         offsets: by position of the Offload or Prefetch in the plan.
-        given: by buffer, of what is given on the host.
+        given: by buffer that is given on the host.
         nbytes: size of the region.
     """
 
@@ -37,10 +37,10 @@ class ArenaLayout:
 
 
 def lay_copies(plan: TrainingPlan) -> ArenaLayout:
-    """Lay the copies of a plan: an offload takes a slice unless its copy has one, a prefetch may free it.
+    """Place the copies of a plan: an offload takes a slice unless its copy has one, a prefetch may free it.
 
-    A slice holds a whole buffer, from the first extent that leaves until the last is back; what is given on the host
-    has its slice from the beginning on.
+    A slice holds a whole buffer, from the first extent that is offloaded until the last is prefetched; a buffer given
+    on the host has its slice from the beginning.
     """
     pieces = Pieces(plan)
     requests: list[Request] = []
@@ -69,7 +69,7 @@ def lay_copies(plan: TrainingPlan) -> ArenaLayout:
                 requests.append(Request(held.pop(which), None))
     placed = place(requests, MemoryModel.PLANNED, capacity_bytes=UNLIMITED_BYTES, granule_bytes=_SLICE_BYTES)
     assert isinstance(placed, Placed)
-    # What gives a slice back has none.
+    # Frees have no offset.
     begins = {request: offset for request, offset in enumerate(placed.offsets) if offset is not None}
     offsets = {position: begins[request] + first for position, (request, first) in taken_by.items()}
     return ArenaLayout(offsets, {buffer: begins[at] for at, buffer in enumerate(given)}, placed.pool_bytes)
@@ -94,18 +94,18 @@ class PinnedArena:
 
     @property
     def nbytes(self) -> int:
-        """Of the region."""
+        """Size of the region."""
         return 0 if self._region is None else self._region.nbytes
 
     def reserve(self, nbytes: int) -> None:
-        """Make room for at least so many bytes; what the region held is lost."""
+        """Grow the region to at least so many bytes; its content is lost."""
         if nbytes > self.nbytes:
             # The old region is unpinned first: the host may have no room for both.
             self.give_back()
             self._region = self._device.pin(nbytes)
 
     def give_back(self) -> None:
-        """Unpin the region; what it held is lost."""
+        """Unpin the region; its content is lost."""
         if self._region is not None:
             former, self._region = self._region, None
             self._device.unpin(former)

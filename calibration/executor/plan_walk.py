@@ -1,8 +1,7 @@
-"""Issues a plan to a device, operation by operation, and notes when; lends kernels their workspaces.
+"""Issues a plan to a device, operation by operation, and logs when; lends kernels their workspaces.
 
-Everything is allocated on the compute stream, and the plan's events order what the memory stream does with it, so no
-tensor has to be recorded for another stream. What a kernel or copy works on is kept alive by the buffers alone, or on
-the CPU by the queued work itself.
+Everything is allocated on the compute stream, and the plan's events order the accesses of the memory stream, so no
+tensor needs `record_stream`. Operands are kept alive by the buffers alone, or on the CPU by the queued work.
 """
 
 from collections.abc import Mapping
@@ -29,11 +28,11 @@ class PlanWalk:
 
     Attributes:
         arena: with room for its copies.
-        residents: what has stayed of an earlier run of it.
-        labels, loss: of the batch; in memory of the device that belongs to no plan.
+        residents: buffers of earlier runs.
+        labels, loss: of the batch, in device memory outside of the plan.
         kept: kinds of buffers whose content is copied to the host before they are released.
-        position: of the operation that is being issued, or was last.
-        log: what was noted.
+        position: of the current or last operation.
+        log: times of the operations.
     """
 
     device: Device
@@ -60,13 +59,13 @@ class PlanWalk:
 
     @property
     def held_bytes(self) -> dict[int, int]:
-        """What buffers hold at the moment, of which a workspace counts with what the largest of its kernels needs."""
+        """Bytes of the allocated buffers; a workspace counts with the need of the largest of its kernels."""
         taken_bytes, away_bytes = self.compiled.taken_bytes, self._buffers.away_bytes
         return {buffer: taken_bytes[buffer] - away_bytes[buffer] for buffer in self._buffers.held}
 
     def results_of(self, kind: BufferKind) -> dict[int, torch.Tensor]:
-        """Return what was kept of a kind, flat, by index of the layer; there once the compute stream is done."""
-        return {of: kept for (each, of), kept in self._results.items() if each is kind}
+        """Return the kept content of a kind, flat, by index of the layer; valid once the compute stream is done."""
+        return {layer: kept for (each, layer), kept in self._results.items() if each is kind}
 
     def allocate_head(self, stop: int) -> None:
         """Carry out the Allocates and Aliases at the head of the plan, up to a position.
@@ -82,7 +81,7 @@ class PlanWalk:
             self._change_memory(operation)
 
     def fill(self, buffer: int, content: torch.Tensor) -> None:
-        """Copy content from the host into a buffer, as flat elements; what is given on the host stays there."""
+        """Copy content into a buffer, as flat elements; into the arena if it is given on the host."""
         if self._plan.buffers[buffer].given_on_host:
             target = self.arena.slice(self.compiled.copies.given[buffer], content.nbytes)
         else:
@@ -127,7 +126,7 @@ class PlanWalk:
             self._change_memory(operation)
 
     def release_all(self) -> None:
-        """Let the device finish what it was given, and release whatever is left."""
+        """Wait for the device, and release all buffers."""
         try:
             self.device.synchronize([self.device.compute, self.device.memory])
         finally:
@@ -153,14 +152,15 @@ class PlanWalk:
         work = partial(call.kernel.run, self._tensors(call))
         self.device.count_internal_allocation(call.own_bytes)
         interval = self.device.compute.launch(work, lasts_s=lasts_s)
-        # It has the last view of what the kernel was lent: freed before the whole workspace is allocated again.
+        # It holds the last view of the lent workspace, which is freed before the whole is allocated again.
         del work
         self._workspaces.reclaim(call)
         self.log.issue_s[self.position] = self.device.now_s()
         self.log.intervals[self.position] = interval
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor, lasts_s: float | None) -> None:
-        interval = self.device.memory.launch(partial(_copy_queued, target, source), lasts_s=lasts_s)
+        # With pinned memory a copy that is non-blocking does not hold the host.
+        interval = self.device.memory.launch(partial(_copy, target, source, non_blocking=True), lasts_s=lasts_s)
         self.log.issue_s[self.position] = self.device.now_s()
         self.log.intervals[self.position] = interval
 
@@ -197,7 +197,7 @@ class PlanWalk:
                 self._buffers.release(operation.buffer)
 
     def _keep(self, buffer: int) -> None:
-        """Copy a buffer whose content is kept to the host, before it or the first extent of it is released."""
+        """Copy a buffer of a kept kind to the host, before it or its first extent is released."""
         if self._plan.buffers[buffer].kind not in self.kept or self._buffers.away_bytes[buffer]:
             return
         number = self._plan.buffers[buffer].storage
@@ -210,14 +210,14 @@ class PlanWalk:
 class WorkspaceMemory:
     """The workspaces of a plan among its buffers.
 
-    A workspace that several kernels share has what the largest of them needs, as a plan counts it. A kernel that
-    allocates memory itself must find room for it: while it runs, the workspace is smaller by so much.
+    A workspace that several kernels share is as large as the largest of them needs, as in the plan. While a kernel that
+    allocates memory itself runs, the workspace is smaller by so much.
     """
 
     def __init__(self, compiled: CompiledPlan, buffers: DeviceBuffers) -> None:
         self._compiled = compiled
         self._buffers = buffers
-        # Bytes of the workspaces that the plan has allocated; of them, only those above zero are among the buffers.
+        # Bytes of the allocated workspaces; those of zero bytes are not among the buffers.
         self._held: dict[int, int] = {}
 
     def allocate(self, workspace: int) -> None:
@@ -230,7 +230,7 @@ class WorkspaceMemory:
         self._resize(workspace, self._compiled.idle_bytes.get(workspace, 0))
 
     def lend(self, call: KernelCall) -> torch.Tensor | None:
-        """Return what a kernel wants to be handed, and make room for what it allocates itself.
+        """Return the part that is passed to a kernel, and make room for what it allocates itself.
 
         Raises:
             OutOfDeviceMemory: there is no room.
@@ -266,10 +266,5 @@ class WorkspaceMemory:
             self._held[workspace] = nbytes
 
 
-def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
-    target.copy_(source)
-
-
-def _copy_queued(target: torch.Tensor, source: torch.Tensor) -> None:
-    """Copy without holding the host, which pinned memory allows."""
-    target.copy_(source, non_blocking=True)
+def _copy(target: torch.Tensor, source: torch.Tensor, *, non_blocking: bool = False) -> None:
+    target.copy_(source, non_blocking=non_blocking)

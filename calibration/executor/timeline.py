@@ -1,7 +1,7 @@
-"""Trace of an executed plan from the marks that the host noted while it issued the plan.
+"""Trace of an executed plan from the marks that the host logged while it issued the plan.
 
-Operations are taken in the order of issue, which is an order of all causes: what an operation waits for was issued
-before it. So each gets its time here, and then all go to the recorder in the order of their times.
+Times are computed in the order of issue, in which whatever an operation waits for comes before it; then all operations
+go to the recorder in the order of their times.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,26 +25,25 @@ _FLOAT32_STEP: Final = 2.0**-23
 
 
 def clock_noise_s(time_s: float) -> float:
-    """Return how much earlier than its cause an effect may seem to be, at a time since the clock started.
+    """Return by how much an operation may seem to precede what it waited for, at a time since the clock started.
 
-    CUDA tells how long after the first event another one came, to about half a microsecond (cudaEventElapsedTime), so
-    two of them are off by one microsecond at most. How well the engines agree that note them, of kernels and of
-    copies, is documented nowhere: ten microseconds are assumed. The answer is a 32-bit float of milliseconds, whose
-    neighbours lie at most 2^-23 of it apart: two that were rounded differ by one such step more, a microsecond after
-    8.4 s.
+    CUDA resolves the time between two events to about half a microsecond (cudaEventElapsedTime), so two such times are
+    off by one microsecond at most. How far the clocks of compute and copy engines agree is not documented: ten
+    microseconds are assumed. The time is a 32-bit float of milliseconds, with steps of at most 2^-23 of it: rounding
+    adds one step, a microsecond after 8.4 s.
     """
     return _ENGINES_APART_S + _FLOAT32_STEP * time_s
 
 
 @dataclass(slots=True)
 class IssueLog:
-    """What the host noted, by position of the operation in the plan.
+    """Log of the host, by position of the operation in the plan.
 
     Attributes:
         intervals, issue_s: of kernels and copies.
-        marks: where a stream was when it came to an event, an allocation or a release; none for those before the clock
-            started and for those after the last operation that takes time.
-        host_issue_s: time in which the host issued.
+        marks: of a stream at an event, an allocation or a release, from the start of the clock to the last operation
+            that takes time.
+        host_issue_s: time in which the host issued operations.
     """
 
     intervals: dict[int, Interval] = field(default_factory=dict)
@@ -55,7 +54,7 @@ class IssueLog:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A call of the recorder; at one moment an operation's start comes before its end."""
+    """A call of the recorder."""
 
     time_s: float
     position: int
@@ -63,10 +62,10 @@ class _Record:
 
 
 def trace_of(plan: TrainingPlan, log: IssueLog, placement: Placement, iteration_s: float) -> IterationTrace:
-    """Return the trace of an iteration, by the allocations as they were really made, until host and streams were done.
+    """Return the trace of an iteration with the allocations that were really made.
 
     Raises:
-        DeviceError: by its own clocks the device did something long before what that waited for.
+        DeviceError: by the device's clocks an operation came long before what it waited for.
     """
     recorder = Recorder(plan)
     records = list(_records(plan, log, placement, recorder))
@@ -81,7 +80,7 @@ def trace_of(plan: TrainingPlan, log: IssueLog, placement: Placement, iteration_
 
 
 class _Streams:
-    """How far each stream has come; moves a time that lies before its cause, by as much as clocks may differ."""
+    """Progress of each stream; moves a time that lies before its cause, by as much as clocks may differ."""
 
     def __init__(self, plan: TrainingPlan) -> None:
         self._plan = plan
@@ -90,10 +89,10 @@ class _Streams:
         self._done_s = {NOTHING: 0.0}
 
     def at(self, stream: Stream, time_s: float, position: int) -> float:
-        """A stream comes to something at a time.
+        """Let a stream reach an operation at a time; return the corrected time.
 
         Raises:
-            DeviceError: so much earlier than what it waited for that the device's clocks cannot be compared.
+            DeviceError: it is so much earlier than what it waited for that the device's clocks cannot be compared.
         """
         reached_s = self.reached_s(stream)
         if reached_s - time_s > clock_noise_s(reached_s):
@@ -112,7 +111,7 @@ class _Streams:
         )
 
     def reached_s(self, stream: Stream) -> float:
-        """Return when all was done that a stream knows of."""
+        """Return when all was done that a stream has waited for."""
         return max(self._done_s[position] for position in self.order.reach(stream).values())
 
 
@@ -161,7 +160,7 @@ def _records(plan: TrainingPlan, log: IssueLog, placement: Placement, recorder: 
 def _span(streams: _Streams, stream: Stream, log: IssueLog, position: int) -> tuple[float, float, float]:
     """Return when a kernel or copy was issued, began and ended.
 
-    A stream that has nothing else to do may begin before the host looks at its clock: then it was issued as it began.
+    An idle stream may begin before the host reads its clock: then the operation was issued as it began.
     """
     interval = log.intervals[position]
     start_s = streams.at(stream, interval.start.time_s, position)

@@ -1,12 +1,11 @@
 """Batch normalization with the statistics of its batch, by aten's own kernels on every device.
 
-On CUDA the framework would choose cuDNN's, which keep a reserve between forward and backward that no plan has; the
-framework computes the same as here with cuDNN switched off for the call. No running statistics are kept: they belong
-to inference.
+On CUDA PyTorch would choose cuDNN's, which keep a reserve between forward and backward that no plan has; with cuDNN
+switched off it computes the same as here. Running statistics, which are for inference, are not kept.
 
-aten sums a dY that lies within a larger map in another order than one by itself. Autograd hands over such a dY where a
-join alone reads the normalized map, with no rectifier between; a plan never does. There, and only there, the gradients
-differ from plain PyTorch's by rounding.
+aten sums a dY that is a slice of a larger map in another order than a contiguous one. Autograd passes such a dY where
+only a concatenation reads the normalized map, without a rectifier between; a plan never does. Only there gradients
+differ from plain PyTorch's, by rounding.
 """
 
 import torch
@@ -60,9 +59,9 @@ def batch_normalization_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
 
 
 def _statistics_dtype(site: Site) -> torch.dtype:
-    """The type in which aten keeps the statistics: on the CPU that of X where gamma has it too, else float32.
+    """The type of aten's statistics: on the CPU that of X, where gamma has it too, else float32.
 
-    A plan has room for float32, which holds the narrower types exactly.
+    A plan keeps float32, which holds the narrower types exactly.
     """
     return site.dtype if site.device_type == "cpu" else torch.float32
 

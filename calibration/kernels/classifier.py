@@ -1,9 +1,9 @@
 """Fully connected layers, and softmax with cross entropy: calls of aten that write into the caller's tensors.
 
-X counts as a matrix (N, features) in the order channels, rows, columns. Where the channels lie last and X is more than
-a vector, no view has that order, and a copy of X in workspace stands in.
+X is a matrix (N, features) in the order channels, rows, columns. In `channels_last` no view of a map has that order, so
+X is copied into workspace.
 
-Of the loss Y has log-probabilities, by the same calls in the same order as `torch.nn.functional.cross_entropy`.
+Y of the loss has log-probabilities, by the same calls in the same order as `torch.nn.functional.cross_entropy`.
 """
 
 import torch
@@ -48,7 +48,7 @@ def fully_connected_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
 
 
 def _rows(x: torch.Tensor, parts: list[torch.Tensor]) -> torch.Tensor:
-    """Return X as (N, features), through a copy in the workspace if the kernel took one."""
+    """Return X as (N, features), copied into the workspace if there is one."""
     if not parts:
         return x.flatten(1)
     parts[0].view(x.shape).copy_(x)
@@ -66,7 +66,7 @@ def softmax_loss_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
     """Return the one kernel for a phase of the loss.
 
     Raises:
-        ExecutionRefused: what it reads is no vector.
+        ExecutionRefused: its input is not a vector.
     """
     logits = site.layer.in_shapes[0]
     if logits.height * logits.width > 1:

@@ -1,12 +1,12 @@
 """Convolution by PyTorch's own choice of algorithm, and by explicit GEMM.
 
-PyTorch: one call of aten a phase, copied into the caller's tensors. aten has no variant of these calls that writes into
-a given tensor, but for cuDNN's forward; the results that it allocates, and what oneDNN reorders and scratches on the
-CPU, are workspace that only a measurement tells.
+PyTorch: one call of aten a phase, copied into the caller's tensors. But for cuDNN's forward, aten has no variant of
+these calls that writes into a given tensor; allocated results, and oneDNN's reordered copies and scratchpads on the
+CPU, are workspace that has to be measured.
 
-Explicit GEMM: the windows of one image unfolded into columns (C R S, P Q), then one product of matrices. Columns, and
-the image with its zero border where there is one, lie in the workspace that the caller passes; it does not grow with
-the batch. This is the algorithm of Caffe, and of the vDNN paper's cuDNN under the name GEMM.
+Explicit GEMM: the windows of one image unfolded into columns (C R S, P Q), then one product of matrices. The columns,
+and the image with its zero border if there is one, are in the passed workspace, which does not grow with the batch.
+This is the algorithm of Caffe, and GEMM of the vDNN paper's cuDNN.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ _Geometry = tuple[Size2, Size2, Size2, bool, Size2, int]
 
 
 def framework_convolution(site: Site, operator: Convolution, phase: Phase) -> Kernel:
-    """Return the framework's own kernel for a phase of a convolution."""
+    """Return PyTorch's own kernel for a phase of a convolution."""
 
     def forward(tensors: KernelTensors, _: list[torch.Tensor]) -> None:
         weights, bias = site.weights(tensors.weights)
@@ -46,13 +46,13 @@ def framework_convolution(site: Site, operator: Convolution, phase: Phase) -> Ke
 
     def backward_data(tensors: KernelTensors, _: list[torch.Tensor]) -> None:
         dx = given(tensors.input_gradients[0])
-        # The values of X are not read for dX, and the plan may have released it: dX stands in for its shape.
+        # The values of X are not read for dX, and the plan may have released it: dX has the same shape.
         result = _backward(site, operator, tensors, dx, (True, False, False))[0]
         deposit(given(result), dx, added=tensors.accumulates[0])
 
     def backward_weights(tensors: KernelTensors, _: list[torch.Tensor]) -> None:
         weight_gradient, bias_gradient = site.weights(tensors.weight_gradient)
-        # The values of W are not read for dW: dW stands in for its shape.
+        # The values of W are not read for dW, which has the same shape.
         mask = (False, True, operator.bias)
         _dx, weight_result, bias_result = _backward(site, operator, tensors, tensors.inputs[0], mask)
         weight_gradient.copy_(given(weight_result))
@@ -84,10 +84,10 @@ def _geometry(operator: Convolution) -> _Geometry:
 
 
 def _is_cudnn(operator: Convolution, x: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor | None) -> bool:
-    """Whether the framework hands this convolution to cuDNN, by the framework's own word."""
+    """Whether PyTorch dispatches this convolution to cuDNN."""
     if not x.is_cuda:
         return False
-    backend = torch._C._select_conv_backend(  # noqa: SLF001 - PyTorch says it nowhere else
+    backend = torch._C._select_conv_backend(  # noqa: SLF001 - there is no public way
         x, weights, bias, *_geometry(operator), [operator.out_channels] if operator.bias else None
     )
     return backend.name == "Cudnn"
@@ -96,7 +96,7 @@ def _is_cudnn(operator: Convolution, x: torch.Tensor, weights: torch.Tensor, bia
 def _cudnn_forward(
     operator: Convolution, x: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor
 ) -> None:
-    """Let cuDNN write Y itself; the framework adds the bias afterwards as well (aten/native/Convolution.cpp)."""
+    """Let cuDNN write Y; PyTorch also adds the bias afterwards (aten/native/Convolution.cpp)."""
     precision = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]
     torch.ops.aten.cudnn_convolution.out(
         x,
@@ -124,13 +124,13 @@ def explicit_gemm(site: Site, operator: Convolution, phase: Phase) -> Kernel:
     }[phase]
     image_needed = operator.padding != (0, 0) or (phase is Phase.BACKWARD_DATA and site.added_to(0))
     parts = (unfolding.columns_part, unfolding.image_part) if image_needed else (unfolding.columns_part,)
-    # A product of matrices takes memory of its own for some element types and devices.
+    # A product of matrices allocates memory for some element types and devices.
     return site.kernel(EXPLICIT_GEMM, "explicit GEMM", run, parts, allocates=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Unfolding:
-    """The three phases of one convolution over one image's columns."""
+    """The three phases of a convolution over the columns of one image."""
 
     site: Site
     operator: Convolution
@@ -183,7 +183,7 @@ class _Unfolding:
         matrix = self._matrix(weight_gradient)
         for number, (image, incoming) in enumerate(zip(tensors.inputs[0], dy, strict=True)):
             self._unfold(image, parts)
-            # With beta 0 what stands in dW is not read.
+            # With beta 0 the old content of dW is not read.
             matrix.addmm_(incoming.flatten(1), self._column_matrix(parts).t(), beta=1 if number else 0)
         if bias_gradient is not None:
             torch.sum(dy, (0, 2, 3), out=bias_gradient)
@@ -199,7 +199,7 @@ class _Unfolding:
         return parts[0].flatten(0, 2).flatten(1)
 
     def _ordered(self, columns: torch.Tensor) -> torch.Tensor:
-        """The columns as (C, R, S, P, Q) however they lie."""
+        """The columns as (C, R, S, P, Q) in either layout."""
         return columns.permute(4, 2, 3, 0, 1) if self.site.channels_last else columns
 
     def _clear_border(self, parts: list[torch.Tensor]) -> None:
@@ -222,7 +222,7 @@ class _Unfolding:
         self._ordered(parts[0]).copy_(windows.permute(0, 3, 4, 1, 2))
 
     def _fold(self, columns: torch.Tensor, image: torch.Tensor) -> None:
-        """Add the columns to the elements of an image from which its windows are."""
+        """Add the columns to the elements of an image that its windows cover."""
         down, across = self.operator.stride
         ordered = self._ordered(columns)
         high, wide = ordered.shape[3:]

@@ -1,13 +1,13 @@
-"""Asks cuDNN what it offers for a convolution, on a GPU or for one that is only described.
+"""cuDNN's plans for a convolution, on a GPU or for one that is only described.
 
     finder = PlanFinder(Target(properties=described_device(properties)))   # no GPU needed, since cuDNN 9.8
-    finder = PlanFinder(Target(handle=cudnn.create_handle()))              # the GPU that is there
+    finder = PlanFinder(Target(handle=cudnn.create_handle()))              # the GPU of this process
 
-cuDNN is reached through NVIDIA's package `cudnn` (PyPI: nvidia-cudnn-frontend), which finds the cuDNN 9 that PyTorch
-brings or that is installed beside it. Its heuristics list engines with knobs set, best guess first; engines that they
-leave out, explicit GEMM among them, are asked for by number with the knobs that cuDNN sets. Of an engine the frontend
-tells its numerical notes only by what a filter bars, so each note is tried as a filter; notes are taken to belong to
-an engine, a phase, an element type and a layout, whatever the shape.
+cuDNN is called through NVIDIA's package `cudnn` (PyPI: nvidia-cudnn-frontend), which finds the cuDNN 9 of PyTorch or
+one installed beside it. Its heuristics list engines with knobs set, best guess first; engines that they leave out,
+explicit GEMM among them, are requested by number with default knobs. The frontend shows the numerical notes of an
+engine only by filtering, so each note is tried as a filter; notes are assumed to depend on engine, phase, element type
+and layout, not on the shape.
 """
 
 import json
@@ -49,12 +49,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What cuDNN offers for one problem.
+    """The plans of cuDNN for one problem.
 
     Attributes:
         graph: the frontend's graph, in which the plans are built.
         operands: the graph's tensors by the names of the problem's operands.
-        plans: one for each engine and workspace that counts, best guess of cuDNN's heuristics first.
+        plans: one for each admitted engine and workspace, best guess of cuDNN's heuristics first.
         positions: of each plan in the graph, by its name.
         left_out: names of plans that could not be built.
     """
@@ -84,14 +84,14 @@ def frontend() -> Any:  # noqa: ANN401 - the package has no types
 
 
 def first_line(failure: Exception) -> str:
-    """Return what an exception of the frontend says, in one line."""
+    """Return the message of an exception of the frontend in one line."""
     return str(failure).partition("\n")[0] or type(failure).__name__
 
 
 def described_device(properties: Mapping[str, object]) -> Any:  # noqa: ANN401 - as above
-    """Return the frontend's word for a device that need not be there.
+    """Return the frontend's object for a device that need not exist.
 
-    Its properties are all that cuDNN keeps of a device, by its own names (`deviceVer` 900 is compute capability 9.0).
+    Properties go by cuDNN's own names (`deviceVer` 900 is compute capability 9.0), and all are required.
 
     Raises:
         DeviceError: cuDNN is not there, or cannot read the properties.
@@ -105,7 +105,7 @@ def described_device(properties: Mapping[str, object]) -> Any:  # noqa: ANN401 -
 
 @dataclass(frozen=True, slots=True)
 class _Notes:
-    """What cuDNN says of an engine."""
+    """Notes of cuDNN on an engine."""
 
     numerical: frozenset[str]
     behavior: tuple[str, ...]
@@ -113,13 +113,13 @@ class _Notes:
 
 @dataclass
 class PlanFinder:
-    """Finds the plans of problems for one device, and remembers the notes of the engines that it has met."""
+    """Finds the plans of problems for one device, and caches the notes of engines."""
 
     target: Target
     _notes: dict[tuple[Phase, ElementType, bool, int], _Notes] = field(default_factory=dict)
 
     def find(self, problem: ConvolutionProblem) -> Offer:
-        """Return the plans that count for a problem; see `cudnn_plans` for which these are."""
+        """Return the plans that `cudnn_plans` admits for a problem."""
         graph, operands = _graph(problem, self.target)
         _list_plans(graph)
         plans = []
@@ -140,7 +140,7 @@ class PlanFinder:
         return Offer(graph, operands, tuple(counting), positions, tuple(left_out))
 
     def _notes_of(self, problem: ConvolutionProblem, engine: int) -> _Notes | None:
-        """Return the notes of an engine; None where it cannot be built alone, with the knobs that cuDNN sets."""
+        """Return the notes of an engine; None where it cannot be built alone with its default knobs."""
         key = (problem.phase, problem.element_type, problem.channels_last, engine)
         if key not in self._notes:
             if (graph := self._alone(problem, engine)) is None or not _builds(graph, 0):
@@ -150,9 +150,9 @@ class PlanFinder:
         return self._notes[key]
 
     def _numerical_notes(self, problem: ConvolutionProblem, engine: int) -> frozenset[str]:
-        """Find the numerical notes of an engine: of those with a note, as which it is asked for, it is still built.
+        """Return the numerical notes of an engine: those with which as the required note it is still built.
 
-        To be refused costs nothing, while some engines are compiled when they are built: hence not of those without.
+        A refusal costs nothing, while some engines are compiled when they are built: so notes are required, not barred.
         """
         found = set()
         for name, note in frontend().numerical_note.__members__.items():
@@ -164,7 +164,7 @@ class PlanFinder:
         return frozenset(found)
 
     def _alone(self, problem: ConvolutionProblem, engine: int) -> Any | None:  # noqa: ANN401
-        """Return a graph with one plan: frontends before 1.32 mix up the notes of engines asked for one by one."""
+        """Return a graph with one plan: frontends before 1.32 mix up the notes of several requested engines."""
         graph, _ = _graph(problem, self.target)
         return graph if _add_engine(graph, engine) else None
 
@@ -220,7 +220,7 @@ def _graph(problem: ConvolutionProblem, target: Target) -> tuple[Any, dict[str, 
             assert problem.phase is Phase.BACKWARD_WEIGHTS, f"{problem.phase} is no phase of a convolution"
             result, operands = w, {x.name: given(x), y.name: given(y)}
             output = graph.conv_wgrad(image=operands[x.name], loss=operands[y.name], **window)
-    # Without strides the frontend takes an output for N, H, W, C and adds a conversion.
+    # Without strides the frontend assumes an output in N, H, W, C and adds a conversion.
     output.set_output(True).set_dim(list(result.dimensions)).set_stride(list(result.strides)).set_data_type(element)
     graph.validate()
     graph.build_operation_graph()
@@ -228,7 +228,7 @@ def _graph(problem: ConvolutionProblem, target: Target) -> tuple[Any, dict[str, 
 
 
 def _add_engine(graph: Any, engine: int) -> bool:  # noqa: ANN401
-    """Add an engine with the knobs that cuDNN sets; return whether it can compute the problem."""
+    """Add an engine with its default knobs; return whether it can compute the problem."""
     try:
         graph.create_execution_plan(engine, {})
     except (RuntimeError, frontend().cudnnGraphNotSupportedError):

@@ -1,8 +1,8 @@
-"""The kernels of a device: PyTorch's and, on CUDA where NVIDIA's package `cudnn` is installed, cuDNN's plans by name.
+"""Kernels of a device: PyTorch's and, on CUDA where NVIDIA's package `cudnn` is installed, cuDNN's plans by name.
 
-A plan writes its result into the caller's tensors, in workspace that the caller passes, and takes nothing else. The
-bias is a pass of its own before or after, as in PyTorch; its gradient is a sum, for which PyTorch may take a buffer. A
-dX that is to be added to what stands there is computed into the workspace first.
+A plan writes its result into the caller's tensors, in workspace that the caller passes, and allocates nothing. The
+bias is a pass of its own, as in PyTorch; its gradient is a sum, for which PyTorch may allocate a buffer. A dX that is
+accumulated is computed into the workspace first.
 """
 
 import importlib.util
@@ -32,13 +32,13 @@ from vdnnsim.errors import DeviceError
 
 
 def library_for(device: torch.device, *, channels_last: bool, tf32: bool) -> KernelLibrary:
-    """Return all kernels of a device: the framework's own first, cuDNN's plans behind them.
+    """Return all kernels of a device: PyTorch's own first, then cuDNN's plans.
 
     Args:
-        device: of the CPU or of CUDA.
+        device: the CPU or one of CUDA.
         channels_last: whether maps and filters lie in PyTorch's layout of that name.
-        tf32: whether plans that multiply float32 as TF32 are offered; the framework's own kernels follow PyTorch's
-            settings (`calibration.devices.arithmetic`).
+        tf32: whether plans that multiply float32 as TF32 are offered; PyTorch's own kernels follow its settings
+            (`calibration.devices.arithmetic`).
 
     Raises:
         DeviceError: the package `cudnn` is installed but finds no cuDNN, or cuDNN cannot be set up on the device.
@@ -81,7 +81,7 @@ class CudnnLibrary:
         return self.framework.channels_last
 
     def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
-        """Return every way to compute a phase of a layer, the framework's own first.
+        """Return every way to compute a phase of a layer, PyTorch's own first.
 
         Raises:
             ExecutionRefused: there is none; the message names the layer and the phase.
@@ -154,7 +154,7 @@ class PlanExecution:
             y.add_(bias.view(1, -1, 1, 1))
 
     def backward_data(self, tensors: KernelTensors) -> None:
-        """DX, written or added to what stands there."""
+        """DX, written or accumulated."""
         weights, _ = self.site.weights(tensors.weights)
         dx = given(tensors.input_gradients[0])
         target = self._beside(given(tensors.workspace)) if tensors.accumulates[0] else dx

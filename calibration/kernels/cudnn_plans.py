@@ -1,13 +1,13 @@
-"""What cuDNN offers for one phase of one convolution, in plain data: problems, plans, which count and of what family.
+"""Problems and plans of cuDNN for one phase of one convolution as plain data; which plans are admitted, their families.
 
-Needs neither cuDNN nor PyTorch. The plans come from `calibration.kernels.cudnn_graphs`, which asks cuDNN.
+Needs neither cuDNN nor PyTorch; `calibration.kernels.cudnn_graphs` finds the plans.
 
-Which plans count follows PyTorch (aten/src/ATen/native/cudnn/Conv_v8.cpp, `filterEngineConfigs`): float32 is never
-rounded down to a 16-bit type before it is multiplied, tensor cores take float32 only where TF32 is allowed, and, as
-with `torch.backends.cudnn.deterministic`, the same input gives the same bits.
+Plans are admitted as in PyTorch (aten/src/ATen/native/cudnn/Conv_v8.cpp, `filterEngineConfigs`): float32 is never
+rounded to a 16-bit type before it is multiplied, tensor cores multiply float32 only where TF32 is allowed, and, as with
+`torch.backends.cudnn.deterministic`, the same input gives the same bits.
 
-The family is read off what cuDNN says of a plan, its numerical notes and its workspace; engines have numbers, and no
-list of them is public. The first that applies:
+The family follows from a plan's numerical notes and workspace; engines have numbers, and no list of them is public. The
+first that applies:
 
     FFT, Winograd           the note of that name
     explicit GEMM           no tensor cores, and the workspace is the columns e N C R S P Q to the byte, or has room for
@@ -18,7 +18,7 @@ list of them is public. The first that applies:
     precomputed             an implicit GEMM with room for two indices of 4 bytes per element of a filter at most
     implicit GEMM           no workspace at all; a direct convolution would look the same
 
-What none of these describes has no family.
+Any other plan has no family.
 """
 
 import re
@@ -46,7 +46,7 @@ DOWN_CONVERT_NOTE: Final = "DOWN_CONVERT_INPUTS"
 NONDETERMINISTIC_NOTE: Final = "NONDETERMINISTIC"
 
 _ALIGNMENT_BYTES = 256
-"""That of any memory which the CUDA runtime gives out."""
+"""Of memory from the CUDA runtime."""
 _INDEX_BYTES = 4
 _INDICES_PER_FILTER_ELEMENT = 2
 _ENGINE = re.compile(r"eng(\d+)(_k\d+=-?\d+)*")
@@ -54,7 +54,7 @@ _ENGINE = re.compile(r"eng(\d+)(_k\d+=-?\d+)*")
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor of four dimensions as cuDNN takes it: N, C, H, W whatever the layout, which the strides tell."""
+    """A tensor of cuDNN: N, C, H, W in either layout, which the strides define."""
 
     name: str
     dimensions: tuple[int, int, int, int]
@@ -96,7 +96,7 @@ class ConvolutionProblem:
 
     @property
     def columns_bytes(self) -> int:
-        """What explicit GEMM unfolds X, or dX, into for the whole batch."""
+        """Bytes of the columns of explicit GEMM for the whole batch."""
         shape = self.shape
         return self.element_type.nbytes * shape.n * shape.c * shape.window * shape.output_pixels
 
@@ -114,8 +114,8 @@ class ConvolutionPlan:
     """One engine of cuDNN with its knobs set.
 
     Attributes:
-        name: as cuDNN writes it, engine and knobs by their numbers: `eng38_k2=0_k13=2`.
-        numerical_notes, behavior_notes: cuDNN's words for how it computes and what it needs.
+        name: cuDNN's, with engine and knobs by number: `eng38_k2=0_k13=2`.
+        numerical_notes, behavior_notes: cuDNN's, on its arithmetic and its requirements.
     """
 
     name: str
@@ -147,7 +147,7 @@ def is_engine(name: str) -> bool:
 
 
 def is_admitted(notes: frozenset[str], problem: ConvolutionProblem) -> bool:
-    """Whether plans with these numerical notes compute a problem as exactly and as repeatably as asked."""
+    """Whether plans with these numerical notes are exact and deterministic enough for a problem."""
     if NONDETERMINISTIC_NOTE in notes:
         return False
     if problem.element_type is not ElementType.FLOAT32:
@@ -156,7 +156,7 @@ def is_admitted(notes: frozenset[str], problem: ConvolutionProblem) -> bool:
 
 
 def family_of(plan: ConvolutionPlan, problem: ConvolutionProblem) -> str:
-    """Return what kind of algorithm a plan is; empty where nothing tells."""
+    """Return the family of a plan; empty where it is unknown."""
     workspace, shape = plan.workspace_bytes, problem.shape
     if any(note.startswith("FFT") for note in plan.numerical_notes):
         return FFT
@@ -175,7 +175,7 @@ def family_of(plan: ConvolutionPlan, problem: ConvolutionProblem) -> str:
 
 
 def distinct(plans: Iterable[ConvolutionPlan]) -> tuple[ConvolutionPlan, ...]:
-    """Return the first plan of each engine and workspace, in the order given; other knobs cost no other memory."""
+    """Return the first plan of each engine and workspace, in order: others differ in knobs, not in memory."""
     first: dict[tuple[int, int], ConvolutionPlan] = {}
     for plan in plans:
         first.setdefault((plan.engine, plan.workspace_bytes), plan)
@@ -183,15 +183,15 @@ def distinct(plans: Iterable[ConvolutionPlan]) -> tuple[ConvolutionPlan, ...]:
 
 
 def workspace_beside_result_bytes(plan: ConvolutionPlan, problem: ConvolutionProblem) -> int:
-    """Return the workspace where a plan's result is to be added to a gradient: with room for it, behind the plan's own.
+    """Return the workspace of a plan whose result is accumulated: its own, and behind it room for the result.
 
-    cuDNN's graphs write their results; what stood there would be lost.
+    cuDNN's graphs overwrite their outputs.
     """
     return result_begin_bytes(plan) + problem.element_type.nbytes * problem.shape.x_elements
 
 
 def result_begin_bytes(plan: ConvolutionPlan) -> int:
-    """Return where in that workspace the result begins."""
+    """Return the offset of the result in that workspace."""
     return round_up(plan.workspace_bytes, _ALIGNMENT_BYTES)
 
 

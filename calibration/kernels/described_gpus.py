@@ -1,9 +1,9 @@
-"""Properties of GPUs by cuDNN's names, and their peak rates by data sheets, for GPUs that need not be there.
+"""Properties of GPUs by cuDNN's names, and their peak rates by data sheets, for GPUs that need not exist.
 
-cuDNN keeps 23 properties of a device and refuses a description that lacks one. The compute capability
-decides what it offers. Tried on VGG-16, AlexNet and ResNet-50 with TF32, 933 rows: half the cache, half the memory or
-an older driver change nothing; half the clocks change 8 names and 8 workspaces, half the multiprocessors 38 names and
-no workspace of a name that stays: those of plans that split a sum over multiprocessors.
+cuDNN reads 23 properties of a device, all required. The compute capability decides its plans. Of 933 rows for VGG-16,
+AlexNet and ResNet-50 with TF32, half the cache, half the memory or an older driver change none; half the clocks change
+8 names and 8 workspaces, half the multiprocessors 38 names, of plans that split a sum over multiprocessors, and no
+workspace of the same name.
 """
 
 from collections.abc import Mapping
@@ -32,14 +32,13 @@ class DescribedGpu:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the CUDA C++ programming guide, technical specifications per compute capability, states of one of them.
+    """Limits of a compute capability: CUDA C++ programming guide, technical specifications per compute capability.
 
     Attributes:
         device_version: the compute capability, times 100.
         shared_memory_kib: most that a block may opt in to.
-        threads: most that reside on a multiprocessor.
-        blocks: most that reside on a multiprocessor.
-        reserved_kib: of shared memory, kept for the system in each block.
+        threads, blocks: most that reside on a multiprocessor.
+        reserved_kib: of shared memory, for the system, in each block.
     """
 
     device_version: int
@@ -51,7 +50,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """What distinguishes one GPU from others of its compute capability, in the words of data sheets."""
+    """Figures of a GPU that others of its compute capability do not share, as data sheets name them."""
 
     name: str
     multiprocessors: int

@@ -1,8 +1,7 @@
-"""Rectifiers, sums, joins, and updates of weights: what computes element by element.
+"""Element-wise kernels: rectifiers, sums, concatenations, and updates of weights.
 
-Updates are step for step those of `torch.optim` on one tensor, in place. The iteration is the second of a training, so
-that every state already holds something. Weight decay, Nesterov's momentum and AMSGrad are left out, as in the defaults
-of `torch.optim`.
+Updates are those of `torch.optim` on one tensor, in place, without weight decay, Nesterov's momentum and AMSGrad as by
+default there. The iteration is the second of a training, so that optimizer states are not empty.
 """
 
 import torch
@@ -16,7 +15,7 @@ from vdnnsim.dnn.workload import Optimizer
 def activation_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
     """Return the one kernel for a phase of a rectifier in place: Y over X, dX over dY.
 
-    Where the plan keeps a record, forward notes in it which elements it made zero, and backward reads it instead of Y.
+    If the plan keeps a mask, forward writes which elements it made zero, and backward reads it instead of Y.
     """
 
     def forward(tensors: KernelTensors, _: list[torch.Tensor]) -> None:
@@ -54,7 +53,7 @@ def add_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
 
 
 def concat_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
-    """Return the one kernel for a phase of a join along the channels."""
+    """Return the one kernel for a phase of a concatenation along the channels."""
 
     def forward(tensors: KernelTensors, _: list[torch.Tensor]) -> None:
         torch.cat(tensors.inputs, 1, out=given(tensors.output))
@@ -66,7 +65,7 @@ def concat_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
             if dx is not None:
                 deposit(incoming, dx, added=added)
 
-    # On CUDA a join may hand the addresses of its inputs over in device memory.
+    # On CUDA `cat` may pass the addresses of its inputs in device memory.
     return site.only(forward, allocates=True) if phase is Phase.FORWARD else site.only(backward)
 
 

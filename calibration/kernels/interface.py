@@ -1,4 +1,4 @@
-"""A kernel: an algorithm for a phase of a layer, the workspace that it needs, and the tensors that it works on."""
+"""Protocol of kernels: an algorithm for a phase of a layer, its workspace, and the tensors that it works on."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -17,20 +17,20 @@ from vdnnsim.dnn.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class KernelTensors:
-    """What one kernel works on; all lie in memory of the caller. What a phase does not touch is None or empty.
+    """The operands of a kernel, in memory of the caller; those that a phase does not use are None or empty.
 
     Attributes:
         inputs: the feature maps X, each (N, C, H, W) in the element type of the workload.
         output: the feature map Y; the very tensor of X where the layer works in place. Of the loss, log-probabilities.
         input_gradients: for each input its dX, None where it needs no gradient.
-        accumulates: for each input whether dX is added to what stands there.
+        accumulates: for each input whether dX is added to a gradient.
         output_gradient: dY; the very tensor of dX where the layer works in place.
         weights, weight_gradient: W and dW, flat, of as many elements as the layer has parameters; the bias at the end.
         states: the states of the optimizer, each like W.
         statistics: mean and inverse deviation of a batch normalization, flat, 2 C elements of float32.
         labels: the class of each image, (N,) of int64.
         loss: one element of float32.
-        workspace: what the caller took for the kernel, flat bytes; None if the kernel asked for none.
+        workspace: allocated by the caller, flat bytes; None if the kernel needs none.
     """
 
     inputs: tuple[torch.Tensor, ...] = ()
@@ -50,7 +50,7 @@ class KernelTensors:
     def of(
         cls, layer: Layer, phase: Phase, operands: Iterable[Operand], tensor: Callable[[int], torch.Tensor]
     ) -> "KernelTensors":
-        """Return what a phase of a layer works on by the roles of operands, whose memory `tensor` has.
+        """Return the tensors of a phase by the roles of its operands; `tensor` returns that of a memory.
 
         Labels, loss and workspace are left to the caller.
         """
@@ -85,10 +85,10 @@ class Kernel:
 
     Attributes:
         algorithm: its name; `vdnnsim.cost.table.ONLY` where there is no choice.
-        family: what kind of algorithm it is, in the field's words (`explicit GEMM`, `Winograd`); empty where unknown.
-        workspace_bytes: device memory that it needs while it runs; None where only a measurement tells.
-        passed_bytes: how much of that the caller hands in as `KernelTensors.workspace`; the kernel takes the rest
-            itself, from PyTorch's allocator, and gives it back before it ends.
+        family: of the algorithm (`explicit GEMM`, `Winograd`); empty where unknown.
+        workspace_bytes: device memory that it needs while it runs; None where that has to be measured.
+        passed_bytes: the part that the caller passes as `KernelTensors.workspace`; the kernel allocates the rest from
+            PyTorch's allocator, and frees it before it ends.
     """
 
     algorithm: str
@@ -103,10 +103,10 @@ class KernelLibrary(Protocol):
 
     @property
     def channels_last(self) -> bool:
-        """Whether the maps and filters that they are given lie in PyTorch's layout of that name."""
+        """Whether maps and filters lie in PyTorch's layout of that name."""
 
     def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
-        """Return every way to compute a phase of a layer, the framework's own first.
+        """Return every way to compute a phase of a layer, PyTorch's own first.
 
         Raises:
             ExecutionRefused: there is none; the message names the layer and the phase.
@@ -114,12 +114,12 @@ class KernelLibrary(Protocol):
 
 
 Run = Callable[[KernelTensors, list[torch.Tensor]], None]
-"""What a kernel does with the caller's tensors and the parts of its workspace."""
+"""A computation on the caller's tensors and the parts of the workspace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A layer of a workload and how its tensors lie.
+    """A layer of a workload and the layout of its tensors.
 
     Attributes:
         device_type: PyTorch's word, `cpu` or `cuda`.
@@ -136,12 +136,12 @@ class Site:
         return dtype_of(self.workload.element_type)
 
     def map_part(self, shape: MapShape, dtype: torch.dtype | None = None) -> Part:
-        """Return room for a map of the whole batch, of the type of the maps unless told otherwise."""
+        """Return a part for a map of the whole batch, by default of the type of the maps."""
         whole = (self.workload.batch_size, shape.channels, shape.height, shape.width)
         return Part(whole, dtype or self.dtype, self.channels_last)
 
     def added_to(self, position: int) -> bool:
-        """Whether the dX of an input is added to what stands there."""
+        """Whether the dX of an input is added to a gradient."""
         index = self.layer.inputs[position]
         needed = self.workload.graph.maps[index].needs_gradient
         return needed and self.workload.accumulates(self.layer, index)
@@ -152,13 +152,13 @@ class Site:
         return weight_views(self.layer, flat, channels_last=self.channels_last)
 
     def only(self, run: Run, parts: tuple[Part, ...] = (), *, allocates: bool = False) -> tuple[Kernel, ...]:
-        """Return the one algorithm of a phase that offers no choice; for the arguments see `kernel`."""
+        """Return the only algorithm of a phase; for the arguments see `kernel`."""
         return (self.kernel(ONLY, "", run, parts, allocates=allocates),)
 
     def kernel(
         self, algorithm: str, family: str, run: Run, parts: tuple[Part, ...] = (), *, allocates: bool = False
     ) -> Kernel:
-        """Return a kernel over parts of a workspace; where it `allocates`, only a measurement tells how much."""
+        """Return a kernel over parts of a workspace; how much it `allocates` beside has to be measured."""
         passed = workspace_bytes(parts)
 
         def run_in_workspace(tensors: KernelTensors) -> None:
@@ -168,13 +168,13 @@ class Site:
 
 
 def given(tensor: torch.Tensor | None) -> torch.Tensor:
-    """Return a tensor that the phase needs and so the caller has given."""
+    """Return an operand of the phase, which the caller has set."""
     assert tensor is not None, "the caller gives every tensor that a phase touches"
     return tensor
 
 
 def deposit(result: torch.Tensor, gradient: torch.Tensor, *, added: bool) -> None:
-    """Write a result where a gradient belongs, or add it to what stands there, as autograd joins two gradients."""
+    """Write a result into a gradient, or add it, as autograd accumulates."""
     if added:
         gradient.add_(result)
     else:

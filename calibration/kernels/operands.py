@@ -1,7 +1,7 @@
 """Initial content of weights, states, the input batch and labels, and the operands of one phase of a layer alone.
 
-Every tensor is drawn from a generator of its own, seeded by a hash of the seed and the tensor's name, on the CPU in
-float32: it does not depend on the order in which tensors are filled, on the device, or on what is left out.
+Every tensor is drawn from its own generator, seeded by a hash of the seed and the tensor's name, on the CPU in float32:
+it does not depend on the order of drawing, on the device, or on other tensors.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ def phase_operands(
     *,
     channels_last: bool,
 ) -> KernelTensors:
-    """Return everything that a phase of a layer touches but its workspace, which differs by algorithm.
+    """Return the operands of a phase of a layer but its workspace, which differs by algorithm.
 
     Maps that share a storage, as Y and X in place, are one tensor. `take` returns so many flat elements of a type, and
-    `fill` gives them values that one in this role may have, by the number of its map or state: a state of Adam is never
-    negative, and labels and indices, which have no other role, are 0.
+    `fill` gives them valid values for their role, by the number of the map or state: a state of Adam is never negative,
+    and labels and indices, which have no other role, are 0.
     """
     step, operation = workload.step, workload.step.operation(layer.index, phase)
     dtype, batch = dtype_of(workload.element_type), workload.batch_size
@@ -71,7 +71,7 @@ def phase_operands(
 def operands_alone(
     workload: Workload, layer: Layer, phase: Phase, device_type: str, *, channels_last: bool
 ) -> KernelTensors:
-    """Return the operands of a phase in memory of PyTorch's, the same for all phases of a layer; labels are zero."""
+    """Return the operands of a phase, allocated by PyTorch, with equal content in all phases of a layer."""
 
     def take(kind: torch.dtype, count: int) -> torch.Tensor:
         return torch.zeros(count, dtype=kind, device=device_type)
@@ -89,7 +89,7 @@ def operands_alone(
 def fill_weights(layer: Layer, flat: torch.Tensor, seed: int, *, channels_last: bool) -> None:
     """Fill the flat weights of a layer: filters as He et al. (2015) for rectifiers, biases small, gamma near 1.
 
-    A bias is not zero, so that a layer that forgot it is found out. The layout changes no value.
+    A bias is not zero, so that a missing one shows. The layout changes no value.
     """
     weights, bias = weight_views(layer, flat, channels_last=channels_last)
     if isinstance(layer.operator, BatchNormalization):
@@ -109,7 +109,7 @@ def fill_state(layer: Layer, number: int, flat: torch.Tensor, seed: int) -> None
 
 
 def fill_input(batch: torch.Tensor, seed: int) -> None:
-    """Fill the input batch (N, C, H, W), standard normal as images are after their mean and deviation are taken out."""
+    """Fill the input batch (N, C, H, W), standard normal as normalized images."""
     fill(batch, seed, "input", deviation=1.0)
 
 

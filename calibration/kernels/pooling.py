@@ -1,8 +1,7 @@
 """Pooling, by aten's calls that write into a given tensor.
 
-Backward of a maximum needs to know where each maximum lay. A plan that saves as autograd does has a buffer for the
-indices. Any other saves X and Y, as cuDNN's call wants them, and no indices; so they are found again from X, with a
-second Y beside them, in workspace.
+Backward of maximum pooling needs the indices of the maxima. A plan that saves as autograd does has a buffer for them.
+Any other saves X and Y, as cuDNN's call does; the indices are then recomputed from X, with a second Y, in workspace.
 """
 
 import torch
@@ -22,7 +21,7 @@ _DIVISOR_OVERRIDE = None
 def pooling_kernels(site: Site, operator: Pooling, phase: Phase) -> tuple[Kernel, ...]:
     """Return the one kernel for a phase of a pooling layer."""
     kernels = _average_kernels if operator.average else _maximum_kernels
-    # Where dX is added to a gradient, aten still wants a tensor of its own to write.
+    # A dX that is accumulated is written to a tensor of its own first.
     adds = phase is not Phase.FORWARD and site.added_to(0)
     return kernels(site, operator, phase, (site.map_part(site.layer.in_shapes[0]),) if adds else ())
 
@@ -47,7 +46,7 @@ def _maximum_kernels(site: Site, operator: Pooling, phase: Phase, sums: tuple[Pa
             found = kept(tensors)
         else:
             found, maxima, *parts = parts
-            # Not into Y itself: a layer in place may have rewritten it, and a copy may be reading it.
+            # Not into Y itself: a layer in place may have overwritten it, and a copy may be reading it.
             find_maxima(tensors.inputs[0], maxima, found)
         dx = given(tensors.input_gradients[0])
         torch.ops.aten.max_pool2d_with_indices_backward.grad_input(
@@ -69,7 +68,7 @@ def _average_kernels(site: Site, operator: Pooling, phase: Phase, sums: tuple[Pa
 
     def backward(tensors: KernelTensors, parts: list[torch.Tensor]) -> None:
         dx = given(tensors.input_gradients[0])
-        # X is asked for its sizes alone, and may be gone: dX stands in.
+        # Only the sizes of X are read, and it may be released: dX has the same.
         torch.ops.aten.avg_pool2d_backward.grad_input(
             given(tensors.output_gradient), dx, *window, grad_input=parts[0] if parts else dx
         )

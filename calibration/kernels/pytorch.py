@@ -1,4 +1,4 @@
-"""The kernels of PyTorch itself, on the CPU or on CUDA: calls of aten for each layer and phase, and no autograd."""
+"""PyTorch's own kernels, on the CPU or on CUDA: calls of aten for each layer and phase, without autograd."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -29,13 +29,12 @@ _NO_MEMORY = "can't allocate memory"
 class PyTorchLibrary:
     """PyTorch's kernels for one device and layout; a `KernelLibrary`.
 
-    What aten takes of its own while a kernel runs is measured on the CPU, once for each shape and number of threads, by
-    running the kernel on operands of its own: be it only the 8 bytes of a number that multiplies a tensor. On CUDA the
-    workspace of a kernel that may take something is None. Which kernels PyTorch chooses there follows its settings
-    (`calibration.devices.arithmetic`).
+    Allocations of aten while a kernel runs are measured on the CPU, to the byte, once for each shape and number of
+    threads, by running the kernel on operands of its own. On CUDA the workspace of a kernel that may allocate is None,
+    and PyTorch's choice of kernels follows its settings (`calibration.devices.arithmetic`).
 
     Attributes:
-        device_type: PyTorch's word, `cpu` or `cuda`.
+        device_type: `cpu` or `cuda`.
         channels_last: whether maps and filters lie in PyTorch's layout of that name.
     """
 
@@ -44,11 +43,11 @@ class PyTorchLibrary:
     _measured: dict[tuple[KernelShape, SavingRule, str, int], int] = field(default_factory=dict, repr=False)
 
     def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
-        """Return every way to compute a phase of a layer, the framework's own first.
+        """Return every way to compute a phase of a layer, PyTorch's own first.
 
         Raises:
             ExecutionRefused: there is none; the message names the layer and the phase.
-            OutOfDeviceMemory: on the CPU, there is no room to measure what one takes.
+            OutOfDeviceMemory: on the CPU, there is no room to measure the workspace.
         """
         site = Site(workload, layer, self.channels_last, self.device_type)
         with torch.no_grad():
@@ -71,7 +70,7 @@ class PyTorchLibrary:
             tensors = replace(tensors, workspace=torch.empty(kernel.passed_bytes, dtype=torch.uint8))
             return _transient_bytes(lambda: kernel.run(tensors))
         except RuntimeError as refusal:
-            # PyTorch has no class of its own for it on the CPU (c10/core/impl/alloc_cpu.cpp).
+            # On the CPU it is a plain RuntimeError (c10/core/impl/alloc_cpu.cpp).
             if _NO_MEMORY not in str(refusal):
                 raise
             raise OutOfDeviceMemory(f"{site.layer.name}: the machine has no room for {phase.value} alone") from refusal
@@ -110,11 +109,10 @@ def _refusal(site: Site) -> ExecutionRefused:
 
 
 def _transient_bytes(run: Callable[[], None]) -> int:
-    """Return the maximum of the bytes that this thread held at once of what it took from PyTorch while `run` ran.
+    """Return the peak of the bytes that this thread allocates from PyTorch while `run` runs.
 
-    PyTorch's allocator on the CPU reports each allocation to its profiler; oneDNN takes what it reorders and its
-    scratchpads from the same. The profiler's interface in Python rounds nothing, but it starts a tracer for a whole
-    process, which this need not have.
+    PyTorch's CPU allocator, which oneDNN uses too, reports each allocation to the legacy profiler; the newer one would
+    start a tracer for the whole process.
     """
     profiler = torch._C._profiler  # noqa: SLF001 - what torch.autograd.profiler_legacy is made of
     configuration = profiler.ProfilerConfig(

@@ -1,8 +1,7 @@
-"""Views of flat bytes as what they hold: feature maps, weights, and the parts of a workspace.
+"""Views of flat bytes as feature maps, weights, and the parts of a workspace.
 
-A plan knows bytes; aten knows shapes and strides. Every view here lies over the bytes that it is given and copies
-nothing. In the layout `channels_last` a map lies in memory as (N, H, W, C) and a filter as (K, R, S, C), as
-`torch.channels_last` has it; the shape of the view is (N, C, H, W) all the same.
+In the layout `channels_last`, which is `torch.channels_last`, a map lies in memory as (N, H, W, C) and a filter as
+(K, R, S, C); the shape of the view is still (N, C, H, W).
 """
 
 from dataclasses import dataclass
@@ -23,13 +22,13 @@ _DTYPES = {
 
 
 def dtype_of(element_type: ElementType) -> torch.dtype:
-    """Return PyTorch's word for an element type."""
+    """Return PyTorch's dtype of an element type."""
     return _DTYPES[element_type]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One tensor to lay into a workspace; of four dimensions, it follows the layout of the maps if `channels_last`."""
+    """One tensor in a workspace; with four dimensions, it has the layout of the maps if `channels_last`."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -47,7 +46,7 @@ def typed_view(flat: torch.Tensor, dtype: torch.dtype, elements: int) -> torch.T
 
 
 def shaped_view(flat: torch.Tensor, shape: tuple[int, ...], *, channels_last: bool) -> torch.Tensor:
-    """Return flat elements under a shape; of four dimensions, in the order of `channels_last` if asked."""
+    """Return flat elements in a shape; with four dimensions, optionally in `channels_last`."""
     if channels_last and len(shape) == 4:
         count, channels, height, width = shape
         return flat.view(count, height, width, channels).permute(0, 3, 1, 2)
@@ -66,7 +65,7 @@ def map_view(
 def weight_views(layer: Layer, flat: torch.Tensor, *, channels_last: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return W and, where the layer has one, its bias (of a batch normalization gamma and beta) in flat elements.
 
-    There are as many as the layer has parameters: W, dW or a state. In `channels_last` filters lie as (K, R, S, C).
+    The elements are those of W, dW or a state, as many as the layer has parameters.
     """
     match layer.operator:
         case Convolution(out_channels=out, kernel=kernel, bias=bias):
@@ -83,21 +82,17 @@ def weight_views(layer: Layer, flat: torch.Tensor, *, channels_last: bool) -> tu
 
 
 def workspace_bytes(parts: tuple[Part, ...]) -> int:
-    """Return the bytes of a workspace that holds these parts one behind the other."""
+    """Return the bytes of a workspace of these parts."""
     return sum(part.nbytes for part in parts)
 
 
 def carve(workspace: torch.Tensor | None, parts: tuple[Part, ...]) -> list[torch.Tensor]:
-    """Lay parts into a workspace, those of the widest elements first so that each lies aligned; uninitialized."""
-    views = []
+    """Return the parts of a workspace, those of the widest elements first so that each is aligned; uninitialized."""
+    views: dict[int, torch.Tensor] = {}
     begin = 0
-    widest_first = sorted(range(len(parts)), key=lambda index: -parts[index].dtype.itemsize)
-    begins = {}
-    for index in widest_first:
-        begins[index] = begin
-        begin += parts[index].nbytes
-    for index, part in enumerate(parts):
+    for index, part in sorted(enumerate(parts), key=lambda each: -each[1].dtype.itemsize):
         assert workspace is not None, "a kernel that asks for workspace is given it"
-        elements = typed_view(workspace[begins[index] :], part.dtype, torch.Size(part.shape).numel())
-        views.append(shaped_view(elements, part.shape, channels_last=part.channels_last))
-    return views
+        elements = typed_view(workspace[begin:], part.dtype, torch.Size(part.shape).numel())
+        views[index] = shaped_view(elements, part.shape, channels_last=part.channels_last)
+        begin += part.nbytes
+    return [views[index] for index in range(len(parts))]

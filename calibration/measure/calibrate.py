@@ -1,4 +1,4 @@
-"""Calibrate: measure a device, and write it down as a hardware profile that scenarios can name."""
+"""Calibration of a device into a hardware profile that scenarios can name."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,17 +28,17 @@ from vdnnsim.hardware.write import copies_beside, kernels_beside, refuse_foreign
 
 _FOLDER: Final = Path("hw_profiles")
 _PASSING: Final = ("date", "sm_clock", "memory_clock", "pcie")
-"""Of the provenance, what may change from one run to the next on the same machine."""
+"""Parts of the provenance that may change between runs on one machine."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is measured, and how.
+    """Workloads and arithmetic of a calibration.
 
     Attributes:
-        workloads: whose kernels; all of one element type.
+        workloads: whose kernels are measured; all of one element type.
         tf32: whether float32 products are computed in TF32.
     """
 
@@ -47,18 +47,18 @@ class Settings:
 
     @property
     def networks(self) -> str:
-        """The networks for people, with their batch sizes."""
+        """Names of the networks with their batch sizes."""
         return ", ".join(f"{each.graph.name} ({each.batch_size})" for each in self.workloads)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What came of it.
+    """The result of a calibration.
 
     Attributes:
-        unsteady: samples of link and host that spread far, by name.
-        warnings: what else a user should know, a line each.
-        files: what was written: copies, kernels, profile.
+        unsteady: samples of link and host with a large spread, by name.
+        warnings: further warnings, a line each.
+        files: the written copies, kernels, profile.
     """
 
     server: Server
@@ -69,7 +69,7 @@ class Calibration:
 
 
 def profile_path(out: Path | None, device_name: str) -> Path:
-    """Return where the profile goes: as asked for, or `hw_profiles/` and a name made of the device's.
+    """Return the path of the profile: as requested, or in `hw_profiles/` by the name of the device.
 
     Raises:
         OutputError: no profile can have this name.
@@ -88,12 +88,11 @@ class Calibrator:
     """Measures one device.
 
     Attributes:
-        device: does nothing else meanwhile.
+        device: otherwise idle.
         library: its kernels.
-        settings: what is measured.
-        extent: how much is measured.
-        provenance: tells what hardware and software a device is measured with, as (name, text).
-        out: where the profile goes, its tables beside it.
+        extent: sizes and times of the measurements.
+        provenance: returns hardware and software of a device, as (name, text).
+        out: path of the profile, beside which its tables are written.
     """
 
     device: Device
@@ -112,10 +111,10 @@ class Calibrator:
         return PRETENDED in dict(self.provenance(self.device))
 
     def journal(self) -> Journal:
-        """Return the journal beside the profile, which shows early whether one can write there.
+        """Open the journal beside the profile, before anything is measured.
 
         Raises:
-            OutputError: one cannot, or would write over what people wrote.
+            OutputError: it cannot be written, or the profile would overwrite a file written by hand.
         """
         refuse_foreign_profile(self.out)
         identity = {
@@ -130,7 +129,7 @@ class Calibrator:
         """Measure the device and write its profile; the journal, of this or an interrupted run, is removed at the end.
 
         Raises:
-            DeviceError: a figure that no profile can do without could not be measured; what was measured is kept.
+            DeviceError: a required figure could not be measured; what was measured is kept.
             OutputError: the profile cannot be written.
         """
         session = Session(journal, listener)
@@ -139,7 +138,7 @@ class Calibrator:
         session.expect(RATE_STEPS + host_steps(extent) + link_steps(extent) + len(subjects))
         with arithmetic(tf32=self.settings.tf32):
             measured = self._measure_machine(session, subjects)
-            # A link that slept shows its width and generation only after it was used.
+            # An idle link shows its width and generation only after it was used.
             machine = machine_of(self.device, measured, self._link_name(), is_pretended=self._is_pretended)
             if self._is_pretended:
                 session.warnings.append(
@@ -150,7 +149,7 @@ class Calibrator:
                     "gpu.context is left out: others use the GPU, and the driver counts their memory with ours. A "
                     "network is simulated with that much more room than a real one has"
                 )
-            # The clocks of what computes may have sunk while the link was measured.
+            # Clocks may have dropped while the link was measured.
             warm_up_compute(self.device, session, extent, self.settings.workloads[0].element_type)
             rows = KernelTable(self.device, self.library, session, budget_s=extent.kernels_s).measure(subjects)
         if all(row.seconds is None for row in rows):
@@ -173,7 +172,7 @@ class Calibrator:
         return Measurements(rates, measure_link(device, session, extent, rates), host)
 
     def _link_name(self) -> str:
-        """Return what people call the link: `PCIe generation 5 x16`."""
+        """Return the name of the link: `PCIe generation 5 x16`."""
         if not self._is_gpu:
             return "memory of the machine"
         pcie = dict(self.provenance(self.device)).get("pcie")
@@ -182,7 +181,7 @@ class Calibrator:
         )
 
     def _server(self, machine: MeasuredMachine, table: str, copies: str) -> Server:
-        """Return what the profile states, with what the tables of kernels and copies hold."""
+        """Return the content of the profile and its tables."""
         kernels = kernels_beside(self.out, table, tf32=self.settings.tf32, channels_last=self.library.channels_last)
         return Server(
             name=self.out.stem,
@@ -192,6 +191,6 @@ class Calibrator:
             cost_model={},
             figures=machine.figures,
             kernels=kernels,
-            # After the measurements, for clocks are those under load.
+            # After the measurements, with the clocks under load.
             provenance=self.provenance(self.device),
         )

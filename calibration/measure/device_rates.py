@@ -1,4 +1,4 @@
-"""The rates of a device alone: arithmetic by a large matrix product, its memory by a stream through it."""
+"""Rates of a device: arithmetic by a large matrix product, memory bandwidth by a streaming kernel."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,11 +18,11 @@ RATE_STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class RateKernel:
-    """A work whose amount is known.
+    """A kernel of known work.
 
     Attributes:
-        amount: FLOPs of a matrix product, bytes moved through memory by a stream.
-        text: what it is, for people.
+        amount: FLOPs of a matrix product, bytes read and written by a stream.
+        text: its description.
     """
 
     work: Callable[[], None]
@@ -53,7 +53,7 @@ def matrix_product(device: Device, element_type: torch.dtype, side: int) -> Iter
 
 @contextmanager
 def memory_stream(device: Device, nbytes: int) -> Iterator[RateKernel]:
-    """Hold a kernel that reads so many bytes and writes as many.
+    """Hold a kernel that reads `nbytes` and writes as many.
 
     Raises:
         OutOfDeviceMemory: there is no room for them.
@@ -86,11 +86,12 @@ def _blocks(device: Device, count: int, nbytes: int) -> Iterator[list[torch.Tens
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A kernel whose work is known, and the seconds that it takes.
+    """A timed kernel of known work.
 
     Attributes:
+        sample: of its seconds.
         amount: FLOPs, or bytes.
-        text: what the kernel is.
+        text: description of the kernel.
     """
 
     sample: Sample
@@ -114,14 +115,14 @@ class DeviceRates:
 
 
 def warm_up_compute(device: Device, session: Session, extent: Extent, element_type: ElementType) -> None:
-    """Let a device's clocks rise by matrix products; warn where their times never settle."""
+    """Raise a device's clocks by matrix products; warn where their times never settle."""
     with matrix_product(device, dtype_of(element_type), extent.product_side) as product:
         remark = warm_up(device, device.compute, product.work, extent.warm_up)
     session.remark("warming up by matrix products", remark)
 
 
 def measure_rates(device: Device, session: Session, extent: Extent, element_type: ElementType) -> DeviceRates:
-    """Measure both kernels on a device that does nothing else and has warmed up."""
+    """Measure both kernels on an idle device that has warmed up."""
     with matrix_product(device, dtype_of(element_type), extent.product_side) as kernel:
         product = Rate.measured(device, session, extent, f"matrix product in {element_type.value}", kernel)
     with memory_stream(device, extent.stream_bytes) as kernel:

@@ -1,4 +1,4 @@
-"""Time of the host to put an operation on a stream, and to pin memory."""
+"""Host time of queueing an operation on a stream, and of pinning memory."""
 
 import os
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _ATTEMPTS: Final = 3
 _PINNED_AGAIN: Final = 5
 _SMALL: Final = 4 * KIB
 _LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
-"""Where Linux tells a container what memory it may have, pinned memory included."""
+"""Memory limit of a container, pinned memory included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class HostCosts:
     """Seconds of the host.
 
     Attributes:
-        kernel, copy, mark: to put one of these on a stream, by the call that the executor makes.
-        pinning: to pin a block, by its bytes.
+        kernel, copy, mark: of queueing one on a stream, by the executor's calls.
+        pinning: of pinning a block, by its bytes.
     """
 
     kernel: Sample
@@ -37,7 +37,7 @@ class HostCosts:
 
 
 def host_memory_bytes(limit: Path = _LIMIT) -> int:
-    """Return the memory of the host, or what the container that this runs in may have of it."""
+    """Return the memory of the host, or of the container."""
     nbytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         return min(nbytes, int(limit.read_text(encoding="ascii")))
@@ -46,12 +46,12 @@ def host_memory_bytes(limit: Path = _LIMIT) -> int:
 
 
 def host_steps(extent: Extent) -> int:
-    """Return how many measurements `measure_host` takes."""
+    """Return the number of measurements of `measure_host`."""
     return 3 + len(_pin_sizes(extent))
 
 
 def measure_host(device: Device, session: Session, extent: Extent, kernel: Callable[[], None]) -> HostCosts:
-    """Measure the host while a device does nothing but what it is given: a small kernel, copies, marks."""
+    """Measure the host with an otherwise idle device."""
     target, source = device.allocate(_SMALL), device.pin(_SMALL)
 
     def copy() -> None:
@@ -75,10 +75,10 @@ def _issue(device: Device, session: Session, name: str, issue: Callable[[], obje
 
 
 def _issue_sample(device: Device, issue: Callable[[], object]) -> Sample:
-    """Return the seconds of one operation, each of the runs the mean over a hundred in a row."""
+    """Return the seconds of one operation; each run is the mean over a hundred in a row."""
     seconds = []
     for _ in range(_BATCHES):
-        # Starts from an empty queue, for a full one would make the host wait.
+        # From an empty queue: a full one would make the host wait.
         device.begin()
         for _ in range(_BATCH):
             issue()
@@ -96,8 +96,6 @@ def _pin_sizes(extent: Extent) -> tuple[int, ...]:
 
 
 def _pinning(device: Device, session: Session, nbytes: int) -> Sample:
-    """Return the seconds that pinning so many bytes takes."""
-
     def pin() -> float:
         device.begin()
         block = device.pin(nbytes)
@@ -112,7 +110,7 @@ def _pinning(device: Device, session: Session, nbytes: int) -> Sample:
 
 
 def _steadiest(measure: Callable[[], Sample]) -> Sample:
-    """Return a sample, measured a few times as long as it is refused."""
+    """Return a sample, measured again a few times while it is refused."""
     samples = [measure()]
     while samples[-1].is_refused and len(samples) < _ATTEMPTS:
         samples.append(measure())

@@ -1,7 +1,7 @@
-"""Journal of finished measurements in a file, so that after a crash the same command goes on from there.
+"""Journal of finished measurements in a file, from which the same command resumes after a crash.
 
-One JSON object a line: first what everything in it was measured with, then one line for each finished measurement. A
-line that a crash cut off is the last one, and is dropped; one that is damaged is measured again, and the others stay.
+One JSON object a line: first settings, device and software, then one line for each finished measurement. A last line
+that a crash cut off is dropped; a damaged line is measured again.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 Line = TypeVar("Line")
 FORMAT: Final = 1
 _LARGEST_BYTES: Final = 256 * 2**20
-"""A million of measurements."""
+"""A million measurements."""
 
 
 class _Line(msgspec.Struct):
@@ -37,15 +37,15 @@ class Journal:
     """A file of finished measurements.
 
     Args:
-        path: where it lies; its folder is made where it is missing.
-        identity: settings, device and software, by name; what was measured under others is of no use.
+        path: of the file; its folder is created.
+        identity: settings, device and software, by name; measurements under others are discarded.
 
     Attributes:
-        kept: number of measurements that an earlier run left.
-        begun_anew: why what an earlier run left was thrown away; None if it was not.
+        kept: number of measurements of an earlier run.
+        begun_anew: why those of an earlier run were discarded; None if they were not.
 
     Raises:
-        OutputError: it cannot be written, or another process is at it.
+        OutputError: it cannot be written, or another process writes it.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, str]) -> None:
@@ -56,7 +56,7 @@ class Journal:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and not path.is_file() and not path.is_dir():
                 raise OutputError(f"{path}: is no regular file, expected a journal or nothing")
-            # No link: what it leads to would be written to.
+            # A symbolic link would be followed.
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
             self._file = os.fdopen(os.open(path, flags, 0o666), "a+b")
         except OSError as failure:
@@ -72,18 +72,18 @@ class Journal:
         self.kept = len(self._known)
 
     def recall(self, key: str, kind: type[Value]) -> Value | None:
-        """Return what was measured under a key; None if nothing was, or what stands there can be no such value."""
+        """Return the measurement of a key; None if there is none, or its value is not of this type."""
         if key not in self._known:
             return None
         try:
             return msgspec.convert(self._known[key], kind)
         except msgspec.ValidationError:
-            # Measured again, it stands in the file a second time, and the last line counts.
+            # The last line of a key counts.
             del self._known[key]
             return None
 
     def keep(self, key: str, value: object) -> None:
-        """Write down a finished measurement, at once."""
+        """Write a finished measurement to the file."""
         assert key not in self._known, f"{key} is measured twice"
         plain = msgspec.to_builtins(value)
         try:
@@ -93,27 +93,27 @@ class Journal:
         self._known[key] = plain
 
     def __len__(self) -> int:
-        """Return how many measurements it holds."""
+        """Return the number of measurements."""
         return len(self._known)
 
     def remove(self) -> None:
-        """Delete the file; what it held now stands in the profile."""
+        """Delete the file."""
         self._file.close()
         self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
-        """Return the journal, which is closed at the end."""
+        """Return the journal."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # What could not be written has raised already, and closing would try it once more.
+        # A failed write has raised already; closing would repeat it.
         with suppress(OSError):
             self._file.close()
 
     def _begin(self, identity: dict[str, str]) -> None:
-        """Lock the file, which the system unlocks however this process ends, and read it."""
+        """Lock the file until the process ends, and read it."""
         try:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -124,7 +124,7 @@ class Journal:
             self._write(_Header(FORMAT, identity))
 
     def _read(self, identity: dict[str, str]) -> int:
-        """Read the measurements of the file; return how many bytes of it stay."""
+        """Read the measurements of the file; return the length of its valid part."""
         self._file.seek(0)
         *lines, _cut_off = self._file.read(_LARGEST_BYTES).split(b"\n")
         if not lines:
@@ -150,7 +150,7 @@ class Journal:
         self._file.flush()
 
     def _unwritable(self, failure: OSError) -> OutputError:
-        # Where there is no journal, it is the folder that takes none.
+        # Without a file the folder is at fault.
         at_fault = self.path if self._is_there() else self.path.parent
         return OutputError(f"{at_fault}: cannot be written: {(failure.strerror or 'unknown error').lower()}")
 

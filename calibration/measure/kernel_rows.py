@@ -1,16 +1,16 @@
-"""The kernel table of a machine: every algorithm for every distinct shape, measured one shape after the other.
+"""Kernel table of a machine: the measured time of every algorithm for every distinct shape.
 
-In an iteration a kernel finds little of its operands in the cache; one that is timed again and again on the same small
-operands finds all of them there: by the datasheets of an H100, 50 MB of them at several times the rate of its memory.
-So there are as many copies of the operands as fill the cache twice, and runs take them in turn.
+In an iteration little of a kernel's operands is in the cache; a kernel that is repeated on the same small operands
+finds all of them there, on an H100 50 MB at several times the bandwidth of its memory. So there are as many copies of
+the operands as fill the cache twice, and runs take them in turn.
 
-Operands are random, for kernels take other time on zeros: a GPU draws less power for them and clocks higher, and a CPU
-slows down on the tiny numbers that a repeated update of zeros may leave.
+Operands are random, since times differ on zeros: a GPU draws less power for them and clocks higher, and a CPU is slow
+on the denormal numbers that repeated updates of zeros may leave.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
@@ -37,17 +37,14 @@ _SHORTEST_S: Final = 0.02
 _LONGEST_S: Final = 0.3
 _MUCH_SLOWER: Final = 5
 _MOST_COPIES: Final = 64
-"""Of operands. What is smaller than a 64th of two caches, 1.6 MB of an H100, is read from its memory in half a
-microsecond, a fraction of what any kernel takes to start."""
+"""Of operands. Those smaller than a 64th of two caches, 1.6 MB on an H100, are read from memory in half a microsecond,
+a fraction of a launch."""
 
 
 def measure_kernel(
     device: Device, subject: Subject, kernel: Kernel, operands: Sequence[KernelTensors], box: TimeBox
 ) -> KernelRow:
-    """Return the row of one algorithm; what could not be measured has no seconds, and a note that says why.
-
-    Where there are several operands, runs take them in turn.
-    """
+    """Return the row of one algorithm, whose runs take the operands in turn; if it fails, a note and no seconds."""
     passed: torch.Tensor | None = None
     workspace_bytes = kernel.workspace_bytes
     try:
@@ -55,14 +52,18 @@ def measure_kernel(
             passed = device.allocate(kernel.passed_bytes)
         if workspace_bytes is not None:
             device.count_internal_allocation(workspace_bytes - kernel.passed_bytes)
-        work = _in_turn(kernel, [replace(tensors, workspace=passed) for tensors in operands])
+        turns = cycle([replace(tensors, workspace=passed) for tensors in operands])
+
+        def work() -> None:
+            kernel.run(next(turns))
+
         if workspace_bytes is None:
             workspace_bytes = kernel.passed_bytes + own_bytes(device, work)
         sample = time_work(device, device.compute, work, box)
     except (OutOfDeviceMemory, torch.OutOfMemoryError):
         return unmeasured_row(subject, kernel, OUT_OF_MEMORY)
     except torch.AcceleratorError:
-        # The device itself is broken, and whatever follows on it would fail as well.
+        # The device is broken: further kernels would fail as well.
         raise
     except RuntimeError as failure:
         return unmeasured_row(subject, kernel, f"failed: {one_line(str(failure))}"[:_LONGEST_NOTE])
@@ -99,19 +100,13 @@ def _with_time(row: KernelRow, sample: Sample) -> KernelRow:
     return replace(row, seconds=sample.median, spread=sample.spread, count=sample.count, note=note)
 
 
-def _in_turn(kernel: Kernel, operands: Sequence[KernelTensors]) -> Callable[[], None]:
-    """Return a work that computes with the next of several operands each time."""
-    turns = cycle(operands)
-    return lambda: kernel.run(next(turns))
-
-
 def own_bytes(device: Device, work: Callable[[], None]) -> int:
-    """Return what a kernel takes from PyTorch's allocator while it runs.
+    """Return the peak of what a kernel allocates from PyTorch while it runs.
 
     Raises:
-        OutOfDeviceMemory: there is not so much.
+        OutOfDeviceMemory: there is no room.
     """
-    # The first run also brings what a library keeps for good, such as the workspace of cuBLAS.
+    # The first run also allocates what a library keeps, such as the workspace of cuBLAS.
     device.compute.launch(work)
     device.begin()
     device.compute.launch(work)
@@ -123,7 +118,7 @@ def own_bytes(device: Device, work: Callable[[], None]) -> int:
 def smallest_kernel(
     device: Device, library: KernelLibrary, subjects: Sequence[Subject]
 ) -> Iterator[Callable[[], None]]:
-    """Hold the kernel that touches the least memory of all that are measured, ready to be launched.
+    """Hold the measured kernel with the least memory traffic, ready to be launched.
 
     Raises:
         ExecutionRefused, OutOfDeviceMemory: the library can compute none of them.
@@ -149,13 +144,13 @@ def _smallest(library: KernelLibrary, subjects: Sequence[Subject]) -> tuple[Subj
 
 
 class KernelTable:
-    """Fills the table of one machine; all kernels together should take the budget, of which each shape has a share."""
+    """Measures the table of one machine; each shape has an equal share of the budget."""
 
     def __init__(self, device: Device, library: KernelLibrary, session: Session, *, budget_s: float) -> None:
         self._device, self._library, self._session, self._budget_s = device, library, session, budget_s
 
     def measure(self, subjects: Sequence[Subject]) -> tuple[KernelRow, ...]:
-        """Return the rows of all shapes; a shape that the library cannot compute has none, but a warning."""
+        """Return the rows of all shapes; a shape that the library cannot compute is a warning."""
         rows: list[KernelRow] = []
         for subject in subjects:
             try:
@@ -175,9 +170,15 @@ class KernelTable:
 
             def measured(kernel: Kernel) -> KernelRow:
                 try:
-                    # Not before the first kernel that the journal does not know.
+                    # For the first kernel that is not in the journal.
                     if not operands:
-                        operands.append(held.enter_context(self._operands(subject)))
+                        made = kernel_operands(
+                            self._device,
+                            subject,
+                            channels_last=self._library.channels_last,
+                            cache_bytes=self._device.cache_bytes,
+                        )
+                        operands.append(held.enter_context(made))
                 except (OutOfDeviceMemory, torch.OutOfMemoryError):
                     return unmeasured_row(subject, kernel, OUT_OF_MEMORY)
                 fastest_s = min((row.seconds for row in rows if row.seconds is not None), default=math.inf)
@@ -190,10 +191,6 @@ class KernelTable:
             operands.clear()
         return rows
 
-    def _operands(self, subject: Subject) -> AbstractContextManager[tuple[KernelTensors, ...]]:
-        device, channels_last = self._device, self._library.channels_last
-        return kernel_operands(device, subject, channels_last=channels_last, cache_bytes=device.cache_bytes)
-
 
 def _text(shape: KernelShape) -> str:
     parts = (shape.phase.value, str(shape.batch_size), shape.element_type.value, shape.inputs_text, shape.gradients)
@@ -204,9 +201,9 @@ def _text(shape: KernelShape) -> str:
 def kernel_operands(
     device: Device, subject: Subject, *, channels_last: bool, cache_bytes: int = 0
 ) -> Iterator[tuple[KernelTensors, ...]]:
-    """Hold the operands of a subject in device memory; the workspace is left out, for it differs by algorithm.
+    """Hold the operands of a subject in device memory, without a workspace, which differs by algorithm.
 
-    There is a single copy of them unless there is a cache, in which runs are to find nothing of each other's.
+    Where there is a cache, so many copies of them that they fill it twice.
 
     Raises:
         OutOfDeviceMemory: there is no room for them.

@@ -1,6 +1,6 @@
-"""Times of copies between host and device: every size alone, and beside other work.
+"""Times of copies between host and device: of every size alone, and beside other work.
 
-Beside other work counts only what ran while the other was running from its first moment to its last.
+Beside other work only those runs count during all of which the other work was running.
 """
 
 import math
@@ -28,14 +28,14 @@ OTHER_DIRECTION: Final = "a copy in the other direction"
 MATRIX_PRODUCT: Final = "a matrix product"
 MEMORY_STREAM: Final = "a stream through device memory"
 MORE_STREAMS: Final = {1: "a copy of another stream", 3: "copies of three other streams"}
-"""What goes on beside a copy."""
+"""Work beside a copy."""
 
 _SHARE: Final = 16
-"""Copies beside other work have this part of the largest, so that several find room in the same memory."""
+"""Copies beside other work are so much smaller than the largest, so that several fit into the same memory."""
 
 
 class Copy:
-    """A copy between two large blocks of flat bytes, each time at the next of many places, unknown to caches."""
+    """A copy between two large blocks of flat bytes, in each run at another place, so that no cache has it."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class Copy:
         places = min(len(host) // nbytes, _MOST_PLACES)
         begins = [(place + number) % places * nbytes for number in range(places)]
         target, source = (on_device, host) if direction is Direction.H2D else (host, on_device)
-        # Cut beforehand: a view takes Python longer than some copies take.
+        # Views made beforehand: making one takes longer than some copies.
         self._pairs = cycle([(target[begin : begin + nbytes], source[begin : begin + nbytes]) for begin in begins])
 
     def run(self) -> None:
-        """Do it, or on a GPU queue it."""
+        """Copy, or on a GPU queue the copy."""
         target, source = next(self._pairs)
         target.copy_(source, non_blocking=True)
 
@@ -69,14 +69,14 @@ def copy_sizes(largest: int) -> tuple[int, ...]:
 
 
 def time_copy(device: Device, copy: Copy, box: TimeBox) -> Sample:
-    """Return the seconds of a copy on the memory stream of a device that does nothing else."""
+    """Return the seconds of a copy on the memory stream of an idle device."""
     is_queued = copy.host_memory is HostMemory.PINNED
     return time_work(device, device.memory, copy.run, box, is_queued=is_queued)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A work that a stream repeats, and what it takes alone."""
+    """A work that a stream repeats, and its seconds alone."""
 
     stream: DeviceStream
     work: Callable[[], None]
@@ -84,17 +84,16 @@ class Load:
 
 
 def time_concurrently(device: Device, loads: Sequence[Load], *, window_s: float) -> tuple[Sample, ...]:
-    """Return the seconds that each of several loads, on a stream of its own, takes while the others run for a window.
+    """Return the seconds of each of several loads, on streams of their own, while the others run for a window.
 
-    Returns:
-        Nothing where they did not run beside each other often enough, or the runs of one lie too far apart.
+    Empty where they did not overlap often enough, or one spreads too much.
     """
     for attempt in range(3):
         longest_s = window_s * 2**attempt
         device.begin()
         intervals: list[list[Interval]] = [[] for _ in loads]
         counts = [min(_LONGEST_TOGETHER, math.ceil(longest_s / load.alone_s)) for load in loads]
-        # In turns, so that no stream stands empty while the queue of another is filled.
+        # In turns, so that no stream is empty while the queue of another is filled.
         for turn in range(max(counts)):
             for load, count, queued in zip(loads, counts, intervals, strict=True):
                 if turn < count:
@@ -120,12 +119,12 @@ def _covered(intervals: Sequence[Sequence[Interval]], index: int) -> list[float]
 
 @dataclass(frozen=True, slots=True)
 class TimedCopy:
-    """A copy with nothing beside it, or beside other work.
+    """A copy alone, or beside other work.
 
     Attributes:
         beside: the other work; empty for none.
-        kept: of its rate alone, what the copy keeps.
-        other_kept: of its speed alone, what the other work keeps.
+        kept: the copy's rate over that alone.
+        other_kept: the other work's speed over that alone.
     """
 
     direction: Direction
@@ -145,15 +144,15 @@ class TimedCopy:
 
 
 def link_steps(extent: Extent) -> int:
-    """Return how many measurements `measure_link` takes."""
+    """Return the number of measurements of `measure_link`."""
     return 4 * len(copy_sizes(extent.largest_copy)) + 2 * (3 + len(MORE_STREAMS))
 
 
 def measure_link(device: Device, session: Session, extent: Extent, rates: DeviceRates) -> tuple[TimedCopy, ...]:
-    """Measure copies on a device that does nothing else; what runs too unsteadily beside other work is missing."""
+    """Measure copies on an idle device; unsteady ones beside other work are left out."""
     with _copies_between_blocks(device, extent.largest_copy) as copy_of:
         for direction in Direction:
-            # A link at rest runs at a lower generation, of which it is awakened by copies.
+            # An idle link runs at a lower generation until there are copies.
             largest = copy_of(direction, HostMemory.PINNED, extent.largest_copy, 0)
             remark = warm_up(device, device.memory, largest.run, extent.warm_up)
             session.remark(f"warming up by copies {direction.value}", remark)
@@ -172,7 +171,7 @@ def _alone(device: Device, session: Session, extent: Extent, copy: Copy) -> Samp
 
 
 CopyOf = Callable[[Direction, HostMemory, int, int], Copy]
-"""Returns a copy of so many bytes, which begins as many places of that size away from the beginning."""
+"""Returns a copy of a direction, host memory, bytes and first place."""
 
 
 @contextmanager
@@ -181,7 +180,7 @@ def _copies_between_blocks(device: Device, nbytes: int) -> Iterator[CopyOf]:
     host = {HostMemory.PINNED: device.pin(nbytes), HostMemory.PAGEABLE: torch.empty(nbytes, dtype=torch.uint8)}
 
     def touch() -> None:
-        # Pages that nobody has written to yet take their time at the first copy.
+        # The first access of a page takes longer.
         for block in (on_device, *host.values()):
             block.zero_()
 
@@ -203,7 +202,7 @@ def _beside_other_work(
     copy_of: CopyOf,
     alone: Sequence[TimedCopy],
 ) -> Iterator[TimedCopy]:
-    """Measure pinned copies beside other copies and the two kernels of known rates."""
+    """Measure pinned copies beside other copies and the two kernels of known work."""
     nbytes, pinned = extent.largest_copy // _SHARE, HostMemory.PINNED
     streams: list[DeviceStream] = [device.new_stream() for _ in range(max(MORE_STREAMS))]
     alone_s = {

@@ -1,7 +1,7 @@
-"""Figures of a profile from the measurements of a machine, each with how it was found.
+"""Figures of a profile from the measurements of a machine, each with its source.
 
-Through times of copies goes a straight line, seconds = latency + bytes / rate, by relative least squares: copies of
-4 KiB and of 1 GiB say equally much, where absolute errors would leave the small ones out.
+Times of copies are fitted by a line, seconds = latency + bytes / rate, by relative least squares: copies of 4 KiB and
+of 1 GiB count equally, where absolute errors would ignore the small ones.
 """
 
 import math
@@ -28,7 +28,7 @@ _FASTEST_BYTES_PER_S = 1e15
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """All of a machine but its kernels."""
+    """The measurements of a machine but its kernels."""
 
     rates: DeviceRates
     link: tuple[TimedCopy, ...]
@@ -37,7 +37,7 @@ class Measurements:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMachine:
-    """All of a machine but its kernels, as a profile states it."""
+    """The figures of a profile but its kernels."""
 
     gpu: Gpu
     link: Link
@@ -48,12 +48,10 @@ class MeasuredMachine:
 def machine_of(
     device: Device, measurements: Measurements, link_name: str, *, is_pretended: bool = False
 ) -> MeasuredMachine:
-    """Return what was measured of a device as a machine; the link goes by the name that people give it.
-
-    Of a pretended GPU figures are assumed: it was given them.
+    """Return the figures of a device; those of a pretended GPU, which were set, are assumed.
 
     Raises:
-        DeviceError: on a GPU, a figure that no profile can do without spreads too much to be used.
+        DeviceError: on a GPU, a required figure spreads too much.
     """
     figures = _Figures(strict=device.torch_device.type == "cuda", is_pretended=is_pretended)
     gpu = _gpu(device, measurements.rates, figures)
@@ -66,9 +64,9 @@ class _Figures:
     """Collects figures as they are stated.
 
     Args:
-        strict: whether what spreads too much is refused; on a CPU, whose times are a report and no gate, it is used
-            and its source says how far it spreads.
-        is_pretended: whether the device was given what is found.
+        strict: whether a required figure that spreads too much is refused; on a CPU it is used, and its source has the
+            spread.
+        is_pretended: whether the figures were set.
     """
 
     def __init__(self, *, strict: bool, is_pretended: bool) -> None:
@@ -76,7 +74,7 @@ class _Figures:
         self.stated: list[Figure] = []
 
     def state(self, path: str, number: float, source: str) -> float:
-        """State what was measured, in as many digits as a figure has; return the number they say."""
+        """State a figure, rounded to its digits; return the rounded number."""
         rounded = rounded_figure(path, number)
         if self._is_pretended:
             self.stated.append(state(path, rounded, Origin.ASSUMED, f"on a pretended GPU: {source}"))
@@ -85,7 +83,7 @@ class _Figures:
         return rounded
 
     def seconds(self, path: str, sample: Sample) -> float:
-        """Return the median of a sample that the figure at `path` is made of."""
+        """Return the median of a sample for the figure at `path`."""
         if sample.is_refused and self._strict:
             raise DeviceError(
                 f"{path}: {sample.runs}, expected at most {percent(REFUSED_SPREAD)}; run the same command again while "
@@ -94,7 +92,7 @@ class _Figures:
         return sample.median
 
     def points(self, path: str, samples: Sequence[tuple[int, Sample]]) -> list[tuple[int, float]]:
-        """Return (bytes, seconds) of the steady samples; of all, where too few of them are."""
+        """Return (bytes, seconds) of the steady samples; of all, where too few are steady."""
         steady = [(nbytes, sample) for nbytes, sample in samples if not sample.is_refused]
         if len(steady) < min(_FEWEST_POINTS, len(samples)):
             steady = list(samples)
@@ -149,7 +147,7 @@ def _link(name: str, times: Sequence[TimedCopy], figures: _Figures) -> Link:
         for direction in Direction
         for memory in HostMemory
     }
-    # A profile has one latency for both directions. Their rates stay, for large copies hardly feel a latency.
+    # A profile has one latency for both directions. The rates are not refitted: large copies hardly depend on it.
     latencies = {direction.value: lines[direction, HostMemory.PINNED].latency_s for direction in Direction}
     latency_s = sum(latencies.values()) / len(latencies)
     each = ", ".join(f"{direction} {format_seconds(seconds)}" for direction, seconds in latencies.items())
@@ -175,7 +173,7 @@ def _link(name: str, times: Sequence[TimedCopy], figures: _Figures) -> Link:
 
 
 def _more_streams(times: Sequence[TimedCopy], direction: Direction) -> str:
-    """Say what several streams in one direction carry together."""
+    """Return text on what several streams in one direction carry together."""
     together = [
         f"{count + 1} streams at once carry {(count + 1) * each.kept:.2f} times as much"
         for count, other in MORE_STREAMS.items()
@@ -195,7 +193,7 @@ def _fraction(path: str, times: Sequence[TimedCopy], other: str, figures: _Figur
         for each in found
     )
     source = f"pinned copies of {format_bytes(found[0].nbytes)}: {'; '.join(texts)}"
-    # Measured beside it, a copy may come out a little faster than alone.
+    # A copy may be measured a little faster than alone.
     return figures.state(path, min(1.0, max(_LEAST_FRACTION, kept)), source)
 
 
@@ -246,13 +244,13 @@ class Line:
 
     @property
     def quality(self) -> str:
-        """How well the line meets its points, for people."""
+        """Text on the errors of the line."""
         off = f"{percent(self.residual, digits=1)} in the mean and {percent(self.worst)} at worst"
         return f"a line from {format_seconds(self.latency_s)} on that is off by {off}"
 
 
 def fit_line(points: Sequence[tuple[int, float]]) -> Line:
-    """Fit (bytes, seconds); neither the latency nor the time of a byte comes out below zero.
+    """Fit (bytes, seconds) by a latency and a time per byte, neither of which is negative.
 
     Minimizes the sum of ((a + b n - t) / t)^2 over points (n, t): with u = 1/t and v = n/t that is the sum of
     (a u + b v - 1)^2, whose normal equations are a Suu + b Suv = Su and a Suv + b Svv = Sv.

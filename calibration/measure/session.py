@@ -1,4 +1,4 @@
-"""Session of a calibration: measures what the journal does not have, writes it there, and reports progress."""
+"""Session of a calibration: takes measurements from the journal or makes and keeps them, and reports progress."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -23,8 +23,8 @@ class Session:
     """Takes measurements one after the other.
 
     Attributes:
-        warnings: what a user should know of what was measured, a line each.
-        unsteady: samples that spread far, by name.
+        warnings: a line each.
+        unsteady: samples with a large spread, by name.
     """
 
     def __init__(self, journal: Journal, listener: Listener) -> None:
@@ -39,7 +39,7 @@ class Session:
         measure: Callable[[], Value],
         is_good: Callable[[Value], bool] = lambda _: True,
     ) -> Value:
-        """Return a measurement, from the journal where it stands there; what is not good a later run tries again."""
+        """Return a measurement, from the journal if it is there; one that is not good is not kept for later runs."""
         value = self._journal.recall(name, kind)
         if value is None:
             value = measure()
@@ -48,7 +48,7 @@ class Session:
         return value
 
     def sample(self, name: str, measure: Callable[[], Sample]) -> Sample:
-        """Return a sample, as a step of its own; one that is refused is not written down."""
+        """Return a sample, as a step of its own; a refused one is not kept."""
         sample = self.take(name, Sample, measure, lambda taken: not taken.is_refused)
         if sample.spread > WARNED_SPREAD:
             self.unsteady[name] = sample
@@ -58,12 +58,12 @@ class Session:
         return sample
 
     def remark(self, name: str, text: str) -> None:
-        """Warn of what is to be known of a measurement, if it is anything."""
+        """Warn of a remark on a measurement, if there is one."""
         if text:
             self.warnings.append(f"{name}: {text}")
 
     def concurrently(self, name: str, measure: Callable[[], tuple[Sample, ...]]) -> tuple[Sample, ...]:
-        """Return samples of what ran together, as a step of its own; nothing, with a warning, where it was unsteady."""
+        """Return samples of concurrent work, as a step of its own; empty, with a warning, where it was unsteady."""
         samples = self.take(name, tuple[Sample, ...], measure, bool)
         if not samples:
             self.warnings.append(f"{name}: too unsteady, left out")
@@ -71,9 +71,9 @@ class Session:
         return samples
 
     def expect(self, count: int) -> None:
-        """Tell how many steps there will be."""
+        """Report the number of steps."""
         self._listener.expect(count)
 
     def done(self, name: str) -> None:
-        """Tell that a step is finished."""
+        """Report a finished step."""
         self._listener.done(name)

@@ -16,9 +16,9 @@ class Sample:
 
     Attributes:
         median: in the unit of what was measured.
-        spread: (third quartile - first quartile) / median, which outliers leave as it is.
+        spread: (third quartile - first quartile) / median, robust to outliers.
         count: number of runs.
-        remark: what else is to be known of the runs; mostly nothing.
+        remark: on the runs; mostly empty.
     """
 
     median: float
@@ -28,18 +28,18 @@ class Sample:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the runs lie too far apart to be used."""
+        """Whether the spread is too large for the sample to be used."""
         return self.spread > REFUSED_SPREAD
 
     @property
     def runs(self) -> str:
-        """How the quantity was found, for people: `median of 12 runs, spread 3 %`."""
+        """The source of the quantity: `median of 12 runs, spread 3 %`."""
         found = f"median of {self.count} runs, spread {percent(self.spread)}" if self.count > 1 else "one run"
         return f"{found}; {self.remark}" if self.remark else found
 
 
 def percent(fraction: float, digits: int = 0) -> str:
-    """Return a fraction for people: `12 %`."""
+    """Return a fraction as text: `12 %`."""
     return f"{100 * fraction:.{digits}f} %"
 
 

@@ -23,13 +23,13 @@ GPU_NETWORKS: Final = {
 CPU_NETWORKS: Final = {"tiny_linear": (8,), "tiny_forked": (8,), "tiny_residual": (8,)}
 
 _BATCH_SIZE: Final = {"cuda": 64, "cpu": 8}
-"""Of a network that is none of the defaults."""
+"""Of other networks."""
 
 
 def selected_workloads(
     device_type: str, networks: Sequence[str], batch_sizes: Sequence[int], element_type: ElementType
 ) -> tuple[Workload, ...]:
-    """Return the workloads whose kernels are measured: of the device type's defaults what names and sizes leave open.
+    """Return the workloads whose kernels are measured, by default those of the device type.
 
     Raises:
         InputError: no network has one of these names.
@@ -54,7 +54,7 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """The subject for people: `conv1_1 of vgg16 (64), forward`."""
+        """Its name in messages: `conv1_1 of vgg16 (64), forward`."""
         network = f"{self.workload.graph.name} ({self.workload.batch_size})"
         return f"{self.layer.name} of {network}, {self.phase.value}"
 

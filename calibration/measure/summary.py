@@ -11,17 +11,17 @@ from vdnnsim.cost.measured import left_out_errors
 
 COLUMNS: Final = ("what", "value", "how it was found")
 _NAMED: Final = 5
-"""Warnings of one kind that are named; the tables have all."""
+"""Warnings of one kind that are listed; the tables have all."""
 
 
 def summary_rows(calibration: Calibration) -> list[tuple[str, str, str]]:
-    """Return the figures of a calibration and what is to be said of its kernels, as cells."""
+    """Return the figures of a calibration and statistics of its kernels, as cells."""
     figures = [(figure.path, figure.text, figure.source) for figure in calibration.server.figures]
     return [*figures, *_kernels(calibration.rows), *_predictions(calibration)]
 
 
 def warning_lines(calibration: Calibration) -> list[str]:
-    """Return what a user should know, a line each; of what is many, the worst."""
+    """Return the warnings of a calibration, a line each; of many of one kind, the worst."""
     copies, kernels = (file.name for file in calibration.files[:2])
     samples = sorted(calibration.unsteady.items(), key=lambda item: -item[1].spread)
     unused = [row for row in calibration.rows if row.seconds is None]
@@ -29,7 +29,7 @@ def warning_lines(calibration: Calibration) -> list[str]:
         (row for row in calibration.rows if row.seconds is not None and row.spread > WARNED_SPREAD),
         key=lambda row: -row.spread,
     )
-    # Not those that were run once on purpose.
+    # Kernels that were run once are much slower than others, on purpose.
     remarked = [row for row in calibration.rows if row.seconds is not None and row.count > 1 and row.note]
     lines = [
         *calibration.warnings,
@@ -71,7 +71,7 @@ def _kernels(rows: tuple[KernelRow, ...]) -> list[tuple[str, str, str]]:
 
 
 def _predictions(calibration: Calibration) -> Iterator[tuple[str, str, str]]:
-    """Say how well measured kernels predict others; nothing where there are too few to leave one out."""
+    """Return the error of predicting kernels from others; nothing where there are too few to leave one out."""
     if errors := left_out_errors(calibration.rows, calibration.server):
         error, bias, count = 100 * fmean(map(abs, errors)), 100 * fmean(errors), len(errors)
         how = f"mean absolute error, mean error {bias:+.0f} %, of {count} kernels each predicted from other layers"

@@ -1,12 +1,11 @@
-"""Timing of work on a stream: warm, often enough, within a budget of time; how much is measured by kind of device.
+"""Timing of repeated work on a warm stream within a time budget; sizes and times of calibrations by device type.
 
-A GPU works through its queue faster than Python fills it with short kernels, and would then be timed waiting for the
-host. So a batch of runs is queued behind a pause that lasts until all of it stands in the queue. A queue takes about a
-thousand launches and then makes the host wait until the pause is over (forums.developer.nvidia.com, topic 68937); so
-whoever launches many kernels at each run is run fewer times in a batch.
+A GPU executes short kernels faster than Python queues them, and would be timed waiting for the host. So a batch of runs
+is queued behind a pause that lasts until all of it is queued. A queue holds about a thousand launches and then makes
+the host wait for the pause to end (forums.developer.nvidia.com, topic 68937); so work of many launches is batched less.
 
-Clocks of an idle GPU and the generation of an idle link rise as they are used. So what is timed first runs until its
-times no longer change.
+The clocks of an idle GPU and the generation of an idle link rise in use. So work is repeated before it is timed, until
+its times no longer change.
 """
 
 import math
@@ -23,12 +22,12 @@ from vdnnsim.units import GIB, MIB, format_seconds
 _BATCH: Final = 10
 _STEADY_SPREAD: Final = 0.03
 _CLOCK_STEP_S: Final = 0.5e-6
-"""That of CUDA's events (cudaEventElapsedTime)."""
+"""Of CUDA's events (cudaEventElapsedTime)."""
 _LONGEST_PAUSE_S: Final = 0.1
-"""A thousand launches, all that a queue takes, are issued in a fraction of it."""
+"""A thousand launches, a full queue, are issued in a fraction of it."""
 _PAUSES: Final = 5
-"""How often a single run is tried again that the host was late with, before it counts."""
-# No GPU of today runs faster, so a pause of this many cycles per second lasts at least as long as it should.
+"""Retries of a single run with which the host was late."""
+# Above the clock of any GPU, so that no pause is too short.
 _MOST_CYCLES_PER_S: Final = 3e9
 _WARM_UP_BATCH_S: Final = 0.1
 _LARGEST_WARM_UP_BATCH: Final = 50
@@ -41,12 +40,12 @@ class TimeBox:
     """How often a work is run.
 
     Attributes:
-        budget_s: time after which no further batch of runs is begun, once there are `least` runs. Runs that only warm
-            up may take as long again.
+        budget_s: time after which no further batch of runs is begun, once there are `least` runs. Warming up may take
+            as long again.
         least, most: number of runs.
-        steady: number of runs after which no more are made if they spread by 3 % or less.
-        attempts: how often all of it is done as long as the spread is refused; the steadiest counts.
-        patience_s: of a work that takes longer than this and than the budget, the second run is the one that counts.
+        steady: number of runs that are enough if they spread by 3 % or less.
+        attempts: number of samples while the spread is refused; the steadiest counts.
+        patience_s: a work that takes longer than this and than the budget is timed by its second run alone.
     """
 
     budget_s: float
@@ -57,14 +56,14 @@ class TimeBox:
     patience_s: float = math.inf
 
     def runs(self, left_s: float, run_s: float, done: int) -> int:
-        """Return how many more runs are made at once, in the time that is left; none when there are enough."""
+        """Return the size of the next batch of runs, in the time that is left; 0 when there are enough."""
         affordable = math.floor(left_s / run_s) if run_s else self.most
         return min(_BATCH, self.most - done, max(affordable, self.least - done))
 
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """How long a stream is kept busy before anything is timed on it, whatever a work takes."""
+    """How long a stream is kept busy before anything is timed on it."""
 
     shortest_s: float
     longest_s: float
@@ -73,10 +72,10 @@ class WarmUp:
 def time_work(
     device: Device, stream: DeviceStream, work: Callable[[], None], box: TimeBox, *, is_queued: bool = True
 ) -> Sample:
-    """Return the seconds that a work takes on a stream of a device that does nothing else.
+    """Return the seconds of a work on a stream of an otherwise idle device.
 
-    The sample remarks on times that never stopped changing, and on a host that could not keep the device busy. What is
-    not queued, as copies of pageable memory, holds the host until it is done, and so no pause is to come before it.
+    The sample has remarks on times that never settled, and on a host that could not keep the device busy. Work that is
+    not queued, as copies of pageable memory, blocks the host until it is done, so no pause precedes it.
     """
     bench = _Bench(device, stream, work, is_queued=is_queued)
     bench.set_up()
@@ -93,7 +92,7 @@ def time_work(
 
 
 def warm_up(device: Device, stream: DeviceStream, work: Callable[[], None], extent: WarmUp) -> str:
-    """Keep a stream busy until a work takes as long as just before; return what is to be said if it never did."""
+    """Keep a stream busy until the times of a work settle; return a remark if they never do."""
     used_s, count, before_s = 0.0, 1, math.inf
     while True:
         device.begin()
@@ -110,16 +109,16 @@ def warm_up(device: Device, stream: DeviceStream, work: Callable[[], None], exte
 
 
 def _is_steady(before_s: float, now: Sample) -> bool:
-    """Whether a work takes as long as it did before: to 3 %, to half of what its runs spread, to a step of the clock.
+    """Whether a work takes as long as before: within 3 %, half the spread of its runs, or a step of the clock.
 
-    Where times change evenly over two batches of runs, their medians lie twice as far apart as the quartiles of one.
+    Where times change evenly over two batches of runs, their medians differ by twice the quartiles of one.
     """
     allowed_s = max(_STEADY_SPREAD, now.spread / 2) * now.median + _CLOCK_STEP_S
     return abs(now.median - before_s) <= allowed_s
 
 
 def _warmed_up(bench: "_Bench", box: TimeBox, before_s: float) -> tuple[list[float], str]:
-    """Return a batch of runs that takes as long as what ran before it; if none ever does, the last one and a remark."""
+    """Return a batch of runs that takes as long as the one before it; if none does, the last one and a remark."""
     start_s, runs, first_s = bench.used_s, 0, before_s
     while True:
         seconds = bench.run(box.runs(box.budget_s, first_s, 0))
@@ -147,8 +146,8 @@ class _Bench:
     """Runs a work in batches.
 
     Attributes:
-        used_s: time that all batches took so far.
-        host_is_late: whether the host was late with a batch of one run, however long the pause before it.
+        used_s: time of all batches so far.
+        host_is_late: whether the host was late with a batch of one run, in spite of the longest pause.
     """
 
     def __init__(self, device: Device, stream: DeviceStream, work: Callable[[], None], *, is_queued: bool) -> None:
@@ -161,11 +160,11 @@ class _Bench:
         self.host_is_late = False
 
     def set_up(self) -> None:
-        """Run it once: libraries set themselves up in the first run."""
+        """Run it once: libraries are set up in the first run."""
         self._batch(1)
 
     def run(self, count: int) -> list[float]:
-        """Return the seconds of each of some runs, in as many batches as it takes not to make the device wait."""
+        """Return the seconds of each of some runs, in batches that do not make the device wait."""
         seconds: list[float] = []
         while len(seconds) < count:
             size = min(count - len(seconds), self._at_once)
@@ -195,11 +194,11 @@ class _Bench:
 
 
 def pause(device: Device, stream: DeviceStream, seconds: float) -> Interval | None:
-    """Keep a stream of a GPU busy for a while; do nothing on a CPU, whose streams note when a work really starts."""
+    """Keep a stream of a GPU busy for a while; do nothing on a CPU, whose streams mark the real start of a work."""
     if device.torch_device.type != "cuda":
         return None
     cycles = round(min(seconds, _LONGEST_PAUSE_S) * _MOST_CYCLES_PER_S)
-    # PyTorch's own tests keep a stream busy with it; there is no public way.
+    # As in PyTorch's own tests; there is no public way.
     return stream.launch(lambda: torch._C._cuda_sleep(cycles))  # noqa: SLF001
 
 
@@ -209,15 +208,14 @@ class Extent:
 
     Attributes:
         largest_copy: bytes of the largest copy; copies beside other work have a sixteenth of it.
-        largest_pin: bytes of the largest block that is pinned for the sake of timing that.
-        product_side: rows and columns of the matrices whose product shows the arithmetic rate.
-        stream_bytes: what the kernel reads that shows the bandwidth of device memory.
-        copies: how often a copy is run; also the two kernels above.
-        kernels_s: what the kernels of all shapes together may take, which each shape has an equal share of. Slow ones
-            take longer, for each is run a few times.
-        window_s: how long work runs beside other work, at least.
-        warm_up: how long a large work is repeated before others are timed, on the compute stream twice and in each
-            direction of the link once.
+        largest_pin: bytes of the largest block whose pinning is timed.
+        product_side: rows and columns of the matrices of the product that measures the arithmetic rate.
+        stream_bytes: read by the kernel that measures the bandwidth of device memory.
+        copies: runs of a copy and of the two kernels above.
+        kernels_s: time of the kernels of all shapes, equally shared. Slow ones take longer, since each is run a few
+            times.
+        window_s: least time for which work runs beside other work.
+        warm_up: before others are timed, on the compute stream twice and in each direction of the link once.
     """
 
     largest_copy: int
@@ -238,7 +236,7 @@ GPU_EXTENT: Final = Extent(
     copies=TimeBox(budget_s=0.3),
     kernels_s=180.0,
     window_s=0.05,
-    # Assumed of clocks and links: how fast they rise nobody measured here.
+    # Assumed: how fast clocks and links rise was not measured.
     warm_up=WarmUp(shortest_s=0.5, longest_s=3.0),
 )
 CPU_EXTENT: Final = Extent(
@@ -254,5 +252,5 @@ CPU_EXTENT: Final = Extent(
 
 
 def extent_of(device_type: str) -> Extent:
-    """Return how much is measured on a kind of device, which goes by PyTorch's word: `cpu` or `cuda`."""
+    """Return sizes and times for a device type, `cpu` or `cuda`."""
     return GPU_EXTENT if device_type == "cuda" else CPU_EXTENT

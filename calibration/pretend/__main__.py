@@ -1,4 +1,4 @@
-"""Runs a command on pretended GPUs: python -m calibration.pretend --hardware h100_sxm -- python train.py."""
+"""Command on pretended GPUs: python -m calibration.pretend --hardware h100_sxm -- python train.py."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Compiles the pretended CUDA runtime against the headers in PyTorch's wheels, once for each version of anything."""
+"""Compilation of the pretended CUDA runtime against the headers in PyTorch's wheels, cached by sources and versions."""
 
 import hashlib
 import importlib.metadata
@@ -21,22 +21,22 @@ _CORE: Final = (
     "state.c errors.c extents.c addresses.c schedule.c device.c memory.c virtual_memory.c handles.c streams.c events.c "
     "copies.c images.c launches.c driver.c modules.c nvml.c"
 ).split()
-"""What the runtime is made of; `absent.c` has what the others do not define, and all other files are libraries."""
+"""Sources of the runtime; `absent.c` defines what the others do not, and all other files are of libraries."""
 _ABSENT: Final = "absent.c"
 _NAMES_OF_RUNTIME: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
-"""Libraries of the driver that programs look calls up in: empty ones, which find them in the runtime's."""
+"""Libraries of the driver: empty ones, linked to the runtime, in which their calls are defined."""
 _FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter")
 _FUNCTION: Final = re.compile(r"\bCUresult\s+(cu[A-Z]\w*)\s*\(")
 
 
 @dataclass(frozen=True, slots=True)
 class TorchBuild:
-    """A CUDA build of PyTorch, as its wheels lie there.
+    """A CUDA build of PyTorch and the wheels of its CUDA.
 
     Attributes:
         version: of PyTorch, as "2.14.1+cu130".
         cuda: the version of CUDA that it was built for, as "13.0".
-        runtime: the real `libcudart.so.N`, of which only the names of calls are read.
+        runtime: the real `libcudart.so.N`, whose names of calls are read.
         headers: folders of the headers of CUDA, cuBLAS and cuDNN.
     """
 
@@ -47,31 +47,31 @@ class TorchBuild:
 
     @property
     def soname(self) -> str:
-        """By which PyTorch asks for the runtime."""
+        """The name by which PyTorch loads the runtime."""
         return self.runtime.name
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The compiled runtime: its libraries in the order in which a process preloads them."""
+    """The compiled runtime: its libraries in the order in which they are preloaded."""
 
     torch: TorchBuild
     libraries: tuple[Path, ...]
 
 
 def find_torch(folders: Sequence[str] | None = None) -> TorchBuild:
-    """Return the PyTorch that lies in some folders of packages, by default those of this Python; it is not imported.
+    """Return the PyTorch in some folders of packages, by default those of this Python; it is not imported.
 
     Raises:
-        DeviceError: there is none, or it was built without CUDA, or its wheels of CUDA are missing.
+        DeviceError: there is none, it was built without CUDA, or its wheels of CUDA are missing.
     """
     places = sys.path if folders is None else list(folders)
     found = next(iter(importlib.metadata.distributions(name="torch", path=places)), None)
     if found is None:
         raise DeviceError("a pretended GPU needs PyTorch, which is not installed; see https://pytorch.org")
     packages = Path(str(found.locate_file("")))
-    told = (packages / "torch" / "version.py").read_text(encoding="utf-8")
-    match = re.search(r"^cuda\b.*?=\s*['\"](\d+)\.(\d+)['\"]", told, re.MULTILINE)
+    version = (packages / "torch" / "version.py").read_text(encoding="utf-8")
+    match = re.search(r"^cuda\b.*?=\s*['\"](\d+)\.(\d+)['\"]", version, re.MULTILINE)
     if match is None:
         raise DeviceError(
             f"a pretended GPU needs PyTorch built for CUDA, and torch {found.version} was built without it; "
@@ -92,12 +92,12 @@ def find_torch(folders: Sequence[str] | None = None) -> TorchBuild:
 
 
 def build_runtime(torch: TorchBuild, cache: Path | None = None) -> Runtime:
-    """Return the runtime for a PyTorch, compiling it if nobody has yet with these sources, headers and compiler.
+    """Return the runtime for a PyTorch from a cache, compiled if it is not there for these sources and headers.
 
-    Those that are compiled lie in a cache, by default `vdnnsim/pretend` in the user's.
+    The cache is by default `vdnnsim/pretend` in the user's.
 
     Raises:
-        DeviceError: this machine is no Linux x86-64, there is no C compiler, or it fails.
+        DeviceError: this machine is not Linux on x86-64, there is no C compiler, or it fails.
     """
     compiler = find_compiler()
     of_user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vdnnsim" / "pretend"
@@ -114,7 +114,7 @@ def find_compiler() -> str:
     """Return the C compiler of this machine.
 
     Raises:
-        DeviceError: it is no Linux x86-64, or there is none.
+        DeviceError: it is not Linux on x86-64, or there is none.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise DeviceError(
@@ -137,7 +137,7 @@ def _library_sources() -> list[Path]:
 
 
 def _digest(torch: TorchBuild, compiler: str) -> str:
-    """Return what distinguishes one compiled runtime from another."""
+    """Return a hash of all that a compiled runtime depends on."""
     digest = hashlib.sha256()
     read = [path for path in sorted(_SOURCES.rglob("*")) if path.suffix in {".c", ".h"}]
     stated = ("cuda_runtime_api.h", "cuda.h", "cublas_api.h", "cudnn_version.h", "cudnn_graph.h")
@@ -150,7 +150,7 @@ def _digest(torch: TorchBuild, compiler: str) -> str:
 
 
 def _build_into(folder: Path, torch: TorchBuild, compiler: str) -> None:
-    """Compile beside the folder and put it in place at once: whoever comes second finds it done."""
+    """Compile beside the folder and rename atomically, in case another process does the same."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="building-") as text:
         _compile(Path(text), torch, compiler)
         done = folder.with_name(f"{folder.name}-{os.getpid()}")
@@ -190,7 +190,7 @@ def _object(folder: Path, source: Path, command: list[str]) -> str:
 
 
 def _write_absent_calls(folder: Path, torch: TorchBuild, command: list[str], objects: list[str]) -> None:
-    """List every call of the real libraries that the compiled files do not define."""
+    """Write the names of calls of the real libraries that the compiled files do not define."""
     defined = _defined(_output(["nm", "--defined-only", *objects]))
     of_runtime = _defined(_output(["nm", "--dynamic", "--defined-only", str(torch.runtime)]))
     declaring = folder / "driver_calls.c"
@@ -204,7 +204,7 @@ def _write_absent_calls(folder: Path, torch: TorchBuild, command: list[str], obj
 
 
 def _defined(symbols: str) -> set[str]:
-    """Return the names in what nm prints, without the versions behind them."""
+    """Return the names in the output of nm, without versions."""
     return {words[2].partition("@")[0] for words in map(str.split, symbols.splitlines()) if len(words) == 3}
 
 
@@ -212,6 +212,6 @@ def _output(command: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the compiler and nm
     if done.returncode:
         lines = done.stderr.splitlines()
-        told = next((line for line in lines if " error: " in line or "undefined" in line), done.stderr.strip()[-300:])
-        raise DeviceError(f"the pretended CUDA runtime does not compile: {told}")
+        error = next((line for line in lines if " error: " in line or "undefined" in line), done.stderr.strip()[-300:])
+        raise DeviceError(f"the pretended CUDA runtime does not compile: {error}")
     return done.stdout

@@ -1,4 +1,4 @@
-"""A hardware profile as a card that can be pretended, with its chip's clocks and caches, and its kernels' rooflines."""
+"""Cards of pretended GPUs from hardware profiles: properties of the chip, and rates of kernels for rooflines."""
 
 import re
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ from vdnnsim.hardware.server import Host, Link, Origin, Server
 from vdnnsim.units import MIB, ElementType
 
 ASSUMED_CONTEXT_BYTES: Final = 500 * MIB
-"""Of a profile that states no context: assumed, of the order that nvidia-smi shows of PyTorch on cards since Ampere."""
+"""Of a profile without a context; assumed, about what nvidia-smi shows for PyTorch on cards since Ampere."""
 _ASSUMED_LAUNCH_S: Final = 5e-6
-"""Of a profile whose cost model has no overhead: a launch takes 3 us at best."""
+"""Of a profile whose cost model has no overhead; a launch takes 3 us at best."""
 
-# Technical specifications per compute capability: CUDA C++ programming guide, of the release that still had each.
-# Before 7.0 no block may opt in to more shared memory, and nothing of it is reserved.
+# Technical specifications per compute capability: CUDA C++ programming guides, each of the last release that has it.
+# Before 7.0 no block may opt in to more shared memory, and none is reserved.
 _SM_35: Final = Limits(350, 48, 2048, 16, 0)
 _SM_52: Final = Limits(520, 48, 2048, 32, 0)
 _SM_60: Final = Limits(600, 48, 2048, 32, 0)
@@ -32,20 +32,20 @@ _SM_100: Final = Limits(1000, 227, 2048, 32)
 _SHARED_MEMORY_KIB: Final = {
     350: 48, 520: 96, 600: 64, 610: 96, 700: 96, 750: 64, 800: 164, 860: 100, 890: 100, 900: 228, 1000: 228
 }  # fmt: skip
-"""Of a multiprocessor, by compute capability times 100, same place."""
+"""Of a multiprocessor, by compute capability times 100; same source."""
 _Fractions = tuple[dict[ElementType, float], dict[ElementType, float], float]
 
 
 @dataclass(frozen=True, slots=True)
 class _Chip:
-    """What a profile does not state of its card: the boost clock, the memory's, the cache.
+    """Properties that a profile does not state: limits, boost clock, memory clock, cache.
 
-    Programs can ask for them, and no time follows from them but that of `torch.cuda._sleep`, which waits for cycles.
-    They are of data sheets as they are widely quoted, without a source of each; what cuDNN chooses hangs on clocks in a
-    few rows of hundreds (`calibration.kernels.described_gpus`).
+    Programs can query them, and no time depends on them but that of `torch.cuda._sleep`, which waits for cycles. They
+    are widely quoted from data sheets, without a source each; cuDNN's choice depends on clocks in a few rows of
+    hundreds (`calibration.kernels.described_gpus`).
 
     Attributes:
-        names: of cards that have it, as a pattern that a profile's `gpu.name` contains.
+        names: pattern of the names of its cards, searched in a profile's `gpu.name`.
         memory_clock_mhz: half the transfers of a pin per microsecond.
     """
 
@@ -56,7 +56,7 @@ class _Chip:
     cache_kib: int
 
 
-# K40 boards are shipped at 745 MHz. That GH200 has the clocks of H100, and its cache, is assumed: it is the same chip.
+# K40 boards ship at 745 MHz. Clocks and cache of GH200 are assumed to be those of H100, which has the same chip.
 _CHIPS: Final = (
     _Chip(r"K40", _SM_35, 745, 3004, 1536),
     _Chip(r"Titan Black", _SM_35, 980, 3500, 1536),
@@ -84,7 +84,7 @@ _KNOWN: Final = (
     (r"(?<!G)H200", "h200"),
     (r"H100.*(SXM|HBM3)", "h100_sxm"),
 )
-"""Cards whose properties stand in `calibration.kernels.described_gpus`, by a pattern of their names."""
+"""Cards with properties in `calibration.kernels.described_gpus`, by a pattern of their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,10 @@ class Card:
     """One GPU that can be pretended, in SI units.
 
     Attributes:
-        profile: the name of the profile that it was made of.
-        properties: by cuDNN's names of what it knows of a device.
+        profile: name of its profile.
+        properties: by cuDNN's names.
         shared_memory_bytes: of a multiprocessor.
-        context_bytes: that the driver takes before any tensor.
+        context_bytes: of the CUDA context.
         context_assumed: whether the profile states none.
         flop_per_s: peak of float32.
         launch_s: least time of a kernel.
@@ -121,7 +121,7 @@ class Card:
 
     @property
     def name(self) -> str:
-        """As PyTorch has it."""
+        """Its name in PyTorch."""
         return str(self.properties["deviceName"])
 
     @property
@@ -135,7 +135,7 @@ def card_of(server: Server) -> Card:
     """Return the card of a machine.
 
     Raises:
-        ProfileError: nothing is known of its chip, or the profile states no peak of float32.
+        ProfileError: its chip is unknown, or the profile states no peak of float32.
     """
     peak = server.gpu.flop_per_s.get(ElementType.FLOAT32)
     if peak is None:
@@ -188,7 +188,7 @@ def _properties(server: Server) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRates:
-    """Rates by element type, and where they are from.
+    """Rates of kernels by element type, and their origin.
 
     Attributes:
         convolution_flop_per_s, product_flop_per_s: of convolutions, and of all other arithmetic.
@@ -205,10 +205,9 @@ class OperatorRates:
 
 
 def operator_rates(server: Server) -> OperatorRates:
-    """Return the rates of a server's GPU: the peaks, as far as the parameters of its cost model reach them.
+    """Return the rates of a server's GPU: its peaks times the fractions of its cost model.
 
-    A profile that states no rate of TF32 has that of its tensor cores where a data sheet of them is known, else that of
-    float32.
+    If the profile states no rate of TF32, it is that of tensor cores in a known data sheet, else that of float32.
 
     Raises:
         ProfileError: the profile has no rate for float32.
@@ -229,7 +228,7 @@ def operator_rates(server: Server) -> OperatorRates:
 
 
 def _efficiencies(server: Server) -> _Fractions | None:
-    """Return what convolutions forward, products and streams reach by the model of modern GPUs; None by another."""
+    """Return the fractions of forward convolutions, products and streams by `efficiency`; None by other models."""
     if server.cost_model_kind != EFFICIENCY:
         return None
     gpu = efficient_gpu(server)

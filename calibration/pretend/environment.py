@@ -17,22 +17,22 @@ from vdnnsim.errors import InputError
 MOST_GPUS: Final = 16
 """Of one machine; `runtime/runtime.h` has room for as many."""
 _ENOUGH_BYTES: Final = 1 << 42
-"""Of memory, where what a program takes does not hang on what there is: more than any host of GPUs has."""
+"""Unlimited memory: more than any host of GPUs has."""
 _STARTUP: Final = Path(__file__).parents[1] / "startup"
-"""Its `sitecustomize` is the first that a Python runs: the virtual clock has to be there before anybody reads one."""
+"""Its `sitecustomize` runs first, so that the virtual clock is set before any code reads a clock."""
 _PATIENCE_S: Final = 60.0
 _ASK: Final = "import json, sys; print(json.dumps(sys.path))"
 
 
 class Clock(Enum):
-    """What the GPUs' time is: the host's, or one that knows only waits and fixed costs of calls."""
+    """Time of the GPUs: the host's, or a virtual one of waits and fixed costs of calls."""
 
     VIRTUAL = "virtual"
     REAL = "real"
 
 
 class Copies(Enum):
-    """When bytes move: as a copy is issued, or when the clock has come to its end."""
+    """When the bytes of a copy move: as it is issued, or at its end by the clock."""
 
     NOW = "now"
     DELAYED = "delayed"
@@ -48,16 +48,16 @@ def environment(
     copies: Copies = Copies.NOW,
     log: Path | None = None,
 ) -> dict[str, str]:
-    """Return the variables that a process on pretended GPUs has beside those that it inherits.
+    """Return the variables of a process on pretended GPUs, beside inherited ones.
 
     Args:
-        card: each of the GPUs.
+        card: of each GPU.
         runtime: compiled for the PyTorch of that process.
-        inherited: variables of the process; libraries that these preload and folders of PYTHONPATH stay behind.
-        gpus: how many there are.
+        inherited: variables of the process, whose preloaded libraries and PYTHONPATH are kept.
+        gpus: number of GPUs.
         clock: of the GPUs.
-        copies: whether bytes move at once.
-        log: a file that gets a line for each call that the runtime does not have.
+        copies: when bytes move.
+        log: a file for a line on each call that the runtime lacks.
     """
     numbers = {
         "GPUS": gpus,
@@ -94,7 +94,7 @@ def environment(
     settings = {**{name: f"{number:.15g}" for name, number in numbers.items()}, **texts}
     return {
         "LD_PRELOAD": ":".join([*map(str, runtime.libraries), *_inherited("LD_PRELOAD", inherited)]),
-        # What it would make are kernels that compute: Triton wants a card to compile them for.
+        # Triton needs a real GPU to compile kernels.
         "TORCH_COMPILE_DISABLE": "1",
         "PYTHONPATH": os.pathsep.join([str(_STARTUP), *_inherited("PYTHONPATH", inherited)]),
         **{f"VDNNSIM_PRETEND_{name}": text for name, text in settings.items()},
@@ -102,7 +102,7 @@ def environment(
 
 
 def with_unlimited_memory(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a process whose pretended GPUs never run out of memory."""
+    """Return the variables of a process whose pretended GPUs have unlimited memory."""
     return {**variables, "VDNNSIM_PRETEND_MEMORY_BYTES": str(_ENOUGH_BYTES)}
 
 
@@ -111,13 +111,13 @@ def _inherited(name: str, variables: Mapping[str, str]) -> list[str]:
 
 
 def package_folders(program: str) -> list[str]:
-    """Return where the Python behind a program looks for packages.
+    """Return the `sys.path` of the Python of a program.
 
-    It is the program itself if that is a Python, or the one that a script names in its first line, as `torchrun` and
-    `accelerate` do; else this one.
+    That is the program itself, or the Python in the first line of a script, as of `torchrun` and `accelerate`; else
+    this one.
 
     Raises:
-        InputError: there is no such program, or its Python does not answer.
+        InputError: there is no such program, or its Python fails.
     """
     found = shutil.which(program)
     if found is None:
@@ -126,7 +126,7 @@ def package_folders(program: str) -> list[str]:
     if python is None:
         return sys.path
     try:
-        # -I would leave out what PYTHONPATH adds, which the command sees.
+        # Not with -I, which would ignore PYTHONPATH.
         answer = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, check=True, timeout=_PATIENCE_S)  # noqa: S603
         return [str(each) for each in json.loads(answer.stdout.splitlines()[-1])]
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""Report of a command on pretended GPUs: rows of tables, and findings as sentences."""
+"""Report of a command on pretended GPUs: table rows, and findings as sentences."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _ORIGINS: Final = {
 
 
 def memory_rows(outcome: Outcome, memory_bytes: int) -> list[tuple[str, ...]]:
-    """Return the most that each process had of each GPU."""
+    """Return the peaks of each process on each GPU."""
     several = len(outcome.processes) > 1
     return [
         (
@@ -40,13 +40,13 @@ def memory_rows(outcome: Outcome, memory_bytes: int) -> list[tuple[str, ...]]:
 
 
 def fullest(outcome: Outcome) -> tuple[Process, Gpu] | None:
-    """Return the process and its GPU of which the driver shows most; None where no GPU was used."""
+    """Return the process and GPU with the most memory by the driver; None where no GPU was used."""
     each = ((process, gpu) for process in outcome.processes for gpu in process.gpus)
     return max(each, key=lambda found: found[1].driver_bytes, default=None)
 
 
 def holder_rows(gpu: Gpu) -> list[tuple[str, ...]]:
-    """Return what held memory at the peak of a GPU, the most first, and the rest in one row.
+    """Return the holders of memory at the peak of a GPU, the largest first, and the rest in one row.
 
     Modules whose paths differ only in numbers are one row: `Net.blocks.*.linear`.
     """
@@ -76,7 +76,7 @@ def holder_rows(gpu: Gpu) -> list[tuple[str, ...]]:
 
 
 def step_rows(outcome: Outcome) -> list[tuple[int, ...]]:
-    """Return the most up to the end of each step, on each GPU that was used."""
+    """Return the peaks up to the end of each step, on each GPU that was used."""
     return [
         (process.rank, number, gpu, most.allocated_bytes, most.reserved_bytes, most.driver_bytes)
         for process in outcome.processes
@@ -87,7 +87,7 @@ def step_rows(outcome: Outcome) -> list[tuple[int, ...]]:
 
 
 def findings(outcome: Outcome, card: Card, rates: OperatorRates) -> list[str]:
-    """Return what is to be known of a command, a sentence each."""
+    """Return the findings on a command, a sentence each."""
     found = fullest(outcome)
     if found is None:
         return ["no process of the command used a GPU, or its Python takes no heed of PYTHONPATH"]
@@ -101,9 +101,12 @@ def findings(outcome: Outcome, card: Card, rates: OperatorRates) -> list[str]:
 
 
 def refusal(outcome: Outcome, again: Outcome | None, cards: Mapping[str, Card]) -> list[str]:
-    """Return why a command ran out of memory, and what it would take; nothing if it did not.
+    """Return why a command ran out of memory, and what it needs; empty if it did not.
 
-    The outcome `again` is with memory enough; cards are those to choose from, by the names of their profiles.
+    Args:
+        outcome: of the command.
+        again: of the command with unlimited memory, if it was run again.
+        cards: to choose from, by the names of their profiles.
     """
     found = outcome.out_of_memory
     if found is None:
@@ -157,7 +160,7 @@ def _peak(gpu: Gpu) -> list[str]:
 
 
 def _said(place: Place) -> str:
-    """Return a place in words."""
+    """Return a place as text."""
     module = f" of {place.module}" if place.module else ""
     phase = "code outside of modules" if place.phase == "elsewhere" else place.phase
     return f"{phase}{module}" + (f" ({_short(place.line)})" if place.line else "")
@@ -220,7 +223,7 @@ def _end(process: Process) -> list[str]:
 
 
 def _short(line: str) -> str:
-    """Return a place in a file as seen from the working directory, or below where packages are installed."""
+    """Return a line with its path from the working directory, or from the folder of packages."""
     path, _, number = line.rpartition(":")
     if "-packages/" in path:
         return f"{path.rpartition('-packages/')[2]}:{number}"
@@ -233,7 +236,7 @@ def _count(number: int, what: str) -> str:
 
 
 def snapshot_names(processes: Sequence[Process]) -> tuple[str, ...]:
-    """Return the name of the file of each process's snapshot."""
+    """Return the file name of each process's snapshot."""
     if len(processes) == 1:
         return ("snapshot.pickle",)
     return tuple(f"snapshot_{number}.pickle" for number in range(len(processes)))

@@ -1,4 +1,4 @@
-"""Runs a user's command on pretended GPUs, ends it where it does not end by itself, and reads what it recorded."""
+"""Session of a user's command on pretended GPUs: its start, its end after a time limit, and its record."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from calibration.pretend.card import OperatorRates
 from vdnnsim.errors import InputError
 
 _GRACE_S = 30.0
-"""How long a command may take to end once its session is closed."""
+"""For a command to end once its session is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Task:
     """What a session records.
 
     Attributes:
-        steady_steps: a program ends once reserved memory has not grown for so many steps of its optimizer.
-        whole: it goes on to its own end all the same; no step is timed then.
+        steady_steps: the program is ended once reserved memory has not grown for so many optimizer steps.
+        whole: whether it runs to its own end instead; no step is timed then.
         rates: of the GPU's kernels.
     """
 
@@ -36,7 +36,7 @@ class Task:
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where memory was asked for (`calibration.pretend.inside.peak`)."""
+    """Where memory was requested (`calibration.pretend.inside.peak`)."""
 
     phase: str
     module: str
@@ -50,7 +50,7 @@ class Holder(Place, frozen=True):
 
 
 class Peak(msgspec.Struct, frozen=True):
-    """What was allocated when most was (`calibration.pretend.inside.peak`)."""
+    """The peak of allocated memory (`calibration.pretend.inside.peak`)."""
 
     nbytes: int
     place: Place
@@ -61,7 +61,7 @@ class Peak(msgspec.Struct, frozen=True):
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """The most that one process had of one GPU: allocated, reserved by PyTorch, and shown by the driver."""
+    """Peaks of one process on one GPU: allocated, reserved by PyTorch, and by the driver."""
 
     gpu: int
     allocated_bytes: int
@@ -71,7 +71,7 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class Most(msgspec.Struct, frozen=True):
-    """The most that there was of one GPU up to the end of a step."""
+    """Peaks on one GPU up to the end of a step."""
 
     allocated_bytes: int
     reserved_bytes: int
@@ -92,16 +92,16 @@ class OutOfMemory(msgspec.Struct, frozen=True):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """What one process that used CUDA has recorded.
+    """The record of one process that used CUDA.
 
     Attributes:
-        steps: after each step of the optimizer, the most so far on each GPU.
-        steady_from_step: the number of the step from which reserved memory grew no more; None if it may grow on.
+        steps: after each step of the optimizer, the peaks so far on each GPU.
+        steady_from_step: the number of the step from which reserved memory grew no more; None if it may grow further.
         step_s: predicted time of a step; None where none was timed.
         operator_s: of the timed steps, seconds on GPUs by operator.
-        zeros_read: how often each line read a value from a GPU, the most often first.
-        refused: what it asked for that hangs on values.
-        compiled: whether it called `torch.compile`, which left everything as it is.
+        zeros_read: how often each line read a value from a GPU, the most frequent first.
+        refused: operations whose result sizes depend on values.
+        compiled: whether it called `torch.compile`, which did nothing.
         ended: `by itself`, `steady`, `time`, `out of memory`, `values`, `interrupted` or `error`.
         error: the exception that ended it.
     """
@@ -124,12 +124,12 @@ class Process(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a command ended.
+    """The outcome of a command.
 
     Attributes:
         returncode: its exit status, negative where a signal ended it.
         processes: those that used CUDA, by rank.
-        snapshots: PyTorch's snapshot of each of them, as they are in its files.
+        snapshots: PyTorch's memory snapshot of each of them, pickled.
     """
 
     returncode: int
@@ -138,12 +138,12 @@ class Outcome:
 
     @property
     def was_ended(self) -> bool:
-        """Whether all processes were ended by this session, whose exit statuses are then not of their own making."""
+        """Whether the session ended all processes, so that the exit status is not their own."""
         return bool(self.processes) and all(each.ended in {"steady", "time"} for each in self.processes)
 
     @property
     def out_of_memory(self) -> tuple[Process, OutOfMemory] | None:
-        """The error that ended the command, and whose it is; None where memory was not what ended it."""
+        """The out-of-memory error that ended the command, and its process; None where none did."""
         for each in self.processes:
             if each.ended == "out of memory" and each.out_of_memory:
                 return each, each.out_of_memory[-1]
@@ -158,17 +158,17 @@ def run_command(
     folder: Path,
     output: IO[bytes] | None = None,
 ) -> Outcome:
-    """Run a command, and return what its processes have recorded.
+    """Run a command, and return the records of its processes.
 
-    An interrupt from the keyboard ends the command, and is otherwise not heeded: what is known by then is returned.
+    Ctrl-C ends only the command; the records so far are returned.
 
     Args:
         command: program and arguments.
         variables: of the environment, those of the pretended GPU among them.
-        task: what to find out.
+        task: for the recorder.
         limit_s: seconds after which it is ended.
-        folder: an empty one, for what processes write.
-        output: where its output goes; None for where that of this process goes.
+        folder: an empty one, for files of the processes.
+        output: for its output; None for that of this process.
 
     Raises:
         InputError: the program cannot be started.
@@ -176,7 +176,7 @@ def run_command(
     (folder / "task.json").write_text(json.dumps(_task(task)))
     os.mkfifo(folder / "open")
     environment = {**os.environ, **variables, "VDNNSIM_PRETEND_SESSION": str(folder)}
-    # Open for both ways, or it would wait for somebody who reads.
+    # Read and write: opening for writing alone would wait for a reader.
     held_open = os.open(folder / "open", os.O_RDWR | os.O_CLOEXEC)
     closed = threading.Event()
 
@@ -224,8 +224,8 @@ def _records(folder: Path) -> tuple[tuple[Process, ...], tuple[bytes, ...]]:
 
 @contextmanager
 def _interrupts_left_to_command() -> Iterator[None]:
-    """Leave Ctrl-C to the command, which the terminal tells of it as well."""
-    # A function, unlike SIG_IGN, is nothing that the command inherits.
+    """Ignore Ctrl-C, which the terminal also sends to the command."""
+    # The command inherits SIG_IGN, but not a handler.
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield

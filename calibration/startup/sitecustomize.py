@@ -1,10 +1,9 @@
 # ruff: noqa: INP001  # Python imports it by this name from a folder on its path, never as part of a package
-"""Runs when the Python of a user's command starts, whose PYTHONPATH names this folder first.
+"""Start-up of the Python of a user's command, first on its PYTHONPATH, for `vdnnsim pretend` and `vdnnsim apply`.
 
-It gives way to the `sitecustomize` that would have run without it, and waits for PyTorch to be imported: for `vdnnsim
-pretend`, which records, or for `vdnnsim apply`, which plans. The recorder is loaded under a name of its own, so that
-nothing of a user's is hidden by it; it needs the standard library and PyTorch alone, for this Python may be another
-environment's than that of vdnnsim.
+It runs the `sitecustomize` that it hides, and starts recording or planning when PyTorch is imported. The recorder is
+loaded under a name of its own, so that it hides no module of the user's; it needs only the standard library and
+PyTorch, since this Python may be of another environment than vdnnsim's.
 """
 
 import importlib.util
@@ -48,7 +47,7 @@ def _follow_script() -> None:
     if importlib.util.find_spec("vdnnsim") is None:
         sys.stderr.write(f"vdnnsim: {sys.executable} finds no vdnnsim, expected it in the environment of the script\n")
         return
-    # By its name, as an entry point is found, for what starts first is beneath what it starts.
+    # By its name, as an entry point: the layers of imports forbid a static one.
     importlib.import_module("vdnnsim.api.script").follow_script(**json.loads(os.environ["VDNNSIM_APPLY"]))
 
 

@@ -1,9 +1,8 @@
-"""Replaces the clocks of `time` by the pretended GPUs' virtual clock, so that all durations of a program agree.
+"""Clocks of `time` that follow the pretended GPUs' virtual clock, so that all durations of a program agree.
 
-`perf_counter`, `time` and their forms in nanoseconds move with it: what the host really takes for Python and PyTorch is
-not counted. `monotonic` stays real. It is what the standard library measures timeouts with, of queues and locks, and a
-clock that stands still while a process waits for another one would never end those. Processes that are forked go back
-to real time, for no GPU's clock goes on in them.
+`perf_counter`, `time` and their forms in nanoseconds follow it; real host time of Python and PyTorch is not counted.
+`monotonic` stays real: the standard library uses it for timeouts of queues and locks, which would never end on a clock
+that stands still while a process waits for another one. Forked processes, which have no GPU, return to real time.
 """
 
 import ctypes
@@ -13,7 +12,7 @@ import time
 from typing import SupportsIndex
 
 _READING_S = 1e-7
-"""What a reading takes, so that a loop that waits for a moment comes to it; of the order of a real one's."""
+"""Time of a reading, of the order of a real one's, so that a loop that waits for a time ends."""
 _REAL = (time.perf_counter, time.perf_counter_ns, time.time, time.time_ns, time.sleep)
 
 
@@ -47,8 +46,8 @@ def follow_virtual_clock() -> None:
         return time_ns() / 1e9
 
     def sleep(seconds: float | SupportsIndex, /) -> None:
-        # Other processes and threads may be waited for, so it is slept as well. Threads beside the main one, as those
-        # that watch a program, do not hold it up.
+        # Really sleep too: it may be for other processes and threads. Sleep of other threads, as of watchdogs, does not
+        # delay the program.
         really_sleep(seconds)
         if threading.current_thread() is threading.main_thread():
             spend(float(seconds))

@@ -1,4 +1,4 @@
-"""Functions of the pretended CUDA runtime that no call of CUDA has: peaks, clock, operators, memory size."""
+"""Functions of the pretended CUDA runtime beyond CUDA's: peaks, clock, durations of operators, memory size."""
 
 import ctypes
 from typing import Final
@@ -18,7 +18,7 @@ _FUNCTIONS: Final = {
     "pretend_bytes_at": (ctypes.c_void_p, (ctypes.c_void_p,)),
     "pretend_busy": (None, (ctypes.c_void_p, ctypes.c_double)),
 }
-"""What they return and take, as the runtime's headers declare them."""
+"""Result and argument types, as in the runtime's headers."""
 
 
 class Driver:
@@ -35,33 +35,33 @@ class Driver:
             function.restype, function.argtypes = answer, arguments
 
     def peak_bytes(self, gpu: int) -> int:
-        """Most that the driver showed as used on a GPU, the context included."""
+        """Peak of used memory on a GPU by the driver, the context included."""
         return int(self._runtime.pretend_peak_bytes(gpu))
 
     def clock_s(self) -> float:
-        """Seconds on the host's clock, which waiting moves ahead."""
+        """Seconds on the host's clock, which waits advance."""
         return int(self._runtime.pretend_clock_ns()) / 1e9
 
     def launches(self) -> int:
-        """Kernels that this process has launched, calls of libraries among them."""
+        """Number of kernels that this process has launched, calls of libraries included."""
         return int(self._runtime.pretend_count(b"launch"))
 
     def begin_operator(self, seconds: float = 0.0) -> None:
-        """Let the kernels that this thread launches until `end_operator` last so long together."""
+        """Let the kernels that this thread launches until `end_operator` last `seconds` together."""
         self._runtime.pretend_operator_begin(seconds)
 
     def end_operator(self) -> None:
-        """Let kernels last again what the runtime takes them to last."""
+        """Return to the runtime's default durations of kernels."""
         self._runtime.pretend_operator_end()
 
     def work(self, device: torch.device, seconds: float) -> None:
-        """Put work of so many seconds on the current stream of a GPU."""
+        """Queue work of some seconds on the current stream of a GPU."""
         self._runtime.pretend_busy(torch.cuda.current_stream(device).cuda_stream, seconds)
 
     def bytes_at(self, address: int) -> int:
-        """Return where the host finds the bytes of an address of a GPU, which it cannot touch itself."""
+        """Return the host address of the bytes of an address of a GPU, which the host cannot access itself."""
         return int(self._runtime.pretend_bytes_at(address))
 
     def set_memory_bytes(self, nbytes: int) -> None:
-        """Let each GPU have so much memory; what is handed out stays, even if it is more."""
+        """Set the memory of each GPU; allocated memory stays, even if it is more."""
         self._runtime.pretend_set_memory_bytes(nbytes)

@@ -1,4 +1,4 @@
-"""How long each operator of PyTorch lasts on the pretended GPU, by rooflines of a machine's rates.
+"""Durations of PyTorch's operators on the pretended GPU, by rooflines of a machine's rates.
 
     max(FLOPs / arithmetic rate, bytes / rate of DRAM) + overhead of each kernel
 
@@ -22,17 +22,17 @@ _TYPES: Mapping[torch.dtype, str] = {torch.float16: "float16", torch.bfloat16: "
 _SPARSE_READS = frozenset(
     ("embedding", "index", "index_select", "gather", "select_scatter", "_unsafe_index", "embedding_renorm")
 )
-"""Operators that read of their first operand only what they return."""
+"""Operators that read only the returned part of their first operand."""
 _OVERWRITES = frozenset(("copy_", "fill_", "zero_", "normal_", "uniform_", "_foreach_copy_", "_foreach_zero_"))
-"""Operators that read nothing of what they write to."""
+"""Operators that only write their first operand."""
 _OF_CUDNN = ("cudnn", "batch_norm", "ctc_loss")
-"""Parts of names of operators without FLOPs whose work is a call of cuDNN, which is no launch of this process."""
+"""Parts of names of operators without FLOPs that call cuDNN, whose kernels are not counted as launches."""
 _CONVOLUTIONS = frozenset(("convolution", "_convolution", "cudnn_convolution", "convolution_backward"))
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What the kernels of a machine reach.
+    """Rates of a machine's kernels.
 
     Attributes:
         convolution_flop_per_s, product_flop_per_s: arithmetic of convolutions, and of all else, by element type;
@@ -50,10 +50,10 @@ class Rates:
 class OperatorTimes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's own hook of subclasses
     """While it is active, operators last as the rates state.
 
-    PyTorch takes other ways for some gradients while any such mode is active, so peaks of memory are not read then.
+    While any such mode is active PyTorch computes some gradients differently, so peaks of memory are not read then.
 
     Attributes:
-        seconds: on GPUs, in sum, by the name of the operator.
+        seconds: on GPUs, by the name of the operator.
     """
 
     def __init__(self, rates: Rates, driver: Driver) -> None:
@@ -120,12 +120,12 @@ class OperatorTimes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
 
 
 def _may_be_tf32(*, convolves: bool) -> bool:
-    settings = torch._C  # noqa: SLF001  # the public ones refuse to answer where old and new names of them were mixed
+    settings = torch._C  # noqa: SLF001  # the public ones raise where their old and new names were mixed
     return bool(settings._get_cudnn_allow_tf32() if convolves else settings._get_cublas_allow_tf32())  # noqa: SLF001
 
 
 def _recurrent_flop(args: tuple[Any, ...]) -> int:
-    """Return the multiplications and additions of all layers: each weight meets each step of each sequence."""
+    """Return the FLOPs of all layers: each weight is multiplied at each step of each sequence."""
     inputs, weights = args[0], args[1]
     steps: int = inputs.numel() // inputs.shape[-1]
     multiplied: int = sum(each.numel() for each in weights if each.dim() > 1)
@@ -133,7 +133,7 @@ def _recurrent_flop(args: tuple[Any, ...]) -> int:
 
 
 def _moved_bytes(func: OpOverload[..., Any], args: tuple[Any, ...], names: Mapping[str, Any], output: object) -> int:
-    """Return the bytes of memory that an operator reads and writes, by what its schema says of its operands."""
+    """Return the bytes of memory that an operator reads and writes, by its schema."""
     schema = func._schema  # noqa: SLF001  # its only form
     name = func.overloadpacket.__name__
     read = written = 0
@@ -151,7 +151,7 @@ def _moved_bytes(func: OpOverload[..., Any], args: tuple[Any, ...], names: Mappi
 
 
 def _nbytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Return bytes of memory behind tensors; one that is expanded reads each element once."""
+    """Return bytes of memory behind tensors; an expanded one reads each element once."""
     return sum(
         min(each.numel() * each.element_size(), each.untyped_storage().nbytes())
         for each in tensors

@@ -1,8 +1,8 @@
 """Reads of the host from the pretended GPU: answered with zeros and counted, or refused where a size depends on values.
 
-No kernel computes, so device memory holds what was copied there and otherwise anything. A number that the host reads is
-therefore a zero: losses do not become NaN, and no check of gradients finds an overflow. A result whose *size* hangs on
-values has none. What processes have sent each other came as copies, and is read as it is.
+Kernels compute nothing, so only copied device memory has values. A number that the host reads is therefore a zero:
+losses are not NaN, and gradients do not overflow. A result whose *size* depends on values is refused. Data from other
+processes was copied, and is read as it is.
 """
 
 import warnings
@@ -14,7 +14,7 @@ import torch
 from .user_lines import is_called_from, user_line_here
 
 _EXCHANGES = ("/torch/distributed/", "/torch/nn/parallel/")
-"""Where PyTorch reads what other processes have sent, as sizes of parameters before it begins."""
+"""Where PyTorch reads data of other processes, as sizes of parameters."""
 _SIZED_BY_VALUES = (
     "nonzero",
     "masked_select",
@@ -24,19 +24,19 @@ _SIZED_BY_VALUES = (
     "bincount",
     "repeat_interleave.Tensor",
 )
-"""Operators of PyTorch whose results are as large as the values of a tensor say; a boolean index is a `nonzero`."""
+"""Operators whose result sizes depend on values; a boolean index is a `nonzero`."""
 
 
 class ValuesNotComputedError(RuntimeError):
-    """The program needs values of device memory to go on, and on a pretended GPU there are none."""
+    """The program needs values that a pretended GPU does not compute."""
 
 
 class Reads:
-    """Counts what the host reads from the pretended GPU, by the user's line.
+    """Counts reads of the host from the pretended GPU, by the user's line.
 
     Attributes:
-        zeros: how often each line was told a zero.
-        refused: the sentence of each refusal, in their order.
+        zeros: how often each line read a zero.
+        refused: messages of the refusals, in order.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Reads:
         self.refused: list[str] = []
         self._library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         with warnings.catch_warnings():
-            # That a kernel of PyTorch is replaced is the point.
+            # Replacing a kernel of PyTorch warns.
             warnings.simplefilter("ignore")
             self._library.impl("_local_scalar_dense", self._zero, "CUDA")  # type: ignore[no-untyped-call]
             for name in _SIZED_BY_VALUES:

@@ -1,8 +1,7 @@
-"""Labels PyTorch's memory history with the module that runs, in forward and backward, without changing allocations.
+"""Labels of PyTorch's memory history with the running module, in forward and backward, without changing allocations.
 
-Hooks of forward are global ones, which see each module once it is called. Of backward, the node of autograd that made a
-module's output says when its gradient arrives, and so when backward reaches the module; hooks of modules for backward
-would put a node of their own around each.
+Forward has global hooks. Backward reaches a module when the gradient arrives at the autograd node of its output;
+backward hooks of modules would add a node around each.
 """
 
 import threading
@@ -38,7 +37,7 @@ class ModuleTracker:
         )
 
     def remove(self) -> None:
-        """Label nothing more."""
+        """Stop labelling."""
         for handle in self._handles:
             handle.remove()
 
@@ -66,7 +65,7 @@ class ModuleTracker:
         line = user_line_here()
         for tensor in _tensors(output):
             node = tensor.grad_fn
-            # The last module inside a container has made the same output, and has been here first.
+            # A container's output is that of its last module, which is marked already.
             if node is None:
                 continue
             marks: Any = node.metadata

@@ -8,20 +8,20 @@ from typing import Any
 from .user_lines import user_line_of
 
 RESERVATION = "vdnnsim: reservation"
-"""Label of memory that is requested only to have PyTorch reserve it, and freed at once."""
+"""Label of memory that is allocated only to have PyTorch reserve it, and freed at once."""
 _GRANULE_BYTES = 512  # kMinBlockSize of c10/cuda/CUDACachingAllocator: to which PyTorch rounds a request
 _LABEL = re.compile(r"pass (\d+)(?:, (forward|backward|recomputation|optimizer)(?: of (.*?))?(?: from (.*))?)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where memory was asked for.
+    """Where memory was requested.
 
     Attributes:
         phase: `forward`, `backward`, `recomputation`, `optimizer`, or `elsewhere`.
-        module: path of the innermost module that ran, beginning with the class of the outermost; empty outside of all.
-            In backward that of the module reached last.
-        line: `file:line` of the user's own code; in backward the one that called the module forward. Empty if unknown.
+        module: path of the innermost running module, beginning with the class of the outermost; empty outside of all.
+            In backward the module reached last.
+        line: `file:line` of the user's own code; in backward that which called the module forward. Empty if unknown.
     """
 
     phase: str
@@ -31,13 +31,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The moment of most allocated memory.
+    """The peak of allocated memory.
 
     Attributes:
-        nbytes: allocated then, in requests rounded to PyTorch's 512 bytes.
+        nbytes: allocated, in requests rounded to PyTorch's 512 bytes.
         place: of the request that reached it.
-        holders: bytes alive then, by where they were asked for; the most first.
-        unplaced_bytes: alive since before the history begins, or of blocks larger than what was asked for.
+        holders: live bytes by the place of their request; the largest first.
+        unplaced_bytes: live since before the history begins, or in blocks larger than requested.
     """
 
     nbytes: int
@@ -47,7 +47,7 @@ class Peak:
 
 
 def label(number: int, phase: str = "", module: str = "", line: str = "") -> str:
-    """Return the label of current work in the history: the number of the forward pass first."""
+    """Return the label of current work in the history, with the number of the forward pass."""
     text = f"pass {number}"
     if phase:
         text += f", {phase}"
@@ -57,10 +57,13 @@ def label(number: int, phase: str = "", module: str = "", line: str = "") -> str
 
 
 def find_peak(history: Sequence[Mapping[str, Any]], allocated_bytes: int) -> Peak | None:
-    """Replay a history; None if nothing was ever asked for in it.
+    """Replay the history of one GPU; None if it has no request.
 
-    Of one GPU: its events as PyTorch's snapshot has them, `device_traces`, and how much is allocated at their end.
-    A reservation is no request: what a program then asks for lies within it.
+    Reservations are left out: later requests of the program lie within them.
+
+    Args:
+        history: `device_traces` of PyTorch's snapshot.
+        allocated_bytes: at its end.
     """
     history = list(_without_reservations(history))
     held, levels = 0, []
@@ -88,7 +91,7 @@ def find_peak(history: Sequence[Mapping[str, Any]], allocated_bytes: int) -> Pea
 
 
 def phase_bytes(holders: Iterable[tuple[Place, int]]) -> dict[str, int]:
-    """Add up holders by the phase that asked for them."""
+    """Add up holders by phase."""
     total: dict[str, int] = {}
     for place, nbytes in holders:
         total[place.phase] = total.get(place.phase, 0) + nbytes
@@ -122,13 +125,13 @@ def _place(event: Mapping[str, Any], number: int) -> tuple[Place, int]:
     if told is None:
         return Place("elsewhere" if event["frames"] else "backward", "", line), number
     if int(told[1]) < number:
-        # A thread of autograd keeps what it was told last: here, still of the pass before.
+        # A thread of autograd still has the label of an earlier pass.
         return Place("backward", "", line), number
     return labelled_place(told[0], line), int(told[1])
 
 
 def labelled_place(text: str, line: str) -> Place:
-    """Return the place that a label names; the line is the one that was found beside it, empty if none was."""
+    """Return the place of a label, with the line of its request if there is one."""
     told = _LABEL.fullmatch(text)
     if told is None:
         return Place("elsewhere", "", line)

@@ -27,7 +27,7 @@ _HISTORY_ENTRIES: Final = 400_000
 _HOLDERS: Final = 1000
 _WARM_STEPS, _TIMED_STEPS = 1, 2
 _ENOUGH: Final = 1 << 45
-"""Bytes of memory while steps are timed: more than any card has, for memory counts no more then."""
+"""Memory while steps are timed, more than any card has: peaks are not read then."""
 
 
 class StoppedSteadyError(SystemExit):
@@ -35,7 +35,7 @@ class StoppedSteadyError(SystemExit):
 
 
 def record_from_first_use(session: Path) -> None:
-    """Record this process from its first use of CUDA on, into `session`, whose `task.json` says what is wanted."""
+    """Record this process from its first use of CUDA on, into the folder `session` with its `task.json`."""
     task = json.loads((session / "task.json").read_text())
     compiled = _notice_compile()
     torch.cuda._lazy_call(lambda: Recording(session, task, compiled))  # type: ignore[no-untyped-call]  # noqa: SLF001
@@ -90,7 +90,7 @@ class Recording:
         threading.Thread(target=self._wait_for_end, daemon=True).start()
 
     def write(self) -> None:
-        """Write the record; nothing in a process that was forked from this one."""
+        """Write the record, but not in a forked process."""
         with self._lock:
             if self._written or os.getpid() != self._process:
                 return
@@ -120,7 +120,7 @@ class Recording:
     # ---- steps
 
     def _step_ends(self, optimizer: Optimizer, _arguments: object, _names: object) -> None:
-        # Where several optimizers take turns, a step ends with that of the one which came first.
+        # Of several optimizers the first to step ends a step.
         if self._optimizer is None:
             self._optimizer = id(optimizer)
         if self._optimizer != id(optimizer) or os.getpid() != self._process:
@@ -145,7 +145,7 @@ class Recording:
         if self._whole:
             return False
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            # All processes of a group must end after the same step, or the others wait for one that has gone.
+            # All processes of a group must end after the same step, or others wait for one that has ended.
             return len(self._steps) > self._steady_steps + 1
         return self._is_steady()
 
@@ -173,7 +173,7 @@ class Recording:
         self._ended = "steady"
         self._stopped += 1
         if self._stopped > 1:
-            # The program has caught the exception and goes on.
+            # The program caught the exception.
             self.write()
             sys.stdout.flush()
             os._exit(0)
@@ -197,7 +197,7 @@ class Recording:
         reset = torch.cuda.memory.reset_peak_memory_stats
 
         def see_and_reset(device: Any = None) -> None:  # noqa: ANN401  # as PyTorch has it
-            # The peak of a reservation is none of the program's.
+            # The peak of a reservation is not the program's.
             if torch.cuda.memory._get_memory_metadata() != RESERVATION:  # noqa: SLF001  # its only form
                 for gpu in range(torch.cuda.device_count()):
                     self._state(gpu)
@@ -266,9 +266,9 @@ class Recording:
         self._except(kind, error, traceback)
 
     def _wait_for_end(self) -> None:
-        """End this process when the session ends, whatever it does then: a loop without a step has no other end."""
+        """End this process when the session ends: a loop without steps has no other end."""
         with suppress(OSError), (self._session / "open").open("rb") as pipe:
-            # Nothing is ever written: reading returns when the last who holds the other end is gone.
+            # Nothing is ever written: reading returns when the other end is closed.
             pipe.read(1)
             self._ended = "time"
             self.write()

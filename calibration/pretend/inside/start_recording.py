@@ -12,7 +12,7 @@ def wait_for_pytorch(session: Path) -> None:
     """Record this process into the folder of a session, from its first use of CUDA on; without one, do nothing."""
 
     def imported() -> None:
-        # Late, for what imports PyTorch itself must not be imported before it.
+        # This module imports PyTorch.
         from .recording import record_from_first_use
 
         record_from_first_use(session)
@@ -28,7 +28,7 @@ def when_pytorch_is_imported(do: Callable[[], None]) -> None:
 class _Waiting(MetaPathFinder):
     """Finds PyTorch as without this hook, and calls back when it has been imported.
 
-    It may be looked for without being imported, as `importlib.util.find_spec("torch")` does to see whether it is there.
+    `importlib.util.find_spec("torch")` looks for it without importing it.
     """
 
     def __init__(self, imported: Callable[[], None]) -> None:
@@ -40,7 +40,7 @@ class _Waiting(MetaPathFinder):
         """Wrap the loader of `torch`; leave all other modules to others."""
         if fullname != "torch":
             return None
-        # Another one may wait as well, behind this one.
+        # Another hook may follow this one.
         behind = sys.meta_path[sys.meta_path.index(self) + 1 :]
         found = (each.find_spec(fullname, path, target) for each in behind if hasattr(each, "find_spec"))
         spec = next(filter(None, found), None)

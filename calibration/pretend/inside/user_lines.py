@@ -12,17 +12,17 @@ _INSTALLED = tuple(
 )
 _CALIBRATION = Path(__file__).resolve().parents[2]
 _NOT_OWN = (f"{_CALIBRATION}/pretend/inside/", f"{_CALIBRATION}/apply/", "<")
-"""Beside a program, of whose calls these make others: what records it, and what applies a plan to it."""
+"""Code of the recorder and of applied plans, which is called within a program."""
 _NOT_TOLD = ("torch/", "torch\\")
 
 
 def user_line_here() -> str:
-    """Return `file:line` of the user's own code that is being run, the innermost; empty where there is none."""
+    """Return `file:line` of the innermost running line of the user's own code; empty where there is none."""
     return user_line(_frames(sys._getframe(1)))  # noqa: SLF001  # what inspect.currentframe is made of
 
 
 def is_called_from(*parts: str) -> bool:
-    """Return whether the innermost Python code that is being run, beyond this package, lies in one of some folders."""
+    """Return whether the innermost running Python code beyond this package is in one of some folders."""
     files = (file for file, _ in _frames(sys._getframe(1)) if not file.startswith(_NOT_OWN))  # noqa: SLF001
     innermost = next(files, "")
     return any(part in innermost for part in parts)
@@ -34,7 +34,7 @@ def user_line_of(frames: Iterable[Mapping[str, Any]]) -> str:
 
 
 def user_line(frames: Iterable[tuple[str, int]]) -> str:
-    """Return the innermost line that is the user's own; where none is, the innermost of a package beyond PyTorch.
+    """Return the innermost line of the user's own; where there is none, the innermost of a package beyond PyTorch.
 
     Frames are a file and a line each, innermost first.
     """

@@ -1,4 +1,4 @@
-"""What the CUDA device tells PyTorch, with PyTorch's CUDA replaced by a GPU that counts its events."""
+"""Calls of the CUDA device to PyTorch, whose CUDA is replaced by a GPU that counts its events."""
 
 import types
 import weakref
@@ -47,7 +47,7 @@ class Gpu:
 
     @property
     def runtime(self) -> types.SimpleNamespace:
-        """CUDA's runtime, as far as PyTorch hands it on."""
+        """The calls of CUDA's runtime that are used."""
         return types.SimpleNamespace(
             cudaHostRegister=self.register,
             cudaHostUnregister=self.unregister,
@@ -97,7 +97,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         monkeypatch.setattr(torch.cuda, name, replacement)
     clearing = "torch._C._cuda_clearCublasWorkspaces"
     monkeypatch.setattr(clearing, lambda: gpu.log.append("workspaces of cuBLAS go"), raising=False)
-    monkeypatch.setattr(CudaDevice, "_bring_workspace_of_cublas", lambda _: gpu.log.append("products"))
+    monkeypatch.setattr(CudaDevice, "_allocate_workspace_of_cublas", lambda _: gpu.log.append("products"))
     return gpu
 
 
