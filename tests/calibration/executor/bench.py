@@ -15,12 +15,10 @@ from tests.calibration.kernels.plain_network import run_plainly
 from tests.calibration.kernels.reference import run_reference
 from tests.toy import toy_setting
 from vdnnsim.cost.table import CostModel, CostTable, KernelCost
-from vdnnsim.cost.transfer import copy_s
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Gpu, Host, Link, Origin, Server
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.operations import Compute, HostSynchronize, Offload, Prefetch, RecordEvent, Stream, WaitEvent
@@ -52,7 +50,7 @@ SERVER = Server(
     cost_model={},
     figures=(),
 )
-"""A link on which maps of a tiny network take about as long as the kernels of `every_second_explicit`."""
+"""Copies of maps of a tiny network take about as long as its kernels in `every_second_explicit`."""
 
 REFUSED = ("page_migration",)
 """Of the policies for one GPU, those whose plans this executor cannot carry out."""
@@ -108,13 +106,10 @@ class Bench:
     def workload(self, network: Callable[[], LayerGraph]) -> Workload:
         return Workload(network(), batch_size=2)
 
-    def costs(self, seconds: Seconds) -> CostModel:
-        return LibraryCosts(self.library, seconds)
-
     def plan(
         self, workload: Workload, policy: Policy, seconds: Seconds = framework_first, limits: MemoryLimits = UNLIMITED
     ) -> TrainingPlan:
-        return policy.plan(toy_setting(workload, self.costs(seconds), limits, SERVER))
+        return policy.plan(toy_setting(workload, LibraryCosts(self.library, seconds), limits, SERVER))
 
     def tight_limits(self, workload: Workload, seconds: Seconds) -> MemoryLimits:
         """Return as much memory as vdnn_all(m) needs and a tenth more, so that a dynamic policy must offload."""
@@ -122,23 +117,13 @@ class Bench:
         return replace(UNLIMITED, device_bytes=needed_bytes(least) * 11 // 10)
 
     def attempt(
-        self,
-        workload: Workload,
-        plan: TrainingPlan,
-        limits: MemoryLimits = UNLIMITED,
-        pace: Mapping[int, float] | None = None,
+        self, workload: Workload, plan: TrainingPlan, limits: MemoryLimits = UNLIMITED
     ) -> Execution | DoesNotFit:
         with closing(Executor(self.device, workload, self.library)) as executor:
-            return executor.execute(plan, limits, pace)
+            return executor.execute(plan, limits)
 
-    def execute(
-        self,
-        workload: Workload,
-        plan: TrainingPlan,
-        limits: MemoryLimits = UNLIMITED,
-        pace: Mapping[int, float] | None = None,
-    ) -> Execution:
-        execution = self.attempt(workload, plan, limits, pace)
+    def execute(self, workload: Workload, plan: TrainingPlan, limits: MemoryLimits = UNLIMITED) -> Execution:
+        execution = self.attempt(workload, plan, limits)
         assert isinstance(execution, Execution), execution.explain()
         return execution
 
@@ -222,20 +207,3 @@ def assert_order_is_the_plans(plan: TrainingPlan, trace: IterationTrace) -> None
                 done_s = {stream: max(now_s, each) for stream, each in done_s.items()}
             case _:
                 pass
-
-
-def paced(bench: Bench, workload: Workload, plan: TrainingPlan, seconds: Seconds) -> dict[int, float]:
-    """Return how long each operation of a plan takes on `SERVER`, by its position."""
-    costs = bench.costs(seconds)
-    pace = {}
-    for position, operation in enumerate(plan.operations):
-        match operation:
-            case Compute(layer=layer, phase=phase, algorithm=algorithm):
-                pace[position] = costs.table(workload).find(layer, phase, algorithm).seconds
-            case Offload(buffer=buffer):
-                pace[position] = copy_s(SERVER.link, Direction.D2H, plan.buffers[buffer].nbytes)
-            case Prefetch(buffer=buffer):
-                pace[position] = copy_s(SERVER.link, Direction.H2D, plan.buffers[buffer].nbytes)
-            case _:
-                pass
-    return pace

@@ -1,4 +1,4 @@
-"""The same networks in plain PyTorch: torch.nn.functional and autograd, as anyone would write them."""
+"""The networks of the library in plain PyTorch: torch.nn.functional and autograd."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from calibration.kernels.interface import given
 from calibration.kernels.operands import fill_input, fill_weights, labels
 from calibration.kernels.tensors import dtype_of, weight_views
 from vdnnsim.dnn.convolutional import Activation, BatchNormalization, Convolution, FullyConnected, Pooling, SoftmaxLoss
@@ -91,8 +92,7 @@ def without_cudnn() -> Iterator[None]:
 def _flat(weights: tuple[torch.Tensor, ...]) -> torch.Tensor:
     parts = []
     for weight in weights:
-        gradient = weight.grad
-        assert gradient is not None
+        gradient = given(weight.grad)
         channels_last = gradient.dim() == 4 and not weight.is_contiguous()
         parts.append((gradient.permute(0, 2, 3, 1) if channels_last else gradient).flatten().cpu())
     return torch.cat(parts)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from calibration.kernels.interface import given
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.kernels.cases import added_to, operands
 from vdnnsim.dnn.graph import GraphBuilder
@@ -39,9 +40,7 @@ def test_adding_is_one_sum_of_the_whole_gradient(
     for adds, writes in zip(library.kernels(workload, layer, phase), written, strict=True):
         sums = operands(workload, layer, phase, adds, channels_last=channels_last)
         alone = operands(Workload(writing, 2, element_type), same_layer, phase, writes, channels_last=channels_last)
-        total, gradient = sums.input_gradients[position], alone.input_gradients[position]
-        assert total is not None
-        assert gradient is not None
+        total, gradient = given(sums.input_gradients[position]), given(alone.input_gradients[position])
         standing = total.clone()
         gradient.fill_(torch.nan)
         adds.run(sums)

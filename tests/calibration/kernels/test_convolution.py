@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from calibration.kernels.convolution import EXPLICIT_GEMM, PYTORCH
 from calibration.kernels.interface import KernelTensors
+from calibration.kernels.interface import given as present
 from calibration.kernels.pytorch import PyTorchLibrary
 from calibration.kernels.tensors import weight_views
 from tests.calibration.kernels.cases import operands, with_workspace
@@ -48,7 +49,9 @@ def workloads(draw: st.DrawFn) -> Workload:
     return Workload(graph, draw(st.integers(1, 3)), element_type)
 
 
-def run(workload: Workload, algorithm: str, *, channels_last: bool) -> tuple[KernelTensors, ...]:
+def run(
+    workload: Workload, algorithm: str, *, channels_last: bool
+) -> tuple[KernelTensors, KernelTensors, KernelTensors]:
     """Run the three phases of the convolution `conv` and return the operands of each."""
     layer = workload.graph.layers[2]
     ran = []
@@ -58,16 +61,13 @@ def run(workload: Workload, algorithm: str, *, channels_last: bool) -> tuple[Ker
         tensors = operands(workload, layer, phase, kernel, channels_last=channels_last)
         kernel.run(tensors)
         ran.append(tensors)
-    return tuple(ran)
+    forward, data, weights = ran
+    return forward, data, weights
 
 
-def results(workload: Workload, algorithm: str, *, channels_last: bool) -> tuple[torch.Tensor, ...]:
+def results(forward: KernelTensors, data: KernelTensors, weights: KernelTensors) -> tuple[torch.Tensor, ...]:
     """Return Y, dX and flat dW."""
-    forward, data, weights = run(workload, algorithm, channels_last=channels_last)
-    assert forward.output is not None
-    assert data.input_gradients[0] is not None
-    assert weights.weight_gradient is not None
-    return forward.output, data.input_gradients[0], weights.weight_gradient
+    return present(forward.output), present(data.input_gradients[0]), present(weights.weight_gradient)
 
 
 @settings(max_examples=40)
@@ -75,20 +75,15 @@ def results(workload: Workload, algorithm: str, *, channels_last: bool) -> tuple
 def test_framework_convolution_is_that_of_autograd(workload: Workload, *, channels_last: bool) -> None:
     layer = workload.graph.layers[2]
     forward, data, weights = run(workload, PYTORCH, channels_last=channels_last)
-    assert forward.weights is not None
-    assert data.weights is not None
     x = forward.inputs[0].clone().requires_grad_()
-    w, bias = (
-        None if view is None else view.clone().requires_grad_()
-        for view in weight_views(layer, forward.weights, channels_last=channels_last)
-    )
+    views = weight_views(layer, present(forward.weights), channels_last=channels_last)
+    w, bias = (None if view is None else view.clone().requires_grad_() for view in views)
     assert w is not None
     operator = layer.operator
     assert isinstance(operator, Convolution)
     y = functional.conv2d(x, w, bias, operator.stride, operator.padding)
     y.backward(data.output_gradient)  # type: ignore[no-untyped-call]
-    assert weights.weight_gradient is not None
-    dw, dbias = weight_views(layer, weights.weight_gradient, channels_last=channels_last)
+    dw, dbias = weight_views(layer, present(weights.weight_gradient), channels_last=channels_last)
     assert torch.equal(forward.output, y)  # type: ignore[arg-type]
     assert torch.equal(data.input_gradients[0], x.grad)  # type: ignore[arg-type]
     assert torch.equal(dw, w.grad)  # type: ignore[arg-type]
@@ -108,32 +103,27 @@ def test_explicit_gemm_agrees_with_the_framework(workload: Workload, *, channels
     """
     layer = workload.graph.layers[2]
     operator, u = layer.operator, UNIT_ROUNDOFF[workload.element_type]
-    forward, data, _ = run(workload, PYTORCH, channels_last=channels_last)
-    assert forward.weights is not None
+    forward, data, _ = theirs = run(workload, PYTORCH, channels_last=channels_last)
     x = forward.inputs[0].double().abs().requires_grad_()
-    views = weight_views(layer, forward.weights, channels_last=channels_last)
+    views = weight_views(layer, present(forward.weights), channels_last=channels_last)
     w, bias = (None if view is None else view.double().abs().requires_grad_() for view in views)
     assert w is not None
     assert isinstance(operator, Convolution)
     y = functional.conv2d(x, w, bias, operator.stride, operator.padding)
-    assert data.output_gradient is not None
-    y.backward(data.output_gradient.double().abs())  # type: ignore[no-untyped-call]
+    y.backward(present(data.output_gradient).double().abs())  # type: ignore[no-untyped-call]
     windows = layer.out_shape.height * layer.out_shape.width * workload.batch_size
     filter_area = layer.work.filter_elements // layer.in_shapes[0].channels
-    assert x.grad is not None
-    assert w.grad is not None
-    grads = [w.grad.permute(0, 2, 3, 1).flatten() if channels_last else w.grad.flatten()]
+    dw = present(w.grad)
+    grads = [(dw.permute(0, 2, 3, 1) if channels_last else dw).flatten()]
     if bias is not None:
-        assert bias.grad is not None
-        grads.append(bias.grad)
+        grads.append(present(bias.grad))
     bounds = (
         (y, layer.work.filter_elements + 3),
-        (x.grad, layer.out_shape.channels * filter_area + 2),
+        (present(x.grad), layer.out_shape.channels * filter_area + 2),
         (torch.cat(grads), windows + 2),
     )
-    ours = results(workload, EXPLICIT_GEMM, channels_last=channels_last)
-    theirs = results(workload, PYTORCH, channels_last=channels_last)
-    for our, their, (magnitude, roundings) in zip(ours, theirs, bounds, strict=True):
+    ours = run(workload, EXPLICIT_GEMM, channels_last=channels_last)
+    for our, their, (magnitude, roundings) in zip(results(*ours), results(*theirs), bounds, strict=True):
         if roundings * u >= 0.5:
             continue  # the bound says nothing: as many roundings as a bfloat16 has values between 1 and 2
         allowed = 2 * (roundings * u / (1 - roundings * u) * magnitude + roundings * SMALLEST_STEP)

@@ -13,7 +13,7 @@ from torch.nn import functional
 from calibration.kernels.convolution import EXPLICIT_GEMM
 from calibration.kernels.cudnn_library import CudnnLibrary, PlanExecution, library_for
 from calibration.kernels.cudnn_plans import ConvolutionPlan
-from calibration.kernels.interface import Kernel, KernelTensors, Site
+from calibration.kernels.interface import Kernel, KernelTensors, Site, given
 from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.kernels.cases import added_to, operands
 from tests.calibration.kernels.frontend_double import Engine, Frontend, Note
@@ -156,21 +156,18 @@ def test_a_plan_runs_on_the_current_stream_on_the_callers_memory(library: CudnnL
     _, (workload, layer) = written_and_added()
     kernel = library.kernels(workload, layer, Phase.BACKWARD_WEIGHTS)[2]
     tensors = operands(workload, layer, Phase.BACKWARD_WEIGHTS, kernel, channels_last=False)
-    assert tensors.output_gradient is not None
-    assert tensors.weight_gradient is not None
-    assert tensors.workspace is not None
 
     kernel.run(tensors)
 
     expected = {
         "X": tensors.inputs[0].data_ptr(),
-        "dY": tensors.output_gradient.data_ptr(),
-        "dW": tensors.weight_gradient.data_ptr(),
+        "dY": given(tensors.output_gradient).data_ptr(),
+        "dW": given(tensors.weight_gradient).data_ptr(),
     }
     named = {"result": "dW"}
     ((name, pointers, workspace, handle),) = double.executed
     assert {named.get(operand, operand): pointer for operand, pointer in pointers.items()} == expected
-    assert (name, workspace, handle) == ("eng1", tensors.workspace.data_ptr(), 7)
+    assert (name, workspace, handle) == ("eng1", given(tensors.workspace).data_ptr(), 7)
     assert double.streams == [5]
 
 

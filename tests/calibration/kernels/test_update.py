@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from calibration.kernels.interface import given
 from calibration.kernels.pytorch import PyTorchLibrary
 from calibration.kernels.tensors import dtype_of
 from tests.calibration.kernels.cases import operands, three_readers
@@ -33,14 +34,12 @@ def test_update_is_that_of_torch_optim(kind: Optimizer, element_type: ElementTyp
     layer = workload.graph.layers[0]
     (kernel,) = PyTorchLibrary("cpu").kernels(workload, layer, Phase.UPDATE)
     tensors = operands(workload, layer, Phase.UPDATE, kernel, channels_last=False)
-    assert tensors.weights is not None
-    assert tensors.weight_gradient is not None
-    weights = tensors.weights.clone().requires_grad_()
-    weights.grad = tensors.weight_gradient.clone()
+    weights = given(tensors.weights).clone().requires_grad_()
+    weights.grad = given(tensors.weight_gradient).clone()
     states = tuple(state.clone() for state in tensors.states)
     assert len(states) == kind.states
     assert weights.dtype is dtype_of(element_type)
     optimizer_of(kind, weights, states).step()
     kernel.run(tensors)
-    assert torch.equal(tensors.weights, weights)
+    assert torch.equal(given(tensors.weights), weights)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(tensors.states, states, strict=True))
