@@ -11,7 +11,7 @@ and layout, not on the shape.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,11 +171,8 @@ class PlanFinder:
 
 def _list_plans(graph: Any) -> None:  # noqa: ANN401
     """List the plans of cuDNN's heuristics, then every engine that they leave out."""
-    cudnn = frontend()
-    modes = cudnn.heur_mode
-    try:
-        graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
-    except (RuntimeError, cudnn.cudnnGraphNotSupportedError):
+    modes = frontend().heur_mode
+    if not _succeeds(graph.create_execution_plans, [modes.A, modes.B, modes.FALLBACK]):
         return
     names = {graph.get_plan_name_at_index(position) for position in range(graph.get_execution_plan_count())}
     listed = {engine_of(name) for name in names if is_engine(name)}
@@ -229,16 +226,16 @@ def _graph(problem: ConvolutionProblem, target: Target) -> tuple[Any, dict[str, 
 
 def _add_engine(graph: Any, engine: int) -> bool:  # noqa: ANN401
     """Add an engine with its default knobs; return whether it can compute the problem."""
-    try:
-        graph.create_execution_plan(engine, {})
-    except (RuntimeError, frontend().cudnnGraphNotSupportedError):
-        return False
-    return True
+    return _succeeds(graph.create_execution_plan, engine, {})
 
 
 def _builds(graph: Any, position: int) -> bool:  # noqa: ANN401
+    return _succeeds(graph.build_plan_at_index, position)
+
+
+def _succeeds(call: Callable[..., object], *arguments: object) -> bool:
     try:
-        graph.build_plan_at_index(position)
+        call(*arguments)
     except (RuntimeError, frontend().cudnnGraphNotSupportedError):
         return False
     return True

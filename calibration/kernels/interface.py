@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from calibration.kernels.tensors import Part, carve, dtype_of, weight_views, workspace_bytes
+from calibration.kernels.tensors import Part, carve, dtype_of, weight_views
 from vdnnsim.cost.table import ONLY
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
@@ -159,7 +159,7 @@ class Site:
         self, algorithm: str, family: str, run: Run, parts: tuple[Part, ...] = (), *, allocates: bool = False
     ) -> Kernel:
         """Return a kernel over parts of a workspace; how much it `allocates` beside has to be measured."""
-        passed = workspace_bytes(parts)
+        passed = sum(part.nbytes for part in parts)
 
         def run_in_workspace(tensors: KernelTensors) -> None:
             run(tensors, carve(tensors.workspace, parts))

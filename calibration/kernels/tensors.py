@@ -81,11 +81,6 @@ def weight_views(layer: Layer, flat: torch.Tensor, *, channels_last: bool) -> tu
     return weights, flat[elements:] if bias else None
 
 
-def workspace_bytes(parts: tuple[Part, ...]) -> int:
-    """Return the bytes of a workspace of these parts."""
-    return sum(part.nbytes for part in parts)
-
-
 def carve(workspace: torch.Tensor | None, parts: tuple[Part, ...]) -> list[torch.Tensor]:
     """Return the parts of a workspace, those of the widest elements first so that each is aligned; uninitialized."""
     views: dict[int, torch.Tensor] = {}

@@ -135,7 +135,7 @@ class Calibrator:
         session = Session(journal, listener)
         subjects = distinct_subjects(self.settings.workloads)
         extent = self.extent
-        session.expect(RATE_STEPS + host_steps(extent) + link_steps(extent) + len(subjects))
+        session.listener.expect(RATE_STEPS + host_steps(extent) + link_steps(extent) + len(subjects))
         with arithmetic(tf32=self.settings.tf32):
             measured = self._measure_machine(session, subjects)
             # An idle link shows its width and generation only after it was used.

@@ -159,7 +159,7 @@ class KernelTable:
                 self._session.warnings.append(f"{subject.name}: {refused}")
             else:
                 rows += self._rows(subject, kernels, self._budget_s / len(subjects))
-            self._session.done(subject.name)
+            self._session.listener.done(subject.name)
         return tuple(rows)
 
     def _rows(self, subject: Subject, kernels: Sequence[Kernel], budget_s: float) -> list[KernelRow]:

@@ -17,7 +17,7 @@ from calibration.kernels.tensors import dtype_of
 from calibration.measure.device_rates import DeviceRates, Rate, RateKernel, matrix_product, memory_stream
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample, summarize
-from calibration.measure.timing import Extent, TimeBox, time_work, warm_up
+from calibration.measure.timing import Extent, time_work, warm_up
 from vdnnsim.hardware.copies import CopyRow, Direction, HostMemory
 from vdnnsim.units import KIB
 
@@ -66,12 +66,6 @@ def copy_sizes(largest: int) -> tuple[int, ...]:
     while sizes[-1] < largest:
         sizes.append(min(4 * sizes[-1], largest))
     return tuple(sizes)
-
-
-def time_copy(device: Device, copy: Copy, box: TimeBox) -> Sample:
-    """Return the seconds of a copy on the memory stream of an idle device."""
-    is_queued = copy.host_memory is HostMemory.PINNED
-    return time_work(device, device.memory, copy.run, box, is_queued=is_queued)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +161,8 @@ def measure_link(device: Device, session: Session, extent: Extent, rates: Device
 
 def _alone(device: Device, session: Session, extent: Extent, copy: Copy) -> Sample:
     name = f"copy {copy.direction.value} {copy.host_memory.value} {copy.nbytes} B"
-    return session.sample(name, lambda: time_copy(device, copy, extent.copies))
+    is_queued = copy.host_memory is HostMemory.PINNED
+    return session.sample(name, lambda: time_work(device, device.memory, copy.run, extent.copies, is_queued=is_queued))
 
 
 CopyOf = Callable[[Direction, HostMemory, int, int], Copy]

@@ -23,12 +23,13 @@ class Session:
     """Takes measurements one after the other.
 
     Attributes:
+        listener: the progress display.
         warnings: a line each.
         unsteady: samples with a large spread, by name.
     """
 
     def __init__(self, journal: Journal, listener: Listener) -> None:
-        self._journal, self._listener = journal, listener
+        self._journal, self.listener = journal, listener
         self.warnings: list[str] = []
         self.unsteady: dict[str, Sample] = {}
 
@@ -54,7 +55,7 @@ class Session:
             self.unsteady[name] = sample
         else:
             self.remark(name, sample.remark)
-        self.done(name)
+        self.listener.done(name)
         return sample
 
     def remark(self, name: str, text: str) -> None:
@@ -67,13 +68,5 @@ class Session:
         samples = self.take(name, tuple[Sample, ...], measure, bool)
         if not samples:
             self.warnings.append(f"{name}: too unsteady, left out")
-        self.done(name)
+        self.listener.done(name)
         return samples
-
-    def expect(self, count: int) -> None:
-        """Report the number of steps."""
-        self._listener.expect(count)
-
-    def done(self, name: str) -> None:
-        """Report a finished step."""
-        self._listener.done(name)

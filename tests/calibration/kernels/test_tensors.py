@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calibration.kernels.operands import fill_input, fill_state, fill_weights, labels
-from calibration.kernels.tensors import Part, carve, map_view, weight_views, workspace_bytes
+from calibration.kernels.tensors import Part, carve, map_view, weight_views
 from tests.calibration.kernels.cases import three_readers
 from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.networks.tiny import tiny_residual
@@ -41,7 +41,7 @@ def test_weights_are_the_filters_then_the_bias() -> None:
 def test_parts_of_a_workspace_lie_aligned_and_apart() -> None:
     """3 numbers of 2 bytes and 2 of 8 take 22 bytes, the wide ones first: the narrow ones begin at 16."""
     parts = (Part((3,), torch.bfloat16), Part((1, 2, 1, 1), torch.int64, channels_last=True))
-    assert workspace_bytes(parts) == 22
+    assert sum(part.nbytes for part in parts) == 22
     workspace = torch.zeros(22, dtype=torch.uint8)
     narrow, wide = carve(workspace, parts)
     assert narrow.data_ptr() - workspace.data_ptr() == 16
