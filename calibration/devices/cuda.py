@@ -42,7 +42,7 @@ class CudaStream:
     def launch(self, work: Callable[[], None], *, lasts_s: float | None = None) -> Interval:
         """Launch work; see the interface. It runs out of memory here, not when the stream is synchronized."""
         if lasts_s is not None:
-            raise ExecutionRefused("a GPU takes as long as it takes; only the CPU can be paced")
+            raise ExecutionRefused("a GPU cannot be paced, only the CPU")
         start = self.mark()
         with torch.cuda.stream(self.stream), _out_of_memory():
             work()

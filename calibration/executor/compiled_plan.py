@@ -123,7 +123,7 @@ def _forms(plan: TrainingPlan, workload: Workload, *, channels_last: bool) -> tu
         # By-products of a framework's own kernels, as Caffe's temporary maps, are moved here and not computed.
         is_by_product = buffer.kind in (BufferKind.WORKSPACE, BufferKind.STATISTICS)
         if form is None and not is_by_product and number in touched - storages:
-            raise ExecutionRefused(f"{plan.policy}: {buffer.name} does not say what it belongs to")
+            raise ExecutionRefused(f"{plan.policy}: {buffer.name} belongs to no storage of the step")
         if form is not None and form.nbytes != buffer.nbytes:
             raise ExecutionRefused(
                 f"{plan.policy}: {buffer.name} has {buffer.nbytes} bytes, expected {form.nbytes}: the plan is one of "
@@ -184,7 +184,7 @@ def _operand_fault(plan: TrainingPlan, operation: Compute) -> str:
     for operand in operation.operands:
         buffer = plan.buffers[operand.memory]
         if buffer.storage is None and buffer.kind in (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP):
-            return f"{buffer.name} does not say what it belongs to"
+            return f"{buffer.name} belongs to no storage of the step"
     named = {(each.role, each.position) for each in operation.operands}
     expected = step.operation(operation.layer, operation.phase).operands
     for operand, storage in zip(expected, step.storages_of(expected), strict=True):

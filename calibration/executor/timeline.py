@@ -107,7 +107,7 @@ class _Streams:
         return (
             f"{plan.policy}: the device's clocks disagree: it says that operation {position} ({name}) came "
             f"{format_seconds(early_s)} before what it waited for, expected at most {format_seconds(noise_s)}, "
-            "so nobody can tell what happened when; run the same command again"
+            "so the order of operations is unknown; run the same command again"
         )
 
     def reached_s(self, stream: Stream) -> float:

@@ -113,7 +113,7 @@ def _gpu(device: Device, rates: DeviceRates, figures: _Figures) -> Gpu:
     context_bytes = device.context_bytes()
     return Gpu(
         name=device.name,
-        memory_bytes=round(figures.state("gpu.memory", device.memory_bytes, "the capacity that the device tells")),
+        memory_bytes=round(figures.state("gpu.memory", device.memory_bytes, "the capacity that the device reports")),
         flop_per_s={rates.element_type: figures.state(peak, flop_per_s, f"{product.text}, {product.sample.runs}")},
         dram_bytes_per_s=figures.state(
             "gpu.dram_bandwidth", bandwidth, f"{stream.text}, {stream.sample.runs}, bytes read and written"
@@ -122,7 +122,7 @@ def _gpu(device: Device, rates: DeviceRates, figures: _Figures) -> Gpu:
             figures.state(
                 "gpu.multiprocessors",
                 processors,
-                "the number that the device tells" if is_gpu else "threads that compute kernels",
+                "the number that the device reports" if is_gpu else "threads that compute kernels",
             )
         ),
         granule_bytes=round(
@@ -134,8 +134,8 @@ def _gpu(device: Device, rates: DeviceRates, figures: _Figures) -> Gpu:
             figures.state(
                 "gpu.context",
                 context_bytes,
-                "what the driver counts as used less what PyTorch reserved, before the kernels of networks are loaded; "
-                "nobody else was seen on the GPU",
+                "used memory by the driver less what PyTorch reserved, before the kernels of networks are loaded; no "
+                "other process was seen on the GPU",
             )
         ),
     )
@@ -205,7 +205,7 @@ def _host(costs: HostCosts, figures: _Figures) -> Host:
     each = ", ".join(f"{kind} {format_seconds(sample.median)}" for kind, sample in kinds.items())
     return Host(
         memory_bytes=round(
-            figures.state("host.memory", host_memory_bytes(), "what the operating system tells; all may be pinned")
+            figures.state("host.memory", host_memory_bytes(), "what the operating system reports; all may be pinned")
         ),
         issue_s=figures.state("host.issue", issue_s, f"mean of {each}, each a hundred in a row"),
         pin_latency_s=figures.state("host.pin_latency", line.latency_s, f"{sizes}, {line.quality}"),

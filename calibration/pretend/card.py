@@ -181,8 +181,8 @@ def _properties(server: Server) -> Mapping[str, object]:
             )
             return properties_of(chip.limits, board)
     raise ProfileError(
-        f"{server.name}: nothing is known of the chip of {quote(name)}, of which a pretended GPU tells the compute "
-        "capability, clocks and caches; calibration/pretend/card.py has one line for each"
+        f"{server.name}: the chip of {quote(name)} is unknown, and so are its compute capability, clocks and caches; "
+        "calibration/pretend/card.py has one line for each chip"
     )
 
 

@@ -90,12 +90,12 @@ def findings(outcome: Outcome, card: Card, rates: OperatorRates) -> list[str]:
     """Return the findings on a command, a sentence each."""
     found = fullest(outcome)
     if found is None:
-        return ["no process of the command used a GPU, or its Python takes no heed of PYTHONPATH"]
+        return ["no process of the command used a GPU, or its Python ignores PYTHONPATH"]
     process, gpu = found
     lines = [*_peak(gpu), *_steps(process), *_time(process, rates), *_values(process), *_end(process)]
     if card.context_assumed:
         lines.append(
-            f"what the driver shows holds a context of CUDA, assumed to take {format_bytes(card.context_bytes)}"
+            f"memory by the driver includes a CUDA context, assumed to take {format_bytes(card.context_bytes)}"
         )
     return lines
 
@@ -114,20 +114,20 @@ def refusal(outcome: Outcome, again: Outcome | None, cards: Mapping[str, Card]) 
     _, refused = found
     unused = refused.reserved_bytes - refused.allocated_bytes
     first = (
-        f"does not fit: in step {refused.after_steps + 1}, in {_said(refused.place)}, PyTorch asked GPU {refused.gpu} "
-        f"for {format_bytes(refused.asked_bytes)}, of which the driver had {format_bytes(refused.free_bytes)} left; "
-        f"{format_bytes(refused.allocated_bytes)} were allocated, and {format_bytes(unused)} reserved but not allocated"
+        f"does not fit: in step {refused.after_steps + 1}, in {_place_text(refused.place)}, PyTorch requested "
+        f"{format_bytes(refused.asked_bytes)} from GPU {refused.gpu}, which had {format_bytes(refused.free_bytes)} "
+        f"free; {format_bytes(refused.allocated_bytes)} were allocated, and {format_bytes(unused)} only reserved"
     )
     if again is None or (most := fullest(again)) is None:
         return [first]
     ended = most[0]
     if ended.ended not in {"steady", "by itself"} and not ended.steps:
-        return [first, f"run again with memory enough, it ended with {ended.error or ended.ended}"]
+        return [first, f"run again with unlimited memory, it ended with {ended.error or ended.ended}"]
     gpu = most[1]
     missing = gpu.driver_bytes - refused.memory_bytes
     needed = (
-        f"with memory enough it takes {format_bytes(gpu.allocated_bytes)} allocated, "
-        f"{format_bytes(gpu.reserved_bytes)} reserved, {format_bytes(gpu.driver_bytes)} as the driver shows it"
+        f"with unlimited memory it takes {format_bytes(gpu.allocated_bytes)} allocated, "
+        f"{format_bytes(gpu.reserved_bytes)} reserved, {format_bytes(gpu.driver_bytes)} by the driver"
         + (f": {format_bytes(missing)} more than there are" if missing > 0 else "")
     )
     fitting = [
@@ -136,12 +136,11 @@ def refusal(outcome: Outcome, again: Outcome | None, cards: Mapping[str, Card]) 
         if gpu.reserved_bytes + card.context_bytes <= card.memory_bytes
     ]
     smallest = (
-        f"of the cards that vdnnsim knows, {min(fitting)[1]} ({format_bytes(min(fitting)[0])}) is the smallest that "
-        "holds it so"
+        f"{min(fitting)[1]} ({format_bytes(min(fitting)[0])}) is the smallest known card on which it fits"
         if fitting
-        else "no card that vdnnsim knows holds it"
+        else "it fits on no known card"
     )
-    how = "what fits here is tried as this was: the same command with a smaller batch, or with checkpointing"
+    how = "to find what fits here, try the same command with a smaller batch, or with checkpointing"
     return [first, needed, smallest, how]
 
 
@@ -153,13 +152,13 @@ def _peak(gpu: Gpu) -> list[str]:
         f"{format_bytes(nbytes)} {_phase(phase)}"
         for phase, nbytes in sorted(peak.phase_bytes.items(), key=lambda each: -each[1])
     )
-    lines = [f"most was allocated in {_said(peak.place)}; of it were asked for: {phases}"]
+    lines = [f"the peak of allocated memory is in {_place_text(peak.place)}; requested: {phases}"]
     if not peak.history_is_whole:
-        lines.append("PyTorch's history of memory does not reach back to the beginning: an earlier peak has no place")
+        lines.append("PyTorch's memory history does not reach back to the beginning: an earlier peak has no place")
     return lines
 
 
-def _said(place: Place) -> str:
+def _place_text(place: Place) -> str:
     """Return a place as text."""
     module = f" of {place.module}" if place.module else ""
     phase = "code outside of modules" if place.phase == "elsewhere" else place.phase
@@ -175,9 +174,9 @@ def _steps(process: Process) -> list[str]:
     if not steps:
         if process.ended == "out of memory":
             return []
-        return ["no optimizer of torch.optim made a step, so nothing is known of a further one"]
+        return ["no optimizer of torch.optim made a step, so later steps may need more"]
     if process.steady_from_step is None:
-        return [f"reserved memory may still grow: {_count(steps, 'step')} were too few to tell"]
+        return [f"reserved memory may still grow: {_count(steps, 'step')} are too few"]
     return [
         f"reserved memory did not grow after step {process.steady_from_step} of {steps}"
         + ("; there the program was ended" if process.ended == "steady" else "")
@@ -192,8 +191,8 @@ def _time(process: Process, rates: OperatorRates) -> list[str]:
     shares = ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in most)
     source = _ORIGINS.get(rates.origin, rates.origin.value)
     predicted = (
-        f"predicted: {format_seconds(process.step_s)} a step, by {source}; what Python and loading data take "
-        f"on the host is not counted. Of the GPU's time: {shares}"
+        f"predicted: {format_seconds(process.step_s)} a step, by {source}; host time of Python and data loading is not "
+        f"counted. Of the GPU's time: {shares}"
     )
     return [predicted]
 
@@ -205,21 +204,21 @@ def _values(process: Process) -> list[str]:
         places = [_short(line) for line, _ in process.zeros_read if line]
         shown = ", ".join(places[:_SHOWN_READS]) + (" and elsewhere" if len(places) > _SHOWN_READS else "")
         lines.append(
-            f"values are not computed: {_count(times, 'time')} the program read a number from the GPU, and got 0"
+            f"values are not computed: the program read a number from the GPU {_count(times, 'time')}, and got 0"
             + (f" ({shown})" if shown else "")
         )
     if process.compiled:
-        lines.append("torch.compile was left out, and all ran eagerly: compiled, it would save and take other memory")
+        lines.append("torch.compile was left out, and all ran eagerly: compiled code would save and need other memory")
     return lines
 
 
 def _end(process: Process) -> list[str]:
-    said = {
+    texts = {
         "time": "ended because its time was over (--minutes); a loop may wait for values, which are not computed",
-        "interrupted": "interrupted: what is said here is of what was run",
+        "interrupted": "interrupted: the report is of the part that ran",
         "error": f"the program ended with {process.error}",
     }
-    return [said[process.ended]] if process.ended in said else []
+    return [texts[process.ended]] if process.ended in texts else []
 
 
 def _short(line: str) -> str:

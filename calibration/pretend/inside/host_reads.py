@@ -65,9 +65,8 @@ class Reads:
         def refuse(*_arguments: object, **_names: object) -> object:
             what = "nonzero (a boolean index is one)" if name == "nonzero" else name.partition(".")[0].strip("_")
             where = user_line_here()
-            sentence = (
-                f"{what} gives a result as large as values on the GPU say, which a pretended GPU does not compute"
-                + (f"; asked for at {where}" if where else "")
+            sentence = f"{what} has a result whose size depends on values, which a pretended GPU does not compute" + (
+                f"; called at {where}" if where else ""
             )
             self.refused.append(sentence)
             raise ValuesNotComputedError(sentence)

@@ -57,7 +57,7 @@ class ModuleTracker:
                 path = ".".join(filter(None, (outside, type(module).__name__, name)))
                 self._paths.setdefault(each, path)
         stack.append(self._paths[module])
-        self._tell(stack)
+        self._label(stack)
 
     def _leaves(self, _module: nn.Module, _inputs: object, output: object) -> None:
         stack = self._stack()
@@ -72,9 +72,9 @@ class ModuleTracker:
             if _MARK not in marks:
                 marks[_MARK] = True
                 node.register_prehook(partial(self._reaches, label(self._passes, "backward", path, line)))
-        self._tell(stack)
+        self._label(stack)
 
-    def _tell(self, stack: list[str]) -> None:
+    def _label(self, stack: list[str]) -> None:
         if stack:
             phase, module = "recomputation" if _in_backward() else "forward", stack[-1]
         else:
@@ -101,7 +101,7 @@ def _in_backward() -> bool:
     return running != -1
 
 
-def _tensors(output: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401  # a module returns what it likes
+def _tensors(output: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401  # a module returns anything
     if isinstance(output, torch.Tensor):
         yield output
     elif isinstance(output, dict):

@@ -110,10 +110,7 @@ def _without_reservations(history: Iterable[Mapping[str, Any]]) -> Iterator[Mapp
 
 
 def _change(event: Mapping[str, Any]) -> int:
-    """Return by how many bytes an event changes what is allocated.
-
-    Memory counts until its owner frees it, though another stream may still use it then.
-    """
+    """Return the change of allocated bytes by an event; memory that another stream still uses counts as freed."""
     nbytes: int = -(-event["size"] // _GRANULE_BYTES) * _GRANULE_BYTES
     return {"alloc": nbytes, "free_requested": -nbytes}.get(event["action"], 0)
 
@@ -121,18 +118,18 @@ def _change(event: Mapping[str, Any]) -> int:
 def _place(event: Mapping[str, Any], number: int) -> tuple[Place, int]:
     """Return the place of a request, and the number of the latest forward pass up to it."""
     line = user_line_of(event["frames"])
-    told = _LABEL.fullmatch(event.get("user_metadata", ""))
-    if told is None:
+    found = _LABEL.fullmatch(event.get("user_metadata", ""))
+    if found is None:
         return Place("elsewhere" if event["frames"] else "backward", "", line), number
-    if int(told[1]) < number:
+    if int(found[1]) < number:
         # A thread of autograd still has the label of an earlier pass.
         return Place("backward", "", line), number
-    return labelled_place(told[0], line), int(told[1])
+    return labelled_place(found[0], line), int(found[1])
 
 
 def labelled_place(text: str, line: str) -> Place:
     """Return the place of a label, with the line of its request if there is one."""
-    told = _LABEL.fullmatch(text)
-    if told is None:
+    found = _LABEL.fullmatch(text)
+    if found is None:
         return Place("elsewhere", "", line)
-    return Place(told[2] or "elsewhere", told[3] or "", line or told[4] or "")
+    return Place(found[2] or "elsewhere", found[3] or "", line or found[4] or "")

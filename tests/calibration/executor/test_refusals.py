@@ -70,11 +70,11 @@ def without_input(plan: TrainingPlan) -> TrainingPlan:
             r"conv1_1 \(winograd\)\).* pytorch or explicit_gemm$",
         ),
         (partial(first_kernel, part=1), "kernels over a part of the batch"),
-        (partial(without_storage, kind=BufferKind.FEATURE_MAP), "map input does not say"),
-        (partial(without_storage, kind=BufferKind.WEIGHTS), "weights of conv1_1 does not say"),
+        (partial(without_storage, kind=BufferKind.FEATURE_MAP), "map input belongs to no storage"),
+        (partial(without_storage, kind=BufferKind.WEIGHTS), "weights of conv1_1 belongs to no storage"),
         # Those of base are laid into slots, which are their own: of them a kernel names the first.
-        (partial(without_storage, kind=BufferKind.WEIGHT_GRADIENT), "weight gradient of conv1_1 does not say"),
-        (with_unknown_operand, r"\(forward of conv1_1 \(pytorch\)\): gradient slot 1 does not say"),
+        (partial(without_storage, kind=BufferKind.WEIGHT_GRADIENT), "weight gradient of conv1_1 belongs to no storage"),
+        (with_unknown_operand, r"\(forward of conv1_1 \(pytorch\)\): gradient slot 1 belongs to no storage"),
         (without_input, "operand X: map input$"),
     ],
 )

@@ -122,7 +122,7 @@ def test_a_program_that_does_not_fit_is_run_with_more_memory(tmp_path: Path, mon
     status, output = pretended(tmp_path, monkeypatch)
     assert status == 0, output
     assert "it does not fit; run again with enough memory" in output
-    assert "does not fit: in step 1, in forward of Net.head (train.py:7), PyTorch asked GPU 0 for 9.00 GiB" in output
+    assert "does not fit: in step 1, in forward of Net.head (train.py:7), PyTorch requested 9.00 GiB" in output
     assert "v100 (31.7 GiB) is the smallest" in output
     folder = tmp_path / "out"
     assert (folder / "again.log").read_text() == "said by the program\n"
