@@ -85,8 +85,8 @@ def find_torch(folders: Sequence[str] | None = None) -> TorchBuild:
     headers = tuple(filter(Path.is_dir, folders_of_headers))
     if runtime is None or not any((path / "cuda_runtime_api.h").is_file() for path in headers):
         raise DeviceError(
-            f"torch {found.version} is installed without NVIDIA's package of the CUDA runtime, whose headers a pretended "
-            "GPU is compiled with; it comes with the wheel of pip install torch"
+            f"torch {found.version} is installed without NVIDIA's package of the CUDA runtime, whose headers are "
+            "needed to compile a pretended GPU; it comes with the wheel of pip install torch"
         )
     return TorchBuild(found.version, f"{match[1]}.{match[2]}", runtime, headers)
 

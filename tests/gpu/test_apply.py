@@ -1,4 +1,4 @@
-"""A live plan beside what PyTorch's users do today, in the same loop under the same limit; on a pretended GPU as well.
+"""Live plans beside other ways to save memory, in the same loop under the same limit; on a pretended GPU as well.
 
 `pytest -m gpu tests/gpu/test_apply.py --tables reports/apply` writes the table, `python -m reports.apply_pages
 reports/apply` its page.
@@ -71,9 +71,9 @@ MODELS = {
 
 
 class OffloadAll(saved_tensors_hooks):
-    """All that is saved and over 1 KiB goes to pinned memory on a stream of its own, and comes back when it is taken.
+    """Saved tensors over 1 KiB are offloaded on a stream of their own, and prefetched when they are unpacked.
 
-    As torchtune does it: a source lives until its copy has ended, at most two of them at a time; parameters stay.
+    As in torchtune: a source lives until its copy has ended, at most two at a time; parameters stay.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -109,7 +109,7 @@ class OffloadAll(saved_tensors_hooks):
 
 @dataclass(frozen=True)
 class Found:
-    """The shortest step, and the most that was allocated and reserved; no time of a loop that ran out of memory."""
+    """The shortest step, and peaks of memory; no time of a loop that ran out of memory."""
 
     step_s: float | None
     allocated_bytes: int

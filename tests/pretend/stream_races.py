@@ -1,4 +1,4 @@
-"""Races of a program on any streams of a GPU: what it did, in the order in which the host issued it, put in order.
+"""Races of a program on any streams of a GPU, from its operations in the order of issue.
 
 Two accesses of the same bytes, one of which writes, are a race unless the later one knows the earlier to be done: a
 stream knows what it did itself, what an event that it waits for knew when it was recorded, and whatever the host knew

@@ -1,4 +1,4 @@
-"""Plans in live loops on a pretended GPU: PyTorch's allocator, its streams and the addresses are real there."""
+"""Plans in live loops on a pretended GPU, with PyTorch's real allocator, streams and addresses."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -51,7 +51,7 @@ def timm(name: str, batch: int) -> Callable[[], Inputs]:
 
 
 class Attention(nn.Module):
-    """Attention that drops scores, in float32: a kernel whose random state PyTorch keeps on the host."""
+    """Attention with dropout in float32: a kernel whose random state PyTorch keeps on the host."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def attentive() -> Inputs:
 
 
 class Sentences(nn.Module):
-    """Blocks of an LSTM and of what widens and narrows each of its steps."""
+    """Blocks of an LSTM and a feed-forward network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def no_plan(_: nn.Module) -> AbstractContextManager[None]:
 def train(
     model: nn.Module, batch: Tensor, steps: int, applied: Callable[[nn.Module], AbstractContextManager[Any]] = no_plan
 ) -> list[int]:
-    """Return the most bytes that PyTorch had allocated in each step."""
+    """Return the peak of allocated bytes in each step."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     peaks = []
     for _ in range(steps):
@@ -115,7 +115,7 @@ def train(
 
 
 def part_of_plain(model: nn.Module, batch: Tensor, part: float) -> int:
-    """Return a part of what the plain loop allocates on this card, in bytes."""
+    """Return a part of the plain loop's peak on this card, in bytes."""
     return int(max(train(model, batch, 2)) * part)
 
 
@@ -164,7 +164,7 @@ MODELS: dict[str, tuple[Callable[[], Inputs], float]] = {
     "mobilenet_v2": (torchvision("mobilenet_v2", 16), 0.7),
     "recurrent": (recurrent, 0.8),
 }
-"""Models, and the part of what the plain loop allocates that a plan has to do with."""
+"""Models, and the limit of memory as a part of the plain loop's peak."""
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -193,7 +193,7 @@ def growing() -> Iterator[None]:
 @pytest.mark.usefixtures("growing")
 @pytest.mark.parametrize("name", ["encoder", "resnet18", "vit_small"])
 def test_a_planned_loop_trains_where_the_plain_one_runs_out(name: str) -> None:
-    """PyTorch may reserve no more than was asked for, gaps included; LIMITS.md says where that is not enough."""
+    """PyTorch may reserve no more than the limit, fragmentation included; LIMITS.md says where that is not enough."""
     make, part = MODELS[name]
     model, batch = make()
     model.cuda()
@@ -210,7 +210,7 @@ def test_a_planned_loop_trains_where_the_plain_one_runs_out(name: str) -> None:
 
 
 def keeps_promise(made: Planned, peaks: list[int], limit: int) -> None:
-    """Assert that a loop did what its plan says, in the memory that it says."""
+    """Assert that a loop followed its plan within its memory."""
     promised = made.predicted.metrics.max_memory_bytes
     assert made.loop.steps[-1].offloaded_bytes == made.loop.schedule.offloaded_bytes
     assert {each.departure for each in made.loop.steps} == {""}
@@ -219,9 +219,9 @@ def keeps_promise(made: Planned, peaks: list[int], limit: int) -> None:
 
 
 def test_attention_that_drops_scores_is_planned_with_its_random_state_on_the_host() -> None:
-    """Two numbers of each of four attentions, which their backward reads there, are not moved as the rest is.
+    """Two numbers of each of four attentions, read by backward on the host, are not offloaded.
 
-    Both directions ask for memory in the dry run: what runs there alone is known.
+    Both directions allocate in the dry run.
     """
     model, batch = attentive()
     model.cuda()
@@ -240,7 +240,7 @@ def test_attention_that_drops_scores_is_planned_with_its_random_state_on_the_hos
 
 
 def test_memory_does_not_grow_over_200_steps() -> None:
-    """Every step from the second on takes the same, and leaves the same behind."""
+    """Every step from the second on has the same peak and the same memory afterwards."""
     model, batch = perceptron()
     model.cuda()
     made = planned(model, batch, part_of_plain(model, batch, 0.6))

@@ -1,6 +1,6 @@
-"""What users do in a planned loop that only a GPU would show: the numbers are those of the loop without a plan.
+"""Hazards of planned loops that only a GPU shows: results equal those of the loop without a plan.
 
-The host computes what kernels would, in the order of the streams, and copies move their bytes when they end.
+The host computes the kernels in the order of the streams, and copies move their bytes when they end.
 """
 
 import copy
@@ -59,7 +59,7 @@ def batches() -> list[Tensor]:
 
 
 def pageable() -> Iterator[Tensor]:
-    """Without waiting, from memory that is not pinned and is written over at once."""
+    """Non-blocking, from memory that is not pinned and is overwritten at once."""
     for each in batches():
         given = each.to("cuda", non_blocking=True)
         each.fill_(torch.nan)
@@ -67,10 +67,10 @@ def pageable() -> Iterator[Tensor]:
 
 
 def pinned() -> Iterator[Tensor]:
-    """From pinned memory of PyTorch's, which is given back while it is copied, and taken again by others."""
+    """From PyTorch's pinned memory, which is freed and allocated again while it is copied."""
     for each in batches():
         given = each.pin_memory().to("cuda", non_blocking=True)
-        # Allocated where the other was, were it not waited for.
+        # Has the address of the other, if PyTorch did not wait.
         torch.empty_like(each, pin_memory=True).fill_(torch.nan)
         yield given
 
@@ -83,7 +83,7 @@ def loaded() -> Iterator[Tensor]:
 
 
 def ahead() -> Iterator[Tensor]:
-    """Fetched ahead on another stream, from whose pool it is, and dropped as soon as its step is done."""
+    """Prefetched on another stream, from its pool, and freed as soon as its step is done."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     for each in batches():
         side.wait_stream(torch.cuda.current_stream())
@@ -118,7 +118,7 @@ def assert_same(model: nn.Module, feed: Feed, made: Planned) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("feed", [pageable, pinned, loaded, ahead])
 def test_however_batches_come(feed: Feed, policy: str) -> None:
-    """By transfers that nobody waits for, of memory of every kind, and by threads and processes of a loader."""
+    """By non-blocking transfers of every kind of memory, and by threads and processes of a loader."""
     model = perceptron()
     assert_same(model, feed, planned(model, policy))
 
@@ -140,7 +140,7 @@ def _not_growing() -> None:
 def test_the_cache_is_emptied_and_the_allocator_set_amid_a_step(
     amid: tuple[Callable[[], None], ...], policy: str
 ) -> None:
-    """After each layer of forward and before each of backward, in turn: what was freed may still be copied then."""
+    """After each layer of forward and before each of backward, while freed memory may still be copied."""
     model = perceptron()
     made = planned(model, policy)
     done = 0
@@ -161,7 +161,7 @@ def test_the_cache_is_emptied_and_the_allocator_set_amid_a_step(
 
 
 def test_a_step_is_not_captured_into_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here captures graphs, so PyTorch is had say that it does: the plan refuses, and copies nothing."""
+    """Capture is simulated by PyTorch's answer: the plan refuses, and copies nothing."""
     model = perceptron()
     made = planned(model, "save_on_cpu")
     (given, *_) = [each.cuda() for each in batches()]
@@ -171,19 +171,19 @@ def test_a_step_is_not_captured_into_a_graph(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_plan_is_dropped_while_its_copies_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a forward whose backward never runs: the host waits for the device before it unpins what copies write to."""
+    """Of a forward without backward: the host waits for the device before it unpins the targets of copies."""
     model = perceptron()
     made = planned(model, "save_on_cpu")
     (given, *_) = [each.cuda() for each in batches()]
     torch.cuda._sleep(10**8)  # type: ignore[no-untyped-call]  # noqa: SLF001
     with made.apply(model):
         result = model(given)
-    told: list[str] = []
+    calls: list[str] = []
     synchronize, unpin = torch.cuda.synchronize, PinnedMemory.give_back
 
     def reporter(what: str, call: Callable[..., None]) -> Callable[..., None]:
         def tell(*args: Any) -> None:  # noqa: ANN401
-            told.append(what)
+            calls.append(what)
             call(*args)
 
         return tell
@@ -194,4 +194,4 @@ def test_a_plan_is_dropped_while_its_copies_run(monkeypatch: pytest.MonkeyPatch)
     assert not made.loop.copy_stream.stream.query()
     del result, made
     gc.collect()
-    assert told == ["wait", "unpin"]
+    assert calls == ["wait", "unpin"]

@@ -1,4 +1,4 @@
-"""Planned loops on a pretended GPU, watched operation by operation: nothing touches what a copy is still about."""
+"""Planned loops on a pretended GPU, watched operation by operation: nothing accesses the bytes of a running copy."""
 
 import copy
 from collections.abc import Callable
@@ -78,8 +78,8 @@ class Branches(nn.Module):
     """Two branches, one of them on a stream of its own, correctly joined.
 
     Args:
-        lends: whether what the side stream made is lent to the main one, as PyTorch's documentation has it.
-        shares: whether the main stream saves what is of the other's pool, made there of what needs no backward.
+        lends: whether tensors of the side stream are recorded for the main one, as PyTorch's documentation advises.
+        shares: whether the main stream saves tensors of the other's pool that need no backward there.
     """
 
     def __init__(self, *, lends: bool, shares: bool) -> None:
@@ -142,7 +142,7 @@ def branches(policy: str, *, lends: bool = False, shares: bool = False, is_hidde
 @pytest.mark.parametrize("policy", ["save_on_cpu", "checkpoint"])
 @pytest.mark.parametrize(("lends", "shares"), [(False, False), (True, False), (False, True)])
 def test_branches_on_two_streams(policy: str, lends: bool, shares: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
-    """Storages of one stream alone are offloaded, those of the other stay; no copy is out of order with either."""
+    """Only storages of the main stream are offloaded; no copy races with either."""
     made, steps = branches(policy, lends=lends, shares=shares)
     watch, happened = watched(steps, monkeypatch)
     schedule = made.loop.schedule
@@ -157,7 +157,7 @@ def test_branches_on_two_streams(policy: str, lends: bool, shares: bool, monkeyp
 
 @pytest.mark.parametrize("policy", ["save_on_cpu", "checkpoint"])
 def test_a_stream_that_capture_did_not_see(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that uses another stream only on a GPU: its steps depart with a warning, and offloads come back."""
+    """A model that uses another stream only on a GPU: its steps depart with a warning, and offloads are prefetched."""
     made, steps = branches(policy, is_hidden=True)
     assert not made.loop.schedule.tape.aside
     with pytest.warns(UserWarning, match="another stream"):

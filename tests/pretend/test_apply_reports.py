@@ -1,4 +1,4 @@
-"""What a planned loop tells of itself on a pretended GPU, whose clock and whose allocator are held to the plan."""
+"""Reports of planned loops on a pretended GPU, by its clock and allocator."""
 
 import json
 import pickle
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.pretend
 
 
 def test_time_and_peak_are_reported_beside_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    """The line after the third step; what was off is said after the fourth where either is off by more than 5 %.
+    """A line after the third step; after the fourth an explanation where either is off by more than 5 %.
 
-    The peak is not; the time may be, for the plan's is of the card's profile, and the clock's of its rooflines.
+    The peak is not; the time may be, as the plan's is of the card's profile, and the clock's of its rooflines.
     """
     model, batch = perceptron()
     model.cuda()
@@ -41,7 +41,7 @@ def test_time_and_peak_are_reported_beside_the_plan(capsys: pytest.CaptureFixtur
 
 
 def test_a_traced_step_and_a_plan_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Counters are what was allocated, as in the snapshot; a plan of measured times takes the time of its loop."""
+    """Counters are allocated bytes, as in the snapshot; a plan of measured times takes the time of its loop."""
     model, batch = perceptron()
     model.cuda()
     made = planned(model, batch, part_of_plain(model, batch, 0.6))
@@ -69,7 +69,7 @@ WHEN = ("predicted", "happened")
 
 
 def test_a_drift_names_what_was_off(capsys: pytest.CaptureFixture[str]) -> None:
-    """A tensor that the program keeps beside its model is more memory than planned, wherever one looks."""
+    """A tensor that the program keeps beside its model exceeds the planned memory everywhere."""
     model, batch = perceptron()
     model.cuda()
     made = planned(model, batch, part_of_plain(model, batch, 0.6))
@@ -92,7 +92,7 @@ def recorded(made: Planned) -> Any:  # noqa: ANN401
 
 
 def train_scaled(steps: int) -> list[int]:
-    """Train in mixed precision with a scaler of gradients; return the most bytes that were allocated in each step."""
+    """Train in mixed precision with a gradient scaler; return the peak of allocated bytes in each step."""
     torch.manual_seed(0)
     model = perceptron()[0].cuda()
     optimizer = torch.optim.AdamW(model.parameters())
@@ -114,7 +114,7 @@ def train_scaled(steps: int) -> list[int]:
 
 
 def test_a_script_is_kept_within_a_memory() -> None:
-    """Found and planned in mixed precision with a scaler of gradients; what the first step saves waits on the host."""
+    """Detected and planned in mixed precision with a gradient scaler; the first step saves on the host."""
     memory = f"{int(0.85 * max(train_scaled(2)))} B"
     free_cache()
     plans: list[ScriptPlan] = []

@@ -1,4 +1,4 @@
-"""Models of transformers in live loops on a pretended GPU, whose scripts look into what is computed."""
+"""Models of transformers, which read values, in live loops on a pretended GPU."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.pretend
 
 @pytest.fixture(scope="module", autouse=True)
 def zeros() -> Iterator[None]:
-    """Let numbers that are read be zeros, as under `vdnnsim pretend`: then a mask hides something, as one here does."""
+    """Read zeros, as under `vdnnsim pretend`: then a mask hides something, as one here does."""
     reads = Reads()
     yield
     reads._library._destroy()  # type: ignore[no-untyped-call]  # noqa: SLF001  # has no public form
@@ -49,7 +49,7 @@ def gpt2(library: Any, attention: str) -> nn.Module:  # noqa: ANN401
     ("make", "attention", "narrow"), [(bert, "sdpa", True), (gpt2, "sdpa", False), (bert, "eager", False)]
 )
 def test_a_loop_of_transformers(make: Any, attention: str, *, narrow: bool) -> None:  # noqa: ANN401
-    """It keeps to its plan whatever the padding; a sequence of another length leaves it, and the next one does not.
+    """It follows its plan with any padding; a sequence of another length departs, and the next one does not.
 
     Accelerate, and so the library's Trainer, enters autocast within forward, by an object made before the capture.
     """

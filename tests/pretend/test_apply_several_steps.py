@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.pretend, pytest.mark.filterwarnings("ignore:the plan o
 
 
 def test_slots_are_taken_while_copies_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next step takes the slots of a forward that is dropped, and of losses once their one backward is done.
+    """The next step reuses the slots of a dropped forward, and of losses after their joint backward.
 
     Copies end late, so those of the former step still run then. Of nine steps the second and third of three losses and
     the second of two depart: six are offloaded, and without the two that are dropped four prefetched.

@@ -1,4 +1,4 @@
-"""The optimizer's states on the host, on a pretended GPU: what its allocator holds of them, and when."""
+"""Optimizer states on the host: their device memory on a pretended GPU."""
 
 import gc
 

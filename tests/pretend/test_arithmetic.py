@@ -1,4 +1,4 @@
-"""Kernels that the host computes: what they give, when in their stream they do, and what is refused."""
+"""Kernels that the host computes: results, order in their stream, and refusals."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What calibrate asks of a GPU and of the host that feeds it, on one that is pretended."""
+"""Context, cache and timing of a pretended GPU for `calibrate`."""
 
 import os
 import subprocess

@@ -21,7 +21,7 @@ MAIN = "from vdnnsim.cli import main; main()"
 
 @dataclass(frozen=True)
 class Done:
-    """What the command left behind: its streams, and what it wrote."""
+    """Output and files of the command."""
 
     returncode: int
     stdout: str
@@ -76,7 +76,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_peaks_are_reported_with_the_requesting_lines(pretend: Pretend) -> None:
-    """64 and 32 MiB, of which the first goes before 128 MiB come: 160 MiB are the most allocated.
+    """64 and 32 MiB, of which the first is freed before 128 MiB are allocated: a peak of 160 MiB.
 
     Each request above 10 MiB gets a segment of its own, none of which is large enough for a later one: 224 MiB are
     reserved, and with the context the driver shows 712 MiB.

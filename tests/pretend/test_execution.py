@@ -1,4 +1,4 @@
-"""What the executor takes of a GPU and of the host, counted by PyTorch's own allocators on a pretended GPU."""
+"""Memory of the executor on GPU and host, counted by PyTorch's allocators on a pretended GPU."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing

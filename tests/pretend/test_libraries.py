@@ -1,4 +1,4 @@
-"""NVIDIA's libraries on the pretended GPU: what they take, how long it lasts, and what is refused by its name."""
+"""NVIDIA's libraries on the pretended GPU: memory, durations, and refusals by name."""
 
 import ctypes
 import json

@@ -1,4 +1,4 @@
-"""The pretended runtime as PyTorch and plain calls of CUDA meet it, in this process."""
+"""The pretended runtime by PyTorch and by plain calls of CUDA, in this process."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""What a process does on a GPU, from PyTorch's dispatcher, its streams and events, and its allocator's record."""
+"""Operations of a process on a GPU, from PyTorch's dispatcher, its streams and events, and its allocator's history."""
 
 import gc
 from collections.abc import Callable, Iterator, Mapping
