@@ -23,6 +23,13 @@ ROOT = Path(__file__).parents[3]
 HEAD_START_S = 0.05
 
 
+def hold(stream: WorkerStream) -> threading.Event:
+    """Let a stream wait for an event."""
+    gate = threading.Event()
+    stream.launch(lambda: (gate.wait(10), None)[1])
+    return gate
+
+
 def test_a_stream_waits_for_a_mark_of_another(device: CpuDevice) -> None:
     done: list[str] = []
 
@@ -48,8 +55,7 @@ def test_streams_run_at_the_same_time(device: CpuDevice) -> None:
 
 
 def test_synchronizing_one_stream_does_not_wait_for_another(device: CpuDevice) -> None:
-    gate = threading.Event()
-    device.memory.launch(lambda: (gate.wait(10), None)[1])
+    gate = hold(device.memory)
     device.synchronize([device.compute])
     assert not gate.is_set()
     gate.set()
@@ -112,8 +118,7 @@ def test_a_later_begin_sets_the_clock_to_zero_and_leaves_earlier_marks_alone(dev
 
 
 def test_a_mark_is_not_read_before_it_is_reached(device: CpuDevice) -> None:
-    gate = threading.Event()
-    device.compute.launch(lambda: (gate.wait(10), None)[1])
+    gate = hold(device.compute)
     mark = device.compute.mark()
     with pytest.raises(AssertionError, match="before its stream was synchronized"):
         assert mark.time_s
@@ -150,8 +155,7 @@ def test_a_failure_is_raised_once_with_its_own_frames_and_then_the_stream_works_
 def test_closing_drops_what_has_not_begun() -> None:
     """The first work runs until it is let go, after the device was told to close; the 100 behind it never begin."""
     device, done = CpuDevice(), list[int]()
-    gate = threading.Event()
-    device.compute.launch(lambda: (gate.wait(10), None)[1])
+    gate = hold(device.compute)
     for number in range(100):
         device.compute.launch(lambda number=number: done.append(number), lasts_s=1.0)  # type: ignore[misc]
     device.memory.wait(device.compute.mark())

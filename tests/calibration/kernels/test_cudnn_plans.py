@@ -92,7 +92,7 @@ def test_the_family_follows_from_notes_and_workspace(workspace_bytes: int, notes
     assert family_of(plan(workspace_bytes, *notes), problem()) == family
 
 
-def test_the_columns_of_a_1x1_filter_are_x_itself_so_copies_of_operands_are_no_columns() -> None:
+def test_copies_of_operands_are_not_the_columns_of_a_1x1_filter_which_are_x() -> None:
     """C = 4, K = 8, 2 x 2 pixels, one image: X, and so its columns, 64 B; Y 128 B, W 128 B."""
     pointwise = ConvolutionProblem(ConvolutionShape(1, 4, 8, (2, 2), (1, 1)), Phase.FORWARD, ElementType.FLOAT32)
     assert family_of(plan(64), pointwise) == cudnn_plans.EXPLICIT_GEMM

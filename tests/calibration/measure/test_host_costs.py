@@ -23,9 +23,7 @@ def test_each_operation_costs_its_launch(tmp_path: Path) -> None:
 class _Unsteady(FakeDevice):
     """Takes 1, 3, 1, 3, 1 parts to pin its first five large blocks, then 1 part for each."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.pinned = 0
+    pinned = 0
 
     def pin(self, nbytes: int) -> torch.Tensor:
         if nbytes == MIB:
