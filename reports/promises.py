@@ -12,7 +12,7 @@ import csv
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -281,15 +281,6 @@ def row(name: str, hardware: str) -> tuple[object, ...]:
     )
 
 
-def rows(names: list[str], hardware: str) -> Iterator[tuple[object, ...]]:
-    """Yield the row of each model."""
-    for name in names:
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-        gc.collect()
-        torch.cuda.empty_cache()
-        yield row(name, hardware)
-
-
 if __name__ == "__main__":
     path = Path(sys.argv[1])
     begins = not path.exists()
@@ -297,6 +288,9 @@ if __name__ == "__main__":
         writer = csv.writer(file, lineterminator="\n")
         if begins:
             writer.writerow(COLUMNS)
-        for each in rows(sys.argv[2:] or [*MODELS], "rtx_4090"):
-            writer.writerow(each)
+        for name in sys.argv[2:] or MODELS:
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+            gc.collect()
+            torch.cuda.empty_cache()
+            writer.writerow(row(name, "rtx_4090"))
             file.flush()
