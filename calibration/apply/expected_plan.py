@@ -1,7 +1,7 @@
-"""A plan as a live loop follows it, of which time and memory can be predicted.
+"""A plan as a live loop follows it, to predict its time and memory.
 
-What is offloaded, prefetched, released or recomputed is so at the points of the loop's schedule, and as a whole where
-the plan has it in parts. Each operation asks for memory in its own order, where a GPU was asked for that order.
+Storages are offloaded, prefetched, released and recomputed at the points of the loop's schedule. Operations request
+memory in the order measured on the GPU.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -20,15 +20,15 @@ from vdnnsim.plans.operations import Allocate, Compute, Operation, Release, Wait
 from vdnnsim.plans.training_plan import Buffer, TrainingPlan
 
 Requests = Mapping[int, Sequence[Request]]
-"""By number of an operation what it asks for, in order; what it does not free are its results."""
+"""Requests by number of an operation, in order; those not freed are its results."""
 
 
 def as_followed(
     plan: TrainingPlan, tape: Tape, free: Container[int], costs: CostModel, requests: Requests
 ) -> tuple[TrainingPlan, LiveSchedule]:
-    """Return a plan as a loop follows it, as it is where it has states on the host; and the loop's schedule.
+    """Return a plan as a loop follows it, unchanged if it has states on the host, and the loop's schedule.
 
-    `free` is as of `schedule_of`; each kernel has one alternative among the costs.
+    `free` is as of `schedule_of`; the costs offer one kernel each.
 
     Raises:
         ExecutionRefused: no loop can follow it.
@@ -43,7 +43,6 @@ def as_followed(
             steps, plan.workload, kernels, label=plan.policy, algorithms=plan.algorithms, handles=plan.handles
         )
     except PlanError:
-        # Of what a loop would do otherwise than this says, the plan still predicts as before.
         return plan, schedule
     asking = _Asking(followed, requests).plan()
     return replace(asking, passes=plan.passes, certificate=plan.certificate), schedule
@@ -52,7 +51,7 @@ def as_followed(
 def followed_if_possible(
     plan: TrainingPlan, followed: Callable[[TrainingPlan], tuple[TrainingPlan, LiveSchedule]]
 ) -> TrainingPlan:
-    """Return a plan as it is followed; as it is where no loop can: a policy that tries several may choose others."""
+    """Return a plan as it is followed, unchanged if no loop can: a policy may try others."""
     try:
         return followed(plan)[0]
     except ExecutionRefused:
@@ -60,7 +59,7 @@ def followed_if_possible(
 
 
 class _Asking:
-    """Lets the kernels of a plan take their results and workspaces in the order in which operations ask for them."""
+    """Orders the allocations of results and workspaces of kernels by measured requests."""
 
     def __init__(self, plan: TrainingPlan, requests: Requests) -> None:
         self._plan, self._asked = plan, requests
@@ -68,7 +67,6 @@ class _Asking:
         self._operations: list[Operation] = []
 
     def plan(self) -> TrainingPlan:
-        """Return the plan."""
         gone = set[int]()
         for operation in self._plan.operations:
             requests = self._requests(operation) if isinstance(operation, Compute) else ()
@@ -102,7 +100,7 @@ class _Asking:
                 self._operations += [*results, replace(kernel, operands=(*own, *workspaces))]
 
     def _results(self, kernel: Compute) -> list[Allocate]:
-        """Take back what was to be allocated for a kernel; return what of it are results, in their order."""
+        """Remove the allocations before a kernel; return those of results, in order."""
         taken, others = list[Allocate](), list[Operation]()
         while isinstance(before := self._operations[-1], WaitEvent | Allocate):
             if isinstance(before, WaitEvent):

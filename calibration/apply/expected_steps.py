@@ -1,6 +1,6 @@
-"""The schedule of what a live loop will do, operation by operation: what `StepHooks` does, on storages without memory.
+"""The schedule of a live loop, operation by operation: `StepHooks` on storages without memory.
 
-All of it here is as there, or the prediction is of another loop; `tests/apply/test_expected_plan.py` compares them.
+Both must agree; `tests/apply/test_expected_plan.py` compares them.
 """
 
 from collections import defaultdict
@@ -24,8 +24,8 @@ class _Storage:
     """As `calibration.apply.saved_storage.SavedStorage`.
 
     Attributes:
-        on_host: extents that are there and whose copy back has not begun.
-        is_coming: whether a copy back has begun that no stream has waited for.
+        on_host: extents there whose prefetch has not begun.
+        is_coming: whether a prefetch has begun that no stream has waited for.
     """
 
     number: int
@@ -54,7 +54,7 @@ class _Recipe:
 
 
 class ExpectedSteps:
-    """The steps of a schedule that does what a loop does.
+    """The schedule of a loop.
 
     Args:
         plan: of a captured workload.
@@ -79,11 +79,11 @@ class ExpectedSteps:
         self._storages: dict[int, _Storage] = {}
         self._recipes: dict[int, _Recipe] = {}
         self._issued = 0
-        # By operation what is freed once it has run, for it still reads it.
+        # By operation the storages to free after it, which it reads.
         self._behind = defaultdict[int, list[int]](list)
 
     def _find_unpacks(self) -> None:
-        """Find which storage each point unpacks, and behind which operation none unpacks one any more."""
+        """Find the storage unpacked at each point, and by storage the operation after which it is not unpacked."""
         first, storages = self._schedule.unpack_points, [each.storage for each in self._tape.saves]
         self._unpacked = {point: storages[save] for save, point in first.items()}
         self._wanted_until: dict[int, int] = {}
@@ -92,7 +92,7 @@ class ExpectedSteps:
             self._wanted_until[storage] = max(until, self._wanted_until.get(storage, 0))
 
     def _find_lifetimes(self) -> None:
-        """Find by storage the last operation that touches or holds it, and the last before backward unpacks it."""
+        """Find by storage the last operation that touches or holds it, and the last such before its first unpack."""
         unpacked = {self._tape.saves[each.save].storage: each.issued for each in reversed(self._tape.unpacks)}
         self._last_touch, self._let_go = dict[int, int](), dict[int, int]()
         for number, operation in enumerate(self._step.operations):
@@ -102,7 +102,7 @@ class ExpectedSteps:
                     self._let_go[storage] = number
 
     def steps(self) -> Iterator[ScheduleStep]:
-        """Yield them in their order."""
+        """Yield the steps in order."""
         points = enumerate(self._schedule.issued)
         point, issued = next(points, (0, _NEVER))
         for number, run in self._runs.items():
@@ -118,7 +118,7 @@ class ExpectedSteps:
                 yield Release((storage,))
 
     def _note_made(self, number: int, read: tuple[_Storage, ...]) -> None:
-        """Note what an operation has made that can be recomputed; what autograd never keeps is not kept either."""
+        """Note results that can be recomputed; those that autograd does not save are released at once."""
         schedule = self._schedule
         if not schedule.recomputed_operations or number >= self._tape.of_model:
             return
@@ -179,7 +179,7 @@ class ExpectedSteps:
         if storage.on_host:
             yield Wait((number,))
         if (let_go := self._let_go.get(number, -1)) >= following:
-            # The loop waits here all the same; its memory is freed behind the next operation, which still reads it.
+            # The loop waits here, and an operation that still reads it runs before it is freed.
             self._behind[let_go].append(number)
         elif not storage.on_host:
             yield Release((number,))
@@ -220,7 +220,7 @@ class ExpectedSteps:
             del self._recipes[each]
 
     def is_wanted(self, storage: _Storage) -> bool:
-        """Whether autograd keeps a storage or what runs again reads it; what autograd never keeps, the loop does."""
+        """Whether autograd or a recipe still needs a storage; one that is never saved is kept by the loop."""
         number = storage.number
         if number not in self._schedule.saved or self._wanted_until[number] >= self._issued:
             return True

@@ -1,4 +1,4 @@
-"""Watches forward of a model for the operations that a plan recomputes, and writes down a recipe of each."""
+"""A dispatch mode that follows forward of a model and makes recipes of operations to recompute."""
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -16,30 +16,30 @@ from calibration.capture.schemas import RECORD_STREAM, OperatorMode, operands_of
 
 _UNSAFE_VIEW: Final = torch.ops.aten._unsafe_view.default  # noqa: SLF001 - an operator's name
 _MAKES_NOTHING: Final = frozenset({torch.ops.aten.lift_fresh.default, _UNSAFE_VIEW})
-"""Operations that are there or not, as tensors are fake or real: numbers of Python, and shapes of what was copied."""
+"""Operations that fake and real tensors dispatch differently."""
 _NAMES: Final = frozenset(map(str, _MAKES_NOTHING))
 
 
 class Step(Protocol):
-    """The step whose forward is watched."""
+    """The step of the forward."""
 
     def storage_made(self, number: int, live: torch.UntypedStorage) -> SavedStorage | None:
-        """Return a storage that an operation of forward has just made, if it can run again."""
+        """Return a storage made by an operation of forward, if it can be recomputed."""
 
     def known(self, live: torch.UntypedStorage) -> SavedStorage | None:
-        """Return what is known of a live storage."""
+        """Return the saved storage of a live one, if it has one."""
 
     def depart(self, why: str) -> None:
-        """Do nothing more of the plan, for the program has left what was captured."""
+        """Leave the plan for the rest of the step."""
 
 
 class ForwardWatch(OperatorMode):
-    """Follows the operations of forward, and keeps recipes of those that may run again.
+    """Compares operations of forward to the captured ones, and keeps recipes of those to recompute.
 
     Args:
         schedule: of the loop.
-        step: whose forward it is.
-        is_on_stream: whether the program issues on the stream on which the step began.
+        step: of the forward.
+        is_on_stream: whether the step's stream is current.
     """
 
     def __init__(self, schedule: LiveSchedule, step: Step, is_on_stream: Callable[[], bool]) -> None:
@@ -50,17 +50,17 @@ class ForwardWatch(OperatorMode):
         self.recipes: dict[int, Recipe] = {}
         self.is_following = True
         self._is_aside = False
-        # What the latest operation writes, of which its recipe needs the version.
+        # Tensors that the latest operation writes, whose versions its recipe needs.
         self._written: list[Kept] = []
 
     def __exit__(self, *raised: object) -> None:
-        """Watch no more."""
+        """Leave the mode."""
         self._count_writes()
         super().__exit__(*raised)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Look away from what is done within, which is not of the program."""
+        """Ignore operations within, which are not of the program."""
         self._count_writes()
         before, self._is_aside = self._is_aside, True
         try:
@@ -97,7 +97,7 @@ class ForwardWatch(OperatorMode):
             for at, each in enumerate(tensors_in(result))
             if each.untyped_storage()._cdata not in inputs  # noqa: SLF001
         ]
-        # What has no bytes holds a place only, as the state of a dropout that drops nothing.
+        # Empty ones are placeholders, as the state of a dropout with p = 0.
         makes = new if str(func) == self._expected else [each for _, each in new if each.untyped_storage().nbytes()]
         if not makes and not any(is_written for _, is_written in operands_of(func, args, kwargs)):
             return result
@@ -120,10 +120,9 @@ class ForwardWatch(OperatorMode):
         return self._operations[self.issued].name if self.issued < len(self._operations) else "no operation"
 
     def _count_writes(self) -> None:
-        """Note the versions that the latest operation left what it wrote at: PyTorch counts when it has returned.
+        """Note versions after the latest operation, which PyTorch counts when it has returned.
 
-        Not all that a schema says is written is counted, as the noise of `rrelu_with_noise`; and a function of the
-        user's may count more than once.
+        A write of a schema may not be counted, as the noise of `rrelu_with_noise`; a user's function may count twice.
         """
         for each in self._written:
             each.version = min(each.version + 1, each.kept._version)  # noqa: SLF001 - PyTorch has no public one
@@ -143,7 +142,7 @@ class ForwardWatch(OperatorMode):
             if held is None:
                 return keep(tensor, _counting(tensor))
             witness = None
-            # What writes it over in the step itself runs again behind this.
+            # A later write of the step itself is recomputed after this operation.
             if self._schedule.writers[held.number][-1] <= self.issued and not tensor.is_inference():
                 empty = _counting(tensor)
                 witness = keep(tensor, empty)
@@ -155,7 +154,7 @@ class ForwardWatch(OperatorMode):
 
 
 def _counting(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor without its node that counts what is written to it; below autograd `detach` counts anew."""
+    """Return a detached tensor with the same version counter; below autograd `detach` makes a new one."""
     key = torch._C.DispatchKey.ADInplaceOrView  # noqa: SLF001 - there is no public one
     was_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(key)  # noqa: SLF001
     torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)  # noqa: FBT003, SLF001

@@ -1,10 +1,9 @@
 """Constraints on plans of live loops: the storages that autograd alone holds, and operations that repeat bit by bit.
 
-On a GPU some kernels add up by atomic operations, whose order is another in every run. What forward made by them cannot
-be recomputed, so it stays or moves. The operators are those that PyTorch names in its documentation of
-`torch.use_deterministic_algorithms`, as of 2.13, under both headings, where forward dispatches them on CUDA. What it
-names "when attempting to differentiate" are operators of backward; where forward differentiates, as for a penalty of
-gradients, they are found by their names. Of the others:
+On a GPU some kernels use atomic additions, in another order each run, so that their results are kept or offloaded. The
+operators are those of `torch.use_deterministic_algorithms`, as documented in 2.13 under both headings, where forward
+dispatches them on CUDA. Those "when attempting to differentiate" are operators of backward; where forward
+differentiates, as for a gradient penalty, they are found by name. Of the others:
 
 - `convolution`: the documentation names all. cuDNN's forward is deterministic, and its backward of data, which
   computes a transposed convolution, is not (cuDNN's guide, "Reproducibility (Determinism)").
@@ -12,7 +11,7 @@ gradients, they are found by their names. Of the others:
 - `_cudnn_rnn`: has "known non-determinism issues" on some versions of cuDNN and CUDA (`torch.nn.LSTM` and its like).
 - `index_reduce`, `kthvalue` and `nanmedian` raise, as those named do, where only deterministic algorithms are allowed.
 - `topk`: "the indices of tied elements are not guaranteed to be stable and may vary across different invocations".
-- An operator of another library than PyTorch's says nothing of it, and may hold to no order.
+- Operators of other libraries than PyTorch are taken for nondeterministic.
 """
 
 from collections import defaultdict
@@ -34,11 +33,11 @@ NOT_DETERMINISTIC: Final = frozenset(
     "kthvalue max_unpool2d max_unpool3d median nanmedian nll_loss2d_forward put scatter scatter_add scatter_reduce "
     "topk".split()
 )
-"""Operators on CUDA by their names without a library, an overload, or the underscore of those in place."""
+"""Names of operators without library, overload, or trailing underscore."""
 
 
 def is_deterministic_on_cuda(operation: StepOperation) -> bool:
-    """Whether an operation computes the same bits on a GPU whenever it runs."""
+    """Whether an operation always computes the same bits on a GPU."""
     library, _, rest = operation.name.partition(".")
     name = rest.partition(".")[0]
     if library != "aten" or "backward" in name:
@@ -49,11 +48,10 @@ def is_deterministic_on_cuda(operation: StepOperation) -> bool:
 
 
 def as_repeatable(workload: CapturedWorkload, device_type: str, aside: Container[int]) -> CapturedWorkload:
-    """Return a workload whose operations say whether they may run again on a device.
+    """Return a workload whose operations have `repeatable` for a device.
 
-    Operations that touch storages `aside`, as streams other than the step's do, would run in no order with these; those
-    that read a buffer of the model which forward writes later, as a module that counts and runs twice, would read other
-    content.
+    Not repeatable are operations on storages `aside`, which other streams use, and those that read a buffer of the
+    model that forward writes later, as a counter of a module that runs twice.
     """
     step = workload.step
     written = {
@@ -76,9 +74,9 @@ def as_repeatable(workload: CapturedWorkload, device_type: str, aside: Container
 
 
 def movable_storages(workload: CapturedWorkload, tape: Tape) -> dict[int, range]:
-    """Return by storage between which operations autograd alone holds it: after the first, before the last.
+    """Return by storage the first and the last operation between which autograd alone holds it.
 
-    What other streams than the step's touch is left out: when they are done with it is not known.
+    Without storages of other streams, for which it is unknown when they are done.
     """
     step = workload.step
     storages, operations = step.storages, step.operations
@@ -88,7 +86,7 @@ def movable_storages(workload: CapturedWorkload, tape: Tape) -> dict[int, range]
         number = save.storage
         if storages[number].given or number not in unpacked or number not in tape.let_go or number in tape.aside:
             continue
-        # Autograd saves an input before its operation, which counts too, and a result after its own.
+        # Autograd saves an input before its operation, a result after it.
         following = operations[save.issued : save.issued + 1]
         is_read = any(step.tensors[each.memory].storage == number for one in following for each in one.operands)
         last = save.issued if is_read else save.issued - 1
@@ -98,10 +96,9 @@ def movable_storages(workload: CapturedWorkload, tape: Tape) -> dict[int, range]
 
 
 def with_user_references(workload: CapturedWorkload, free: Mapping[int, range]) -> CapturedWorkload:
-    """Return a workload whose operations hold all that the program holds while they run, and autograd from its unpack.
+    """Return a workload whose operations hold all storages that the program holds, and autograd from its unpack on.
 
-    States that only the update touches are not held: they can be streamed. Gradients of weights are the parameters'.
-    What autograd alone holds, `free`, is as of `movable_storages`.
+    Optimizer states can be streamed, so they are not held. `free` is as of `movable_storages`.
     """
     step = workload.step
     held = defaultdict[int, list[int]](list)
@@ -115,7 +112,7 @@ def with_user_references(workload: CapturedWorkload, free: Mapping[int, range]) 
         if begin is None or number in streamed:
             continue
         if storage.given and storage.kind is BufferKind.WEIGHTS:
-            # Every plan holds them throughout.
+            # Held by every plan.
             continue
         is_of_forward = step.operations[begin].phase is Phase.FORWARD
         if not is_of_forward and storage.kind is not BufferKind.WEIGHT_GRADIENT:

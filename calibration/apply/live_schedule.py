@@ -1,4 +1,4 @@
-"""The schedule of a plan in a live loop: which actions are due at each save of forward and each unpack of backward."""
+"""The schedule of a live loop: actions at each save of forward and each unpack of backward."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ class Offload:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Free a storage that will be prefetched or recomputed, once its copies have ended."""
+    """Free a storage that will be prefetched or recomputed, after its copies."""
 
     storage: int
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Begin to copy bytes of a storage back."""
+    """Copy bytes of a storage back."""
 
     storage: int
     extent: range
@@ -36,14 +36,14 @@ class Prefetch:
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """Run an operation of forward again."""
+    """Recompute an operation of forward."""
 
     operation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Free a recomputed storage that autograd never kept, behind its last use."""
+    """Free a recomputed storage that autograd does not save, after its last use."""
 
     storage: int
 
@@ -53,17 +53,16 @@ Action = Offload | Release | Prefetch | Recompute | Free
 
 @dataclass(frozen=True)
 class LiveSchedule:
-    """What a plan does in a live loop.
+    """The actions of a plan in a live loop.
 
     Attributes:
-        actions: by point, saves first, then unpacks.
-        issued: by point, how many operations of the program were issued before it.
+        actions: by point: saves, then unpacks.
+        issued: by point, the operations of the program before it.
         offloaded, recomputed: storages that are released and then prefetched, or recomputed.
-        recomputed_operations: operations that may have to run again.
+        recomputed_operations: operations that may be recomputed.
         pinned_bytes: of the host.
         offloaded_bytes: in a step.
-        states: of the optimizer, where some are on the host between steps, by name: their bytes in pinned memory,
-            none of those that stay on the GPU.
+        states: optimizer states by name, if some are on the host: bytes in pinned memory, empty for those on the GPU.
     """
 
     captured: CapturedStep
@@ -113,7 +112,7 @@ class LiveSchedule:
 
     @cached_property
     def recomputable(self) -> frozenset[int]:
-        """Storages of which all operations that write them may run again."""
+        """Storages all of whose writers may be recomputed."""
         return frozenset(each for each, by in self.writers.items() if self.recomputed_operations.issuperset(by))
 
     @cached_property

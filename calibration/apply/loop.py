@@ -1,7 +1,7 @@
-"""A plan in a user's loop: each step runs with hooks that follow the plan where it is as captured.
+"""A plan in a user's loop: each step runs with hooks that follow the plan.
 
-Where a step departs from what was captured, its rest runs as without a plan: nothing more is offloaded, and what was
-is copied back when backward unpacks it.
+Where a step departs from the captured one, its rest runs without the plan: nothing more is offloaded, and offloaded
+storages are copied back when backward unpacks them.
 """
 
 import weakref
@@ -27,7 +27,7 @@ class Loop(LoopState):
     """A plan ready for the steps of one model.
 
     Attributes:
-        steps: what each did, the latest last; only so many are kept.
+        steps: logs of the latest ones.
         make_hooks: makes the hooks of a step.
     """
 
@@ -35,7 +35,7 @@ class Loop(LoopState):
 
     def __init__(self, schedule: LiveSchedule, device: torch.device, reservation: Reservation) -> None:
         super().__init__(schedule, device, reservation)
-        # By thread, as PyTorch has hooks on what is saved.
+        # By thread, as PyTorch's hooks of saved tensors.
         self._running: dict[int, StepHooks] = {}
         self._lock = Lock()
         self._streamed: weakref.ref[torch.optim.Optimizer] | None = None
@@ -44,10 +44,10 @@ class Loop(LoopState):
 
     @contextmanager
     def apply(self, model: nn.Module) -> Iterator[StepLog]:
-        """Follow a step of the model: forward and backward run within, or backward after it.
+        """Apply the plan to a step of the model: forward and backward run within, or backward after it.
 
         Raises:
-            ExecutionRefused: the plan asks for what is not done here; the message says what.
+            ExecutionRefused: optimizer states are not streamed, or a sharded model would be recomputed.
         """
         if self.schedule.states and self._streamed is None:
             raise self._refused(
@@ -56,8 +56,8 @@ class Loop(LoopState):
         model = _within(model)
         if self.schedule.recomputed_operations and is_sharded(model):
             raise self._refused(
-                "recomputes what FSDP gathers weights for and frees them behind, expected a plan that only moves, as "
-                "policy 'optimal(recompute=false)'"
+                "recomputes what FSDP gathers weights for, expected a plan that only offloads, as policy "
+                "'optimal(recompute=false)'"
             )
         if self.arena.is_used and not is_in_backward():
             _drop_failed_backward()
@@ -68,7 +68,7 @@ class Loop(LoopState):
                 self.reservation.take(model)
                 self.arena.reserve(self.schedule.pinned_bytes)
                 hooks = self.make_hooks(self, model)
-                # A step that runs may have used no slot yet.
+                # A running step may have used no slot yet.
                 may_offload = not self._running and self.arena.open(hooks.number)
                 self._running[thread] = hooks
                 self.steps = [*self.steps[1 - self.KEPT_STEPS :], hooks.log]
@@ -79,8 +79,8 @@ class Loop(LoopState):
         try:
             if self.schedule.offloaded and not may_offload:
                 hooks.depart(
-                    "another step has what it needs in pinned memory, for it runs in another thread or its backward "
-                    "did not run"
+                    "another step has what it needs in pinned memory: it runs in another thread, or its backward did "
+                    "not run"
                 )
             with hooks.installed():
                 yield hooks.log
@@ -110,7 +110,7 @@ class Loop(LoopState):
         self._streamed = weakref.ref(optimizer)
 
     def unpin(self) -> None:
-        """Give pinned memory back until the next step, unless something lies in it."""
+        """Unpin memory until the next step, unless it is in use."""
         with self._lock:
             if not self._running and self._streaming is None:
                 self.arena.give_back_unused()
@@ -125,11 +125,11 @@ class Loop(LoopState):
 
 
 def _drop_failed_backward() -> None:
-    """Let PyTorch drop what is left of a backward that failed, which it holds until the next one of its thread."""
+    """Make PyTorch drop the rest of a failed backward, which it holds until the next one of its thread."""
     with torch.enable_grad():
         torch.zeros((), device="cpu", requires_grad=True).backward()  # type: ignore[no-untyped-call]
 
 
 def _within(model: nn.Module) -> nn.Module:
-    """Return the model itself: what DDP does around its forward is none of its operations."""
+    """Return the model within DDP."""
     return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model

@@ -1,4 +1,4 @@
-"""The state that the steps of a live loop share, and the log of one step."""
+"""State shared by the steps of a live loop, and the log of one step."""
 
 import warnings
 from dataclasses import dataclass, field
@@ -14,13 +14,13 @@ from calibration.apply.reservation import Reservation
 
 @dataclass
 class StepLog:
-    """What a step did.
+    """Log of a step.
 
     Attributes:
         offloaded_bytes, fetched_bytes: that were copied.
-        order: `offload`, `release`, `prefetch` and `recompute`, with a storage each, in the order in which they began.
-        on_demand: storages that backward waited for, because their prefetch had not begun.
-        departure: where the step left what was captured; empty where it did not.
+        order: `offload`, `release`, `prefetch` and `recompute`, with a storage each, in the order of their begin.
+        on_demand: storages whose prefetch had not begun when backward unpacked them.
+        departure: how the step differed from the captured one; empty if it did not.
     """
 
     offloaded_bytes: int = 0
@@ -31,14 +31,12 @@ class StepLog:
 
 
 class LoopState:
-    """What all steps of a loop share.
+    """State shared by all steps of a loop.
 
     Attributes:
-        schedule: that they follow.
         device: of the model.
         reservation: of the GPU's memory.
-        copy_stream: where copies run.
-        arena: pinned memory that they use.
+        arena: pinned memory.
         numbers: of the next steps.
     """
 
@@ -52,7 +50,7 @@ class LoopState:
         self._has_warned = False
 
     def warn(self, why: str) -> None:
-        """Say once that a step was not as captured."""
+        """Warn once that a step left the plan."""
         if not self._has_warned:
             self._has_warned = True
             warnings.warn(

@@ -1,4 +1,4 @@
-"""Records how a script computes its loss from the output of its model, to compute it again from other tensors."""
+"""Records the functions that compute a script's loss from the output of its model, to call them with other tensors."""
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -14,13 +14,13 @@ from calibration.capture.losses import opened
 from vdnnsim.errors import CaptureError
 
 _MOST_CALLS = 10_000
-"""Of functions that are recorded; more than that are of no loss."""
-_UNSEEN = "the loss: how it is made was not seen, expected one that functions of PyTorch make of what the model returns"
+"""Limit of recorded calls; more are of no loss."""
+_UNSEEN = "the loss: how it is made was not seen, expected functions of PyTorch applied to the output of the model"
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A tensor that a call returned: `call` below 0 is one of a model."""
+    """A tensor returned by a call; `call` below 0 is one of a model."""
 
     call: int
     leaf: int
@@ -36,7 +36,7 @@ class _Call:
 
 
 class LossRecorder(TorchFunctionMode):
-    """Records each function of PyTorch that is called within it, with what it returned, while `is_recording`."""
+    """Records calls of PyTorch's functions and their results while `is_recording`."""
 
     def __init__(self, device_type: str) -> None:
         super().__init__()
@@ -45,11 +45,11 @@ class LossRecorder(TorchFunctionMode):
         self._calls: list[_Call] = []
         self._outputs = 0
         self._made: dict[int, _Made] = {}
-        # An identity is of one tensor as long as that lives.
+        # Held, so that identities stay unique.
         self._kept: list[Any] = []
 
     def returned(self, output: Any) -> int:  # noqa: ANN401 - whatever a model returns
-        """Note what a model returns, and say by which number it is known."""
+        """Note the output of a model, and return its number."""
         self._outputs += 1
         self._note(-self._outputs, _leaves(output))
         return -self._outputs
@@ -80,10 +80,10 @@ class LossRecorder(TorchFunctionMode):
         return result
 
     def loss(self, tensor: torch.Tensor) -> "RecordedLoss":
-        """Return how a tensor was made of what models returned.
+        """Return the calls that made a tensor from outputs of models.
 
         Raises:
-            CaptureError: how was not seen, or it was made of parameters as well.
+            CaptureError: they were not recorded, or use parameters as well.
         """
         target = self._made.get(id(tensor))
         if target is None:
@@ -102,14 +102,14 @@ class LossRecorder(TorchFunctionMode):
                 elif isinstance(each, torch.Tensor) and each.requires_grad and calls[number].has_gradients:
                     raise CaptureError(
                         f"the loss: is made of a tensor of shape {tuple(each.shape)} that has a gradient and that the "
-                        "model did not return, expected one of what the model returns"
+                        "model did not return, expected a loss of the model's output"
                     )
         if not outputs:
             raise CaptureError(_UNSEEN)
         return RecordedLoss(self._device_type, dict(sorted(calls.items())), target, frozenset(outputs))
 
     def held_after(self) -> dict[_Made, "weakref.ref[torch.Tensor]"]:
-        """Forget all, and return what a script itself still holds of it."""
+        """Drop all records, and return the tensors that the script still holds."""
         alive = {
             self._made[id(each)]: weakref.ref(each)
             for leaves in self._kept
@@ -134,11 +134,11 @@ class LossRecorder(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class RecordedLoss:
-    """A loss of what a model returns.
+    """A loss of the output of a model.
 
     Attributes:
-        outputs: numbers of what models returned of which it is made.
-        held: what the script still holds of all that while backward runs; so does this until it is called again.
+        outputs: numbers of the outputs that it uses.
+        held: tensors that the script holds while backward runs; so does this until the next call.
     """
 
     _device_type: str
@@ -156,7 +156,7 @@ class RecordedLoss:
             args, kwargs = tree_map_only(_Made, lambda each: made[each.call][each.leaf], (call.args, call.kwargs))
             with ExitStack() as stack:
                 stack.enter_context(torch.set_grad_enabled(call.has_gradients))
-                # A capture is of the CPU, but with real tensors.
+                # Without real tensors a capture is of the CPU.
                 for device_type in () if call.is_narrow else {"cpu", self._device_type}:
                     stack.enter_context(torch.autocast(device_type, enabled=False))
                 made[at] = tree_leaves(call.func(*args, **kwargs))
@@ -165,7 +165,7 @@ class RecordedLoss:
         return loss
 
     def apart(self) -> "RecordedLoss":
-        """Return the same of other memory, so that what it writes to is not the script's."""
+        """Return a copy with tensors of its own, to which it may write."""
         copies: dict[int, torch.Tensor] = {}
 
         def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -182,14 +182,14 @@ class RecordedLoss:
 
     @property
     def constants(self) -> list[torch.Tensor]:
-        """What it reads beside the output, as labels."""
+        """Tensors that it reads beside the output, as labels."""
         leaves = (tree_leaves((each.args, each.kwargs)) for each in self._calls.values())
         return [each for found in leaves for each in found if isinstance(each, torch.Tensor)]
 
 
 @dataclass(frozen=True)
 class DownstreamLoss:
-    """Stands for the loss of a model whose output other models take, as a generator's: nothing more is saved of it.
+    """Stands for the loss of a model whose output other models take, as a generator's.
 
     Attributes:
         others_bytes: that these take at most before the gradient of the output is there.
@@ -199,11 +199,11 @@ class DownstreamLoss:
     _holding: list[Any] = field(default_factory=list)
 
     def apart(self) -> "DownstreamLoss":
-        """Return another."""
+        """Return a copy."""
         return DownstreamLoss(self.others_bytes)
 
     def __call__(self, output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns
-        """Return a loss of all that has gradients; the output is held until the next one, as others do."""
+        """Return the sum of all outputs with gradients, which are held until the next call, as by other models."""
         self._holding[:] = [each for each in _leaves(output) if isinstance(each, torch.Tensor) and each.requires_grad]
         if not self._holding:
             raise CaptureError("the output: nothing of it has gradients, expected a tensor that has")

@@ -1,4 +1,4 @@
-"""Finds what a script does not state: the precision, optimizers and memory of the model that it trains."""
+"""Finds precision, optimizers and memory of a model that a script trains."""
 
 import gc
 from collections.abc import Container, Iterator
@@ -14,7 +14,7 @@ from vdnnsim.units import Precision
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Return whether FSDP has the parameters of a part of a model."""
+    """Return whether FSDP shards a part of a model."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return False
     from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
@@ -23,25 +23,25 @@ def is_sharded(model: nn.Module) -> bool:
 
 
 def refuse_other_kinds(model: nn.Module, known: Container[int] = ()) -> None:
-    """Refuse what torch.compile made, whose operations are others, and what FSDP spread, whose parameters are parts.
+    """Refuse models of torch.compile and FSDP.
 
     Args:
-        model: with all its parts.
-        known: identities of models whose calls are followed already.
+        model: with all its modules.
+        known: identities of models whose calls are intercepted already.
 
     Raises:
-        CaptureError: a part of the model is of these.
+        CaptureError: a module is compiled or sharded.
     """
     if is_sharded(model):
         raise CaptureError(f"{type(model).__name__}: was sharded by FSDP, expected DDP, or vdnnsim.plan before that")
     for each in model.modules():
         is_compiled = each._compiled_call_impl is not None and id(each) not in known  # noqa: SLF001
         if type(each).__name__ == "OptimizedModule" or is_compiled:
-            raise CaptureError(f"{type(each).__name__}: was compiled by torch.compile, expected a model as it is")
+            raise CaptureError(f"{type(each).__name__}: was compiled by torch.compile, expected a model that is not")
 
 
 def precision_of(module: nn.Module) -> Precision:
-    """Return in what a module computes where it is called."""
+    """Return the precision in which a module is called."""
     parameter = next(each for each in module.parameters() if each.requires_grad)
     device = parameter.device.type
     if torch.is_autocast_enabled(device):
@@ -55,13 +55,13 @@ def precision_of(module: nn.Module) -> Precision:
 
 
 def optimizers_of(model: nn.Module) -> list[torch.optim.Optimizer]:
-    """Return those that have parameters of a model."""
+    """Return the optimizers that have parameters of a model."""
     own = set(map(id, model.parameters()))
     return [each for each in _optimizers() if not own.isdisjoint(_parameters(each))]
 
 
 def has_untrained(models: list[nn.Module]) -> bool:
-    """Whether there is an optimizer that has parameters to train, none of these models', and no state of a step yet."""
+    """Whether an optimizer has trainable parameters of other models, and no state yet."""
     known = {id(parameter) for each in models for parameter in each.parameters()}
 
     def is_there() -> bool:
@@ -74,13 +74,13 @@ def has_untrained(models: list[nn.Module]) -> bool:
 
     if not is_there():
         return False
-    # Nobody may hold it any longer.
+    # It may be garbage.
     gc.collect()
     return is_there()
 
 
 def _optimizers() -> list[torch.optim.Optimizer]:
-    # What stands for another may run code when it is asked for its class.
+    # Proxies may run code when asked for their class.
     return [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
 
 
@@ -89,14 +89,14 @@ def _parameters(optimizer: torch.optim.Optimizer) -> set[int]:
 
 
 def name_of(optimizer: torch.optim.Optimizer) -> str:
-    """Return what an optimizer would be called among those that are known."""
+    """Return the name of an optimizer, as in `OPTIMIZERS`."""
     group, kind = optimizer.param_groups[0], type(optimizer).__name__
     name = "momentum" if kind == "SGD" and group.get("momentum") else kind.lower()
     return f"{name}_fused" if group.get("fused") else name
 
 
 def kept_for(model: nn.Module) -> Iterator[torch.Tensor]:
-    """Yield what is kept from step to step for a model: weights, gradients, buffers and states of its optimizers."""
+    """Yield weights, gradients, buffers and optimizer states of a model."""
     for each in model.parameters():
         yield each
         if each.grad is not None:
@@ -108,11 +108,11 @@ def kept_for(model: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def beside_bytes(known: list[Any]) -> int:
-    """Return what PyTorch has allocated on a GPU beside tensors that are known, as gradients and other models."""
+    """Return the bytes that PyTorch has allocated on a GPU beside known tensors."""
     tensors = [each for each in known if isinstance(each, torch.Tensor) and each.is_cuda]
     if not tensors:
         return 0
-    # They are planned, and made again when they are wanted.
+    # They are planned, and allocated again on use.
     torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - there is no public way
     storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}  # noqa: SLF001
     rounded = (round_up(nbytes, GRANULE_BYTES) for nbytes in storages.values())

@@ -1,8 +1,8 @@
-"""Measures the workspaces and the time of each operation of a captured step on the GPU on which it will run.
+"""Measures memory requests and time of each operation of a captured step on its GPU.
 
-Libraries choose their kernels by rules of their own, and operators take memory that no dispatcher sees: workspaces of
-convolutions, sums of a reduction, copies within a fused attention. Rules without a GPU miss some
-(`vdnnsim.cost.pytorch_workspace`), and a profile's cost model is fitted to kernels of others.
+Libraries choose kernels by their own rules, and operators allocate memory that no dispatcher sees: workspaces of
+convolutions, partial sums, copies within fused attention. Rules without a GPU miss some
+(`vdnnsim.cost.pytorch_workspace`), and a profile's cost model is fitted to other kernels.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,12 +25,12 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.requests import Request
 
 _ATTEMPTS: Final = 3
-"""The first run of a kind of kernels may take memory that stays, as cuBLAS does; a pause may be too short."""
+"""The first run may allocate memory that stays, as cuBLAS does; a pause may be too short."""
 _RUNS: Final = 4
 _PAUSE_CYCLES: Final = 2_000_000
-"""About a millisecond of a GPU of today; four times as long with each attempt."""
+"""About a millisecond; four times as long with each attempt."""
 _NEEDS_CONTENT: Final = frozenset({torch.ops.aten.multinomial.default})
-"""Kernels that refuse zeros where they run, from which a process does not recover."""
+"""Kernels that fail on zeros, from which a process does not recover."""
 _INTEGERS: Final = frozenset({torch.int32, torch.int64})
 _READS_ALL: Final = frozenset(
     {
@@ -39,18 +39,17 @@ _READS_ALL: Final = frozenset(
         torch.ops.aten.nll_loss_backward.default,
     }
 )
-"""Kernels that take integers and do the same work whatever they are."""
+"""Kernels whose work does not depend on their integers."""
 _RECURRENT: Final = frozenset({torch.ops.aten._cudnn_rnn.default, torch.ops.aten._cudnn_rnn_backward.default})  # noqa: SLF001 - operators' names
 
 
 def measured_here(
     captured: CapturedStep, calls: Sequence[Call], device: torch.device, *, is_timed: bool
 ) -> tuple[AdjustKernels, Mapping[int, Sequence[Request]], AbstractSet[int]]:
-    """Return what lets each operation of a step run as PyTorch runs it, which takes the fastest kernel on offer.
+    """Return a choice of kernels with measured workspaces and times, measured requests, and storages on other devices.
 
-    On a GPU it takes the workspaces and the time that are found there; and by number of an operation what it asked
-    for there, in order, of which results are what it did not free; and the storages that are on another device.
-    Operations are timed where the step is planned for this very GPU, and not for another one.
+    The fastest kernel on offer is chosen, as PyTorch does. Requests are by number of an operation, in order; those not
+    freed are its results. Without a GPU nothing is measured; times are measured if `is_timed`.
     """
     found, elsewhere = dict[int, Sequence[Request]](), set[int]()
     seconds: dict[int, float] = {}
@@ -84,7 +83,7 @@ def measured_here(
 
 
 def _with_workspace(kernel: KernelCost, requests: Sequence[Request]) -> KernelCost:
-    """Return a kernel with what it takes at most beside its results."""
+    """Return a kernel whose workspace is the peak of its requests beside results."""
     if not requests:
         return kernel
     sizes = {each.key: each.nbytes for each in requests if each.nbytes is not None}
@@ -94,12 +93,12 @@ def _with_workspace(kernel: KernelCost, requests: Sequence[Request]) -> KernelCo
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What an operation did when it ran alone.
+    """Measurement of an operation that ran alone.
 
     Attributes:
-        changes: which changes of memory were its own; none where it does not run alone.
-        made: where its results are.
-        seconds: of its kernels; None where it was not timed.
+        changes: its changes of memory; empty if it cannot run alone.
+        made: devices of its results.
+        seconds: of its kernels; None if it was not timed.
     """
 
     changes: range = range(0)
@@ -108,13 +107,10 @@ class Measured:
 
 
 class DryRun:
-    """Runs operations in the order of the step, each of a kind once.
-
-    A fake tensor is of no device in particular; where a storage lies is seen of what made it. Attention leaves the
-    state of its dropout on the host, where its backward reads it.
+    """Runs each distinct operation once, in the order of the step.
 
     Attributes:
-        elsewhere: by storage that is on another device than most, which.
+        elsewhere: devices of storages on other devices, as attention's dropout state on the host.
     """
 
     def __init__(self, device: torch.device, *, is_timed: bool) -> None:
@@ -124,7 +120,7 @@ class DryRun:
         self._ran: dict[tuple[Call, tuple[torch.device, ...]], Measured] = {}
 
     def measured(self, call: Call) -> Measured:
-        """Return what an operation does when it runs alone."""
+        """Return the measurement of an operation."""
         places = tuple(self._place_of(each) for each in call.read)
         if (call, places) not in self._ran:
             self._ran[call, places] = _ran(call, places, self._device, is_timed=self._is_timed)
@@ -139,7 +135,7 @@ class DryRun:
 
 
 def _ran(call: Call, places: Sequence[torch.device], device: torch.device, *, is_timed: bool) -> Measured:
-    """Run an operation on tensors in places."""
+    """Run an operation on zeros in places."""
     made: tuple[torch.device, ...] = ()
     if call.func in _NEEDS_CONTENT:
         return Measured()
@@ -165,27 +161,27 @@ def _ran(call: Call, places: Sequence[torch.device], device: torch.device, *, is
 
 
 def _is_indifferent(call: Call) -> bool:
-    """Whether zeros take as long as what a loop has: integers may say where a kernel reads and writes."""
+    """Whether its time is the same for zeros: integers may be indices."""
     chooses = any(isinstance(each, TensorLayout) and each.shape and each.dtype in _INTEGERS for each in call.leaves)
     return not chooses or call.func in _READS_ALL
 
 
 def _changes(device: torch.device) -> int:
-    """Return how often memory was allocated or freed."""
+    """Return the count of allocations and frees."""
     stats = torch.cuda.memory_stats(device)
     count: int = stats["allocation.all.allocated"] + stats["allocation.all.freed"]
     return count
 
 
 def _entries(device: torch.device, count: int) -> Sequence[Mapping[str, Any]]:
-    """Return the last so many changes of memory that PyTorch remembers."""
+    """Return the last entries of PyTorch's memory history."""
     traces = torch.cuda.memory._snapshot(device)["device_traces"]  # noqa: SLF001 - its only form
     entries = [each for each in traces[device.index or 0] if each["action"] in ("alloc", "free_requested")]
     return entries[len(entries) - count :]
 
 
 def _requests(entries: Sequence[Mapping[str, Any]]) -> Sequence[Request]:
-    """Return what an operation asked for, by address as PyTorch remembers it."""
+    """Return the requests of an operation."""
     requests, held = list[Request](), dict[int, int]()
     for each in entries:
         if each["action"] == "alloc":
@@ -197,7 +193,7 @@ def _requests(entries: Sequence[Mapping[str, Any]]) -> Sequence[Request]:
 
 
 def _with_one_buffer(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments of a recurrent layer with the one buffer of its weights: fake ones have none."""
+    """Return the arguments of a recurrent layer with a buffer of its weights, which fake tensors lack."""
     batch, weights, count, buffer, *others = args
     if buffer is None or buffer.numel() == 0:
         buffer = weights[0].new_zeros(sum(each.numel() for each in weights))
@@ -215,17 +211,16 @@ def _zeros(leaf: object, device: torch.device) -> object:
 
 
 def kernel_seconds(run: Callable[[], object], device: torch.device) -> float | None:
-    """Return the seconds for which an operation keeps a GPU busy, the mean of a few runs.
+    """Return the mean kernel time of a few runs of an operation, which has run before.
 
-    The stream is paused until all runs are queued, so that what the host spends on them is no part of it. The operation
-    has run before.
+    A pause of the stream until all runs are queued excludes host time.
 
     Returns:
-        None of an operation whose host waits for the GPU, so that it can never be queued behind a pause.
+        None if the host waits for the GPU within the operation.
     """
     for attempt in range(_ATTEMPTS):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        # PyTorch's own tests keep a stream busy with it; there is no public way.
+        # As in PyTorch's own tests; there is no public way.
         torch._C._cuda_sleep(_PAUSE_CYCLES * 4**attempt)  # noqa: SLF001
         begin.record()
         for _ in range(_RUNS):

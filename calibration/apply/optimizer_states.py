@@ -1,9 +1,9 @@
-"""The optimizer's states on the host: prefetched for the update of their parameter and offloaded after it, one by one.
+"""Optimizer states on the host: prefetched for the update of their parameter and offloaded after it.
 
-The optimizers that are captured work on each element by itself, so that parameter by parameter they compute the same.
+Captured optimizers work element by element, so that updating parameters one by one computes the same bits.
 
-What `optimizer.state` hands out may be read at any time, on the host or on the GPU: a prefetched state takes its place
-there once the current stream waits for its copy, and an offloaded one once the host has waited for its copy.
+`optimizer.state` may be read at any time: a prefetched state is placed there once the current stream waits for its
+copy, an offloaded one once the host has waited for it.
 """
 
 import weakref
@@ -22,12 +22,12 @@ from calibration.executor.pinned_arena import PinnedArena
 from vdnnsim.errors import ExecutionRefused
 
 _AT_ONCE: Final = 2
-"""Parameters whose states may be on the device: while those of one are prefetched, those of another are offloaded."""
+"""Parameters with states on the device: one is prefetched while another is offloaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """A state that is being copied, and what it is copied to."""
+    """A state and the target of its copy."""
 
     states: dict[str, Any]
     key: str
@@ -35,15 +35,15 @@ class _Copied:
     mark: Any
 
     def take_place(self) -> None:
-        """Let the optimizer have it where it now is."""
+        """Give the optimizer the copy."""
         self.states[self.key] = self.copied
 
 
 class States:
-    """Lets `step` of an optimizer stream its states; hooks of its step run for each parameter.
+    """Makes `step` of an optimizer stream its states; its hooks run for each parameter.
 
-    States are known by the names of the model's parameters, as `0.weight exp_avg`; `places` are their bytes in pinned
-    memory, none of those that stay on the GPU.
+    `places` are the bytes of states in pinned memory by parameter and state, as `0.weight exp_avg`; empty for those on
+    the GPU.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class States:
         step = optimizer.step
         is_own = getattr(step, "__self__", None) is optimizer
         self._whole: Callable[[], Callable[[], Any] | None] = weakref.WeakMethod(step) if is_own else lambda: step
-        # By parameter the copies that run, with the states on the host that will then be in the place of others.
+        # By parameter the running copies to the host.
         self._offloads: deque[list[_Copied]] = deque()
         self._offload_all()
         # A scheduler of the learning rate wraps `step` as a method of the optimizer.
@@ -94,7 +94,7 @@ class States:
                 self._offload(parameter)
                 self._finish(_AT_ONCE - 1)
         finally:
-            # Their memory is free behind this.
+            # Their memory is freed after this.
             for each in (each for copies in prefetched for each in copies):
                 self._copy_stream.wait(each.mark)
             for group, parameters in zip(groups, whole, strict=True):
@@ -128,17 +128,14 @@ class States:
                 self._finish(0)
 
     def _finish(self, running: int) -> None:
-        """Let the host wait for offloads, but of so many parameters, and free what they read.
-
-        The copies that the GPU has to do meanwhile, and an update, have been issued.
-        """
+        """Make the host wait for offloads until `running` ones are left; the GPU has work queued meanwhile."""
         while len(self._offloads) > running:
             for each in self._offloads.popleft():
                 self._copy_stream.finish(each.mark)
                 each.take_place()
 
     def _placed(self, parameter: nn.Parameter) -> Iterator[tuple[str, range]]:
-        """Yield what is moved of the states of a parameter, with its place.
+        """Yield the streamed states of a parameter with their places.
 
         Raises:
             ExecutionRefused: a state has no place.

@@ -1,4 +1,4 @@
-"""Slots of pinned memory that the steps of a loop share, each with the storage that owns it."""
+"""Slots of pinned memory, shared by the steps of a loop, with the storages that own them."""
 
 from collections.abc import Iterable
 from threading import Lock
@@ -12,20 +12,17 @@ from vdnnsim.errors import InternalError
 
 
 class Owner(Protocol):
-    """What a slot may hold: one storage of one step, by their numbers."""
+    """A storage of a step, which owns a slot."""
 
     number: int
     step: int
 
 
 class PinnedSlots(PinnedArena):
-    """The pinned region of a plan, all of whose steps use the same slots, so that one step at a time offloads.
+    """The pinned memory of a plan. All steps use the same slots, so one step at a time offloads.
 
-    A slot belongs to its owner from the copy to the host until the copy back has begun, or until the owner dies. The
-    copies need not have ended: all of a loop's run one after another, in the order in which they were issued, so what
-    is copied into a slot next waits for what reads or writes it now. Unpinning waits for the device.
-
-    Whoever reads a slot is checked to be its owner; see `read`.
+    A storage owns its slot from the begin of its offload to the begin of its prefetch, or until it dies. Copies of a
+    loop run in order, so a later copy into a slot follows earlier ones. Unpinning waits for the device.
 
     Args:
         device: what pins.
@@ -34,20 +31,19 @@ class PinnedSlots(PinnedArena):
 
     def __init__(self, device: HostMemory, places: Iterable[tuple[int, int]]) -> None:
         super().__init__(device)
-        # Weak, so that what autograd lets go of, whenever and in whatever thread, needs nothing in pinned memory.
+        # Weak: autograd may drop a storage at any time in any thread.
         self._owners = WeakValueDictionary[tuple[int, int], Owner]()
         self._overlapping = _overlapping(places)
         self._step = 0
-        # To find a slot unused and to take it is one.
         self._lock = Lock()
 
     @property
     def is_used(self) -> bool:
-        """Whether a living step needs what is in a slot."""
+        """Whether a slot has an owner."""
         return len(self._owners) > 0
 
     def open(self, step: int) -> bool:
-        """Let a step offload, and none before it any more; return whether none of these still needs a slot."""
+        """Let a step offload instead of earlier ones; return whether no slot was in use."""
         with self._lock:
             if self.is_used:
                 return False
@@ -55,7 +51,7 @@ class PinnedSlots(PinnedArena):
             return True
 
     def write(self, owner: Owner, offset: int, nbytes: int) -> torch.Tensor | None:
-        """Return a slot to copy a storage into, which is its owner's from now on; None where its step may not."""
+        """Return a slot to offload a storage to, which then owns it; None if its step may not."""
         with self._lock:
             if owner.step != self._step:
                 return None
@@ -65,10 +61,10 @@ class PinnedSlots(PinnedArena):
             return self.slice(offset, nbytes)
 
     def read(self, owner: Owner, offset: int, nbytes: int) -> torch.Tensor:
-        """Return a slot to copy a storage back from.
+        """Return a slot to prefetch a storage from.
 
         Raises:
-            InternalError: it holds something else, or its memory was unpinned.
+            InternalError: the storage does not own it.
         """
         found = self._owners.get((offset, nbytes))
         if found is not owner:
@@ -80,27 +76,27 @@ class PinnedSlots(PinnedArena):
         return self.slice(offset, nbytes)
 
     def free(self, owner: Owner, offset: int, nbytes: int) -> None:
-        """Let others have a slot, if it is the owner's."""
+        """Free a slot, if the storage owns it."""
         if self._owners.get((offset, nbytes)) is owner:
             self._owners.pop((offset, nbytes), None)
 
     def give_back_unused(self) -> None:
-        """Have no region, unless a living step needs it."""
+        """Unpin the memory, unless it is used."""
         with self._lock:
             if not self.is_used:
                 self.give_back()
 
     def give_back(self) -> None:
-        """Unpin the region; its slots have no owners any more."""
+        """Unpin the memory, and drop all owners."""
         self._owners.clear()
         self._step = 0
         super().give_back()
 
 
 def _overlapping(places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Return by slot the others that have bytes of it."""
+    """Return the slots that overlap with each."""
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    # Those before it, in the order of their offsets, that have not ended.
+    # Earlier ones, by offset, that have not ended.
     running: list[tuple[int, int]] = []
     for place in sorted(set(places)):
         running = [each for each in running if sum(each) > place[0]]

@@ -1,4 +1,4 @@
-"""Operations of forward as they were dispatched, to run again with the random numbers that they drew."""
+"""Operations of forward as they were dispatched, to be recomputed with the same random numbers."""
 
 import weakref
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ class View:
     witness: "Kept | None"
 
     def tensor(self) -> torch.Tensor:
-        """Return it, with its content."""
+        """Return the tensor with its content."""
         if self.witness is not None:
             self.witness.tensor()
         return self.layout.on(self.held.materialize())
@@ -33,25 +33,21 @@ class View:
 
 @dataclass(slots=True)
 class Kept:
-    """A tensor that stays as it is; refused once it was written over.
-
-    Attributes:
-        version: PyTorch's counter of writes to it when its operation had run.
-    """
+    """A tensor that is kept; `version` is its count of writes after its operation."""
 
     kept: torch.Tensor
     version: int
 
     @property
     def is_written(self) -> bool:
-        """Whether it has another version since."""
+        """Whether it was written since."""
         return self.kept._version != self.version  # noqa: SLF001 - PyTorch has no public one
 
     def tensor(self) -> torch.Tensor:
-        """Return it.
+        """Return the tensor.
 
         Raises:
-            RuntimeError: it was written over.
+            RuntimeError: it was written since.
         """
         refuse_written(self.kept, self.version, self.kept.shape, "to recompute a part of forward")
         return self.kept
@@ -59,14 +55,14 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The generator that an operation draws from, and its state before it did."""
+    """The generator of a random operation, and its state before."""
 
     generator: torch.Generator
     state: torch.Tensor
 
     @classmethod
     def by(cls, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Drawn | None":
-        """Return that of an operation that has not run yet; None where it draws nothing."""
+        """Return the state before an operation; None if it is not random."""
         if not is_random(func):
             return None
         generator = generator_of(args, kwargs)
@@ -74,7 +70,7 @@ class Drawn:
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Let the same numbers be drawn within, and afterwards those that would have been next."""
+        """Restore the state within."""
         before = self.generator.get_state()
         self.generator.set_state(self.state)
         try:
@@ -85,7 +81,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """An operation as it was dispatched, and the storages that it makes, as long as they are wanted."""
+    """A dispatched operation and the storages that it makes."""
 
     func: OpOverload
     args: tuple[Any, ...]
@@ -95,7 +91,7 @@ class Recipe:
     has_gradients: bool
 
     def run(self) -> None:
-        """Run it again."""
+        """Recompute its results."""
         with _below_autograd(has_gradients=self.has_gradients):
             args, kwargs = tree_map_only((View, Kept), lambda each: each.tensor(), (self.args, dict(self.kwargs)))
             args, kwargs = _with_own_statistics(self.func, args, kwargs)
@@ -107,12 +103,12 @@ class Recipe:
 
     @property
     def wanted(self) -> Iterator[SavedStorage]:
-        """What it makes that is still wanted."""
+        """Its results that are still needed."""
         return (held for _, made in self.made if (held := made()) is not None)
 
     @property
     def is_stale(self) -> bool:
-        """Whether something that it reads has another version than its operation left it at: it would be refused."""
+        """Whether an operand was written since, so that `run` would fail."""
         found = (each.witness if isinstance(each, View) else each for each in self._references)
         return any(each is not None and each.is_written for each in found)
 
@@ -122,28 +118,25 @@ class Recipe:
 
     @property
     def read(self) -> Iterator[SavedStorage]:
-        """What it reads that may have been released."""
+        """Storages that it reads, which may have been released."""
         return (each.held for each in self._references if isinstance(each, View))
 
     @property
     def kept(self) -> Iterator[torch.Tensor]:
-        """What else it reads."""
+        """Other tensors that it reads."""
         return (each.kept for each in self._references if isinstance(each, Kept))
 
 
 @contextmanager
 def _below_autograd(*, has_gradients: bool) -> Iterator[None]:
-    """Run what is dispatched as forward did: some operators make less, or round otherwise, where gradients are off.
-
-    Casts are operations of their own.
-    """
+    """Dispatch below autograd in forward's grad mode, by which some operators differ, without autocast."""
     below, as_it_is = torch._C._AutoDispatchBelowAutograd(), torch._C._DisableAutocast()  # noqa: SLF001 - no public ones
     with torch.set_grad_enabled(has_gradients), below, as_it_is:
         yield
 
 
 def _with_own_statistics(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Let a normalization update copies of its running statistics: those of the model were updated once."""
+    """Replace running statistics by copies, for those of the model are updated already."""
     named = arguments_of(func, args, kwargs)
     if not any(name in named and isinstance(named[name], torch.Tensor) for name in _STATISTICS):
         return args, kwargs
@@ -155,9 +148,9 @@ def _with_own_statistics(func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
 
 
 def generator_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Generator:
-    """Return the generator of a random operation: the one given, or that of the device asked for, or of a tensor given.
+    """Return the generator of a random operation: the one given, or that of the device given, or of its tensors.
 
-    A tensor on a GPU counts first, for there may be numbers of the host beside it.
+    A tensor on a GPU counts first: others may be on the host.
     """
     leaves = tree_leaves((args, dict(kwargs)))
     given = next((each for each in leaves if isinstance(each, torch.Generator)), None)

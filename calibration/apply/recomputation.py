@@ -1,4 +1,4 @@
-"""Rules of recomputation, in a loop and as predicted: which operations make a storage again, and whether they can."""
+"""Rules of recomputation in a loop and its prediction: which operations recompute a storage, and whether they can."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
@@ -7,19 +7,19 @@ from calibration.apply.live_schedule import LiveSchedule
 
 
 class Storage(Protocol):
-    """A storage while a step lives."""
+    """A storage of a live step."""
 
     @property
     def number(self) -> int:
-        """Of the captured step."""
+        """In the captured step."""
 
     @property
     def is_live(self) -> bool:
-        """Whether it is in memory of the device."""
+        """Whether it is on the device."""
 
     @property
     def is_on_host(self) -> bool:
-        """Whether its only content lies in pinned memory, or is being copied from there."""
+        """Whether its content is on the host alone, or being prefetched."""
 
 
 Kind = TypeVar("Kind", bound=Storage)
@@ -27,19 +27,19 @@ Kind_co = TypeVar("Kind_co", bound=Storage, covariant=True)
 
 
 class Recipe(Protocol[Kind_co]):
-    """An operation that may run again."""
+    """An operation that may be recomputed."""
 
     @property
     def read(self) -> Iterable[Kind_co]:
-        """What it reads that may have been released."""
+        """Storages that it reads, which may have been released."""
 
     @property
     def wanted(self) -> Iterable[Kind_co]:
-        """What it makes that is still wanted."""
+        """Its results that are still needed."""
 
 
 def can_recompute(number: int, schedule: LiveSchedule, recipes: Mapping[int, Recipe[Storage]]) -> bool:
-    """Return whether what made a storage can run again: nothing that it read is written over, but with it."""
+    """Return whether all writers of a storage can be recomputed, and what they read is unchanged or recomputed too."""
     writers, recomputed = schedule.writers, schedule.recomputed
     if number not in schedule.recomputable or number not in recomputed:
         return False
@@ -47,7 +47,7 @@ def can_recompute(number: int, schedule: LiveSchedule, recipes: Mapping[int, Rec
     read = {storage.number: each for each in made for storage in recipes[each].read if storage.number != number}
     later = [each for each, by in read.items() if writers[each] and writers[each][-1] > by]
     gone = (each in schedule.recomputable and (each in recomputed or each not in schedule.saved) for each in later)
-    # A library may hand on what it was given where new memory was captured, as cuDNN the weights of an LSTM.
+    # A kernel may return its argument where a new storage was captured, as cuDNN an LSTM's weights.
     is_made = any(storage.number == number for each in made for storage in recipes[each].wanted)
     return is_made and len(made) == len(writers[number]) and all(gone)
 
@@ -55,9 +55,9 @@ def can_recompute(number: int, schedule: LiveSchedule, recipes: Mapping[int, Rec
 def recomputing(
     number: int, schedule: LiveSchedule, recipes: Mapping[int, Recipe[Kind]], note_demand: Callable[[Kind], object]
 ) -> list[int]:
-    """Return the operations that recompute a storage, and what they read that is not there, in the order of forward.
+    """Return the operations that recompute a storage and released operands, in the order of forward.
 
-    `note_demand` is called with what has to be copied from the host for it.
+    `note_demand` is called with storages that must be copied from the host.
     """
     operations: set[int] = set()
     wanted, seen = [number], {number}

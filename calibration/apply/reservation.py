@@ -1,7 +1,7 @@
-"""Reserves the memory of a planned loop in one segment, so that PyTorch's allocator leaves no gaps between others.
+"""Reserves the memory of a planned loop in one segment of PyTorch's allocator, against fragmentation.
 
-The allocator cuts blocks from the segments that it once took from CUDA and merges them there again. Steps that ask for
-less than the segment find room in it, and no more is reserved (`preallocated` of `vdnnsim.memory.settings`).
+The allocator splits and merges blocks within a segment, so steps that need no more than the segment reserve no more
+(`preallocated` of `vdnnsim.memory.settings`).
 """
 
 import warnings
@@ -29,19 +29,19 @@ from vdnnsim.units import format_bytes
 
 _ENTRIES: Final = 1_000_000
 _NAMED_BYTES: Final = 1 << 20
-"""Less may be a batch that was still there when the plan was made."""
+"""Less may be a batch that was live when the plan was made."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedMemory:
-    """The memory of a GPU that a loop is planned to take.
+    """The planned memory of a loop on a GPU.
 
     Attributes:
-        piece_bytes: that PyTorch reserves ahead, all else that it holds there included; None where it does not.
-        small_bytes: of these, for blocks that PyTorch keeps in segments of their own because they are small.
-        beside_bytes: of these, for what is none of the model's, its optimizer's or its batch's.
-        batch_bytes: of what a step is given beside weights and states.
-        has_products: whether cuBLAS computes some of a step, and holds workspaces.
+        piece_bytes: to reserve ahead, including all other memory that PyTorch holds; None for none.
+        small_bytes: of these, in segments for small blocks.
+        beside_bytes: of these, not of the model, its optimizer or its batch.
+        batch_bytes: of the batch.
+        has_products: whether a step has products, for which cuBLAS allocates workspaces.
         settings: of PyTorch's allocator.
     """
 
@@ -57,13 +57,13 @@ class Reservation:
     """The memory that PyTorch may reserve on a GPU for a loop.
 
     Args:
-        device: nothing is done but on a GPU.
-        limit_bytes: that the user lets PyTorch reserve; None for as much as there is.
-        planned: for the loop.
+        device: without effect if it is no GPU.
+        limit_bytes: of reserved memory, by the user; None for all.
+        planned: memory of the loop.
 
     Attributes:
-        beyond_bytes: by how much more was reserved up to a step, at most; before the first one as well.
-        is_full_of_gaps: whether that was for steps as they were planned, and nothing else was there.
+        beyond_bytes: largest excess over the limit so far.
+        is_full_of_gaps: whether steps that followed the plan exceeded it, by fragmentation.
     """
 
     def __init__(self, device: torch.device, limit_bytes: int | None, planned: PlannedMemory) -> None:
@@ -76,7 +76,7 @@ class Reservation:
         self.is_full_of_gaps = False
 
     def take(self, model: nn.Module) -> None:
-        """Reserve it before a step of the model, unless it still is; warn once if more is reserved."""
+        """Reserve the memory before a step of the model, unless it is reserved; warn once of an excess."""
         if self._limit_bytes is None:
             return
         stats = torch.cuda.memory_stats(self._device)
@@ -94,42 +94,39 @@ class Reservation:
         small_bytes = max(0, self._planned.small_bytes - stats["reserved_bytes.small_pool.current"])
         left_bytes = self._planned.piece_bytes - stats["reserved_bytes.all.current"] - small_bytes
         free_bytes = whole_pages(left_bytes, self._planned.settings)
-        # Whoever keeps the peaks that are reset sees those of the loop up to here, and not this one, of none of it.
+        # The reservation is no peak of the loop.
         torch.cuda.reset_peak_memory_stats(self._device)
         with _labelled(RESERVATION):
             try:
                 torch.empty(free_bytes, dtype=torch.uint8, device=self._device)
             except torch.OutOfMemoryError:
                 warnings.warn(
-                    f"{format_bytes(free_bytes)} of the GPU are not free, with which the plan was made; it may run out",
+                    f"{format_bytes(free_bytes)} of the GPU are not free, as planned; memory may run out",
                     stacklevel=2,
                 )
             torch.cuda.reset_peak_memory_stats(self._device)
         self._reserved_bytes = torch.cuda.memory_reserved(self._device)
 
     def save(self, tensor: torch.Tensor, model: nn.Module | None) -> SavedTensor:
-        """Return what autograd keeps in the place of a tensor that a step saves after it left its plan.
-
-        So is what backward saves while it recomputes a part of forward, and unpacks at once.
-        """
+        """Return the replacement of a tensor saved after a departure, or within backward by a checkpoint."""
         if is_in_backward():
             return SavedTensor(tensor)
         self._was_left = True
         return SavedTensor(tensor) if self._budget is None else self._budget.save(tensor, model)
 
     def end(self) -> int:
-        """Return by how many bytes more was reserved than the limit, up to now."""
+        """Return the largest excess over the limit so far, in bytes."""
         if self._limit_bytes is not None and self._reserved_bytes:
             most_bytes = torch.cuda.max_memory_reserved(self._device)
             self.beyond_bytes = max(self.beyond_bytes, most_bytes - self._limit_bytes)
         return self.beyond_bytes
 
     def _note(self, reserved_bytes: int, model: nn.Module) -> None:
-        """Warn once that more is reserved than the limit, and why."""
+        """Warn once of an excess over the limit, with its causes."""
         assert self._limit_bytes is not None, "there is one"
         beyond_bytes = max(0, reserved_bytes - self._limit_bytes)
         self.beyond_bytes = max(self.beyond_bytes, beyond_bytes)
-        # What was reserved before the first step is freed for it.
+        # Before the first step, reserved memory is freed.
         if not (beyond_bytes and self._reserved_bytes) or self._has_warned:
             return
         self._has_warned = True
@@ -142,21 +139,21 @@ class Reservation:
 
 
 def excess_message(limit_bytes: int, beyond_bytes: int, held_bytes: int, *, was_left: bool) -> str:
-    """Return the warning where PyTorch has reserved more than its limit; the plan does not know `held_bytes` of it."""
+    """Return the warning of an excess over the limit; `held_bytes` are of tensors unknown to the plan."""
     causes = []
     if held_bytes >= _NAMED_BYTES:
         causes.append(f"{format_bytes(held_bytes)} are of tensors that the plan was not made for")
     if was_left:
         causes.append("a step left the plan")
     elif held_bytes < beyond_bytes:
-        causes.append("some of what a step asks for found no room in what was reserved ahead")
+        causes.append("some requests of a step found no room in the reserved segment")
     reserved = format_bytes(limit_bytes + beyond_bytes)
     more = f"{format_bytes(beyond_bytes)} more than the {format_bytes(limit_bytes)} that it may"
     return f"PyTorch has reserved {reserved}, {more}: {', and '.join(causes)}"
 
 
 def preallocated(model: MemoryChoice) -> MemoryChoice:
-    """Return PyTorch's memory model with memory reserved ahead, unless its segments are never split; others as is."""
+    """Return PyTorch's memory model with memory reserved ahead, unless it limits splits; others unchanged."""
     settings = settings_of(model)
     return replace(settings, preallocated=True) if settings and settings.max_split_size_mb is None else model
 
@@ -164,9 +161,9 @@ def preallocated(model: MemoryChoice) -> MemoryChoice:
 def reservation_for(
     plan: TrainingPlan, limits: MemoryLimits, limit_bytes: int | None, beside_bytes: int, device: torch.device
 ) -> Reservation:
-    """Return the reservation of a loop whose plan was made within limits.
+    """Return the reservation of a loop with a plan.
 
-    PyTorch may reserve `limit_bytes`, None for as much as there is, and holds `beside_bytes` beside what was planned.
+    `limit_bytes` is as of `Reservation`; PyTorch holds `beside_bytes` beside the plan.
     """
     given = (each for each in plan.workload.step.storages if each.given and each.kind is BufferKind.FEATURE_MAP)
     planned = PlannedMemory(beside_bytes=beside_bytes, batch_bytes=sum(each.nbytes for each in given))
@@ -184,7 +181,7 @@ def reservation_for(
 
 
 def _allocate_cublas_workspaces(device: torch.device) -> None:
-    """Have cuBLAS allocate its workspaces, of this thread and of backward's, which later would split the piece."""
+    """Make cuBLAS allocate the workspaces of this thread and backward's, which later would split the segment."""
     with torch.inference_mode(mode=False), torch.enable_grad():
         factor = torch.zeros(8, 8, device=device, requires_grad=True)
         torch.mm(factor, factor).sum().backward()  # type: ignore[no-untyped-call]
@@ -192,7 +189,7 @@ def _allocate_cublas_workspaces(device: torch.device) -> None:
 
 @contextmanager
 def _labelled(text: str) -> Iterator[None]:
-    """Label what is allocated within in PyTorch's memory history."""
+    """Label allocations in PyTorch's memory history."""
     before = torch.cuda.memory._get_memory_metadata()  # noqa: SLF001 - its only form
     torch.cuda.memory._set_memory_metadata(text)  # noqa: SLF001
     try:
@@ -204,7 +201,7 @@ def _labelled(text: str) -> Iterator[None]:
 @contextmanager
 def memory_history(device: torch.device) -> Iterator[None]:
     """Record the memory history of PyTorch's allocator."""
-    # A user may record it as well.
+    # The user may record it.
     is_recorded = torch._C._cuda_isHistoryEnabled()  # noqa: SLF001 - PyTorch has no public one
     if not is_recorded:
         torch.cuda.memory._record_memory_history(context=None, max_entries=_ENTRIES, device=device)  # noqa: SLF001

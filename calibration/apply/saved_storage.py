@@ -1,4 +1,4 @@
-"""A storage that a plan moves, while a step lives: on the device, on the host, or released to be recomputed."""
+"""A storage of a live step under a plan: on the device, on the host, or released to be recomputed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from calibration.apply.pinned_slots import PinnedSlots
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a tensor lies in its storage.
+    """The layout of a tensor in its storage.
 
     Attributes:
         offset: of its first element, in elements.
-        is_conj, is_neg: whether it is a lazy view, the conjugate or the negative of what the storage holds.
+        is_conj, is_neg: whether it is a lazy conjugate or negative view.
     """
 
     dtype: torch.dtype
@@ -28,12 +28,12 @@ class Layout:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "Layout":
-        """Return that of a tensor."""
+        """Return the layout of a tensor."""
         place = tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride()
         return cls(*place, tensor.is_conj(), tensor.is_neg())
 
     def on(self, storage: torch.UntypedStorage) -> torch.Tensor:
-        """Return the tensor that lies so in a storage."""
+        """Return the tensor with this layout in a storage."""
         tensor = torch.empty(0, dtype=self.dtype, device=storage.device).set_(
             storage, self.offset, self.shape, self.stride
         )
@@ -43,10 +43,10 @@ class Layout:
 
 
 def refuse_written(tensor: torch.Tensor, version: int, shape: torch.Size, wanted_for: str) -> None:
-    """Refuse a tensor that was written over since it had a version, as PyTorch does where no hooks are.
+    """Refuse a tensor that was written since a version, as PyTorch does without hooks.
 
     Raises:
-        RuntimeError: it was.
+        RuntimeError: its version is another.
     """
     found = tensor._version  # noqa: SLF001 - PyTorch has no public one
     if found != version:
@@ -57,21 +57,20 @@ def refuse_written(tensor: torch.Tensor, version: int, shape: torch.Size, wanted
 
 
 class SavedStorage:
-    """One storage of one step; it lives as long as autograd keeps a tensor of it.
+    """A storage of a step, which lives as long as autograd keeps a tensor of it.
 
     Args:
         number: in the captured step.
         live: its memory on the device.
-        copy_stream: where its copies run.
-        stream: of the step, as of `CopyStream.current`; all that is done here is issued on it.
-        arena: where its copies lie.
-        step: its number among those of the plan.
+        copy_stream: of its copies.
+        stream: of the step, as of `CopyStream.current`, on which all work is issued.
+        arena: pinned memory.
+        step: number of the step.
 
     Attributes:
         live: its memory on the device; None while it is released.
-        device: where forward made it. What is on the host beside a GPU is not offloaded: the host would copy it at
-            once, over what the copy stream may still read.
-        recompute: runs what made it again, where that can be.
+        device: where forward made it. One on the host beside a GPU is not offloaded.
+        recompute: recomputes it, if that is possible.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class SavedStorage:
         self.recompute: Callable[[], None] | None = None
         self._copy_stream, self._stream, self._arena = copy_stream, stream, arena
         self._nbytes = live.nbytes()
-        # Extents that are on the host, with the place of each; marks of copies that have begun.
+        # Offsets of extents on the host; marks of copies.
         self._on_host: dict[tuple[int, int], int] = {}
         self._offloads: list[Any] = []
         self._prefetches: list[Any] = []
@@ -96,17 +95,17 @@ class SavedStorage:
 
     @property
     def is_live(self) -> bool:
-        """Whether it is in memory of the device."""
+        """Whether it is on the device."""
         return self.live is not None
 
     @property
     def is_on_host(self) -> bool:
-        """Whether its only content lies in pinned memory, or is being copied from there."""
+        """Whether its content is on the host alone, or being prefetched."""
         return (self.live is None and bool(self._on_host)) or bool(self._prefetches)
 
     @property
     def host_bytes(self) -> int:
-        """Bytes that are on the host and whose copy back has not begun."""
+        """Bytes on the host whose prefetch has not begun."""
         return sum(stop - start for start, stop in self._on_host)
 
     def offload(self, extent: range, offset: int) -> bool:
@@ -122,14 +121,14 @@ class SavedStorage:
         return True
 
     def release(self) -> bool:
-        """Free its memory, if all of it is on the host or can be recomputed; return whether that was so."""
+        """Free its memory, if it is on the host or can be recomputed; return whether it is."""
         if self.live is None or (self.recompute is None and self.host_bytes < self._nbytes):
             return False
         self._free()
         return True
 
     def prefetch(self, extent: range) -> bool:
-        """Begin to copy bytes back; return whether they were only on the host."""
+        """Begin to copy bytes back; return whether it was necessary."""
         if self.live is None:
             if not self._on_host:
                 return False
@@ -143,12 +142,12 @@ class SavedStorage:
             slot = self._arena.read(self, place, len(extent))
             with self._copy_stream.on(self._stream):
                 self._prefetches.append(self._copy_stream.copy(self._flat()[extent.start : extent.stop], slot))
-        # Not before: what failed to be copied is still on the host alone.
+        # Not before: a copy may fail.
         self._drop_copy(extent.start, extent.stop)
         return self._is_returning
 
     def materialize(self) -> torch.UntypedStorage:
-        """Return its memory on the device with its content, whatever that takes, for the current stream to read."""
+        """Prefetch or recompute it, and return its memory for the current stream to read."""
         with self._copy_stream.on(self._stream):
             live = self._materialized()
         if not self._copy_stream.is_current(self._stream):
@@ -159,7 +158,7 @@ class SavedStorage:
     def _materialized(self) -> torch.UntypedStorage:
         if self.live is None or self._is_returning:
             if self.live is None and (not self._on_host or self.host_bytes < self._nbytes):
-                assert self.recompute is not None, "what is released can be recomputed"
+                assert self.recompute is not None, "a released storage can be recomputed"
                 self.recompute()
             for start, stop in tuple(self._on_host):
                 self.prefetch(range(start, stop))
@@ -169,24 +168,24 @@ class SavedStorage:
         return self.live
 
     def restore(self, live: torch.UntypedStorage) -> None:
-        """Take memory into which it was recomputed, unless it is there."""
+        """Take recomputed memory, unless it is live."""
         if self.live is None:
             self.live = live
             for start, stop in tuple(self._on_host):
                 self._drop_copy(start, stop)
 
     def free(self) -> None:
-        """Free its memory, behind its last use."""
+        """Free its memory after its last use."""
         if not self.is_on_host:
             self._free()
 
     def _free(self) -> None:
-        """Free its memory, behind the copies that read it."""
+        """Free its memory after the copies that read it."""
         if self.live is None:
             return
         with self._copy_stream.on(self._stream):
             self._wait(self._offloads)
-            # It may be of another stream's pool, which knows nothing of what this one does with it.
+            # It may be of another stream's pool.
             self._copy_stream.lend(self._flat())
         self.live = None
 
@@ -202,7 +201,7 @@ class SavedStorage:
             self._copy_stream.wait(marks.pop())
 
     def __del__(self) -> None:
-        """Let no copy run on in memory that others take, in whichever thread it is collected."""
+        """Wait for copies before the memory is reused, in whatever thread it is collected."""
         if self._offloads or self._prefetches:
             with self._copy_stream.on(self._stream), torch._C._DisableTorchDispatch():  # noqa: SLF001 - not of the program
                 self._wait(self._prefetches)
@@ -210,12 +209,12 @@ class SavedStorage:
 
 
 class SavedTensor:
-    """What autograd keeps in the place of a tensor that it saves.
+    """The replacement that autograd keeps for a saved tensor.
 
     Args:
-        tensor: which is saved.
-        save: its position among the saves of the step; None of what is not of the plan.
-        storage: that may be moved; None of what is kept as it is.
+        tensor: to save.
+        save: its position among the saves of the step; None outside of the plan.
+        storage: that may be released; None to keep the tensor.
     """
 
     __slots__ = ("_layout", "_tensor", "_version", "save", "storage")
@@ -224,21 +223,21 @@ class SavedTensor:
         kept = tensor.detach()
         self.save, self.storage = save, storage
         self._layout = Layout.of(kept) if storage else None
-        # PyTorch has no versions of what hooks keep. A tensor without memory still counts what is done to its content.
+        # PyTorch checks no versions under hooks. An empty tensor still shares the version counter.
         self._version = None if kept.is_inference() else kept._version  # noqa: SLF001 - PyTorch has no public one
         if storage is not None:
             kept.data = torch.empty(0, dtype=kept.dtype, device=kept.device)
         self._tensor = kept
 
     def unpack(self) -> torch.Tensor:
-        """Return the tensor; `check` says whether its content is what was saved."""
+        """Return the tensor; see `check`."""
         if self.storage is None or self._layout is None:
             return self._tensor
         with torch.no_grad():
             return self._layout.on(self.storage.materialize())
 
     def check(self) -> None:
-        """Refuse what was written over since it was saved, as PyTorch does without hooks.
+        """Refuse a tensor that was written since it was saved, as PyTorch does without hooks.
 
         Raises:
             RuntimeError: it was.

@@ -1,7 +1,7 @@
-"""Reads a plan into the schedule of a live loop.
+"""Translates a plan into the schedule of a live loop.
 
-Copies begin at the first point (`LiveSchedule`) at or behind their place in the plan; memory is released at the last
-point before its place, so that no more is held than was planned.
+Copies begin at the first point (`LiveSchedule`) at or after their place in the plan; memory is released at the last
+point before it, so that no more is live than planned.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,10 +20,9 @@ from vdnnsim.plans.training_plan import TrainingPlan
 
 
 def schedule_of(plan: TrainingPlan, tape: Tape, free: Container[int]) -> LiveSchedule:
-    """Return the schedule of a plan.
+    """Return the schedule of a plan for a workload captured with a tape.
 
-    Its workload was captured with the tape. Autograd alone holds the free storages for a while; what a plan does to
-    others is left out.
+    Only `free` storages, as of `movable_storages`, are offloaded or released.
 
     Raises:
         ExecutionRefused: the plan runs operations in another order than the program.
@@ -41,7 +40,7 @@ class _Scheduler:
         unpacked = [tape.saves[each.save].storage for each in tape.unpacks]
         self._first_unpack = {each: at + len(tape.saves) for at, each in reversed(list(enumerate(unpacked)))}
         self._due: list[list[Action]] = [[] for _ in self._points]
-        # By storage the point of its last offload; by extent that was offloaded, when, and the action.
+        # By storage the point of its last offload; by extent on the host, point and action of its offload.
         self._offloaded_at: dict[int, int] = {}
         self._on_host: dict[tuple[int, range], tuple[int, Offload]] = {}
         self._freed_bytes = Counter[int]()
@@ -50,7 +49,7 @@ class _Scheduler:
         kept = {buffer for each in repeats if not self._can_repeat(each) for buffer in each.writes}
         self._rewritten = {buffer for each in repeats for buffer in each.writes} - kept
         self._recomputed: set[int] = set()
-        # Before how many operations of the program the plan stands.
+        # Operations of the program so far.
         self._place = 0
 
     def schedule(self) -> LiveSchedule:
@@ -61,7 +60,7 @@ class _Scheduler:
                 case planned.Compute() if not operation.repeat or self._can_repeat(operation):
                     self._compute(operation)
                 case planned.Offload(buffer=buffer, copy=0) if self._moves(buffer):
-                    # One copy of a storage serves all tensors of it, however many the plan makes.
+                    # One copy of a storage serves all its tensors.
                     self._offload(operation, position)
                 case planned.Prefetch(buffer=buffer) if self._moves(buffer):
                     self._prefetch(operation)
@@ -78,7 +77,7 @@ class _Scheduler:
         return self._finished()
 
     def _finished(self) -> LiveSchedule:
-        # To copy what stays frees nothing, as what the program itself holds until backward unpacks it.
+        # A copy without a release frees nothing, as where the program holds the storage until its unpack.
         released = {each.storage for due in self._due for each in due if isinstance(each, Release)}
         stays = self._offloaded_at.keys() - released
         actions = tuple(
@@ -113,7 +112,7 @@ class _Scheduler:
         return self._step.numbers_of(kernel.layer, kernel.phase)[kernel.operation]
 
     def _can_repeat(self, kernel: planned.Compute) -> bool:
-        """Whether a loop may recompute an operation: it sees it, as none of the loss, and the result is the same."""
+        """Whether a loop may recompute an operation: it is of the model and repeatable."""
         number = self._number(kernel)
         return number < self._tape.of_model and self._step.operations[number].repeatable
 
@@ -144,14 +143,14 @@ class _Scheduler:
         offloaded_at, offload = self._on_host.pop((storage, extent), (0, None))
         point = min(bisect_left(self._points, self._place), self._first_unpack[storage])
         if offload is not None and point < offloaded_at:
-            # It was to be back before autograd has saved it for the last time: it stays, and others get its place.
+            # Prefetched before its last save: it is kept, and others get its slot.
             self._due[offloaded_at].remove(offload)
             self._keep(storage)
         elif offload is not None:
             self._at(point, Prefetch(storage, extent))
 
     def _keep(self, storage: int) -> None:
-        """Leave a storage where it is, if no bytes of it are offloaded any more."""
+        """Keep a storage on the device, if no bytes of it are offloaded any more."""
         del self._offloaded_at[storage]
         for point, due in enumerate(self._due):
             if any(isinstance(each, Offload) and each.storage == storage for each in due):
@@ -175,7 +174,7 @@ class _Scheduler:
     def _release(self, storage: int) -> None:
         unpack = self._first_unpack[storage]
         if self._place > self._points[unpack]:
-            # Backward has it; what is recomputed later is made beside something else.
+            # Backward has unpacked it.
             return
         before = min(bisect_right(self._points, self._place), unpack) - 1
         point = max(before, self._last_save[storage], self._offloaded_at.get(storage, 0))
@@ -191,14 +190,14 @@ class _Scheduler:
 
     def _storage(self, buffer: int) -> int:
         storage = self._plan.buffers[buffer].storage
-        assert storage is not None, "what is moved is of the step"
+        assert storage is not None, "a moved buffer is a storage of the step"
         return storage
 
     def _extent(self, copy: planned.Offload | planned.Prefetch) -> range:
         return copy.extent or range(self._plan.buffers[copy.buffer].nbytes)
 
     def _released_for_return(self) -> frozenset[int]:
-        """Return the positions of the Releases of what is prefetched or recomputed after them."""
+        """Return the positions of releases of buffers that are prefetched or recomputed later."""
         seen, found = set[int](), set[int]()
         for position, operation in reversed(list(enumerate(self._plan.operations))):
             match operation:

@@ -1,8 +1,8 @@
 """Applies plans to the models of an unchanged script, which are found by their first backward passes.
 
-Until then what autograd saves is kept on the host, so that a step for which memory is too small gets through; then each
-step of a model follows its plan. Several models, each with an optimizer of its own as those of a GAN, get a plan each:
-one between whose forward and backward others have their steps leaves them memory.
+Until then saved tensors are kept on the host, so that a step which needs more memory than there is gets through.
+Several models, each with an optimizer of its own as those of a GAN, get a plan each; one between whose forward and
+backward others have their steps leaves memory for them.
 """
 
 import sys
@@ -27,16 +27,16 @@ from vdnnsim.errors import CaptureError, VdnnsimError
 from vdnnsim.units import Precision
 
 Plan = Callable[..., Applied]
-"""Plans for a model and its inputs, with `loss`, `precision` and `optimizer`; see `vdnnsim.api.planning.plan`.
+"""Plans for a model and its inputs, with `loss`, `precision` and `optimizer` as of `vdnnsim.api.planning.plan`.
 
-And beside `beside_bytes` on the GPU, which are none of the model's, its optimizer's or its batch's. Of what these
-leave, others may take a part meanwhile: `others`, None where there is no other.
+`beside_bytes` on the GPU are not of the model, its optimizer or its batch. Of the rest, `others` is the share of other
+models; None without others.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Called:
-    """A module that has parameters to train, called by the script itself, what it was given and what it returned."""
+    """A call by the script of a module with trainable parameters."""
 
     module: nn.Module
     output: int
@@ -46,12 +46,12 @@ class _Called:
 
     @property
     def model(self) -> nn.Module:
-        """The module without what DDP puts around it."""
+        """The module within DDP."""
         return self.module.module if isinstance(self.module, nn.parallel.DistributedDataParallel) else self.module
 
 
 class Script:
-    """Watches the process of a script.
+    """Hooks on the process of a script.
 
     Args:
         plan: makes the plan.
@@ -90,7 +90,7 @@ class Script:
 
     @property
     def missed(self) -> str:
-        """Why no plan was applied; empty where one was, or no model was run."""
+        """Why no plan was applied; empty if one was, or no model ran."""
         if self._recorder is None or self._models.applied or self._has_refused:
             return ""
         if self._models:
@@ -98,7 +98,7 @@ class Script:
         return "no backward of a model's loss was seen"
 
     def end(self) -> int:
-        """Return by how many bytes more was reserved on a GPU than the plans may take, up to now."""
+        """Return the largest excess over the plans' memory limit so far, in bytes."""
         return max((each.end() for each in self._models.applied), default=0)
 
     def _enters(self, module: nn.Module, _inputs: object) -> None:
@@ -129,12 +129,11 @@ class Script:
 
     def _note_saved(self, storage: torch.UntypedStorage) -> None:
         if self._running is not None:
-            # What is saved more than once is there once.
             self._saved[storage.data_ptr()] = storage.nbytes()
 
     def _runs_backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - PyTorch's own
         if is_in_backward():
-            # That of a part that is recomputed.
+            # Of a reentrant checkpoint.
             self._backward(tensors, *args, **kwargs)
             return
         with self._last_of_step(tensors):
@@ -143,14 +142,14 @@ class Script:
     def _runs_grad(self, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
         is_last = all(isinstance(each, nn.Parameter) for each in tree_leaves(inputs)) and not is_in_backward()
         if not is_last or kwargs.get("create_graph") or kwargs.get("retain_graph"):
-            # A penalty on gradients, or a step within a step.
+            # A gradient penalty, or a step within a step.
             return self._grad(outputs, inputs, *args, **kwargs)
         with self._last_of_step(outputs):
             return self._grad(outputs, inputs, *args, **kwargs)
 
     @contextmanager
     def _last_of_step(self, tensors: Any) -> Iterator[None]:  # noqa: ANN401 - as above
-        """Find the models of a backward that runs within, unless they are known, and end its step afterwards."""
+        """Find the models of a backward, and end its step afterwards."""
         if self._recorder is not None and self._calls:
             with self._refusing():
                 self._found(self._recorder, tensors)
@@ -160,7 +159,7 @@ class Script:
             self.end_step()
 
     def _found(self, recorder: LossRecorder, tensors: Any) -> None:  # noqa: ANN401
-        """Find models by the loss whose gradient is computed, and have their steps followed from the next one on."""
+        """Find models by the loss of a backward, to plan them at their next calls."""
         loss = next(iter(tensors)) if isinstance(tensors, list | tuple) and len(tensors) == 1 else tensors
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             if self._models:
@@ -180,21 +179,21 @@ class Script:
             recorder.loss(loss)
             raise _too_many(used)
         self._calls = [each for each in self._calls if each not in used]
-        # Their backward is yet to run, so this one is between.
+        # This backward is between their forward and backward.
         self._models.note_outer(each.model for each in self._calls)
         if not self._calls:
             recorder.is_recording = False
             recorder.forget()
 
     def _loss_of(self, found: _Called, recorder: LossRecorder, loss: torch.Tensor) -> RecordedLoss | DownstreamLoss:
-        """Return how a loss is made of what one call returned."""
+        """Return the loss as a function of the output of one call."""
         try:
             recorded = recorder.loss(loss)
             if recorded.outputs != {found.output}:
                 raise _too_many([found])
         except CaptureError:
             if self._models:
-                # What was made of it the recorder may have forgotten, when another model was found.
+                # Its records may have been dropped when another model was found.
                 return DownstreamLoss()
             raise
         return recorded
@@ -208,10 +207,10 @@ class Script:
         trained.follow(self)
 
     def plan(self, trained: TrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Make the plan of a model that is called, if it is time; return whether there is one."""
+        """Plan a model at its call, if it is time; return whether it has a plan."""
         is_alike = shapes_of(args, kwargs) == trained.shapes
         if not is_alike and not self._models.applied:
-            # A loss is of a batch: it is found anew.
+            # The recorded loss is of another shape.
             trained.leave()
             del self._models[id(trained.model)]
             return False
@@ -222,7 +221,7 @@ class Script:
         self._watching.close()
         self._first.close()
         others = self._models.others(trained)
-        # It holds what the script may have dropped, as labels.
+        # Not to hold labels that the script may drop.
         loss, trained.loss = trained.loss, None
         if isinstance(loss, DownstreamLoss):
             loss = DownstreamLoss(self._models.taken_between(trained))
@@ -244,7 +243,7 @@ class Script:
         return True
 
     def _stop_saving_on_host(self) -> None:
-        """Stop keeping on the host what autograd saves, once there is a plan for all."""
+        """Stop keeping saved tensors on the host, once all models have a plan."""
         if self._models.is_settled:
             self._on_host.close()
 
@@ -257,13 +256,13 @@ class Script:
         self._step = step
 
     def end_step(self) -> None:
-        """End the step that was begun last, if it has not ended."""
+        """End the running step, if there is one."""
         step, self._step = self._step, None
         if step is not None:
             step.__exit__(None, None, None)
 
     def _name_among(self, optimizers: list[torch.optim.Optimizer]) -> str:
-        """Return the name of the first optimizer that is known."""
+        """Return the name of the first known optimizer."""
         for each in optimizers:
             if name_of(each) in OPTIMIZERS:
                 return name_of(each)
@@ -274,7 +273,7 @@ class Script:
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
-        """End the script, with the reason, where no plan can be made."""
+        """End the script with the reason why no plan can be made."""
         try:
             yield
         except VdnnsimError as failure:

@@ -1,4 +1,4 @@
-"""The models that a script trains: how each is followed, when it is planned, and the memory it leaves to others."""
+"""The models of a script: interception of calls, order of plans, and shares of memory."""
 
 import weakref
 from collections.abc import Callable, Iterable
@@ -16,20 +16,20 @@ from calibration.capture.nodes import is_in_backward
 from vdnnsim.units import Precision
 
 _PATIENCE: Final = 16
-"""Calls of models that are known after which those that have an optimizer and were not trained yet run as they are."""
+"""Calls after which models with an optimizer that were not trained yet are no longer waited for."""
 Shapes = list[tuple[torch.Size, torch.dtype]]
 
 
 def shapes_of(*inputs: object) -> Shapes:
-    """Return the shapes and types of the tensors in the arguments of a call."""
+    """Return shapes and types of the tensors among arguments."""
     return [(each.shape, each.dtype) for each in tree_leaves(inputs) if isinstance(each, torch.Tensor)]
 
 
 class Applied(Protocol):
-    """A plan that was made.
+    """A plan.
 
     Attributes:
-        own_bytes: that a step takes at most beside what it is given.
+        own_bytes: peak of a step beside its given storages.
     """
 
     own_bytes: int
@@ -38,35 +38,35 @@ class Applied(Protocol):
         """Return the context of a step."""
 
     def end(self) -> int:
-        """Return by how many bytes more was reserved than the plan may take, up to now."""
+        """Return the largest excess over the memory limit so far, in bytes."""
 
 
 class Watcher(Protocol):
-    """The hooks on the script."""
+    """Hooks on the script."""
 
     def plan(self, trained: "TrainedModel", args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Make the plan of a model that is called, if it is time; return whether there is one."""
+        """Plan a model at its call, if it is time; return whether it has a plan."""
 
     def begin_step(self, trained: "TrainedModel") -> None:
-        """End the step before, and begin one of a model."""
+        """Begin a step of a model."""
 
     def end_step(self) -> None:
-        """End the step that was begun last, if it has not ended."""
+        """End the running step, if there is one."""
 
 
 @dataclass
 class TrainedModel:
-    """A model that is trained; its calls are found where `Module.compile` would put what it made.
+    """A trained model; its calls are intercepted at `Module._compiled_call_impl`.
 
     Attributes:
-        model: itself, without what DDP puts around it.
-        loss: of its step, until its plan is made: the script's own, or a stand-in where others take the output.
-        precision: in which it is called.
+        model: within DDP.
+        loss: until it is planned: the script's own, or a stand-in where other models take the output.
+        precision: of its calls.
         shapes: of its inputs.
-        saved_bytes: that autograd kept of its first forward.
-        held: what the script itself still held after the first backward.
-        applied: its plan, once there is one.
-        is_part: whether others make of its output what it is trained by, so that a step of it is its forward.
+        saved_bytes: of its first forward.
+        held: tensors that the script held after the first backward.
+        applied: its plan.
+        is_part: whether its loss is computed by other models, so that its steps end with forward.
     """
 
     model: nn.Module
@@ -83,27 +83,27 @@ class TrainedModel:
 
     @property
     def gradient_bytes(self) -> int:
-        """What the gradients of its weights will take that are not there now."""
+        """Bytes of weight gradients that do not exist yet."""
         return sum(each.nbytes for each in self.model.parameters() if each.requires_grad and each.grad is None)
 
     def beside_bytes(
         self, loss: RecordedLoss | DownstreamLoss | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> int:
-        """Return what is on a GPU now that is none of the model's, its optimizers' or its batch's."""
+        """Return bytes on a GPU that are not of the model, its optimizers or its batch."""
         optimizers = optimizers_of(self.model)
         states = [value for each in optimizers for state in each.state.values() for value in state.values()]
-        # What a script holds of its output it will have dropped for the next one.
+        # The script will drop outputs before the next step.
         outputs = (each() for each in self.held)
         constants = loss.constants if isinstance(loss, RecordedLoss) else []
         known = [*self.model.parameters(), *self.model.buffers(), *states, *constants, *outputs]
         return beside_bytes([*known, *tree_leaves((args, kwargs))])
 
     def follow(self, watcher: Watcher) -> None:
-        """Have a watcher hear of its calls, and apply its plan once there is one."""
+        """Intercept its calls, and apply its plan once it has one."""
         self.model._compiled_call_impl = self._following(watcher)  # noqa: SLF001 - PyTorch's own place
 
     def leave(self) -> None:
-        """Let it be called as before."""
+        """Restore its calls."""
         self.model._compiled_call_impl = None  # noqa: SLF001
 
     def _following(self, watcher: Watcher) -> Callable[..., Any]:
@@ -111,7 +111,7 @@ class TrainedModel:
         model = self.model
 
         def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever a model takes and returns
-            # Whose weights are frozen, as a discriminator's while the generator learns, is a part of the loss.
+            # A frozen model is part of the loss, as a discriminator while the generator learns.
             is_frozen = not any(each.requires_grad for each in model.parameters())
             if not torch.is_grad_enabled() or is_in_backward() or is_frozen:
                 return original(*args, **kwargs)
@@ -122,7 +122,7 @@ class TrainedModel:
             try:
                 result = original(*args, **kwargs)
             except BaseException:
-                # A script may go on without the step.
+                # The script may go on.
                 watcher.end_step()
                 raise
             if self.is_part:
@@ -133,10 +133,10 @@ class TrainedModel:
 
 
 class ScriptModels(dict[int, TrainedModel]):
-    """Those that were found, by identity; one is outer where others have their steps between its forward and backward.
+    """Models by identity; others have their steps between forward and backward of an *outer* one.
 
     Attributes:
-        waited: calls of models that were left as they are.
+        waited: calls without a plan.
     """
 
     def __init__(self) -> None:
@@ -146,16 +146,16 @@ class ScriptModels(dict[int, TrainedModel]):
 
     @property
     def applied(self) -> list[Applied]:
-        """The plans that were made."""
+        """All plans."""
         return [each.applied for each in self.values() if each.applied is not None]
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing more is waited for."""
+        """Whether no more plans will be made."""
         return len(self.applied) == len(self) or (bool(self.applied) and self.waited >= _PATIENCE)
 
     def note_outer(self, models: Iterable[nn.Module]) -> None:
-        """Note models whose backward is yet to run while another has its own."""
+        """Note models whose backward follows that of another."""
         self._outer.update(map(id, models))
 
     def is_outer(self, trained: TrainedModel) -> bool:
@@ -163,13 +163,13 @@ class ScriptModels(dict[int, TrainedModel]):
         return id(trained.model) in self._outer
 
     def others(self, trained: TrainedModel) -> list[TrainedModel]:
-        """Return all others."""
+        """Return all other models."""
         return [each for each in self.values() if each is not trained]
 
     def is_time(self, trained: TrainedModel, *, is_pending: bool) -> bool:
-        """Whether a model may be planned: all are known, and so is what those take that run between.
+        """Whether to plan a model: all are known, and for an outer one the others have plans.
 
-        `is_pending`: whether something was called whose backward is yet to run.
+        `is_pending`: whether a call's backward has not run yet.
         """
         if self.waited >= _PATIENCE:
             return True
@@ -180,20 +180,20 @@ class ScriptModels(dict[int, TrainedModel]):
         )
 
     def part_of_others(self, trained: TrainedModel) -> float:
-        """Return which part of the memory outer models may keep during a step of this one, by what they saved."""
+        """Return the share of memory that outer models keep during a step of this one, by their saved bytes."""
         if self.is_outer(trained):
             return 0.0
         kept = sum(each.saved_bytes for each in self.values() if self.is_outer(each))
         return kept / max(1, kept + trained.saved_bytes)
 
     def taken_between(self, trained: TrainedModel) -> int:
-        """Return what steps take at most between forward and backward of a model."""
+        """Return the peak of other models' steps between forward and backward of an outer one."""
         planned = (each.applied for each in self.others(trained) if each.applied is not None)
         return max((each.own_bytes for each in planned), default=0) if self.is_outer(trained) else 0
 
 
 def train_separately(models: list[nn.Module]) -> bool:
-    """Return whether models are several, each once, and each has an optimizer with parameters of no other."""
+    """Return whether there are several models, each with an optimizer of its own."""
     known = {id(each): {id(one) for one in optimizers_of(each)} for each in models}
     if len(known) < len(models) or len(known) < 2:
         return False

@@ -1,4 +1,4 @@
-"""Hooks on one step of a live loop, which do what its schedule has due at each save and each unpack of a tensor."""
+"""Hooks on one step of a live loop, which do the actions of its schedule at saves and unpacks."""
 
 import weakref
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ from calibration.capture.storages import element_type_of
 
 
 class StepHooks:
-    """One step; it lives as long as autograd keeps what was saved in it, for nothing that it holds holds it.
+    """One step, which lives as long as autograd keeps its saved tensors.
 
     Attributes:
         number: among the steps of its plan, from 1 on.
-        log: what it did.
+        log: of its actions.
     """
 
     def __init__(self, loop: LoopState, model: nn.Module) -> None:
@@ -33,14 +33,14 @@ class StepHooks:
         self.number = next(loop.numbers)
         self._stream = loop.copy_stream.current()
         self.log = StepLog()
-        # Several threads may run backward of a step at once.
+        # Several threads may run backward of one step.
         self._lock = RLock()
         self._next_save = 0
         self._next_point = 0
         self._numbers: dict[int, int] = {}  # identity of a live storage, and its number
         self._identities: dict[int, int] = {}
         self._storages: weakref.WeakValueDictionary[int, SavedStorage] = weakref.WeakValueDictionary()
-        # What autograd never keeps, and what it has not begun to.
+        # Storages that autograd never saves, and that it has not saved yet.
         self._unsaved: dict[int, SavedStorage] = {}
         self._to_be_saved: dict[int, SavedStorage] = {}
         self._watch: ForwardWatch | None = None
@@ -54,7 +54,7 @@ class StepHooks:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Follow what runs within."""
+        """Install hooks of saved tensors and the watch of forward."""
         with ExitStack() as stack:
             stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack))
             model = self._model()
@@ -64,9 +64,9 @@ class StepHooks:
 
     @contextmanager
     def _watching(self, model: nn.Module, watch: ForwardWatch) -> Iterator[None]:
-        """Watch the operations of the model's forward: autograd takes other ways where operations are watched."""
+        """Watch forward of the model alone: autograd differs under a dispatch mode."""
         entered: list[bool] = []
-        # Of which alone what is saved is followed; others may run the model meanwhile.
+        # Other threads may run the model meanwhile.
         thread = get_ident()
 
         def enter(_: nn.Module, __: object) -> None:
@@ -77,7 +77,7 @@ class StepHooks:
                 watch.__enter__()  # type: ignore[no-untyped-call]
 
         def leave(_: nn.Module, __: object, ___: object) -> None:
-            # PyTorch calls it without the other where a hook of the user's failed before.
+            # Called without `enter` if a user's hook failed before.
             if get_ident() == thread and entered and entered.pop():
                 watch.__exit__(None, None, None)
 
@@ -88,17 +88,17 @@ class StepHooks:
             for each in hooks:
                 each.remove()
             if any(entered):
-                # An interrupt of the user's, after which PyTorch calls no hooks.
+                # After an interrupt PyTorch calls no hooks.
                 watch.__exit__(None, None, None)
 
     def depart(self, why: str) -> None:
-        """Do nothing more of the plan in this step."""
+        """Leave the plan for the rest of the step."""
         if not self.log.departure:
             self.log.departure = why
             self._to_be_saved.clear()
             if self._watch is not None:
                 self._watch.is_following = False
-            # At last, for the user may have warnings raised.
+            # Last, for warnings may be raised as errors.
             self._loop.warn(why)
 
     def _pack(self, tensor: torch.Tensor) -> SavedTensor:
@@ -117,7 +117,7 @@ class StepHooks:
             return SavedTensor(tensor)
         self._next_save += 1
         number, storage = self._tape.saves[save].storage, None
-        # Kernels hand out a few numbers on the host, as the seeds of attention with dropout.
+        # Attention with dropout saves its seed on the host.
         if tensor.device == self._loop.device and self._is_moved(number):
             storage = self._to_be_saved.pop(number, None) or self._storages.get(number)
             storage = storage or self._new(number, tensor.untyped_storage())
@@ -129,7 +129,7 @@ class StepHooks:
         return number in self._schedule.offloaded or number in self._schedule.recomputed
 
     def _difference(self, tensor: torch.Tensor, save: int) -> str:
-        """Return in what a tensor differs from the save that was captured; empty where it does not."""
+        """Return how a tensor differs from the captured save; empty if it does not."""
         if save >= len(self._tape.saves):
             return f"more is saved than the {save} tensors that were captured"
         expected = self._tape.saves[save]
@@ -139,7 +139,7 @@ class StepHooks:
         number = expected.storage
         captured = self._schedule.captured.storages[number]
         if captured.nbytes == 0:
-            # What a library keeps, and says only when it runs.
+            # A library's reserve, whose size is known only when it runs.
             return ""
         if shape != expected.shape or kind != expected.element_type:
             return (
@@ -161,7 +161,7 @@ class StepHooks:
         return ""
 
     def _identify(self, storage: torch.UntypedStorage, number: int) -> None:
-        """Know a live storage by its number until it dies: another may then have its identity."""
+        """Note the number of a live storage until it dies, when another may have its identity."""
         identity = storage._cdata  # noqa: SLF001
         self._numbers[identity] = number
         self._identities[number] = identity
@@ -174,7 +174,7 @@ class StepHooks:
         return storage
 
     def storage_made(self, number: int, live: torch.UntypedStorage) -> SavedStorage | None:
-        """Return a storage that an operation of forward has just made, if it can run again."""
+        """Return a storage made by an operation of forward, if it can be recomputed."""
         is_recomputable = number in self._schedule.recomputable
         if not is_recomputable and number not in self._schedule.offloaded:
             return None
@@ -183,19 +183,19 @@ class StepHooks:
         if number in self._schedule.saved:
             self._to_be_saved[number] = storage
         else:
-            # Autograd never keeps it, so the step does not either until it is recomputed.
+            # Never saved, so it is released until it is recomputed.
             self._unsaved[number] = storage
             storage.recompute = self._recomputing(number)
             storage.live = None
         return storage if is_recomputable else None
 
     def known(self, live: torch.UntypedStorage) -> SavedStorage | None:
-        """Return what is known of a live storage."""
+        """Return the saved storage of a live one, if it has one."""
         number = self._numbers.get(live._cdata)  # noqa: SLF001
         return None if number is None else self._storages.get(number)
 
     def _recomputing(self, number: int) -> "partial[None]":
-        """Return what recomputes a storage, which does not make the step live."""
+        """Return a function that recomputes a storage, without a reference to the step."""
         return partial(StepHooks._recompute, weakref.proxy(self), number)
 
     def _recompute(self, number: int) -> None:
@@ -204,18 +204,16 @@ class StepHooks:
         operations = recomputing(number, self._schedule, recipes, self._note_demand)
         for each in operations:
             recipes[each].run()
-            # What a program made on another stream, as a batch that was fetched ahead, is freed to that one's pool.
+            # It may be of another stream's pool, as a prefetched batch.
             for tensor in recipes[each].kept:
                 self._loop.copy_stream.lend(tensor)
         for each in operations:
-            # With it goes what it holds of what it read.
             del recipes[each]
 
     def _is_recomputable(self, number: int) -> bool:
-        """Whether a storage can be recomputed, and nothing read for it got another version by what no operation shows.
+        """Whether a storage can be recomputed, and no operand has a new version that no operation made.
 
-        As by `mark_dirty` of a function of the user's: what it wrote is not known, so its storage stays. Of what was
-        saved and released this was asked when it was.
+        As by `mark_dirty` of a user's function, whose storage is kept.
         """
         return can_recompute(number, self._schedule, self._recipes) and self._is_current(number)
 
@@ -251,12 +249,12 @@ class StepHooks:
             return packed.unpack()
 
     def _note_demand(self, storage: SavedStorage) -> None:
-        """Note that all of a storage is copied back now, because backward waits for it."""
+        """Log that backward waits for a storage."""
         self.log.on_demand.append(storage.number)
         self.log.fetched_bytes += storage.host_bytes
 
     def _reach(self, point: int) -> None:
-        """Do what is due up to a point."""
+        """Do all actions up to a point."""
         while self._next_point <= point:
             due = self._schedule.actions[self._next_point]
             self._next_point += 1
@@ -267,7 +265,7 @@ class StepHooks:
         if isinstance(action, Recompute):
             recipe = self._recipes.get(action.operation)
             for each in recipe.wanted if recipe else ():
-                # What was written over since is refused only if backward asks for it.
+                # A written operand is refused only if backward needs the storage.
                 if not each.is_live and self._is_current(each.number):
                     each.materialize()
             return

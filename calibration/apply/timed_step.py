@@ -1,4 +1,4 @@
-"""Times a step of a loop: its operations between points of the schedule, its copies and its memory."""
+"""Times a step of a loop: operations between points of the schedule, copies and memory."""
 
 import pickle
 from collections.abc import Iterator
@@ -11,23 +11,23 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from calibration.apply.copy_stream import CopyStream, card_of
+from calibration.apply.copy_stream import CopyStream, CpuCopyStream, CudaCopyStream, card_of
 from calibration.apply.loop import Loop
 from calibration.apply.loop_state import LoopState, StepLog
 from calibration.apply.reservation import memory_history
 from calibration.apply.saved_storage import SavedTensor
 from calibration.apply.step_hooks import StepHooks
-from calibration.apply.timers import Stopwatch, stopwatch
+from calibration.devices.worker import WorkerMark
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plans.live_step import Level, LiveCopy, LiveStep, Pause, Stretch, Way
 
 
 @dataclass
 class Timed:
-    """A step that is timed.
+    """A timed step.
 
     Attributes:
-        step: what happened; None until it has ended, and of one that left the plan or whose backward ran elsewhere.
+        step: its measurement; None before its end, and if it left the plan or backward ran elsewhere.
     """
 
     log: StepLog = field(default_factory=StepLog)
@@ -40,8 +40,7 @@ def timed(
 ) -> Iterator[Timed]:
     """Apply a loop to a step of a model, and time it.
 
-    `closely` notes each point of the schedule and each copy as well; `snapshot` has one of PyTorch's allocator taken,
-    where there is a GPU.
+    `closely` times each point of the schedule and each copy; `snapshot` takes one of PyTorch's allocator, on a GPU.
     """
     found = Timed()
     with _Timing(loop, closely=closely) as timing, _history(loop.device, wanted=snapshot) as history:
@@ -54,17 +53,79 @@ def timed(
 
 
 def forget_peak(device: torch.device) -> None:
-    """Let the peak of allocated bytes be that from now on."""
+    """Reset the peak of allocated bytes."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
+class CpuStopwatch:
+    """Times of a loop on a CPU, by the host's clock."""
+
+    def __init__(self, copy_stream: CpuCopyStream) -> None:
+        self._copy_stream = copy_stream
+        self._begun_s = copy_stream.clock.now_s()
+
+    def here(self) -> float:
+        """Return the time."""
+        return self._copy_stream.clock.now_s()
+
+    def beside(self) -> WorkerMark:
+        """Mark the copying thread after its queued work."""
+        return self._copy_stream.stream.mark()
+
+    def seconds(self, mark: float | WorkerMark) -> float:
+        """Wait for a mark, and return its time since the begin."""
+        if isinstance(mark, WorkerMark):
+            mark.join()
+            mark = mark.time_s
+        return mark - self._begun_s
+
+
+class CudaStopwatch:
+    """Times of a loop on a GPU, by events."""
+
+    def __init__(self, copy_stream: CudaCopyStream, device: torch.device) -> None:
+        self._device, self._stream = device, copy_stream.stream
+        self._begun = self.here()
+
+    def here(self) -> torch.cuda.Event:
+        """Record an event on the current stream."""
+        return self._recorded(torch.cuda.current_stream(self._device))
+
+    def beside(self) -> torch.cuda.Event:
+        """Record an event on the copy stream."""
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        return self._recorded(self._stream)
+
+    def seconds(self, mark: torch.cuda.Event) -> float:
+        """Wait for a mark, and return its time since the begin."""
+        mark.synchronize()
+        milliseconds: float = self._begun.elapsed_time(mark)
+        return milliseconds / 1000
+
+    def _recorded(self, stream: torch.cuda.Stream) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(stream)
+        return event
+
+
+Stopwatch = CpuStopwatch | CudaStopwatch
+
+
+def stopwatch(copy_stream: CopyStream, device: torch.device) -> Stopwatch:
+    """Return a stopwatch, which begins now."""
+    if isinstance(copy_stream, CudaCopyStream):
+        return CudaStopwatch(copy_stream, device)
+    assert isinstance(copy_stream, CpuCopyStream), "there are two kinds"
+    return CpuStopwatch(copy_stream)
+
+
 class TimedStepHooks(StepHooks):
-    """Hooks on one step that note when it reached each point of the schedule.
+    """Hooks that time the points of the schedule.
 
     Attributes:
-        points: each that was reached, when, and when the loop went on.
-        memory: bytes that PyTorch had allocated at each, on a GPU.
+        points: reached points, with marks of their begin and end.
+        memory: allocated bytes at each, on a GPU.
     """
 
     def __init__(self, loop: LoopState, model: nn.Module, watch: Stopwatch, *, closely: bool) -> None:
@@ -76,11 +137,11 @@ class TimedStepHooks(StepHooks):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that was captured was saved and unpacked."""
+        """Whether all captured saves and unpacks were reached."""
         return not self.log.departure and self._next_point > self._last_unpack
 
     def storage_of(self, tensor: torch.Tensor) -> int | None:
-        """Return the number of the storage in which a tensor lies."""
+        """Return the number of the storage of a tensor."""
         identity = tensor.untyped_storage()._cdata  # noqa: SLF001 - its identity
         live = ((number, each.live) for number, each in list(self._storages.items()))
         return next((number for number, each in live if each is not None and each._cdata == identity), None)  # noqa: SLF001
@@ -114,7 +175,7 @@ class TimedStepHooks(StepHooks):
 
 
 class _Timing:
-    """Has a loop make its next step a timed one, and copy on a copy_stream that is watched."""
+    """Replaces a loop's hooks and copy stream for its next step by timed ones."""
 
     def __init__(self, loop: Loop, *, closely: bool) -> None:
         self._loop, self._device, self._closely = loop, loop.device, closely
@@ -128,23 +189,23 @@ class _Timing:
         self._loop.make_hooks = self._make_hooks
         if self._closely:
             self._loop.copy_stream = cast("CopyStream", _TimedCopyStream(self._loop.copy_stream, self))
-        # A loop may update its weights within the context, which is of another part of the step.
+        # The update may run within the context.
         self._hook = register_optimizer_step_pre_hook(lambda *_: self.end())
         return self
 
     def __exit__(self, *_: object) -> None:
         self._hook.remove()
-        # What it holds copies on a copy_stream that knows this.
+        # Its copy stream refers to this.
         self.hooks = None
         self._loop.make_hooks, self._loop.copy_stream = self._before
 
     def end(self) -> None:
-        """Take forward and backward for done."""
+        """End forward and backward."""
         if self._end is None:
             self._end = self._watch.here()
 
     def copied(self, copy_stream: CopyStream, target: torch.Tensor, source: torch.Tensor) -> Any:  # noqa: ANN401 - a mark
-        """Have a copy_stream copy, and note when."""
+        """Time a copy."""
         pinned = self._loop.arena.slice(0, 0).untyped_storage()._cdata  # noqa: SLF001 - its identity
         way = Way.OUT if target.untyped_storage()._cdata == pinned else Way.BACK  # noqa: SLF001
         live = source if way is Way.OUT else target
@@ -157,7 +218,7 @@ class _Timing:
         return mark
 
     def step(self, number: int, hooks: TimedStepHooks, log: StepLog, snapshot: bytes | None) -> LiveStep:
-        """Return what happened."""
+        """Return the measurement."""
         seconds = self._watch.seconds
         points = self._points(hooks)
         stretches, pauses = self._parts(points) if self._closely else ((), ())
@@ -183,12 +244,12 @@ class _Timing:
         )
 
     def _points(self, hooks: TimedStepHooks) -> list[tuple[int, float, float]]:
-        """Return before which operation each point was, and when the loop reached it and went on."""
+        """Return of each point the operation after it, its begin and its end."""
         issued, seconds, end = self._loop.schedule.issued, self._watch.seconds, self._updates_from
         return [(min(issued[point], end), seconds(reached), seconds(left)) for point, reached, left in hooks.points]
 
     def _parts(self, points: list[tuple[int, float, float]]) -> tuple[tuple[Stretch, ...], tuple[Pause, ...]]:
-        """Return what ran between the points, and what the loop waited for at them."""
+        """Return the stretches between points, and the pauses at them."""
         end_s = self._watch.seconds(self._end)
         places = [(0, 0.0, 0.0), *points, (self._updates_from, end_s, end_s)]
         stretches = (
@@ -201,7 +262,7 @@ class _Timing:
 
     @property
     def _updates_from(self) -> int:
-        """The number of the first operation that is of neither forward nor backward."""
+        """The first operation of the update."""
         operations = self._loop.schedule.captured.operations
         return next((at for at, each in enumerate(operations) if each.phase is Phase.UPDATE), len(operations))
 
@@ -211,7 +272,7 @@ class _Timing:
 
 
 class _TimedCopyStream:
-    """A copy stream whose copies are noted."""
+    """A copy stream whose copies are timed."""
 
     def __init__(self, copy_stream: CopyStream, timing: _Timing) -> None:
         self._copy_stream, self._timing = copy_stream, timing
@@ -225,7 +286,7 @@ class _TimedCopyStream:
 
 @contextmanager
 def _history(device: torch.device, *, wanted: bool) -> Iterator[Any]:
-    """Have PyTorch's allocator remember what is asked of it; yields what returns its snapshot, pickled."""
+    """Record PyTorch's memory history; yields a function that returns its pickled snapshot."""
     if not wanted or device.type != "cuda":
         yield lambda: None
         return

@@ -1,8 +1,8 @@
-"""Saved tensors on the host without a plan: before one is made, and in a step that has left its plan.
+"""Saved tensors on the host without a plan: before it is made, and in a step that has left it.
 
-A step that has left its plan, in limited memory, may keep on the GPU what fills a third of what was free when it began,
-less the gradients of weights that it is still to make: operations need the rest for what they make themselves, and for
-gaps. What is saved beyond it is copied to pageable memory of the host at once, and back when it is unpacked.
+Under a memory limit, a step that has left its plan keeps saved tensors on the GPU up to a third of the memory free at
+its begin, less weight gradients to come; the rest is for other tensors and fragmentation. Beyond that they are copied
+to pageable host memory at once, and back when they are unpacked.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from calibration.apply.saved_storage import Layout, SavedTensor
 
 
 class HostTensor(SavedTensor):
-    """What autograd keeps in the place of a tensor whose content lies in pageable host memory."""
+    """The replacement of a saved tensor whose content is in pageable host memory."""
 
     __slots__ = ("_content", "_device")
 
@@ -26,14 +26,14 @@ class HostTensor(SavedTensor):
         storage = kept.untyped_storage()
         self._content = torch.empty(storage.nbytes(), dtype=torch.uint8)
         self._content.copy_(torch.empty(0, dtype=torch.uint8, device=kept.device).set_(storage))
-        # It still counts what is written to the tensor, and holds none of its memory.
+        # It shares the version counter, and holds no memory.
         kept.data = torch.empty(0, dtype=kept.dtype, device=kept.device)
 
     def unpack(self) -> torch.Tensor:
-        """Return the tensor in memory of its own.
+        """Return the tensor in new memory.
 
         Raises:
-            RuntimeError: it was written over since it was saved.
+            RuntimeError: it was written since it was saved.
         """
         self.check()
         assert self._layout is not None, "it was made so"
@@ -43,7 +43,7 @@ class HostTensor(SavedTensor):
 
 @contextmanager
 def saving_on_host(note: Callable[[torch.UntypedStorage], object]) -> Iterator[None]:
-    """Keep on the host what autograd saves of other devices; `note` is called with its storage."""
+    """Keep saved tensors of other devices on the host; `note` is called with their storages."""
 
     def pack(tensor: torch.Tensor) -> SavedTensor | torch.Tensor:
         if tensor.is_leaf or tensor.device.type == "cpu":
@@ -59,7 +59,7 @@ def saving_on_host(note: Callable[[torch.UntypedStorage], object]) -> Iterator[N
 
 
 class GpuBudget:
-    """What a step that left its plan may keep on a GPU, where `begin_bytes` were allocated when it began."""
+    """Saved tensors on a GPU of a step that left its plan, with `begin_bytes` allocated at its begin."""
 
     def __init__(self, device: torch.device, limit_bytes: int, begin_bytes: int) -> None:
         self._device, self._limit_bytes, self._begin_bytes = device, limit_bytes, begin_bytes
@@ -67,7 +67,7 @@ class GpuBudget:
         self._kept_bytes = 0
 
     def save(self, tensor: torch.Tensor, model: nn.Module | None) -> SavedTensor:
-        """Return what autograd keeps in the place of a tensor of the model's step."""
+        """Return the replacement of a saved tensor of the model's step."""
         if self._weights is None:
             parameters = [] if model is None else list(model.parameters())
             self._weights = {_identity(each) for each in parameters}
@@ -80,12 +80,12 @@ class GpuBudget:
 
 
 def most_kept(limit_bytes: int, begin_bytes: int, gradient_bytes: int) -> int:
-    """Return up to how many allocated bytes such a step keeps what it saves."""
+    """Return the allocated bytes up to which saved tensors are kept on the GPU."""
     return begin_bytes + max(0, limit_bytes - begin_bytes - gradient_bytes) // 3
 
 
 def allocated_bytes(device: torch.device) -> int:
-    """Return what PyTorch has allocated on a GPU; 0 on the CPU, of which it keeps no count."""
+    """Return the allocated bytes on a GPU; 0 on the CPU."""
     if device.type != "cuda":
         return 0
     found: int = torch.cuda.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["current"]

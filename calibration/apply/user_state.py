@@ -1,4 +1,4 @@
-"""Context managers that leave tensors, random numbers and autocast of a user's program as they were."""
+"""Context managers that preserve tensors, random states and autocast of a user's program."""
 
 import gc
 import random
@@ -16,15 +16,15 @@ from vdnnsim.errors import CaptureError
 
 @contextmanager
 def protecting_user_tensors(device: torch.device) -> Iterator[None]:
-    """Let a capture with real tensors change no tensor that was there before, and no generator of random numbers.
+    """Preserve existing tensors and random states in a capture with real tensors.
 
-    The model is captured as a copy, with copies of its inputs. A loss is the user's own and may write to what it holds.
+    Model and inputs are copies; a loss is the user's own and may write to its tensors.
 
     Args:
         device: of the model, the current one within.
 
     Raises:
-        CaptureError: it would change one, which then is as it was, or gave one a gradient, which is gone again.
+        CaptureError: an operator would write to a tensor, or one got a gradient, which is dropped.
     """
     tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
     leaves = [each for each in tensors if each.is_leaf and each.requires_grad and each.grad is None]
@@ -42,12 +42,12 @@ def protecting_user_tensors(device: torch.device) -> Iterator[None]:
     if given:
         raise CaptureError(
             f"the loss: gives gradients to a tensor of shape {tuple(given[0].shape)} that is none of the model's, "
-            "expected one of what the model returns; put both into a module of their own"
+            "expected a loss of the model's output; put both into one module"
         )
 
 
 class _Refusing(OperatorMode):  # type: ignore[no-untyped-call]
-    """Lets no operator write to some tensors, whose memory it holds so that no other has it meanwhile."""
+    """Refuses writes to storages, which it holds, so that their identities stay unique."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 
 @contextmanager
 def random_numbers_kept() -> Iterator[None]:
-    """Leave generators of random numbers as they were: a script draws from them next."""
+    """Preserve the random states of Python, NumPy and PyTorch."""
     numpy = sys.modules.get("numpy")
     states = random.getstate(), None if numpy is None else numpy.random.get_state()
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
@@ -89,7 +89,7 @@ def random_numbers_kept() -> Iterator[None]:
 
 @contextmanager
 def outside_of_autocast() -> Iterator[None]:
-    """Leave what a script runs under mixed precision for a while: casts of weights are cached to its end."""
+    """Suspend autocast and clear its cache of casts."""
     states = [(device, torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")]
     depth = torch.autocast_increment_nesting()
     for _ in range(depth):

@@ -1,10 +1,11 @@
-"""Fake tensors of the CPU, treated as those of a GPU where PyTorch would treat these otherwise.
+"""CUDA's choice of operators for fake tensors of the CPU.
 
-A fake tensor of CUDA would do, but for that PyTorch built without CUDA, or without a GPU, ends its process over one.
+Fake tensors of CUDA abort the process where PyTorch was built without CUDA, or there is no GPU.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from calibration.capture.cuda import attention, normalization, pointwise, recurrent
 from calibration.capture.cuda.autocast import autocast_as_cuda
-from calibration.capture.cuda.rules import Composite, Gpu
+from calibration.capture.cuda.rules import Gpu
 from calibration.capture.schemas import OperatorMode, arguments_of
 
 _COMPOSITES: Final = {
@@ -28,25 +29,23 @@ _COMPOSITES: Final = {
 _KERNELS: Final = {**normalization.KERNELS, **pointwise.KERNELS, **recurrent.KERNELS}
 _MULTIPROCESSORS: Final = {(7, 0): 80, (7, 5): 40, (8, 0): 108, (8, 6): 82, (8, 9): 128, (9, 0): 132, (12, 0): 170}
 _THREADS: Final = {(7, 5): 1024, (8, 6): 1536, (8, 9): 1536, (12, 0): 1536}
-"""That are resident on one multiprocessor, where it is not 2048 (CUDA C++ Programming Guide, compute capabilities)."""
+"""Resident threads of one multiprocessor, where not 2048 (CUDA C++ Programming Guide, compute capabilities)."""
 
 
 @contextmanager
 def as_cuda(compute_capability: tuple[int, int], *, multiprocessors: int | None = None) -> Iterator[None]:
-    """Let PyTorch dispatch for tensors of the CPU what it dispatches for those of CUDA.
+    """Dispatch for fake tensors of the CPU as for those of CUDA.
 
-    What operators return is of the shapes and types of CUDA's, so that what autograd saves and what is alive has the
-    sizes that it has on a GPU. Real tensors are not for it: the CPU has no kernels for what CUDA dispatches.
+    Results have CUDA's shapes and types, so saved tensors and live memory have the sizes of a GPU. Real tensors fail:
+    the CPU has no kernels for operators of CUDA.
 
-    A mode that is to see the operators is entered within this one, and `FakeTensorMode` outside of it. Optimizers whose
-    `foreach` nobody chose take lists of tensors here, as on CUDA; `fused=True` works as it does there. The counts of
-    steps that an optimizer keeps on the CPU beside a model on a GPU are tensors of the CPU like all others here.
-    Autocast of the CPU and that of CUDA are the same within. All this holds for the whole process, in all its threads.
+    Enter modes that should see the operators within this one, and `FakeTensorMode` outside of it. Optimizers use
+    `foreach` by default, and may be `fused`. Autocast of CPU and CUDA are the same. All threads are affected.
 
     Args:
         compute_capability: of the GPU, major and minor.
-        multiprocessors: of the GPU, on which the size of cuDNN's random states depends; by default as many as the
-            largest common card of that capability has.
+        multiprocessors: of the GPU, which give the size of cuDNN's random states; by default those of the largest
+            common card of that capability.
     """
     count = multiprocessors or _MULTIPROCESSORS.get(compute_capability, 108)
     gpu = Gpu(compute_capability, count * _THREADS.get(compute_capability, 2048))
@@ -57,27 +56,20 @@ def as_cuda(compute_capability: tuple[int, int], *, multiprocessors: int | None 
         _CudaResults(gpu),
     ):
         for operator, rule in _COMPOSITES.items():
-            library.impl(operator, _bound(rule, gpu), "AutogradCPU")
+            library.impl(operator, partial(rule, gpu), "AutogradCPU")
         yield
 
 
-def _bound(rule: Composite, gpu: Gpu) -> Callable[..., Any]:
-    def dispatch(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        return rule(gpu, *args, **kwargs)
-
-    return dispatch
-
-
 class _CudaResults(OperatorMode):  # type: ignore[no-untyped-call]
-    """Returns what CUDA's kernels return where those of the CPU return other shapes or types, or do not exist."""
+    """Makes results of CUDA's kernels where the CPU's have other shapes or types, or do not exist."""
 
     def __init__(self, gpu: Gpu) -> None:
         super().__init__()
         self._gpu = gpu
 
     def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """Return what an operator would return on CUDA."""
-        # Under inference mode, no autograd breaks composites up before they come here.
+        """Return the results of an operator on CUDA."""
+        # In inference mode, autograd does not decompose composites before.
         if rule := _COMPOSITES.get(func):
             return rule(self._gpu, *args, **kwargs)
         kernel = _KERNELS.get(func)
@@ -90,7 +82,7 @@ class _CudaResults(OperatorMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def _foreach_by_default() -> Iterator[None]:
-    """Let optimizers and the clipping of gradients work on lists of tensors (torch/optim/optimizer.py)."""
+    """Let optimizers and gradient clipping use `foreach` by default (torch/optim/optimizer.py)."""
     named = "_get_foreach_kernels_supported_devices"
     supported = getattr(_foreach_utils, named)
     kinds = optimizer._foreach_supported_types  # noqa: SLF001 - PyTorch has no public one

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from calibration.capture.as_cuda import as_cuda
 from calibration.capture.failures import failure_outside
-from calibration.capture.fake_tensors import FakeTensors, convertible, undrawn
+from calibration.capture.fake_tensors import FakeTensors, initializing
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import Iteration, Program, prepare, replace_tensors
@@ -29,11 +29,11 @@ from vdnnsim.errors import CaptureError, VdnnsimError
 
 @dataclass(frozen=True)
 class CaptureDevice:
-    """As what, and with what, a program is captured.
+    """The device of a capture.
 
     Attributes:
         real: whether tensors have memory.
-        compute_capability: of the CUDA device whose choice of operators fake tensors follow; None for the CPU's.
+        compute_capability: of the CUDA device for which fake tensors dispatch; None for the CPU.
         device_type: of real tensors, `cpu` or `cuda`.
     """
 
@@ -43,7 +43,7 @@ class CaptureDevice:
 
     @property
     def name(self) -> str:
-        """As a captured step calls it, `cuda 8.9`."""
+        """Name in a captured step, as `cuda 8.9`."""
         if self.real and self.device_type == "cuda":
             return "cuda {}.{}".format(*torch.cuda.get_device_capability())
         if self.real or self.compute_capability is None:
@@ -62,30 +62,29 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
 
 
 def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[CapturedStep, Tape]:
-    """Return one iteration of a program, and what autograd saves and takes of it.
+    """Return one iteration of a program, and its saves and unpacks by autograd.
 
-    The iteration before it has made the states of the optimizer, and what models keep; autograd holds nothing in it, so
-    that one sees when the program lets go of what is saved.
+    A warm-up iteration makes optimizer states and caches. In it autograd keeps copies, so that a saved storage is freed
+    when the program drops it.
 
     Raises:
-        CaptureError: the program cannot be captured; the message says why, and where in a user's code.
+        CaptureError: the program cannot be captured; the message has the reason and the user's line.
     """
     fakes = None if device.real else FakeTensors()
     as_gpu = as_cuda(device.compute_capability) if fakes is not None and device.compute_capability else nullcontext()
     with fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
         with ExitStack() as making:
             if fakes is not None:
-                making.enter_context(undrawn())
-                making.enter_context(convertible())
+                making.enter_context(initializing())
                 making.enter_context(warnings.catch_warnings())
-                # Modules that copy one of their own ask for it, as a transformer's encoder does.
+                # By modules that copy others, as a transformer's encoder.
                 warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
             model = program.make_model()
         if fakes is not None:
             replace_tensors(model, fakes.fake, buffers=False)
         iteration = prepare(program, model, device.device_type, foreach=device.is_cuda)
         with _run_eagerly(model) as notes:
-            # Recorded in vain, but for what fails in it.
+            # Recorded for failures and lifetimes alone.
             blame(warm_up := Recorder(ModuleTracker(model), StorageTable(), gives_away=True))
             with warm_up.recording():
                 iteration.run(warm_up.enter)
@@ -97,7 +96,7 @@ def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[Captured
 
             def note_return(*_: object) -> None:
                 nonlocal returned
-                # A checkpoint calls it again.
+                # A checkpoint runs forward again.
                 if not is_in_backward():
                     returned = len(recorder.records)
 
@@ -117,7 +116,9 @@ def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[Captured
             tape = recorder.tape.finish(numbers, let_go, recorder.records, returned)
         assign_kinds(recorder.records, storages.lives, [numbers[each] for each in gradients])
         if fakes is not None and any("mkldnn_rnn_layer" in each.name for each in recorder.records):
-            notes += ("What oneDNN keeps of recurrent layers is left out: it says so only when it runs (`--real`).",)
+            notes += (
+                "The reserve of oneDNN's recurrent layers is missing: it is known only when they run (`--real`).",
+            )
         step = _step(program, device, iteration, recorder.records, modules, storages, notes)
         del held
     return step, tape
@@ -125,11 +126,7 @@ def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[Captured
 
 @contextmanager
 def _blamed(name: str) -> Iterator[Callable[[Recorder], None]]:
-    """Raise what fails within as a user's failure; is told who records what runs.
-
-    Raises:
-        CaptureError: anything failed.
-    """
+    """Raise a failure within as a `CaptureError` of the user's code; yields a function that registers recorders."""
     recorders: list[Recorder] = []
     try:
         yield recorders.append
@@ -142,29 +139,29 @@ def _blamed(name: str) -> Iterator[Callable[[Recorder], None]]:
         raise failure_outside(failure, name) from failure
     finally:
         for recorder in recorders:
-            # Autograd's graph holds it by its hooks, which no collector sees, and the failure holds the graph.
+            # Else a cycle that the collector does not see: recorder, failure, autograd's graph, its hooks.
             recorder.failure = None
 
 
 @contextmanager
 def _run_eagerly(model: nn.Module) -> Iterator[tuple[str, ...]]:
-    """Run modules that `torch.compile` made as they were before; yield what is to be said of it."""
+    """Run modules of `torch.compile` eagerly; yields a note about it."""
     compiled = any(
         type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None  # noqa: SLF001
         for each in model.modules()
     )
     if compiled:
         with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
-            # A compiled module and the one within it are told apart by their paths.
+            # A compiled module and the one within it have different paths.
             warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")
-            yield ("What torch.compile made of modules was run as it was before: compiled, it may need less memory.",)
+            yield ("Modules of torch.compile were run eagerly: compiled, they may need less memory.",)
     else:
         yield ()
 
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Let memory be freed when nobody holds it, and never at a whim of Python's collector of cycles."""
+    """Disable Python's cyclic collector, which would free memory at random times."""
     gc.collect()
     gc.disable()
     try:
@@ -174,7 +171,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _given(iteration: Iteration, modules: ModuleTracker, storages: StorageTable, *, is_cuda: bool) -> frozenset[int]:
-    """Add what is there when the iteration begins; return the identities of storages in host memory."""
+    """Add storages that exist when the iteration begins; return the identities of those in host memory."""
     owners = modules.of_parameters()
     names = {key: path for key, (_, path) in owners.items()}
     for parameter in iteration.model.parameters():
@@ -194,10 +191,7 @@ def _given(iteration: Iteration, modules: ModuleTracker, storages: StorageTable,
 
 
 def _states(iteration: Iteration, names: Mapping[int, str], storages: StorageTable, *, is_cuda: bool) -> frozenset[int]:
-    """Add the states of the optimizer; return the identities of those in host memory.
-
-    On CUDA these are the counts of steps, unless a kernel reads them.
-    """
+    """Add optimizer states; return the identities of those in host memory: on CUDA step counts that no kernel reads."""
     host: set[int] = set()
     optimizer = iteration.optimizer
     if optimizer is None:

@@ -1,4 +1,4 @@
-"""The process that captures: a request on standard input, the answer, whole or not, into a file that it is given."""
+"""The capturing child process: reads a request from standard input, writes its answer to a file descriptor."""
 
 import os
 import sys
@@ -16,17 +16,17 @@ _OURS = Path(__file__).parents[2]
 
 
 def main() -> None:
-    """Capture what is asked for; the last argument is the descriptor of the file of the answer."""
-    told = int(sys.argv[-1])
+    """Answer a request; the last argument is the descriptor of the answer's file."""
+    descriptor = int(sys.argv[-1])
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
     sys.argv[1:] = []
     try:
         answer = _answer(request)
     except KeyboardInterrupt:
         sys.exit(130)
-    with open(told, "wb") as file:  # Path opens no descriptors
+    with open(descriptor, "wb") as file:  # Path opens no descriptors
         file.write(msgspec.json.encode(answer))
-    # What libraries do when Python ends is of no interest, and some of them fail then.
+    # Without exit handlers of libraries, some of which fail.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -46,7 +46,7 @@ def _answer(request: Request) -> Answer:
 
 
 def _imported_files() -> dict[str, str]:
-    """Return the files of modules that are neither Python's, nor installed, nor ours."""
+    """Return digests of the files of modules that are neither installed nor ours."""
     places = sysconfig.get_paths()
     installed = [Path(places[each]) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}

@@ -1,4 +1,4 @@
-"""Why a model cannot be captured, in one line: the module, the user's line, what would be right."""
+"""Messages of failed captures, in one line: the user's line, the module, the reason."""
 
 import traceback
 from pathlib import Path
@@ -18,10 +18,10 @@ _PYTORCH = Path(torch.__file__).parent
 
 
 def failure_of(failure: BaseException, operator: str, module: str) -> CaptureError:
-    """Return what to raise where an operator, `aten.nonzero.default`, fails within the module of a path."""
+    """Return the error of an operator, as `aten.nonzero.default`, that failed in the module of a path."""
     where = f"{_line(traceback.extract_stack())}, in {f'module {module}' if module else 'the model'}: {operator}"
     if isinstance(failure, DataDependentOutputException):
-        return CaptureError(f"{where} looks into computed values, which fake tensors have not; {_REAL}")
+        return CaptureError(f"{where} looks into computed values, which fake tensors do not have; {_REAL}")
     if isinstance(failure, DynamicOutputShapeException):
         return CaptureError(f"{where} returns as many values as the data has; {_REAL}")
     if isinstance(failure, UnsupportedOperatorException | NotImplementedError):
@@ -30,7 +30,7 @@ def failure_of(failure: BaseException, operator: str, module: str) -> CaptureErr
 
 
 def failure_outside(failure: BaseException, name: str) -> CaptureError:
-    """Return what to raise where Python code of a user fails, outside of all operations."""
+    """Return the error of a user's Python code that failed outside of operators."""
     text = _first_line(failure)
     is_of_fakes = any(word in text for word in ("FakeTensor", "fake tensor", "tensor subclass", "numpy"))
     line = _line(traceback.extract_tb(failure.__traceback__))
@@ -41,7 +41,7 @@ _REAL: Final = "`--real`, in Python `real=True`, runs the model with real tensor
 
 
 def _line(stack: traceback.StackSummary) -> str:
-    """Return file and line of the innermost code that is neither ours nor PyTorch's."""
+    """Return file and line of the innermost frame of the user's code."""
     for frame in reversed(stack):
         path = Path(frame.filename)
         if not path.is_relative_to(_OURS) and not path.is_relative_to(_PYTORCH):

@@ -1,9 +1,8 @@
-"""What autograd writes in place, though under a dispatch mode it takes new memory.
+"""In-place operations of autograd, which PyTorch replaces under dispatch modes and for tensor subclasses.
 
-A subclass of tensors, or a mode, may not bear an operation in place, so PyTorch takes the other one for them
-(`isTensorSubclassLike` in `ATen/TensorSubclassLikeUtils.h`), and for a capture as well. In a run without it adds up the
-gradients that meet at a node in the first of them, if nobody else holds that (`accumulate` in
-`torch/csrc/autograd/input_buffer.cpp`), and lets formulas write to what they have just made
+It does so in a capture (`isTensorSubclassLike` in `ATen/TensorSubclassLikeUtils.h`). A run without modes accumulates
+gradients that meet at a node in the first of them, if nothing else holds it (`accumulate` in
+`torch/csrc/autograd/input_buffer.cpp`), and backward formulas write to their own temporaries
 (`torch/csrc/autograd/FunctionsManual.cpp`, as `gather_backward`).
 """
 
@@ -20,14 +19,14 @@ from torch.autograd.graph import Node
 from calibration.capture.nodes import running_node
 from calibration.capture.record import Record
 from calibration.capture.schemas import name_of
-from calibration.capture.storages import Operand, StorageTable
+from calibration.capture.storages import StorageTable, Touch
 from vdnnsim.dnn.step import Access
 
 
 def overwrites(func: OpOverload, args: Sequence[Any], result: object, made_in: int | None) -> bool:
-    """Return whether autograd, in a run, writes the result of an operation over its first tensor, if nobody holds that.
+    """Return whether autograd, without modes, would write the result over the first operand, if nothing holds it.
 
-    The node that made the first tensor has the sequence number `made_in`; None of what none did.
+    `made_in` is the sequence number of the node that made that operand, None of any other.
     """
     node = running_node()
     if node is None or torch.is_grad_enabled() or not isinstance(result, torch.Tensor):
@@ -40,12 +39,12 @@ def overwrites(func: OpOverload, args: Sequence[Any], result: object, made_in: i
 
 
 def _meet(node: Node, first: torch.Tensor, second: torch.Tensor, result: torch.Tensor, made_in: int | None) -> bool:
-    """Return whether a sum is of two gradients that meet at a node, of which the second has just come."""
+    """Return whether a sum accumulates two gradients that meet at a node."""
     is_alike = first.shape == second.shape == result.shape and first.dtype == result.dtype
-    # A view holds what it is a view of, and so the memory of both is held twice.
+    # A view holds its base.
     if not is_alike or first._is_view() or first.untyped_storage()._cdata == second.untyped_storage()._cdata:  # noqa: SLF001
         return False
-    # The first came from another node, or from the same one, as two factors that are one tensor have it.
+    # The first is of another node, or of the same one, as where both factors are one tensor.
     edges = [each for each in node.next_functions if each[0] is not None]
     if made_in == node._sequence_nr() and len(set(edges)) == len(edges):  # noqa: SLF001
         return False
@@ -53,7 +52,7 @@ def _meet(node: Node, first: torch.Tensor, second: torch.Tensor, result: torch.T
 
 
 def _is_in_python() -> bool:
-    """Return whether the backward of a function in Python runs, rather than autograd."""
+    """Return whether the backward of a Python function runs."""
     frame = sys._getframe()  # noqa: SLF001 - documented
     while frame.f_back is not None and frame.f_code is not _ENGINE:
         if frame.f_code is _BACKWARD:
@@ -63,12 +62,12 @@ def _is_in_python() -> bool:
 
 
 def write_in_place(records: Sequence[Record], storages: StorageTable) -> dict[int, int]:
-    """Let operations that overwrite their first tensor do so where nobody holds it after them; records are changed.
+    """Change records that `overwrites` its first operand to in-place ones where nothing holds it afterwards.
 
     Returns:
         The new number of each storage by its old one.
     """
-    into: dict[int, Operand] = {}
+    into: dict[int, Touch] = {}
     for position, record in enumerate(records):
         record.operands = [storages.moved(each, into) for each in record.operands]
         number, view, _ = record.operands[0]
@@ -92,7 +91,7 @@ def write_in_place(records: Sequence[Record], storages: StorageTable) -> dict[in
 _ADD: Final = torch.ops.aten.add.Tensor
 _SUMMANDS: Final = 2
 _IN_FORMULAS: Final = frozenset({"scatter_add", "scatter", "index_put", "index_add", "put", "masked_scatter"})
-"""On zeros, or on a copy, that the formula has made."""
+"""Applied by formulas to zeros or a copy of their own."""
 _IN_FORMULA_OF: Final = frozenset(
     {
         ("BinaryCrossEntropyWithLogitsBackward0", "sub"),

@@ -1,7 +1,7 @@
-"""Captures in a process of its own, whatever ends that; what was captured before is read from a cache.
+"""Captures in a child process, with a cache.
 
-A user's code and PyTorch's C++ may end the process that they run in. Theirs is a child of this one, of the same
-interpreter, and its end by a signal is a sentence here. PyTorch is not imported in this process.
+A user's code and PyTorch's C++ may end their process, which becomes an error message here. PyTorch is not imported in
+this process.
 """
 
 import hashlib
@@ -31,20 +31,20 @@ from vdnnsim.files.messages import one_line
 from vdnnsim.hardware.profile import find_profile, read_profile
 
 _ROOT: Final = Path(__file__).parents[2]
-# These packages are imported from where they are here, and where that is is then forgotten: only the user's folder goes
-# first. -P leaves out the working directory, which running a script would not search either.
+# Imports our packages from where they are here, without leaving their folder in sys.path; -P leaves out the working
+# directory, as for a script.
 _START: Final = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); import calibration, vdnnsim; del sys.path[0]; "
     "from calibration.capture.child import main; main()"
 )
 MOST_KEPT_BYTES: Final = 2**30
-"""Of the cache: some hundred captures of large models."""
+"""Limit of the cache: some hundred captures of large models."""
 _LONGEST: Final = 300
-"""Characters of what a process printed last that a message repeats."""
+"""Characters of a process's last line in a message."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the child says, or the cache.
+    """The answer of the child, or of the cache.
 
     Attributes:
         step: None where it could not be captured.
@@ -58,16 +58,18 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def captured(request: Request, cache: Path | None = None) -> tuple[CapturedStep, Path | None]:
-    """Return what is asked for, captured now, or before from the same words, files and versions.
+    """Return the captured step of a request, from the cache if request, files and versions are the same.
 
-    The cache is a folder, by default `vdnnsim/capture` in the user's.
+    Args:
+        request: what to capture.
+        cache: a folder; by default `vdnnsim/capture` in the user's cache.
 
     Returns:
-        the step, and the file of the cache if it was there before.
+        the step, and the file of the cache that it was read from.
 
     Raises:
-        CaptureError: it cannot be captured, or the process that captures it ended.
-        ProfileError, DeviceError: no card can be made of the profile that is pretended, or none be pretended here.
+        CaptureError: it cannot be captured, or the child process failed.
+        ProfileError, DeviceError: the profile's card cannot be pretended, or none can here.
     """
     request.check()
     kept = (cache or _user_cache()) / f"{_digest(request)}.json"
@@ -75,11 +77,11 @@ def captured(request: Request, cache: Path | None = None) -> tuple[CapturedStep,
     if before is not None:
         return before, kept
     if importlib.util.find_spec("torch") is None:
-        raise CaptureError("to capture a model takes PyTorch, which is not installed: pip install 'vdnnsim[calibrate]'")
+        raise CaptureError("capture needs PyTorch, which is not installed: pip install 'vdnnsim[calibrate]'")
     answer = _answer_of_child(request)
     if answer.step is None:
         raise CaptureError(answer.error)
-    # A cache that cannot be written is no reason to keep a result back.
+    # The result is returned even if the cache cannot be written.
     with suppress(OutputError, OSError):
         replace_file(kept, msgspec.json.encode(answer))
         _prune(kept)
@@ -87,7 +89,7 @@ def captured(request: Request, cache: Path | None = None) -> tuple[CapturedStep,
 
 
 def file_sha256(path: str) -> str:
-    """Return the SHA-256 of a file; of one that cannot be read nothing."""
+    """Return the SHA-256 of a file; empty if it cannot be read."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:
@@ -95,27 +97,26 @@ def file_sha256(path: str) -> str:
 
 
 def _answer_of_child(request: Request) -> Answer:
-    # Files without names: nothing is left of them, however this process ends.
-    with TemporaryFile() as told, TemporaryFile() as log:
-        done = subprocess.run(  # noqa: S603 - this interpreter; the user's code is what is asked for
-            [sys.executable, "-P", "-c", _START, str(_ROOT), str(told.fileno())],
+    # Files without names, which do not stay if this process is killed.
+    with TemporaryFile() as answered, TemporaryFile() as log:
+        done = subprocess.run(  # noqa: S603 - this interpreter, which runs the user's code
+            [sys.executable, "-P", "-c", _START, str(_ROOT), str(answered.fileno())],
             input=msgspec.json.encode(request),
             env=_variables_of(request.pretended) if request.pretended else None,
-            # A user's prints are talk.
             stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
             stderr=log,
-            pass_fds=(told.fileno(),),
+            pass_fds=(answered.fileno(),),
             check=False,
         )
-        # Where these files stand the child's writing has moved.
-        for each in (told, log):
+        # The child has moved the position that it shares.
+        for each in (answered, log):
             each.seek(0)
         said = log.read().decode("utf-8", "replace")
         try:
-            answer = msgspec.json.decode(told.read(), type=Answer)
+            answer = msgspec.json.decode(answered.read(), type=Answer)
         except msgspec.DecodeError:
             raise CaptureError(f"{request.model}: {_end(done.returncode)}{_last_words(said)}") from None
-    # Where it failed the one line that says why is enough.
+    # After a failure its one line is enough.
     if said and answer.step is not None and sys.stderr is not None:
         sys.stderr.write(said)
     return answer
@@ -129,7 +130,7 @@ def _has_descriptor() -> bool:
 
 
 def _end(status: int) -> str:
-    """Return how a process ended that said nothing."""
+    """Return how a process ended without an answer."""
     if status >= 0:
         return f"the process that captures it ended itself with exit status {status}"
     try:
@@ -142,26 +143,26 @@ def _end(status: int) -> str:
 
 def _last_words(said: str) -> str:
     lines = [line for line in said.splitlines() if line.strip()]
-    telling = next((line for line in lines if "what():" in line), lines[-1] if lines else "")
-    return f": {one_line(telling)[:_LONGEST]}" if telling else ""
+    last = next((line for line in lines if "what():" in line), lines[-1] if lines else "")
+    return f": {one_line(last)[:_LONGEST]}" if last else ""
 
 
 def _kept(path: Path) -> CapturedStep | None:
-    """Return a step of the cache whose files are as they were."""
+    """Return a step of the cache, unless an imported file has changed."""
     try:
         answer = msgspec.json.decode(path.read_bytes(), type=Answer)
     except (OSError, msgspec.DecodeError):
         return None
     if any(file_sha256(file) != digest for file, digest in answer.files.items()):
         return None
-    # It was used just now; of a cache that cannot be written nothing will be pruned.
+    # The time of use, for `_prune`.
     with suppress(OSError):
         os.utime(path)
     return answer.step
 
 
 def _prune(newest: Path) -> None:
-    """Remove what was used least recently where a cache is larger than it may be, and never the newest."""
+    """Remove the least recently used files beyond the limit, never the newest."""
     used = {each: each.stat() for each in newest.parent.glob("*.json") if each != newest}
     left = MOST_KEPT_BYTES - newest.stat().st_size
     for each in sorted(used, key=lambda file: used[file].st_mtime_ns, reverse=True):
@@ -171,9 +172,9 @@ def _prune(newest: Path) -> None:
 
 
 def _digest(request: Request) -> str:
-    """Return what distinguishes what is asked for from anything else, the user's files aside."""
+    """Return the key of a request: its fields, versions, and the code of this package."""
     digest = hashlib.sha256(msgspec.json.encode(request))
-    # The same words mean another file elsewhere.
+    # Paths are relative to the working directory.
     if any(words and ".py:" in words for words in (request.model, request.inputs)):
         digest.update(str(Path.cwd()).encode())
     digest.update(platform.python_version().encode())
@@ -192,6 +193,6 @@ def _user_cache() -> Path:
 def _variables_of(hardware: str) -> Mapping[str, str]:
     """Return the environment of a process whose PyTorch finds the card of a profile."""
     card = card_of(read_profile(find_profile(hardware, Path())))
-    told = environment(card, build_runtime(find_torch()), inherited=os.environ)
-    # What is captured does not hang on whether it fits.
-    return with_unlimited_memory({**os.environ, **told})
+    pretended = environment(card, build_runtime(find_torch()), inherited=os.environ)
+    # A capture does not depend on whether it fits.
+    return with_unlimited_memory({**os.environ, **pretended})

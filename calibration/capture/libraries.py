@@ -1,4 +1,4 @@
-"""Models that libraries have by name, made of their configuration: no weights are read and no network is asked."""
+"""Models of torchvision and timm by name, with random weights and without downloads."""
 
 import importlib.metadata
 from collections.abc import Callable
@@ -24,12 +24,11 @@ class NamedModel:
 
     Attributes:
         make: makes it, with parameters as its library initializes them.
-        image: sizes of an image that it is made for, channels first; None where it takes none, or the library does not
-            say.
-        tokens: of a sequence that it takes at most; None where it takes none.
-        arguments: makes its arguments by name from a batch size, a number of tokens and sizes of an image; None where
-            it takes an image as its only argument, or `--inputs` has to make them.
-        note: what was assumed, in a sentence; empty where nothing was.
+        image: sizes of its images, channels first; None where it takes none, or the library does not say.
+        tokens: of its longest sequence; None where it takes none.
+        arguments: makes its keyword arguments from batch size, tokens and sizes of an image; None where it takes an
+            image alone, or needs `--inputs`.
+        note: an assumption, in a sentence.
     """
 
     make: Callable[[], nn.Module]
@@ -53,18 +52,18 @@ def library(name: str) -> ModuleType:
                 f"{name} cannot be imported, {missing.name} is missing: pip install {missing.name}"
             ) from (missing)
         raise CaptureError(f"{name} is not installed: pip install {name}") from missing
-    # A library in C++ that was built for another PyTorch, for one, raises a RuntimeError.
+    # RuntimeError: as of C++ built for another PyTorch.
     except (ImportError, OSError, RuntimeError) as failure:
         raise CaptureError(f"{name} is installed but cannot be imported: {one_line(str(failure))}") from failure
 
 
 def library_version(name: str) -> str:
-    """Return a library with its version, `timm 1.0.1`, without what a build adds to it."""
+    """Return a library with its version, `timm 1.0.1`, without a local build's suffix."""
     return f"{name} {importlib.metadata.version(name).partition('+')[0]}"
 
 
 def unknown_name(library_name: str, found: str, names: list[str]) -> CaptureError:
-    """Return the error that a library has no model of a name; of many names those that share its beginning."""
+    """Return the error of an unknown name, with near names or those with its first letters."""
     near = get_close_matches(found, names, n=_NEAREST, cutoff=0.5)
     shown = near or [each for each in names if each.startswith(found[:3])][:_NEAREST]
     what = f"a model of {library_name}"
@@ -87,7 +86,7 @@ def torchvision_model(name: str) -> NamedModel:
     make = partial(models.get_model, name, weights=None, **_without_weights(family))
     if ".detection" in family or ".optical_flow" in family:
         return NamedModel(make)  # takes lists of images and targets, or pairs of images
-    # Of several weights some are tuned to larger images than the model is made for.
+    # Some weights are for larger images than the model's own size.
     crops = [_side(each.transforms.keywords) for each in weights]
     side = min((crop for crop in crops if crop), default=224)
     frames = (16,) if ".video" in family else ()
@@ -104,7 +103,7 @@ def _side(transforms: dict[str, Any]) -> int:
 
 
 def _without_weights(family: str) -> dict[str, bool | None]:
-    """Return arguments of a family's models: no weights of what they are built on, no slow drawing of their own."""
+    """Return arguments of a family's models: no weights of their backbone, no slow initialization."""
     if ".segmentation" in family or ".detection" in family:
         return {"weights_backbone": None}
     return {"init_weights": False} if family.endswith((".googlenet", ".inception")) else {}
@@ -119,6 +118,6 @@ def timm_model(name: str) -> NamedModel:
     timm = library("timm")
     if not timm.is_model(name):
         raise unknown_name("timm", name, timm.list_models())
-    # Of a name that timm has given up for another nothing is configured.
+    # A deprecated name has no configuration.
     size = getattr(timm.get_pretrained_cfg(name), "input_size", None)
     return NamedModel(lambda: timm.create_model(name, pretrained=False), image=tuple(size) if size else None)

@@ -1,4 +1,4 @@
-"""The scalar whose gradient is computed: the model's own, or one that is fit for its output, and said."""
+"""The loss of a captured model: its own, or an assumed one with a note."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -13,11 +13,11 @@ _FEWEST_CLASSES: Final = 2
 
 
 class AssumedLoss:
-    """A loss from whatever a model returns.
+    """A loss from the output of a model.
 
-    That of the model itself: `.loss` of what it returns, `["loss"]`, or a scalar. Else of each tensor of floats that it
-    returns cross entropy, where its shape is that of logits, and the mean of its squares where it is not, added up.
-    Labels are made once for each micro-batch, so that they are there when a later iteration begins, as a batch's are.
+    Its own: `.loss` or `["loss"]` of the output, or a scalar. Else the sum over its floating tensors of cross entropy,
+    where the shape is that of logits, or the mean of squares. Labels are made once for each micro-batch, and are given
+    in later iterations, as batches are.
     """
 
     def __init__(self, name: str, accumulate: int = 1) -> None:
@@ -29,11 +29,11 @@ class AssumedLoss:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed, in sentences; nothing where the model has a loss."""
+        """Assumptions, in sentences."""
         return tuple(self._said)
 
     def labels(self) -> Iterable[torch.Tensor]:
-        """Return those that were made so far."""
+        """Return the labels made so far."""
         return self._labels.values()
 
     def __call__(self, output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns
@@ -54,7 +54,6 @@ class AssumedLoss:
                 f"{self._name}: the model returns {_described(output, leaves)}, expected a tensor of floats, a tuple "
                 "or a dictionary of such, or an object whose `loss` is one"
             )
-        # What takes no part in training has no gradient.
         trained = [each for each in tensors if each.requires_grad] or tensors
         losses = [self._of_tensor(each, batch, number) for number, each in enumerate(trained)]
         return losses[0] if len(losses) == 1 else torch.stack([each.float() for each in losses]).sum()
@@ -76,12 +75,12 @@ class AssumedLoss:
 def _own_loss(output: Any) -> torch.Tensor | None:  # noqa: ANN401
     found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", output)
     if isinstance(found, tuple | list) and found:
-        found = found[0]  # a loss before what is reported of it
+        found = found[0]  # a loss before metrics
     return found if isinstance(found, torch.Tensor) and found.numel() == 1 and found.is_floating_point() else None
 
 
 def opened(output: Any) -> Any:  # noqa: ANN401 - as above
-    """Return containers that PyTorch does not know as those that it does."""
+    """Return mappings and dataclasses as dictionaries, which PyTorch's trees open."""
     if isinstance(output, Mapping):
         return dict(output)
     return dict(vars(output)) if hasattr(output, "__dataclass_fields__") else output

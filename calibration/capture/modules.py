@@ -1,4 +1,4 @@
-"""Which module of a model is running, by its path."""
+"""The module of a model that is running."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,28 +11,28 @@ from vdnnsim.dnn.step import Module
 
 
 class ModuleTracker:
-    """Follows the forward of a model; a module that stands at several paths has the first."""
+    """Tracks forward by hooks; a module with several paths has the first."""
 
     def __init__(self, model: nn.Module) -> None:
         named = list(model.named_modules())
         self.modules = tuple(Module(path, f"{type(each).__module__}.{type(each).__qualname__}") for path, each in named)
         self._positions = {id(each): position for position, (_, each) in enumerate(named)}
-        # Held, so that no other module takes the identity of one that a model drops.
+        # Held, so that their identities stay unique.
         self._held = [each for _, each in named]
         self._running = [0]
 
     @property
     def running(self) -> int:
-        """Position of the module whose forward runs; 0, that of the model, outside of all."""
+        """Position of the running module; 0, that of the model, outside of forward."""
         return self._running[-1]
 
     @property
     def path(self) -> str:
-        """Of the module whose forward runs."""
+        """Path of the running module."""
         return self.modules[self.running].path
 
     def of_parameters(self) -> dict[int, tuple[int, str]]:
-        """Return by the identity of each parameter and buffer the position of its first owner and its path."""
+        """Return the position of the first owner and the path of each parameter and buffer, by identity."""
         owners: dict[int, tuple[int, str]] = {}
         for position, module in enumerate(self._held):
             path = self.modules[position].path
@@ -42,7 +42,7 @@ class ModuleTracker:
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Follow what runs within."""
+        """Track what runs within."""
 
         def enter(module: nn.Module, _: Any) -> None:  # noqa: ANN401 - its arguments
             self._running.append(self._positions.get(id(module), self.running))

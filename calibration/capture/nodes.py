@@ -1,7 +1,7 @@
-"""Which operation of forward each node of autograd's graph is of.
+"""Nodes of autograd's graph and the operations of forward that made them.
 
-A node is numbered when it is made (its sequence number), before the operation of forward runs: so the newest node is
-that of the operation that is dispatched, if it has one.
+A node gets its sequence number before its operation is dispatched, so the newest node is that of the dispatched
+operation, if it has one.
 """
 
 from typing import cast
@@ -10,7 +10,7 @@ import torch
 
 
 def newest_node() -> int:
-    """Return the sequence number of the node of autograd that was made last."""
+    """Return the sequence number of the newest node."""
     return int(torch.autograd._get_sequence_nr()) - 1  # type: ignore[attr-defined] # noqa: SLF001 - no public one
 
 
@@ -26,30 +26,29 @@ def is_accumulating() -> bool:
 
 
 def running_node() -> torch.autograd.graph.Node | None:
-    """Return the node that autograd runs, or whose gradients it hands on; None outside of backward."""
+    """Return the node that autograd runs, or whose gradients it passes on; None outside of backward."""
     # PyTorch's types leave out None.
     return cast("torch.autograd.graph.Node | None", torch._C._current_autograd_node())  # noqa: SLF001
 
 
 class NodeTracker:
-    """Numbers of operations by nodes."""
+    """Maps nodes to operations of forward."""
 
     def __init__(self) -> None:
         self._newest = newest_node()
         self._operations: dict[int, int] = {}
 
     def note(self, operation: int | None) -> None:
-        """Note the node that was made for an operation of forward; None for what is no operation, as a view."""
+        """Note nodes made for an operation of forward; None for a view."""
         newest = newest_node()
         if torch.is_grad_enabled():
-            # One that makes no node, as on numbers of rows, comes after one that is known.
-            # One in place may copy first what it saves, and the copy has a node of its own behind it.
+            # An operation on integers makes no node. One in place may first copy what it saves, with a node for it.
             if operation is not None:
                 for node in range(self._newest + 1, newest + 1):
                     self._operations.setdefault(node, operation)
             self._newest = newest
         elif newest > self._newest and operation is not None:
-            # Within the forward of a custom function, whose node comes first, gradients are off: the last counts.
+            # Forward of a custom function, after its node: the last operation counts.
             self._operations[newest] = operation
 
     def operation_of(self, node: int) -> int | None:

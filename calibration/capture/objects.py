@@ -1,4 +1,4 @@
-"""Captures what a notebook holds: a model, or what makes it, and its inputs."""
+"""Captures of a model, or a function that makes it, with its inputs, as a notebook has them."""
 
 import copy
 import inspect
@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from calibration.capture.capture import CaptureDevice, capture_with_tape
 from calibration.capture.libraries import library_version
 from calibration.capture.losses import AssumedLoss
-from calibration.capture.program import OPTIMIZERS, Arguments, Program
+from calibration.capture.program import OPTIMIZERS, Program, map_tensors
 from calibration.capture.request import LIBRARIES
 from calibration.capture.sources import with_notes
 from calibration.capture.tape import Tape
@@ -37,7 +37,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     channels_last: bool,
     device: CaptureDevice,
 ) -> tuple[CapturedStep, Tape]:
-    """Return one iteration of a model, which stays as it is, and what autograd saves and takes of it.
+    """Return one iteration of a copy of a model, and its tape.
 
     Args:
         model: a module, or a function without arguments that returns one.
@@ -45,14 +45,14 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         loss: a scalar from what the model returns; None for its own or one that fits its output.
         batch_size: samples; None for the first size of the first tensor of the inputs.
         mode: whether there is a backward.
-        precision: in what it computes.
+        precision: of computation.
         optimizer: a key of `OPTIMIZERS`.
         accumulate: micro-batches before a step of the optimizer.
         channels_last: whether tensors of four dimensions lie in memory with their channels last.
-        device: as what it is captured.
+        device: of the capture.
 
     Raises:
-        CaptureError: it cannot be captured; the message says why and what would be right.
+        CaptureError: it cannot be captured.
     """
     name = _name(model)
     if optimizer not in OPTIMIZERS:
@@ -68,7 +68,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     program = Program(
         name=name,
         make_model=_maker(model, real=device.real),
-        make_inputs=lambda: _copied(given) if device.real else without_values(given),
+        make_inputs=lambda: map_tensors(_copied, given) if device.real else without_values(given),
         loss=assumed if loss is None else loss,
         optimizer=optimizer,
         mode=mode,
@@ -102,41 +102,29 @@ def _name(model: object) -> str:
 
 
 def _versions(model: object) -> list[str]:
-    # A function of code that no module runs, as exec does, has none.
+    # A function made by exec has no module.
     source = ((type(model) if isinstance(model, nn.Module) else model).__module__ or "").partition(".")[0]
     return [library_version(source)] if source in LIBRARIES else []
 
 
 def _maker(model: Any, *, real: bool) -> Callable[[], nn.Module]:  # noqa: ANN401
     def make() -> nn.Module:
-        made = copied() if isinstance(model, nn.Module) else model()
+        if isinstance(model, nn.Module):
+            return copy.deepcopy(model, {} if real else dict(_without_memory(model)))
+        made = model()
         if not isinstance(made, nn.Module):
             raise CaptureError(f"model: {_name(model)} returns {article(made)}, expected a torch.nn.Module")
-        return made
-
-    def copied() -> nn.Module:
-        new = {} if real else _without_memory(model)
-        made: nn.Module = copy.deepcopy(model, dict(new))
         return made
 
     return make
 
 
-def _copied(arguments: Arguments) -> Arguments:
-    """Return arguments that the model may write to, and whose gradients are nobody's."""
-
-    def copied(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
-
-    made: Arguments = tree_map_only(torch.Tensor, copied, arguments)
-    return made
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
 def _without_memory(model: nn.Module) -> dict[int, nn.Parameter]:
-    """Return by identity new parameters for those of a model, made where tensors are fake.
-
-    What lies in one piece of memory does again, as the weights of a recurrent layer on a GPU.
-    """
+    """Return new parameters by the identity of the old ones; those that share a storage share one again."""
     pieces: dict[int, torch.Tensor] = {}
     found: dict[int, nn.Parameter] = {}
     for each in model.parameters():

@@ -1,8 +1,7 @@
-"""What an operator computes and moves: FLOPs and bytes by rule, the shape of its work where a cost model knows such.
+"""FLOPs, bytes moved and work of an operator.
 
-FLOPs are those of the direct method, a multiply and an add being two. Bytes are the least: each operand read once, each
-result written once; where sums over a batch must be known before the first value, as for the moments of a batch
-normalization in training, what is summed is read twice.
+FLOPs are of the direct method, a multiply-add being two. Each operand is read once and each result written once, but
+for operands whose sums are needed first, as of batch normalization in training, which are read twice.
 """
 
 import math
@@ -23,7 +22,7 @@ _Given = Mapping[str, Any]
 """Arguments of an operator, by name."""
 _ALLOCATING: Final = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted"}
 _LOOKUPS: Final = {"embedding", "index_select", "gather", "index"}
-"""Read of their first operand only what they return."""
+"""Operators that read as much of their first operand as they return."""
 _SUMS_FIRST: Final = {
     "native_batch_norm": 1,
     "_native_batch_norm_legit": 1,
@@ -33,12 +32,12 @@ _SUMS_FIRST: Final = {
     "batch_norm_backward": 2,
     "cudnn_batch_norm_backward": 2,
 }
-"""How many of their first operands are read twice: X, and in backward dY with it."""
+"""How many operands are read twice: X, and in backward dY."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """FLOPs by kind of arithmetic, the shape of the work, and whether the FLOPs follow from a rule."""
+    """FLOPs by kind of arithmetic, the work, and whether a rule gives the FLOPs."""
 
     flop: Mapping[Arithmetic, int] = field(default_factory=dict)
     work: ConvolutionWork | ProductWork | None = None
@@ -46,7 +45,7 @@ class Effort:
 
 
 def effort_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> Effort:
-    """Return what an operation computes."""
+    """Return FLOPs and work of an operation."""
     name, given = name_of(func), arguments_of(func, args, kwargs)
     if name in _FACTORS:
         left, right = (given[each] for each in _FACTORS[name])
@@ -62,7 +61,7 @@ def effort_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
         return Effort()
     tensors = [*tensors_in((args, kwargs)), *tensors_in(result)]
     if name.startswith(("_foreach", "_fused_adam", "_fused_sgd", "_amp_foreach")):
-        # Lists of operands stand one after the other: as much as the longest of them.
+        # Elements of the longest list.
         lists = [value for value in (*given.values(), result) if isinstance(value, list | tuple)]
         elements = max((sum(each.numel() for each in tensors_in(value)) for value in lists), default=0)
         return _elementwise(elements * _FLOP_PER_ELEMENT.get(name, 1))
@@ -102,7 +101,7 @@ _MOVES: Final = frozenset(
     bernoulli_ bernoulli rand rand_like randn randn_like randint randperm uniform_ normal_ random_ multinomial
     """.split()
 )
-"""They move and draw numbers; what they compute nobody counts."""
+"""Operators without FLOPs."""
 
 _ONCE: Final = frozenset(
     """
@@ -122,7 +121,7 @@ _FLOP_PER_ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
         **dict.fromkeys(("native_layer_norm_backward", "native_group_norm_backward"), 10),
         "_fused_rms_norm": 4,
         "_fused_rms_norm_backward": 8,
-        # The largest, a difference, an exponential, the sum, a quotient.
+        # Maximum, difference, exponential, sum, quotient.
         **dict.fromkeys(("_softmax", "_log_softmax", "_safe_softmax"), 5),
         "logsumexp": 4,
         **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), 4),
@@ -147,7 +146,7 @@ _POOLINGS: Final = frozenset(
 
 
 def _other_product(name: str, given: _Given) -> int | None:
-    """Return the FLOPs of products that are no plain ones; None of what is none."""
+    """Return the FLOPs of attention, recurrent layers and products with vectors; None for others."""
     is_backward = name.endswith("_backward")
     if name.startswith("_scaled_dot_product") and "query" in given:
         return _attention_flop(given, is_backward=is_backward)
@@ -164,7 +163,7 @@ def _other_product(name: str, given: _Given) -> int | None:
 
 
 def _pool_elements(given: _Given, ratio: int) -> int:
-    """Return how many elements a pooling takes together: those of its kernel, or of input for one of output."""
+    """Return the elements that a pooling reduces: of its kernel, or of its input for each of its output."""
     kernel = given.get("kernel_size")
     return math.prod(kernel) if kernel and len(kernel) > 1 else max(ratio, 1)
 
@@ -206,16 +205,13 @@ def _convolution_work(given: _Given) -> ConvolutionWork:
 
 
 def _attention_flop(given: _Given, *, is_backward: bool) -> int:
-    """Return the FLOPs of fused attention: of Q K and P V, or in backward of Q K again, dV, dP, dQ and dK.
-
-    Products with scores that causal attention leaves out are left out.
-    """
+    """Return the FLOPs of attention without causally masked ones: Q K, P V; in backward Q K, dV, dP, dQ, dK."""
     query, key, value = given["query"], given["key"], given["value"]
     *batch, steps, width = query.shape
     others = key.shape[-2]
     pairs = steps * others
     if given.get("is_causal"):
-        # The first step attends to the first; PyTorch aligns the mask at the upper left.
+        # PyTorch aligns the mask at the upper left.
         seen = min(steps, others)
         pairs = seen * (seen + 1) // 2 + max(steps - others, 0) * others
     wide, narrow = (3, 2) if is_backward else (1, 1)
@@ -223,7 +219,7 @@ def _attention_flop(given: _Given, *, is_backward: bool) -> int:
 
 
 def _recurrent_flop(weights: Sequence[torch.Tensor], steps: int, *, is_backward: bool) -> int:
-    """Return the FLOPs of recurrent layers over the steps of all samples; backward has a product for dX and for dW."""
+    """Return the FLOPs over the steps of all samples; backward has products for dX and dW."""
     elements = sum(each.numel() for each in weights if each.dim() > 1)
     return (4 if is_backward else 2) * steps * elements
 
@@ -234,12 +230,11 @@ def _is_channels_last(tensor: torch.Tensor) -> bool:
 
 
 def _by_dimension(value: Sequence[int], dimensions: int) -> tuple[int, ...]:
-    """Return a number for each dimension, where PyTorch takes one for all."""
     return tuple(value) if len(value) == dimensions else tuple(value) * dimensions
 
 
 def traffic_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> int:
-    """Return the bytes that an operation moves; 0 where it only takes memory."""
+    """Return the bytes that an operation moves; 0 where it only allocates."""
     name = name_of(func)
     if name in _ALLOCATING:
         return 0
@@ -258,6 +253,6 @@ def traffic_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any
 
 
 def _distinct_bytes(tensor: torch.Tensor) -> int:
-    """Return the bytes of the elements of a tensor, those once that an expanded dimension repeats."""
+    """Return the bytes of a tensor without repetition along expanded dimensions."""
     sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or not size)
     return math.prod(sizes) * tensor.element_size()

@@ -1,6 +1,6 @@
-"""What is captured: a model with its inputs, loss and optimizer, and the loop that runs one iteration of it.
+"""Programs to capture, a model with its inputs, loss and optimizer, and the loop of an iteration.
 
-The loop is the same whether its tensors are fake, real, or on a pretended GPU.
+The loop is the same for fake tensors, real ones, and those of a pretended GPU.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -36,32 +36,32 @@ OPTIMIZERS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyTyp
         "adamw_fused": ("AdamW", {"fused": True}),
     }
 )
-"""By name the class of `torch.optim` and its arguments beside the defaults."""
+"""By name the class of `torch.optim` and its arguments."""
 
 _IMAGE_DIMENSIONS: Final = 4
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-"""Of a call: those by position, those by name."""
+"""Positional and keyword arguments of a call."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is captured.
+    """A program to capture.
 
     Attributes:
-        name: of the model, as the user called it.
+        name: of the model, given by the user.
         make_model: makes the model, in training mode or not, on the CPU.
         make_inputs: makes the arguments of the model's forward for one micro-batch, on the CPU.
         loss: a scalar from what forward returns.
-        labels: those that the loss keeps from one iteration to the next, inputs as those of forward.
+        labels: that the loss keeps from one iteration to the next.
         optimizer: a key of `OPTIMIZERS`.
         accumulate: micro-batches before a step of the optimizer.
         channels_last: whether tensors of four dimensions lie in memory with their channels last.
         batch_size: samples of a micro-batch.
-        sample: what one of the batch is, `image` or `sequence`.
-        sample_elements: of a sequence, its tokens; 1 for an image.
-        versions: of what the model is from, `torch 2.13.0, timm 1.0.1`.
-        notes: what was assumed, in sentences.
+        sample: `image` or `sequence`.
+        sample_elements: tokens of a sequence; 1 for an image.
+        versions: of libraries, `torch 2.13.0, timm 1.0.1`.
+        notes: assumptions, in sentences.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Program:
 
 @dataclass
 class Iteration:
-    """An iteration that can be run again: a model, its optimizer, and the arguments of each micro-batch."""
+    """An iteration that can be repeated: model, optimizer, and the arguments of each micro-batch."""
 
     program: Program
     model: nn.Module
@@ -93,10 +93,10 @@ class Iteration:
     device_type: str
 
     def run(self, enter: Callable[[Phase], object]) -> Any:  # noqa: ANN401 - whatever the model returns
-        """Run the iteration; `enter` is told each phase when it begins.
+        """Run the iteration; `enter` is called with each phase at its begin.
 
         Returns:
-            What a script still holds at the end: the loss, or in inference what the model returns.
+            What a script holds at its end: the loss, or in inference the output.
 
         Raises:
             CaptureError: the loss is no scalar that has a gradient.
@@ -164,8 +164,8 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
     if program.mode is Mode.TRAINING:
         optimizer = _make_optimizer(program, model, foreach=foreach)
     is_scaled = program.precision is Precision.AMP_FLOAT16 and program.mode is Mode.TRAINING
-    batches = tuple(_placed(program.make_inputs(), place) for _ in range(program.accumulate))
-    # At the scale that it comes to in time, infinite gradients are rare; at its first one real steps would be left out.
+    batches = tuple(map_tensors(place, program.make_inputs()) for _ in range(program.accumulate))
+    # With the default scale, overflows would skip the first steps.
     scaler = torch.amp.GradScaler(device_type, init_scale=1.0) if is_scaled else None
     return Iteration(program, model, optimizer, scaler, batches, device_type)
 
@@ -186,10 +186,9 @@ def _make_optimizer(program: Program, model: nn.Module, *, foreach: bool) -> tor
 
 
 def replace_tensors(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor], *, buffers: bool) -> None:
-    """Give a model other parameters; what several modules share they share afterwards.
+    """Replace the parameters of a model, shared ones by shared ones.
 
-    `nn.Module.to` would do where tensors are real: it cannot change the element type of fake ones. What is to be done
-    with a tensor returns the new one, the same where that is nothing.
+    `nn.Module.to` cannot change the element type of fake tensors. `replace` may return its argument.
     """
     made: dict[int, torch.Tensor] = {}
     for module in model.modules():
@@ -205,6 +204,7 @@ def replace_tensors(model: nn.Module, replace: Callable[[torch.Tensor], torch.Te
             setattr(module, name, made[id(tensor)])
 
 
-def _placed(arguments: Arguments, place: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
-    placed: Arguments = tree_map_only(torch.Tensor, place, arguments)
-    return placed
+def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], arguments: Arguments) -> Arguments:
+    """Return arguments with a function applied to their tensors."""
+    mapped: Arguments = tree_map_only(torch.Tensor, function, arguments)
+    return mapped

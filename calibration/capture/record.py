@@ -1,4 +1,4 @@
-"""An operation as it was dispatched: its call, and what it did to memory."""
+"""Records of dispatched operations: the call, and its storages."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,13 +10,13 @@ from torch.utils._pytree import TreeSpec, tree_flatten
 
 from calibration.capture.operator_work import Effort
 from calibration.capture.schemas import tensors_in
-from calibration.capture.storages import Operand
+from calibration.capture.storages import Touch
 from vdnnsim.dnn.layers import Phase
 
 
 @dataclass(frozen=True, slots=True)
 class TensorLayout:
-    """Layout of a tensor in memory of its own."""
+    """Layout of a tensor in a storage of its own."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -25,13 +25,11 @@ class TensorLayout:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operation as it was dispatched, without the content of its tensors.
-
-    Two are equal if they compute alike, whatever the storages are.
+    """A dispatched operation without the content of its tensors; calls are equal whatever their storages are.
 
     Attributes:
-        leaves: its arguments, each tensor as its layout; `arguments` says in what they are.
-        read: number of the storage of each tensor among the leaves, in their order; None of what is in host memory.
+        leaves: its arguments, each tensor as its layout; their tree is `arguments`.
+        read: number of the storage of each tensor among the leaves; None in host memory.
         made: number of the storage of each tensor that it returns.
     """
 
@@ -50,13 +48,13 @@ class Call:
         result: object,
         number_of: Callable[[torch.Tensor], int | None],
     ) -> "Call":
-        """Return that of arguments and a result, whose storages have numbers while the iteration is recorded."""
+        """Return the call of arguments and a result."""
         leaves, arguments = tree_flatten((args, dict(kwargs)))
         read, made = (tuple(map(number_of, tensors_in(each))) for each in (leaves, result))
         return cls(func, tuple(map(_without_content, leaves)), arguments, read, made)
 
     def renumbered(self, numbers: Mapping[int, int]) -> "Call":
-        """Return the same by new numbers of storages."""
+        """Return it with new numbers of storages."""
 
         def new(storages: tuple[int | None, ...]) -> tuple[int | None, ...]:
             return tuple(None if each is None else numbers[each] for each in storages)
@@ -72,22 +70,21 @@ def _without_content(leaf: object) -> object:
 
 @dataclass
 class Record:
-    """An operation as it was dispatched; what its operands are to it is found out when all is known.
+    """A dispatched operation; the roles of its operands follow when the iteration has been recorded.
 
     Attributes:
-        operands: numbers of storage and tensor, and how it is touched.
-        results: storages that it made, each with its position among what the operator returns.
-        recomputes: whether it is of forward, run again in backward.
-        accumulates: whether it adds to the gradient of a parameter, or makes it.
-        node: sequence number of the node of autograd that runs it, in backward.
-        overwrites: whether its result is written over its first operand if nobody holds that after it.
-        call: how it was dispatched.
+        operands: views that it touches.
+        results: storages that it made, each with its position among the operator's results.
+        recomputes: whether it is one of forward, recomputed in backward.
+        accumulates: whether it makes or adds to the gradient of a parameter.
+        node: sequence number of the node that runs it, in backward.
+        overwrites: whether its result is written over its first operand if nothing holds that afterwards.
     """
 
     name: str
     module: int
     phase: Phase
-    operands: list[Operand]
+    operands: list[Touch]
     results: dict[int, int]
     element_type: str
     effort: Effort

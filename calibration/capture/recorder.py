@@ -1,8 +1,7 @@
-"""Records each operation that PyTorch dispatches, and what it does to memory.
+"""Records each operation that PyTorch dispatches and its effect on memory.
 
-It stands above whatever computes: fake tensors, the CPU or a GPU. Views and questions of shape are no operations. What
-forward computes again in backward, for activation checkpointing, is of backward; its `forward` is the operation that it
-repeats, and so is that of the backward that follows from it.
+It works on fake tensors, the CPU or a GPU. Views are no operations. Recomputation by activation checkpointing is of
+backward; `forward` of a recomputed operation, and of its backward, is the operation that it repeats.
 """
 
 from collections import Counter
@@ -36,7 +35,7 @@ from vdnnsim.errors import CaptureError
 
 
 class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
-    """Within `recording` each operation becomes a record."""
+    """Makes a record of each operation within `recording`."""
 
     def __init__(
         self,
@@ -46,21 +45,21 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         *,
         gives_away: bool = False,
     ) -> None:
-        """Record what runs of a model, on what is there and host storages; `gives_away` is as of `TapeRecorder`."""
+        """Record a model, with given storages and those in host memory; `gives_away` is as of `TapeRecorder`."""
         super().__init__()
         self.records: list[Record] = []
         self.tape = TapeRecorder(gives_away)
         self.failure: tuple[BaseException, CaptureError] | None = None
-        """The last exception that an operation raised, and what it means; the model may have caught it."""
+        """The last exception of an operation, which the model may have caught, and its error message."""
         self._is_aside = False
         self._phase = Phase.FORWARD
         self._modules = modules
         self.storages = storages
         self._host = host
         self._nodes = NodeTracker()
-        # What autograd saves, with the node that it is of and how many operations there were.
+        # Of each save its node, its storage, and the number of operations before it.
         self._saved: list[tuple[int, int, int]] = []
-        # The operations of this forward by module and name, and how many of them backward has run again.
+        # Operations of this forward by module and name, and how many of them backward has recomputed.
         self._forwards: dict[tuple[int, str], list[int]] = {}
         self._recomputed: Counter[tuple[int, str]] = Counter()
 
@@ -78,21 +77,19 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         if self._is_aside:
             return func(*args, **kwargs)
         if func is RECORD_STREAM:
-            # Of tensors without memory nobody frees any.
             self.tape.lend(number for each in tensors_in(args) if (number := self.storages.number_of(each)) is not None)
             return None
         try:
             result = func(*args, **kwargs)
         except Exception as failure:
-            # Raised as it is, for models try what may fail.
             self.failure = failure, failure_of(failure, str(func), self._modules.path)
             raise
         if func is _FROM_DATA:
-            # An optimizer's numbers stay on the host, as its counts of steps.
+            # An optimizer's numbers stay on the host.
             if not (self._host and self._phase is Phase.UPDATE):
                 self._record(func, (), {}, result)
         elif func.is_view or torch.Tag.inplace_view in func.tags:
-            # What is saved is detached when its node is there, and the operation of it is yet to come.
+            # Autograd detaches saved tensors after it has made the node, before its operation.
             if func is not _DETACH:
                 self._nodes.note(None)
         else:
@@ -100,22 +97,22 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         return result
 
     def enter(self, phase: Phase) -> None:
-        """Take what follows for a phase."""
+        """Begin a phase."""
         self._phase = phase
         if phase is Phase.FORWARD:
             self._forwards.clear()
             self._recomputed.clear()
 
     def finish(self) -> dict[int, int]:
-        """Give each operation what autograd saved of it, and write in place what is so in a run.
+        """Assign saved storages to their operations, and make operations in place that are so without modes.
 
         Returns:
             The new number of each storage by its old one.
         """
         for node, storage, issued in self._saved:
             position, made = self._nodes.operation_of(node), self.storages.lives[storage].written_by
-            # A node without an operation of its own, as of a custom function that returns its input, saves after the
-            # last one; and what none before it has made.
+            # A node without an operation, as of a custom function that returns its input, or one that saves a later
+            # result, belongs to the last operation.
             if position is None or (made is not None and made > position):
                 position = max(issued - 1, 0)
             record = self.records[position]
@@ -171,14 +168,14 @@ class Recorder(OperatorMode):  # type: ignore[no-untyped-call]
         self.tape.touch(number for number, _ in operands)
 
     def _place(self, name: str) -> tuple[int, int | None, bool]:
-        """Return the module of an operation, the operation of forward that it is of, and whether it is that again."""
+        """Return the module of an operation, its operation of forward, and whether it recomputes that."""
         position, module = len(self.records), self._modules.running
         if self._phase is not Phase.BACKWARD:
             self._nodes.note(position)
             self._forwards.setdefault((module, name), []).append(position)
             return module, None, False
         forward = self._nodes.running_backward_of()
-        # Within backward gradients are off, but where forward is run again.
+        # Gradients are enabled in backward only where forward is recomputed.
         recomputes = is_in_backward() and torch.is_grad_enabled()
         if recomputes:
             twins = self._forwards.get((module, name))
@@ -219,7 +216,7 @@ _DETACH: Final = torch.ops.aten.detach.default
 
 
 def _arithmetic_type(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> str:
-    """Return in which element type an operation computes: the widest floating type that it touches, else the first."""
+    """Return the widest floating type of the operands, else the first type."""
     tensors = [*tensors_in((args, kwargs)), *tensors_in(result)]
     floating = [each for each in tensors if each.is_floating_point()]
     return element_type_of(max(floating, key=torch.Tensor.element_size) if floating else tensors[0])

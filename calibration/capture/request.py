@@ -1,7 +1,4 @@
-"""What a user asks to have captured, in words: plain data, which a process of its own is told.
-
-PyTorch is not imported here: what was captured before answers without it.
-"""
+"""The request of a capture, plain data for a child process; without PyTorch, which a cached capture does not need."""
 
 import re
 from pathlib import Path
@@ -15,26 +12,25 @@ from vdnnsim.files.messages import file_name, not_one_of, quote
 from vdnnsim.units import Precision
 
 LIBRARIES: Final = ("torchvision", "timm", "transformers")
-"""Whose models have names."""
+"""With models by name."""
 _EXAMPLE: Final = "expected FILE.py:NAME, torchvision:NAME, timm:NAME or transformers:NAME"
 _LARGEST: Final = 10**9
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A model and what is done with it.
+    """A model and how to capture it.
 
     Attributes:
         model: `my_model.py:make`, or `torchvision:resnet50`, `timm:convnext_base`, `transformers:llama-7b`.
         batch_size: samples of a micro-batch.
-        image: sizes of an image, channels first; None where the model says or takes none.
-        tokens: of a sequence; None where the model says or takes none.
+        image: sizes of an image, channels first; None for the model's own, or none.
+        tokens: of a sequence; None for the model's own, or none.
         inputs: `my_model.py:inputs`, a function of the batch size; None for images or tokens.
         accumulate: micro-batches before a step of the optimizer.
-        channels_last: whether images and weights of convolutions lie in memory with their channels last.
+        channels_last: whether images and weights of convolutions are in channels-last memory format.
         real: whether to run the model with real tensors, on the GPU where there is one, else on the CPU.
-        pretended: a hardware profile, by name or path, on whose pretended card the model runs with real tensors; else
-            empty.
-        compute_capability: of the CUDA device whose choice of operators is followed where tensors are not real.
+        pretended: a hardware profile, by name or path, on whose pretended card the model runs; else empty.
+        compute_capability: of the CUDA device for which fake tensors dispatch.
     """
 
     model: str
@@ -58,15 +54,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def short_name(self) -> str:
-        """Of the model, for the name of a file: of a user's file the file's."""
+        """Name of the model for files: of a user's file, its stem."""
         source, _, name = self.model.rpartition(":")
         return Path(source).stem if source.endswith(".py") else name.rpartition("/")[2]
 
     def check(self) -> None:
-        """Refuse what can be refused before anything is imported.
+        """Check what needs no import.
 
         Raises:
-            CaptureError: a number is out of range, a file is missing, the model is of no library that we know.
+            CaptureError: a number is out of range, a file is missing, or the library is unknown.
         """
         for what, number in (
             ("--batch", self.batch_size),
@@ -79,7 +75,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             raise CaptureError("--real and --pretend: found both, expected one that says where the model runs")
         given = [name for name, value in self._inputs_given().items() if value is not None]
         if len(given) > 1:
-            raise CaptureError(f"{' and '.join(given)}: found both, expected one that says what the model is given")
+            raise CaptureError(f"{' and '.join(given)}: found both, expected one of them")
         source, colon, name = self.model.rpartition(":")
         if self.model.endswith(".py"):
             raise CaptureError(f"{quote(self.model)} does not say what makes the model, expected {self.model}:NAME")
@@ -101,7 +97,7 @@ def split_words(words: str) -> tuple[Path, str]:
     """Return file and name of `FILE.py:NAME`.
 
     Raises:
-        CaptureError: these are other words, or there is no such file.
+        CaptureError: it has another form, or there is no such file.
     """
     text, _, name = words.rpartition(":")
     path = Path(text)
@@ -110,8 +106,9 @@ def split_words(words: str) -> tuple[Path, str]:
     if not path.is_file():
         folder = path.parent
         near = sorted(each.name for each in folder.glob("*.py")) if folder.is_dir() else []
-        told = not_one_of(path.name, near, f"a file in {file_name(folder.absolute())}")
-        raise CaptureError(f"{file_name(path)}: there is no such file" if not near else told)
+        if near:
+            raise CaptureError(not_one_of(path.name, near, f"a file in {file_name(folder.absolute())}"))
+        raise CaptureError(f"{file_name(path)}: there is no such file")
     return path, name
 
 
@@ -119,7 +116,7 @@ def parse_image(text: str) -> tuple[int, ...]:
     """Return the sizes of `3x224x224`.
 
     Raises:
-        CaptureError: these are no sizes.
+        CaptureError: it has another form.
     """
     if not re.fullmatch(r"[1-9]\d{0,5}(x[1-9]\d{0,5}){0,4}", text):
         raise CaptureError(f"--image: found {quote(text)}, expected sizes, channels first, as 3x224x224")

@@ -1,4 +1,4 @@
-"""What each storage holds and what each operand is to its operation, found out when an iteration has been recorded."""
+"""Kinds of storages and roles of operands, assigned when an iteration has been recorded."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,13 +15,13 @@ _MAPS_RETURNED: Final = {
     "aten._thnn_fused_gru_cell.default": 1,
     "aten.mkldnn_rnn_layer.default": 3,
 }
-"""How many of what an operator returns are maps, from the first on; the rest are statistics for its backward."""
+"""How many results are activations, from the first on; the rest are statistics for backward."""
 
 _SEVERAL_MAPS: Final = frozenset({"aten.split", "aten.unbind", "aten.chunk", "aten._foreach", "aten.meshgrid"})
 
 
 def assign_kinds(records: Sequence[Record], lives: Sequence[Life], gradients: Sequence[int]) -> None:
-    """Say of each storage that an operation made what it holds; gradients are those that parameters have in the end."""
+    """Assign a kind to each storage made by an operation; `gradients` are those of parameters at the end."""
     for record in records:
         for number, index in record.results.items():
             lives[number].kind = _kind(record, lives[number], index)
@@ -52,7 +52,7 @@ _CASTS: Final = frozenset({"aten._to_copy.default"})
 
 
 def operands_of(record: Record, records: Sequence[Record], lives: Sequence[Life]) -> tuple[Operand, ...]:
-    """Return the operands of an operation by role, those first that it is named with."""
+    """Return the operands of an operation with their roles."""
     made = set(records[record.forward].results) if record.forward is not None else set()
     return tuple(
         Operand(_role(record, lives[number].kind, access, number in made), tensor, access)

@@ -1,4 +1,4 @@
-"""From the words of a user to the program that is captured."""
+"""Programs of requests, their captures, and the comparison of two captures."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -24,14 +24,14 @@ _NAMED: Final[Mapping[str, Callable[[str], NamedModel]]] = MappingProxyType(
     {"torchvision": torchvision_model, "timm": timm_model, "transformers": transformers_model}
 )
 _IDS: Final = 2
-"""Numbers of tokens from 0 on that a user's model is given, which any vocabulary has."""
+"""Token ids for a user's model, 0 and 1."""
 
 
 def captured_of(request: Request) -> CapturedStep:
-    """Capture what is asked for, in this process.
+    """Return the captured step of a request, in this process.
 
     Raises:
-        CaptureError: it cannot be captured; the message says why and what would be right.
+        CaptureError: it cannot be captured.
     """
     program, loss = program_of(request)
     device = CaptureDevice(
@@ -44,13 +44,12 @@ def captured_of(request: Request) -> CapturedStep:
         step = msgspec.structs.replace(step, notes=(*step.notes, _without_memory(request, step)))
     if request.inputs is None:
         return step
-    # What a user's function makes is known once it was called.
     sample, elements = sample_of(program.make_inputs())
     return msgspec.structs.replace(step, sample=sample, sample_elements=elements)
 
 
 def _without_memory(request: Request, real: CapturedStep) -> str:
-    """Say how a capture with real tensors differs from one that computes nothing, of the same device."""
+    """Return a note that compares a capture with real tensors to one with fake tensors."""
     capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
     try:
         program, _ = program_of(msgspec.structs.replace(request, real=False))
@@ -60,15 +59,15 @@ def _without_memory(request: Request, real: CapturedStep) -> str:
 
 
 def with_notes(step: CapturedStep, loss: AssumedLoss) -> CapturedStep:
-    """Return a step that says what was assumed of its loss."""
+    """Return a step with the notes of its loss."""
     return msgspec.structs.replace(step, notes=(*step.notes, *loss.notes))
 
 
 def program_of(request: Request) -> tuple[Program, AssumedLoss]:
-    """Return the program that a user asks for, and its loss, which says what it assumed once it was computed.
+    """Return the program of a request, and its loss.
 
     Raises:
-        CaptureError: there is no such model, or it is not said what it is given.
+        CaptureError: there is no such model, or its inputs are missing.
     """
     request.check()
     if request.optimizer not in OPTIMIZERS:
@@ -105,7 +104,7 @@ def program_of(request: Request) -> tuple[Program, AssumedLoss]:
 
 
 class _Inputs:
-    """What a model is given: what a user's function makes, or images or tokens of a size."""
+    """Inputs from a user's function, or images or tokens of a size."""
 
     def __init__(self, request: Request, named: NamedModel | None) -> None:
         self._batch_size = request.batch_size
@@ -139,11 +138,13 @@ class _Inputs:
 
 
 def _check_sizes(request: Request, named: NamedModel | None) -> None:
-    """Refuse images for what takes tokens, tokens for what takes images, and neither where they are asked for."""
+    """Check that a model gets the kind of input that it takes."""
     own = "--inputs FILE.py:NAME, a function of the batch size that returns its arguments"
     if named is None:
         if not (request.image or request.tokens):
-            raise CaptureError(f"{request.model}: what is the model given? --image 3x224x224, --tokens 1024, or {own}")
+            raise CaptureError(
+                f"{request.model}: inputs are missing, expected --image 3x224x224, --tokens 1024, or {own}"
+            )
     elif not (named.image or named.tokens):
         raise CaptureError(f"{request.model} takes neither an image nor tokens alone, expected {own}")
     elif request.image and not named.image:
@@ -154,12 +155,12 @@ def _check_sizes(request: Request, named: NamedModel | None) -> None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How two captures differ; the first and the second of each.
+    """Differences of two captures, as pairs.
 
     Attributes:
-        saved_bytes: that autograd saves beside parameters and inputs.
-        peak_live_bytes: the most that is alive at once.
-        operators: by name how often each was dispatched, of those that were not dispatched equally often.
+        saved_bytes: by autograd, beside parameters and inputs.
+        peak_live_bytes: of all storages.
+        operators: numbers of calls by name, where they differ.
     """
 
     saved_bytes: tuple[int, int]
@@ -173,7 +174,7 @@ class Comparison:
         return not self.operators and all(first == second for first, second in sizes)
 
     def __str__(self) -> str:
-        """Say it in a sentence, of a capture without memory and one with real tensors."""
+        """Return a sentence about a capture with fake tensors and one with real ones."""
         if self.is_equal:
             return "captured without memory it saves and holds the same to the byte, by the same operators"
         counts = (f"{name} {first} times, not {second}" for name, (first, second) in self.operators.items())
@@ -185,7 +186,7 @@ class Comparison:
 
 
 def compare(first: CapturedStep, second: CapturedStep) -> Comparison:
-    """Return how two captures of one program differ; operations that move nothing, as views do, do not count."""
+    """Return how two captures of one program differ, without operations that move no bytes."""
     counts = [Counter(each.name for each in step.operations if each.bytes_moved) for step in (first, second)]
     names = sorted(counts[0] | counts[1])
     return Comparison(

@@ -1,4 +1,4 @@
-"""Memory that lives as one: which storages an iteration touches, since when, and until when."""
+"""The storages of an iteration, their views and lifetimes."""
 
 import weakref
 from collections.abc import Container, Iterable, Mapping
@@ -9,13 +9,13 @@ import torch
 
 from vdnnsim.dnn.step import Access, BufferKind, Storage, Tensor
 
-Operand = tuple[int, int, Access]
-"""Numbers of a storage and of the view of it that an operation touches, and how."""
+Touch = tuple[int, int, Access]
+"""Numbers of a storage and of its view that an operation touches, and how."""
 
 
 @dataclass
 class Life:
-    """Of a storage, while it is recorded; its kind may be found out later."""
+    """Lifetime of a storage; its kind may be assigned later."""
 
     name: str
     kind: BufferKind
@@ -33,28 +33,28 @@ def element_type_of(tensor: torch.Tensor) -> str:
 
 
 class StorageTable:
-    """Numbers storages and views of them; holds none of them."""
+    """Numbers storages and their views, without holding them."""
 
     def __init__(self) -> None:
         self.lives: list[Life] = []
         self.issued = 0
-        """Operations that were issued."""
+        """Operations issued so far."""
         self._numbers: dict[int, int] = {}
         self._tensors: dict[Tensor, int] = {}
         self._views: list[Tensor] = []
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
-        """Return the number of the storage of a tensor; None where it was never seen."""
+        """Return the number of the storage of a tensor; None if it is unknown."""
         return self._numbers.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - its identity
 
     def add_constant(self, tensor: torch.Tensor) -> int:
-        """Return the number of the storage of a tensor, which was there before if it is new."""
+        """Return the number of the storage of a tensor, a constant if it is unknown."""
         return self.add(tensor, "constant", BufferKind.FEATURE_MAP, given=True, constant=True)
 
     def add(
         self, tensor: torch.Tensor, name: str, kind: BufferKind, *, given: bool = False, constant: bool = False
     ) -> int:
-        """Return the number of the storage of a tensor, which is new unless it was seen."""
+        """Return the number of the storage of a tensor, a new one if it is unknown."""
         storage = tensor.untyped_storage()
         key = storage._cdata  # noqa: SLF001
         if key in self._numbers:
@@ -68,7 +68,7 @@ class StorageTable:
         return number
 
     def view(self, tensor: torch.Tensor, number: int) -> int:
-        """Return the number of a tensor, a view of a storage."""
+        """Return the number of a tensor as a view of a storage."""
         offset = int(tensor.storage_offset()) * tensor.element_size()
         return self._number_of_view(Tensor(number, tuple(tensor.shape), element_type_of(tensor), offset))
 
@@ -77,8 +77,8 @@ class StorageTable:
         """The views, in the order of their numbers."""
         return tuple(self._views)
 
-    def moved(self, operand: Operand, into: Mapping[int, Operand]) -> Operand:
-        """Return an operand as it is where some storages are parts of others: views of these, by their numbers."""
+    def moved(self, operand: Touch, into: Mapping[int, Touch]) -> Touch:
+        """Return a view of a storage that became part of another as a view of that one."""
         number, view, access = operand
         if number not in into:
             return operand
@@ -87,8 +87,8 @@ class StorageTable:
         moved = Tensor(there, old.shape, old.element_type, old.offset_bytes + offset)
         return there, self._number_of_view(moved), access
 
-    def renumber(self, into: Mapping[int, Operand]) -> tuple[dict[int, int], dict[int, int]]:
-        """Drop storages that are parts of others; return the new numbers of all storages, and of the other views."""
+    def renumber(self, into: Mapping[int, Touch]) -> tuple[dict[int, int], dict[int, int]]:
+        """Drop storages that became parts of others; return new numbers of storages and of views."""
         numbers = _numbered(range(len(self.lives)), into)
         views = _numbered(
             range(len(self._views)), {each for each, view in enumerate(self._views) if view.storage in into}
@@ -99,7 +99,7 @@ class StorageTable:
         return numbers | {part: numbers[there] for part, (there, _, __) in into.items()}, views
 
     def storages(self) -> tuple[Storage, ...]:
-        """Return what was recorded of each."""
+        """Return the storages of the captured step."""
         return tuple(
             Storage(each.name, each.kind, each.nbytes, each.element_type, each.given, each.freed_after, each.constant)
             for each in self.lives
@@ -112,11 +112,10 @@ class StorageTable:
         return number
 
     def _free(self, key: int, life: Life) -> None:
-        # What is freed before the first operation was never needed: it is freed with it.
         life.freed_after = max(self.issued - 1, 0)
         del self._numbers[key]
 
 
 def _numbered(old: Iterable[int], dropped: Container[int]) -> dict[int, int]:
-    """Return new numbers, without gaps, of those that are not dropped."""
+    """Return consecutive new numbers of those that are not dropped."""
     return {each: new for new, each in enumerate(each for each in old if each not in dropped)}

@@ -1,7 +1,4 @@
-"""What autograd saves in forward and unpacks in backward, in order, and when the program itself lets go of it.
-
-By it a live run is recognized while it runs, and by it one knows where in the captured step that run is.
-"""
+"""Saves of forward and unpacks of backward, in order, by which a live step is compared to the captured one."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -20,7 +17,7 @@ class Save:
     """A tensor that autograd saves.
 
     Attributes:
-        issued: how many operations of the step were issued before it.
+        issued: operations of the step before it.
         storage: number of its storage in the captured step.
         shape: in elements.
     """
@@ -36,7 +33,7 @@ class Unpack:
     """A tensor that backward unpacks.
 
     Attributes:
-        issued: how many operations of the step were issued before it.
+        issued: operations of the step before it.
         save: its position among the saves.
     """
 
@@ -46,14 +43,13 @@ class Unpack:
 
 @dataclass(frozen=True)
 class Tape:
-    """All saves and unpacks of an iteration, in order.
+    """Saves and unpacks of an iteration, in order.
 
     Attributes:
-        calls: how each operation was dispatched.
-        let_go: by storage that is saved, the last operation that runs while somebody beside autograd still holds it.
-        aside: storages that are touched on other streams of CUDA than the one that was current at first, or lent to one
-            (`Tensor.record_stream`).
-        of_model: how many operations had been issued when forward of the model returned; what follows is of its loss.
+        calls: of the operations.
+        let_go: by saved storage, the last operation at which the program itself holds it.
+        aside: storages that other CUDA streams touch, or that `Tensor.record_stream` lends to one.
+        of_model: operations of the model's forward; those after it are of the loss.
     """
 
     saves: tuple[Save, ...]
@@ -64,22 +60,21 @@ class Tape:
     aside: frozenset[int] = frozenset()
 
     def without(self, storages: AbstractSet[int]) -> "Tape":
-        """Return the same where the program never lets go of some storages, so that nobody moves them."""
+        """Return a tape in which the program holds some storages throughout, so that no plan moves them."""
         return replace(self, let_go={each: end for each, end in self.let_go.items() if each not in storages})
 
 
 def _current_stream() -> int:
-    """Return the handle of CUDA's current stream; 0, that of the default stream, where there is none."""
+    """Return the handle of CUDA's current stream; 0, that of the default stream, without CUDA."""
     return torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
 
 
 @dataclass
 class TapeRecorder:
-    """Writes down saves and unpacks while an iteration is recorded.
+    """Records saves and unpacks.
 
     Attributes:
-        gives_away: whether autograd is handed a copy of what it saves, so that a storage is freed when the program lets
-            go of it; else what it saved, as in any run.
+        gives_away: whether autograd keeps copies, so that a saved storage is freed when the program drops it.
     """
 
     gives_away: bool
@@ -98,10 +93,10 @@ class TapeRecorder:
         self._aside.update(storages)
 
     def save(self, tensor: torch.Tensor, storage: int, issued: int) -> tuple[int, torch.Tensor]:
-        """Note a tensor that is saved, and return what autograd keeps."""
+        """Note a saved tensor; return its number and the tensor that autograd keeps."""
         self.saves.append(Save(issued, storage, tuple(tensor.shape), element_type_of(tensor)))
         self.touch((storage,))
-        # With its node, a result that is saved would hold itself, and live on where no backward comes by.
+        # With its node, a saved result would hold itself.
         kept = tensor.detach()
         return len(self.saves) - 1, kept.clone() if self.gives_away else kept
 
@@ -112,7 +107,7 @@ class TapeRecorder:
     def finish(
         self, numbers: Mapping[int, int], let_go: Mapping[int, int], records: Sequence[Record], of_model: int
     ) -> Tape:
-        """Return all of it, by the new numbers of storages."""
+        """Return the tape with new numbers of storages."""
         saves = (Save(each.issued, numbers[each.storage], each.shape, each.element_type) for each in self.saves)
         aside = frozenset(numbers[each] for each in self._aside)
         calls = tuple(each.call.renumbered(numbers) for each in records)
@@ -122,16 +117,16 @@ class TapeRecorder:
 def freed_by_program(
     first: Sequence[Record], freed_after: Sequence[int | None], second: Sequence[Record]
 ) -> dict[int, int]:
-    """Return when the program let go of the storages that operations of forward touch.
+    """Return the last operation at which the program holds each storage of forward, by number of the second iteration.
 
-    In the first iteration autograd held none of what it saved; the answer is by the numbers of the second.
+    Lifetimes are those of the first, in which autograd kept copies.
     """
     found: dict[int, int] = {}
     at = 0
     for position, other in enumerate(second):
         if other.phase is not Phase.FORWARD:
             break
-        # What the program makes only once, as labels, is in the first alone.
+        # The first may have more operations, as those that make labels.
         same = (each for each in range(at, min(at + _MADE_ONCE, len(first))) if _alike(first[each], other))
         twin = next(same, None)
         if twin is None:
@@ -148,4 +143,4 @@ def _alike(one: Record, other: Record) -> bool:
 
 
 _MADE_ONCE: Final = 8
-"""Operations that an iteration may have and no later one."""
+"""Operations that the first iteration alone may have."""

@@ -1,4 +1,4 @@
-"""Models of transformers by their type or by a size that has a name, made of their configuration."""
+"""Models of transformers by type or by a published size, with random weights."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -49,7 +49,7 @@ SIZES: Final[Mapping[str, tuple[str, Mapping[str, int]]]] = {
     name: (kind, {key: int(value) for key, value in (each.split("=") for each in changes)})
     for name, kind, *changes in (line.split() for line in _PUBLISHED.strip().splitlines() if "#" not in line)
 }
-"""By name the type of a model and what differs from the type's configuration as transformers has it by default."""
+"""By name the type of a model, and differences from the default configuration of that type."""
 
 _HEADS: Final = (
     ("AutoModelForSpeechSeq2Seq", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING"),
@@ -59,28 +59,28 @@ _HEADS: Final = (
     ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
     ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING"),
 )
-"""What a model is trained for, the first of which there is one: only that has a loss."""
+"""Heads with a loss; a model gets the first that its type has."""
 _POSITIONS: Final = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_target_positions")
 _TOKENS: Final = 2048
-"""Of a sequence where a model takes more, or any number."""
+"""Limit of tokens of a sequence."""
 
 
 def transformers_model(name: str) -> NamedModel:
-    """Return a model of transformers, with the head that it is trained with and its loss.
+    """Return a model of transformers with a head that has a loss.
 
     Its name is a type, `gpt2`, or a size, `gpt2-xl`; as on the hub with or without an owner and `-hf`.
 
     Raises:
-        CaptureError: there is no such model, or it cannot be made of its type alone.
+        CaptureError: there is no such model, or its type has no default configuration.
     """
-    # What it warns of is about weights and about writing text, and there are none.
+    # Warnings about weights and generation.
     library("transformers").logging.set_verbosity_error()
     config = _configuration(name)
     modeling = import_module("transformers.models.auto.modeling_auto")
     known = (head for head, mapping in _HEADS if type(config) in getattr(modeling, mapping))
     head = next(known, "AutoModel")
     if head == "AutoModelForSeq2SeqLM":
-        # Labels are shifted by one token and filled up with another, and any will do.
+        # Labels are shifted and padded with these; any value will do.
         for token in ("decoder_start_token_id", "pad_token_id"):
             if getattr(config, token, None) is None:
                 setattr(config, token, 0)
@@ -112,7 +112,7 @@ def _configuration(name: str) -> Any:  # noqa: ANN401 - transformers is not ther
     try:
         return mapping[kind](**changes)
     except Exception as failure:
-        # That of some types is made of those of others, which have no default.
+        # Some are composed of others without a default.
         raise CaptureError(
             f"transformers:{name} has no configuration by default, expected a function that makes it, FILE.py:NAME: "
             f"{describe_exception(failure)}"

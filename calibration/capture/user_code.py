@@ -1,4 +1,4 @@
-"""A user's own code: a file is imported as running it would, and functions of it make the model and its inputs."""
+"""Functions of a user's file that make the model and its inputs."""
 
 import importlib.util
 import inspect
@@ -10,20 +10,20 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from calibration.capture.failures import failure_outside
-from calibration.capture.program import Arguments
+from calibration.capture.program import Arguments, map_tensors
 from calibration.capture.request import split_words
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import file_name, not_one_of, one_line
 
 
 def model_maker(words: str) -> Callable[[], nn.Module]:
-    """Return what makes the model of `FILE.py:NAME`; the file is imported, nothing of it is called yet.
+    """Return a function that makes the model of `FILE.py:NAME`; the file is imported.
 
     Raises:
-        CaptureError: the file cannot be imported, has no such name, or what it names makes no model.
+        CaptureError: the file cannot be imported, has no such name, or that makes no model.
     """
     value = _named(words)
     if isinstance(value, nn.Module):
@@ -41,7 +41,7 @@ def model_maker(words: str) -> Callable[[], nn.Module]:
 
 
 def inputs_maker(words: str, batch_size: int) -> Callable[[], Arguments]:
-    """Return what makes the arguments of a model from `FILE.py:NAME`, a function of the batch size.
+    """Return a function that makes the arguments of a model from `FILE.py:NAME`, a function of the batch size.
 
     Raises:
         CaptureError: the file cannot be imported, has no such name, or that is no function of one argument.
@@ -55,7 +55,7 @@ def arguments_of(inputs: Any, where: str) -> Arguments:  # noqa: ANN401 - whatev
     """Return the arguments of a call: one tensor, a tuple of them by position, a mapping by name, or both as a pair.
 
     Raises:
-        CaptureError: these are none of it.
+        CaptureError: of any other type.
     """
     if isinstance(inputs, torch.Tensor):
         return (inputs,), {}
@@ -72,22 +72,18 @@ def arguments_of(inputs: Any, where: str) -> Arguments:  # noqa: ANN401 - whatev
 
 
 def without_values(arguments: Arguments) -> Arguments:
-    """Return arguments with new memory for what is float: no model that is captured may look into it.
-
-    Numbers of rows, masks and positions stay what they are.
-    """
+    """Return arguments with uninitialized floating tensors; integers and masks keep their values."""
 
     def emptied(tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point():
             return tensor.clone()
         return torch.empty_like(tensor).requires_grad_(tensor.requires_grad)
 
-    made: Arguments = tree_map_only(torch.Tensor, emptied, arguments)
-    return made
+    return map_tensors(emptied, arguments)
 
 
 def sample_of(arguments: Arguments) -> tuple[str, int]:
-    """Return what one of a batch is, and its tokens: a sequence where the first argument is N x T integers."""
+    """Return the kind of a sample and its tokens: a sequence where the first argument is N x T integers."""
     first = next((each for each in tree_leaves(arguments) if isinstance(each, torch.Tensor)), None)
     if first is not None and first.dim() == 2 and not first.is_floating_point():
         return "sequence", first.shape[1]
@@ -108,14 +104,14 @@ def _named(words: str) -> Any:  # noqa: ANN401 - whatever a file holds
 
 
 def _imported(path: Path) -> ModuleType:
-    """Import a file, once; its folder is looked through first for what it imports."""
+    """Import a file once, with its folder first in sys.path."""
     resolved = path.resolve()
     known = sys.modules.get(path.stem)
     if known is not None and getattr(known, "__file__", None) == str(resolved):
         return known
     if str(resolved.parent) not in sys.path:
         sys.path.insert(0, str(resolved.parent))
-    # A user's file may be called as a module that is loaded: `model.py` is never `numpy`, but `types.py` may be.
+    # A file may have the name of a loaded module, as `types.py`.
     name = path.stem if known is None else f"captured_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, resolved)
     assert spec is not None, path
@@ -158,16 +154,16 @@ def _check_callable(words: str, value: object, *, arguments: int, right: str) ->
 
 
 def _place(words: str, value: object) -> str:
-    """Return file, line and name of what a user wrote."""
+    """Return file, line and name of a user's object."""
     path, name = split_words(words)
     try:
-        line = inspect.getsourcelines(value)[1]  # type: ignore[arg-type]  # a TypeError says what it is not
+        line = inspect.getsourcelines(value)[1]  # type: ignore[arg-type]  # raises a TypeError
     except (OSError, TypeError):
         return words
     return f"{file_name(path)}:{line}: {name}"
 
 
 def article(value: object) -> str:
-    """Return what a value is, in words."""
+    """Return a value's type with an article."""
     name = type(value).__name__
     return "nothing" if value is None else f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"

@@ -1,8 +1,8 @@
-"""Trains models with a plan and without, and writes what came of it.
+"""Trains models with a plan and without, and writes a table and a page.
 
     python -m tests.apply --out reports/apply
 
-Needs torchvision, timm and transformers, and no network: weights are random. Rows that are there already are kept.
+Needs torchvision, timm and transformers, and no downloads. Existing rows are kept.
 """
 
 import csv
@@ -62,14 +62,12 @@ COLUMNS = ("family", "model", "policy", *(each.name for each in fields(Outcome))
 
 
 def cases_of(family: str) -> Iterator[Case]:
-    """Yield the models of a family."""
     wanted = {*FROM.get(family, "").split(), *MORE.get(family, ())}
     module = importlib.import_module(f"tests.capture_zoo.{family}_cases")
     return (each for each in module.cases() if each.name in wanted)
 
 
 def models_page(rows: list[dict[str, str]]) -> str:
-    """Return the page about rows of the table."""
     by_model: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
     for row in rows:
         by_model.setdefault((row["family"], row["model"]), {})[row["policy"]] = row

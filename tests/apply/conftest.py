@@ -1,4 +1,4 @@
-"""A model, and plans of it, of files that ask for no other."""
+"""A convolutional model and two plans for it."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from vdnnsim.api.planning import Planned
 
 @pytest.fixture(scope="module")
 def model() -> Network:
-    """Convolutions: running statistics and random numbers change in each forward, so a wrong order would be seen."""
+    """Running statistics and random numbers change in each forward, so a wrong order is found."""
     torch.manual_seed(0)
     return MODELS["convolutional"].make_model()
 

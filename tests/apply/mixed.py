@@ -1,4 +1,4 @@
-"""A plan that does both: of what backward reads every second buffer is recomputed, and the others are offloaded."""
+"""A policy that recomputes every second activation and offloads the others."""
 
 from contextlib import AbstractContextManager
 from typing import ClassVar
@@ -17,13 +17,10 @@ from vdnnsim.policies.interface import Policy, Setting
 
 
 class Mixed(Policy, frozen=True, kw_only=True):
-    """Leave nothing where it is."""
-
     name: ClassVar[str] = "mixed"
     summary: ClassVar[str] = "recomputes every second activation and offloads the others"
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan by the order of forward alone."""
         workload = setting.workload
         recomputation = Recomputation(iteration(workload), workload, setting.costs)
         runs = recomputation.order(recomputation.droppable[::2])
@@ -56,6 +53,6 @@ class Mixed(Policy, frozen=True, kw_only=True):
 
 
 def known_as_mixed() -> AbstractContextManager[object]:
-    """Let plans ask for it by its name."""
+    """Register the policy."""
     types = {**registry.known_policies(), Mixed.name: Mixed}
     return mock.patch.object(registry, "known_policies", return_value=types)

@@ -1,4 +1,4 @@
-"""Small models that save tensors in all the ways that autograd knows."""
+"""Small models that save tensors in all ways of autograd."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -12,7 +12,7 @@ from tests.capture_zoo.case import Case
 from vdnnsim.units import Precision
 
 Network: TypeAlias = Any
-"""A module whose parts are asked for by their names."""
+"""A module with attributes."""
 
 
 def loss(output: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def sequence() -> Tensor:
 
 
 class Function(nn.Module):
-    """Parts, and what is done with them."""
+    """Submodules, and a function of them and the batch."""
 
     def __init__(self, run: Callable[..., Tensor], **parts: nn.Module) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def _in_place() -> nn.Module:
 
 
 def _saved_between() -> nn.Module:
-    """SiLU in place saves a copy of what it then writes over."""
+    """In-place SiLU saves a copy of its input."""
     parts = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.SiLU(inplace=True)]
     more = [nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.SiLU(inplace=True), nn.Conv2d(8, 8, 1), nn.SiLU()]
     return nn.Sequential(*parts, *more, nn.Flatten(), nn.Linear(512, 5))
@@ -135,7 +135,6 @@ def _frozen() -> nn.Module:
 
 
 def _drawn() -> nn.Module:
-    """Draws from a generator of its own."""
 
     def run(self: Network, batch: Tensor) -> Network:
         numbers = torch.Generator().manual_seed(3)

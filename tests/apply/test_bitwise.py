@@ -1,4 +1,4 @@
-"""A loop with a plan computes, to the bit, what it computes without, and moves exactly what was planned."""
+"""A loop with a plan has the same bits as without, and moves the planned bytes."""
 
 import pytest
 import torch
@@ -11,15 +11,12 @@ from tests.apply.generated.blocks import Halved
 from tests.apply.generated.judging import Drawn, judge
 from tests.apply.mixed import known_as_mixed
 from tests.apply.models import MODELS, loss, rows
-from tests.apply.training import Outcome, alike, asked, compare, planned, train
+from tests.apply.training import Outcome, alike, compare, planned, request_of, train
 from tests.capture_zoo.case import Case
 
 
 def test_a_tensor_on_another_device_than_the_model_is_not_moved() -> None:
-    """As the state of a dropout, which attention leaves on the host beside a model on a GPU.
-
-    Told that the model is on a device of a kind of its own, a loop on the CPU finds all that it saves elsewhere.
-    """
+    """As attention's dropout state on the host. The loop takes the model to be on `meta`, all it saves is elsewhere."""
     case = MODELS["perceptron"]
     torch.manual_seed(0)
     model, batches = case.make_model(), [case.make_inputs()]
@@ -43,23 +40,19 @@ GPUS = [torch.Generator() for _ in range(3)]
         ((torch.zeros(2), 0.5), {"generator": GPUS[0], "device": torch.device("cuda", 1)}, GPUS[0]),
     ],
 )
-def test_random_numbers_come_from_where_the_operation_draws_them(
+def test_generator_of_an_operation(
     args: tuple[object, ...],
     kwargs: dict[str, object],
     expected: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A generator that is given, else that of the device where results are asked for, or of the tensors that are given.
-
-    "cuda" alone is the current GPU, here the third.
-    """
+    """The generator given, else that of the device given or of the tensors; "cuda" is the current GPU, the third."""
     monkeypatch.setattr(torch.cuda, "default_generators", tuple(GPUS))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
     assert generator_of(args, kwargs) is expected
 
 
 def held(outcome: Outcome) -> Outcome:
-    """Hold a loop to its plan."""
     assert outcome.departure == ""
     assert outcome.is_same
     assert outcome.is_moved
@@ -71,7 +64,7 @@ QUICK = {
     "save_on_cpu": set(MODELS) - {"perceptron", "lstm", "tied", "frozen", "drawn"},
     "checkpoint": set(MODELS) - {"perceptron", "views", "tied", "lstm", "checkpointed", "frozen"},
 }
-"""By policy the models that are not like others here, or in other tests."""
+"""By policy the models that are unlike others."""
 
 
 @pytest.mark.parametrize(
@@ -83,11 +76,7 @@ QUICK = {
     ],
 )
 def test_a_plan_changes_no_bit(policy: str, name: str) -> None:
-    """Losses, gradients, buffers and weights of three steps are the same; planned bytes are moved, there and back.
-
-    Random numbers are drawn again, from a generator of its own in "drawn"; running statistics are updated once. Under
-    "mixed" what is recomputed reads what was offloaded, and the other way round.
-    """
+    """Random numbers repeat, running statistics are updated once; in "mixed" recomputation reads what was offloaded."""
     with known_as_mixed():
         outcome = held(compare(MODELS[name], policy))
     assert outcome.offloaded_bytes > 0 or policy != "save_on_cpu"
@@ -99,28 +88,26 @@ def test_a_plan_changes_no_bit(policy: str, name: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("family", FROM)
 def test_models_of_libraries(family: str) -> None:
-    """What `python -m tests.apply` writes of them: both together."""
     pytest.importorskip(family)
     with known_as_mixed():
         for case in cases_of(family):
             held(compare(case, "mixed"))
 
 
-def test_weights_in_one_piece_are_planned_as_one() -> None:
-    """As cuDNN has those of a recurrent layer: a matrix of 32 x 16 and 32 numbers beside it, 4 B each."""
+def test_parameters_that_share_a_storage() -> None:
+    """As those of cuDNN's recurrent layers: 32 x 16 weights and 32 biases in float32."""
     case = MODELS["perceptron"]
     model = case.make_model()
     first = model.get_submodule("0")
     piece = torch.zeros(32 * 16 + 32)
     first.weight.data, first.bias.data = piece[:512].view(32, 16), piece[512:]
-    storages = asked(case, model, "pytorch").captured.storages
+    storages = request_of(case, model, "pytorch").captured.storages
     assert [each.nbytes for each in storages if each.name == "0.weight"] == [4 * (512 + 32)]
     assert not any(each.name == "0.bias" for each in storages)
 
 
 class Writing(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
-        """Write a copy over."""
         result: Tensor = Halved.apply(hidden + 1)  # type: ignore[no-untyped-call]
         return result
 
@@ -131,10 +118,7 @@ def inputs() -> Arguments:
 
 @pytest.mark.parametrize("part", [nn.RReLU, Writing])
 def test_writes_are_counted_as_pytorch_counts_them(part: type[nn.Module]) -> None:
-    """The noise of `rrelu_with_noise` is written and not counted; `mark_dirty` counts what no operation wrote.
-
-    Each is within the segment that is recomputed, and neither is refused.
-    """
+    """`rrelu_with_noise` writes noise without a new version; `mark_dirty` makes a version that no operation made."""
 
     def make() -> nn.Module:
         return nn.Sequential(nn.Linear(16, 16), part(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2))
@@ -147,14 +131,13 @@ def test_writes_are_counted_as_pytorch_counts_them(part: type[nn.Module]) -> Non
 @pytest.mark.parametrize(
     "seed",
     [
-        pytest.param(10103, id="an LSTM under a reentrant checkpoint, where oneDNN rounds by grad mode"),
-        pytest.param(12041, id="a function that writes its input, under a checkpoint, before what is recomputed early"),
-        pytest.param(16579, id="noise under a checkpoint: saved in forward, and never unpacked"),
-        pytest.param(18081, id="a module that counts, run twice"),
+        pytest.param(10103, id="LSTM under a reentrant checkpoint: oneDNN rounds by grad mode"),
+        pytest.param(12041, id="in-place function under a checkpoint, before an early recomputation"),
+        pytest.param(16579, id="noise under a checkpoint: saved and never unpacked"),
+        pytest.param(18081, id="module with a counter, run twice"),
     ],
 )
-def test_drawn_loops_that_were_in_trouble_have_the_same_bits(seed: int) -> None:
-    """Of 10,000 from seed 10,000 on, one of each kind that had other bits or ended with an error."""
+def test_drawn_loops_that_once_failed(seed: int) -> None:
     outcome = judge(Drawn.of(seed))
     assert not outcome.trouble
     assert not outcome.refused
@@ -162,7 +145,7 @@ def test_drawn_loops_that_were_in_trouble_have_the_same_bits(seed: int) -> None:
 
 
 def test_a_layer_whose_backward_another_layer_runs_is_planned() -> None:
-    """In drawn loop 18040 statistics of a normalization are unpacked in backward of the layer before it."""
+    """Loop 18040 unpacks the statistics of a normalization in backward of the layer before it."""
     assert not judge(Drawn.of(18040)).trouble
 
 

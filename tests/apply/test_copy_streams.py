@@ -1,9 +1,9 @@
-"""Work that is issued for a plan, and its stream; with streams that are names, on the CPU."""
+"""The streams on which a plan issues its work, on the CPU, with streams that are names."""
 
 import gc
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -15,27 +15,18 @@ from calibration.apply.copy_stream import CpuCopyStream
 from calibration.apply.live_constraints import as_repeatable, is_deterministic_on_cuda, movable_storages
 from calibration.apply.pinned_slots import PinnedSlots
 from calibration.apply.saved_storage import SavedStorage
-from calibration.capture.capture import CaptureDevice
-from calibration.capture.objects import captured_object
 from calibration.capture.tape import Tape
-from tests.apply.models import MODELS, loss, rows
-from tests.apply.training import alike, gradients
-from vdnnsim.api.planning import Planned, plan
+from tests.apply.models import MODELS, rows
+from tests.apply.training import alike, gradients, requested
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.workload import Mode
-from vdnnsim.units import Precision
 
 NBYTES = 64
 MAIN, SIDE = "main", "side"
 
 
 class NamedStreams:
-    """A copy_stream of streams that are names, which notes what is issued on which; copies are done at once.
-
-    Attributes:
-        log: what was issued, with the stream that was current.
-    """
+    """A copy stream that copies at once and logs each call with the current stream, a name."""
 
     def __init__(self) -> None:
         self.log: list[tuple[str, str]] = []
@@ -85,13 +76,11 @@ class NamedStreams:
         return self
 
     def taken(self) -> list[tuple[str, str]]:
-        """Return what was issued since the last call."""
         taken, self.log = self.log, []
         return taken
 
 
 def held_on(copy_stream: NamedStreams) -> SavedStorage:
-    """Return a storage of a step of the main stream."""
     arena = PinnedSlots(copy_stream, [(0, NBYTES)])
     arena.reserve(NBYTES)
     assert arena.open(1)
@@ -100,11 +89,7 @@ def held_on(copy_stream: NamedStreams) -> SavedStorage:
 
 
 def test_a_storage_is_moved_on_the_stream_of_its_step() -> None:
-    """Whatever stream is current: its copies, what waits for them, and whom the memory is lent to, are of the step's.
-
-    Freed, it is lent to the step's stream, for it may be of another pool. A stream that reads it joins the step's, each
-    time, and it is lent to that one too.
-    """
+    """Copies and waits are issued on the step's stream, to which freed memory is lent; a reading stream joins it."""
     copy_stream = NamedStreams()
     held = held_on(copy_stream)
     with copy_stream.on(SIDE):
@@ -120,8 +105,7 @@ def test_a_storage_is_moved_on_the_stream_of_its_step() -> None:
     assert copy_stream.taken() == []
 
 
-def test_a_storage_that_nobody_wants_any_more() -> None:
-    """The step's stream waits for the copies that run, not the one of the thread that found out."""
+def test_a_collected_storage_waits_on_the_stream_of_its_step() -> None:
     copy_stream = NamedStreams()
     held = held_on(copy_stream)
     assert held.offload(range(NBYTES), 0)
@@ -148,8 +132,8 @@ def test_recomputation_runs_on_the_stream_of_its_step() -> None:
     assert copy_stream.taken() == [("recompute", MAIN), ("join main", SIDE), ("lend", SIDE)]
 
 
-def test_the_thread_that_copies_waits_for_none_of_its_copies() -> None:
-    """Python's collector runs in any thread, in that one too: it would wait for what stands behind it in its queue."""
+def test_the_copying_thread_waits_for_none_of_its_copies() -> None:
+    """Python's collector may run in that thread, where a wait would never end."""
     copy_stream = CpuCopyStream()
     begun, go_on = threading.Event(), threading.Event()
     ended: list[bool] = []
@@ -169,34 +153,26 @@ def test_the_thread_that_copies_waits_for_none_of_its_copies() -> None:
 
 
 class OnASide(nn.Module):
-    """A perceptron whose second layer runs on another stream, where the copy_stream has such."""
+    """A perceptron whose second layer runs on another stream, given a copy stream."""
 
-    def __init__(self, copy_stream: NamedStreams | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.first, self.second, self.third = (nn.Linear(16, 16) for _ in range(3))
-        self.copy_streams = [] if copy_stream is None else [copy_stream]
+        self.copy_streams: list[NamedStreams] = []
 
     def forward(self, batch: Tensor) -> Tensor:
         batch = torch.tanh(self.first(batch))
-        if self.copy_streams:
-            with self.copy_streams[0].on(SIDE):
-                batch = torch.tanh(self.second(batch))
-        else:
+        with self.copy_streams[0].on(SIDE) if self.copy_streams else nullcontext():
             batch = torch.tanh(self.second(batch))
         result: Tensor = self.third(batch)
         return result
 
 
-def planned(model: nn.Module, given: Tensor, policy: str = "checkpoint") -> Planned:
-    return plan(model, given, hardware="rtx_4090", policy=policy, loss=loss, optimizer="sgd", memory_model="ideal")
-
-
 @pytest.mark.parametrize("policy", ["save_on_cpu", "checkpoint"])
 def test_a_step_departs_where_a_tensor_is_saved_on_another_stream(policy: str) -> None:
-    """Captured on one stream: the second layer's save is where it leaves its plan, and its gradients stay right."""
     torch.manual_seed(0)
     model = OnASide()
-    made = planned(model, rows(), policy)
+    made = requested(model, rows(), policy).planned()
     copy_stream = made.loop.copy_stream = NamedStreams()
     given = rows()
 
@@ -208,22 +184,11 @@ def test_a_step_departs_where_a_tensor_is_saved_on_another_stream(policy: str) -
 
 
 def captured(model: nn.Module, given: Tensor) -> tuple[CapturedWorkload, Tape]:
-    step, tape = captured_object(
-        *(model, given),
-        loss=loss,
-        batch_size=None,
-        mode=Mode.TRAINING,
-        precision=Precision.FLOAT32,
-        optimizer="sgd",
-        accumulate=1,
-        channels_last=False,
-        device=CaptureDevice(),
-    )
-    return CapturedWorkload.of(step), tape
+    found = requested(model, given, "pytorch")
+    return CapturedWorkload.of(found.captured), found.tape
 
 
 def test_storages_of_other_streams_are_neither_moved_nor_recomputed() -> None:
-    """Of a storage that is set aside: it stays, and what reads or writes it never runs again."""
     workload, tape = captured(MODELS["perceptron"].make_model(), rows())
     moved = movable_storages(workload, tape)
     number = next(iter(moved))
@@ -236,7 +201,7 @@ def test_storages_of_other_streams_are_neither_moved_nor_recomputed() -> None:
 
 
 class Scattered(nn.Module):
-    """Adds up rows by their numbers, which on a GPU are added in another order every time."""
+    """Sums rows by index, on a GPU in another order each time."""
 
     def forward(self, batch: Tensor) -> Tensor:
         numbers = torch.zeros(len(batch), dtype=torch.long, device=batch.device)
@@ -244,19 +209,18 @@ class Scattered(nn.Module):
 
 
 def test_nondeterministic_operations_are_not_recomputed_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six blocks, of which `checkpoint` computes sums again on a CPU; of a plan for CUDA it does not.
+    """Six blocks, of which `checkpoint` recomputes sums on a CPU and not on CUDA.
 
-    Sums stay until all that is computed from them is: the plan promises 64 KiB more, two of 512 rows of 16 numbers in
-    float32. Followed on the CPU, it changes no bit.
+    There sums are kept: 64 KiB more, two of 512 rows of 16 numbers in float32.
     """
     blocks = [nn.Sequential(nn.Linear(16, 16), Scattered(), nn.Tanh()) for _ in range(6)]
     model = nn.Sequential(*blocks)
     inputs = [torch.randn(512, 16) for _ in range(3)]
-    made = {"cpu": planned(model, inputs[0])}
+    made = {"cpu": requested(model, inputs[0], "checkpoint").planned()}
     monkeypatch.setattr(
         live_constraints, "as_repeatable", lambda workload, _, aside: as_repeatable(workload, "cuda", aside)
     )
-    made["cuda"] = planned(model, inputs[0])
+    made["cuda"] = requested(model, inputs[0], "checkpoint").planned()
     again = {
         device: {
             each.loop.schedule.captured.operations[number].name for number in each.loop.schedule.recomputed_operations
@@ -280,12 +244,11 @@ def test_nondeterministic_operations_are_not_recomputed_on_a_gpu(monkeypatch: py
         (lambda: nn.AvgPool2d(2), "avg_pool2d", True),
     ],
 )
-def test_of_convolutions_the_transposed_one_adds_up_in_no_order(
+def test_transposed_convolutions_are_not_deterministic(
     build: Callable[[], nn.Module],
     name: str,
     expected: bool,  # noqa: FBT001
 ) -> None:
-    """Its forward is the backward of data of another, which cuDNN computes by atomic operations as well."""
     workload, _ = captured(nn.Sequential(nn.Conv2d(2, 2, 1), build()), torch.zeros(1, 2, 8, 8))
     found = [each for each in workload.step.operations if each.phase is Phase.FORWARD]
     (last,) = [each for each in found if name in each.name][-1:]

@@ -18,11 +18,11 @@ from vdnnsim.plans.operations import Compute, Offload, Prefetch, RecordEvent, St
 from vdnnsim.plans.training_plan import TrainingPlan
 
 Done = tuple[int, str, int]
-"""How many operations of the program were issued before, what is done, and to which storage or operation."""
+"""Operations issued before, what is done, and to which storage or operation."""
 
 
 def predicted(plan: TrainingPlan) -> list[Done]:
-    """Return what a plan does: copies that begin, waits of the compute stream for them, and what runs again."""
+    """Return the begin of copies, waits of the compute stream for them, and recomputed operations of a plan."""
     step = plan.workload.step
     found, issued = list[Done](), 0
     ends: dict[int, tuple[str, int]] = {}
@@ -51,26 +51,22 @@ def predicted(plan: TrainingPlan) -> list[Done]:
 
 
 class Watched(StepHooks):
-    """One step that notes what it does, between which operations."""
-
     def __init__(self, loop: Loop, *others: object) -> None:
         super().__init__(loop, *others)  # type: ignore[arg-type]
         self.done: list[Done] = []
 
     @property
     def issued(self) -> int:
-        """How many operations of the program were issued."""
         return self._schedule.issued[max(0, self._next_point - 1)]
 
     def number_of(self, recipe: Recipe) -> int:
-        """Return the number of an operation that runs again."""
         assert self._watch is not None
         return next(number for number, each in self._watch.recipes.items() if each is recipe)
 
 
 @contextmanager
 def watching(loop: Loop) -> Iterator[list[Watched]]:
-    """Have a loop note what its steps do; yields them."""
+    """Patch a loop so that its steps log what they do; yields them."""
     steps: list[Watched] = []
 
     def make_hooks(*of: object) -> Watched:
@@ -122,7 +118,7 @@ QUICK = {
     ("attention", "mixed"),
     ("saved between", "save_on_cpu"),
 }
-"""Statistics updated once, writes in place, results that are prefetched and recomputed; the others are alike."""
+"""Those with running statistics, in-place writes, and both prefetched and recomputed storages."""
 
 
 @pytest.mark.parametrize(
@@ -133,7 +129,7 @@ QUICK = {
     ],
 )
 def test_a_loop_does_what_its_plan_predicts(name: str, policy: str) -> None:
-    """Each copy begins, each wait stands and each operation runs again between the same operations of the program."""
+    """Copies, waits and recomputation between the same operations of the program."""
     case = MODELS[name]
     model = case.make_model()
     with known_as_mixed():
@@ -146,13 +142,13 @@ def test_a_loop_does_what_its_plan_predicts(name: str, policy: str) -> None:
 
 
 def in_order(done: list[Done]) -> list[Done]:
-    """Return it with waits that stand beside each other sorted: a wait for several copies is one for the last."""
+    """Return it with adjacent waits sorted."""
     groups = groupby(done, key=lambda each: (each[0], each[1].startswith("wait")))
     return [each for (_, waits), group in groups for each in (sorted(group) if waits else group)]
 
 
 def test_operations_of_the_loss_are_not_recomputed() -> None:
-    """A loop watches forward of the model alone, and keeps what its loss makes: squares, their sum, and the mean."""
+    """A loop watches forward of the model alone."""
     case = MODELS["perceptron"]
     model = case.make_model()
     with known_as_mixed():

@@ -7,9 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from calibration.apply.saved_storage import Layout
-from tests.apply.models import loss
-from tests.apply.training import alike, gradients
-from vdnnsim.api.planning import plan
+from tests.apply.training import alike, gradients, requested
 
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "itself": lambda each: each,
@@ -22,7 +20,6 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_is_restored_from_its_storage(view: str) -> None:
-    """Of 1 + 2i and 3 - 4i; the imaginary part of a conjugate is a negative view of every second number."""
     tensor = VIEWS[view](torch.tensor([1 + 2j, 3 - 4j]))
     again = Layout.of(tensor).on(tensor.untyped_storage())
     assert torch.equal(again, tensor)
@@ -30,7 +27,7 @@ def test_a_view_is_restored_from_its_storage(view: str) -> None:
 
 
 class Spectral(nn.Module):
-    """Multiplies by a conjugate and takes an imaginary part, so that autograd saves views of both kinds."""
+    """Products with conjugates and imaginary parts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,8 +45,7 @@ class Spectral(nn.Module):
 def test_gradients_of_conjugates_are_those_of_the_plain_loop(policy: str) -> None:
     torch.manual_seed(0)
     model, batch = Spectral(), torch.randn(8, 16)
-    made = plan(model, batch, hardware="rtx_4090", policy=policy, loss=loss, optimizer="sgd", memory_model="ideal")
-
+    made = requested(model, batch, policy).planned()
     assert alike(gradients(model, batch), gradients(model, batch, applied=made.apply))
     (step,) = made.loop.steps
     assert step.departure == ""

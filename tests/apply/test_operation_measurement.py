@@ -1,4 +1,4 @@
-"""Dry runs of operations, on devices that compute nothing, and their times, on a GPU that is made of numbers."""
+"""Dry runs of operations without a device, and kernel times on a simulated GPU."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,16 +10,15 @@ from calibration.apply import operation_measurement
 from calibration.apply.operation_measurement import DryRun, Measured, _is_indifferent, kernel_seconds
 from calibration.capture.record import Call
 from tests.apply.models import MODELS
-from tests.apply.training import asked, planned
+from tests.apply.training import planned, request_of
 from vdnnsim.dnn.layers import Phase
 
 GPU, HOST = torch.device("cuda", 0), torch.device("cpu")
 
 
-def test_a_call_knows_its_storages_by_the_numbers_of_the_step() -> None:
-    """Each touches what its operation in the captured step does: what autograd saves in between is the same storage."""
+def test_calls_have_the_storages_of_their_operations() -> None:
     case = MODELS["perceptron"]
-    found = asked(case, case.make_model(), "pytorch")
+    found = request_of(case, case.make_model(), "pytorch")
     step = found.captured
     assert any(call.read for call in found.tape.calls)
     for operation, call in zip(step.operations, found.tape.calls, strict=True):
@@ -27,11 +26,11 @@ def test_a_call_knows_its_storages_by_the_numbers_of_the_step() -> None:
         assert {*call.read, *call.made} == touched, operation.name
 
 
-def test_a_result_on_the_host_is_read_there_by_the_next_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a perceptron have the result of tanh on the host: its backward and two products read it there."""
+def test_a_result_on_the_host_is_read_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result of tanh; its backward and two products read it."""
     case = MODELS["perceptron"]
     model = case.make_model()
-    found = asked(case, model, "pytorch")
+    found = request_of(case, model, "pytorch")
     places: dict[str, set[tuple[torch.device, ...]]] = {}
 
     def ran(call: Call, on: Sequence[torch.device], _: torch.device, *, is_timed: bool) -> Measured:
@@ -61,13 +60,12 @@ _CYCLES_PER_S = 2e9
 
 
 class Gpu:
-    """A stream that works while the host queues; a call waits for neither."""
+    """A stream that runs beside the host."""
 
     def __init__(self) -> None:
         self.host_s = self.stream_s = 0.0
 
     def works(self, kernel_s: float, queueing_s: float) -> Callable[[], None]:
-        """Return an operation of the GPU, and what it takes the host to queue it."""
 
         def run() -> None:
             self.host_s += queueing_s
@@ -112,7 +110,6 @@ def test_host_time_is_not_kernel_time(gpu: Gpu, queueing_s: float) -> None:
 
 
 def test_an_operation_that_waits_for_the_gpu_has_no_time(gpu: Gpu) -> None:
-    """It is never queued behind the pause, however long that is."""
 
     def run() -> None:
         gpu.works(50e-6, 1e-6)()
@@ -125,8 +122,8 @@ def called(func: OpOverload, args: tuple[object, ...]) -> Call:
     return Call.of(func, args, {}, None, lambda _: 0)
 
 
-def test_integers_that_say_where_to_read_are_not_timed_as_zeros() -> None:
-    """An embedding of one word alone is no embedding of a sequence; a mask of booleans, and indices of pooling, are."""
+def test_operations_that_are_timed_with_zeros() -> None:
+    """Not an embedding, which would read one row alone."""
     aten = torch.ops.aten
     numbers, words = torch.zeros(4, 4), torch.zeros(4, dtype=torch.int64)
     assert not _is_indifferent(called(aten.embedding.default, (numbers, words)))

@@ -1,4 +1,4 @@
-"""The optimizer's states on the host: streamed through the update with the same bits, and readable at any time."""
+"""Optimizer states on the host: the same bits, readable at any time."""
 
 import copy
 import gc
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from calibration.apply.copy_stream import CpuCopyStream
 from tests.apply.models import MODELS, backward, loss, rows
-from tests.apply.training import alike, without
-from vdnnsim.api.planning import Planned, plan
+from tests.apply.training import alike, requested, without
+from vdnnsim.api.planning import Planned
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.planning import planner
 from vdnnsim.planning.optimizer_states import amounts
@@ -36,33 +36,26 @@ def planned(
     model: nn.Module, memory_bytes: float | None = None, policy: str = POLICY, optimizer: str = "adamw"
 ) -> Planned:
     memory = None if memory_bytes is None else f"{int(memory_bytes)} B"
-    chosen: dict[str, Any] = {"hardware": "rtx_4090", "loss": loss, "memory_model": "ideal"}
-    return plan(model, rows(), policy=policy, memory=memory, optimizer=optimizer, **chosen)
+    return requested(model, rows(), policy, memory=memory, optimizer=optimizer).planned()
 
 
 def tight(model: nn.Module) -> Planned:
-    """Plan within nine tenths of what it takes to have all states on the GPU."""
+    """Plan within nine tenths of the memory for all states on the GPU."""
     needed_bytes = planned(model).predicted.metrics.max_memory_bytes
     return planned(model, 0.9 * needed_bytes)
 
 
 @pytest.fixture
 def all_on_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have all states on the host, where it would be faster to keep some."""
     monkeypatch.setattr(planner, "amounts", lambda problem: amounts(problem)[-1:])
 
 
 def pinned_of(made: Planned) -> int:
-    """Return the address of pinned memory."""
     return made.loop.arena.slice(0, 1).untyped_storage().data_ptr()
 
 
 class HostLagging(CpuCopyStream):
-    """As on a GPU: what the stream waits for the host has not yet, so copies to the host end when the host waits.
-
-    Attributes:
-        host: the address of the storage that is on the host.
-    """
+    """Copies to the storage at address `host` end when the host waits for them, as on a GPU."""
 
     def __init__(self, host: int) -> None:
         super().__init__()
@@ -70,7 +63,7 @@ class HostLagging(CpuCopyStream):
         self._waiting: list[Callable[[], Any]] = []
 
     def copy(self, target: Tensor, source: Tensor) -> Any:  # noqa: ANN401 - a mark
-        """Copy at once to the device; the host's content is what it was, until it has waited."""
+        """Copy at once to the device, and to the host in `finish`."""
         if target.untyped_storage().data_ptr() != self.host:
             return super().copy(target, source)
         kept = source.clone()
@@ -78,12 +71,10 @@ class HostLagging(CpuCopyStream):
         return len(self._waiting)
 
     def wait(self, mark: Any) -> None:  # noqa: ANN401
-        """Let the device go on."""
         if not isinstance(mark, int):
             super().wait(mark)
 
     def finish(self, mark: Any) -> None:  # noqa: ANN401
-        """Copy all up to a mark."""
         if not isinstance(mark, int):
             super().finish(mark)
             return
@@ -97,7 +88,7 @@ def states_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def trained(model: nn.Module, made: Planned | None, look: Callable[[torch.optim.Optimizer], None]) -> list[Tensor]:
-    """Return weights and states after three steps; a look is taken behind each update."""
+    """Return weights and states after three steps; `look` is called after each update."""
     torch.manual_seed(1)
     model = copy.deepcopy(model)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -117,7 +108,7 @@ def trained(model: nn.Module, made: Planned | None, look: Callable[[torch.optim.
 )
 @pytest.mark.usefixtures("all_on_host")
 def test_states_are_streamed_through_the_update(name: str, small: nn.Module) -> None:
-    """With a scheduler and states reloaded in between: the same bits, which lie in pinned memory."""
+    """With a scheduler and states reloaded in between: the same bits, in pinned memory."""
     made = planned(small, optimizer=name)
     assert "by plan.stream(optimizer, model)" in str(made)
 
@@ -148,8 +139,7 @@ def test_states_are_streamed_through_the_update(name: str, small: nn.Module) -> 
     assert {each.departure for each in made.loop.steps} == {""}
 
 
-def test_a_limit_of_memory_has_some_states_on_the_host(small: nn.Module) -> None:
-    """With all of the memory that it takes none are there; with nine tenths some, which are those of the plan."""
+def test_under_a_memory_limit_some_states_are_on_the_host(small: nn.Module) -> None:
     made = tight(small)
     there = {name for name, place in made.loop.schedule.states.items() if place}
     assert not any(planned(small).loop.schedule.states.values())
@@ -169,7 +159,6 @@ def test_a_limit_of_memory_has_some_states_on_the_host(small: nn.Module) -> None
 
 
 def test_states_are_read_as_soon_as_the_step_returns(small: nn.Module) -> None:
-    """By the host, which no stream waits for."""
 
     def looked(made: Planned | None) -> list[Tensor]:
         seen: list[Tensor] = []
@@ -179,11 +168,8 @@ def test_states_are_read_as_soon_as_the_step_returns(small: nn.Module) -> None:
     assert alike(looked(None), looked(tight(small)))
 
 
-def test_states_are_read_amid_a_step(small: nn.Module) -> None:
-    """In a hook behind each update all states are those of before or behind it, none is half of either.
-
-    Of the first of several updates the others' are those of before, and at the last all are those of behind.
-    """
+def test_states_are_read_within_a_step(small: nn.Module) -> None:
+    """In a hook of each update a state is that of before the step or of after it; at the last, all are of after."""
     seen: list[list[Tensor]] = []
 
     def look(optimizer: torch.optim.Optimizer) -> None:
@@ -203,8 +189,8 @@ def test_states_are_read_amid_a_step(small: nn.Module) -> None:
     assert alike(seen[parameters], plain[1])
 
 
-def test_an_update_that_fails_leaves_states_where_they_are_right(small: nn.Module) -> None:
-    """One of its hooks raises at the second parameter: the first is updated, all others are not, and may be read."""
+def test_states_after_a_failed_update(small: nn.Module) -> None:
+    """A hook raises at the second parameter: the first is updated, all others are not."""
     made = tight(small)
     updates: list[int] = []
 
@@ -232,7 +218,7 @@ def test_an_update_that_fails_leaves_states_where_they_are_right(small: nn.Modul
 
 
 @pytest.mark.usefixtures("all_on_host")
-def test_states_whose_plan_is_not_followed_are_refused(small: nn.Module) -> None:
+def test_refused_optimizers(small: nn.Module) -> None:
     made = planned(small)
     trained = copy.deepcopy(small)
     with pytest.raises(ExecutionRefused, match=r"expected plan.stream\(optimizer, model\) before"), made.apply(trained):
@@ -250,11 +236,8 @@ def test_states_whose_plan_is_not_followed_are_refused(small: nn.Module) -> None
 
 
 @pytest.mark.usefixtures("all_on_host")
-def test_the_states_of_one_optimizer_at_once_are_on_the_host(small: nn.Module) -> None:
-    """Those of another would lie where they do. Of the same one nothing changes; with one that is gone its states go.
-
-    At once: the collector of cycles does not come before another is made in its place.
-    """
+def test_one_optimizer_at_once_streams_its_states(small: nn.Module) -> None:
+    """Streaming it again changes nothing; another may once it is gone, without the cyclic collector."""
     made = planned(small)
     trained = copy.deepcopy(small)
     optimizer = torch.optim.AdamW(trained.parameters())

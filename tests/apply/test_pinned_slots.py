@@ -1,4 +1,4 @@
-"""A slot of pinned memory has one owner while it is needed."""
+"""A storage that a plan prefetches before autograd saves it for the last time."""
 
 import torch
 from torch import nn
@@ -11,10 +11,9 @@ from vdnnsim.plans.schedule import Offload, Prefetch, ScheduleStep, Wait
 
 
 def test_a_storage_prefetched_before_its_last_save_is_kept() -> None:
-    """A function saves its input's square behind both of its products, when a plan has it back already.
+    """A function saves the square of its input after both of its products, when the plan has prefetched it already.
 
-    In the plan its place in pinned memory is then that of what comes next, the result, of as many bytes. In the loop
-    what autograd still saves cannot be offloaded: were it, and not prefetched, the result would lie over it.
+    The plan gives its slot to the result, of as many bytes, which must not overwrite it.
     """
     torch.manual_seed(0)
     cube = Of(lambda _, each: Cube.apply(each))  # type: ignore[no-untyped-call]

@@ -1,8 +1,6 @@
-"""Models whose forward looks into values, captured with real tensors: planned where they go the captured way."""
+"""Models whose forward reads values, captured with real tensors."""
 
-import copy
 from collections.abc import Callable
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,7 +10,9 @@ from torch.nn import functional
 from calibration.apply.user_state import protecting_user_tensors
 from tests.apply.models import Network, backward, loss
 from tests.apply.test_script import watched
-from vdnnsim.api.planning import Planned, plan
+from tests.apply.training import alike, requested, train
+from tests.capture_zoo.case import Case
+from vdnnsim.api.planning import Planned
 from vdnnsim.errors import CaptureError
 
 CPU = torch.device("cpu")
@@ -36,42 +36,28 @@ class Routed(nn.Module):
 
 
 def planned(model: nn.Module, batch: Tensor, *, real: bool = True, of: Callable[[Tensor], Tensor] = loss) -> Planned:
-    return plan(model, batch, hardware="rtx_4090", policy="save_on_cpu", loss=of, memory_model="ideal", real=real)
+    return requested(model, batch, "save_on_cpu", loss=of, real=real).planned()
 
 
 def batches() -> list[Tensor]:
-    """Return five, of which the third goes the other way."""
+    """Return five, of which the third takes the other branch."""
     generator = torch.Generator().manual_seed(1)
     return [torch.randn(8, 16, generator=generator) + (-1 if at == 2 else 1) for at in range(5)]
 
 
-def train(model: nn.Module, made: Planned | None) -> list[Tensor]:
-    torch.manual_seed(7)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    found = []
-    for batch in batches():
-        with nullcontext() if made is None else made.apply(model):
-            result = loss(model(batch))
-            backward(result)
-        found.append(result.detach())
-        optimizer.step()
-        optimizer.zero_grad()
-    return found + [each.detach() for each in (*model.parameters(), *model.buffers())]
-
-
-def test_without_real_tensors_it_is_refused_with_what_would_do() -> None:
+def test_fake_tensors_are_refused_with_a_hint() -> None:
     with pytest.raises(CaptureError, match="real=True"):
         planned(Routed(), batches()[0], real=False)
 
 
-def test_steps_go_by_plan_where_they_go_the_captured_way() -> None:
-    """To the bit as without a plan, the third too, which goes the other way and is left alone with one warning."""
-    model = Routed()
-    expected = train(copy.deepcopy(model), None)
+def test_steps_follow_the_plan_on_the_captured_branch() -> None:
+    """The third step takes the other one, with one warning; all have the bits of steps without a plan."""
+    model, inputs = Routed(), [((each,), {}) for each in batches()]
+    case = Case("routed", "own", Routed, lambda: inputs[0], loss, "sgd")
     made = planned(model, batches()[0])
     with pytest.warns(UserWarning, match="the plan of Routed was left") as said:
-        found = train(model, made)
-    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+        found = train(case, model, inputs, made.apply)
+    assert alike(train(case, model, inputs), found)
     assert len(said) == 1
     assert [bool(each.departure) for each in made.loop.steps] == [False, False, True, False, False]
     offloaded = [each.offloaded_bytes for each in made.loop.steps if not each.departure]
@@ -79,8 +65,8 @@ def test_steps_go_by_plan_where_they_go_the_captured_way() -> None:
     assert offloaded[0] > 0
 
 
-def test_a_capture_leaves_everything_as_it_was() -> None:
-    """Weights, statistics, gradients, the batch that the model writes to, and the next random number."""
+def test_a_capture_changes_nothing() -> None:
+    """Of weights, statistics, gradients, the batch, which the model writes to, and random numbers."""
 
     class Writing(Routed):
         def forward(self, batch: Tensor) -> Tensor:
@@ -95,12 +81,11 @@ def test_a_capture_leaves_everything_as_it_was() -> None:
     planned(model, batch)
     assert torch.equal(torch.rand(()), expected)
     after = (*model.parameters(), *model.buffers(), batch)
-    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    assert alike(before, after)
     assert all(each.grad is None for each in model.parameters())
 
 
-def test_a_loss_that_writes_to_what_is_the_users_is_refused() -> None:
-    """A sum over all steps would count two more."""
+def test_a_loss_that_writes_to_a_users_tensor_is_refused() -> None:
     total = torch.zeros(())
 
     def summed(output: Tensor) -> Tensor:
@@ -114,7 +99,7 @@ def test_a_loss_that_writes_to_what_is_the_users_is_refused() -> None:
 
 @pytest.mark.parametrize("has_gradients", [False, True])
 def test_a_loss_that_trains_another_model_is_refused(has_gradients: bool) -> None:  # noqa: FBT001
-    """The other one's gradients are as they were: none, or ones."""
+    """Its gradients stay as they were: none, or ones."""
     other = nn.Linear(4, 1)
     if has_gradients:
         for each in other.parameters():
@@ -142,7 +127,6 @@ def routed_step(model: Network, optimizer: torch.optim.Optimizer) -> Tensor:
 
 
 def test_a_script_is_captured_with_real_tensors() -> None:
-    """Its labels and its batch are copied for that; steps are to the bit as without."""
 
     def run() -> list[Tensor]:
         torch.manual_seed(0)
@@ -154,5 +138,5 @@ def test_a_script_is_captured_with_real_tensors() -> None:
     expected = run()
     with watched(real=True) as script:
         found = run()
-    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+    assert alike(expected, found)
     assert [each.departure for each in script.plans[0].loop.steps] == [""] * 3

@@ -1,4 +1,4 @@
-"""Scripts that train several models: a plan for each, and the same losses to the bit."""
+"""Scripts that train several models, with a plan for each."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -16,6 +16,7 @@ from calibration.apply.script_models import ScriptModels, TrainedModel, train_se
 from calibration.capture.schemas import OperatorMode, name_of, tensors_in
 from tests.apply.models import backward
 from tests.apply.test_script import Watched, watched
+from tests.apply.training import alike
 from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision
 
@@ -44,7 +45,7 @@ class Pair:
 
 
 def discriminator_first(pair: Pair) -> Losses:
-    """As PyTorch's tutorial has it: the generator's forward is used for both."""
+    """As in PyTorch's tutorial: the generator's forward is used for both."""
     made = [pair.judged(torch.randn(8, 16), 1)]
     backward(made[0])
     fake = pair.generator(torch.randn(8, 4))
@@ -70,7 +71,6 @@ def generator_first(pair: Pair) -> Losses:
 
 
 def discriminator_frozen(pair: Pair) -> Losses:
-    """While the generator learns the other is a part of its loss, weights, statistics and all."""
     with torch.no_grad():
         fake = pair.generator(torch.randn(8, 4))
     made = [pair.judged(fake, 0)]
@@ -98,16 +98,16 @@ def planned_for(script: Watched, model: nn.Module) -> Any:  # noqa: ANN401
 
 @pytest.mark.parametrize("loop", [discriminator_first, generator_first, discriminator_frozen])
 def test_each_model_has_a_plan(loop: Callable[[Pair], Losses]) -> None:
-    """Of four iterations the first shows both models; three generated batches are by plan, to the bit as without.
+    """Of four iterations the first finds both models; three generate by plan.
 
-    A linear layer keeps its weights as well where its input has a gradient, as what was generated has: these steps of
-    the discriminator leave its plan, those of other batches follow it.
+    A linear layer saves its weights where its input has a gradient, so the discriminator leaves its plan on generated
+    batches, and follows it on others.
     """
     expected = run(loop)[0]
     with watched() as script, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         found, pair = run(loop)
-    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+    assert alike(expected, found)
     assert [each.startswith("Sequential, one of 2 models:") for each in script.said] == [True, False] * 2
     outer, inner = (planned_for(script, each).loop for each in (pair.generator, pair.discriminator))
     assert [each.departure for each in outer.steps] == [""] * 3
@@ -125,8 +125,6 @@ def trained(saved_bytes: int) -> TrainedModel:
 
 
 class Made:
-    """A plan that was made, for a step that takes so many bytes."""
-
     def __init__(self, own_bytes: int) -> None:
         self.own_bytes = own_bytes
 
@@ -137,10 +135,10 @@ class Made:
         return 0
 
 
-def test_memory_that_models_leave_to_each_other() -> None:
-    """An outer one saved 30 bytes, others 10 and 90: it may keep 30 of 40 and of 120 parts; 7 bytes go between its two.
+def test_shares_of_memory_and_order_of_plans() -> None:
+    """An outer model saved 30 bytes, others 10 and 90: it may keep 30 of 40 and of 120.
 
-    It is planned last, for that is known only when the others are.
+    It is planned last, with at most 7 bytes taken between its forward and backward.
     """
     outer, small, large = each = trained(30), trained(10), trained(90)
     models = ScriptModels()
@@ -171,8 +169,8 @@ def test_models_train_separately_with_an_optimizer_each() -> None:
     assert len(both.param_groups) == 1
 
 
-def test_memory_that_others_take_between_is_a_part_of_a_step() -> None:
-    """100 bytes, once the output is there; the loss is the sum of what has gradients, 3 and 2 ones."""
+def test_downstream_loss() -> None:
+    """100 bytes of others, and the sum of outputs with gradients, 3 and 2 ones."""
     output = [torch.ones(3, requires_grad=True), torch.ones(2, requires_grad=True), torch.ones(1)]
     taken: list[int] = []
 

@@ -1,9 +1,10 @@
-"""Nothing of a step outlives it, and whatever ended it, the next one follows the plan."""
+"""Steps are freed, and after any end of a step the next one follows the plan."""
 
 import gc
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -29,7 +30,7 @@ def without_collector() -> Iterator[None]:
 
 @pytest.fixture
 def alive(made: Planned, without_collector: None) -> Iterator[Callable[[], int]]:  # noqa: ARG001
-    """Count the steps that live."""
+    """Counts live steps."""
     steps: list[weakref.ref[StepHooks]] = []
 
     def make_hooks(loop: LoopState, model: nn.Module) -> StepHooks:
@@ -42,7 +43,7 @@ def alive(made: Planned, without_collector: None) -> Iterator[Callable[[], int]]
 
 
 def trained_once(made: Planned, model: nn.Module) -> None:
-    """Run a step that is not timed, as the third one of a plan is; it follows the plan."""
+    """Run a step, which follows the plan, without timing it."""
     with made.loop.apply(model) as log:
         backward(loss(model(image())))
     model.zero_grad()
@@ -56,7 +57,7 @@ def departed_late(made: Planned, model: nn.Module) -> None:
 
 
 class OfTheUserError(Exception):
-    """Is caught."""
+    pass
 
 
 def fail(*_: object) -> None:
@@ -68,7 +69,6 @@ def interrupt(*_: object) -> None:
 
 
 def failed_in_forward(made: Planned, model: nn.Module) -> None:
-    """Fail within the model, and after it."""
     *_, last = model.modules()
     for where in (last, model):
         with where.register_forward_hook(fail), pytest.raises(OfTheUserError), made.loop.apply(model):
@@ -76,30 +76,18 @@ def failed_in_forward(made: Planned, model: nn.Module) -> None:
 
 
 def failed_in_backward(made: Planned, model: nn.Module, at: int = 0) -> None:
+    """Fail at the end, or midway: PyTorch keeps the rest of backward until the next one."""
     weight = [*model.parameters()][at]
     with weight.register_hook(fail), pytest.raises(OfTheUserError), made.loop.apply(model):  # type: ignore[no-untyped-call]
         backward(loss(model(image())))
     model.zero_grad()
 
 
-def kept_for_two(made: Planned, model: nn.Module) -> None:
-    """Keep two graphs, and drop them after one backward."""
-    with made.loop.apply(model):
-        first = loss(model(image()))
-    with made.loop.apply(model):
-        second = loss(model(image()))
-    backward(second)
-    del first, second
-
-
-@pytest.mark.parametrize("use", [departed_late, failed_in_forward, failed_in_backward, kept_for_two])
+@pytest.mark.parametrize("use", [departed_late, failed_in_forward, failed_in_backward])
 def test_nothing_outlives_its_step(
     model: Network, made: Planned, alive: Callable[[], int], use: Callable[[Planned, nn.Module], None]
 ) -> None:
-    """Without the collector of cycles no step lives, no slot is used, and the step after it follows the plan.
-
-    Steps that are dropped, nested or of another batch are among drawn loops (`tests/apply/generated`).
-    """
+    """Without the cyclic collector. Drawn loops (`tests/apply/generated`) drop steps, nest them, and change batches."""
     for _ in range(2):
         use(made, model)
         assert alive() == 0
@@ -110,20 +98,14 @@ def test_nothing_outlives_its_step(
 
 @pytest.mark.usefixtures("without_collector")
 def test_a_traced_step_does_not_outlive_itself(model: Network, made: Planned, tmp_path: Path) -> None:
-    """Its copies are noted, on a copy stream that knows the step."""
     made.trace(tmp_path / "traced")
     with made.apply(model):
         backward(loss(model(image())))
     assert not [each for each in gc.get_objects() if isinstance(each, StepHooks)]
 
 
-def failed_midway(made: Planned, model: nn.Module) -> None:
-    """PyTorch holds what is left of backward until the next one."""
-    failed_in_backward(made, model, 4)
-
-
 def interrupted(made: Planned, model: nn.Module) -> None:
-    """PyTorch calls no hook after an interrupt; the watch of forward must not see what runs later."""
+    """PyTorch calls no hook after an interrupt; the watch of forward must end all the same."""
     *_, last = model.modules()
     with last.register_forward_hook(interrupt), pytest.raises(KeyboardInterrupt), made.apply(model):
         model(image())
@@ -131,13 +113,12 @@ def interrupted(made: Planned, model: nn.Module) -> None:
 
 
 def failed_before_forward(made: Planned, model: nn.Module) -> None:
-    """What PyTorch calls whether or not forward ran finds that it did not."""
+    """The hook of forward with `always_call` runs without its pre-hook."""
     with model.register_forward_pre_hook(fail), pytest.raises(OfTheUserError), made.apply(model):
         model(image())
 
 
 def warned_with_an_error(made: Planned, model: nn.Module) -> None:
-    """The step that departs ends where its warning is raised."""
     with made.apply(model):
         kept = loss(model(image()))
     made.loop._has_warned = False  # noqa: SLF001
@@ -148,7 +129,9 @@ def warned_with_an_error(made: Planned, model: nn.Module) -> None:
     backward(kept)
 
 
-@pytest.mark.parametrize("use", [failed_midway, interrupted, failed_before_forward, warned_with_an_error])
+@pytest.mark.parametrize(
+    "use", [partial(failed_in_backward, at=4), interrupted, failed_before_forward, warned_with_an_error]
+)
 def test_the_next_step_follows_the_plan(
     model: Network, made: Planned, use: Callable[[Planned, nn.Module], None]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Reports of a loop: the line after its third step, a traced step, and a plan of measured times."""
+"""Reports of a loop: the line after the third step, traced steps, and plans with measured times."""
 
 import copy
 import json
@@ -13,8 +13,9 @@ from torch import nn
 
 from calibration.apply.step_hooks import StepHooks
 from tests.apply.models import Network, backward, loss, rows
+from tests.apply.training import alike, requested
 from vdnnsim.analysis.measured_step import measured_operations, operation_seconds, planned_s
-from vdnnsim.api.planning import Planned, plan
+from vdnnsim.api.planning import Planned
 from vdnnsim.api.scenarios import chosen_memory_model
 from vdnnsim.errors import PolicyError
 from vdnnsim.plans.live_step import Level, Way
@@ -28,18 +29,12 @@ def model() -> Network:
 
 @pytest.fixture(scope="module")
 def offloading(model: Network) -> Planned:
-    chosen: dict[str, Any] = {
-        "hardware": "rtx_4090",
-        "policy": "save_on_cpu",
-        "optimizer": "sgd",
-        "memory_model": "ideal",
-    }
-    return plan(model, rows(), loss=loss, **chosen)
+    return requested(model, rows(), "save_on_cpu").planned()
 
 
 @pytest.fixture
 def made(offloading: Planned) -> Planned:
-    """A plan of which nothing was reported yet."""
+    """A plan without a report yet."""
     return offloading._request.planned()  # noqa: SLF001
 
 
@@ -51,31 +46,31 @@ def train(made: Planned, model: Network, steps: int) -> None:
 
 
 def test_one_line_after_the_third_step(made: Planned, model: Network, capsys: pytest.CaptureFixture[str]) -> None:
-    """On the CPU the plan of a card says nothing of time and there is no peak; moved bytes are reported."""
+    """On the CPU it has no comparison with the plan of a card, and no peak."""
     train(made, model, 2)
     assert capsys.readouterr().err == ""
     train(made, model, 3)
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("vdnnsim: step 3: forward and backward took ")
-    assert "on the CPU, of which a plan for the NVIDIA GeForce RTX 4090 says nothing" in line
-    assert line.endswith("no peak, for PyTorch counts what it allocates on a GPU alone")
+    assert line.startswith("vdnnsim: step 3: ")
+    assert "NVIDIA GeForce RTX 4090" in line
+    assert "no peak" in line
 
 
 def test_a_step_that_left_the_plan_is_not_reported(
     made: Planned, model: Network, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nor the one after it, for the peak is that of both."""
+    """Nor is the one after it, whose peak would be that of both."""
     train(made, model, 2)
     with pytest.warns(UserWarning, match="the plan of Sequential was left"), made.apply(model):
         backward(loss(model(torch.randn(3, 16))))
     train(made, model, 1)
     assert capsys.readouterr().err == ""
     train(made, model, 1)
-    assert capsys.readouterr().err.startswith("vdnnsim: step 5: forward and backward took ")
+    assert capsys.readouterr().err.startswith("vdnnsim: step 5: ")
 
 
 def test_a_traced_step_is_written_beside_its_prediction(made: Planned, model: Network, tmp_path: Path) -> None:
-    """Both are processes of one trace; the stretches are the operations of forward and backward, each once."""
+    """Both are processes of one trace; stretches cover each operation of forward and backward once."""
     made.trace(tmp_path / "traced")
     train(made, model, 1)
     step = made._reporter.recorded  # noqa: SLF001
@@ -117,15 +112,12 @@ def test_a_traced_step_changes_no_bit(model: Network, made: Planned, tmp_path: P
             backward(loss(model(batch)))
         found.append([each.grad.clone() for each in model.parameters()])
         model.zero_grad()
-    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    assert alike(*found)
 
 
-def test_a_plan_by_measured_times(made: Planned, model: Network, tmp_path: Path) -> None:
-    """Operations take what they were measured to take, and copies flow as those of the step did on average.
-
-    Meanwhile the former plan gives its pinned memory back.
-    """
-    with pytest.raises(PolicyError, match=r"refit: no step was timed yet, expected one after plan.trace\(\)"):
+def test_a_plan_with_measured_times(made: Planned, model: Network, tmp_path: Path) -> None:
+    """Operations take their measured times, copies have the mean rate of the step; pinned memory is given back."""
+    with pytest.raises(PolicyError, match="no step was timed yet"):
         made.refit()
     train(made, model, 3)
     made.trace(tmp_path)
@@ -144,29 +136,28 @@ def test_a_plan_by_measured_times(made: Planned, model: Network, tmp_path: Path)
     rate = sum(len(each.extent) for each in out) / whole_s
     assert again._request.server.link.d2h_bytes_per_s == pytest.approx(rate)  # noqa: SLF001
     train(again, model, 1)
-    # Whoever goes on by the former plan may.
+    # The former plan can still be applied.
     train(made, model, 1)
 
 
-def test_a_drift_says_what_was_off(made: Planned, model: Network, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where every operation is told to take a second the whole is off, and three are named after the next step."""
+def test_a_drift_is_explained(made: Planned, model: Network, capsys: pytest.CaptureFixture[str]) -> None:
+    """Planned with a second for each operation; three are named after the next step."""
     operations = range(len(made.loop.schedule.captured.operations))
     slow = replace(made._request, seconds=dict.fromkeys(operations, 1.0)).planned()  # noqa: SLF001
     assert planned_s(slow.predicted.trace) > 10
     train(slow, model, 3)
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("vdnnsim: step 3: forward and backward took ")
     assert "s planned, -" in line
     train(slow, model, 2)
     off, offer = capsys.readouterr().err.splitlines()
-    assert off.startswith("vdnnsim: step 4, off in time by most: ")
+    assert off.startswith("vdnnsim: step 4")
     assert off.count(" planned, -") == 3
-    assert offer == "vdnnsim: plan.refit() plans again with what this loop measured"
+    assert "plan.refit()" in offer
     again = slow.refit()
     assert planned_s(again.predicted.trace) < 5
 
 
-def test_an_update_within_the_context_is_not_of_the_time(made: Planned, model: Network, tmp_path: Path) -> None:
+def test_an_update_within_the_context_is_not_timed(made: Planned, model: Network, tmp_path: Path) -> None:
     """The last stretch ends where the first optimizer's step begins."""
     trained = copy.deepcopy(model)
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
@@ -183,7 +174,7 @@ def test_an_update_within_the_context_is_not_of_the_time(made: Planned, model: N
 
 
 def test_reports_of_a_gpu(made: Planned, model: Network, tmp_path: Path) -> None:
-    """A step of the CPU with the peak that one of a card would have had: 1 GiB where kilobytes were planned."""
+    """A step of the CPU, given a peak of 1 GiB where kilobytes were planned."""
     cached = replace(made._request, memory_model=chosen_memory_model("pytorch")).planned()  # noqa: SLF001
     reporter = cached._reporter  # noqa: SLF001
     cached.trace(tmp_path / "first")
@@ -193,19 +184,17 @@ def test_reports_of_a_gpu(made: Planned, model: Network, tmp_path: Path) -> None
     step = replace(reporter.recorded, device="H100", peak_bytes=2**30, memory=levels, snapshot=b"a snapshot")
     line = reporter._line(step)  # noqa: SLF001
     assert "; peak 1.00 GiB, " in line
-    assert line.endswith("; planned for another card, NVIDIA GeForce RTX 4090")
-    time, memory, offer = reporter._explained(step)  # noqa: SLF001
-    assert time.startswith("step 1, off in time by most: ")
-    assert memory.startswith("step 1, most over in memory: before forward of ")
-    assert offer.startswith("plan.refit()")
+    assert line.endswith("another card, NVIDIA GeForce RTX 4090")
+    time, memory, _ = reporter._explained(step)  # noqa: SLF001
+    assert "time" in time
+    assert "before forward of " in memory
     reporter._write(step, tmp_path / "second")  # noqa: SLF001
     written = {each.name for each in (tmp_path / "second").iterdir()}
     assert written == {"step.json", "trace.json", "snapshot_predicted.pickle", "snapshot_happened.pickle"}
     assert (tmp_path / "second/snapshot_happened.pickle").read_bytes() == b"a snapshot"
-    counters = [
-        each for each in json.loads((tmp_path / "second/trace.json").read_text())["traceEvents"] if each["ph"] == "C"
-    ]
-    assert [each["args"] for each in counters if each["pid"] == 1] == [{"total": 2**20}] * 2
+    events = json.loads((tmp_path / "second/trace.json").read_text())["traceEvents"]
+    counters = [each["args"] for each in events if each["ph"] == "C" and each["pid"] == 1]
+    assert counters == [{"total": 2**20}] * 2
     peak_bytes = cached.predicted.metrics.max_memory_bytes
     step = replace(step, seconds=planned_s(cached.predicted.trace), peak_bytes=peak_bytes)
     assert list(reporter._explained(step)) == ["step 1: as planned, within 5%"]  # noqa: SLF001

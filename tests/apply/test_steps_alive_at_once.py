@@ -1,10 +1,10 @@
-"""Several steps of a plan alive at once, in any order: right to the bit, and what cannot be is not read."""
+"""Several live steps of one plan, in any order of forward and backward."""
 
 import copy
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from unittest import mock
 
 import pytest
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the plan of")
 
 
 def late(schedule: LiveSchedule, *kinds: type[Action]) -> LiveSchedule:
-    """Return an schedule that does some actions only when backward begins, or right before it takes their storage."""
+    """Return a schedule with some actions delayed to the begin of backward, or to before their first unpack."""
     saves = schedule.tape.saves
     first: dict[int, int] = {}
     for at, unpack in enumerate(schedule.tape.unpacks):
@@ -41,16 +41,15 @@ def late(schedule: LiveSchedule, *kinds: type[Action]) -> LiveSchedule:
 
 @contextmanager
 def with_schedule(made: Planned, schedule: LiveSchedule) -> Iterator[None]:
-    """Have a plan's loop follow another schedule."""
     with mock.patch.object(made.loop, "schedule", schedule):
         yield
 
 
 LATE: list[tuple[type[Action], ...]] = [(), (Release,), (Offload, Release)]
-"""Offloaded storages are released at once, or when backward begins, or are offloaded only then."""
+"""Storages are released at once, or when backward begins, or are offloaded only then."""
 
 IN_PARTS = ["AB2ab", "AB1ba", "AaBC3bc", "ABC1bca", "A1Ba", "AaBab", "ABaCbaca"]
-"""Orders in which backward of a step begins, here `2` that of `B`, long before the rest of it, or runs twice."""
+"""Orders in which backward begins (`2`: of `B`) long before its rest, or runs twice."""
 
 
 def orders(count: int) -> list[str]:
@@ -68,10 +67,7 @@ def orders(count: int) -> list[str]:
 
 
 def run(model: nn.Module, order: str, applied: Applied) -> list[Tensor]:
-    """Run an order of forwards and backwards.
-
-    There `+` is one backward of what has not had its own, as in `ABC+`, and `2` that of `B` for the last bias alone.
-    """
+    """Run an order; `+` is one backward of all losses that are left, `2` that of `B` for the last bias alone."""
     torch.manual_seed(5)
     trained = copy.deepcopy(model)
     batches = {each: image() for each in "ABCD"}
@@ -100,10 +96,7 @@ def run(model: nn.Module, order: str, applied: Applied) -> list[Tensor]:
 
 @pytest.mark.parametrize("kinds", LATE)
 def test_every_order_of_three_steps(model: Network, made: Planned, kinds: tuple[type[Action], ...]) -> None:
-    """Backwards apart or as one, whatever is in pinned memory when another step begins.
-
-    A fourth step after them follows the plan: nobody is left who needs pinned memory.
-    """
+    """Whatever is in pinned memory when another step begins; a fourth step after them follows the plan."""
     with with_schedule(made, late(made.loop.schedule, *kinds)):
         for order in [*orders(3), *IN_PARTS, "ABC+", "AaBC+", "ABaC+"]:
             assert alike(run(model, order, without), run(model, order, made.apply)), order
@@ -116,10 +109,7 @@ def test_every_order_of_three_steps(model: Network, made: Planned, kinds: tuple[
 def test_pinned_memory_is_not_given_back_while_a_step_needs_it(
     model: Network, made: Planned, kinds: tuple[type[Action], ...]
 ) -> None:
-    """The first step has what it needs there, the second departs, and the plan unpins its memory.
-
-    Where the first had nothing there yet, it keeps what it would have moved.
-    """
+    """The first step has its offloaded storages there, or keeps them; the second departs."""
 
     @contextmanager
     def resting(trained: nn.Module) -> Iterator[None]:
@@ -133,8 +123,8 @@ def test_pinned_memory_is_not_given_back_while_a_step_needs_it(
         assert made.loop.arena.nbytes == 0
 
 
-def test_an_evaluation_within_and_a_plan_that_is_gone(model: Network, made: Planned) -> None:
-    """Steps go on without their plan, which nobody has any more."""
+def test_steps_outlive_their_plan(model: Network, made: Planned) -> None:
+    """And evaluate the model within the context."""
 
     def use(plans: list[Planned]) -> list[Tensor]:
         torch.manual_seed(5)
@@ -155,10 +145,7 @@ def test_an_evaluation_within_and_a_plan_that_is_gone(model: Network, made: Plan
 
 
 def test_a_slot_that_another_step_took_is_not_read(model: Network, made: Planned) -> None:
-    """Two steps that are let into pinned memory at once: the first raises, however often, and names both.
-
-    The second has its own content, and is right.
-    """
+    """Two steps that offload at once, by a patch: the first raises, each time, the second is right."""
     torch.manual_seed(5)
     trained = copy.deepcopy(model)
     batches = image(), image()
@@ -182,8 +169,7 @@ def test_a_slot_that_another_step_took_is_not_read(model: Network, made: Planned
     assert alike(expected, [each.grad for each in trained.parameters() if each.grad is not None])
 
 
-def test_a_slot_whose_memory_was_given_back_is_not_read(model: Network, made: Planned) -> None:
-    """Nor where other memory has been pinned in its place."""
+def test_a_slot_that_was_unpinned_is_not_read(model: Network, made: Planned) -> None:
     for does in (made.loop.arena.give_back, lambda: made.loop.arena.reserve(2 * made.loop.arena.nbytes)):
         with made.apply(model):
             result = loss(model(image()))
@@ -194,26 +180,15 @@ def test_a_slot_whose_memory_was_given_back_is_not_read(model: Network, made: Pl
     model.zero_grad()
 
 
-class Memory:
-    """Host memory that is not pinned."""
-
-    def pin(self, nbytes: int) -> Tensor:
-        return torch.empty(nbytes, dtype=torch.uint8)
-
-    def unpin(self, tensor: Tensor) -> None:
-        pass
-
-
+@dataclass(eq=False)
 class Storage:
-    """What is in a slot."""
-
-    def __init__(self, step: int, number: int) -> None:
-        self.step, self.number = step, number
+    step: int
+    number: int
 
 
-def test_a_slot_is_lost_to_whatever_overlaps_it() -> None:
+def test_overlapping_slots_have_one_owner() -> None:
     """Slots of bytes 0-99, 0-9, 50-99 and 100-199: the first overlaps the next two, the last none."""
-    slots = PinnedSlots(Memory(), [(0, 100), (0, 10), (50, 50), (100, 100)])
+    slots = PinnedSlots(CpuCopyStream(), [(0, 100), (0, 10), (50, 50), (100, 100)])
     slots.reserve(200)
     whole, start, end, beside = (Storage(1, number) for number in range(4))
     assert slots.open(1)
@@ -235,7 +210,7 @@ def test_a_slot_is_lost_to_whatever_overlaps_it() -> None:
     for owner, offset, nbytes in ((start, 0, 10), (end, 50, 50)):
         with pytest.raises(InternalError, match="holds nothing that a step needs"):
             slots.read(owner, offset, nbytes)
-    # What has lost its slot frees nobody's.
+    # An owner that lost its slot frees none.
     slots.free(start, 0, 100)
     assert slots.read(whole, 0, 100).nbytes == 100
     assert not slots.open(2)
@@ -246,7 +221,7 @@ def test_a_slot_is_lost_to_whatever_overlaps_it() -> None:
 
 
 def test_a_storage_on_the_host_in_part_is_recomputed() -> None:
-    """Of eight bytes four were copied: those alone would be copied back, beside four of whatever memory was there."""
+    """Of eight bytes four were copied."""
     copy_stream = CpuCopyStream()
     slots = PinnedSlots(copy_stream, [(0, 4)])
     slots.reserve(4)

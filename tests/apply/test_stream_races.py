@@ -1,4 +1,4 @@
-"""The race check of streams, on what happened by hand."""
+"""The race check of streams, on histories by hand."""
 
 import pytest
 
@@ -22,12 +22,10 @@ MAIN, SIDE, COPIES = 1, 2, 3
 
 
 def reads(stream: int, start: int = 0) -> Work:
-    """Read ten bytes."""
     return Work(stream, [Touch(start, start + 10, writes=False)])
 
 
 def writes(stream: int, start: int = 0) -> Work:
-    """Write ten bytes."""
     return Work(stream, [Touch(start, start + 10, writes=True)])
 
 
@@ -58,12 +56,12 @@ def writes(stream: int, start: int = 0) -> Work:
     ],
 )
 def test_accesses(happened: list[Happening], expected: list[Hazard]) -> None:
-    """What is issued to a stream follows all that the stream, an event it waited for, and the host knew."""
+    """Of ten bytes each."""
     assert find_hazards(happened) == expected
 
 
-def test_a_block_is_handed_out_again_while_a_copy_reads_it() -> None:
-    """Allocated and freed on the main stream, copied on another: main waits too late, in time, or not at all."""
+def test_reuse_of_a_block_during_a_copy() -> None:
+    """Allocated and freed on main, copied on another: main waits in time, not at all, or too late."""
     begin: list[Happening] = [Allocated(0, 10, MAIN), writes(MAIN), Record(0, MAIN), Wait(0, COPIES), reads(COPIES)]
     known: list[Happening] = [Record(1, COPIES), Wait(1, MAIN)]
     end: list[Happening] = [Freed(0, 10, MAIN), HandedOn(0), Allocated(0, 10, MAIN)]
@@ -75,10 +73,9 @@ def test_a_block_is_handed_out_again_while_a_copy_reads_it() -> None:
 
 
 def test_a_block_of_another_pool() -> None:
-    """Of the side stream's, copied behind main, which waits for the copy: of either that the side stream knows nothing.
+    """Of the side stream's pool, copied behind main, which waits for the copy; side waits for none unless it is lent.
 
-    Unless the block was lent to main: the allocator then waits for main before it hands the block on, and the host,
-    which has seen main done, knows it with all that main knew.
+    The allocator waits for main before it reuses a block that was lent to it.
     """
     begin: list[Happening] = [Allocated(0, 10, SIDE), writes(SIDE), Record(0, SIDE), Wait(0, MAIN), reads(MAIN)]
     copied: list[Happening] = [Record(1, MAIN), Wait(1, COPIES), reads(COPIES), Record(2, COPIES), Wait(2, MAIN)]
@@ -90,8 +87,8 @@ def test_a_block_of_another_pool() -> None:
     assert find_hazards([*begin, *copied, Lend(0, MAIN), *end], {COPIES}) == []
 
 
-def test_what_a_copy_fills_is_what_the_pool_had_before() -> None:
-    """Main reads a block and frees it; it is allocated again, and filled by a copy that has not waited for main."""
+def test_a_copy_into_a_reused_block() -> None:
+    """Main reads a block and frees it; a copy fills it without and with a wait for main."""
     begin: list[Happening] = [Allocated(0, 10, MAIN), reads(MAIN), Freed(0, 10, MAIN), HandedOn(0)]
     taken = Allocated(0, 10, MAIN)
     assert find_hazards([*begin, taken, writes(COPIES)], {COPIES}) == [Hazard("access", 1, 5)]

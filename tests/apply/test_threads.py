@@ -1,4 +1,4 @@
-"""Threads that follow a plan, run its model or take what it moved at once."""
+"""Concurrent threads that follow a plan, run its model or unpack its storages."""
 
 from collections.abc import Callable, Sequence
 from threading import Barrier, Event, Thread
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the plan of")
 
 
 def in_threads(*works: Callable[[], None]) -> None:
-    """Run in threads of their own, and raise what failed in one."""
+    """Run in threads, and raise the first failure."""
     failures: list[BaseException] = []
 
     def attempt(work: Callable[[], None]) -> None:
@@ -42,7 +42,7 @@ def gradients_of(trained: nn.Module, result: Tensor) -> Sequence[Tensor]:
 
 
 SMALL = MODELS["perceptron"]
-"""It draws no random numbers, of which threads have one generator."""
+"""It draws no random numbers: threads share the generator."""
 
 
 @pytest.fixture(scope="module", params=["save_on_cpu", "mixed"])
@@ -52,7 +52,7 @@ def small(request: pytest.FixtureRequest) -> Planned:
 
 
 def test_two_threads_follow_one_plan(small: Planned) -> None:
-    """Both are within their contexts at once, and in forward: one follows the plan, the other departs."""
+    """Both are in forward at once: one follows the plan, the other departs."""
     torch.manual_seed(5)
     models = [SMALL.make_model() for _ in range(2)]
     batches = [rows() for _ in range(2)]
@@ -77,7 +77,7 @@ def test_two_threads_follow_one_plan(small: Planned) -> None:
 
 
 def test_another_thread_runs_the_model_meanwhile(small: Planned) -> None:
-    """It evaluates the model from the middle of forward on to after its end; the step is as planned."""
+    """It evaluates the model from the middle of forward to after its end; the step follows the plan."""
     trained: Network = SMALL.make_model()
     batch = rows()
     expected = gradients_of(trained, loss(trained(batch)))
@@ -107,11 +107,8 @@ def test_another_thread_runs_the_model_meanwhile(small: Planned) -> None:
     assert log.departure == ""
 
 
-def test_two_threads_take_one_storage_at_once() -> None:
-    """Of two losses of one trunk; neither goes on before the copy has ended that the first of them waits for.
-
-    The copy waits until both have had the time to take what is not there yet.
-    """
+def test_two_threads_unpack_one_storage() -> None:
+    """Of two losses of one trunk; the copy is delayed until both wait for it."""
 
     def run(self: Network, batch: Tensor) -> Network:
         hidden = self.trunk(batch).tanh()

@@ -1,4 +1,4 @@
-"""A loop with a plan, beside the same loop without."""
+"""Training with a plan and without."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -25,27 +25,29 @@ def without(_: nn.Module) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def asked(case: Case, model: nn.Module, policy: str, memory: str | None = None) -> PlanRequest:
-    """Return what is asked for where a model is planned as if the CPU were a card."""
-    return request_plan(
-        model,
-        case.make_inputs(),
-        hardware="rtx_4090",
-        policy=policy,
-        memory=memory,
-        loss=case.loss,
-        precision=case.precision.value,
-        optimizer=case.optimizer,
-        memory_model="ideal",
-    )
+def requested(model: nn.Module, inputs: object, policy: str, **options: Any) -> PlanRequest:  # noqa: ANN401
+    """Return the request of a plan as if the CPU were a card; options are of `request_plan`."""
+    plain: dict[str, Any] = {
+        "memory": None,
+        "loss": loss,
+        "precision": "float32",
+        "optimizer": "sgd",
+        "memory_model": "ideal",
+    }
+    return request_plan(model, inputs, hardware="rtx_4090", policy=policy, **(plain | options))
 
 
-def planned(case: Case, model: nn.Module, policy: str, memory: str | None = None) -> Planned:
-    return asked(case, model, policy, memory).planned()
+def request_of(case: Case, model: nn.Module, policy: str) -> PlanRequest:
+    chosen: dict[str, Any] = {"loss": case.loss, "precision": case.precision.value, "optimizer": case.optimizer}
+    return requested(model, case.make_inputs(), policy, **chosen)
+
+
+def planned(case: Case, model: nn.Module, policy: str) -> Planned:
+    return request_of(case, model, policy).planned()
 
 
 def train(case: Case, model: nn.Module, batches: Sequence[Arguments], applied: Applied = without) -> list[Tensor]:
-    """Train a copy of a model; return every loss, gradient and buffer of each step, and the weights at the end."""
+    """Return losses, gradients and buffers of each step of a copy of a model, and its weights at the end."""
     torch.manual_seed(7)
     trained = copy.deepcopy(model)
     optimizer = torch.optim.SGD([each for each in trained.parameters() if each.requires_grad], lr=1e-3)
@@ -66,7 +68,7 @@ def train(case: Case, model: nn.Module, batches: Sequence[Arguments], applied: A
 
 
 def gradients(model: nn.Module, *batches: Tensor, applied: Applied = without) -> list[Tensor]:
-    """Return the gradients that a copy of a model has of each batch, with the same random numbers each time."""
+    """Return the gradients of a copy of a model for each batch, with the same random numbers each time."""
     torch.manual_seed(1)
     trained = copy.deepcopy(model)
     found: list[Tensor] = []
@@ -79,24 +81,24 @@ def gradients(model: nn.Module, *batches: Tensor, applied: Applied = without) ->
 
 
 def alike(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
-    """Whether tensors are the same, to the bit."""
+    """Whether tensors are equal bit by bit."""
     pairs = zip(ones, others, strict=False)
     return len(ones) == len(others) and all(torch.equal(*_bits(one, other)) for one, other in pairs)
 
 
 def _bits(*tensors: Tensor) -> Sequence[Tensor]:
-    # By their bytes, for nothing that is not a number equals itself.
+    # By their bytes: NaN is not equal to itself.
     return [each.contiguous().view(-1).view(torch.uint8) if each.numel() else each for each in tensors]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What three steps with a plan were, beside three without.
+    """Three steps with a plan compared to three without.
 
     Attributes:
-        departure: where a step left what was captured.
-        is_same: whether losses, gradients, buffers and weights are the same to the bit.
-        is_moved: whether each step moved the planned bytes, there and back, in the order of the first.
+        departure: of the first step that left its plan.
+        is_same: whether losses, gradients, buffers and weights are equal bit by bit.
+        is_moved: whether each step offloaded and prefetched the planned bytes, in the order of the first.
         saves: tensors that autograd saves in a step.
         moved, remade: storages that are offloaded, and that are recomputed.
     """
@@ -111,17 +113,17 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        """Whether all is as it should be."""
+        """Whether the loop followed its plan and changed no bit."""
         return self.is_same and self.is_moved and not self.departure
 
 
 @lru_cache(maxsize=16)
 def _without_a_plan(case: Case) -> tuple[nn.Module, PlanRequest, list[Arguments], list[Tensor]]:
-    """Return a model with what its plans are asked of, its batches, and what comes of them."""
+    """Return a model, the request of its plans, its batches, and what training without a plan makes of them."""
     torch.manual_seed(0)
     model = case.make_model().train()
     batches = [case.make_inputs() for _ in range(_STEPS)]
-    return model, asked(case, model, "pytorch"), batches, train(case, model, batches)
+    return model, request_of(case, model, "pytorch"), batches, train(case, model, batches)
 
 
 def compare(case: Case, policy: str) -> Outcome:

@@ -1,9 +1,9 @@
-"""Captures every model of the zoo with fake tensors and holds it against a real run on the CPU.
+"""Captures every model of the zoo with fake tensors and compares it to a real run on the CPU.
 
     python -m tests.capture_zoo --out reports/capture
 
-Needs torchvision, timm, transformers, diffusers and peft, and no network: weights are random. Each model runs in a
-process of its own, a few at a time, so that one that fails ends nothing.
+Needs torchvision, timm, transformers, diffusers and peft, and no downloads. Models run in processes of their own, a few
+at a time.
 """
 
 import csv
@@ -40,7 +40,7 @@ _LONGEST_REASON = 400
 
 @dataclass(frozen=True)
 class Row:
-    """Of a model, in bytes; 0 of what is not known.
+    """A model, in bytes; 0 if unknown.
 
     Attributes:
         outcome: `captured`, `not captured`, or `not run` where the real run itself failed.
@@ -65,7 +65,7 @@ class Row:
 
 
 _FOLDERS = re.compile(rf"{re.escape(str(ROOT))}/|/[^ ]*/site-packages/")
-"""Of the machine that it ran on, which say nothing to a reader."""
+"""Folders of the machine."""
 COLUMNS = tuple(each.name for each in fields(Row))
 
 
@@ -112,7 +112,7 @@ def _said(failure: Exception) -> str:
 
 
 def run_all(cases: Iterable[Case], out: Path) -> None:
-    """Compare models, each in a process of its own, and write the table after each."""
+    """Compare models, each in a process, and write the table after each."""
     context = multiprocessing.get_context("fork")
     path = out / "zoo.csv"
     rows = _read(path)
@@ -159,7 +159,7 @@ def _child(case: Case, theirs: Connection) -> None:
 
 
 def _read(path: Path) -> dict[tuple[str, str], tuple[str | int | float, ...]]:
-    """Return the rows that an interrupted run has left."""
+    """Return the rows of an interrupted run."""
     if not path.exists():
         return {}
     with path.open(newline="") as file:
@@ -171,7 +171,7 @@ def _read(path: Path) -> dict[tuple[str, str], tuple[str | int | float, ...]]:
 @click.option("--family", "families", multiple=True, type=click.Choice(FAMILIES), help="Instead of all.")
 @click.option("--only", default="", help="Models whose name has this in it.")
 def zoo(out: Path, families: tuple[str, ...], only: str) -> None:
-    """Write the table of all models, and the page about it; rows that are there already are kept."""
+    """Write the table of all models and its page; existing rows are kept."""
     out.mkdir(parents=True, exist_ok=True)
     for family in families or FAMILIES:
         cases = importlib.import_module(f"tests.capture_zoo.{family}_cases").cases()

@@ -15,7 +15,7 @@ from vdnnsim.units import Precision
 
 
 def own_loss(output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns
-    """Return the loss that a model returns, or the mean squares of all that it returns and has a gradient."""
+    """Return the loss that a model returns, or the mean squares of its outputs with gradients."""
     found = getattr(output, "loss", None)
     if isinstance(found, torch.Tensor) and found.dim() == 0:
         return found
@@ -26,14 +26,13 @@ def own_loss(output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model re
 
 @dataclass(frozen=True)
 class Case:
-    """A model, what it is trained on, and how.
+    """A model with its inputs, loss, optimizer and precision.
 
     Attributes:
         name: of the model in its family.
         family: the package that it is from, or `own`.
         make_inputs: makes the arguments of its forward.
-        onednn: whether real kernels may be oneDNN's; of its recurrent layers nobody knows the workspace without running
-            them.
+        onednn: whether real kernels may be oneDNN's, whose recurrent layers have an unknown workspace.
     """
 
     name: str
@@ -48,7 +47,6 @@ class Case:
 
     @property
     def program(self) -> Program:
-        """What is captured."""
         packages = ["torch"] if self.family == "own" else ["torch", self.family]
         return Program(
             name=f"{self.family}:{self.name}",
@@ -64,13 +62,15 @@ class Case:
         )
 
 
+def config(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - of a configuration
+    return values
+
+
 def images(side: int, channels: int = 3, batch: int = 2) -> Callable[[], Arguments]:
-    """Return what makes a batch of square images."""
     return lambda: ((torch.randn(batch, channels, side, side),), {})
 
 
 def tokens(length: int, vocabulary: int = 1000, *, labels: bool = True) -> Callable[[], Arguments]:
-    """Return what makes a batch of sequences as transformers takes them."""
 
     def make() -> Arguments:
         ids = torch.randint(3, vocabulary, (2, length))

@@ -1,7 +1,7 @@
-"""What a real iteration on the CPU takes, by three instruments that share nothing with the recorder.
+"""Saved and live bytes of a real iteration on the CPU, by three instruments independent of the recorder.
 
-Saved bytes are seen by hooks and, in another forward, in the graph of autograd. Live bytes are those of the CPU's
-allocator, as PyTorch's profiler reports every allocation and its end.
+Saved bytes are measured by hooks and, in another forward, in autograd's graph; live bytes by the CPU's allocator, from
+PyTorch's profiler.
 """
 
 import gc
@@ -25,13 +25,13 @@ _MEASURED = "the iteration that is measured"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of one iteration, in bytes.
+    """An iteration, in bytes.
 
     Attributes:
-        hooked_saved_bytes: storages that autograd hands to hooks in forward and still holds when backward begins,
-            beside parameters, buffers and inputs; the most of several forwards.
-        walked_saved_bytes: the same, found in the graph that leads to the loss.
-        peak_bytes: most that the allocator gave at once, the scratch memory of kernels left out.
+        hooked_saved_bytes: storages given to hooks in forward and held when backward begins, without parameters,
+            buffers and inputs; the largest of several forwards.
+        walked_saved_bytes: the same in the graph of the loss.
+        peak_bytes: of the allocator, without scratch memory of kernels.
         allocator_peak_bytes: with their scratch memory.
     """
 
@@ -42,23 +42,19 @@ class Measured:
 
 
 class _Held:
-    """What autograd holds of a tensor that it saved, while it does.
-
-    Without its node, which for a result is the one that saves it: it would hold itself for ever, which none of a real
-    run does.
-    """
+    """A saved tensor, without its node: a saved result would hold itself."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor.detach()
 
 
 class _Collected(Exception):  # noqa: N818 - no error
-    """Ends a backward when its nodes have said what they hold."""
+    """Ends a backward once its saved tensors are known."""
 
 
 def measure(program: Program) -> Measured:
-    """Run a program with real tensors: an iteration for each instrument, after one that makes optimizer states."""
-    # The allocator first: what a library keeps from the first run on is given in no other.
+    """Run an iteration for each instrument, after one that makes optimizer states."""
+    # The allocator first: libraries keep memory from the first run on.
     peaks = _peaks(program)
     hooked = _hooked_saved_bytes(_warm(program))
     walked: list[int] = []
@@ -75,7 +71,6 @@ def measure(program: Program) -> Measured:
 
 
 def replace_loss(iteration: Iteration, loss: Callable[[Any], torch.Tensor]) -> Iteration:
-    """Return an iteration with another loss."""
     return replace(iteration, program=replace(iteration.program, loss=loss))
 
 
@@ -117,7 +112,7 @@ def _hooked_saved_bytes(iteration: Iteration) -> int:
 
 
 def _saved_in_graph(loss: torch.Tensor, given: set[int]) -> dict[int, int]:
-    """Return the bytes of the storages that nodes of the graph of a loss hold, by storage."""
+    """Return the bytes of storages held by nodes of the graph of a loss."""
     nodes = [*_nodes_of(loss)]
     leaves = [each.variable for each in nodes if hasattr(each, "variable")]
     known = given | {_key(each.grad) for each in leaves if each.grad is not None}
@@ -127,10 +122,9 @@ def _saved_in_graph(loss: torch.Tensor, given: set[int]) -> dict[int, int]:
 
 
 def _collected(loss: torch.Tensor) -> list[torch.Tensor]:
-    """Return what nodes hold under no hook, those included that have no attributes.
+    """Return tensors held by nodes without hooks, by way of compiled autograd, which here traces nothing.
 
-    Of an operation in place on a view the node stands within a `CopySlices`, which shows it to compiled autograd alone.
-    That asks each node for its tensors before it traces a backward, and here traces none.
+    It alone sees the node within a `CopySlices`, as of an in-place operation on a view.
     """
     found: list[torch.Tensor] = []
 
@@ -140,7 +134,7 @@ def _collected(loss: torch.Tensor) -> list[torch.Tensor]:
             raise _Collected
 
         def close(self) -> None:
-            """Be told that nothing was traced."""
+            pass
 
     seed = torch.ones_like(loss)
     compiled = torch._C._dynamo.compiled_autograd  # noqa: SLF001 - there is no public way
@@ -165,14 +159,14 @@ def _nodes_of(loss: torch.Tensor) -> Iterator[Node]:
 
 
 def _held_by(node: Node) -> Iterator[torch.Tensor]:
-    """Yield what a node holds in its attributes, and what the hooks of others hold for it."""
+    """Yield tensors in the attributes of a node and in its hooks."""
     for saved in [*_saved_of(node)]:
         held = (saved.data, *_held_by_hook(saved.unpack_hook))
         yield from (each for each in held if isinstance(each, torch.Tensor))
 
 
 def _saved_of(node: Node) -> Iterator[Any]:
-    """Yield PyTorch's handles of what a node saved; a tensor under the hooks of others is not to be unpacked."""
+    """Yield PyTorch's handles of the saved tensors of a node, without unpacking them."""
     for name in dir(node):
         if name.startswith("_raw_saved_"):
             saved = getattr(node, name)
@@ -187,22 +181,22 @@ def _is_filled(saved: Any) -> bool:  # noqa: ANN401 - PyTorch's `SavedTensor` ha
 
 
 def _held_by_hook(hook: Any) -> Iterator[Any]:  # noqa: ANN401 - whatever was given as a hook, or none
-    """Yield what a hook keeps to make a tensor again: the arguments of a function that checkpointing will repeat."""
+    """Yield the arguments that checkpointing keeps in a hook."""
     for cell in getattr(hook, "__closure__", None) or ():
         for each in getattr(cell.cell_contents, "saved_args", ()):
             yield each.data if hasattr(each, "unpack_hook") else each
 
 
 def _is_number(tensor: torch.Tensor) -> bool:
-    """Whether it may be a number of Python, which is a tensor in host memory on every device; hooks never see them."""
-    # In a sum with a tensor of no dimension a number gives way to a narrower type, and another such tensor does not.
+    """Whether it may be a Python number, which hooks never see."""
+    # By type promotion, which differs for wrapped numbers.
     narrow = {torch.float64: torch.float16, torch.int64: torch.int8}.get(tensor.dtype)
     return narrow is not None and torch.result_type(tensor, torch.zeros((), dtype=narrow)) is narrow
 
 
 @dataclass(slots=True)
 class _Allocation:
-    """Of the allocator: when it was, of how many bytes (negative of memory that is given back), and for which call."""
+    """An allocation, or a free with negative bytes, and its operator call."""
 
     time_ns: int
     nbytes: int
@@ -228,7 +222,7 @@ def _peaks(program: Program) -> tuple[int, int]:
 
 
 def _most(allocations: list[_Allocation], begin_ns: int, end_ns: int) -> tuple[int, int]:
-    """Return the most bytes that are given at once between two times, without and with the scratch of calls."""
+    """Return the peaks between two times, without and with scratch memory."""
     scratch = _scratch(allocations)
     live = everything = most = most_of_all = 0
     given: dict[int, int] = {}
@@ -246,7 +240,7 @@ def _most(allocations: list[_Allocation], begin_ns: int, end_ns: int) -> tuple[i
 
 
 def _scratch(allocations: list[_Allocation]) -> set[int]:
-    """Return the numbers of allocations that a call makes and gives back, and of their ends."""
+    """Return the numbers of allocations that one call makes and frees, and of their frees."""
     scratch: set[int] = set()
     open_by: dict[int, int] = {}
     for number, each in enumerate(allocations):
@@ -266,7 +260,7 @@ def _events(events: Iterable[Any]) -> Iterator[Any]:
 
 
 def _allocations(events: Iterable[Any], call: int | None) -> Iterator[_Allocation]:
-    """Yield all below events, each with the outermost call of an operator that is no composition of others."""
+    """Yield allocations below events with their outermost call of a kernel operator."""
     for each in events:
         if each.tag.name == "Allocation":
             yield _Allocation(each.start_time_ns, each.typed[1].alloc_size, each.typed[1].ptr, call)
@@ -276,13 +270,13 @@ def _allocations(events: Iterable[Any], call: int | None) -> Iterator[_Allocatio
 
 
 def _calls_itself(event: Any) -> bool:  # noqa: ANN401 - an event of the profiler has no type
-    """Whether one overload is written in terms of another, as `std` without a dimension."""
+    """Whether one overload calls another, as `std` without a dimension."""
     return any(child.name == event.name for child in event.children)
 
 
 @cache
 def _kernels() -> frozenset[str]:
-    """Return the names of operators that are dispatched as such, for they are no composition of others."""
+    """Return the names of operators that are not composite."""
     implicit = "CompositeImplicitAutograd"
     return frozenset(
         overload.partition(".")[0]

@@ -1,4 +1,4 @@
-"""Models in plain PyTorch, each for one thing that captures can get wrong; the first of them run in every test run."""
+"""Models in plain PyTorch, each for one hazard of captures."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,7 +18,7 @@ _WIDTH = 128
 
 
 class Mlp(nn.Module):
-    """Three products; `frozen` of them learn nothing, `tied` makes the second that of the first."""
+    """Three linear layers, some frozen or two tied."""
 
     def __init__(self, *, frozen: int = 0, tied: bool = False) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Mlp(nn.Module):
 
 
 class TwoTowers(nn.Module):
-    """Two inputs, of which each has an output and takes part in a third."""
+    """Two inputs and three outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class TwoTowers(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A recurrent layer of PyTorch's, or its cell step by step."""
+    """A recurrent layer, or its cell step by step."""
 
     def __init__(self, kind: str, **arguments: Any) -> None:  # noqa: ANN401 - of the layer
         super().__init__()
@@ -64,11 +64,7 @@ class Recurrent(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention by the function of PyTorch, or in steps.
-
-    Args:
-        how: `causal`, `mask`, `grouped`, `dropout` or `steps`; plain if empty.
-    """
+    """Attention, plain or `causal`, `mask`, `grouped`, `dropout`, or composed in `steps`."""
 
     def __init__(self, how: str = "") -> None:
         super().__init__()
@@ -99,7 +95,7 @@ class Attention(nn.Module):
 
 
 class Gpt(nn.Module):
-    """A decoder with tied embeddings that computes its loss; `how` says how its blocks are checkpointed."""
+    """A decoder with tied embeddings and a loss; `how` checkpoints its blocks."""
 
     def __init__(self, how: str = "") -> None:
         super().__init__()
@@ -123,8 +119,6 @@ class Gpt(nn.Module):
 
 
 class UNet(nn.Module):
-    """Down and up again with connections across, normalized by groups."""
-
     def __init__(self) -> None:
         super().__init__()
         self.first, self.down = _convolved(3, 16), _convolved(16, 32)
@@ -142,7 +136,7 @@ def _convolved(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class Bag(nn.Module):
-    """Embeddings that are summed by bag, and looked up with a number for padding."""
+    """An embedding bag, and an embedding with padding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,7 +147,7 @@ class Bag(nn.Module):
 
 
 class Applied(nn.Module):
-    """A product, and a function of it."""
+    """A function of a linear layer."""
 
     def __init__(self, function: Callable[[Tensor], Any]) -> None:
         super().__init__()
@@ -164,7 +158,7 @@ class Applied(nn.Module):
 
 
 class Routed(nn.Module):
-    """Rows go where their values say, so that shapes depend on data: no fake tensor can follow."""
+    """Rows are routed by value, so that shapes depend on data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,7 +204,6 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
 
 
 def cases() -> Iterator[Case]:
-    """Yield them; those that take other packages than PyTorch are elsewhere."""
     own = partial(Case, family="own")
     yield own("MLP", make_model=Mlp, make_inputs=_rows())
     for optimizer in ("sgd", "momentum", "adam", "adamw_fused", "rmsprop", "adagrad", "nadam"):

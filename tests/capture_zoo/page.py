@@ -1,4 +1,4 @@
-"""What the table of the zoo says, as a page."""
+"""The page about the zoo's table."""
 
 import csv
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from vdnnsim.report.document import Block, Heading, section
 from vdnnsim.report.markdown import Ready, escape, page, table
 
 PEAK_TOLERANCE = 0.005
-"""By how much a captured peak may be off that of the allocator."""
+"""Of a captured peak against the allocator's."""
 
 _REQUIRED = {"captured": 0.95, "saved bytes exact, of the captured": 0.99, "peaks within 0.5 %, of the captured": 0.97}
 
@@ -38,7 +38,6 @@ Row = dict[str, str]
 
 
 def zoo_page(folder: Path) -> str:
-    """Return the page about the table in a folder, as Markdown."""
     with (folder / "zoo.csv").open(newline="") as file:
         rows = [*csv.DictReader(file)]
     ran = [row for row in rows if row["outcome"] != "not run"]
@@ -85,17 +84,15 @@ def zoo_page(folder: Path) -> str:
 
 
 def is_exact(row: Row) -> bool:
-    """Whether both instruments say what was captured of saved bytes."""
     return row["captured_saved_bytes"] == row["hooked_saved_bytes"] == row["walked_saved_bytes"]
 
 
 def off(row: Row) -> float:
-    """Return by how much the captured peak is off that of the allocator, 0.01 for 1 % more."""
+    """Return the relative error of the captured peak."""
     return int(row["captured_peak_bytes"]) / int(row["measured_peak_bytes"]) - 1
 
 
 def is_near(row: Row) -> bool:
-    """Whether the captured peak is near enough."""
     return abs(off(row)) <= PEAK_TOLERANCE
 
 

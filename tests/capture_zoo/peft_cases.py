@@ -1,22 +1,23 @@
 """Adapters of peft around frozen models of transformers."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import peft
 from torch import nn
 
-from tests.capture_zoo.case import Case, tokens
+from tests.capture_zoo.case import Case, config, tokens
 from tests.capture_zoo.transformers_cases import model
 
-_LLAMA = {
-    "vocab_size": 1000,
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 128,
-}
+_LLAMA = config(
+    vocab_size=1000,
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    intermediate_size=128,
+)
 _PARTS = {"target_modules": ["q_proj", "v_proj"]}
 _ADAPTERS: dict[str, tuple[str, dict[str, Any]]] = {
     "LoRA": ("LoraConfig", _PARTS | {"r": 4, "lora_dropout": 0.1}),
@@ -33,9 +34,8 @@ _ADAPTERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def cases() -> Iterator[Case]:
-    """Yield them."""
     for name, (kind, settings) in _ADAPTERS.items():
-        yield Case(name, "peft", lambda kind=kind, settings=settings: _adapted(kind, settings), tokens(64))  # type: ignore[misc]
+        yield Case(name, "peft", partial(_adapted, kind, settings), tokens(64))
 
 
 def _adapted(kind: str, settings: dict[str, Any]) -> nn.Module:

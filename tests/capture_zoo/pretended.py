@@ -1,10 +1,9 @@
-"""Models, each by three numbers: captured and simulated, and run on a pretended GPU.
+"""Memory of models, captured, simulated, and run on a pretended GPU.
 
     python -m calibration.pretend --hardware rtx_4090 -- python -m tests.capture_zoo.pretended --out reports/capture
 
-The loop is the same on both sides. What the pretended GPU gives is PyTorch's own count: `max_memory_allocated` and
-`max_memory_reserved` over three iterations, workspaces of libraries among them. Each model has a process of its
-own, for what they hold of a GPU once they were used would count in the next.
+On the pretended GPU, `max_memory_allocated` and `max_memory_reserved` of PyTorch over three iterations, workspaces of
+libraries included. Each model has a process, for libraries keep memory.
 """
 
 import multiprocessing
@@ -45,13 +44,13 @@ MODELS = (
     *((f"timm:{name}", 16) for name in ("convnext_atto", "vit_tiny_patch16_224", "mixer_s32_224", "hrnet_w18_small")),
     ("transformers:gpt2", 4),
 )
-"""Of these the rule for workspaces of convolutions was read off (`vdnnsim.cost.pytorch_workspace`)."""
+"""The rule for workspaces of convolutions is fitted to these (`vdnnsim.cost.pytorch_workspace`)."""
 HELD_OUT = (
     *((f"torchvision:{name}", 16) for name in ("googlenet", "regnet_x_800mf", "shufflenet_v2_x1_0", "mnasnet1_0")),
     *(("torchvision:resnext50_32x4d", 16), ("torchvision:wide_resnet50_2", 8)),
     *(("timm:resnet26d", 32), ("timm:deit_tiny_patch16_224", 32)),
 )
-"""Run once, when the rule was written; nothing follows from them."""
+"""Run once, after the rule was fitted."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +67,11 @@ class Row:
     pretended_reserved: int
 
     def off(self, level: str) -> float:
-        """By how much the simulation is off what was counted."""
         simulated, counted = (getattr(self, f"{side}_{level}") for side in ("simulated", "pretended"))
         return float(simulated / counted - 1)
 
 
 def row_of(model: str, batch_size: int, precision: str) -> Row:
-    """Capture, simulate and run a model."""
     tokens = _TOKENS if model.startswith("transformers") else None
     asked = Request(
         model=model, batch_size=batch_size, tokens=tokens, precision=Precision(precision), optimizer=OPTIMIZER
@@ -102,7 +99,6 @@ def row_of(model: str, batch_size: int, precision: str) -> Row:
 
 
 def pretended_page(rows: list[Row]) -> str:
-    """Return the page of a table, as Markdown."""
     held_out = {name for name, _ in HELD_OUT}
     groups = ([each for each in rows if (each.model in held_out) is out] for out in (False, True))
     close, evidence = (

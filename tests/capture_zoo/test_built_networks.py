@@ -1,4 +1,4 @@
-"""Networks that we build, written in PyTorch and captured: what they save, hold and last is what we say of our own."""
+"""Our networks written in PyTorch and captured: saved bytes, peak and time are those of the built ones."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -58,14 +58,13 @@ class LayerModule(nn.Module):
             self.register_buffer(f"moment{number}", torch.empty(x.channels))
 
     def forward(self, labels: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
-        """Compute Y."""
         steps = self._layer.in_shapes[0].steps
         operands = Operands(inputs, steps, tuple(self.weights), tuple(self.buffers()), labels, False)  # noqa: FBT003
         return forward(self._layer.operator, operands)
 
 
 class Network(nn.Module):
-    """Our layers one after the other, a map let go after its last reader; the last is the loss."""
+    """Our layers in order, with activations dropped after their last reader; the last is the loss."""
 
     def __init__(self, graph: LayerGraph) -> None:
         super().__init__()
@@ -73,7 +72,6 @@ class Network(nn.Module):
         self.layers = nn.ModuleList(LayerModule(layer) for layer in graph.layers)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Compute the loss."""
         maps = {0: batch}
         del batch
         for layer, module in zip(self._graph.layers, self.layers, strict=True):
@@ -104,7 +102,7 @@ def captured(workload: Workload) -> CapturedWorkload:
         precision=Precision.FLOAT32,
         batch_size=workload.batch_size,
     )
-    # What libraries take on CUDA beside tensors, networks that we build do not have.
+    # Built networks have no workspaces of libraries.
     return CapturedWorkload.of(msgspec.structs.replace(capture(program, CaptureDevice()), device="cpu"))
 
 
@@ -116,7 +114,7 @@ def replayed(workload: Workload, server: Server) -> RunMetrics:
 
 
 def hold(network: str, profiles: Iterable[Profile]) -> None:
-    """Compare what is saved (within 100 B), the most that lives (within 1 %), an iteration (within 5 %)."""
+    """Compare saved bytes (within 100 B), peak (1 %) and time (5 %)."""
     workload = Workload(build_network(network), BATCH_SIZE, optimizer=Optimizer.SGD)
     built, found = pytorch_loop(workload, set_to_none=True), captured(workload)
 
@@ -129,11 +127,9 @@ def hold(network: str, profiles: Iterable[Profile]) -> None:
 
 @pytest.mark.parametrize("network", [*NETWORKS, *(pytest.param(each, marks=pytest.mark.thorough) for each in OTHERS)])
 def test_captured_and_built_are_one(network: str) -> None:
-    """On a machine of each kind."""
     hold(network, [load_profile(find_profile(each, ROOT)) for each in KINDS])
 
 
 @pytest.mark.thorough
 def test_captured_and_built_are_one_on_every_machine() -> None:
-    """A residual network, on all that is shipped."""
     hold("resnet18", shipped_profiles())

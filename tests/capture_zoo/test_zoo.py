@@ -1,4 +1,4 @@
-"""A small part of the zoo, for every test run: models of every kind that need no package but PyTorch."""
+"""Captures of some models in plain PyTorch, compared to independent instruments."""
 
 import pytest
 import torch
@@ -22,7 +22,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneD
 
 @pytest.mark.parametrize("case", [each for each in cases() if each.name in SMALL], ids=lambda case: case.name)
 def test_a_capture_says_what_a_real_run_takes(case: Case) -> None:
-    """By instruments that share nothing with it: hooks, the graph of autograd, the allocator of the CPU."""
     with torch.backends.mkldnn.flags(enabled=case.onednn):
         measured = measure(case.program)
         step = capture(case.program, CaptureDevice(compute_capability=None))

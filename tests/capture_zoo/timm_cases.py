@@ -1,4 +1,4 @@
-"""Image models of timm, one of nearly every family that it has."""
+"""Image models of timm, of 64 pixels a side or of their own size."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -23,7 +23,6 @@ _OWN_SIDE = (
 
 
 def cases() -> Iterator[Case]:
-    """Yield them, built without weights: of 64 pixels a side, or of the side that a model is made for."""
     for name in _ANY_SIDE.split():
         yield Case(name, "timm", partial(timm.create_model, name), images(64))
     for name in _SET_SIDE.split():

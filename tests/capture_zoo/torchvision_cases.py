@@ -26,7 +26,6 @@ _DETECTION = "fasterrcnn_mobilenet_v3_large_320_fpn ssdlite320_mobilenet_v3_larg
 
 
 def cases() -> Iterator[Case]:
-    """Yield them, built without weights."""
     for side, names in _CLASSIFIERS.items():
         for name in names.split():
             yield _case(name, images(side))

@@ -8,148 +8,115 @@ import transformers
 from torch import nn
 
 from calibration.capture.program import Arguments
-from tests.capture_zoo.case import Case, images, tokens
+from tests.capture_zoo.case import Case, config, images, tokens
 from vdnnsim.units import Precision
 
-_SMALL = {
-    "vocab_size": 1000,
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 128,
-    "max_position_embeddings": 256,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-_ENDS = {"bos_token_id": 1, "eos_token_id": 2}
-_GROUPED = _SMALL | {"num_key_value_heads": 2}
-_GPT = {
-    "vocab_size": 1000,
-    "n_embd": 64,
-    "n_layer": 2,
-    "n_head": 4,
-    "n_positions": 256,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-_BOTH = {
-    "vocab_size": 1000,
-    "d_model": 64,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 128,
-    "decoder_ffn_dim": 128,
-    "max_position_embeddings": 256,
-}
-_T5 = {
-    "vocab_size": 1000,
-    "d_model": 64,
-    "d_kv": 16,
-    "d_ff": 128,
-    "num_layers": 2,
-    "num_heads": 4,
-    "decoder_start_token_id": 0,
-}
-_VISION = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 128,
-    "image_size": 64,
-    "patch_size": 8,
-}
+_SMALL = config(
+    vocab_size=1000,
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=128,
+    max_position_embeddings=256,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+_GROUPED = config(**_SMALL, num_key_value_heads=2)
+_GPT = config(vocab_size=1000, n_embd=64, n_layer=2, n_head=4, n_positions=256, bos_token_id=1, eos_token_id=2)
+_BOTH = config(
+    vocab_size=1000,
+    d_model=64,
+    encoder_layers=2,
+    decoder_layers=2,
+    encoder_attention_heads=4,
+    decoder_attention_heads=4,
+    encoder_ffn_dim=128,
+    decoder_ffn_dim=128,
+    max_position_embeddings=256,
+)
+_T5 = config(vocab_size=1000, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, decoder_start_token_id=0)
+_VISION = config(
+    hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, image_size=64, patch_size=8
+)
 _DECODERS: dict[str, dict[str, Any]] = {
     "GPT2": _GPT,
-    "GPTJ": _GPT | {"rotary_dim": 8},
-    "CodeGen": _GPT | {"rotary_dim": 8},
+    "GPTJ": config(**_GPT, rotary_dim=8),
+    "CodeGen": config(**_GPT, rotary_dim=8),
     "GPTBigCode": _GPT,
-    "GPTNeo": {
-        "vocab_size": 1000,
-        "hidden_size": 64,
-        "num_layers": 2,
-        "num_heads": 4,
-        "attention_types": [[["global", "local"], 1]],
-    },
+    "GPTNeo": config(
+        vocab_size=1000, hidden_size=64, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]]
+    ),
     "GPTNeoX": _SMALL,
     "Llama": _GROUPED,
     "Mistral": _GROUPED,
-    "Mixtral": _GROUPED | {"num_local_experts": 4},
+    "Mixtral": config(**_GROUPED, num_local_experts=4),
     "Qwen2": _GROUPED,
-    "Qwen3": _GROUPED | {"head_dim": 16},
-    "Qwen2Moe": _GROUPED | {"num_experts": 4, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64},
-    "Gemma": _GROUPED | {"head_dim": 16},
-    "Gemma2": _GROUPED | {"head_dim": 16},
+    "Qwen3": config(**_GROUPED, head_dim=16),
+    "Qwen2Moe": config(**_GROUPED, num_experts=4, moe_intermediate_size=64, shared_expert_intermediate_size=64),
+    "Gemma": config(**_GROUPED, head_dim=16),
+    "Gemma2": config(**_GROUPED, head_dim=16),
     "Phi": _SMALL,
     "Phi3": _GROUPED,
-    "OPT": _SMALL | {"ffn_dim": 128, "word_embed_proj_dim": 64},
-    "Bloom": {"vocab_size": 1000, "hidden_size": 64, "n_layer": 2, "n_head": 4},
-    "Falcon": {"vocab_size": 1000, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
+    "OPT": config(**_SMALL, ffn_dim=128, word_embed_proj_dim=64),
+    "Bloom": config(vocab_size=1000, hidden_size=64, n_layer=2, n_head=4),
+    "Falcon": config(vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=4),
     "StableLm": _GROUPED,
     "Starcoder2": _GROUPED,
     "Olmo": _GROUPED,
     "Olmo2": _GROUPED,
     "Cohere": _GROUPED,
     "Granite": _GROUPED,
-    "Mamba": {"vocab_size": 1000, "hidden_size": 64, "num_hidden_layers": 2, "state_size": 8},
+    "Mamba": config(vocab_size=1000, hidden_size=64, num_hidden_layers=2, state_size=8),
     "BioGpt": _SMALL,
-    "XGLM": {"vocab_size": 1000, "d_model": 64, "ffn_dim": 128, "num_layers": 2, "attention_heads": 4},
+    "XGLM": config(vocab_size=1000, d_model=64, ffn_dim=128, num_layers=2, attention_heads=4),
     "SmolLM3": _GROUPED,
 }
 _ENCODERS: dict[str, dict[str, Any]] = {
     "Bert": _SMALL,
     "Roberta": _SMALL,
-    "DistilBert": {"vocab_size": 1000, "dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128},
-    "Albert": _SMALL | {"embedding_size": 32},
-    "Electra": _SMALL | {"embedding_size": 32},
-    "DebertaV2": _SMALL | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+    "DistilBert": config(vocab_size=1000, dim=64, n_layers=2, n_heads=4, hidden_dim=128),
+    "Albert": config(**_SMALL, embedding_size=32),
+    "Electra": config(**_SMALL, embedding_size=32),
+    "DebertaV2": config(**_SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"]),
     "MPNet": _SMALL,
-    "MobileBert": _SMALL | {"embedding_size": 32, "intra_bottleneck_size": 32, "true_hidden_size": 32},
-    "Funnel": {"vocab_size": 1000, "block_sizes": [1, 1], "d_model": 64, "n_head": 4, "d_head": 16, "d_inner": 128},
-    "ConvBert": _SMALL | {"embedding_size": 64},
-    "SqueezeBert": _SMALL | {"embedding_size": 64},
-    "Nystromformer": _SMALL | {"num_landmarks": 16, "segment_means_seq_len": 64},
-    "Longformer": _SMALL | {"attention_window": 32},
+    "MobileBert": config(**_SMALL, embedding_size=32, intra_bottleneck_size=32, true_hidden_size=32),
+    "Funnel": config(vocab_size=1000, block_sizes=[1, 1], d_model=64, n_head=4, d_head=16, d_inner=128),
+    "ConvBert": config(**_SMALL, embedding_size=64),
+    "SqueezeBert": config(**_SMALL, embedding_size=64),
+    "Nystromformer": config(**_SMALL, num_landmarks=16, segment_means_seq_len=64),
+    "Longformer": config(**_SMALL, attention_window=32),
     "FNet": _SMALL,
-    "RoFormer": _SMALL | {"embedding_size": 64},
+    "RoFormer": config(**_SMALL, embedding_size=64),
     "ModernBert": _SMALL,
 }
 _SEQUENCES: dict[str, dict[str, Any]] = {
     "T5": _T5,
     "UMT5": _T5,
-    "SwitchTransformers": _T5 | {"num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1, "num_experts": 4},
+    "SwitchTransformers": config(**_T5, num_sparse_encoder_layers=1, num_sparse_decoder_layers=1, num_experts=4),
     "Bart": _BOTH,
     "Pegasus": _BOTH,
     "MBart": _BOTH,
     "Blenderbot": _BOTH,
     "M2M100": _BOTH,
-    "LED": _BOTH
-    | {"max_encoder_position_embeddings": 256, "max_decoder_position_embeddings": 256, "attention_window": 32},
+    "LED": config(
+        **_BOTH, max_encoder_position_embeddings=256, max_decoder_position_embeddings=256, attention_window=32
+    ),
 }
 _VISIONS: dict[str, dict[str, Any]] = {
     "ViT": _VISION,
     "DeiT": _VISION,
-    "Beit": _VISION | {"use_relative_position_bias": True},
+    "Beit": config(**_VISION, use_relative_position_bias=True),
     "Dinov2": _VISION,
-    "Swin": {
-        "image_size": 64,
-        "patch_size": 4,
-        "embed_dim": 32,
-        "depths": [2, 2],
-        "num_heads": [2, 4],
-        "window_size": 4,
-    },
-    "ConvNext": {"depths": [1, 1, 2, 1], "hidden_sizes": [16, 32, 64, 64]},
+    "Swin": config(image_size=64, patch_size=4, embed_dim=32, depths=[2, 2], num_heads=[2, 4], window_size=4),
+    "ConvNext": config(depths=[1, 1, 2, 1], hidden_sizes=[16, 32, 64, 64]),
     "Segformer": {},
-    "ResNet": {"embedding_size": 16, "hidden_sizes": [16, 32, 64, 64], "depths": [1, 1, 1, 1]},
-    "RegNet": {"embedding_size": 16, "hidden_sizes": [16, 32, 64, 64], "depths": [1, 1, 1, 1], "groups_width": 16},
-    "MobileViT": {"image_size": 64},
+    "ResNet": config(embedding_size=16, hidden_sizes=[16, 32, 64, 64], depths=[1, 1, 1, 1]),
+    "RegNet": config(embedding_size=16, hidden_sizes=[16, 32, 64, 64], depths=[1, 1, 1, 1], groups_width=16),
+    "MobileViT": config(image_size=64),
     "Cvt": {},
     "PoolFormer": {},
 }
-
 
 _WAYS: dict[str, tuple[dict[str, Any], Precision]] = {
     "in amp_bfloat16": ({}, Precision.AMP_BFLOAT16),
@@ -160,7 +127,6 @@ _WAYS: dict[str, tuple[dict[str, Any], Precision]] = {
 
 
 def cases() -> Iterator[Case]:
-    """Yield them; every model is made from its configuration alone."""
     for name, settings in _DECODERS.items():
         yield _case(name, _causal(name, settings), tokens(64))
     for name, settings in _ENCODERS.items():
@@ -178,13 +144,7 @@ def cases() -> Iterator[Case]:
 
 
 def model(name: str, kind: str, settings: dict[str, Any]) -> Callable[[], nn.Module]:
-    """Return what makes a model.
-
-    Args:
-        name: of its configuration, without `Config`.
-        kind: its class.
-        settings: of its configuration; `checkpointed` asks for activation checkpointing.
-    """
+    """Return a function that makes a model of a class; `checkpointed` is activation checkpointing."""
 
     def make() -> nn.Module:
         chosen = dict(settings)
@@ -208,20 +168,17 @@ def _case(name: str, make_model: Callable[[], nn.Module], make_inputs: Callable[
 
 
 def _others() -> Iterator[tuple[str, dict[str, Any], Callable[[], Arguments]]]:
-    """Yield models of sound, of images and text, and of images that are hidden in part."""
-    sound = _SMALL | {
-        "conv_dim": [32] * 3,
-        "conv_stride": [5, 4, 4],
-        "conv_kernel": [10, 8, 4],
-        "num_feat_extract_layers": 3,
-    }
-    # No layer is left out by chance, else no two runs are alike.
-    sound |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "layerdrop": 0.0}
+    """Yield models of audio, of images and text, and of masked images."""
+    sound = config(
+        **_SMALL, conv_dim=[32] * 3, conv_stride=[5, 4, 4], conv_kernel=[10, 8, 4], num_feat_extract_layers=3
+    )
+    # Without `layerdrop`, which leaves layers out at random.
+    sound |= config(num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4, layerdrop=0.0)
     for name in ("Wav2Vec2Model", "HubertModel"):
         yield name, sound, lambda: ((torch.randn(2, 8000),), {})
     yield "ASTModel", _VISION | {"max_length": 64, "num_mel_bins": 32}, lambda: ((torch.randn(2, 64, 32),), {})
-    whisper = _BOTH | {"num_mel_bins": 16, "max_source_positions": 50, "max_target_positions": 32}
-    whisper |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    whisper = config(**_BOTH, num_mel_bins=16, max_source_positions=50, max_target_positions=32)
+    whisper |= config(pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1)
     yield (
         "WhisperModel",
         whisper,

@@ -1,8 +1,8 @@
-"""The functions of `vdnnsim` for notebooks, which do what its commands do; PyTorch is imported when one needs it.
+"""The Python functions of `vdnnsim`, as its commands; PyTorch is imported only when needed.
 
 `capture` records a model, `simulate` replays it, `plan` makes a plan for its loop (`planning`, `planned`), `load` reads
-scenarios and studies, `validate` holds replays against a device. `script` is what `vdnnsim apply` runs within a script.
-Only `vdnnsim` and `vdnnsim.cli` import it; begin at `scenarios` or `planning`.
+scenarios and studies, `validate` compares replays to a device. `script` is run by `vdnnsim apply` within a script. Only
+`vdnnsim` and `vdnnsim.cli` import it; begin at `scenarios` or `planning`.
 """
 
 import warnings
@@ -34,13 +34,13 @@ __all__ = [
 
 
 def load(path_or_name: str | Path) -> LoadedScenario | LoadedStudy | Captured:
-    """Read a scenario, a study or a captured step, by its path or by the name that it has among those of vdnnsim.
+    """Read a scenario, a study or a captured step, by path or by the name of one that comes with vdnnsim.
 
     Returns:
-        a `LoadedScenario` or a `LoadedStudy`, to `run`; or the step, which `simulate` takes.
+        a `LoadedScenario` or a `LoadedStudy`, to `run`; or the step, for `simulate`.
 
     Raises:
-        InputError: it cannot be read, something in it is wrong, or there is none of this name.
+        InputError: it cannot be read, is invalid, or there is none of this name.
     """
     from vdnnsim.dnn.captured_file import read_captured_step
     from vdnnsim.files.packaged import SCENARIOS, STUDIES, find_file
@@ -55,7 +55,7 @@ def load(path_or_name: str | Path) -> LoadedScenario | LoadedStudy | Captured:
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever had that name
-    """Return what had another name before."""
+    """Return a renamed object by its former name."""
     if name == "Question":
         warnings.warn("vdnnsim.api.Question is now LoadedScenario", DeprecationWarning, stacklevel=2)
         return LoadedScenario

@@ -1,4 +1,4 @@
-"""`vdnnsim.capture` for notebooks, and the captured step that it returns."""
+"""`vdnnsim.capture`, and the captured step that it returns."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ class Captured(CapturedStep, frozen=True):
 
     @property
     def table(self) -> ResultTable:
-        """What `vdnnsim capture` prints of it."""
+        """The table of `vdnnsim capture`."""
         from vdnnsim.report.tables.captured import COLUMNS, captured_rows, captured_table
 
         return ResultTable(COLUMNS, captured_rows(self), captured_table(self, "`storages` has all"))
@@ -33,24 +33,24 @@ class Captured(CapturedStep, frozen=True):
         return str(self.table)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows where a cell ends with the step."""
+        """Return HTML for notebooks."""
         return self.table._repr_html_()  # which notebooks ask of both
 
     def _repr_pretty_(self, printer: Any, _is_cycle: bool) -> None:  # noqa: ANN401, FBT001  # as IPython calls it
-        """Print the table where a cell of IPython ends with the step."""
+        """Print the table in IPython."""
         printer.text(str(self))
 
     def machines(self, *hardware: str, policy: str | Sequence[str] = ()) -> ResultTable:
-        """Rank machines for the step, as `vdnnsim machines` does: on which does it fit, and how fast is it there?
+        """Rank machines for the step by fit and speed, as `vdnnsim machines`.
 
         Args:
             hardware: names of profiles, or paths; all that come with vdnnsim by default.
-            policy: what is tried: the first counts where it fits, elsewhere the fastest; by default what PyTorch does,
-                then what saves memory.
+            policy: policies to try: the first is taken where it fits, else the fastest; by default PyTorch's, then
+                those that save memory.
 
         Raises:
-            ProfileError: there is no such profile, or none of them computes in what the step does.
-            PolicyError: there is no such policy, or it has no meaning for captured models.
+            ProfileError: there is no such profile, or none supports the step's element type.
+            PolicyError: there is no such policy, or it does not support captured models.
         """
         from vdnnsim.dnn.captured_model import CapturedModel
         from vdnnsim.report.machines import machines_table
@@ -63,7 +63,7 @@ class Captured(CapturedStep, frozen=True):
         return machines_table(asked, ranking, "to_pandas() has all")
 
     def write(self, path: str | Path) -> None:
-        """Write the step to a file, NAME.step.json, which a scenario names as `workload: {step: NAME.step.json}`.
+        """Write the step to a file, for a scenario with `workload: {step: NAME.step.json}`.
 
         Raises:
             OutputError: the file cannot be written.
@@ -86,29 +86,28 @@ def capture(  # noqa: PLR0913  # the words of the command
     channels_last: bool = False,
     real: bool = False,
 ) -> Captured:
-    """Record one iteration of a PyTorch model without a GPU and without its memory; the model stays as it is.
+    """Record one iteration of a copy of a PyTorch model without a GPU and without memory.
 
-    A model in words is captured in a process of its own, as the command does it; any other in this one.
+    A model by name or file is captured in a child process, as by the command.
 
     Args:
-        model: a `torch.nn.Module`, a function without arguments that makes one (nothing is allocated then), or words
-            as `vdnnsim capture` takes them: `timm:convnext_base`, `my_model.py:make`.
-        inputs: a tensor, a tuple of arguments, a dictionary of arguments by name, or a pair of both; of a model in
-            words `FILE.py:NAME`.
-        loss: a scalar from what the model returns; by default its own, or one that fits its output, and that is noted.
+        model: a `torch.nn.Module`, a function without arguments that makes one (without memory), or a name or file as
+            of `vdnnsim capture`: `timm:convnext_base`, `my_model.py:make`.
+        inputs: a tensor, a tuple of arguments, a dictionary of arguments by name, or a pair of both; for a model by
+            name or file `FILE.py:NAME`.
+        loss: a function from the output to a scalar; by default the model's own, or an assumed one with a note.
         batch: samples; by default the first size of the first tensor of the inputs.
-        image: sizes, channels first, of what a model in words is given.
-        tokens: of a sequence that a model in words is given.
+        image: sizes of images, channels first, for a model by name or file.
+        tokens: of a sequence, for a model by name or file.
         mode: `training` or `inference`.
         precision: `float32`, `tf32`, `bfloat16`, `float16`, `amp_bfloat16` or `amp_float16`.
         optimizer: a name as of `torch.optim`, with PyTorch's defaults; `adamw_fused`; or `none`.
         accumulate: micro-batches before a step of the optimizer.
-        channels_last: whether images and weights of convolutions lie in memory with their channels last.
-        real: whether to run the model with real tensors: one in words on the GPU where there is one, any other on the
-            CPU.
+        channels_last: whether images and weights of convolutions are in channels-last memory format.
+        real: whether to run the model with real tensors: one by name or file on a GPU if there is one, else on the CPU.
 
     Raises:
-        CaptureError: the model cannot be captured; the message says why and what would be right.
+        CaptureError: the model cannot be captured.
     """
     chosen: dict[str, Any] = {
         "mode": Entry("", "mode", mode, CaptureError).choice(Mode, "a mode"),
@@ -150,7 +149,7 @@ def machines_named(hardware: Sequence[str], folder: Path) -> "Sequence[Profile]"
 
 
 def policies_named(names: str | Sequence[str]) -> "tuple[Policy, ...]":
-    """Return one policy or several by what a scenario calls them."""
+    """Return policies by their names in scenarios."""
     from vdnnsim.policies.registry import known_policies, resolve_policy
 
     known = known_policies()

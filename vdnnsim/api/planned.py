@@ -1,4 +1,4 @@
-"""The request of a plan for a model, and the plan: its predicted cost, and the loop that applies it."""
+"""The request of a plan for a model, and the plan with its prediction and its loop."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan for a model, and what it costs by prediction.
+    """A plan for a model.
 
     Attributes:
         predicted: the replay of the plan, with its trace.
-        loop: what applies it.
+        loop: applies the plan to steps.
     """
 
     predicted: "PolicyResult"
@@ -41,40 +41,40 @@ class Planned:
     _reporter: StepReporter
 
     def apply(self, model: Any) -> "AbstractContextManager[StepLog]":  # noqa: ANN401  # a torch.nn.Module
-        """Return the context in which a step of the model runs by the plan: its forward, its loss and its backward.
+        """Return the context of a step of the model: forward, loss and backward.
 
-        A step that is not as it was captured runs as without a plan from there on, with one warning that says where.
-        After the third step a line on standard error holds its time and its peak of memory against the plan's; where
-        one is off by more than 5 %, the next says what was.
+        Where a step differs from the captured one, its rest runs without the plan, with one warning. After the third
+        step a line on standard error compares its time and peak memory to the plan's; if one is off by more than 5 %,
+        the next step says in which parts.
         """
         return self._reporter.apply(model)
 
     def trace(self, folder: str | Path = "reports/live") -> None:
-        """Have the next step timed, and write what happened in it beside what was predicted.
+        """Time the next step, and write its trace beside the prediction.
 
         `trace.json`, for https://ui.perfetto.dev, has both; `snapshot_predicted.pickle` and, on a GPU,
         `snapshot_happened.pickle` are for https://pytorch.org/memory_viz.
 
         Args:
-            folder: where to write; an earlier step of a loop there is replaced.
+            folder: to write to; an earlier step there is replaced.
 
         Raises:
-            OutputError: when the step has ended, the folder cannot be written, or has files of somebody else's.
+            OutputError: at the end of the step, the folder cannot be written, or has other files.
         """
         self._reporter.record(Path(folder))
 
     @property
     def has_drifted(self) -> bool:
-        """Whether the latest step whose parts were timed was off the plan by more than 5 % in time or memory."""
+        """Whether the latest step with timed parts was off the plan by more than 5 % in time or memory."""
         return self._reporter.has_drifted
 
     def refit(self) -> "Planned":
-        """Plan again with what this loop measured: the times of its operations and copies, and what memory it took.
+        """Plan again with measured times of operations and copies, and measured memory.
 
-        This plan gives its pinned memory back until it is applied again.
+        This plan's memory is unpinned until it is applied again.
 
         Raises:
-            PolicyError: no step was timed yet, or no plan fits in what memory is left.
+            PolicyError: no step was timed yet, or no plan fits in the memory that is left.
         """
         step = self._reporter.recorded
         if step is None and not self.is_full_of_gaps:
@@ -85,19 +85,17 @@ class Planned:
 
     @property
     def is_full_of_gaps(self) -> bool:
-        """Whether steps as planned made PyTorch reserve more than it may, for gaps between what it has allocated."""
+        """Whether steps that followed the plan exceeded the memory limit by fragmentation."""
         return self.loop.reservation.is_full_of_gaps
 
     def stream(self, optimizer: Any, model: Any) -> None:  # noqa: ANN401  # of torch
-        """Keep an optimizer's states on the host, where the plan has them there (`optimal(offload_optimizer=true)`).
+        """Keep optimizer states on the host, for a plan that has them there (`optimal(offload_optimizer=true)`).
 
-        They are prefetched for the update of their parameter and offloaded after it: `step` runs once for each, with
-        the same bits.
+        They are prefetched for the update of their parameter and offloaded after it, with the same bits.
 
         Args:
-            optimizer: which the plan was made for, as a `torch.optim.Optimizer`; its `step` is replaced, so make what
-                wraps it, as a scheduler, afterwards.
-            model: whose parameters it updates.
+            optimizer: a `torch.optim.Optimizer`, as planned; its `step` is replaced, so make schedulers afterwards.
+            model: with its parameters.
 
         Raises:
             ExecutionRefused: the plan keeps states on the GPU, or was made for another optimizer.
@@ -110,16 +108,16 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """The request of a plan: model, machine, policy, and what was measured.
+    """The request of a plan: model, machine, policy, and measurements.
 
     Attributes:
-        device: of torch, where the model is.
-        kernels: those that PyTorch chooses of what is on offer.
-        requests: by number of an operation what it asks of memory on this GPU, in order.
-        seconds: by operation of the program what it was measured to take.
-        beside_bytes: on the GPU, that the loop holds beside what is planned.
-        limit_bytes: that the user lets PyTorch reserve; None for as much as there is.
-        offer: what is said where a step was not as planned.
+        device: of the model, in torch.
+        kernels: PyTorch's choice of kernels.
+        requests: of memory by number of an operation, in order, measured on this GPU.
+        seconds: measured time by operation.
+        beside_bytes: on the GPU, beside the plan.
+        limit_bytes: of reserved memory, by the user; None for all.
+        offer: printed where a step was not as planned.
     """
 
     captured: "CapturedStep"
@@ -136,7 +134,7 @@ class PlanRequest:
     offer: str = "plan.refit() plans again with what this loop measured"
 
     def planned(self) -> Planned:
-        """Plan, and make ready what applies the plan."""
+        """Make the plan and its loop."""
         from calibration.apply.expected_plan import as_followed, followed_if_possible
         from calibration.apply.live_constraints import as_repeatable, movable_storages, with_user_references
         from calibration.apply.loop import Loop
@@ -180,31 +178,31 @@ class PlanRequest:
         return Planned(predicted, loop, self, reporter)
 
     def measured(self, step: "LiveStep", predicted: "PolicyResult") -> "PlanRequest":
-        """Return the same with what a step that followed a plan was measured to take."""
+        """Return the request with the measurements of a step that followed a plan."""
         from vdnnsim.analysis.measured_step import measured_link, measured_operations, operation_seconds
 
         seconds = {**self.seconds, **measured_operations(step, operation_seconds(predicted.trace))}
-        # What was measured of an operation has in it what the host did before it.
+        # Measured operations include host time.
         host = replace(self.server.host, dispatch_forward_s=0.0, dispatch_backward_s=0.0, dispatch_library_s=0.0)
         server = replace(self.server, link=measured_link(step, self.server.link), host=host)
-        # Whatever a loop takes beyond a plan it takes beyond the next.
+        # The next plan will be exceeded by as much.
         excess = (step.peak_bytes or 0) - predicted.metrics.max_memory_bytes - self.beside_bytes
         return replace(self, server=server, seconds=seconds).beside(max(0, excess))
 
     def beside(self, nbytes: int) -> "PlanRequest":
-        """Return the same with so much less memory, which something else takes."""
+        """Return the request with less memory, taken by something else."""
         gpu = self.server.gpu
         gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - nbytes))
         return replace(self, server=replace(self.server, gpu=gpu), beside_bytes=self.beside_bytes + nbytes)
 
     @property
     def free_bytes(self) -> int:
-        """What is left of the memory beside all that a step is given: weights, states and its batch."""
+        """Memory left beside weights, states and the batch."""
         given = sum(each.nbytes for each in self.captured.storages if each.given)
         return max(0, self.server.gpu.memory_bytes - self.server.gpu.context_bytes - given)
 
     def with_gaps(self, nbytes: int) -> "PlanRequest":
-        """Return the same with some bytes of the memory left for fragmentation."""
+        """Return the request with some memory left for fragmentation."""
         gpu = self.server.gpu
         gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - nbytes))
         return replace(self, server=replace(self.server, gpu=gpu))
@@ -212,7 +210,7 @@ class PlanRequest:
     def _price(
         self, workload: "Workload", layer: "Layer", phase: "Phase", offered: "tuple[KernelCost, ...]"
     ) -> "tuple[KernelCost, ...]":
-        """Return what a phase costs, where it was measured in the place of what was predicted."""
+        """Return the cost of a phase, measured where it was."""
         from vdnnsim.cost.table import KernelCost
         from vdnnsim.hardware.server import Origin
 

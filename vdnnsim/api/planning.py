@@ -1,4 +1,4 @@
-"""`vdnnsim.plan`: plans what a model's training step keeps, offloads and recomputes, to be applied in a live loop."""
+"""`vdnnsim.plan`: a plan for a model's training step, to be applied in a live loop."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -24,41 +24,30 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     memory_model: str = "pytorch",
     real: bool = False,
 ) -> Planned:
-    """Capture a model, plan its training step within a memory, and make ready what applies the plan in a live loop.
+    """Capture a model and plan its training step within a memory limit.
 
     Args:
-        model: which will be trained, on the device where it will be.
-        inputs: of its forward, as `vdnnsim.capture` takes them; their values do not matter.
+        model: to train, on its device.
+        inputs: of its forward, as of `vdnnsim.capture`; their values do not matter.
         hardware: a profile by name; `auto` for that of the current GPU.
-        memory: that PyTorch may take, as `20 GiB`; by default all that there is.
-        policy: as a scenario names it.
-        loss: as the loop computes it, from what the model returns.
+        memory: limit of PyTorch, as `20 GiB`; by default all.
+        policy: by its name in a scenario.
+        loss: of the loop, a function of the output.
         batch: samples; by default the first size of the first tensor.
-        precision: as `vdnnsim.capture` takes it; `amp_bfloat16` where the loop runs forward under autocast.
+        precision: as of `vdnnsim.capture`; `amp_bfloat16` where the loop runs forward under autocast.
         optimizer: as of `vdnnsim.capture`.
         memory_model: as of `vdnnsim.simulate`.
         real: whether to capture with real tensors, on the device of the model and with the values of these inputs, for
-            a forward that looks into values. The plan is of the path that it took; a step on another path leaves it.
-            Beside the model that takes the memory of two steps without a plan, once.
+            a forward that reads values. A step that takes another branch leaves the plan. The capture needs the memory
+            of two steps without a plan beside the model, once.
 
     Raises:
         CaptureError: the model cannot be captured.
         DeviceError: there is no profile of the current GPU.
-        PolicyError: the policy has no plan, or none that fits; the message says what did not.
+        PolicyError: the policy has no plan, or none that fits.
         ExecutionRefused: the plan cannot be followed live.
     """
-    return request_plan(
-        *(model, inputs),
-        hardware=hardware,
-        memory=memory,
-        policy=policy,
-        loss=loss,
-        batch=batch,
-        precision=precision,
-        optimizer=optimizer,
-        memory_model=memory_model,
-        real=real,
-    ).planned()
+    return request_plan(**locals()).planned()
 
 
 def request_plan(  # noqa: PLR0913  # those of `plan`

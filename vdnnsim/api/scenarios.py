@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Simulation(ResultTable):
-    """What policies do with a workload on a machine; it prints as the table of `vdnnsim run`.
+    """Results of policies for a workload on a machine; prints as the table of `vdnnsim run`.
 
     Attributes:
-        result: all of it, with the trace of each policy.
+        result: with the trace of each policy.
     """
 
     result: "ScenarioResult"
@@ -42,23 +42,23 @@ class Simulation(ResultTable):
 
     @property
     def rows(self) -> "tuple[PolicyResult, ...]":
-        """The result of each policy, with its metrics, in the order in which they were named."""
+        """The result of each policy, with its metrics, in the order of the scenario."""
         return self.result.results
 
     @property
     def fitting(self) -> tuple[str, ...]:
-        """The policies under which it fits, the fastest first."""
+        """The policies under which the workload fits, the fastest first."""
         rows = sorted(self.result.slowest, key=lambda row: row.metrics.iteration_s)
         return tuple(row.policy for row in rows if row.fits)
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What would make a model fit that does not, in sentences."""
+        """Advice for a model that does not fit, in sentences."""
         return self.result.advice
 
     @property
     def pictures(self) -> "tuple[Picture, ...]":
-        """The pictures of `vdnnsim run`, drawn anew each time: a notebook shows one where a cell ends with it."""
+        """The pictures of `vdnnsim run`, drawn at each access; notebooks show them."""
         from vdnnsim.report.plots import draw_pictures
 
         return draw_pictures(self.result)
@@ -67,7 +67,7 @@ class Simulation(ResultTable):
         """Write the folder of `vdnnsim run`: report, CSV, pictures and traces.
 
         Raises:
-            OutputError: the folder cannot be written, or holds what no earlier run wrote.
+            OutputError: the folder cannot be written, or has other files.
         """
         from vdnnsim.report.run.folder import write_report
 
@@ -76,7 +76,7 @@ class Simulation(ResultTable):
 
 @dataclass(frozen=True, slots=True)
 class LoadedScenario:
-    """A scenario that was read: a workload on a machine under some policies."""
+    """A workload on a machine under some policies, from a file."""
 
     scenario: "Scenario"
     folder: Path
@@ -92,7 +92,7 @@ class LoadedScenario:
         return Simulation.of(run_and_advise(self.scenario, known_policies()))
 
     def machines(self, *hardware: str) -> ResultTable:
-        """Rank machines for the workload, as `vdnnsim machines` does: on which does it fit, and how fast is it there?
+        """Rank machines for the workload by fit and speed, as `vdnnsim machines`.
 
         Args:
             hardware: names of profiles, or paths; all that come with vdnnsim by default.
@@ -113,7 +113,7 @@ class LoadedScenario:
             hardware: the name of a profile, or a path to one that ends in .yaml.
 
         Raises:
-            ProfileError: there is no such profile, or it does not cover what the workload computes in.
+            ProfileError: there is no such profile, or it does not support the workload's element type.
         """
         from vdnnsim.cost.machine import lacking_peak
         from vdnnsim.errors import ProfileError
@@ -144,13 +144,13 @@ def run_and_advise(
     recapture: "Callable[[Precision], CapturedStep] | None" = None,
     tell: Callable[[str], object] = str,
 ) -> "ScenarioResult":
-    """Replay a scenario and its neighbours, and find what would make it fit where it does not.
+    """Replay a scenario and its neighbours, and find advice where it does not fit.
 
     Args:
         scenario: a workload on a machine under some policies.
-        types: the policies that there are.
-        recapture: captures a model in another precision; None where nobody can.
-        tell: is called with a line that says what is done.
+        types: known policies.
+        recapture: captures the model in another precision; None if that is impossible.
+        tell: prints a line of progress.
 
     Raises:
         PolicyError: no policy has a plan.
@@ -180,17 +180,17 @@ def simulate(
     """Replay a captured model on a machine.
 
     Args:
-        step: what `capture` returned, or the file that it was written to.
+        step: a captured step, or its file.
         hardware: the name of a profile, `rtx_4090`, or a path to one that ends in .yaml.
         policy: one as a scenario names it, `vdnn_all(m)`, or several.
-        memory_model: how memory is given out, as in a scenario; `pytorch` as PyTorch's caching allocator does,
-            `pytorch(expandable_segments:True)` as it does where PYTORCH_ALLOC_CONF says this.
-        execution: how the model is run: `eager`, `cuda_graphs`, or `compiled`, which fuses pointwise operators.
+        memory_model: the allocator, as in a scenario; `pytorch` is PyTorch's caching allocator,
+            `pytorch(expandable_segments:True)` with this in PYTORCH_ALLOC_CONF.
+        execution: `eager`, `cuda_graphs`, or `compiled`, which fuses pointwise operators.
 
     Raises:
         ScenarioError: the file is not a captured step, or the memory model is unknown.
-        ProfileError: there is no such profile, or it does not cover what the model computes in.
-        PolicyError: there is no such policy, or it has no meaning for captured models.
+        ProfileError: there is no such profile, or it does not support the model's element type.
+        PolicyError: there is no such policy, or it does not support captured models.
     """
     from vdnnsim.dnn.captured_file import read_captured_step
     from vdnnsim.dnn.captured_model import CapturedModel
@@ -220,7 +220,7 @@ def chosen_memory_model(text: str) -> "MemoryChoice":
 
 
 def with_memory(profile: "Profile", memory: str | None) -> "Server":
-    """Return the server of a profile, with the memory that PyTorch may take on it."""
+    """Return the server of a profile, with a memory limit of PyTorch."""
     from vdnnsim.units import Dimension, parse_quantity
 
     server = profile.server

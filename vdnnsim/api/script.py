@@ -19,13 +19,11 @@ if TYPE_CHECKING:
 
 
 class ScriptPlan:
-    """A plan for one of several models of a script; its steps are not reported, for those of others run between.
-
-    It is made again once, where fragmentation made PyTorch reserve more than it may.
+    """A plan for one of several models of a script, without reports; made again once where fragmentation is too large.
 
     Attributes:
-        planned: what is applied.
-        own_bytes: that a step takes at most beside what it is given.
+        planned: the current plan.
+        own_bytes: peak of a step beside its given storages.
     """
 
     def __init__(self, planned: Planned) -> None:
@@ -48,7 +46,7 @@ class ScriptPlan:
         return self._applied(model)
 
     def end(self) -> int:
-        """Return by how many bytes more was reserved than the plans may take, up to now."""
+        """Return the largest excess over the memory limit so far, in bytes."""
         return max(self._before, self.planned.loop.reservation.end())
 
     def __str__(self) -> str:
@@ -63,7 +61,7 @@ class ScriptPlan:
 
 
 class SingleModelPlan(ScriptPlan):
-    """A plan for the one model of a script, which is reported, and made again where a step was off it as well."""
+    """A plan for the only model of a script, with reports; made again also if a step drifted."""
 
     @property
     def _is_off(self) -> bool:
@@ -76,9 +74,9 @@ class SingleModelPlan(ScriptPlan):
 def follow_script(
     *, hardware: str, memory: str | None, policy: str, real: bool = False, excess_folder: str | None = None
 ) -> None:
-    """Find the models that the script trains, plan their steps, and apply the plans from their second steps on.
+    """Find the models of the script, and apply plans from their second steps on.
 
-    The arguments are those of `vdnnsim.plan`; `excess_folder` gets a file at the end where more memory was reserved.
+    Arguments are of `vdnnsim.plan`; `excess_folder` gets a file at the end if the memory limit was exceeded.
     """
     from calibration.apply.script import Script
 
@@ -97,10 +95,10 @@ def planned_beside(
     real: bool = False,
     **asked: Any,  # noqa: ANN401
 ) -> ScriptPlan:
-    """Plan as `vdnnsim.plan` does, with less memory by what else a script holds.
+    """Plan as `vdnnsim.plan`, with `beside_bytes` on the GPU beside the model.
 
-    `beside_bytes` are held on the GPU beside the model. `others` is which part other models of the script may keep of
-    what these, and the model's weights, states and batch leave; less where no plan fits then; None without others.
+    `others` is the share of other models of the script in the memory left by these, weights, states and batch; less if
+    no plan fits; None without others.
     """
     own = loss.apart() if real else loss
     found = replace(request_plan(model, inputs, loss=own, real=real, **asked), offer="").beside(beside_bytes)

@@ -1,4 +1,4 @@
-"""Reports of the steps of a planned loop: a line after the third, and a folder for each that is traced."""
+"""Reports of steps of a planned loop: a line after the third, and a folder for each traced one."""
 
 import re
 import sys
@@ -20,26 +20,27 @@ if TYPE_CHECKING:
     from vdnnsim.report.folder import Writer
 
 _REPORTED: Final = 3
-"""The first steps make what later ones find: states, workspaces, choices of algorithms."""
+"""The first steps allocate states and workspaces, and choose algorithms."""
 _DRIFT: Final = 0.05
 _LARGEST: Final = 3
 _MANIFEST: Final = "step.json"
 _FORMAT_VERSION: Final = 1
-_NO_PEAK: Final = "no peak, for PyTorch counts what it allocates on a GPU alone"
+_NO_PEAK: Final = "no peak, which PyTorch measures on GPUs alone"
 
 
 class StepReporter:
-    """Times the steps of a loop that are reported, and no others.
+    """Times the reported steps of a loop.
 
     Args:
         loop: that follows the plan.
-        scenario: the question that the plan answers, with its one result.
-        beside_bytes: on the GPU, that the loop holds beside what is planned.
-        offer: what is said at the end where a step was not as planned.
-        is_measured: whether the times of the plan are of this very loop.
+        scenario: of the plan, with its one result.
+        beside_bytes: on the GPU, beside the plan.
+        offer: printed where a step was not as planned.
+        is_measured: whether the plan has times measured in this loop.
 
     Attributes:
-        has_drifted: whether the latest step whose parts were timed was not as planned.
+        has_drifted: whether the latest step with timed parts was not as planned.
+        recorded: that step.
     """
 
     def __init__(
@@ -53,14 +54,13 @@ class StepReporter:
         self._explains = False
         self._folder: Path | None = None
         self.recorded: LiveStep | None = None
-        """The latest step whose parts were timed."""
 
     def record(self, folder: Path) -> None:
-        """Time the parts of the next step, and write them there."""
+        """Time the parts of the next step, and write them to a folder."""
         self._folder = folder
 
     def apply(self, model: Any) -> "AbstractContextManager[StepLog]":  # noqa: ANN401  # a torch.nn.Module
-        """Follow a step of the model."""
+        """Return the context of a step of the model."""
         if self._is_reported and not self._explains and self._folder is None:
             return self._loop.apply(model)
         return self._watched(model)
@@ -73,7 +73,7 @@ class StepReporter:
         is_to_report = self._begun >= _REPORTED and not self._is_reported
         is_due = is_to_report and self._is_whole_before
         if self._begun == _REPORTED - 1 or (is_to_report and not is_due):
-            # The peak that is reported of the next step includes the update of the weights before it.
+            # The peak of the next step includes the update before it.
             forget_peak(self._loop.device)
         folder, closely = self._folder, self._explains or self._folder is not None
         if not (closely or is_due):
@@ -101,7 +101,7 @@ class StepReporter:
 
     @property
     def _is_whole_before(self) -> bool:
-        """Whether the step before was as it was captured."""
+        """Whether the step before followed the plan."""
         return bool(self._loop.steps) and not self._loop.steps[-1].departure
 
     @property
@@ -116,8 +116,8 @@ class StepReporter:
         if not planned:
             moved = f"{format_bytes(step.offloaded_bytes)} offloaded and {format_bytes(step.fetched_bytes)} prefetched"
             return (
-                f"{took}{format_seconds(step.seconds)} on the CPU, of which a plan for the "
-                f"{self._scenario.server.gpu.name} says nothing; {moved}, "
+                f"{took}{format_seconds(step.seconds)} on the CPU, which a plan for the "
+                f"{self._scenario.server.gpu.name} does not predict; {moved}, "
                 f"{format_bytes(self._loop.schedule.offloaded_bytes)} planned; {_NO_PEAK}"
             )
         text = f"{took}{_beside(planned[0], format_seconds)}"
@@ -130,7 +130,7 @@ class StepReporter:
         return text
 
     def _compared(self, step: "LiveStep") -> "tuple[Difference, ...]":
-        """Return what can be held against the plan: time, and peak where there is one."""
+        """Return the differences to the plan: time, and peak if there is one."""
         from vdnnsim.analysis.measured_step import Difference, planned_s
 
         if step.peak_bytes is None and not self._is_measured:
@@ -141,7 +141,7 @@ class StepReporter:
         return time, Difference("peak", step.peak_bytes, self._predicted.metrics.max_memory_bytes + self._beside_bytes)
 
     def _drifted(self, step: "LiveStep") -> frozenset[str]:
-        """Return what of `time` and `peak` was not as planned."""
+        """Return which of `time` and `peak` were not as planned."""
         return frozenset(each.what for each in self._compared(step) if abs(each.excess) > _DRIFT * each.planned)
 
     def _explained(self, step: "LiveStep") -> Iterator[str]:
@@ -163,7 +163,6 @@ class StepReporter:
             yield self._offer
 
     def _write(self, step: "LiveStep", folder: Path) -> str:
-
         from vdnnsim.memory.choices import is_of_pytorch
         from vdnnsim.report.folder import manifest, write_folder
         from vdnnsim.report.run.perfetto import live_events, perfetto_text
@@ -186,7 +185,7 @@ class StepReporter:
 
 
 def described(predicted: "PolicyResult", schedule: "LiveSchedule", beside_bytes: int) -> str:
-    """Return in a few lines what a plan costs and does; `beside_bytes` of the GPU are held beside it."""
+    """Return a few lines about a plan; `beside_bytes` on the GPU are beside it."""
     from vdnnsim.report.certificates import bound_text
 
     metrics, plan = predicted.metrics, predicted.trace.plan
@@ -210,7 +209,7 @@ def described(predicted: "PolicyResult", schedule: "LiveSchedule", beside_bytes:
 
 
 def _beside(difference: "Difference", text: Callable[[float], str]) -> str:
-    """Return both numbers, and by how much the first is off: `12 ms, 10 ms planned, +20.0%`."""
+    """Return measured and planned, as `12 ms, 10 ms planned, +20.0%`."""
     share = f", {difference.excess / difference.planned:+.1%}" if difference.planned else ""
     return f"{text(difference.measured)}, {text(difference.planned)} planned{share}"
 

@@ -1,4 +1,4 @@
-"""Studies for notebooks: loaded, run, and their results."""
+"""Studies from Python, and their results."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StudyResults(ResultTable):
-    """The points of a study; prints as how many are done, failed and missing.
+    """The points of a study; prints how many are done, failed and missing.
 
     Attributes:
-        pictures: those that the file of the study asks for.
+        pictures: of the study's file.
     """
 
     pictures: "tuple[Picture, ...]"
@@ -24,19 +24,19 @@ class StudyResults(ResultTable):
 
 @dataclass(frozen=True, slots=True)
 class LoadedStudy:
-    """A study that was read: a scenario and axes over its values."""
+    """A scenario with axes over its values, from a file."""
 
     study: "Study"
 
     def run(self, folder: str | Path | None = None, workers: int = 1) -> StudyResults:
-        """Compute what is missing of the grid, and keep it, as `vdnnsim sweep` does.
+        """Compute and store missing points of the grid, as `vdnnsim sweep`.
 
         Args:
-            folder: where results are kept; `reports/<study>` by default.
+            folder: of the results; `reports/<study>` by default.
             workers: processes.
 
         Raises:
-            StudyError: points cannot be kept, or a picture cannot be drawn of the results.
+            StudyError: points cannot be stored, or a picture cannot be drawn.
         """
         from vdnnsim.report.document import plain_table
         from vdnnsim.report.folder import write_folder

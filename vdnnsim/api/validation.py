@@ -1,4 +1,4 @@
-"""`vdnnsim.validate` for notebooks: plans executed on a device beside their replays."""
+"""`vdnnsim.validate`: plans executed on a device, compared to their replays."""
 
 import warnings
 from collections.abc import Callable
@@ -19,11 +19,7 @@ Kind = Literal["cuda", "cpu"]
 
 @dataclass(frozen=True, slots=True)
 class ValidationResults(ResultTable):
-    """What a device did beside what the replay says; prints as the table of `vdnnsim validate`.
-
-    Attributes:
-        validation: all of it.
-    """
+    """Executions on a device and their replays; prints as the table of `vdnnsim validate`."""
 
     validation: "Validation"
 
@@ -37,15 +33,15 @@ class ValidationResults(ResultTable):
 
 
 def validate(device: Kind = "cuda", gpu: int | None = None, profile: str | None = None) -> ValidationResults:
-    """Execute plans of every policy on a device and replay the same plans, as `vdnnsim validate` does.
+    """Execute plans of every policy on a device and replay them, as `vdnnsim validate`.
 
     Args:
-        device: `cuda`, or `cpu`, which is told how long to take for each kernel and copy.
+        device: `cuda`, or `cpu`, with paced kernels and copies.
         gpu: its number as CUDA counts them; the first by default.
-        profile: the device's own; by default the one that `vdnnsim calibrate` wrote for it.
+        profile: of the device; by default from `vdnnsim calibrate`.
 
     Raises:
-        DeviceError: PyTorch or the device is not there.
+        DeviceError: PyTorch or the device is missing.
         ProfileError: there is no such profile.
     """
     from calibration.availability import require_torch
@@ -65,7 +61,7 @@ def validate(device: Kind = "cuda", gpu: int | None = None, profile: str | None 
 
 
 def profile_of(device: "Device", kind: Kind, name: str | None = None) -> "Profile":
-    """Return a device's own profile: that of a name, or the one that `calibrate` wrote for it.
+    """Return the profile of a device, by name or from `calibrate`.
 
     Raises:
         ProfileError: there is none.
@@ -89,14 +85,14 @@ def validation_on(
     done: Callable[[str], None],
     expect: Callable[[int], object] = str,
 ) -> "Validation":
-    """Execute what is to be held against its replay on an open device, and replay it.
+    """Execute and replay plans on an open device.
 
     Args:
-        device: which is open.
-        kind: of the device: a GPU runs as fast as it goes, the CPU is told how long to take.
+        device: an open one.
+        kind: of the device; kernels and copies of the CPU are paced.
         machine: its profile.
-        done: is told of each task and policy that is finished.
-        expect: is told how many there are.
+        done: called with each finished task and policy.
+        expect: called with their number.
     """
     from calibration.devices.arithmetic import arithmetic
     from calibration.devices.provenance import provenance
@@ -117,5 +113,5 @@ def validation_on(
     sources = [(machine.file, machine.sha256)]
     if kernels is not None:
         sources.append((kernels.table.name, kernels.sha256))
-    # After the runs, for clocks are those under load.
+    # After the runs, for clocks under load.
     return Validation(device.name, provenance(device), machine.server, tuple(sources), method, rows)

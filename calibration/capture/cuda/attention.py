@@ -1,7 +1,7 @@
-"""Attention: which of four implementations CUDA takes, and what it is given.
+"""Attention: the choice of one of four backends, and its arguments.
 
 Source: `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp` (the choice), `transformers/attention.cpp` (padding and
-masks), `transformers/sdp_utils_cpp.h` (what the fused ones have in common).
+masks), `transformers/sdp_utils_cpp.h` (conditions of all fused ones).
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """Dispatch as `at::native::scaled_dot_product_attention` does on a GPU; arguments are those of PyTorch's."""
     tensors, mask = (query, key, value), attn_mask
-    # No batch is what fused attention is given since PyTorch 2.14.
+    # PyTorch 2.14 adds the batch dimension that fused attention needs.
     is_unbatched = torch_version() >= (2, 14) and all(each.dim() == 3 for each in tensors)
     if is_unbatched:
         tensors = query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)
@@ -78,7 +78,7 @@ def scaled_dot_product_attention(
 
 
 def _choose(gpu: Gpu, call: _Attention) -> "_Attend | None":
-    """Return the fused implementation that is taken; None where there is none."""
+    """Return the fused backend, None for the composed one."""
     if not _is_fusible(call):
         return None
     # From cuDNN 9.15.1 on, PyTorch asks cuDNN first on Hopper and datacenter Blackwell.
@@ -89,7 +89,6 @@ def _choose(gpu: Gpu, call: _Attention) -> "_Attend | None":
 
 
 def _is_fusible(call: _Attention) -> bool:
-    """Return whether any fused implementation may be taken."""
     query, key, value = call.tensors
     if not (query.dim() == key.dim() == value.dim() == 4) or not (query.shape[0] == key.shape[0] == value.shape[0]):
         return False
@@ -97,7 +96,7 @@ def _is_fusible(call: _Attention) -> bool:
 
 
 def _heads_fit(call: _Attention, *, same_of_key_and_value: bool = True) -> bool:
-    """Return whether query's heads share those of key and value as a fused implementation can."""
+    """Return whether a fused backend supports the numbers of heads."""
     heads, of_key, of_value = (each.shape[1] for each in call.tensors)
     if torch_version() >= (2, 14) and of_key == of_value == 1:
         return True
@@ -109,7 +108,7 @@ def _heads_fit(call: _Attention, *, same_of_key_and_value: bool = True) -> bool:
 
 
 def _is_dense(call: _Attention, *, single_counts: bool) -> bool:
-    """Return whether neighbours within a head are neighbours in memory."""
+    """Return whether the last dimension has stride 1."""
     dense = all(each.stride(-1) == 1 for each in call.tensors) or (single_counts and call.query.shape[-1] == 1)
     return dense and (call.mask is None or call.mask.stride(-1) == 1)
 
@@ -128,7 +127,7 @@ def _takes_flash(gpu: Gpu, call: _Attention) -> bool:
         return False
     if call.is_causal and query.shape[-2] != key.shape[-2]:
         return False
-    # Backward needs more shared memory than these have.
+    # They have too little shared memory for backward.
     is_small = (8, 6) <= gpu.capability <= (8, 9) or (12, 0) <= gpu.capability <= (12, 1)
     if is_small and is_wanted(call.tensors) and size > 192 and (call.dropout > 0 or size <= 224):
         return False
@@ -151,7 +150,7 @@ def _takes_efficient(gpu: Gpu, call: _Attention) -> bool:
 
 
 def _alignment(gpu: Gpu, dtype: torch.dtype) -> int:
-    """Return of what a head's size has to be a multiple: what tensor cores load at once."""
+    """Return the divisor of a head's size, by the loads of tensor cores."""
     is_half = dtype in HALVES
     least = 4 if gpu.major >= 8 else 1
     has_cores = gpu.major >= 8 or (gpu.major >= 7 and is_half)
@@ -228,7 +227,7 @@ def _cudnn(call: _Attention, scale: float | None) -> Tensor:
 
 
 def _added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Return what is added to the scores: a mask of truth values becomes zeros and negative infinities."""
+    """Return an additive mask: True becomes 0, False negative infinity."""
     if mask is None or mask.dtype != torch.bool:
         return mask
     zero, never = (torch.scalar_tensor(each, dtype=dtype) for each in (0.0, float("-inf")))

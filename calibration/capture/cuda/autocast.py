@@ -1,7 +1,7 @@
-"""Autocast as CUDA's: which operators cast what, and for how long casts of weights are kept.
+"""CUDA's autocast for tensors of the CPU.
 
-Source: the lists in `aten/src/ATen/autocast_mode.h`, which every installation of PyTorch holds, `cached_cast` and the
-kinds of casts in `autocast_mode.cpp`, and `cudnn/AutocastRNN.cpp` for recurrent layers.
+Source: the lists in `aten/src/ATen/autocast_mode.h`, a part of every PyTorch installation, `cached_cast` and the casts
+in `autocast_mode.cpp`, and `cudnn/AutocastRNN.cpp` for recurrent layers.
 """
 
 import re
@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map
 
 from calibration.capture.cuda.rules import HALVES, Tensor
+from calibration.capture.fake_tensors import replaced
 
 aten = torch.ops.aten
 
@@ -28,7 +29,7 @@ Cast = Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def operators_of(text: str, kind: str) -> tuple[str, ...]:
-    """Return what the list of a kind, as `FP32`, in the text of PyTorch's header names, as `softmax.int`.
+    """Return the operators in the list of a kind, as `FP32`, of the header, as `softmax.int`.
 
     Raises:
         ValueError: there is no such list.
@@ -41,7 +42,7 @@ def operators_of(text: str, kind: str) -> tuple[str, ...]:
 
 
 class _Casts:
-    """The kinds of casts, and casts of weights that are kept until the outermost autocast ends."""
+    """Casts by kind, and the cache of cast weights, which lasts until the outermost autocast ends."""
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[Tensor, Tensor]] = {}
@@ -92,7 +93,7 @@ class _Casts:
         def cast(value: object) -> object:
             return self._cast(value, kind) if isinstance(value, Tensor) else value
 
-        # The last first, as the compilers of PyTorch's binaries evaluate arguments.
+        # From last to first, as PyTorch's binaries evaluate arguments.
         named = {name: tree_map(cast, value) for name, value in reversed(kwargs.items())}
         return operator(*[tree_map(cast, each) for each in reversed(args)][::-1], **named)
 
@@ -115,10 +116,10 @@ class _Casts:
 
 
 def _slices(buffer: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-    """Return weights as copies in a buffer, one behind the other."""
+    """Return consecutive copies of weights in a buffer."""
     slices, begin = [], 0
     for each in weights:
-        # Autograd follows the weight into its copy, and knows nothing of the buffer.
+        # Autograd sees the copies, not the buffer.
         copy = buffer.narrow(0, begin, each.numel()).view(-1, 1).detach()
         slices.append(copy.copy_(each.view(-1, 1)))
         begin += each.numel()
@@ -156,10 +157,10 @@ def _kinds(casts: _Casts) -> Mapping[str, Cast]:
 
 @contextmanager
 def autocast_as_cuda() -> Iterator[None]:
-    """Let autocast of the CPU cast as that of CUDA does, and let autocast of CUDA apply to tensors of the CPU."""
+    """Apply the rules of CUDA's autocast to tensors of the CPU, under autocast of either device."""
     casts = _Casts()
     kinds = _kinds(casts)
-    with torch.library._scoped_library("aten", "IMPL") as library, ExitStack() as replaced:
+    with torch.library._scoped_library("aten", "IMPL") as library, ExitStack() as entrances:
         of_cpu = torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCPU")
         with warnings.catch_warnings():
             # PyTorch warns once that there are kernels already.
@@ -172,7 +173,7 @@ def autocast_as_cuda() -> Iterator[None]:
                 if operator is not None:
                     library.impl(name, _kernel(operator, cast), "AutocastCPU")
         for target, name, value in _entrances(casts):
-            replaced.enter_context(_replaced(target, name, value))
+            entrances.enter_context(replaced(target, name, value))
         yield
 
 
@@ -185,7 +186,7 @@ def _kernel(operator: OpOverload, cast: Cast) -> Callable[..., Any]:
 
 
 def _entrances(casts: _Casts) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Yield what users call to enter autocast or to ask about it, and what it is to be."""
+    """Yield public functions of autocast to replace: owner, name, replacement."""
     begin, clear = torch.autocast.__init__, torch.clear_autocast_cache
 
     def enter(
@@ -199,9 +200,9 @@ def _entrances(casts: _Casts) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         clear()
 
     def on_cpu(method: Callable[..., Any]) -> Callable[..., Any]:
-        # One that was made before, as that around the forward of Accelerate's models.
+        # For a context made earlier, as of Accelerate's models.
         def run(autocast: torch.autocast, *args: Any) -> Any:
-            with _replaced(autocast, "device", "cpu" if autocast.device == "cuda" else autocast.device):
+            with replaced(autocast, "device", "cpu" if autocast.device == "cuda" else autocast.device):
                 return method(autocast, *args)
 
         return run
@@ -216,13 +217,3 @@ def _entrances(casts: _Casts) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         "is_autocast_enabled",
         lambda device_type="cpu": is_enabled("cpu" if device_type == "cuda" else device_type),
     )
-
-
-@contextmanager
-def _replaced(target: Any, name: str, value: object) -> Iterator[None]:
-    before = getattr(target, name)
-    setattr(target, name, value)
-    try:
-        yield
-    finally:
-        setattr(target, name, before)

@@ -1,4 +1,4 @@
-"""Normalizations: by cuDNN or by PyTorch's own kernels, and the types of what they save.
+"""Normalizations by cuDNN or PyTorch's kernels, and the types of their statistics.
 
 Source: `aten/src/ATen/native/Normalization.cpp` (`_select_batch_norm_backend`), `native/cudnn/BatchNorm.cpp`,
 `native/cuda/Normalization.cu`, `native/cuda/layer_norm_kernel.cu`, `native/layer_norm.cpp` (`rms_norm`).
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 _MOST_TRAINING_BATCH: Final = 880801
 _MOST_EVALUATION_BATCH: Final = 65535
 _MOST_ELEMENTS: Final = 2**31 - 1
-"""Of what cuDNN normalizes by batch; its kernels count in 32 bits."""
+"""Limit of cuDNN's batch normalization, by 32-bit indices."""
 
 
 def batch_norm(
@@ -54,7 +54,7 @@ def batch_norm(
 
 
 class _FusedRmsNorm(torch.autograd.Function):
-    """PyTorch's one kernel, which autograd knows on CUDA alone."""
+    """The fused kernel, which has a backward on CUDA alone."""
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> Tensor:
@@ -80,7 +80,7 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:
-    """Normalize by root mean square in one kernel, where that can."""
+    """Normalize by root mean square, fused where possible."""
     del gpu
     is_plain = torch._prims_common.suggest_memory_format(input) is torch.contiguous_format
     if is_plain and not input.is_complex() and (weight is None or weight.dtype == input.dtype):
@@ -92,7 +92,7 @@ def _cudnn_batch_norm(given: Given) -> tuple[Tensor, ...]:
     input, weight = given["input"], given["weight"]
     count = weight.shape[0] if given["training"] else 0
     mean, deviation = (input.new_empty(count, dtype=weight.dtype) for _ in range(2))
-    # cuDNN 9 keeps nothing beside the statistics unless an activation is fused to it, which PyTorch does not ask for.
+    # cuDNN 9 has a reserve only with a fused activation, which PyTorch does not use.
     return torch.empty_like(input), mean, deviation, input.new_empty(0, dtype=torch.uint8)
 
 
@@ -124,7 +124,7 @@ def _fused_rms_norm_backward(given: Given) -> tuple[Tensor | None, ...]:
 
 
 def _statistics(input: Tensor, shape: list[int]) -> Tensor:
-    """Return room for statistics of an input, of 32 bits at least."""
+    """Return empty statistics of an input, in 32 bits at least."""
     return input.new_empty(shape, dtype=torch.float32 if input.dtype in HALVES else input.dtype)
 
 

@@ -14,11 +14,11 @@ from calibration.capture.cuda.rules import Composite, Composites, Given, Gpu, Ke
 aten = torch.ops.aten
 
 _MAXIMUM: Final = 2
-"""The mode of a bag of embeddings that remembers where it found its values."""
+"""The mode of an embedding bag that returns indices of maxima."""
 
 
 def dropout(gpu: Gpu, input: Tensor, p: float, train: bool) -> Tensor:
-    """Drop in one kernel that keeps a mask of a byte for each element."""
+    """Drop in one kernel with a mask of a byte for each element."""
     del gpu
     if train and 0 < p < 1 and input.numel():
         return cast("Tensor", aten.native_dropout(input, p, train)[0])
@@ -26,7 +26,7 @@ def dropout(gpu: Gpu, input: Tensor, p: float, train: bool) -> Tensor:
 
 
 def _softmax(whole: OpOverload, kernel: OpOverload) -> Composite:
-    """Return the rule of a softmax, which widens float16 within its kernel."""
+    """Return the rule of a softmax whose kernel converts float16 to float32."""
 
     def rule(gpu: Gpu, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
         del gpu

@@ -1,7 +1,7 @@
-"""Recurrent layers: cuDNN runs a whole stack of them in one operation and keeps a reserve for backward.
+"""Recurrent layers: one operation of cuDNN for a stack, with a reserve for backward.
 
 Source: `aten/src/ATen/native/cudnn/RNN.cpp` and `native/RNN.cpp` (`use_cudnn`). The rule for the size of the reserve
-was found from what cuDNN 9.24 answers (`cudnnGetRNNTempSpaceSizes`), and gives all 936 of its answers to the byte.
+is fitted to `cudnnGetRNNTempSpaceSizes` of cuDNN 9.24, and equals all 936 of its results.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +16,7 @@ aten = torch.ops.aten
 
 _MODES: Final = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 _KEPT: Final = {0: (1,), 1: (1,), 2: (4, 1), 3: (6,)}
-"""By mode, values that cuDNN keeps of each unit and step, region by region: an LSTM's gates, and its cell.
-
-A projected LSTM keeps what it projects and what comes of it besides.
-"""
+"""By mode, values for each unit and step, by region: an LSTM's gates and cell. A projected one adds two regions."""
 _ALIGNMENT: Final = 32
 _HEADER_BYTES: Final = 256
 _STATE_BYTES: Final = 24
@@ -31,8 +28,8 @@ def reserve_bytes(
 ) -> int:
     """Return the size of cuDNN's reserve for a stack of layers in one or two directions.
 
-    One layer has `values` of all its units, steps x batch x directions x units, and `projected` ones of its output
-    where that is projected. Of dropout between the layers a mask is kept.
+    A layer has steps x batch x directions x units `values`, and `projected` ones of a projected output. Dropout between
+    layers adds masks.
     """
     counts = [count * values for count in _KEPT[mode]] + ([values, projected] if projected else [])
     kept = sum(round_up(count * layers * element_bytes, _ALIGNMENT) for count in counts)
@@ -111,7 +108,7 @@ def _cudnn_rnn(given: Given) -> tuple[Tensor, ...]:
         torch.empty_like(hx, memory_format=torch.contiguous_format),
         input.new_empty(0) if cx is None else torch.empty_like(cx, memory_format=torch.contiguous_format),
         input.new_empty(reserve, dtype=torch.uint8),
-        # The buffer of all weights is the memory of the parameters themselves.
+        # The buffer of all weights is that of the parameters.
         input.new_empty(0) if buffer is None else buffer,
     )
 
@@ -120,7 +117,7 @@ def _cudnn_rnn_backward(given: Given) -> tuple[Any, ...]:
     input, weight, cx = given["input"], given["weight"], given["cx"]
     gradients = []
     if given["output_mask"][3]:
-        # cuDNN adds to one buffer of all weights.
+        # One buffer for all weights.
         buffer = input.new_zeros(sum(each.numel() for each in weight))
         parts = torch.split(buffer, [each.numel() for each in weight])
         gradients = [part.view(each.shape) for part, each in zip(parts, weight, strict=True)]

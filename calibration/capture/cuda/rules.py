@@ -1,8 +1,7 @@
-"""Where a rule takes effect, and on which GPU.
+"""Types of rules, and the GPU that they are for.
 
-PyTorch decides by device in two places. *Composites* (`aten::dropout`) break into other operators before autograd sees
-them, as the device of their inputs would have it; a rule breaks them up as for CUDA. *Kernels* (`native_layer_norm`)
-allocate their results; a rule allocates what the CUDA kernel does.
+PyTorch decides by device in two places. *Composites* (`aten::dropout`) are decomposed before autograd, by a rule as on
+CUDA. *Kernels* (`native_layer_norm`) allocate results, by a rule those of the CUDA kernel.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,24 +15,24 @@ from torch._ops import OpOverload
 Tensor = torch.Tensor
 
 Composite = Callable[..., Any]
-"""Is called with a `Gpu` and the arguments of the operator, and returns its results."""
+"""From a `Gpu` and the arguments of the operator to its results."""
 
 Given = Mapping[str, Any]
-"""Arguments of an operator by the names that its schema has for them."""
+"""Arguments of an operator by their names in the schema."""
 
 Kernel = Callable[[Given], Any]
-"""Returns the results of an operator as new tensors; None if these are the CPU's."""
+"""From arguments to new tensors; None for those of the CPU."""
 
 HALVES: Final = (torch.float16, torch.bfloat16)
 
 
 @dataclass
 class Gpu:
-    """What the rules ask of a GPU.
+    """A GPU.
 
     Attributes:
         capability: major and minor.
-        threads: that are resident on all its multiprocessors together.
+        threads: resident on all multiprocessors.
         dropout_states: cuDNN's random states, which PyTorch keeps from the first dropout between recurrent layers on.
     """
 
@@ -43,23 +42,23 @@ class Gpu:
 
     @property
     def major(self) -> int:
-        """Of the compute capability."""
+        """Major compute capability."""
         return self.capability[0]
 
 
 def torch_version() -> tuple[int, int]:
-    """Return major and minor, as (2, 13): some rules are younger than others."""
+    """Return major and minor, as (2, 13)."""
     major, minor = torch.__version__.split(".")[:2]
     return int(major), int(minor)
 
 
 def is_wanted(tensors: Sequence[Tensor | None]) -> bool:
-    """Return whether autograd will ask for gradients of any of these."""
+    """Return whether any of these needs a gradient."""
     return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
 
 
 def composite(operator: OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """Break an operator up as PyTorch does in C++; `decompose` would prefer what compilers are given in Python."""
+    """Decompose an operator by PyTorch's C++; `decompose` would prefer Python's decompositions for compilers."""
     return operator._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 

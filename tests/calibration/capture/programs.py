@@ -1,4 +1,4 @@
-"""Small programs that between them do what large models do."""
+"""Small programs with what large models have."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +39,7 @@ def numbers() -> Tensor:
 
 
 class Residual(nn.Module):
-    """Convolutions with batch normalization, in place, around which the input goes, pooled at the end."""
+    """A residual block of convolutions with batch normalization, and a pooled head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,11 +76,7 @@ class Block(nn.Module):
 
 
 class Language(nn.Module):
-    """A small transformer with tied embeddings that looks into its mask, and returns a loss with its logits.
-
-    Args:
-        reentrant: the kind of checkpointing of its blocks; None without.
-    """
+    """A transformer with tied embeddings that reads its mask, and returns loss and logits."""
 
     def __init__(self, reentrant: bool | None = None) -> None:  # noqa: FBT001
         super().__init__()
@@ -115,8 +111,6 @@ class Recurrent(nn.Module):
 
 
 class Square(torch.autograd.Function):
-    """A function with a backward of its own."""
-
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401
         ctx.save_for_backward(x)
@@ -129,7 +123,7 @@ class Square(torch.autograd.Function):
 
 
 class Custom(nn.Module):
-    """A function of its own, a part that is frozen, and two outputs of which each has a loss."""
+    """A custom function, a frozen layer, and two outputs with a loss each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,7 +154,7 @@ PROGRAMS = {
     "language": program(Language, ids, lambda y: y[0], optimizer="adamw"),
     "language, mixed": program(Language, ids, lambda y: y[0], precision=Precision.AMP_BFLOAT16),
     "language, checkpointed": program(lambda: Language(reentrant=False), ids, lambda y: y[0]),
-    "language, checkpointed in the old way": program(lambda: Language(reentrant=True), ids, lambda y: y[0]),
+    "language, checkpointed reentrantly": program(lambda: Language(reentrant=True), ids, lambda y: y[0]),
     "recurrent": program(Recurrent, lambda: torch.randn(4, 5, 6)),
     "custom": program(Custom, numbers, both),
 }

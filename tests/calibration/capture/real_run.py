@@ -1,7 +1,4 @@
-"""An iteration on the CPU with real tensors, measured without the recorder: what is saved, and what is alive.
-
-Another instrument on purpose: it asks which storages are alive after each operation, and records no operations.
-"""
+"""Saved and live bytes of a real iteration on the CPU, measured without the recorder: storages after each operation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,7 +30,7 @@ class _AliveStorages(OperatorMode):
 
 
 def run_really(program: Program) -> tuple[int, int]:
-    """Return the bytes that forward saves and the most bytes that are alive at once, in the second iteration."""
+    """Return the saved bytes and the peak of live bytes of the second iteration."""
     iteration = prepare(program, program.make_model(), "cpu", foreach=False)
     iteration.run(lambda _: None)
     state = iteration.optimizer.state.values() if iteration.optimizer else ()

@@ -58,42 +58,42 @@ def leaf(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.zeros(shape, dtype=dtype, requires_grad=True)
 
 
-def test_dropout_keeps_a_byte_for_each_element() -> None:
-    """4 x 100 elements; the CPU keeps as many numbers of four bytes."""
-    x = leaf(4, 100)
-    assert saved_bytes(lambda: F.dropout(x, 0.1)) == 400
+def attention(dtype: torch.dtype = torch.float16, size: int = 64, **options: object) -> Tensor:
+    query, key, value = (leaf(2, 4, 100, size, dtype=dtype) for _ in range(3))
+    return F.scaled_dot_product_attention(query, key, value, **options)  # type: ignore[arg-type]
+
+
+SAVED: dict[str, tuple[Callable[[], Tensor], int]] = {
+    # A mask of a byte for each of 4 x 100 elements; that of the CPU has four.
+    "dropout": (lambda: F.dropout(leaf(4, 100), 0.1), 400),
+    # A result of 2 x 4 x 100 x 64 in float16, a float32 for each row, three int64 of the generator.
+    "flash attention": (attention, 102400 + 3200 + 24),
+    # Heads of 60 are padded to 64: query, key, value and result.
+    "flash attention with padding": (lambda: attention(size=60), 4 * 102400 + 3200 + 24),
+    # A float32 for each row, rows padded to 128, and two int64.
+    "efficient attention": (lambda: attention(torch.float32), 204800 + 4096 + 16),
+    # A mask of 100 rows becomes float16 in rows of 104.
+    "masked attention": (
+        lambda: attention(attn_mask=torch.ones(100, 100, dtype=torch.bool)),
+        20800 + 102400 + 4096 + 16,
+    ),
+    # Mean and deviation of 4 rows in float32.
+    "layer norm": (lambda: F.layer_norm(leaf(4, 8, dtype=torch.float16), (8,)), 2 * 4 * 4),
+    # Deviations of 4 rows; decomposed, it would save a wider copy of its input.
+    "rms norm": (lambda: F.rms_norm(leaf(4, 8, dtype=torch.float16), (8,), leaf(8, dtype=torch.float16)), 4 * 4),
+    # The input alone, which is a leaf.
+    "log-sigmoid": (lambda: F.logsigmoid(leaf(4, 8)), 0),
+}
+
+
+def test_saved_bytes() -> None:
+    found = {name: saved_bytes(forward) for name, (forward, _) in SAVED.items()}
+    assert found == {name: expected for name, (_, expected) in SAVED.items()}
 
 
 @pytest.mark.parametrize(("p", "training"), [(0.0, True), (1.0, True), (0.5, False)])
 def test_dropout_of_nothing_or_all_has_no_mask(p: float, training: bool) -> None:  # noqa: FBT001
-    x = leaf(4, 100)
-    assert "native_dropout" not in operators(lambda: F.dropout(x, p, training))
-
-
-def attention(dtype: torch.dtype = torch.float16, size: int = 64, **options: object) -> Callable[[], Tensor]:
-    query, key, value = (leaf(2, 4, 100, size, dtype=dtype) for _ in range(3))
-    return lambda: F.scaled_dot_product_attention(query, key, value, **options)  # type: ignore[arg-type]
-
-
-def test_flash_attention_keeps_its_result_and_a_number_a_row() -> None:
-    """2 x 4 x 100 x 64 of two bytes, 2 x 4 x 100 of four, and three numbers of eight of the random generator."""
-    assert saved_bytes(attention()) == 102400 + 3200 + 24
-
-
-def test_efficient_attention_keeps_rows_in_thirty_twos() -> None:
-    """2 x 4 x 100 x 64 of four bytes, 2 x 4 x 128 of four, and two numbers of eight."""
-    assert saved_bytes(attention(torch.float32)) == 204800 + 4096 + 16
-
-
-def test_a_mask_of_truth_values_is_kept_as_numbers_in_aligned_rows() -> None:
-    """100 rows of 104 of two bytes; beside what efficient attention keeps: 102400 + 4096 + 16."""
-    mask = torch.ones(100, 100, dtype=torch.bool)
-    assert saved_bytes(attention(attn_mask=mask)) == 20800 + 102400 + 4096 + 16
-
-
-def test_heads_are_padded_to_eights() -> None:
-    """Of 60 elements to 64: query, key, value and result, each 102400 bytes."""
-    assert saved_bytes(attention(size=60)) == 4 * 102400 + 3200 + 24
+    assert "native_dropout" not in operators(lambda: F.dropout(leaf(4, 100), p, training))
 
 
 FLASH, EFFICIENT, CUDNN, MATH = (
@@ -119,9 +119,9 @@ FLASH, EFFICIENT, CUDNN, MATH = (
         (ADA, torch.float32, 61, MATH),
     ],
 )
-def test_which_attention_is_taken(capability: tuple[int, int], dtype: torch.dtype, size: int, expected: str) -> None:
-    """Flash from 8.0 on for 16 bits and up to 256 a head, cuDNN first on Hopper; on Ada no training beyond 192."""
-    taken = operators(attention(dtype, size), capability)
+def test_attention_backend(capability: tuple[int, int], dtype: torch.dtype, size: int, expected: str) -> None:
+    """Flash from 8.0 on, in 16 bits and up to 256 a head; cuDNN first on Hopper; on Ada no training beyond 192."""
+    taken = operators(lambda: attention(dtype, size), capability)
     assert next(name for name in taken if name in {FLASH, EFFICIENT, CUDNN, MATH}) == expected
 
 
@@ -129,27 +129,10 @@ def test_which_attention_is_taken(capability: tuple[int, int], dtype: torch.dtyp
     ("dtype", "expected"), [(torch.float16, "cudnn_batch_norm"), (torch.bfloat16, "native_batch_norm")]
 )
 def test_batch_norm_keeps_statistics_in_float32(dtype: torch.dtype, expected: str) -> None:
-    """Mean and deviation of 8 channels; cuDNN keeps nothing else, and takes no bfloat16. Buffers: 2 x 8 x 4 bytes."""
+    """Mean and deviation of 8 channels, and as many buffers; cuDNN saves nothing else, and takes no bfloat16."""
     x, module = leaf(4, 8, 6, 6, dtype=dtype), nn.BatchNorm2d(8)
     assert saved_bytes(lambda: module(x)) == 2 * 8 * 4 + 2 * 8 * 4
     assert expected in operators(lambda: module(x))
-
-
-def test_layer_norm_keeps_statistics_in_float32() -> None:
-    """Mean and deviation of 4 rows of float16."""
-    x = leaf(4, 8, dtype=torch.float16)
-    assert saved_bytes(lambda: F.layer_norm(x, (8,))) == 2 * 4 * 4
-
-
-def test_rms_norm_is_one_operation() -> None:
-    """It keeps the deviation of 4 rows; broken up, it would keep its input widened."""
-    x, weight = leaf(4, 8, dtype=torch.float16), leaf(8, dtype=torch.float16)
-    assert saved_bytes(lambda: F.rms_norm(x, (8,), weight)) == 4 * 4
-
-
-def test_log_sigmoid_keeps_its_input_alone() -> None:
-    x = leaf(4, 8)
-    assert saved_bytes(lambda: F.logsigmoid(x)) == 0
 
 
 @pytest.mark.parametrize(
@@ -168,19 +151,15 @@ def test_reserve_of_cudnn(mode: int, values: int, layers: int, directions: int, 
     assert reserve_bytes(mode, values, layers, directions, 4, has_dropout=False) == expected
 
 
-def test_recurrent_layers_keep_a_reserve() -> None:
-    """Result 5 x 3 x 13 of four bytes, the reserve of the case above, and the states that begin it, 2 x 3 x 13."""
-    module = nn.LSTM(8, 13)
-    x = leaf(5, 3, 8)
-    assert saved_bytes(lambda: module(x)[0]) == 780 + 4192 + 2 * 156
+def test_recurrent_layers_save_a_reserve() -> None:
+    """Result 5 x 3 x 13 in float32, the first reserve above, initial states 2 x 3 x 13.
 
-
-def test_random_states_of_dropout_between_layers_are_kept() -> None:
-    """24 bytes for each thread: an RTX 4090 has 128 multiprocessors of 1536; masks of 195 bits are 32 bytes."""
-    plain, dropping = nn.LSTM(8, 13, 2), nn.LSTM(8, 13, 2, dropout=0.2)
-    x = leaf(5, 3, 8)
-    more = saved_bytes(lambda: dropping(x)[0]) - saved_bytes(lambda: plain(x)[0])
-    assert more == 128 * 1536 * 24 + 32
+    With dropout between two layers, 24 bytes for each thread of an RTX 4090, 128 x 1536; masks of 195 bits: 32 bytes.
+    """
+    one, two, dropping = nn.LSTM(8, 13), nn.LSTM(8, 13, 2), nn.LSTM(8, 13, 2, dropout=0.2)
+    found = [saved_bytes(lambda module=module: module(leaf(5, 3, 8))[0]) for module in (one, two, dropping)]  # type: ignore[misc]
+    assert found[0] == 780 + 4192 + 2 * 156
+    assert found[2] - found[1] == 128 * 1536 * 24 + 32
 
 
 def test_autocast_of_cuda_widens_softmax_and_narrows_products() -> None:
@@ -192,26 +171,16 @@ def test_autocast_of_cuda_widens_softmax_and_narrows_products() -> None:
     assert kinds == [narrow, wide, wide, narrow, narrow, wide, wide]
 
 
-def test_autocast_casts_a_weight_once() -> None:
+def test_autocast_caches_the_cast_of_a_weight_until_it_ends() -> None:
+    """Input and weight, of which the second product has the one cached; another context casts both again."""
     weight, x = leaf(8, 8), leaf(4, 8)
 
-    def twice() -> None:
+    def run() -> None:
         with torch.autocast("cuda", torch.bfloat16):
             F.linear(F.linear(x, weight), weight)
 
-    # Input and weight; the result of the first is narrow.
-    assert operators(twice).count("_to_copy") == 2
-
-
-def test_casts_end_with_the_outermost_autocast() -> None:
-    weight, x = leaf(8, 8), leaf(4, 8)
-
-    def twice() -> None:
-        for _ in range(2):
-            with torch.autocast("cuda", torch.bfloat16):
-                F.linear(x.detach(), weight)
-
-    assert operators(twice).count("_to_copy") == 4
+    assert operators(run).count("_to_copy") == 2
+    assert operators(lambda: (run(), run())).count("_to_copy") == 4
 
 
 def test_autocast_refuses_what_cuda_refuses() -> None:
@@ -224,7 +193,7 @@ def test_autocast_refuses_what_cuda_refuses() -> None:
         F.binary_cross_entropy(x, x.detach())
 
 
-def test_optimizers_take_lists_by_default() -> None:
+def test_optimizers_use_foreach_by_default() -> None:
     weight = leaf(8, 8)
     optimizer = torch.optim.SGD([weight], lr=0.1)
 
@@ -235,8 +204,7 @@ def test_optimizers_take_lists_by_default() -> None:
     assert "_foreach_add_.List" in operators(step)
 
 
-def test_nothing_remains_of_it() -> None:
-    """After it PyTorch dispatches for the CPU again."""
+def test_pytorch_is_restored() -> None:
     x = leaf(4, 8)
     with as_cuda(ADA):
         F.dropout(x, 0.5)

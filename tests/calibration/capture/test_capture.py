@@ -3,13 +3,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from calibration.capture.capture import CaptureDevice, capture
-from tests.calibration.capture.programs import PROGRAMS
+from calibration.capture.sources import compare
+from tests.calibration.capture.programs import PROGRAMS, numbers, program
 from tests.calibration.capture.real_run import run_really
 from vdnnsim.dnn.kernel_work import ConvolutionWork
 
-# Of a recurrent layer of oneDNN nobody knows the workspace without running it.
+# The workspace of oneDNN's recurrent layers is known only when they run.
 pytestmark = [
     pytest.mark.usefixtures("without_onednn"),
     pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN"),
@@ -25,14 +27,13 @@ def _without_onednn() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_bytes_are_those_of_a_real_run(name: str) -> None:
-    """Which another instrument measures: storages that autograd saves, and storages alive after each operation."""
+    """By another instrument: storages that autograd saves, and storages alive after each operation."""
     step = capture(PROGRAMS[name], CPU)
     assert (step.saved_bytes, step.peak_live_bytes) == run_really(PROGRAMS[name])
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_convolutions_work_in_the_memory_that_is_asked_for(*, channels_last: bool) -> None:
-    """Forward and backward of every one, for what reads maps with their channels last writes such."""
+def test_convolutions_have_the_memory_format_of_the_program(*, channels_last: bool) -> None:
     step = capture(replace(PROGRAMS["residual"], channels_last=channels_last), CPU)
 
     layouts = [each.work.channels_last for each in step.operations if isinstance(each.work, ConvolutionWork)]
@@ -45,3 +46,14 @@ def test_real_tensors_are_recorded_as_fake_ones_are(name: str) -> None:
     fake, real = capture(PROGRAMS[name], CPU), capture(PROGRAMS[name], CaptureDevice(real=True))
     assert [each.name for each in fake.operations] == [each.name for each in real.operations]
     assert (fake.saved_bytes, fake.live_bytes) == (real.saved_bytes, real.live_bytes)
+
+
+def test_comparison_of_dropout_on_a_gpu_and_on_the_cpu() -> None:
+    """4 x 10 elements: a mask of a byte each on a GPU, of four on the CPU."""
+    dropping = program(lambda: nn.Sequential(nn.Linear(10, 10), nn.Dropout(0.5)), numbers)
+    as_gpu, as_cpu = capture(dropping, CaptureDevice()), capture(dropping, CPU)
+    found = compare(as_gpu, as_cpu)
+    assert found.saved_bytes == (40, 160)
+    assert found.operators["aten.native_dropout.default"] == (1, 0)
+    assert not found.is_equal
+    assert compare(as_gpu, as_gpu).is_equal

@@ -38,7 +38,7 @@ def captured(then: Callable[[Tensor], Any]) -> None:
         (lambda y: y.no_such_method(), "AttributeError"),
     ],
 )
-def test_what_cannot_be_captured_is_said_with_file_and_line(then: Callable[[Tensor], Any], why: str) -> None:
+def test_failures_name_file_line_and_reason(then: Callable[[Tensor], Any], why: str) -> None:
     with pytest.raises(CaptureError, match=rf"model: .*test_failures\.py:\d+.*{why}") as caught:
         captured(then)
     assert "\n" not in str(caught.value)
@@ -60,10 +60,10 @@ def test_the_module_that_fails_is_named() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"loss": lambda _: 1.0}, "the loss is a float, expected a tensor that is a scalar"),
-        ({"loss": lambda y: y}, r"the loss has the shape \(4, 5\), expected a scalar"),
+        ({"loss": lambda _: 1.0}, "the loss is a float"),
+        ({"loss": lambda y: y}, r"the loss has the shape \(4, 5\)"),
         ({"loss": lambda y: y.detach().sum()}, "the loss has no gradient"),
-        ({"optimizer": "sdg"}, "optimizer 'sdg' is unknown, expected one of none, sgd"),
+        ({"optimizer": "sdg"}, "'sdg'"),
     ],
 )
 def test_a_program_that_cannot_be_trained_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -71,12 +71,7 @@ def test_a_program_that_cannot_be_trained_is_refused(changes: dict[str, Any], me
         capture(program(two_linears, numbers, **changes), CPU)
 
 
-def test_a_model_without_parameters_to_train_is_refused() -> None:
-    with pytest.raises(CaptureError, match="no parameter requires a gradient"):
-        capture(program(lambda: two_linears().requires_grad_(requires_grad=False), numbers), CPU)
-
-
-def test_what_fails_when_its_caller_expects_it_does_not_stop_a_capture() -> None:
+def test_a_caught_exception_does_not_stop_a_capture() -> None:
     def then(y: Tensor) -> Tensor:
         try:
             return y.reshape(7)
@@ -86,8 +81,7 @@ def test_what_fails_when_its_caller_expects_it_does_not_stop_a_capture() -> None
     captured(then)
 
 
-def test_what_depends_on_no_data_may_be_looked_into() -> None:
-    """A mask of positions: its content decides a branch, and how many rows it selects."""
+def test_values_that_depend_on_no_data_are_computed() -> None:
 
     def then(y: Tensor) -> Tensor:
         mask = torch.arange(len(y)) > 1
@@ -99,7 +93,7 @@ def test_what_depends_on_no_data_may_be_looked_into() -> None:
     captured(then)
 
 
-def test_what_data_was_written_to_is_no_longer_known() -> None:
+def test_a_constant_that_data_was_written_to_is_unknown() -> None:
     def then(y: Tensor) -> Tensor:
         counts = torch.zeros(10)
         counts.copy_(y[0].detach())

@@ -30,11 +30,9 @@ def batch_norm(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("normalize", [layer_norm, group_norm, batch_norm])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_gradient_of_what_is_normalized_is_like_it(
+def test_the_gradient_of_a_normalized_input_has_its_type_and_layout(
     normalize: Callable[[Tensor, Tensor, Tensor], Tensor], dtype: torch.dtype
 ) -> None:
-    """Whatever the type of the weights and the order of the gradient that comes, as a real one is too."""
-
     def made() -> Tensor:
         gradient = torch.randn(8, 8, 2, dtype=dtype).transpose(0, 2)
         return normalize(torch.randn(2, 8, 8, dtype=dtype), gradient, torch.ones(8))
@@ -45,7 +43,7 @@ def test_the_gradient_of_what_is_normalized_is_like_it(
     assert (fake.dtype, fake.stride()) == (real.dtype, real.stride()) == (dtype, (64, 8, 1))
 
 
-def test_groups_of_rows_are_multiplied_in_every_type() -> None:
+def test_grouped_products_of_every_type() -> None:
     """6 rows in two groups, each by a matrix of its own, 16 x 32."""
 
     def made() -> Tensor:

@@ -1,4 +1,4 @@
-"""What a run does without a dispatch mode, and a capture must say though it stands in one."""
+"""In-place operations of autograd, which PyTorch replaces under a dispatch mode."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +21,7 @@ MAP = 4 * 10 * 4
 
 
 class Mapped(nn.Module):
-    """A map of its input that has a gradient, without a product."""
+    """A function of its input, scaled by a parameter."""
 
     def __init__(self, compute: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -42,12 +42,8 @@ def of_backward(step: CapturedStep, name: str) -> list[StepOperation]:
     return [each for each in step.operations if each.phase is Phase.BACKWARD and each.name.startswith(f"aten.{name}")]
 
 
-def test_the_second_gradient_that_meets_another_is_added_to_it() -> None:
-    """Sine and exponential of a map: their gradients meet at it.
-
-    Alive at the sum: scale, input, the loss and its gradient, and the two gradients, no third one. The map and its
-    exponential, which the two had saved, are used up.
-    """
+def test_gradients_that_meet_are_added_in_place() -> None:
+    """Live at the sum: scale, input, the loss and its gradient, and two gradients; saved tensors are freed."""
     step = captured(lambda y: y.exp() + y.sin())
     (added,) = of_backward(step, "add")
     assert added.name == "aten.add_.Tensor"
@@ -60,25 +56,8 @@ def test_the_second_gradient_that_meets_another_is_added_to_it() -> None:
     assert step.live_bytes[position] == given + 2 * 4 + len(gradients) * MAP
 
 
-def test_both_gradients_of_one_node_meet() -> None:
-    """Of y * y, where both factors are one tensor."""
-    assert [each.name for each in of_backward(captured(lambda y: y * y), "add")] == ["aten.add_.Tensor"]
-
-
-def test_a_gradient_that_is_held_elsewhere_stays_as_it_is() -> None:
-    """Of y + y both gradients are the one of the sum."""
-    assert [each.name for each in of_backward(captured(lambda y: y + y), "add")] == ["aten.add.Tensor"]
-
-
-def test_a_gradient_that_is_a_view_stays_as_it_is() -> None:
-    """Of a map that is transposed twice: what its gradients are views of holds their memory as well."""
-    assert [each.name for each in of_backward(captured(lambda y: y.t().exp() + y.t().sin()), "add")] == [
-        "aten.add.Tensor"
-    ]
-
-
 class Sums(torch.autograd.Function):
-    """The same map; its backward, in Python, adds up what it is given."""
+    """The identity; its backward, in Python, adds gradients up."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor) -> Tensor:  # noqa: ANN401 - PyTorch's context
@@ -91,9 +70,19 @@ class Sums(torch.autograd.Function):
         return (gradients[0] * 2 + gradients[0] * 3) + y * 4
 
 
-def test_sums_in_the_backward_of_a_function_in_python_take_new_memory() -> None:
-    step = captured(Sums.apply)
-    assert [each.name for each in of_backward(step, "add")] == ["aten.add.Tensor"] * 2
+@pytest.mark.parametrize(
+    ("compute", "names"),
+    [
+        pytest.param(lambda y: y * y, ["add_.Tensor"], id="both gradients of one node"),
+        pytest.param(lambda y: y + y, ["add.Tensor"], id="one gradient twice"),
+        pytest.param(lambda y: y.t().exp() + y.t().sin(), ["add.Tensor"], id="views"),
+        pytest.param(Sums.apply, ["add.Tensor"] * 2, id="backward in Python"),
+    ],
+)
+def test_gradients_that_are_held_elsewhere_are_not_written_over(
+    compute: Callable[[Tensor], Tensor], names: list[str]
+) -> None:
+    assert [each.name for each in of_backward(captured(compute), "add")] == [f"aten.{each}" for each in names]
 
 
 @pytest.mark.parametrize(
@@ -105,15 +94,14 @@ def test_sums_in_the_backward_of_a_function_in_python_take_new_memory() -> None:
         (lambda y: y.max(1)[0], "scatter_.src"),
     ],
 )
-def test_a_formula_writes_to_the_zeros_that_it_has_made(compute: Callable[[Tensor], Tensor], name: str) -> None:
-    """Of the size of the map: its gradient is one storage, and not a second one beside the zeros."""
+def test_a_backward_formula_writes_to_its_own_zeros(compute: Callable[[Tensor], Tensor], name: str) -> None:
     (written,) = of_backward(captured(compute), name.partition(".")[0])
     assert written.name == f"aten.{name}"
     assert written.operands[0].access is Access.UPDATE
 
 
-def test_what_no_loss_needs_is_freed_with_those_who_hold_it() -> None:
-    """The hyperbolic tangent saves its result, which nobody has after forward; y is saved by the sine alone."""
+def test_an_unused_result_is_not_saved() -> None:
+    """Tanh saves its result, which is freed in forward; sine saves y."""
 
     def compute(y: Tensor) -> Tensor:
         y.tanh()
@@ -123,7 +111,7 @@ def test_what_no_loss_needs_is_freed_with_those_who_hold_it() -> None:
 
 
 class Constant(nn.Module):
-    """A product with what is no parameter, no buffer and no input."""
+    """A product with a tensor that is neither parameter, buffer nor input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +123,7 @@ class Constant(nn.Module):
 
 
 def test_a_constant_that_backward_needs_is_saved() -> None:
-    """The factor, 4 x 10 numbers, and the sum of the input; of the sine the gradient needs its argument alone."""
+    """The factor, 4 x 10 numbers, and the sum of the input; the argument of the sine is a parameter."""
     step = capture(program(Constant, numbers, optimizer="none"), CPU)
     check_captured_step(step, "constant")
     (constant,) = (each for each in step.storages if each.constant)

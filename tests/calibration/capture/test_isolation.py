@@ -1,4 +1,4 @@
-"""A process of its own captures; its end by a signal is a sentence, and what it captured is kept."""
+"""Captures in a child process, and their cache."""
 
 import os
 import tempfile
@@ -18,43 +18,47 @@ def request(path: Path) -> Request:
     return Request(model=f"{path}:make", batch_size=4, image=(3,), optimizer="none")
 
 
-@pytest.mark.usefixtures("in_a_fork")
-def test_what_was_captured_is_captured_again_only_when_a_file_of_it_changes(tmp_path: Path) -> None:
-    """3 x 5 weights and 5 biases; 3 x 7 and 7 once the file that the user's file imports says so."""
-    path, width, cache = tmp_path / "net.py", tmp_path / "its_width.py", tmp_path / "cache"
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    """A file with a model of 3 x 5 weights and 5 biases, which imports its width."""
+    (tmp_path / "its_width.py").write_text("WIDTH = 5\n", encoding="utf-8")
+    path = tmp_path / "net.py"
     path.write_text(LINEAR, encoding="utf-8")
-    width.write_text("WIDTH = 5\n", encoding="utf-8")
-    step, kept = captured(request(path), cache)
+    return path
+
+
+@pytest.mark.usefixtures("in_a_fork")
+def test_a_cached_capture_is_used_until_an_imported_file_changes(net: Path, tmp_path: Path) -> None:
+    """20 parameters; 3 x 7 + 7 once the imported file says so. Use of the cache sets its time."""
+    cache = tmp_path / "cache"
+    step, kept = captured(request(net), cache)
     assert (step.parameters, kept) == (20, None)
-    again, kept = captured(request(path), cache)
-    assert again == step
-    assert kept is not None
-    width.write_text("WIDTH = 7\n", encoding="utf-8")
-    changed, kept = captured(request(path), cache)
+    (file,) = cache.iterdir()
+    os.utime(file, (1, 1))
+    assert captured(request(net), cache) == (step, file)
+    assert file.stat().st_mtime > 1
+    (tmp_path / "its_width.py").write_text("WIDTH = 7\n", encoding="utf-8")
+    changed, kept = captured(request(net), cache)
     assert (changed.parameters, kept) == (28, None)
-    for each in cache.iterdir():
-        each.write_bytes(b"{")
-    path.unlink()
+    file.write_bytes(b"{")
+    net.unlink()
     with pytest.raises(CaptureError, match="is not a file in"):
-        captured(request(path), cache)
+        captured(request(net), cache)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("os.kill(os.getpid(), 9)", "was ended by SIGKILL, as Linux does where memory runs out"),
-        (
-            "os.write(2, b'terminate called\\n  what():  no driver\\nmore\\n'); os.abort()",
-            "ended by SIGABRT; PyTorch's C++ or a library of the model's failed: what(): no driver",
-        ),
-        ("os._exit(7)", "the process that captures it ended itself with exit status 7"),
+        ("os.kill(os.getpid(), 9)", "SIGKILL, as Linux does where memory runs out"),
+        ("os.write(2, b'terminate called\\n  what():  no driver\\nmore\\n'); os.abort()", "failed: what(): no driver"),
+        ("os._exit(7)", "exit status 7"),
         ("raise SystemExit(3 + ('vdnnsim' in str(os.listdir(os.environ['TMPDIR']))))", "ends Python (exit status 3)"),
     ],
 )
-def test_an_end_of_the_process_is_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, told: str
+def test_the_end_of_the_process_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
-    """No file that has a name tells it: one would stay where the whole command is killed."""
+    """Without named temporary files, which would stay where the command is killed."""
     path, files = tmp_path / "net.py", tmp_path / "files"
     files.mkdir()
     monkeypatch.setenv("TMPDIR", str(files))
@@ -63,54 +67,39 @@ def test_an_end_of_the_process_is_a_sentence(
     with pytest.raises(CaptureError) as caught:
         captured(request(path), tmp_path / "cache")
     assert str(caught.value).startswith(f"{path}:make: ")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.usefixtures("in_a_fork")
-def test_a_cache_that_cannot_be_written_keeps_nothing_back(tmp_path: Path) -> None:
-    (tmp_path / "its_width.py").write_text("WIDTH = 5\n", encoding="utf-8")
-    (tmp_path / "net.py").write_text(LINEAR, encoding="utf-8")
+def test_a_cache_that_cannot_be_written_fails_no_capture(net: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file", encoding="utf-8")
-    step, kept = captured(request(tmp_path / "net.py"), tmp_path / "cache")
+    step, kept = captured(request(net), tmp_path / "cache")
     assert (step.parameters, kept) == (20, None)
 
 
 @pytest.mark.usefixtures("in_a_fork")
-def test_the_cache_keeps_what_was_used_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three files, each of 1,000 bytes, two may stay beside that of a new capture, those that were used last."""
-    cache, path = tmp_path / "cache", tmp_path / "net.py"
-    (tmp_path / "its_width.py").write_text("WIDTH = 5\n", encoding="utf-8")
-    path.write_text(LINEAR, encoding="utf-8")
+def test_the_cache_drops_what_was_used_least_recently(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three files of 1,000 bytes, two may stay beside that of a new capture."""
+    cache = tmp_path / "cache"
     cache.mkdir()
     for used, name in enumerate(("oldest", "older", "old"), start=1):
         (cache / f"{name}.json").write_bytes(b" " * 1000)
         os.utime(cache / f"{name}.json", (used, used))
-    captured(request(path), cache)
+    captured(request(net), cache)
     (kept,) = (each for each in cache.iterdir() if not each.name.startswith("old"))
     assert len([*cache.iterdir()]) == 4
     size = kept.stat().st_size
     kept.unlink()
     monkeypatch.setattr(isolation, "MOST_KEPT_BYTES", size + 2999)
-    captured(request(path), cache)
+    captured(request(net), cache)
     assert {each.name for each in cache.iterdir()} == {"older.json", "old.json", kept.name}
 
 
-@pytest.mark.usefixtures("in_a_fork")
-def test_what_is_read_from_the_cache_was_used(tmp_path: Path) -> None:
-    (tmp_path / "its_width.py").write_text("WIDTH = 5\n", encoding="utf-8")
-    (tmp_path / "net.py").write_text(LINEAR, encoding="utf-8")
-    captured(request(tmp_path / "net.py"), tmp_path / "cache")
-    (kept,) = (tmp_path / "cache").iterdir()
-    os.utime(kept, (1, 1))
-    captured(request(tmp_path / "net.py"), tmp_path / "cache")
-    assert kept.stat().st_mtime > 1
-
-
-def test_without_pytorch_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pytorch_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(
-        CaptureError, match=r"takes PyTorch, which is not installed: pip install 'vdnnsim\[calibrate\]'"
-    ):
+    with pytest.raises(CaptureError, match=r"pip install 'vdnnsim\[calibrate\]'"):
         captured(Request(model="timm:resnet18", batch_size=1), tmp_path)

@@ -40,7 +40,7 @@ def vdnnsim(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_file_of_a_user_is_captured_replayed_and_reported(folder: Path) -> None:
+def test_run_captures_and_reports_a_file(folder: Path) -> None:
     done = vdnnsim(folder, "run", *ASKED)
 
     assert done.returncode == 0, done.stderr
@@ -54,10 +54,7 @@ def test_a_file_of_a_user_is_captured_replayed_and_reported(folder: Path) -> Non
 
 
 @pytest.mark.usefixtures("in_a_fork")
-def test_the_largest_batch_is_extended_from_three_captures_that_agree(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Convolution, normalization and product are all in proportion to the batch, but for weights and moments."""
+def test_max_batch_extends_three_captures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     done = CliRunner().invoke(cli, ["max-batch", *ASKED], catch_exceptions=False)
@@ -66,11 +63,7 @@ def test_the_largest_batch_is_extended_from_three_captures_that_agree(
     assert [line.rpartition("batch of ")[2] for line in done.stderr.splitlines()] == [
         f"{n} in float32" for n in (4, 8, 12)
     ]
-    text = " ".join(done.stdout.split())
-    assert (
-        "batches: extended from captures at 4 and 8, between which all sizes grow on a line; a third capture, at 12"
-        in text
-    )
+    assert "captures at 4 and 8" in " ".join(done.stdout.split())
 
 
 def test_a_model_that_raises_is_one_line(folder: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_notebook_shows_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ((net,), "inputs are missing, expected a tensor"),
         ((net, 3), "inputs returns an int, expected a tensor"),
@@ -82,14 +82,14 @@ def test_a_notebook_shows_the_table() -> None:
         (("resnet18",), "batch: resnet18 has none by default"),
     ],
 )
-def test_arguments_that_make_no_model_are_refused(arguments: tuple[Any, ...], told: str) -> None:
+def test_arguments_that_make_no_model_are_refused(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(CaptureError) as caught:
         vdnnsim.capture(*arguments)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ({"mode": "train"}, "mode: 'train' is not a mode; did you mean 'training'?"),
         ({"precision": "bf16"}, "precision: 'bf16' is not a precision"),
@@ -98,10 +98,10 @@ def test_arguments_that_make_no_model_are_refused(arguments: tuple[Any, ...], to
         ({"tokens": 3}, "image and tokens are of models in words, expected inputs"),
     ],
 )
-def test_words_that_make_no_sense_are_refused(words: dict[str, Any], told: str) -> None:
+def test_words_that_make_no_sense_are_refused(words: dict[str, Any], message: str) -> None:
     with pytest.raises(CaptureError) as caught:
         vdnnsim.capture(net, torch.ones(8, 3), **words)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.usefixtures("in_a_fork")
