@@ -1,6 +1,5 @@
-"""Pages on papers and on others' measurements, and what draws those that `python -m reports PAPER` writes.
+"""Pages on papers and published measurements, and the modules by which `python -m reports PAPER` writes them.
 
-In the folder of a paper stand its page, pictures and tables beside the modules that draw them from the replays of
-`vdnnsim.claims`. Nothing imports this package, and no wheel holds it. Begin with `__main__.py`; `page.py` has what all
-pages share.
+The folder of a paper has its page, pictures and tables, and the modules that draw them from the replays of
+`vdnnsim.claims`. Nothing imports this package, and it is not in the wheel. Begin with `__main__.py` and `page.py`.
 """

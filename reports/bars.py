@@ -18,17 +18,15 @@ _DIAMOND: Final[Any] = {"color": _MARKER, "markersize": 8, "markeredgecolor": "w
 _LEFT, _RIGHT, _BETWEEN, _TOP, _BOTTOM = 0.075, 0.925, 0.095, 0.795, 0.12
 _BOTTOM_WITH_LABELS, _BOTTOM_WITH_TURNED_LABELS = 0.155, 0.19
 _ROOM, _ROOM_UNDER_POINTS = 1.14, 1.32
-"""Height of an axis over its largest value; more where the right axis ends at a given value, for markers go high."""
+"""Height of an axis over its largest value; more below markers whose axis has a given end."""
 _SLIDE_PIXELS = 1600
 _NARROW_PIXELS = 46
-"""A number does not fit across a bar that is narrower."""
-
-
+"""Numbers of narrower bars are turned."""
 _SLOTS_OF_A_GROUP: Final = 0.82
 """Share of the width of a group that its bars fill."""
 _POINTS: Final = 12.5
 _PIXELS_PER_CHARACTER: Final = 13
-"""Labels that need more than their room are turned."""
+"""Wider labels are turned."""
 
 
 def bar_figure(chart: Chart) -> Figure:
@@ -70,7 +68,6 @@ def _draw_panel(axes: Axes, panel: Panel, pixels: float, *, outer: bool) -> dict
     ruled(axes, "y")
     _write_groups(axes, panel, pixels, centers)
     if panel.level:
-        # Its name stands in the legend, where no bar lies under it.
         entries[panel.level.name] = axes.axhline(panel.level.value / factor, color=ALARM, linewidth=2.5, zorder=3)
     if panel.right:
         entries |= _draw_points(axes, panel.right, step, label=outer)
@@ -106,7 +103,7 @@ def _heights(bar: tuple[Series, ...]) -> list[float]:
 
 
 def _beside(count: int, width: float) -> list[float]:
-    """Return the middles of things of one width side by side, from the middle of all of them."""
+    """Return the offsets of the middles of adjacent bars of one width."""
     return [(number - (count - 1) / 2) * width for number in range(count)]
 
 

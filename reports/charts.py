@@ -1,4 +1,4 @@
-"""Pictures of the papers as plain data in SI: bar charts, clouds of durations, shares of errors."""
+"""Pictures as plain data in SI units: bar charts, clouds of durations, shares of errors."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from vdnnsim.report.scale import Scale
 
 
 class Tint(Enum):
-    """Colours by what they stand for; the (m) form of a policy is the lighter of two."""
+    """Colours by meaning; that of (m) is the lighter of two."""
 
     color: str
 
     def __new__(cls, meaning: str, color: str = "") -> Self:
-        """Return the member that is found by its meaning."""
+        """Return the member of a meaning."""
         made = object.__new__(cls)
         made._value_, made.color = meaning, color
         return made
@@ -45,7 +45,7 @@ class Tint(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One vertical axis: what it measures, without the unit; its upper end, zero for room above the largest value."""
+    """A vertical axis: label without unit, scale, and upper end, 0 for room above the largest value."""
 
     label: str
     scale: Scale
@@ -54,7 +54,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One colour of the legend: a value for each group."""
+    """One entry of the legend: a value for each group."""
 
     name: str
     tint: Tint
@@ -63,9 +63,9 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What each group has at one place: bars side by side, each a stack of series from the bottom up.
+    """Bars side by side in each group, each a stack of series from the bottom up.
 
-    The label is written below; empty where the legend says it. `failed` marks groups with an asterisk; empty for none.
+    The label is written below, unless empty; `failed` marks groups with an asterisk.
     """
 
     bars: tuple[tuple[Series, ...], ...]
@@ -98,7 +98,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of axes: labels of groups along the horizontal axis; the height of each bar may be written above it."""
+    """A pair of axes with groups along the horizontal one, and perhaps numbers above the bars."""
 
     groups: tuple[str, ...]
     slots: tuple[Slot, ...]
@@ -110,7 +110,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A slide: the title says what to see, the subtitle what is shown; its panels stand side by side."""
+    """A slide: title with the finding, subtitle with what is shown, panels side by side."""
 
     title: str
     subtitle: str
@@ -119,7 +119,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """Measured and simulated durations of one card; positions in `Clouds.kinds`, and how far off they are, in words."""
+    """Measured and simulated durations of one card, with positions in `Clouds.kinds`, and their errors in words."""
 
     name: str
     found: str
@@ -128,7 +128,7 @@ class Cloud:
 
 @dataclass(frozen=True, slots=True)
 class Clouds:
-    """A slide: a small diagonal for each card, all on the same axes; names of two kinds of rows at most."""
+    """A slide: a small parity plot for each card, all on the same axes; names of at most two kinds of rows."""
 
     title: str
     subtitle: str
@@ -138,7 +138,7 @@ class Clouds:
 
 @dataclass(frozen=True, slots=True)
 class ErrorShares:
-    """A slide: for each estimator the share of rows with at most some error; below the limit it is of no use."""
+    """A slide: the cumulative share of rows by error for each estimator, and a limit of useful errors."""
 
     title: str
     subtitle: str

@@ -16,11 +16,11 @@ from vdnnsim.report.plots.validation.parity import draw_pairs, kind_handles, sca
 _IN_A_ROW = 4
 """Cards side by side."""
 _FURTHEST = 1.0
-"""Errors beyond are drawn at the end of the axis of shares."""
+"""Larger errors are drawn at the end of the axis."""
 
 
 def clouds_figure(slide: Clouds) -> Figure:
-    """Draw a small diagonal for each card, all on the same axes; there must be at least one pair."""
+    """Draw a small parity plot for each card, all on the same axes; there must be at least one pair."""
     figure = new_figure(slide.title, slide.subtitle)
     rows, columns = ceil(len(slide.clouds) / _IN_A_ROW), min(len(slide.clouds), _IN_A_ROW)
     every = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat

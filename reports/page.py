@@ -22,7 +22,7 @@ from vdnnsim.units import format_seconds
 
 
 def page_writer(paper: str) -> Writer:
-    """Return the writer of the folder of a paper, by the paper's name."""
+    """Return the writer of a paper's folder."""
     return Writer(
         noun=f"report on {paper}",
         manifest="run.json",
@@ -45,7 +45,7 @@ class SimulatedFigure:
     Attributes:
         stem: the name of its files without their ending: `figure01`.
         columns: those of its CSV; numbers are SI, and the name of a column says its unit.
-        facts: what the page says of its numbers, by the name that the template has for it.
+        facts: numbers and words for the page, by their names in the template.
     """
 
     stem: str
@@ -60,14 +60,13 @@ class SimulatedFigure:
 
 
 def stated(paper: str, *ids: str) -> tuple[float, ...]:
-    """Return what a paper states in the claims with these ids, in their units; shares between 0 and 1."""
+    """Return the expected numbers of claims, in their units; shares between 0 and 1."""
     expected = {claim.id: claim.expected for claim in read_claims(paper).claims}
     return tuple(float(expected[each] or 0.0) for each in ids)
 
 
 def figure_files(figures: Iterable[SimulatedFigure]) -> dict[str, bytes]:
     """Return the CSV and the picture of each figure by file name."""
-    # Matplotlib takes longer to import than a network to simulate.
     from reports.bars import draw_bars
 
     files: dict[str, bytes] = {}
@@ -78,7 +77,7 @@ def figure_files(figures: Iterable[SimulatedFigure]) -> dict[str, bytes]:
 
 
 def manifest(file: ClaimsFile, profiles: Iterable[Path], **chance: int) -> str:
-    """Return the command, the versions, the files that were read and, where something was drawn, seed and draws."""
+    """Return command, versions, hashes of the profiles, and seed and draws of random numbers."""
     inputs = [each for path in profiles for each in (path, path.with_suffix(".fit.csv")) if each.exists()]
     content = {
         "paper": file.title,
@@ -94,7 +93,7 @@ def manifest(file: ClaimsFile, profiles: Iterable[Path], **chance: int) -> str:
 def report_files(
     file: ClaimsFile, profiles: Iterable[Path], rows: Sequence[ClaimRow], texts: Mapping[str, str], **chance: int
 ) -> dict[str, bytes]:
-    """Return the content of the files of a report that are text: the checked claims, the manifest, its own."""
+    """Return the text files of a report: checked claims, manifest, its own."""
     checked = csv_text(COLUMNS, [row.cells for row in rows])
     every = {"claims.csv": checked, **texts, "run.json": manifest(file, profiles, **chance)}
     return {name: text.encode() for name, text in every.items()}
@@ -104,9 +103,9 @@ def page(template: str, rows: Sequence[ClaimRow], **values: object) -> bytes:
     """Return a page in Markdown, from a template in the folder of its paper.
 
     Args:
-        template: its path from this folder: `vdnn2016/page.md.j2`.
-        rows: the checked numbers; the template has `claims` of them, the table, `reasons` and their `count`.
-        values: what else the template names.
+        template: path from this folder: `vdnn2016/page.md.j2`.
+        rows: checked claims, of which the template has `claims`, the table, `reasons` and `count`.
+        values: other names of the template.
     """
     reasons = [(row.id, _verdict(row.verdict), markdown.escape(row.reason)) for row in rows if row.reason]
     claims = markdown.table(

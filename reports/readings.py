@@ -1,7 +1,7 @@
-"""Claims of a paper under other readings: every row again under each named alternative, and which rows it moves.
+"""Claims of a paper under other readings, and the rows that each changes.
 
-A reading is a choice that the text leaves open: an option of a policy, of the scenario, of the machine or of a claim's
-metric. Its alternative is one option away; tables show which rows it moves.
+A reading is a choice that the text leaves open: an option of a policy, of the scenario, of the machine or of a metric.
+An alternative changes one option.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,32 +26,32 @@ def read_readings(paper: str, kind: type[Reading]) -> tuple[Reading, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ReadingEffect:
-    """A row that a reading moves: as it is by default, and as it would be."""
+    """A row that a reading changes, with its default."""
 
     default: ClaimRow
     alternative: ClaimRow
 
     @property
     def turns(self) -> bool:
-        """Whether the verdict is another one."""
+        """Whether the verdict changes."""
         return self.default.verdict is not self.alternative.verdict
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingRows(Generic[Reading]):
-    """All claims under one reading; None where a policy refuses it, as page migration refuses memory with addresses."""
+    """All claims under one reading; None if a policy refuses it, as page migration refuses memory with addresses."""
 
     reading: Reading
     rows: tuple[ClaimRow | None, ...]
 
     def effects(self, default: Sequence[ClaimRow]) -> tuple[ReadingEffect, ...]:
-        """Return the rows whose simulated value it moves as far as the table shows it."""
+        """Return the rows whose shown value it changes."""
         pairs = zip(default, self.rows, strict=True)
         return tuple(ReadingEffect(a, b) for a, b in pairs if b is not None and a.simulated != b.simulated)
 
 
 def effects_csv(compared: Iterable[ReadingRows[Reading]], default: Sequence[ClaimRow]) -> str:
-    """Return every row that a reading moves as CSV."""
+    """Return every changed row as CSV."""
     columns = ("reading", "id", "metric", "expected", "default", "alternative", "alternative_verdict")
     cells = (
         (

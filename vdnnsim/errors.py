@@ -20,10 +20,7 @@ Every message is one line. That a network does not fit is a result, never an exc
 
 
 def is_fault(error: BaseException) -> bool:
-    """Say whether input, output or memory failed, and not what was asked: another time the same may succeed.
-
-    An exception that was raised from such a fault is one.
-    """
+    """Whether input, output or memory failed, or an exception was raised from that; the same may succeed later."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError | MemoryError):
         cause = cause.__cause__

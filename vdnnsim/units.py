@@ -1,8 +1,7 @@
-"""Quantities at the edges: text with a unit in, text with a unit out.
+"""Units: text with a unit parsed to SI numbers, and SI numbers written with a unit.
 
-Inside vdnnsim every number is SI: seconds, bytes, bytes per second, FLOP per second, watts, joules, as plain int or
-float. This module is the only place that converts. Decimal prefixes (GB = 10^9 bytes) and binary ones (GiB = 2^30
-bytes) are never confused: each has its own entry in the tables below.
+Elsewhere every number is SI: seconds, bytes, bytes per second, FLOP per second, watts, joules, as plain int or float.
+Decimal prefixes (GB = 10^9 bytes) and binary ones (GiB = 2^30 bytes) have entries of their own.
 """
 
 import math
@@ -26,7 +25,7 @@ _JOULES = {"J": 1.0, "nJ": 1e-9, "pJ": 1e-12}
 
 
 class Dimension(Enum):
-    """What a quantity measures; the value is the name that messages use."""
+    """The dimension of a quantity, by its name in messages."""
 
     BYTES = "bytes"
     SECONDS = "seconds"
@@ -40,7 +39,7 @@ class Dimension(Enum):
 
     @property
     def suffix(self) -> str:
-        """How names of quantities in SI units end, as in `latency_s`; empty for a plain number."""
+        """SI unit at the end of names, as in `latency_s`; empty for a plain number."""
         return _SUFFIXES[self]
 
 
@@ -58,7 +57,7 @@ _SUFFIXES: Mapping[Dimension, str] = {
 
 
 def dimension_of(name: str) -> Dimension:
-    """Return what a quantity measures, by the SI unit in which its name ends; images per second are a plain number."""
+    """Return the dimension of a quantity, by the SI unit at the end of its name; rates of images are plain numbers."""
     found = (each for each, suffix in _SUFFIXES.items() if suffix and name.endswith(f"_{suffix}"))
     longest = max(found, key=lambda each: len(each.suffix), default=Dimension.COUNT)
     return Dimension.COUNT if longest is Dimension.SECONDS and name.endswith("_per_s") else longest
@@ -82,8 +81,8 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
     """Return `text` ("12 GiB", "10 us", "12.8 GB/s") in SI units.
 
     Raises:
-        InputError: `text` is no finite number greater than or equal to zero with a unit of this dimension. The
-            message says what was found and which units are right; the caller adds file and key path.
+        InputError: `text` is no finite number of zero or more with a unit of this dimension. The message has the
+            units; the caller adds file and key path.
     """
     units = _UNITS[dimension]
     if dimension is Dimension.COUNT and isinstance(text, int | float) and not isinstance(text, bool):
@@ -100,9 +99,9 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
 
 
 def rounded_quantity(number: float, dimension: Dimension, digits: int) -> float:
-    """Return the nearest number in SI units that reads well: in its unit it has at most `digits` digits.
+    """Return the nearest number in SI units that has at most `digits` digits in its unit.
 
-    7.467e-6 s is not quite 7.467 times the float 1e-6, so as it is it could not be stated as 7.467 us.
+    The float 7.467e-6 is not exactly 7.467 times the float 1e-6, so it has no short text in us.
     """
     assert 0 <= number < math.inf, f"{number} cannot be stated"
     factor = next((each for each in _UNITS[dimension].values() if 1 <= number / each < _READS_WELL_BELOW), 1.0)
@@ -110,22 +109,22 @@ def rounded_quantity(number: float, dimension: Dimension, digits: int) -> float:
 
 
 def quantity_text(number: float, dimension: Dimension) -> str:
-    """Return a number in SI units with a unit that people read easily; `parse_quantity` gives exactly the number."""
+    """Return a number in SI units with a readable unit; `parse_quantity` returns exactly the number."""
     assert 0 <= number < math.inf, f"{number} cannot be stated"
     candidates = []
     for unit, factor in _UNITS[dimension].items():
         value = _stated_in(number, factor)
         if value is not None:
             digits = repr(int(value)) if value.is_integer() and value < 1e6 else repr(value)
-            # A unit in which the number has up to three digits before the point is worth ten characters more.
+            # Up to three digits before the point are worth ten characters.
             far = 0 if 1 <= value < _READS_WELL_BELOW or number == 0 else 10
             candidates.append((len(digits) + far, f"{digits} {unit}".strip()))
-    # The base unit is always among them; of equals, the one named first.
+    # The base unit is always among them; of equals, the first one.
     return min(candidates, key=lambda candidate: candidate[0])[1]
 
 
 def _stated_in(number: float, factor: float) -> float | None:
-    """Return the value of the fewest digits that makes up a number in a unit; None if no float does."""
+    """Return the value with the fewest digits that is a number in a unit; None if no float is."""
     stated = number / factor
     rounded = (float(f"{stated:.{digits}g}") for digits in range(1, 18))
     values = (*rounded, math.nextafter(stated, 0), math.nextafter(stated, math.inf))
@@ -159,7 +158,7 @@ def _three_digits(value: float) -> str:
 
 
 class ElementType(Enum):
-    """How an element is stored and computed with; `tf32` is stored as float32 and multiplied in fewer bits."""
+    """Type of an element; `tf32` is stored as float32 and multiplied in fewer bits."""
 
     FLOAT32 = "float32"
     TF32 = "tf32"
@@ -173,11 +172,10 @@ class ElementType(Enum):
 
 
 class Precision(Enum):
-    """In what a workload computes: one element type throughout, or PyTorch's mixed precision with a narrow one.
+    """Precision of a workload: one element type throughout, or PyTorch's mixed precision with a narrow one.
 
-    Under mixed precision weights, their gradients and optimizer states are float32; products are computed in the narrow
-    type, of which weights have copies while forward and backward need them; losses and normalizations of layers stay in
-    float32 (torch.autocast).
+    In mixed precision (torch.autocast) weights, their gradients and optimizer states are float32; products are computed
+    in the narrow type, with copies of weights in forward and backward; losses and layer normalizations are float32.
     """
 
     FLOAT32 = "float32"

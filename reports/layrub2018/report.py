@@ -1,4 +1,4 @@
-"""The report on Jin et al. (2018): Tables 1, 5 to 8 and Figures 9 to 14 beside simulation. One command makes it all.
+"""The report on Jin et al. (2018): simulated Tables 1, 5 to 8 and Figures 9 to 14, claims, readings.
 
 Files: README.md, table1.csv, table5.csv to table8.csv, claims.csv, readings.csv, figureNN.png and .csv, run.json. Equal
 input gives equal bytes.
@@ -45,9 +45,7 @@ def paper_report(
     texts = {
         f"{name}.csv": csv_text(tuple(table[0]), [tuple(row.values()) for row in table])
         for name, table in tables.items()
-    } | {
-        "readings.csv": csv_text(Alternative._fields, readings),
-    }
+    } | {"readings.csv": csv_text(Alternative._fields, readings)}
     paced = next(each.alternative for each in readings if each.id == _AT_OWN_PACE)
     readme = page(
         "layrub2018/page.md.j2",

@@ -1,4 +1,4 @@
-"""The pictures of the scoreboard, one thing to see in each."""
+"""The pictures of the scoreboard: step times, operators, peaks of memory."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,6 @@ _AIM = 0.2
 
 def draw_pictures(board: Scoreboard) -> tuple[Picture, ...]:
     """Draw what there are rows for."""
-    # Matplotlib takes longer to import than a network to simulate.
     from reports.bars import draw_bars
     from reports.error_pictures import draw_clouds, draw_error_shares
 

@@ -1,4 +1,4 @@
-"""The report on what others measured: what comes out by source and card, one picture for each thing to see, every row.
+"""The report on published measurements: errors by source and card, pictures, every row.
 
 Files: README.md, claims.csv, step_times.csv, operator_times.csv, largest_batches.csv, peak_memory.csv, pictures,
 run.json. Equal input gives equal bytes.

@@ -1,4 +1,4 @@
-"""What other readings of Kim et al. (2018) would give."""
+"""Claims of Kim et al. (2018) under other readings."""
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial

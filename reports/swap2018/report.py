@@ -1,4 +1,4 @@
-"""The report on Kim et al. (2018): its tables from simulation, claims, readings, pictures. One command makes it all.
+"""The report on Kim et al. (2018): simulated tables, claims, readings, pictures.
 
 Files: README.md, tables.csv, claims.csv, readings.csv, scaling.png, of both servers pictures of all GPUs' streams and
 of the load of each link, and run.json. Equal input gives equal bytes.
@@ -22,16 +22,7 @@ from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.claims.check import ClaimCount, ClaimRow
 from vdnnsim.claims.claim import ClaimsFile
 from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
-from vdnnsim.claims.swap2018.stated import (
-    INCEPTION,
-    NONE,
-    STAGGERED,
-    SWAP,
-    TABLE_I,
-    VGG,
-    Place,
-    first_row,
-)
+from vdnnsim.claims.swap2018.stated import INCEPTION, NONE, STAGGERED, SWAP, TABLE_I, VGG, Place, first_row
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.report import markdown
 from vdnnsim.report.picture import Picture
@@ -59,10 +50,7 @@ def paper_report(
         file.claims, runs, file.hardware, readings, lambda line: progress(f"other readings: {line}")
     )
     pictures = draw_report(runs)
-    texts = {
-        "readings.csv": effects_csv(compared, rows),
-        "tables.csv": csv_text(Cell._fields, tables),
-    }
+    texts = {"readings.csv": effects_csv(compared, rows), "tables.csv": csv_text(Cell._fields, tables)}
     files = report_files(file, profiles, rows, texts) | {each.name: each.png for each in pictures}
     return files | {"README.md": readme(tables, rows, compared, [(each.description, each.name) for each in pictures])}
 
@@ -73,7 +61,7 @@ def readme(
     compared: Sequence[ReadingRows[SwapReading]],
     pictures: Sequence[tuple[str, str]],
 ) -> bytes:
-    """Return the page in Markdown; of pictures it takes title and file name."""
+    """Return the page in Markdown, with titles and names of pictures."""
     none, swap, staggered = (each for each in tables if (each.table, each.batch_size) == ("Table II", 120))
     vgg = [each for each in tables if each.table == "Table I" and each.network == VGG]
     per_image_s, rest_s = line_of_table_1()
@@ -119,7 +107,6 @@ def _cell(row: ClaimRow | None) -> str:
 
 def draw_report(runs: ServerRuns) -> tuple[Picture, ...]:
     """Draw throughput against the number of GPUs, and both servers: all GPUs' streams, the load of each link."""
-    # Matplotlib takes longer to import than most scenarios to simulate.
     from reports.swap2018.scaling import draw_scaling, scaling_title
     from vdnnsim.report.plots import draw_pictures
 

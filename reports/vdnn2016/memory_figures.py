@@ -151,7 +151,7 @@ def figure_11(runs: VdnnRuns) -> SimulatedFigure:
     offloading = ("vdnn_all(m)", "vdnn_all(p)", "vdnn_conv(p)", "vdnn_dyn")
     best = [max(savings(policy, 0)[i] for policy in POLICY_LABELS) for i in range(len(CONVENTIONAL))]
     spare = runs.server.gpu.memory_bytes - results[("vgg16", 128), "base(m)"].metrics.max_memory_bytes
-    without_pool = runs.result("vgg16", 128, "vdnn_all(m)", prefetch_search="fig10_without_pool")
+    without_pool = runs.result("vgg16", 128, "vdnn_all(m, prefetch_search=fig10_without_pool)")
     base_fits, dyn_fits = (
         sum(results[case, policy].fits for case in CONVENTIONAL) for policy in ("base(p)", "vdnn_dyn")
     )

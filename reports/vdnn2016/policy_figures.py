@@ -1,6 +1,5 @@
 """Figures 12, 14 and 15 of the vDNN paper, and its power: what policies offload, their speed, their watts."""
 
-from collections.abc import Sequence
 from statistics import fmean
 
 from pandas import DataFrame
@@ -190,7 +189,9 @@ def power_section(runs: VdnnRuns) -> SimulatedFigure:
     )
     over_base = watts / watts.groupby(watts.index // slots).transform("first") - 1
     overheads = over_base.rename(columns=lambda name: name.replace("watts", "overhead")).to_dict("list")
-    found = {name: dict(zip(_POWER_POLICIES, _every(values, slots), strict=True)) for name, values in overheads.items()}
+    found = {
+        name: {slot: values[at::slots] for at, slot in enumerate(_POWER_POLICIES)} for name, values in overheads.items()
+    }
     dyn = found["maximum_overhead"]["dyn"]
     bars = ("mean power", Tint.MEAN, "mean_watts"), ("maximum", Tint.MAXIMUM, "maximum_watts")
     drawn = tuple(
@@ -222,10 +223,6 @@ def power_section(runs: VdnnRuns) -> SimulatedFigure:
             "networks": len(names),
         },
     )
-
-
-def _every(values: Sequence[float], count: int) -> list[Sequence[float]]:
-    return [values[at::count] for at in range(count)]
 
 
 def _signed(fraction: float) -> str:

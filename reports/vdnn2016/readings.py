@@ -13,6 +13,7 @@ from statistics import correlation
 from typing import Any, Final
 
 import msgspec
+from pandas import DataFrame, Series
 
 from reports.readings import ReadingRows, read_readings
 from vdnnsim.claims.check import ClaimRow, Value, is_met
@@ -139,17 +140,11 @@ def _summarize(claim: Claim, values: list[Value | None], factors: Sequence[Mappi
         return Sensitivity(claim, met, None, None, None, None)
     if max(numbers) == min(numbers):
         return Sensitivity(claim, met, min(numbers), max(numbers), None, None)
-    ranks = _ranks(numbers)
-    correlations = {name: correlation(_ranks([each[name] for each in factors]), ranks) for name in factors[0]}
+    ranks = list(Series(numbers).rank())
+    by_name = DataFrame(factors).rank().to_dict("list")
+    correlations = {str(name): correlation(of_factor, ranks) for name, of_factor in by_name.items()}
     driver = max(correlations, key=lambda name: abs(correlations[name]))
     return Sensitivity(claim, met, min(numbers), max(numbers), driver, correlations[driver])
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 1; equal values share the mean of theirs."""
-    ordered = sorted(values)
-    first = {value: ordered.index(value) for value in set(values)}
-    return [first[value] + (1 + ordered.count(value)) / 2 for value in values]
 
 
 def values_on(asked: Sequence[Asked], progress: Callable[[str], object] = str) -> list[list[Value | None]]:
@@ -163,8 +158,9 @@ def values_on(asked: Sequence[Asked], progress: Callable[[str], object] = str) -
     answers = dict(zip(order, on_all_cores(_of_network, [(each, asked) for each in order], progress), strict=True))
     return [
         [
-            _together(claim, [answers[each][machine][number] for each in METRICS.networks(claim)])
+            None if None in found else METRICS.together(claim, found)
             for number, claim in enumerate(claims)
+            for found in [[answers[each][machine][number] for each in METRICS.networks(claim)]]
         ]
         for machine, (_, claims) in enumerate(asked)
     ]
@@ -190,7 +186,3 @@ def _answer(claim: Claim, runs: VdnnRuns, network: NetworkBatch) -> Any:  # noqa
         return METRICS.of_one(claim, runs, runs.server.name, network)
     except PolicyError:
         return None
-
-
-def _together(claim: Claim, found: Sequence[Any]) -> Value | None:
-    return None if None in found else METRICS.together(claim, found)

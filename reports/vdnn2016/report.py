@@ -1,4 +1,4 @@
-"""The report on the vDNN paper: figures from simulation, claims, and what stands behind them. One command makes it all.
+"""The report on the vDNN paper: simulated figures, claims, readings and sensitivity.
 
 Files: README.md, figureNN.png and .csv, claims.csv, readings.csv, sensitivity.csv, page_migration.csv, kernel_times.csv
 (the cost model against every public measurement, those that the fit never used included) and run.json. Equal input
@@ -67,7 +67,7 @@ def paging_costs(runs: VdnnRuns) -> Iterator[PagingCost]:
     for case in CONVENTIONAL:
         dyn = runs.result(*case, "vdnn_dyn").performance_ratio
         for latency in _PAGE_LATENCIES:
-            paged = runs.result(*case, "page_migration(p)", page_latency=latency)
+            paged = runs.result(*case, f"page_migration(p, page_latency={latency})")
             yield PagingCost(*case, latency, paged.metrics.iteration_s, paged.performance_ratio, dyn)
 
 

@@ -1,6 +1,6 @@
 """Claims of papers, and measurements that others published, checked against the replay: `vdnnsim claims`.
 
-A folder for each paper has its claims as YAML, its replays (`runs.py`) and what is computed of them (`metrics.py`);
-`public2026` has others' measurements. `check.py` makes rows of claims, `paper.py` opens a paper. The command line and
-the pages under `reports/` in a clone import this package. Begin with `claim.py` and `vdnn2016/claims.yaml`.
+The folder of a paper has its claims as YAML, its replays (`runs.py`) and their metrics (`metrics.py`); `public2026` has
+measurements. `check.py` makes rows of claims, `paper.py` opens a paper. The command line and, in a clone, the pages
+under `reports/` import this package. Begin with `claim.py` and `vdnn2016/claims.yaml`.
 """

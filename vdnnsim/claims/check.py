@@ -1,4 +1,4 @@
-"""Checked claims: what a replay gives of each number that a paper states, and whether that is within its tolerance."""
+"""Checked claims: a number of a paper beside that of the replay, and whether it is within the tolerance."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +16,7 @@ Value = float | str
 OfAll = Callable[[Sequence[NetworkBatch], Sequence[Any]], Value]
 
 FACTORS: Mapping[str, float] = {
-    "": 1.0,
-    "times": 1.0,
-    "images": 1.0,
-    "images/s": 1.0,
+    **dict.fromkeys(("", "times", "images", "images/s"), 1.0),
     "million": 1e6,
     "MiB": float(MIB),
     "GiB": float(GIB),
@@ -27,13 +24,13 @@ FACTORS: Mapping[str, float] = {
     "MB/s": 1e6,
     "ms": 1e-3,
 }
-"""SI units in one of the units in which claims are stated."""
+"""SI units in one of the units of claims."""
 AGGREGATES: Mapping[str, tuple[str, Callable[[Sequence[float]], float]]] = {
     "mean": ("mean", fmean),
     "min": ("least", min),
     "max": ("most", max),
 }
-"""How several networks become one number: its name in a row, and how to compute it."""
+"""Aggregates over networks: the name in a row, and the function."""
 COLUMNS = ("id", "where", "metric", "expected", "simulated", "error", "verdict", "reason", "scenario")
 """Columns of `vdnnsim claims`; the terminal leaves the last one to the CSV."""
 
@@ -43,13 +40,13 @@ class ClaimRow:
     """One row of `vdnnsim claims`; a claim of several numbers has a row for each.
 
     Attributes:
-        id: of the claim, with the name of the number behind a dot: `v-vm-3.max`.
+        id: of the claim, with the name of the number after a dot: `v-vm-3.max`.
         where: section or figure of the paper.
-        metric: what is measured, on which network, batch size and policy.
+        metric: quantity, network, batch size and policy.
         expected, simulated, error: as text with units.
-        verdict, recorded: what came out, and what the claims file records.
-        reason: why it is not met, or what a reader should know of it; empty where nothing is.
-        scenario: how to see it: a command or a scenario file.
+        verdict, recorded: of the replay, and of the claims file.
+        reason: why it is not met, or a remark.
+        scenario: that shows it: a file or a command.
     """
 
     id: str
@@ -65,7 +62,7 @@ class ClaimRow:
 
     @property
     def claim_id(self) -> str:
-        """Id of the claim that this row belongs to, as v-vm-3 of v-vm-3.max."""
+        """Id of its claim, as v-vm-3 of v-vm-3.max."""
         return self.id.partition(".")[0]
 
     @property
@@ -75,7 +72,7 @@ class ClaimRow:
 
     @property
     def of_table(self) -> bool:
-        """Whether it is a number of one of the paper's tables, and not of its text."""
+        """Whether it is of one of the paper's tables, and not of its text."""
         return self.id.startswith("t-")
 
     @property
@@ -91,7 +88,7 @@ class ClaimCount:
 
     Attributes:
         claims, reproduced: of the text.
-        by_construction: how many of the reproduced ones merely return an input.
+        by_construction: reproduced ones that merely return an input.
         numbers, met: of the tables.
     """
 
@@ -103,7 +100,7 @@ class ClaimCount:
 
     @classmethod
     def of(cls, rows: Sequence[ClaimRow]) -> "ClaimCount":
-        """Count the claims that some rows belong to."""
+        """Count the claims of rows."""
         text, tables = ([row for row in rows if row.of_table is of_table] for of_table in (False, True))
         ids = {row.claim_id for row in text}
         missed = {row.claim_id for row in text if not row.is_met}
@@ -118,13 +115,12 @@ class ClaimCount:
 
 
 class Metric(NamedTuple):
-    """What is computed of each network of a claim.
+    """A quantity of each network of a claim.
 
     Attributes:
         words: its name in a row.
-        of_one: computes it from the replays, a claim with its machine, and a network with its batch size; in SI, or a
-            text.
-        of_all: makes one value of those of all networks; None where the claim says how.
+        of_one: computes it from replays, a claim with its machine, and a network with its batch size; SI or text.
+        of_all: aggregates the networks; None where the claim states how.
     """
 
     words: str
@@ -137,8 +133,8 @@ class Metrics(Generic[Runs]):
     """The metrics of a paper by name.
 
     Attributes:
-        seen_in: where a claim is seen: a scenario file, or words.
-        groups: networks that claims name together.
+        seen_in: returns the scenario that shows a claim.
+        groups: of networks, by name.
     """
 
     named: Mapping[str, Metric]
@@ -146,20 +142,20 @@ class Metrics(Generic[Runs]):
     groups: Mapping[str, tuple[NetworkBatch, ...]] = field(default_factory=dict)
 
     def check(self, claim: Claim, runs: Runs, hardware: str) -> ClaimRow:
-        """Compute a claim's number and check it against the paper's; on `hardware` unless the claim names its own."""
+        """Check a claim against the paper, on `hardware` unless it names its own."""
         return self.row(claim, self.simulate(claim, runs, hardware), hardware)
 
     def row(self, claim: Claim, value: Value, hardware: str) -> ClaimRow:
-        """Return the row of a claim, whose number is known."""
+        """Return the row of a claim with its number."""
         seen_in = self.seen_in(_on(claim, hardware), self.networks(claim))
         return judge(claim, value, metric=self.describe(claim), scenario=seen_in)
 
     def simulate(self, claim: Claim, runs: Runs, hardware: str) -> Value:
-        """Return what the replay says, in the claim's unit."""
+        """Return the number of the replay, in the claim's unit."""
         return self.together(claim, [self.of_one(claim, runs, hardware, each) for each in self.networks(claim)])
 
     def of_one(self, claim: Claim, runs: Runs, hardware: str, network: NetworkBatch) -> Any:  # noqa: ANN401  # of its metric
-        """Return what the replay says of one network of a claim."""
+        """Return the value of one network of a claim."""
         return self.named[claim.metric].of_one(runs, _on(claim, hardware), network)
 
     def together(self, claim: Claim, found: Sequence[Any]) -> Value:
@@ -194,7 +190,7 @@ def _on(claim: Claim, hardware: str) -> Claim:
 
 
 def judge(claim: Claim, value: Value, *, metric: str, scenario: str) -> ClaimRow:
-    """Return the row of a claim from a value in its unit, what is measured in one line, and how to see it."""
+    """Return the row of a claim from a value in its unit, with the cells `metric` and `scenario`."""
     return ClaimRow(
         id=claim.id,
         where=claim.where,
@@ -210,7 +206,7 @@ def judge(claim: Claim, value: Value, *, metric: str, scenario: str) -> ClaimRow
 
 
 def is_met(claim: Claim, value: Value) -> bool:
-    """Whether a value lies within what the claim allows."""
+    """Whether a value is within the tolerance of a claim."""
     if isinstance(value, str):
         return value == claim.expected
     low, high = claim.bounds()

@@ -1,4 +1,4 @@
-"""A claim as its file states it: one expected number, or range, or text, and how to compute it."""
+"""Claims as their files state them: an expected number, range or text, and its metric."""
 
 from enum import Enum
 from functools import cache
@@ -14,14 +14,12 @@ from vdnnsim.hardware.profile import find_profile
 
 PUBLIC: Final = "public2026"
 PAPERS: Final = ("vdnn2016", "swap2018", "layrub2018", PUBLIC)
-"""The papers whose claims are here, and what others measured, each in the folder of its name beside this module."""
-
-
+"""Papers, and published measurements, each in a folder of this package."""
 Data = TypeVar("Data")
 
 
 class Verdict(Enum):
-    """Whether the replay comes within the tolerance of what the paper states."""
+    """Whether the replay is within the tolerance of the paper."""
 
     REPRODUCED = "reproduced"
     NOT_REPRODUCED = "not reproduced"
@@ -32,7 +30,7 @@ NetworkBatch = tuple[str, int]
 
 
 def read_network(text: str) -> NetworkBatch:
-    """Return the network and the batch size of a text, as of `vgg16(256)`; 0 where it has none."""
+    """Return network and batch size of a text as `vgg16(256)`; 0 if it has none."""
     network, _, batch_size = text.rstrip(")").partition("(")
     return network, int(batch_size or 0)
 
@@ -69,7 +67,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def claim_id(self) -> str:
-        """Id of the claim that this row belongs to, as v-vm-3 of v-vm-3.max."""
+        """Id of its claim, as v-vm-3 of v-vm-3.max."""
         return self.id.partition(".")[0]
 
     def bounds(self) -> tuple[float, float]:
@@ -95,7 +93,7 @@ class ClaimsFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     claims: tuple[Claim, ...]
 
     def find_profiles(self, folder: Path) -> dict[str, Path]:
-        """Return the profiles of all machines of the claims by name; they are looked for from `folder`.
+        """Return the profiles of all machines of the claims by name, looked up from `folder`.
 
         Raises:
             ProfileError: one is missing.
@@ -104,6 +102,7 @@ class ClaimsFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return {name: find_profile(name, folder) for name in sorted(names)}
 
 
+@cache
 def read_claims(paper: str) -> ClaimsFile:
     """Read the claims of a paper.
 
@@ -112,14 +111,9 @@ def read_claims(paper: str) -> ClaimsFile:
     """
     if paper not in PAPERS:
         raise InputError(not_one_of(paper, PAPERS, "a paper whose claims are known"))
-    return _read(paper)
-
-
-@cache
-def _read(paper: str) -> ClaimsFile:
     return read_data(paper, "claims.yaml", ClaimsFile)
 
 
 def read_data(paper: str, name: str, kind: type[Data]) -> Data:
-    """Return what a YAML file in the folder of a paper states."""
+    """Return the data of a YAML file in the folder of a paper."""
     return msgspec.yaml.decode(resources.files(__package__).joinpath(paper, name).read_bytes(), type=kind)

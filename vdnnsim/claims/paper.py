@@ -1,4 +1,4 @@
-"""A paper that is open: its claims with the replays behind them, checked one by one."""
+"""An open paper: its claims with their replays, checked one by one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from vdnnsim.hardware.profile import read_profile
 
 @dataclass(frozen=True)
 class Paper:
-    """The claims of one paper with the replays behind them.
+    """The claims of one paper with their replays.
 
     Attributes:
         profiles: the files of its machines.
-        runs: its replays, of the paper's own kind.
-        check_claim: computes a claim's number from them on a machine by name, unless the claim names its own.
+        runs: its replays, of the paper's own class.
+        check_claim: checks a claim by them, on a machine by name unless the claim names its own.
     """
 
     file: ClaimsFile
@@ -34,7 +34,7 @@ class Paper:
     check_claim: Callable[[Claim, Any, str], ClaimRow]
 
     def check(self, progress: Callable[[str], object] = str) -> list[ClaimRow]:
-        """Check every number against the replay; `progress` gets a line before each."""
+        """Check every number; `progress` gets a line before each."""
         rows: list[ClaimRow] = []
         for claim in self.file.claims:
             progress(f"{len(rows)} of {len(self.file.claims)} numbers, {claim.id}")
@@ -47,8 +47,8 @@ def open_paper(file: ClaimsFile, folder: Path, capture: Capture | None = None) -
 
     Args:
         file: the claims.
-        folder: where profiles are looked for first.
-        capture: captures networks that are not built, of which papers have none; None where rows of them are left out.
+        folder: from which profiles are looked up.
+        capture: of networks that are not built, of which papers have none; None leaves their rows out.
 
     Raises:
         ProfileError: the profile of a machine is missing or wrong.

@@ -1,4 +1,4 @@
-"""Parts of the replays of papers: policies by their labels, readings, ranks of algorithms, machines at another pace."""
+"""Parts of the replays of papers: policies by label, readings, ranks of algorithms, slower machines."""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,12 +17,12 @@ from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 
 @dataclass(frozen=True)
 class PaperReading:
-    """One way to read what a paper leaves open; without a name the default one.
+    """A choice that a paper leaves open; without a name the default one.
 
     Attributes:
-        name: what selects it.
-        question: what the paper leaves open, and what is taken by default.
-        options: by policy, options that its runs have.
+        name: selects it.
+        question: what the paper leaves open, and the default.
+        options: of the runs of a policy, by its name.
     """
 
     name: str = ""
@@ -34,13 +34,11 @@ class PaperReading:
 Arguments = ParamSpec("Arguments")
 Made = TypeVar("Made")
 Ranks = tuple[tuple[tuple[str, int], ...], ...]
-"""By kernel the algorithms that none beats, each with its workspace, the fastest first."""
+"""By kernel the Pareto-optimal algorithms with their workspaces, the fastest first."""
 
 
-def remembered(
-    method: Callable[Concatenate[Any, Arguments], Made],
-) -> Callable[Concatenate[Any, Arguments], Made]:
-    """Let an object keep what a method made, by its arguments, for as long as the object lives."""
+def remembered(method: Callable[Concatenate[Any, Arguments], Made]) -> Callable[Concatenate[Any, Arguments], Made]:
+    """Cache the results of a method in its object, by arguments."""
 
     @wraps(method)
     def make(self: Any, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Made:  # noqa: ANN401  # any replays
@@ -55,7 +53,7 @@ def remembered(
 
 
 def labelled_policy(label: str, types: PolicyTypes, options: Mapping[str, object]) -> Policy:
-    """Return the policy of a label, as `swap(p, interval=4)`, with other options than it has there.
+    """Return the policy of a label, as `swap(p, interval=4)`, with other options.
 
     Raises:
         PolicyError: the label or an option is wrong.
@@ -67,10 +65,7 @@ def labelled_policy(label: str, types: PolicyTypes, options: Mapping[str, object
 
 
 def ranks(costs: CostTable) -> Ranks:
-    """Return what a rule of algorithms can see: of each kernel the options that none beats in time and workspace.
-
-    The first is what (p) takes, the last is what (m) takes.
-    """
+    """Return the options of each kernel that none beats in time and workspace; (p) takes the first, (m) the last."""
     ranked = []
     for options in costs.kernels.values():
         beats: list[tuple[str, int]] = []
@@ -82,7 +77,7 @@ def ranks(costs: CostTable) -> Ranks:
 
 
 def ranks_seen(policy: Policy, ranked: Ranks) -> Hashable:
-    """Return what of the ranks a policy looks at."""
+    """Return the part of the ranks on which a policy depends."""
     match getattr(policy, "algorithms", None):
         case Algorithms.PERFORMANCE_OPTIMAL:
             return tuple(each[0] for each in ranked)
@@ -93,9 +88,9 @@ def ranks_seen(policy: Policy, ranked: Ranks) -> Hashable:
 
 
 def stretched(server: Server, factor: float) -> Server:
-    """Return a machine on which every kernel takes `factor` times as long: rates and launches alike.
+    """Return a machine on which every kernel takes `factor` times as long, by rates and launches.
 
-    What a paper measured is slower than kernels alone, and copies hide behind all of it.
+    Papers measured more than kernels, and copies overlap with all of it.
     """
     gpu = replace(
         server.gpu,

@@ -1,8 +1,8 @@
-"""Atomic writing of files: complete in a temporary folder beside their place first, then renamed into it.
+"""Atomic writing of files: to a temporary folder beside their place, then renamed.
 
-Whatever interrupts the writing, no name holds half a file: what stood there stays until the new content is complete.
-New content gets the permissions of the old. A link stays one: its target is replaced. A device or a pipe is written
-through. Temporary folders of a killed writer are removed by the next.
+No interruption leaves half a file: the old one stays until the new content is complete. Permissions are kept, of a link
+the target is replaced, and devices and pipes are written through. Temporary folders of a killed writer are removed by
+the next.
 """
 
 import fcntl
@@ -18,16 +18,14 @@ from typing import Final, TypeAlias
 from vdnnsim.errors import OutputError
 
 Content: TypeAlias = bytes | Iterable[bytes]
-"""Of a file: all of it, or its pieces one after the other, for what memory should not hold at once."""
-
+"""Of a file: all of it, or pieces."""
 UNFINISHED: Final = "unfinished"
-"""The key of what stands while files are replaced that belong together."""
-
+"""The key of a manifest that stands while the files of a folder are replaced."""
 _PREFIX: Final = ".vdnnsim-"
 """Of temporary folders."""
 _DESCRIPTORS = Path("/proc/self/fd")
 _PATIENCE_S = 5.0
-"""How long the lock of a folder is waited for; writing takes less, and others may hold it for ever."""
+"""Wait for the lock of a folder; writing takes less, and other programs may hold it for ever."""
 _POLL_S = 0.01
 
 
@@ -35,7 +33,7 @@ def replace_file(path: Path, content: Content) -> None:
     """Write a file.
 
     Raises:
-        OutputError: it cannot be written; nothing has changed then.
+        OutputError: it cannot be written; nothing has changed.
     """
     if path.is_dir():
         raise OutputError(f"{path}: is a folder, expected the name of a file")
@@ -49,16 +47,15 @@ def replace_file(path: Path, content: Content) -> None:
 def replace_files(
     folder: Path, contents: Mapping[str, Content], meanwhile: Mapping[str, bytes] | None = None
 ) -> tuple[Path, ...]:
-    """Write files by name into a folder, which is made if it is missing; other files in it stay as they are.
+    """Write files by name into a folder, which is created if missing; its other files stay.
 
     Args:
-        folder: where they go.
+        folder: of the files.
         contents: by name.
-        meanwhile: the files that stand from the moment before the first of the others is replaced, and still stand when
-            a writer is killed among them.
+        meanwhile: files that are written first, and stay if the writer is killed before the others are replaced.
 
     Raises:
-        OutputError: they cannot be written; up to the last moment, when all are complete, nothing has changed then.
+        OutputError: they cannot be written; until all are complete nothing has changed.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     nearest = made[-1].parent if made else folder
@@ -86,10 +83,10 @@ def replace_files(
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Exclude others who ask for the same from making a folder, or writing into it, by the lock of the one above it."""
+    """Exclude other callers from creating a folder or writing into it, by the lock of its parent."""
     above = folder.absolute().parent
     made = [each for each in (above, *above.parents) if not each.exists()]
-    with suppress(OSError):  # the writer is told
+    with suppress(OSError):  # writing raises it
         above.mkdir(parents=True, exist_ok=True)
     try:
         with _lock_of(above) as lock:
@@ -118,7 +115,7 @@ def _write(path: Path, content: Content) -> None:
 
 
 def _put(complete: Path, place: Path) -> None:
-    """Put a complete file where it belongs: into its place, into the file that a link there leads to, or through it."""
+    """Put a complete file into its place, into the target of a link, or through a device or pipe."""
     if _is_special(place):
         with complete.open("rb") as file:
             _write_through(place, file)
@@ -126,15 +123,15 @@ def _put(complete: Path, place: Path) -> None:
         _rename(complete, place)
     else:
         with suppress(FileNotFoundError):
-            place.stat()  # says of links in a circle what resolve has no OSError for
+            place.stat()  # raises OSError for a cycle of links, as resolve does not
         target = place.resolve()
-        # Renaming works within one file system only, so the content goes beside the target first.
+        # Renaming takes one file system, so the content is copied beside the target first.
         with _folder_beside(target.parent) as beside:
             _rename(shutil.copyfile(complete, beside / place.name), target)
 
 
 def _rename(complete: Path, place: Path) -> None:
-    """Put a file into the place of another, whose permissions it gets."""
+    """Replace a file, and keep its permissions."""
     with suppress(FileNotFoundError):
         shutil.copymode(place, complete)
     complete.replace(place)
@@ -142,10 +139,10 @@ def _rename(complete: Path, place: Path) -> None:
 
 @contextmanager
 def _folder_beside(folder: Path) -> Iterator[Path]:
-    """Make a temporary folder in another.
+    """Create a temporary folder in another.
 
-    Writers share a lock of the folder, which the system releases however a process ends; who gets it alone removes what
-    killed writers left. Where others hold it for their own ends, as the program flock does, what is left stays.
+    Writers share a lock of the folder, which the system releases when a process ends; a writer that gets it exclusively
+    removes leftovers of killed ones, which stay while other programs, as flock, hold the lock.
     """
     with _lock_of(folder) as lock:
         if lock is not None:
@@ -162,7 +159,7 @@ def _folder_beside(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _lock_of(folder: Path) -> Iterator[Callable[[int], bool] | None]:
-    """Return what takes the lock of a folder and says whether it got it at once; None where it may not be read."""
+    """Yield a function that tries to take the lock of a folder; None if the folder may not be read."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -183,12 +180,12 @@ def _lock_of(folder: Path) -> Iterator[Callable[[int], bool] | None]:
 
 
 def _is_special(path: Path) -> bool:
-    """Whether something stands there that is neither file nor folder, such as a device or a pipe."""
+    """Whether a path is neither file nor folder, but a device or a pipe."""
     return _descriptor(path) is not None or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def _descriptor(path: Path) -> int | None:
-    """Return the number of the open file that a path such as /dev/stdout leads to; None for other paths."""
+    """Return the descriptor of a path such as /dev/stdout; None for other paths."""
     beside = path.parent.resolve()
     for each in (beside / path.name, *([beside / path.readlink()] if path.is_symlink() else [])):
         if each.name.isdecimal() and each.parent.resolve() == _DESCRIPTORS.resolve():
@@ -198,7 +195,7 @@ def _descriptor(path: Path) -> int | None:
 
 def _write_through(path: Path, content: Content) -> None:
     descriptor = _descriptor(path)
-    # An open file is written on from where it is, for others write to it as well.
+    # An open file is written from its position on, for others write to it as well.
     with open(path if descriptor is None else os.dup(descriptor), "wb") as file:  # noqa: PTH123  # Path opens no numbers
         file.writelines([content] if isinstance(content, bytes) else content)
 

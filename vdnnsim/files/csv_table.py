@@ -1,4 +1,4 @@
-"""Strict reading of CSV tables in UTF-8 with one header; errors name file, line, column, and what would be right."""
+"""Strict reading of CSV tables in UTF-8 with a header; errors name file, line, column and the expectation."""
 
 import csv
 import io
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 
 
 class Limits(Protocol):
-    """The least and the largest number that a cell may hold, and both as people write them."""
+    """The least and the largest number of a cell, and both as text."""
 
     @property
     def low(self) -> float: ...  # noqa: D102  # as above
@@ -38,7 +38,7 @@ class Limits(Protocol):
 
 
 class WrongCellError(Exception):
-    """A cell that cannot be; the message lacks file and line."""
+    """A wrong cell; the message lacks file and line."""
 
 
 def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -51,10 +51,10 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def read_table(path: Path) -> bytes:
-    """Return the content of a file that holds a table.
+    """Return the content of a file with a table.
 
     Raises:
-        ProfileError: it cannot be read, or is larger than 64 MiB.
+        ProfileError: it cannot be read, or exceeds 64 MiB.
     """
     try:
         return read_regular_file(path, _LARGEST_BYTES, "expected a table as `vdnnsim calibrate` writes it")
@@ -65,7 +65,7 @@ def read_table(path: Path) -> bytes:
 def parse_table(
     path: Path, data: bytes, columns: Sequence[str], parse: Callable[[Lines], Iterable[Row]]
 ) -> tuple[Row, ...]:
-    """Return the rows that `parse` makes of the lines of a table, which have a cell for each column.
+    """Return the rows of a table.
 
     Args:
         path: for messages.
@@ -74,7 +74,7 @@ def parse_table(
         parse: yields a row for each line, or raises WrongCellError before it takes the next.
 
     Raises:
-        ProfileError: it is no such table; the message names the line.
+        ProfileError: the table is wrong; the message names the line.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -113,7 +113,7 @@ def _check_header(header: Sequence[str], columns: Sequence[str]) -> None:
 
 
 def text_cell(column: str, cell: str, *, optional: bool = False) -> str:
-    """Return printable text; empty only where it is optional."""
+    """Return printable text, empty only if it is optional."""
     if not cell and optional:
         return ""
     if not cell or not cell.isprintable() or len(cell) > LONGEST_TEXT:
@@ -122,7 +122,7 @@ def text_cell(column: str, cell: str, *, optional: bool = False) -> str:
 
 
 def choice_cell(column: str, cell: str, choices: type[Choice]) -> Choice:
-    """Return the member of an enum whose value stands in a cell."""
+    """Return the member of an enum by its value."""
     try:
         return choices(cell)
     except ValueError:

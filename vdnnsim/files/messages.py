@@ -1,4 +1,4 @@
-"""How messages show what was found and name what would be right: always on one line, whatever was found."""
+"""Parts of messages on one line: file names, found values, lists of names, the nearest name."""
 
 import difflib
 import re
@@ -7,35 +7,31 @@ from pathlib import Path
 from typing import Final
 
 LONGEST_SHOWN: Final = 80
-"""Characters of what was found that a message shows."""
-
+"""Characters of a found value in a message."""
 _LONGEST_LIST: Final = 500
-"""Characters of the names that would be right."""
-
+"""Characters of a list of names."""
 _NEAR: Final = 0.51
-"""Share of the characters of both names that near ones have in common: more than half, or bert would be overfeat."""
-
-
+"""Share of common characters of near names; with less, bert would be overfeat."""
 _NOT_PLAIN = re.compile(r"[^a-z0-9]")
 _WORDS = re.compile(r"[a-z]+|[0-9]+")
 _LEAST_BEGUN: Final = 3
-"""Characters from which on the beginning of a name stands for it."""
+"""Least characters of a prefix that stands for a name."""
 
 
 def file_name(path: Path) -> str:
-    """Return a path as messages show it, on one line whatever characters it has."""
+    """Return a path on one line."""
     name = str(path)
     return name if name.isprintable() else quote(name)
 
 
 def quote(text: str) -> str:
-    """Return text in quotes on one line, cut off where it is long."""
+    """Return quoted text on one line, cut off if it is long."""
     cut = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
     return repr(cut)
 
 
 def describe(value: object) -> str:
-    """Return a value on one line as messages show it, in the words of YAML."""
+    """Return a value on one line, in the words of YAML."""
     if isinstance(value, dict | list):
         kind = "mapping" if isinstance(value, dict) else "list"
         return f"a {kind}" if value else f"an empty {kind}"
@@ -47,39 +43,39 @@ def describe(value: object) -> str:
 
 
 def describe_exception(error: Exception) -> str:
-    """Return an exception that is none of ours on one line: its class and what it says."""
+    """Return class and message of a foreign exception on one line."""
     return f"{type(error).__name__}: {one_line(str(error))}".removesuffix(": ")
 
 
 def one_line(text: str) -> str:
-    """Return a foreign message on one line, with escapes for what cannot be printed."""
+    """Return a foreign message on one line, with unprintable characters escaped."""
     return printable(" ".join(text.split()))
 
 
 def printable(text: str) -> str:
-    """Return text with escapes for what cannot be printed: the name of a file may hold line ends and bytes."""
+    """Return text with unprintable characters escaped, as line ends and bytes in file names."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names as a sentence has them: `a`, `a and b`, `a, b and c`."""
+    """Join names for a sentence: `a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def plain(name: str) -> str:
-    """Return a name as it is compared, in small letters and digits: `RTX 4090` and `rtx_4090` are `rtx4090`."""
+    """Return a name in small letters and digits: `RTX 4090` and `rtx_4090` are `rtx4090`."""
     return _NOT_PLAIN.sub("", name.lower())
 
 
 def spelled_as(found: str, names: Iterable[str]) -> str | None:
-    """Return the one of the names that is spelled alike, whatever stands between its words, and in which order."""
+    """Return the only name with the same words, in any order and with any separators."""
     words = sorted(_WORDS.findall(found.lower()))
     alike = [name for name in names if sorted(_WORDS.findall(name.lower())) == words] if words else []
     return found if found in alike else alike[0] if len(alike) == 1 else None
 
 
 def _nearest(found: str, names: Sequence[str]) -> str | None:
-    """Return the name that is most likely meant: spelled alike, then begun alike, then with most letters in common."""
+    """Return the most likely name: with the same words, then with this prefix, then with most letters in common."""
     if alike := spelled_as(found, names):
         return alike
     asked = plain(found)
@@ -92,7 +88,7 @@ def _nearest(found: str, names: Sequence[str]) -> str | None:
 
 
 def not_one_of(found: str, names: Iterable[str], what: str) -> str:
-    """Return the message that `found` is not `what`, with the nearest of `names`, if one is near, and all of them."""
+    """Return the message that `found` is not `what`, with the nearest of `names` and all of them."""
     known = list(names)
     start, everything = f"{quote(found)} is not {what}", ", ".join(known)
     near = _nearest(found[:LONGEST_SHOWN], known)

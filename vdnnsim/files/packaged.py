@@ -1,6 +1,6 @@
-"""What comes with vdnnsim beside its code: scenarios, studies and profiles, which are found by name.
+"""Scenarios, studies and profiles that come with vdnnsim, found by name.
 
-They lie inside an installed package, and beside the package in a checkout.
+They are inside an installed package, and beside the package in a checkout.
 """
 
 from collections.abc import Sequence
@@ -21,21 +21,19 @@ def shipped_folder(name: str) -> Path:
 
 
 def shipped_name(name: str) -> str:
-    """Return the name of a file without where vdnnsim is installed, which is no part of what came with it."""
+    """Return the name of a file without the folder in which vdnnsim is installed."""
     return name.removeprefix(f"{file_name(_root())}/")
 
 
 def find_file(path_or_name: str, folders: Sequence[str]) -> Path:
-    """Return a file by its path, or by the name that it has in a folder that comes with vdnnsim.
-
-    A name is looked up in the folder of that name in the working directory, and then in ours.
+    """Return a file by its path, or by its name in folders of the working directory and of vdnnsim, in this order.
 
     Args:
         path_or_name: `my/own.yaml`, or `vgg416`.
-        folders: in which names are looked up, in this order.
+        folders: for names, in order.
 
     Raises:
-        InputError: it is a name, and there is no such file; the message offers the nearest.
+        InputError: there is no file of this name; the message offers the nearest.
     """
     path = Path(path_or_name)
     if path.suffix or path.name != path_or_name or path.is_file():

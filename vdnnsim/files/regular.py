@@ -1,4 +1,4 @@
-"""Reading of regular files alone, up to a limit: no device, and no pipe that never ends."""
+"""Reading of regular files up to a limit; devices and pipes, which may never end, are refused."""
 
 import os
 import stat
@@ -11,18 +11,18 @@ _MIB: Final = 2**20
 
 
 class UnreadableError(Exception):
-    """A file that cannot be read; the message lacks its name. Raised from an OSError where the system says so."""
+    """A file that cannot be read; the message lacks its name. Raised from an OSError of the system, if any."""
 
 
 @contextmanager
 def opened_regular_file(path: Path, expected: str) -> Iterator[BinaryIO]:
-    """Hold a file open, which may be behind a link.
+    """Open a file, perhaps behind a link.
 
     Raises:
-        UnreadableError: it is no regular file, or cannot be read; the message says what was expected.
+        UnreadableError: it is no regular file, or cannot be read; the message has what was expected.
     """
     try:
-        # A pipe that is opened so answers at once, whether or not anybody writes to it.
+        # Non-blocking, for a pipe without a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             mode = os.fstat(descriptor).st_mode
@@ -39,7 +39,7 @@ def opened_regular_file(path: Path, expected: str) -> Iterator[BinaryIO]:
 
 
 def read_regular_file(path: Path, largest_bytes: int, expected: str) -> bytes:
-    """Return the content of a file of so many bytes at most.
+    """Return the content of a file with a limit of bytes.
 
     Raises:
         UnreadableError: it is no regular file, is larger, or cannot be read.

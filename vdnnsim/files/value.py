@@ -1,8 +1,4 @@
-"""One value of a file and its place.
-
-The methods of `Entry` state what a value must be and answer with an error that names file, key path, what was found and
-what would be right.
-"""
+"""One value of a file with its place, and methods that check it; errors name file, key path and what was expected."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +13,7 @@ YamlValue: TypeAlias = "bool | int | float | str | list[YamlValue] | dict[str, Y
 Choice = TypeVar("Choice", bound=Enum)
 
 LONGEST_TEXT: Final = 1000
-"""Characters of a line of text that a file may hold."""
+"""Characters of a line of text in a file."""
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.()-]{1,40}")
 
 
@@ -26,9 +22,9 @@ class Entry:
     """One value of a YAML file.
 
     Attributes:
-        file: name of the file as messages show it.
+        file: name of the file in messages.
         path: key path as `policies[3].policy`; empty for the whole file.
-        error: the exception that answers a wrong value.
+        error: exception of a wrong value.
     """
 
     file: str
@@ -37,15 +33,15 @@ class Entry:
     error: type[InputError]
 
     def wrong(self, message: str) -> InputError:
-        """Return the error that says `message` of this entry."""
+        """Return the error with `message` for this entry."""
         return self.error(": ".join(part for part in (self.file, self.path, message) if part))
 
     def expected(self, what: str) -> InputError:
-        """Return the error that says what was found here and that `what` would be right."""
+        """Return the error with the found value and what was expected."""
         return self.wrong(f"found {describe(self.value)}, expected {what}")
 
     def members(self, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, "Entry"]:
-        """Return the entries of a mapping that has all of the keys `required` and no others than `optional`."""
+        """Return the entries of a mapping with all keys of `required` and no others than `optional`."""
         allowed = (*required, *optional)
         if not isinstance(self.value, dict):
             raise self.expected(f"a mapping with the keys {', '.join(allowed)}")
@@ -58,14 +54,14 @@ class Entry:
         return self.named_members("keys")
 
     def check_schema_version(self, supported: int) -> None:
-        """Check the version of a file; before its keys, for another version may have other keys."""
+        """Check the version of a file, before its keys, which may depend on it."""
         if isinstance(self.value, dict) and "schema_version" in self.value:
             version = self.named_members("keys")["schema_version"]
             if type(version.value) is not int or version.value != supported:
                 raise version.expected(f"{supported}, the version that this vdnnsim reads")
 
     def named_members(self, what: str) -> dict[str, "Entry"]:
-        """Return the entries of a mapping whose keys are free names; messages call them `what`."""
+        """Return the entries of a mapping with any keys; messages call them `what`."""
         if not isinstance(self.value, dict):
             raise self.expected(f"a mapping of {what}")
         return {key: Entry(self.file, self._below(key), value, self.error) for key, value in self.value.items()}
@@ -80,7 +76,7 @@ class Entry:
         )
 
     def text(self) -> str:
-        """Return printable text that is not empty, without blanks around it."""
+        """Return printable text, stripped and not empty."""
         if not isinstance(self.value, str):
             raise self.expected("text (put it into quotes if it looks like a number)")
         text = self.value.strip()
@@ -103,7 +99,7 @@ class Entry:
         return self.value
 
     def choice(self, choices: type[Choice], what: str) -> Choice:
-        """Return the member of an enum whose value stands here; messages call it `what`."""
+        """Return the member of an enum by its value; messages call it `what`."""
         return choices(self.name([str(choice.value) for choice in choices], what))
 
     def _below(self, key: str) -> str:

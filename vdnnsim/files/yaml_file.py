@@ -1,9 +1,9 @@
-"""YAML files read strictly: a value in, or one line that says what is wrong and where.
+"""YAML files read strictly: a value, or an error of one line with its place.
 
-A file is a tree of mappings, lists, text, numbers, true, false and null, and nothing else: anchors and aliases (which
-can grow without bound), tags, merge keys, dates and repeated keys are refused, as is whatever is too large or too deep.
-Plain words stay text: `no`, `on` and `12:30` mean what they say, only `true` and `false` are truth values. PyYAML
-splits the text into events, and this module builds the values, so that no constructor of PyYAML ever runs.
+A file consists of mappings, lists, text, numbers, true, false and null. Anchors and aliases (which can grow without
+bound), tags, merge keys, dates and repeated keys are refused, as are large and deep files. Plain words as `no`, `on`
+and `12:30` are text; only `true` and `false` are truth values. PyYAML parses events, and values are built here, so that
+no constructor of PyYAML runs.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LARGEST_FILE_BYTES: Final = 256 * 2**10
 DEEPEST_NESTING: Final = 20
 MOST_VALUES: Final = 50_000
-"""Of which PyYAML reads some 25,000 in a second."""
+"""PyYAML reads some 25,000 a second."""
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan", re.IGNORECASE)
 _WORDS: dict[str, YamlValue] = {"": None, "~": None, "null": None, "true": True, "false": False}
@@ -33,7 +33,7 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 
 
 class FileKind(Enum):
-    """A kind of file, as messages call it."""
+    """A kind of file by its name in messages."""
 
     SCENARIO = "a scenario"
     STUDY = "a study"
@@ -48,7 +48,7 @@ _USES = {
 
 
 def kind_of(root: Entry) -> FileKind | None:
-    """Return what a file is by a key that no other kind has; None where it has none of them."""
+    """Return the kind of a file by a key that no other kind has; None without such a key."""
     keys = root.value if isinstance(root.value, dict) else {}
     if "axes" in keys:
         return FileKind.STUDY
@@ -60,15 +60,15 @@ def kind_of(root: Entry) -> FileKind | None:
 
 
 class _RefusedError(Exception):
-    """Text that is not YAML, or YAML that this module does not accept; the message lacks the file."""
+    """Text that is not YAML, or YAML that is refused; the message lacks the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class YamlFile:
-    """A file that was read: its name as messages show it, the SHA-256 of its bytes, what it holds.
+    """A file with its name in messages and the SHA-256 of its bytes.
 
     Attributes:
-        lines: where each key stands, by its key path, as `gpu.memory`.
+        lines: of each key by its key path, as `gpu.memory`.
     """
 
     name: str
@@ -78,10 +78,10 @@ class YamlFile:
 
 
 def read_yaml(path: Path, error: type[InputError], kind: FileKind | None = None) -> YamlFile:
-    """Read one YAML file of at most 256 KiB and 50,000 values, which takes PyYAML some two seconds at worst.
+    """Read a YAML file of at most 256 KiB and 50,000 values, which takes PyYAML some two seconds at worst.
 
     Raises:
-        error: the file cannot be read, is not YAML as this module accepts it, or is of another kind than asked for.
+        error: the file cannot be read, is refused, or is of another kind than `kind`.
     """
     name = file_name(path)
     try:
@@ -98,10 +98,10 @@ def read_yaml(path: Path, error: type[InputError], kind: FileKind | None = None)
 
 
 def read_yaml_text(text: str, name: str, error: type[InputError]) -> Entry:
-    """Read YAML that stands elsewhere than in a file; messages call it `name`.
+    """Read YAML text from elsewhere than a file; messages call it `name`.
 
     Raises:
-        error: it is not YAML as this module accepts it.
+        error: it is refused.
     """
     try:
         return Entry(name, "", _parse(_decode(text.encode()), {}), error)
@@ -127,7 +127,7 @@ def _parse(text: str, lines: dict[str, int]) -> YamlValue:
     try:
         return _document(yaml.parse(text, Loader=quick), lines)
     except (yaml.YAMLError, ValueError, OverflowError):
-        lines.clear()  # and read again for PyYAML's own message: LibYAML, which is five times as fast, says other words
+        lines.clear()  # parsed again for PyYAML's message: LibYAML, five times as fast, has other ones
     try:
         return _document(yaml.parse(text, Loader=yaml.SafeLoader), lines)
     except yaml.MarkedYAMLError as failure:
@@ -136,12 +136,12 @@ def _parse(text: str, lines: dict[str, int]) -> YamlValue:
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise _RefusedError(f"{place}is not YAML: {problem}") from None
     except (ValueError, OverflowError):
-        # PyYAML lets the errors of chr() and int() through: "\UFFFFFFFF", %YAML with 5000 digits.
+        # Of chr() and int() in PyYAML: "\UFFFFFFFF", %YAML with 5000 digits.
         raise _RefusedError("is not YAML: found a character code or a version that is out of range") from None
 
 
 def _document(parsed: "Iterator[yaml.Event]", lines: dict[str, int]) -> YamlValue:
-    """Build the value of the one document that `parsed` is of."""
+    """Build the value of the only document of `parsed`."""
     import yaml
 
     events = _counted(parsed)
@@ -156,7 +156,7 @@ def _document(parsed: "Iterator[yaml.Event]", lines: dict[str, int]) -> YamlValu
 
 
 def _counted(events: "Iterator[yaml.Event]") -> "Iterator[yaml.Event]":
-    """Yield events, and refuse the one after so many."""
+    """Yield events, and refuse more than the limit."""
     for count, event in enumerate(events):
         if count > MOST_VALUES:
             raise _refused(event, f"found more than {MOST_VALUES} values, expected a short YAML file")
@@ -166,12 +166,12 @@ def _counted(events: "Iterator[yaml.Event]") -> "Iterator[yaml.Event]":
 def _value(
     events: "Iterator[yaml.Event]", event: "yaml.Event", path: tuple[str, ...], lines: dict[str, int]
 ) -> YamlValue:
-    """Build the value that begins with `event`; calls itself at most DEEPEST_NESTING times.
+    """Build the value that begins with `event`; recursion ends at DEEPEST_NESTING.
 
     Args:
-        events: what follows.
+        events: that follow.
         event: the first of the value.
-        path: the keys that lead to it.
+        path: keys of the value.
         lines: gets the line of every key in it.
     """
     import yaml
@@ -210,7 +210,7 @@ def _value(
 
 
 def plain_value(text: str) -> YamlValue:
-    """Return what text without quotes means: a number, true, false, nothing, or itself."""
+    """Return the value of unquoted text: a number, true, false, nothing, or itself."""
     if text in _WORDS:
         return _WORDS[text]
     if len(text) <= LONGEST_SHOWN and _INTEGER.fullmatch(text):

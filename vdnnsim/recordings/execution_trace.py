@@ -5,9 +5,10 @@ Operators are those of the profiler's trace of the same run, by the number of th
 1.0 arguments stand in the node itself, since 1.0.3 beside their shapes and types, with attributes in a list.
 Source: PyTorch, `torch/csrc/profiler/standalone/execution_trace_observer.cpp`.
 
-A number stands for a storage until something new is made under it: what an operator returns that it was not given, or
-what PyTorch makes empty. A storage is freed after the last operation that uses it, for no trace says when Python drops
-it; what a step finds there and its update changes are weights, or optimizer states where forward does not read them.
+A storage's number is reused: an operator that returns a number which is none of its arguments, or that makes a tensor
+empty, begins another storage. A storage counts as freed after its last use, for traces do not record when Python drops
+it. Storages from before the step that the update changes are weights, or optimizer states if forward does not read
+them.
 """
 
 import re
@@ -42,8 +43,8 @@ class TensorView:
 
     Attributes:
         storage: its number, which another storage may have later.
-        end_bytes: of the storage that it covers at least.
-        argument: the position of the argument that it is, or is in.
+        end_bytes: of the tensor in its storage.
+        argument: position of the argument that it is, or is in.
     """
 
     storage: int
@@ -84,11 +85,11 @@ class Node(msgspec.Struct, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class ExecutionTrace:
-    """What was recorded.
+    """An execution trace.
 
     Attributes:
-        nodes: in the order in which they began.
-        by_record: by the number by which the profiler's trace calls them.
+        nodes: by their begin.
+        by_record: by the number of their record in the profiler's trace.
     """
 
     name: str
@@ -136,7 +137,7 @@ def _is_tensor(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StepMemory:
-    """The storages and tensors of a step, and by operation its operands and the storages that autograd saves."""
+    """Storages and tensors of a step, and the operands and saved storages of each operation."""
 
     storages: tuple[Storage, ...]
     tensors: tuple[Tensor, ...]
@@ -148,7 +149,7 @@ class StepMemory:
 
 @dataclass(slots=True)
 class _Storage:
-    """One storage: which operations touch it and how, and whether one takes it for samples, or for weights."""
+    """One storage with its uses by operation, and whether one reads it as samples or as weights."""
 
     name: str
     given: bool
@@ -163,7 +164,7 @@ def recorded_memory(recorded: RecordedStep, phases: Sequence[Phase], execution: 
     """Return the lifetimes of a step's storages, by the execution trace of the same run.
 
     Raises:
-        RecordingError: it is of another run, or does not have the step.
+        RecordingError: it is of another run, or lacks the step.
     """
     records = [each.call.event.record for each in recorded.operations]
     nodes = [execution.by_record.get(each) if each is not None else None for each in records]
@@ -243,7 +244,7 @@ class _Reader:
         storage.element_bytes = view.element_bytes
         storage.uses.append((at, access))
         if access is Access.READ and self._phases[at] is Phase.FORWARD:
-            # Operators read samples first, or by number; products, weights after them.
+            # Samples are the first argument, or indices; weights of products come after them.
             is_product = self._recorded.works[at].work is not None
             storage.is_weight |= is_product and view.argument > 0
             storage.is_sample |= view.argument == 0 or view.element_bytes == INDEX_BYTES
@@ -264,7 +265,7 @@ class _Reader:
         return BufferKind.GRADIENT_MAP if first is Phase.BACKWARD else BufferKind.FEATURE_MAP
 
     def _operands(self, at: int, kinds: Sequence[BufferKind]) -> Iterable[Operand]:
-        """Yield what an operation touches, a storage that it reads and writes once."""
+        """Return the operands of an operation; what it reads and writes is updated."""
         seen: dict[int, Operand] = {}
         for number, view, access in self._touched[at]:
             key = number, view.offset_bytes, view.elements
@@ -275,7 +276,7 @@ class _Reader:
         return seen.values()
 
     def _saves(self) -> tuple[tuple[int, ...], ...]:
-        """Return by operation the storages of its own that its backward reads."""
+        """Return the storages of each operation that its backward reads."""
         read: defaultdict[int, set[int]] = defaultdict(set)
         for at, operation in enumerate(self._recorded.operations):
             if operation.forward is not None and self._phases[at] is Phase.BACKWARD:

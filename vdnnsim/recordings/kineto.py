@@ -1,9 +1,8 @@
-"""Traces of PyTorch's profiler as plain events, in whichever format Kineto wrote them.
+"""Traces of PyTorch's profiler as plain events, in all formats of Kineto.
 
-Formats differ in the words for categories and arguments (`Operator` and `cpu_op`, `Input dims` and `Input Dims`), and
-in what was switched on; times are microseconds in all of them, older ones whole. What is no event of a training step,
-as flows and instants, is left out. Source: Kineto, `libkineto/src/output_json.cpp`; PyTorch,
-`torch/csrc/autograd/profiler_kineto.cpp`.
+Formats differ in the names of categories and arguments (`Operator` and `cpu_op`, `Input dims` and `Input Dims`), and by
+options of the profiler; times are microseconds, whole ones in old formats. Flows, instants and the like are left out.
+Source: Kineto, `libkineto/src/output_json.cpp`; PyTorch, `torch/csrc/autograd/profiler_kineto.cpp`.
 """
 
 import re
@@ -61,18 +60,18 @@ ON_GPU: Final = frozenset({Activity.KERNEL, Activity.COPY, Activity.FILL})
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that took time; times in seconds from the first event of the trace.
+    """An event with a duration; times in seconds from the first event of the trace.
 
     Attributes:
-        thread: of the host; of what ran on the GPU, its stream.
-        correlation: of a call of CUDA and what it launched; None where there is none.
-        external: of an operator and what it launched.
-        sequence: of an operator that autograd knows, and of its backward.
-        record: by which an execution trace calls an operator.
-        dims: sizes of an operator's arguments, empty of what is no tensor; None where shapes were not recorded.
-        types: of these arguments, as C++ has them; empty in the oldest format.
-        values: of its arguments that are no tensors, as text.
-        nbytes: that a copy moved or a fill wrote.
+        thread: of the host, or stream of the GPU.
+        correlation: id of a call of CUDA and of its kernel, copy or fill; None where there is none.
+        external: id of an operator and of its kernels, copies and fills.
+        sequence: number that autograd gave an operator and its backward.
+        record: id of an operator in an execution trace.
+        dims: sizes of an operator's arguments, empty for other arguments than tensors; None without shapes.
+        types: of these arguments in C++; empty in the oldest format.
+        values: of the other arguments, as text.
+        nbytes: of a copy or a fill.
     """
 
     activity: Activity
@@ -91,7 +90,7 @@ class Event:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Its duration."""
         return self.end_s - self.start_s
 
 
@@ -107,11 +106,11 @@ class GpuProperties:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a profiler recorded; events by their start, what contains others first.
+    """A trace, with events by their start, outer ones first.
 
     Attributes:
-        gpu: the one on which most kernels ran; None where the format does not say.
-        stacks: whether Python was recorded, too, which slows the host down.
+        gpu: with the most kernels; None if the format lacks it.
+        stacks: whether Python was recorded as well, which slows the host down.
     """
 
     name: str
@@ -121,7 +120,7 @@ class Trace:
 
 
 class _Arguments(msgspec.Struct, rename={"dims": "Input Dims", "old_dims": "Input dims", "types": "Input type"}):
-    """The arguments of events that are read; all others are passed over."""
+    """The arguments of events that are read."""
 
     dims: Any = None
     old_dims: Any = None
@@ -158,8 +157,7 @@ def read_trace(path: Path) -> Trace:
     """Read a trace.
 
     Raises:
-        RecordingError: the file cannot be read, is larger than 1 GiB unpacked, is not JSON, or is no trace of PyTorch's
-            profiler.
+        RecordingError: the file cannot be read, exceeds 1 GiB unpacked, or is no trace of PyTorch's profiler.
     """
     name = file_name(path)
     file = read_json(path, _File, _PROFILER)
@@ -182,7 +180,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def _read(events: list[_Event]) -> Iterator[tuple[Event, int, bool]]:
-    """Yield the events that took time, each with the GPU it ran on and whether Python was recorded with it."""
+    """Yield the events with a duration, each with its GPU and whether Python was recorded with it."""
     timed = [each for each in events if each.ph == "X" and _is_time(each.ts) and _is_time(each.dur)]
     first = min((float(each.ts) for each in timed), default=0.0)
     decoder = msgspec.json.Decoder(_Arguments)
@@ -196,7 +194,7 @@ def _read(events: list[_Event]) -> Iterator[tuple[Event, int, bool]]:
             activity = Activity.ANNOTATION
         try:
             found = decoder.decode(each.args)
-        except (msgspec.MsgspecError, ValueError, RecursionError):  # of other kinds, not UTF-8, nested too deep
+        except (msgspec.MsgspecError, ValueError, RecursionError):  # of other types, not UTF-8, nested too deep
             found = _Arguments()
         start = float(each.ts) - first
         device = _integer(found.device) or 0
@@ -232,7 +230,7 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def _arguments(dims: object, types: tuple[str, ...]) -> tuple[Dims | None, tuple[str, ...]]:
-    """Return sizes and types of arguments, sizes empty of what is no tensor; lists of tensors one after the other."""
+    """Return sizes and types of arguments, lists of tensors expanded; sizes of other arguments are empty."""
     if not isinstance(dims, list):
         return None, types
     sizes: list[tuple[int, ...]] = []

@@ -1,11 +1,11 @@
 """The work of a recorded operation, by its sizes: FLOPs, bytes, and the shape of a convolution or a matrix product.
 
-FLOPs and bytes are counted as those of captured steps are (`calibration.capture`), for tables of kernels that traces
-make are asked for operations that were captured. What an operator returns is what the node of its backward was given;
-where that is not recorded, it is as large as its largest argument.
+FLOPs and bytes are counted as for captured steps (`calibration.capture`), for kernel tables of traces time those as
+well. The output of an operator has the sizes that the node of its backward was given, or else those of its largest
+argument.
 
-Formats before PyTorch 2.1 lack the stride and the padding of a convolution. There they follow from its sizes:
-the padding that keeps the size at stride 1, and the stride that then leads to the output.
+Formats before PyTorch 2.1 lack stride and padding of convolutions: the padding is then that which keeps the size at
+stride 1, and the stride that which leads to the output.
 """
 
 import math
@@ -35,7 +35,7 @@ _TYPES: Final = {
     "unsigned char": ("uint8", 1),
     "bool": ("bool", 1),
 }
-"""Of an element, by the words of C++ in a trace."""
+"""Name and bytes of an element, by its type in C++."""
 _UNKNOWN: Final = ("float32", 4)
 _READ_TWICE: Final = {"batch_norm": 1, "batch_norm_backward": 2}
 _PER_ELEMENT: Final = (
@@ -64,9 +64,9 @@ class OperationWork:
     """FLOPs, bytes and shape of an operation.
 
     Attributes:
-        element_type: of its largest argument, as PyTorch calls it.
-        work: of a convolution or a product; None of all others, and where sizes are not known.
-        role: what a product makes: an output, a gradient of its input, or of its weights.
+        element_type: of its largest argument, in PyTorch's words.
+        work: of a convolution or a product with known sizes; else None.
+        role: of the result of a product: an output, a gradient of its input, or of its weights.
     """
 
     element_type: str
@@ -78,8 +78,9 @@ class OperationWork:
 
 
 def work_of(operation: Operation, forward: Operation | None) -> OperationWork:
-    """Return the work of an operation, which may be the backward of another; without sizes it but moves bytes."""
-    element_type, size = _element(operation)
+    """Return the work of an operation, which may be the backward of another; without sizes it is bytes alone."""
+    dims = operation.dims
+    element_type, size = _type(operation, max(range(len(dims)), key=lambda each: math.prod(dims[each]), default=0))
     convolution = _convolution(operation, forward)
     if convolution is not None:
         return _of_convolution(operation, convolution, element_type, size)
@@ -108,7 +109,7 @@ def _of_attention(operation: Operation, element_type: str, size: int) -> Operati
     products = _BACKWARD_PRODUCTS if operation.phase is Phase.BACKWARD else 2
     if len(maps) <= _MATRIX:
         return _of_stream(operation, element_type)
-    # In backward the gradient stands before them.
+    # In backward the gradient is first.
     query, key = maps[products == _BACKWARD_PRODUCTS :][:2]
     flop = 2 * products * math.prod(query) * key[-2]
     elements = sum(map(math.prod, maps)) + math.prod(query)
@@ -116,8 +117,8 @@ def _of_attention(operation: Operation, element_type: str, size: int) -> Operati
 
 
 def _of_stream(operation: Operation, element_type: str) -> OperationWork:
-    """Return the work of what reads and writes each element once, or as often as it must."""
-    sizes = [math.prod(each) * _size(operation, at) if each else 0 for at, each in enumerate(operation.dims)]
+    """Return the work of an operator that reads and writes each element a fixed number of times."""
+    sizes = [math.prod(each) * _type(operation, at)[1] if each else 0 for at, each in enumerate(operation.dims)]
     largest = max(operation.dims, key=math.prod, default=()) if any(operation.dims) else ()
     elements = math.prod(largest)
     rates = (count for pattern, count in _PER_ELEMENT if pattern.search(operation.name.rstrip("_")))
@@ -127,22 +128,18 @@ def _of_stream(operation: Operation, element_type: str) -> OperationWork:
     else:
         name = operation.name.removeprefix("cudnn_").removeprefix("native_").removeprefix("miopen_")
         again = sum(sizes[: _READ_TWICE.get(name, 0)])
-        output = _output(operation, largest)
-        written = sizes[0] if operation.name.endswith("_") and sizes else math.prod(output) * _size(operation, 0)
+        output = operation.output
+        if output is None:
+            output = () if operation.name in _REDUCES else largest
+        written = sizes[0] if operation.name.endswith("_") and sizes else math.prod(output) * _type(operation, 0)[1]
         reads_first = not (operation.name == "copy_" and len([each for each in sizes if each]) > 1)
         total = sum(sizes[0 if reads_first else 1 :]) + again + written
-    # An operator on scalars moves a few bytes, of which its sizes say nothing.
+    # An operator on scalars moves a few bytes, which its sizes lack.
     return OperationWork(element_type, {Arithmetic.ELEMENTWISE: flop} if flop else {}, max(total, 4), output)
 
 
-def _output(operation: Operation, largest: tuple[int, ...]) -> tuple[int, ...]:
-    if operation.output is not None:
-        return operation.output
-    return () if operation.name in _REDUCES else largest
-
-
 def _convolution(operation: Operation, forward: Operation | None) -> ConvolutionWork | None:
-    """Return the shape of a convolution, of whatever phase; None of what is none, or of unknown sizes."""
+    """Return the shape of a convolution of any phase; None for other operators, and for unknown sizes."""
     computes: tuple[str, ...] = ()
     if operation.name == CONVOLUTION:
         y, x, w = operation.output, *(*operation.dims, (), ())[:2]
@@ -186,7 +183,7 @@ def _convolution(operation: Operation, forward: Operation | None) -> Convolution
 
 
 def _is_possible(work: ConvolutionWork, weights: Sequence[int]) -> bool:
-    """Whether a convolution of such sizes can be, which whoever wrote the trace may have made up."""
+    """Whether a convolution of these sizes exists; traces may hold anything."""
     sizes = (work.batch_size, work.input_channels, work.output_channels, *work.input_size, *work.kernel)
     steps = (*work.stride, *work.dilation, work.groups)
     if max(*sizes, *steps, *work.padding) >= _LARGEST_SIZE or min(steps) < 1:
@@ -197,7 +194,7 @@ def _is_possible(work: ConvolutionWork, weights: Sequence[int]) -> bool:
 
 
 def _computes(operation: Operation) -> tuple[str, ...]:
-    """Return of what a backward computes gradients: as its mask says, or by the operators that it called."""
+    """Return of what a backward computes gradients, by its mask or by the operators that it called."""
     values = operation.call.event.values
     mask = re.findall(r"True|False", values[10]) if len(values) > 10 else []
     if mask:
@@ -231,26 +228,16 @@ def _product(operation: Operation) -> ProductWork | None:
 
 
 def _role(operation: Operation, forward: Operation | None, product: ProductWork) -> Role:
-    """Return what a product makes: in backward, what sums over the rows of forward is a gradient of weights."""
-    if operation.phase is not Phase.BACKWARD or forward is None:
-        return Role.OUTPUT
-    of = _product(forward)
+    """Return the role of a product's result: in backward, a sum over the rows of forward is a weight gradient."""
+    of = _product(forward) if operation.phase is Phase.BACKWARD and forward is not None else None
     if of is None:
         return Role.OUTPUT
     return Role.WEIGHT_GRADIENT if product.k == of.m and product.m != of.m else Role.INPUT_GRADIENT
 
 
-def _element(operation: Operation) -> tuple[str, int]:
-    """Return the type of the largest argument and the bytes of an element."""
-    at = max(range(len(operation.dims)), key=lambda each: math.prod(operation.dims[each]), default=0)
-    return _type(operation.call.event.types, at)
-
-
-def _size(operation: Operation, at: int) -> int:
-    return _type(operation.call.event.types, at)[1]
-
-
-def _type(types: Sequence[str], at: int) -> tuple[str, int]:
+def _type(operation: Operation, at: int) -> tuple[str, int]:
+    """Return the element type of an argument and the bytes of an element."""
+    types = operation.call.event.types
     return _TYPES.get(types[at].lower(), _UNKNOWN) if at < len(types) else _UNKNOWN
 
 

@@ -1,12 +1,11 @@
 """The profile of the machine on which a step was recorded, and its table of kernels.
 
-A trace has the GPU (formats since 2021), kernels, the host's pace, and copies where there were some. Peaks are what
-the fastest kernels reached, by the FLOPs of the direct method: they time what was not recorded, and are no datasheet's.
-What neither it nor another profile states is assumed, and says so.
+A trace has the GPU (formats since 2021), kernels, the host's issue time, and perhaps copies. Peaks are those of the
+fastest kernels, by FLOPs of the direct method; they time other work, and are not a datasheet's. Figures that neither
+the trace nor another profile states are assumed.
 
-Convolutions and products of matrices are phases of layers that we could build, all else are operators of PyTorch, each
-with its sizes. A row is the mean: kernels of a microsecond were recorded in whole microseconds, of which a median would
-make 1 or 2. Workspaces are not recorded.
+Convolutions and matrix products become phases of layers, all else operators of PyTorch with sizes. A row has the mean,
+for old formats have whole microseconds, of which the median of a short kernel is 1 or 2. Workspaces are not recorded.
 """
 
 import math
@@ -43,7 +42,7 @@ _PIN_LATENCY_S, _PIN_RATE = 2.3e-3, 9.1e9
 _PINNING: Final = "as of titan_x_maxwell, measured on a machine of 2009"
 ALGORITHM: Final = "recorded"
 _LEAST_SECONDS: Final = 0.5e-6
-"""Of what was recorded as no time: half of the unit of old formats."""
+"""For a recorded time of 0: half the unit of old formats."""
 _MOST_INPUTS: Final = 8
 _DIGITS: Final = 10
 _TYPES: Final = {each.value: each for each in (ElementType.FLOAT32, ElementType.FLOAT16, ElementType.BFLOAT16)}
@@ -52,11 +51,11 @@ _WEIGHTS: Final = re.compile(r"wgrad|bwd_filter|bwd_weight|backward_weight|backw
 
 
 def write_recorded_profile(path: Path, recorded: RecordedStep, base: Server | None) -> tuple[Path, ...]:
-    """Write a profile, named by its path, and its table of kernels; a base of the same card states what no trace does.
+    """Write a profile, named by its path, and its kernel table; figures that traces lack are those of a base profile.
 
     Raises:
-        RecordingError: the trace does not name its GPU, and there is no other profile; or its figures are impossible.
-        OutputError: they cannot be written, or people wrote what is there.
+        RecordingError: the trace does not name its GPU, and there is no base; or its figures are impossible.
+        OutputError: they cannot be written, or the files there are a user's.
     """
     refuse_foreign_profile(path)
     rows = rows_of(recorded.operations, recorded.works, recorded.batch_size)
@@ -72,25 +71,25 @@ def write_recorded_profile(path: Path, recorded: RecordedStep, base: Server | No
     provenance = (
         ("recorded", f"{recorded.step.name} ({recorded.step.why}), {len(recorded.operations)} operations"),
         ("attributed", f"{recorded.attributed_s / recorded.kernel_s:.1%} of the time of its kernels"),
-        ("workspaces", "not told by a trace: none count"),
+        ("workspaces", "not in a trace: none count"),
     )
     described = f"{server.gpu.name}, as the profiler of PyTorch recorded a training step on it"
     return write_profile(path, replace(server, kernels=kernels, provenance=provenance), described, table)
 
 
 class _Figures(dict[str, Figure]):
-    """The figures of a machine by key path, collected as they are stated."""
+    """The figures of a machine by key path."""
 
     def __init__(self, trace: str) -> None:
         super().__init__()
         self._trace = trace
 
     def measured(self, path: str, number: float, source: str) -> float:
-        """State what the recorded step shows."""
+        """State a figure of the recorded step."""
         return self._state(path, number, Origin.MEASURED, f"the recorded step: {source}")
 
     def assumed(self, path: str, number: float, source: str) -> int:
-        """State what it does not."""
+        """State a figure that it lacks."""
         return self._state(path, number, Origin.ASSUMED, source)  # type: ignore[return-value]
 
     def _state(self, path: str, number: float, origin: Origin, source: str) -> float:
@@ -104,7 +103,7 @@ class _Figures(dict[str, Figure]):
 
 
 def _server(recorded: RecordedStep, rows: Sequence[KernelRow], name: str, base: Server | None) -> Server:
-    """Return the machine; of another one, the base, with the figures of the trace in place of its own."""
+    """Return the machine, or the base with the figures of the trace."""
     figures, gpu = _Figures(recorded.trace.name), recorded.trace.gpu
     source = "host time of the step but for loading data and waits, by operation"
     issue_s = figures.measured("host.issue", recorded.issue_s, source)
@@ -145,7 +144,7 @@ def _server(recorded: RecordedStep, rows: Sequence[KernelRow], name: str, base: 
     )
     link = _link(recorded, figures)
     host = Host(
-        memory_bytes=figures.assumed("host.memory", 64 * GIB, "no trace tells it"),
+        memory_bytes=figures.assumed("host.memory", 64 * GIB, "not in a trace"),
         issue_s=issue_s,
         pin_latency_s=figures.assumed("host.pin_latency", _PIN_LATENCY_S, _PINNING),
         pin_bytes_per_s=figures.assumed("host.pin_bandwidth", _PIN_RATE, _PINNING),
@@ -174,7 +173,7 @@ def _link(recorded: RecordedStep, figures: _Figures) -> Link:
 
 @dataclass(slots=True)
 class _Found:
-    """What was recorded of one shape."""
+    """Work and recorded times of one shape."""
 
     flop: int
     nbytes: int
@@ -191,11 +190,10 @@ def rows_of(operations: Sequence[Operation], works: Sequence[OperationWork], bat
 
 
 def phase_seconds(operation: Operation, work: ConvolutionWork) -> dict[Phase, float]:
-    """Return what each phase took of a convolution that computes several, the gradient of its input first.
+    """Return the seconds of each phase of a convolution, by the phases that operators or kernels name.
 
-    By the operator or the kernel that names one; what stands before such a kernel prepares it, as a transposition, and
-    what is left over behind the last is its own. Where one phase alone is named, what stands on the other side of it is
-    the other's; where none is, each took as long as the others.
+    Kernels before such a one, as transpositions, prepare it; those behind the last belong to it. If one phase alone is
+    named, kernels on its other side are of the other phase; if none is, time is divided equally.
     """
     phases = convolution_phases(work)
     if len(phases) == 1:
@@ -223,7 +221,7 @@ def _phase(launch: Launch) -> Phase | None:
 def _pieces(
     operation: Operation, work: OperationWork, batch_size: int
 ) -> Iterator[tuple[KernelShape, int, int, float]]:
-    """Yield the shapes of which an operation is, each with its FLOPs, its bytes and what it took."""
+    """Yield the shapes of an operation with FLOPs, bytes and seconds."""
     element_type = _TYPES.get(work.element_type, ElementType.FLOAT32)
     match work.work:
         case ConvolutionWork() as convolution if is_plane(convolution):
@@ -249,7 +247,7 @@ def _vectors(operation: Operation) -> tuple[MapShape, ...]:
 
 
 def _row(shape: KernelShape, found: _Found) -> KernelRow:
-    # Differences of times of day are as exact as these, not more.
+    # Differences of floats as large as times of day have no more digits.
     mean, count = round(fmean(found.seconds), _DIGITS), len(found.seconds)
     quarters = quantiles(found.seconds, n=4) if count > 1 else (mean, mean, mean)
     return KernelRow(

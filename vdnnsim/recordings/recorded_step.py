@@ -1,4 +1,4 @@
-"""A recorded training step: its operations with their work, and where the time of the GPU went beside them."""
+"""A recorded training step: its operations with their work, and the idle time of the GPU by cause."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ from vdnnsim.errors import RecordingError
 from vdnnsim.recordings.kineto import Event, Trace, read_trace
 from vdnnsim.recordings.operation_work import OperationWork, work_of
 from vdnnsim.recordings.trace_operations import CONVOLUTION, Operation, autograd_threads, is_transfer, operations_of
-from vdnnsim.recordings.trace_steps import NO_OPERATOR, Call, Calls, Launch, TracedStep, calls_of, chosen_step
+from vdnnsim.recordings.trace_steps import NO_OPERATOR, Call, Launch, TracedStep, calls_of, chosen_step
 
 WAITS_FOR_DATA: Final = "waits for the next batch"
 WAITS_FOR_COPIES: Final = "waits for copies between host and GPU"
@@ -22,17 +22,17 @@ BETWEEN_NODES: Final = "launched by autograd between its operators (gradients th
 _LOADER: Final = "enumerate(DataLoader)"
 _PHASES: Final = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "the update"}
 Span = tuple[float, float]
-"""From when to when."""
+"""Begin and end."""
 
 
 @dataclass(frozen=True)
 class RecordedStep:
-    """One step of a training that was recorded.
+    """One step of a recorded training.
 
     Attributes:
-        operations: what ran kernels, as issued.
+        operations: those with kernels, in the order of their launches.
         works: FLOPs and bytes of each.
-        batch_size: samples, by the sizes of forward, or as the user says.
+        batch_size: samples, by the sizes of forward or as given.
         waits: calls in which the host waited for the GPU.
     """
 
@@ -50,7 +50,7 @@ class RecordedStep:
 
     @cached_property
     def kernels(self) -> tuple[Launch, ...]:
-        """What the GPU computed, moved or filled within its memory."""
+        """Kernels, and copies and fills within the GPU."""
         return tuple(each for each in self.step.launches if not is_transfer(each.event))
 
     @cached_property
@@ -60,7 +60,7 @@ class RecordedStep:
 
     @property
     def kernel_s(self) -> float:
-        """Seconds of all kernels, added up."""
+        """Sum of the seconds of all kernels."""
         return sum(each.event.seconds for each in self.kernels)
 
     @property
@@ -70,7 +70,7 @@ class RecordedStep:
 
     @cached_property
     def unattributed(self) -> dict[str, tuple[int, float]]:
-        """How many kernels are of no operation, and their seconds, by the reason."""
+        """Number and seconds of kernels without an operation, by the reason."""
         found: dict[str, tuple[int, float]] = {}
         for each in self.kernels:
             if each.operator is None:
@@ -82,12 +82,12 @@ class RecordedStep:
 
     @property
     def busy_s(self) -> float:
-        """Seconds of the step in which a kernel ran, those that overlap once."""
-        return _length(self._busy)
+        """Seconds of the step in which a kernel ran."""
+        return sum(end - begin for begin, end in self._busy)
 
     @cached_property
     def idle(self) -> dict[str, float]:
-        """Seconds of the step in which no kernel ran, by what the GPU waited for."""
+        """Seconds of the step in which no kernel ran, by cause."""
         data = _joined((each.event.start_s, each.event.end_s) for each in self._loading)
         copying = _joined((each.start_s, each.end_s) for each in self.copies)
         starts = [each.event.start_s for each in self._by_start]
@@ -103,7 +103,7 @@ class RecordedStep:
 
     @property
     def issue_s(self) -> float:
-        """Seconds of the host for each operation: of its step, but for loading data and waiting for the GPU."""
+        """Mean host time of an operation: of the step without loading data and waiting for the GPU."""
         spans = [(each.event.start_s, each.event.end_s) for each in self._loading]
         spans += [(each.start_s, each.end_s) for each in self.waits]
         host = (self.step.host_begin_s, self.step.host_end_s)
@@ -135,10 +135,10 @@ class RecordedStep:
 
 
 def read_step(path: Path, batch_size: int | None = None) -> RecordedStep:
-    """Read a trace, and return its representative step, whose batch follows from sizes of forward unless given.
+    """Read a trace, and return its representative step, with the batch by the sizes of forward unless given.
 
     Raises:
-        RecordingError: it is no trace of PyTorch's profiler, or nothing ran on a GPU.
+        RecordingError: it is no trace of PyTorch's profiler, or has no kernels.
     """
     trace = read_trace(path)
     calls = calls_of(trace)
@@ -152,15 +152,12 @@ def read_step(path: Path, batch_size: int | None = None) -> RecordedStep:
     if step.seconds <= 0 or not any(each.seconds for each in operations):
         raise RecordingError(f"{trace.name}: the kernels of {step.name} took no time, expected a longer step")
     works = tuple(work_of(each, operations[each.forward] if each.forward is not None else None) for each in operations)
-    return RecordedStep(trace, step, operations, works, batch_size or _batch_size(operations), _waits(calls, step))
-
-
-def _waits(calls: Calls, step: TracedStep) -> tuple[Event, ...]:
-    return tuple(each for each in calls.waits if step.host_begin_s <= each.start_s < step.host_end_s)
+    waits = tuple(each for each in calls.waits if step.host_begin_s <= each.start_s < step.host_end_s)
+    return RecordedStep(trace, step, operations, works, batch_size or _batch_size(operations), waits)
 
 
 def _batch_size(operations: Sequence[Operation]) -> int:
-    """Return the batch: of the first convolution or embedding, else the first size that most of forward have."""
+    """Return the batch of the first convolution or embedding, else the most frequent first size of forward."""
     forward = [each for each in operations if each.phase is Phase.FORWARD and any(each.dims)]
     for each in forward:
         if each.name == CONVOLUTION and each.dims[0]:
@@ -172,7 +169,7 @@ def _batch_size(operations: Sequence[Operation]) -> int:
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in order, those that touch as one."""
+    """Return spans in order, overlapping ones joined."""
     joined: list[Span] = []
     for begin, end in sorted(spans):
         if joined and begin <= joined[-1][1]:
@@ -183,7 +180,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def _between(spans: Sequence[Span], whole: Span) -> list[Span]:
-    """Return what of a whole the spans leave free."""
+    """Return the gaps between spans in a whole."""
     ends = [whole[0], *(min(max(end, whole[0]), whole[1]) for _, end in spans)]
     begins = [*(min(max(begin, whole[0]), whole[1]) for begin, _ in spans), whole[1]]
     return [(end, begin) for end, begin in zip(ends, begins, strict=True) if begin > end]
@@ -191,7 +188,3 @@ def _between(spans: Sequence[Span], whole: Span) -> list[Span]:
 
 def _overlap(span: Span, others: Iterable[Span]) -> float:
     return sum(max(0.0, min(span[1], end) - max(span[0], begin)) for begin, end in others)
-
-
-def _length(spans: Iterable[Span]) -> float:
-    return sum(end - begin for begin, end in spans)

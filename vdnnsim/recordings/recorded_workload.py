@@ -1,8 +1,8 @@
-"""The workload that a recorded step is: a captured step (`vdnnsim.dnn.captured_step`) whose operations were timed.
+"""The workload of a recorded step: a captured step (`vdnnsim.dnn.captured_step`).
 
-A trace has sizes, phases and the order, but not which tensor an operation read: so every operation reads what the
-one before it made, and `lifetimes` is false. What it takes on another machine can be asked of it; what it would hold,
-or what a policy would move, cannot, unless there is an execution trace of the same run.
+A trace has sizes, phases and the order of operations, but not their operands: each reads the output of the one before,
+and `lifetimes` is false. Then there are times on other machines, but neither memory nor policies, for which an
+execution trace of the same run is needed.
 """
 
 import math
@@ -22,7 +22,7 @@ from vdnnsim.recordings.recorded_step import RecordedStep
 from vdnnsim.recordings.trace_operations import CONVOLUTION, Operation
 from vdnnsim.units import Precision
 
-NO_LIFETIMES: Final = "a trace has no storages: every operation reads what the one before it made"
+NO_LIFETIMES: Final = "a trace has no storages: every operation reads the output of the one before"
 _ACCUMULATES: Final = "AccumulateGrad"
 _OPTIMIZER: Final = "Optimizer.step#"
 _NARROW: Final = ("float16", "bfloat16")
@@ -80,7 +80,7 @@ def captured_step(recorded: RecordedStep, model: str, execution: ExecutionTrace 
 
 
 def precision_of(recorded: RecordedStep) -> Precision:
-    """Return in what a step computed, by the types of its products and of the gradients of its parameters."""
+    """Return the precision of a step, by the types of its products and of the gradients of its parameters."""
     products = {each.element_type for each in recorded.works if each.work is not None}
     kernels = (launch.event.name for each in recorded.operations for launch in each.launches)
     narrow = next((each for each in _NARROW if each in products), None)
@@ -93,7 +93,7 @@ def precision_of(recorded: RecordedStep) -> Precision:
 
 
 def _phases(operations: Sequence[Operation]) -> list[Phase]:
-    """Return phases in an order that an iteration has: gradients are cleared as a part of what goes on around that."""
+    """Return phases in the order of an iteration; `zero_grad` counts to the phase around it."""
     phases = [each.phase for each in operations]
     if Phase.BACKWARD not in phases:
         return [Phase.FORWARD] * len(phases)
@@ -101,13 +101,12 @@ def _phases(operations: Sequence[Operation]) -> list[Phase]:
     for at in range(last + 1):
         if phases[at] is Phase.UPDATE:
             phases[at] = phases[at - 1] if at else Phase.FORWARD
-    if phases[0] is not Phase.FORWARD:
-        phases[0] = Phase.FORWARD
+    phases[0] = Phase.FORWARD
     return phases
 
 
 def _optimizer(recorded: RecordedStep) -> str:
-    """Return the optimizer by what it is called; SGD that scales something keeps a momentum."""
+    """Return the optimizer by the name of its step; SGD that multiplies has momentum."""
     for call in recorded.step.calls:
         if call.event.name.startswith(_OPTIMIZER):
             name = call.event.name.removeprefix(_OPTIMIZER).partition(".")[0].lower()
@@ -118,7 +117,7 @@ def _optimizer(recorded: RecordedStep) -> str:
 
 
 def _modules(recorded: RecordedStep, phases: Sequence[Phase]) -> tuple[list[int], list[Module]]:
-    """Return of each operation its module, and all modules; where none were recorded each forward is one of its own."""
+    """Return the module of each operation, and all modules; without recorded ones each forward is its own."""
     numbers: list[int] = []
     paths: dict[str, int] = {}
     for operation, phase in zip(recorded.operations, phases, strict=True):
@@ -133,7 +132,7 @@ def _modules(recorded: RecordedStep, phases: Sequence[Phase]) -> tuple[list[int]
 
 
 def _chained(recorded: RecordedStep, phases: Sequence[Phase]) -> StepMemory:
-    """Return memory of which no more is true than sizes: each operation reads what the one before it made."""
+    """Return memory with recorded sizes alone: each operation reads the output of the one before."""
     chain = _Chain()
     first = next((each.dims[0] for each in recorded.operations if each.dims and each.dims[0]), (1,))
     before = chain.add("input", BufferKind.FEATURE_MAP, first, given=True)
@@ -169,12 +168,12 @@ _MADE: Final = {
     (True, False): (BufferKind.GRADIENT_MAP, Role.INPUT_GRADIENT),
     (True, True): (BufferKind.WEIGHT_GRADIENT, Role.WEIGHT_GRADIENT),
 }
-"""What an operation makes, by whether it is backward, and sums over a batch."""
+"""Kind and role of the output, by whether the operation is backward, and whether it sums over the batch."""
 
 
 @dataclass
 class _Chain:
-    """Storages each of which is one tensor, of the same number."""
+    """Storages with one tensor each, of the same number."""
 
     storages: list[Storage] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""Recordings as files of JSON or pickled plain data, packed by gzip or not, read without running anything in them.
+"""Recordings as files of JSON or pickled plain data, perhaps packed by gzip, read without executing anything in them.
 
-A file may come from anybody. It is known by its first bytes and not by its name, no more of it is unpacked than a
-limit, and of pickle only the operations that build plain data are known, so that there is nothing to import or to call.
+Files may come from anybody: their kind is that of their first bytes, a limited size is unpacked, and only the
+operations of pickle that build plain data are supported, none that imports or calls.
 """
 
 import gzip
@@ -22,9 +22,9 @@ from vdnnsim.files.regular import UnreadableError, opened_regular_file
 Kind = TypeVar("Kind")
 
 LARGEST_BYTES: Final = 2**30
-"""Of a recording, unpacked. A step of ResNet-50 takes 5 MB in a trace, with stacks 20."""
+"""Of an unpacked recording. A step of ResNet-50 takes 5 MB in a trace, with stacks 20."""
 _MOST_CONTAINERS: Final = 20_000_000
-"""Lists and dictionaries in a pickle. A snapshot has one for each event and for each frame of its stack."""
+"""Lists and dictionaries in a pickle; a snapshot has one for each event and for each frame of its stack."""
 _DEEPEST: Final = 64
 
 _GZIP: Final = b"\x1f\x8b"
@@ -36,17 +36,17 @@ _PLAIN: Final = "expected plain lists, dictionaries, text and numbers; nothing o
 
 
 class RecordingKind(Enum):
-    """What was recorded."""
+    """Kinds of recordings."""
 
     TRACE = "trace"
     SNAPSHOT = "snapshot"
 
 
 def kind_of(path: Path) -> RecordingKind:
-    """Return what a file is by its first bytes.
+    """Return the kind of a file by its first bytes.
 
     Raises:
-        RecordingError: it cannot be read, or is neither.
+        RecordingError: it cannot be read, or is of neither kind.
     """
     start = read_recording(path, _PEEKED, whole=False).lstrip()
     if start.startswith(_PICKLE):
@@ -58,10 +58,10 @@ def kind_of(path: Path) -> RecordingKind:
 
 
 def read_recording(path: Path, limit_bytes: int = LARGEST_BYTES, *, whole: bool = True) -> bytes:
-    """Return the content of a file, unpacked where gzip packed it, and no more of it than the limit.
+    """Return the content of a file up to a limit, unpacked if gzip packed it.
 
     Raises:
-        RecordingError: the file cannot be read, is cut off, or is larger although the whole is wanted.
+        RecordingError: the file cannot be read, is cut off, or exceeds the limit and the whole is wanted.
     """
     name = file_name(path)
     try:
@@ -71,9 +71,7 @@ def read_recording(path: Path, limit_bytes: int = LARGEST_BYTES, *, whole: bool 
             try:
                 data = (gzip.GzipFile(fileobj=file) if packed else file).read(limit_bytes + 1)
             except (EOFError, zlib.error, gzip.BadGzipFile):
-                raise RecordingError(
-                    f"{name}: ends in the middle or is damaged, expected all that gzip packed"
-                ) from None
+                raise RecordingError(f"{name}: ends in the middle or is damaged, expected a whole gzip file") from None
     except UnreadableError as failure:
         raise RecordingError(f"{name}: {failure}") from None
     if whole and len(data) > limit_bytes:
@@ -82,10 +80,10 @@ def read_recording(path: Path, limit_bytes: int = LARGEST_BYTES, *, whole: bool 
 
 
 def read_json(path: Path, kind: type[Kind], expected: str) -> Kind:
-    """Return the content of a file of JSON, of a class of msgspec; messages say what was expected.
+    """Return the content of a JSON file as a class of msgspec; messages say what was expected.
 
     Raises:
-        RecordingError: the file cannot be read, is larger than 1 GiB unpacked, or is of another kind.
+        RecordingError: the file cannot be read, exceeds 1 GiB unpacked, or is of another kind.
     """
     name = file_name(path)
     try:
@@ -98,10 +96,10 @@ def read_json(path: Path, kind: type[Kind], expected: str) -> Kind:
 
 
 def read_plain_pickle(data: bytes, name: str) -> object:
-    """Return what a pickle holds.
+    """Return the plain data of a pickle.
 
     Raises:
-        RecordingError: it is cut off, or holds anything but plain data.
+        RecordingError: it is cut off, or holds anything else.
     """
     if data.count(b"]") + data.count(b"}") > _MOST_CONTAINERS:
         raise RecordingError(f"{name}: holds more than {_MOST_CONTAINERS} lists and dictionaries, {_PLAIN}")
@@ -115,11 +113,11 @@ def read_plain_pickle(data: bytes, name: str) -> object:
         raise RecordingError(f"{name}: is damaged ({one_line(str(failure))[:LONGEST_SHOWN]}), {_PLAIN}") from None
 
 
-_PYTHON: Final[Any] = pickle._Unpickler  # noqa: SLF001  # that in C reserves memory for any index that a file names
+_PYTHON: Final[Any] = pickle._Unpickler  # noqa: SLF001  # the one in C reserves memory for any index in a file
 
 
 class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001
-    """Python's own unpickler without the operations that construct objects; what would import is refused by name."""
+    """Python's unpickler without the operations that construct objects."""
 
     def __init__(self, file: io.BytesIO, *, name: str) -> None:
         super().__init__(file)
@@ -142,9 +140,9 @@ class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001
         self._fill(self.pop_mark())
 
     def _fill(self: Any, items: list[object]) -> None:
-        """Put keys and values, in turn, into the last dictionary."""
+        """Put alternating keys and values into the last dictionary."""
         keys = items[::2]
-        # Of text alone nobody can make keys whose hashes collide.
+        # Hashes of text are salted, so that keys cannot be made to collide.
         if not all(type(key) is str for key in keys):
             raise RecordingError(f"{self._name}: has keys that are not text, expected dictionaries by text")
         if type(self.stack[-1]) is not dict:
@@ -160,6 +158,6 @@ class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001
 
 
 def mismatch(failure: msgspec.ValidationError) -> str:
-    """Return where content is of another kind, as messages say it: "expected `int`, got `str` - at `$.nodes[0].id`"."""
+    """Return a mismatch for a message: "expected `int`, got `str` - at `$.nodes[0].id`"."""
     reason = one_line(str(failure))[: 2 * LONGEST_SHOWN]
     return f"{reason[:1].lower()}{reason[1:]}"

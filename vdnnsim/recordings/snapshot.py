@@ -1,8 +1,8 @@
-"""A CUDA memory snapshot of PyTorch's, as `torch.cuda.memory._dump_snapshot` pickles it: what the allocator was asked.
+"""CUDA memory snapshots of PyTorch, as `torch.cuda.memory._dump_snapshot` pickles them.
 
-A snapshot has for each GPU the segments that its allocator holds at the end, with the blocks in them, and the history
-of what it was asked and did, whose beginning is lost where it was longer than its buffer. Formats differ: at first
-blocks had no address and no requested size, but a `history`; settings of the allocator and pools of events came later.
+A snapshot has for each GPU the segments of the allocator at the end, with their blocks, and the history of its events,
+whose beginning is lost if it was longer than its buffer. In old formats blocks have no address and no requested size,
+but a `history`; settings of the allocator and pools of events came later.
 
 Source: github.com/pytorch/pytorch, torch/csrc/cuda/memory_snapshot.cpp and torch/cuda/_memory_viz.py.
 """
@@ -22,13 +22,13 @@ from vdnnsim.recordings.recording_file import mismatch, read_plain_pickle, read_
 
 _DEFAULT_POOL: Final = (0, 0)
 _MOST_BYTES: Final = 2**58
-"""That are asked for in all; the most that memory without a limit holds is four times as much."""
+"""Of all requests; unlimited memory is four times as large."""
 _EXPECTED: Final = "expected one that torch.cuda.memory._dump_snapshot wrote"
 _LONGEST_WORD: Final = 40
 
 
 class Action(Enum):
-    """What an allocator was asked or did, in the words of a snapshot."""
+    """Events of an allocator, in the words of a snapshot."""
 
     ALLOCATE = "alloc"
     FREE_REQUESTED = "free_requested"
@@ -42,7 +42,7 @@ class Action(Enum):
 
 _ACTIONS: Final[Mapping[str, Action]] = {each.value: each for each in Action}
 _NOTES: Final = frozenset({"snapshot", "user_defined"})
-"""What a history has beside: marks that ask nothing of the allocator."""
+"""Other entries of a history, which are no events of the allocator."""
 
 
 class Event(NamedTuple):
@@ -78,16 +78,16 @@ class HeldSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What was recorded of one GPU.
+    """The recording of one GPU.
 
     Attributes:
         gpu: its number.
         segments: at the end.
         events: in the order of time.
-        settings: PYTORCH_ALLOC_CONF, where the snapshot has it.
+        settings: PYTORCH_ALLOC_CONF, if the snapshot has it.
         expandable: whether any segment could grow.
-        private_pools: whether blocks lay in pools of CUDA graphs or of the user's.
-        unknown: entries of kinds that are not known, which are left out, by kind.
+        private_pools: whether blocks were in pools of CUDA graphs or of the user.
+        unknown: numbers of entries of unknown kinds, which are left out.
     """
 
     gpu: int
@@ -116,7 +116,7 @@ class _Block(msgspec.Struct):
 
     @property
     def requested_bytes(self) -> int:
-        """What was asked for; in old snapshots, what the history of the block says, or its size."""
+        """The requested size; in old snapshots, that in the history of the block, or else its size."""
         asked = self.history[0].real_size if self.requested_size is None and self.history else self.requested_size
         return self.size if asked is None else asked
 
@@ -136,7 +136,7 @@ class _Entry(msgspec.Struct):
     action: str
     size: _Count
     stream: _Count
-    # What was refused has none.
+    # A refused request has none.
     addr: _Count | None = None
     pool_id: _Pool = _DEFAULT_POOL
 
@@ -171,7 +171,8 @@ def read_recordings(path: Path) -> tuple[Recording, ...]:
 
 
 def _recordings(snapshot: _Snapshot, name: str) -> Iterator[Recording]:
-    settings = _settings_of(snapshot)
+    stated = (snapshot.allocator_settings.get(each) for each in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
+    settings = next((each for each in stated if isinstance(each, str)), "")
     numbers = _Streams()
     segments: dict[int, list[HeldSegment]] = {}
     for each in snapshot.segments:
@@ -210,23 +211,13 @@ def _events(trace: Iterable[_Entry], streams: "_Streams", unknown: Counter[str],
         yield Event(action, each.addr or 0, each.size, streams.number(each.stream, each.pool_id))
 
 
-def _settings_of(snapshot: _Snapshot) -> str:
-    said = (snapshot.allocator_settings.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
-    return next((each for each in said if isinstance(each, str)), "")
-
-
 class _Streams:
-    """Numbers for streams and the pools that their blocks lie in.
-
-    Attributes:
-        private: whether there was any pool but the default one.
-    """
+    """Numbers for streams with pools; `private` says whether there was another pool than the default."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, _Pool], int] = {(0, _DEFAULT_POOL): 0}
         self.private = False
 
     def number(self, stream: int, pool: _Pool) -> int:
-        """Return the number of a stream and a pool."""
         self.private |= pool != _DEFAULT_POOL
         return self._numbers.setdefault((stream, pool), len(self._numbers))

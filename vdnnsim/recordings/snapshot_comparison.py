@@ -1,10 +1,10 @@
-"""What a snapshot recorded of PyTorch's allocator compared with the model of it: does each block lie at its address?
+"""The events of a snapshot compared with the model of PyTorch's allocator, address by address.
 
-The model begins with the segments and blocks of the beginning. Where the GPU's driver put a segment is taken from the
-record, and so is when segments were given back, for free memory is not recorded.
+The model begins with the recorded segments and blocks. Addresses of segments, and when segments were freed, are taken
+from the snapshot, which does not have the free memory of the GPU.
 
 Among equal blocks PyTorch takes the one at the lowest address, from 2.14 on that of the oldest segment (pytorch pull
-request 183591). A snapshot does not say its version, so both are tried.
+request 183591). A snapshot lacks its version, so both are tried.
 """
 
 from bisect import bisect_right, insort
@@ -34,15 +34,15 @@ from vdnnsim.recordings.snapshot_replay import (
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far the model did what PyTorch did.
+    """How far the model agrees with PyTorch.
 
     Attributes:
-        requests: that were recorded.
-        agreed: of these, how many lie where PyTorch put them before the first that does not.
-        segments: that PyTorch took meanwhile; of those that grow, how often they did.
-        segments_agreed: of these, how many the model took then and in this size.
-        most_allocated_bytes: in blocks in use, up to the first that lies elsewhere.
-        whole: whether all is alike, with what is there at the end.
+        requests: recorded ones.
+        agreed: requests at the recorded address, before the first difference.
+        segments: that PyTorch took; of expandable ones, how often they grew.
+        segments_agreed: those that the model took at the same time in the same size.
+        most_allocated_bytes: peak of blocks in use before the first difference.
+        whole: whether all agrees, the end included.
     """
 
     requests: int
@@ -55,14 +55,14 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a snapshot says of one GPU, and the replays of its requests.
+    """A snapshot of one GPU with the replays of its requests.
 
     Attributes:
         settings: of its allocator, as far as they are modelled.
-        unread: why they could not be read; empty where they could.
-        agreement: how far the model does what PyTorch did; None where that cannot be known.
+        unread: why they could not be read; empty if they could.
+        agreement: of the model with PyTorch; None where it is unknown.
         replays: by memory model, each from an empty memory on.
-        memory: what there is; None where no limit was given.
+        memory: capacity; None without a limit.
     """
 
     recording: Recording
@@ -76,7 +76,7 @@ class Finding:
 
 
 def find(recording: Recording, models: Sequence[MemoryChoice], memory: Memory | None, name: str) -> Finding:
-    """Replay a recording under memory models, and hold the model of PyTorch's allocator against it.
+    """Replay a recording under memory models, and compare the model of PyTorch's allocator with it.
 
     Raises:
         RecordingError: the recording contradicts itself.
@@ -96,9 +96,9 @@ def find(recording: Recording, models: Sequence[MemoryChoice], memory: Memory | 
 
 
 def compare(recording: Recording, start: Start, settings: AllocatorSettings) -> Agreement | None:
-    """Ask the model what a recording says, up to the first difference.
+    """Replay a recording in the model up to the first difference.
 
-    Where segments could grow, this is possible from an empty memory on; None for a history that begins in the middle.
+    With expandable segments this takes a history from an empty memory on; else None.
     """
     if recording.expandable:
         empty = not start.requested and first_reserved_bytes(recording) == 0
@@ -151,7 +151,7 @@ def _compare(recording: Recording, start: Start, settings: AllocatorSettings, *,
 
 
 def _compare_growing(recording: Recording, settings: AllocatorSettings) -> Agreement:
-    """Compare where blocks lie in their segments, and how much is mapped; where segments lie is the driver's affair."""
+    """Compare places of blocks in their segments, and mapped bytes; the driver decides where segments lie."""
     allocator = pytorch_allocator(UNLIMITED_BYTES, GRANULE_BYTES, settings)
     addresses: dict[int, int] = {}
     held: dict[int, Block] = {}
@@ -164,7 +164,7 @@ def _compare_growing(recording: Recording, settings: AllocatorSettings) -> Agree
                 maps += 1
             case Action.PAGES_UNMAPPED:
                 reserved -= event.nbytes
-                # All that is free goes at once, for lack of room or as the cache is emptied.
+                # All free pages are unmapped at once.
                 if not emptied:
                     allocator.empty_cache()
                 emptied = True
@@ -199,11 +199,11 @@ def _taken(allocator: CachingAllocator, event: Event) -> Block:
 
 
 class _RecordedSegments(WholeSegments):
-    """Segments where the driver put them, or one behind the other in the order in which they were taken.
+    """Segments at their recorded addresses, or one after the other in the order in which they were taken.
 
     Attributes:
-        by_address: their sizes, by where the driver put them.
-        grown: the segment that was taken last, as recorded, until it is compared.
+        by_address: their sizes by recorded address.
+        grown: the segment that was taken last, until it is compared.
     """
 
     def __init__(self, settings: AllocatorSettings, *, by_address: bool) -> None:
@@ -216,11 +216,11 @@ class _RecordedSegments(WholeSegments):
         self.grown: Block | None = None
 
     def announce(self, address: int) -> None:
-        """Say where the driver puts the next segment."""
+        """Set the address of the next segment."""
         self._announced = address
 
     def grow(self, pool: StreamPool, nbytes: int, pools: Iterable[StreamPool]) -> tuple[int, int] | None:
-        """Take a segment for a request."""
+        """Take a segment for a request, at the announced address."""
         address = self._announced
         if self._places_by_address:
             self._next_segment = address
@@ -232,7 +232,7 @@ class _RecordedSegments(WholeSegments):
         return found
 
     def adopt(self, address: int, nbytes: int) -> int:
-        """Have a segment that was taken before; return its place in the model."""
+        """Add a segment from before the history; return its place in the model."""
         place = address if self._places_by_address else self._next_segment
         self._next_segment = place + nbytes
         self.borders[place] = nbytes
@@ -241,13 +241,13 @@ class _RecordedSegments(WholeSegments):
         return place
 
     def drop(self, pool: StreamPool, address: int) -> None:
-        """Give back one segment."""
+        """Free one segment."""
         self._release(pool, self._places.pop(address))
         self._addresses.remove(address)
         del self.by_address[address]
 
     def place_of(self, address: int) -> int:
-        """Return where in the model something lies; -1 where no segment is."""
+        """Return the place in the model of an address; -1 outside of segments."""
         found = bisect_right(self._addresses, address) - 1
         if found < 0:
             return -1
@@ -262,16 +262,16 @@ class _RecordedSegments(WholeSegments):
 
 
 class _RecordedAllocator(CachingAllocator):
-    """An allocator that begins with what another one held."""
+    """An allocator that begins with segments and blocks in use."""
 
     def __init__(self, segments: _RecordedSegments, settings: AllocatorSettings) -> None:
         super().__init__(segments, settings)
         self._recorded = segments
 
     def adopt(self, address: int, segment: StartSegment) -> dict[int, Block]:
-        """Have a segment with blocks in use; return these by their addresses."""
+        """Add a segment with blocks in use; return these by their addresses."""
         place = free = self._recorded.adopt(address, segment.nbytes)
-        # A request of a granule is of the small pool, one of a whole segment of the large one.
+        # The size of a request selects the pool.
         pool = self._pool(GRANULE_BYTES if segment.small else segment.nbytes, segment.stream)
         held = {}
         for block in segment.blocks:
@@ -285,7 +285,7 @@ class _RecordedAllocator(CachingAllocator):
         return held
 
     def drop(self, address: int) -> bool:
-        """Give back the segment at an address; say whether the model has it, and nothing in it in use."""
+        """Free the segment at an address; return whether the model has it without blocks in use."""
         size, place = self._recorded.by_address.get(address), self._recorded.place_of(address)
         pool = next((each for each in self._pools.values() if size and each.free.size_at(place) == size), None)
         if pool is None:

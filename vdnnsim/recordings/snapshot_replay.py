@@ -1,11 +1,11 @@
 """The requests of a snapshot replayed under a memory model: how much it would have reserved, and whether that fits.
 
-A replay begins with an empty memory, asks for what was in use when the history begins, from the lowest address on, and
-goes on with the history. What PyTorch refused then is not asked, and what it emptied from its cache is kept. A block
-that waited for other streams waits as long; memory models other than PyTorch's know no streams, and hold it until then.
+A replay begins with an empty memory, requests the blocks in use at the start of the history, from the lowest address
+on, and continues with the history. Refused requests are left out, and the cache is not emptied. A block that waited for
+other streams waits as long; models without streams keep it until then.
 
-What was in use when the history begins is what is in use at its end with every event undone from the last on. Where
-blocks lay that were freed since follows from PyTorch's rules: a rest that is too small to be split off belongs to them.
+The blocks at the start are those at the end with every event undone, from the last on. The sizes of blocks that were
+freed meanwhile follow from PyTorch's rules: a remainder that is too small to be split off belongs to them.
 """
 
 from bisect import bisect_left
@@ -30,7 +30,7 @@ _SHORT_BY_BYTES: Final = 8 * MIB
 
 @dataclass(frozen=True, slots=True)
 class StartSegment:
-    """A segment at the beginning, with the blocks in it that are in use."""
+    """A segment at the start, with its blocks in use."""
 
     nbytes: int
     stream: int
@@ -40,11 +40,11 @@ class StartSegment:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What was there at the beginning.
+    """Memory at the start of a history.
 
     Attributes:
         segments: by address.
-        requested: bytes that were asked for and the stream, by the address of each block in use, from the lowest on.
+        requested: requested bytes and stream of each block in use by address, from the lowest on.
     """
 
     segments: Mapping[int, StartSegment]
@@ -52,10 +52,10 @@ class Start:
 
 
 def start_of(recording: Recording, settings: AllocatorSettings, name: str) -> Start:
-    """Return what the allocator of one GPU held when a history begins.
+    """Return the memory of one GPU at the start of its history.
 
     Raises:
-        RecordingError: an event cannot have led to what was there afterwards, or a block lies in no segment.
+        RecordingError: an event contradicts the memory after it, or a block lies in no segment.
     """
     segments = {each.address: StartSegment(each.nbytes, each.stream, each.small) for each in recording.segments}
     requested: dict[int, tuple[int, int]] = {}
@@ -89,12 +89,9 @@ def start_of(recording: Recording, settings: AllocatorSettings, name: str) -> St
 
 
 def _undo(
-    event: Event,
-    segments: dict[int, StartSegment],
-    requested: dict[int, tuple[int, int]],
-    sizes: dict[int, int],
+    event: Event, segments: dict[int, StartSegment], requested: dict[int, tuple[int, int]], sizes: dict[int, int]
 ) -> bool:
-    """Undo one event; say whether it can have happened."""
+    """Undo one event; return whether it can have happened."""
     address = event.address
     match event.action:
         case Action.ALLOCATE:
@@ -113,7 +110,7 @@ def _undo(
             segments[address] = StartSegment(event.nbytes, event.stream, event.nbytes == SMALL_SEGMENT_BYTES)
             return free
         case _:
-            # Pages that were mapped are not needed: such a segment is replayed from its blocks alone.
+            # Expandable segments are replayed from their blocks alone.
             return True
 
 
@@ -125,7 +122,7 @@ def _blocks(
     sizes: Mapping[int, int],
     settings: AllocatorSettings,
 ) -> Iterator[Block]:
-    """Yield the blocks that lay in a segment."""
+    """Yield the blocks in use of a segment at the start."""
     for start, limit in zip(starts, [*starts[1:], end], strict=False):
         nbytes = sizes.get(start)
         if nbytes is None:
@@ -146,7 +143,7 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory that is free for the allocator, and in all, of which settings take a fraction."""
+    """Free memory of the allocator, and all memory, of which settings may allow a fraction."""
 
     free_bytes: int
     total_bytes: int
@@ -154,11 +151,11 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a memory model does with the requests of a recording.
+    """The requests of a recording under a memory model.
 
     Attributes:
-        peaks: without a limit of memory.
-        short_bytes: by how much memory is too small, to 8 MiB; 0 where it fits or no limit was given.
+        peaks: in unlimited memory.
+        short_bytes: lacking memory, to 8 MiB; 0 if it fits or there is no limit.
     """
 
     model: MemoryChoice
@@ -167,10 +164,9 @@ class Replay:
 
 
 def recorded_peaks(recording: Recording, start: Start, settings: AllocatorSettings) -> Peaks:
-    """Return what PyTorch itself had at most, as far as a recording says it.
+    """Return the recorded peaks of PyTorch.
 
-    Reserved memory is recorded; allocated memory is counted in requests as they are rounded up, without what was too
-    little to be cut off a block.
+    Reserved memory is recorded; allocated memory is the sum of rounded requests, without remainders in their blocks.
     """
     reserved = most_reserved = first_reserved_bytes(recording)
     sizes: dict[int, int] = {}
@@ -196,13 +192,13 @@ _PAGES: Final = {
 
 
 def first_reserved_bytes(recording: Recording) -> int:
-    """Return what was reserved when the history begins."""
+    """Return the reserved memory at the start of the history."""
     taken = sum(event.nbytes * _PAGES.get(event.action, 0) for event in recording.events)
     return sum(each.nbytes for each in recording.segments) - taken
 
 
 def replay(recording: Recording, start: Start, model: MemoryChoice, memory: Memory | None = None) -> Replay:
-    """Ask a memory model what was recorded, beginning with what was in use then; without a memory there is no limit."""
+    """Replay a recording under a memory model, in unlimited memory if none is given."""
     settings = settings_of(model)
 
     def peaks(memory: Memory) -> Peaks | None:
@@ -220,7 +216,7 @@ def replay(recording: Recording, start: Start, model: MemoryChoice, memory: Memo
         return peaks(Memory(memory.free_bytes + more_bytes, memory.total_bytes + more_bytes)) is not None
 
     low, high = 0, max(_SHORT_BY_BYTES, roomy.reserved_bytes - memory.free_bytes)
-    # Where settings allow but a part of all memory, it takes more than what is reserved.
+    # Where settings allow a fraction of all memory, more is needed than what is reserved.
     while not fits(high):
         low, high = high, 2 * high
     while high - low > _SHORT_BY_BYTES:
@@ -230,7 +226,7 @@ def replay(recording: Recording, start: Start, model: MemoryChoice, memory: Memo
 
 
 def _peaks_of_pytorch(recording: Recording, start: Start, allocator: CachingAllocator) -> Peaks | None:
-    """Return peaks under PyTorch's allocator; None where a request finds no room."""
+    """Return peaks under PyTorch's allocator; None if a request does not fit."""
     held: dict[int, Block] = {}
     waits_for: dict[int, int] = {}
     most_bytes = 0
@@ -245,7 +241,7 @@ def _peaks_of_pytorch(recording: Recording, start: Start, allocator: CachingAllo
                 held[event.address] = block
                 most_bytes = max(most_bytes, allocator.allocated_bytes)
             case Action.FREE_REQUESTED if event.address in held and not _completed_at_once(events, at):
-                # A stream of its own for each block that waits: it is not recorded which.
+                # A stream of its own for each waiting block, for theirs is not recorded.
                 stream = waits_for[event.address] = -1 - at
                 block = held.pop(event.address)
                 allocator.record_use(block, stream)
@@ -285,7 +281,7 @@ def _peaks_of_model(recording: Recording, start: Start, model: MemoryChoice, cap
 
 
 def _all_events(recording: Recording, start: Start) -> Iterator[Event]:
-    """Yield requests for what was in use at the beginning, then the history."""
+    """Yield requests for the blocks at the start, then the history."""
     for address, (nbytes, stream) in start.requested.items():
         yield Event(Action.ALLOCATE, address, nbytes, stream)
     yield from recording.events

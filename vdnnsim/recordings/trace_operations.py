@@ -1,11 +1,11 @@
-"""The operations of a recorded step: what PyTorch dispatched, its phase, its module, and what it ran on the GPU.
+"""The operations of a recorded step: dispatched operators with phase, module and kernels.
 
-An operator calls others until one launches a kernel. An operation is the outermost of them that PyTorch does not break
-up on its way to the GPU: of `conv2d`, `convolution`, `cudnn_convolution` it is `convolution`. What a node of autograd
-calls is backward, what stands in `Optimizer.step` or comes after all backward is the update, all else is forward.
+An operator calls others until one launches a kernel. An operation is the outermost of them that is not composite: of
+`conv2d`, `convolution`, `cudnn_convolution` it is `convolution`. Calls of autograd's nodes are backward, those within
+`Optimizer.step` or after all backward are the update, all others forward.
 
-Backward is matched to forward by the sequence number that autograd gave both; where none was recorded, by the name of
-the node, the last forward of that name first.
+Backward is matched to forward by autograd's sequence number; without one by the name of the node, the last forward of
+that name first.
 """
 
 import re
@@ -21,7 +21,7 @@ from vdnnsim.recordings.trace_steps import Call, Launch, TracedStep
 CONVOLUTION, CONVOLUTION_BACKWARD = "convolution", "convolution_backward"
 
 _ENGINE: Final = "autograd::engine"
-"""Of what runs a node, and around it what makes its gradients fit, as the sum of that of a bias."""
+"""Prefix of what runs a node and fits its gradients to the inputs, as by the sum for a bias."""
 _NODE: Final = re.compile(rf"Backwards?\d*$|AccumulateGrad$|^{_ENGINE}")
 _STEM: Final = re.compile(r"Backwards?\d*$")
 _UPDATE: Final = "Optimizer.step"
@@ -38,7 +38,7 @@ _COMPOSITES: Final = frozenset(
     new_zeros new_ones new_full rand randn stack hstack vstack concat chunk split
     """.split()
 )
-"""What PyTorch breaks up, or calls another by, before anything runs. Source: PyTorch, `native_functions.yaml`."""
+"""Composite operators. Source: PyTorch, `native_functions.yaml`."""
 _ONE_NAME: Final = {
     **dict.fromkeys(
         ("_convolution", "cudnn_convolution", "thnn_conv2d", "_slow_conv2d_forward", "_conv_depthwise2d"), CONVOLUTION
@@ -47,7 +47,7 @@ _ONE_NAME: Final = {
         ("cudnn_convolution_backward", "thnn_conv2d_backward", "_slow_conv2d_backward"), CONVOLUTION_BACKWARD
     ),
 }
-"""What PyTorch called otherwise before, or calls otherwise by backend."""
+"""Names of other versions or backends."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,12 +55,12 @@ class Operation:
     """One operation of a recorded step.
 
     Attributes:
-        name: of the operator, without its namespace where that is aten: `convolution`.
-        call: of it.
-        launches: what it ran on the GPU, in the order in which it was launched.
-        module: the modules in which it stands, the outermost first, joined by `/`; empty where they were not recorded.
-        forward: of backward, the position of the operation that it is of; None where it is of none that is known.
-        output: sizes of what it returns, where they are known.
+        name: of the operator, without the namespace aten: `convolution`.
+        call: of the operator.
+        launches: kernels, copies and fills in order.
+        module: around it, the outermost first, joined by `/`; empty if modules were not recorded.
+        forward: position of the operation that a backward is of, if known.
+        output: sizes of the result, if known.
         zeroes: whether it clears gradients.
     """
 
@@ -75,20 +75,17 @@ class Operation:
 
     @property
     def seconds(self) -> float:
-        """What it took on the GPU, its kernels added up."""
+        """Sum of the seconds of its launches."""
         return sum(each.event.seconds for each in self.launches)
 
     @property
     def dims(self) -> Dims:
-        """Sizes of its arguments; nothing where shapes were not recorded."""
+        """Sizes of its arguments; empty without shapes."""
         return self.call.event.dims or ()
 
 
 def operations_of(step: TracedStep) -> tuple[Operation, ...]:
-    """Return the operations of a step that ran something on the GPU, in the order in which the host launched them.
-
-    Copies between host and GPU are none, and neither is what no operator launched.
-    """
+    """Return the operations of a step in the order of their launches, without copies between host and GPU."""
     launches: defaultdict[Call, list[Launch]] = defaultdict(list)
     for launch in step.launches:
         if launch.operator is not None and not is_transfer(launch.event):
@@ -102,7 +99,7 @@ def operations_of(step: TracedStep) -> tuple[Operation, ...]:
 
 
 def autograd_threads(step: TracedStep) -> frozenset[str]:
-    """Return the threads of the host on which nothing but backward runs."""
+    """Return the threads of the host that run backward alone."""
     nodes = {each.event.thread for each in step.calls if is_node(each)}
     others = {each.event.thread for each in step.calls if each.event.activity in (Activity.MODULE, Activity.ANNOTATION)}
     return frozenset(nodes - others - {step.thread})
@@ -119,13 +116,13 @@ def is_node(call: Call) -> bool:
 
 
 def short_name(call: Call) -> str:
-    """Return the name of an operator without `aten::`, whatever its backend or its version called it."""
+    """Return the name of an operator without `aten::`, the same for all backends and versions."""
     name = call.event.name.removeprefix("aten::")
     return _ONE_NAME.get(name, name)
 
 
 def _named(chain: Sequence[Call]) -> Call:
-    """Return the operator by which a chain of calls is called."""
+    """Return the operator that names a chain of calls."""
     operators = [each for each in chain if each.event.activity is Activity.OPERATOR and not is_node(each)]
     named = (each for each in operators if each.event.name.removeprefix("aten::") not in _COMPOSITES)
     return next(named, operators[-1] if operators else chain[-1])
@@ -144,7 +141,7 @@ def _operation(call: Call, launches: list[Launch], threads: frozenset[str]) -> O
 
 
 def _matched(operations: Sequence[Operation], calls: Sequence[Call]) -> tuple[Operation, ...]:
-    """Return the operations with the forward of each backward, and the output sizes that follow for both."""
+    """Return the operations with the forward of each backward, and the output sizes that follow."""
     matched = list(operations)
     by_sequence, by_stem = _forward_index(operations)
     nodes: dict[Call, int | None] = {}
@@ -170,9 +167,9 @@ def _matched(operations: Sequence[Operation], calls: Sequence[Call]) -> tuple[Op
 
 
 def _forward_index(operations: Sequence[Operation]) -> tuple[dict[int, int], dict[str, list[int]]]:
-    """Return the forward operations by the number of their node, and by each name that a node may have of them.
+    """Return the forward operations by sequence number, and by each possible name of their node.
 
-    An operator that makes no node carries the number of the next one, so the last of a number has made it.
+    An operator without a node has the number of the next node, so the last one with a number made it.
     """
     by_sequence: dict[int, int] = {}
     by_stem: defaultdict[str, list[int]] = defaultdict(list)
@@ -184,7 +181,7 @@ def _forward_index(operations: Sequence[Operation]) -> tuple[dict[int, int], dic
         numbers = [each.sequence for each in operators if each.sequence is not None and each.sequence >= 0]
         if numbers:
             by_sequence[numbers[-1]] = at
-        # What counts batches is on scalars, and has no gradient.
+        # Operators on scalars, as counters of batches, have no gradient.
         if operation.call.event.dims is None or any(operation.dims):
             for stem in {_letters(each.name.removeprefix("aten::")) for each in (*operators, *inner)}:
                 by_stem[stem].append(at)
@@ -192,5 +189,5 @@ def _forward_index(operations: Sequence[Operation]) -> tuple[dict[int, int], dic
 
 
 def _letters(name: str) -> str:
-    """Return a name as nodes and operators have it alike: `cudnnconvolution`."""
+    """Return a name in the form that nodes and operators share: `cudnnconvolution`."""
     return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("forward")

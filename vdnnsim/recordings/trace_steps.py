@@ -1,12 +1,11 @@
-"""Calls of the host in a trace, what each launched on the GPU, and the step that is chosen of a trace.
+"""Calls of the host in a trace, their launches on the GPU, and the representative step of a trace.
 
-A kernel names the call of CUDA that launched it by correlation; the operators around that call launched the kernel.
-Where calls of CUDA were not recorded, the operator that the kernel names by external id did.
+A kernel has the correlation id of the call of CUDA that launched it, and is of the operators around that call. Without
+recorded calls of CUDA it is of the operator with its external id.
 
-A step is what `profiler.step()` marks on the host, with all that it launched. The GPU is behind its host, so the time
-of a step goes from the end of the last kernel of the step before to that of its own: those times add up to the time of
-the training. The first step has none before it, and the profiler's own start in it; the last may end without what the
-next would have kept busy.
+`profiler.step()` marks steps on the host. The GPU lags behind, so a step takes the time from the end of the last kernel
+of the step before to that of its own; these times add up to that of the training. The first step includes the start of
+the profiler, and the last lacks overlap with the next.
 """
 
 import re
@@ -22,7 +21,7 @@ from vdnnsim.recordings.kineto import ON_GPU, Activity, Event, Trace
 NO_LAUNCH: Final = "launched before the recording began"
 NO_OPERATOR: Final = "launched outside of operators"
 _DEEPEST: Final = 1000
-"""Calls within one another, as many as Python allows."""
+"""Nested calls, as many as Python allows."""
 _WAITS: Final = re.compile(r"Synchronize|^cu(da)?Memcpy")
 STEP: Final = "ProfilerStep"
 _ENOUGH: Final = 3
@@ -30,11 +29,7 @@ _ENOUGH: Final = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """Something that the host did, in what it did it, and what the GPU did for it without a call between.
-
-    Attributes:
-        around: the calls around it, the outermost first.
-    """
+    """A call of the host; `around` has the calls around it, the outermost first."""
 
     event: Event
     around: "tuple[Call, ...]"
@@ -47,12 +42,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """What ran on the GPU.
+    """A kernel, copy or fill on the GPU.
 
     Attributes:
-        operator: the innermost operator that launched it; None where none did, and `reason` says why.
-        launched_s: when the host launched it; when it ran, where that was not recorded.
-        thread: of the host that launched it; empty where that was not recorded.
+        operator: the innermost one that launched it; None with a `reason`.
+        launched_s: time of the launch, or else of its start.
+        thread: of the host that launched it, if recorded.
     """
 
     event: Event
@@ -64,7 +59,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The calls of the host in a trace by their start, but for those of CUDA, and what they launched, in this order.
+    """The calls of the host in a trace by their start, without those of CUDA, and their launches.
 
     Attributes:
         waits: calls of CUDA in which the host waits for the GPU.
@@ -76,10 +71,10 @@ class Calls:
 
 
 def calls_of(trace: Trace) -> Calls:
-    """Return what the host called, and what it launched by it.
+    """Return the calls of the host and their launches.
 
     Raises:
-        RecordingError: calls are nested deeper than Python's are.
+        RecordingError: calls are nested deeper than Python allows.
     """
     open_calls: defaultdict[str, list[Call]] = defaultdict(list)
     calls: list[Call] = []
@@ -125,12 +120,12 @@ class TracedStep:
     """One iteration.
 
     Attributes:
-        name: as the profiler calls it, `ProfilerStep#8`.
-        why: why this one was chosen.
-        begin_s, end_s: on the GPU, from when its time counts until its last kernel has ended.
+        name: of the profiler, `ProfilerStep#8`.
+        why: it was chosen.
+        begin_s, end_s: on the GPU, from the end of the step before to that of its last kernel.
         host_begin_s, host_end_s: on the host.
-        thread: of the host, on which the profiler marks it; empty where it does not.
-        launches: what it launched, in the order in which the host did.
+        thread: of its mark on the host; empty without marks.
+        launches: in order.
     """
 
     name: str
@@ -145,15 +140,15 @@ class TracedStep:
 
     @property
     def seconds(self) -> float:
-        """Its time."""
+        """Its duration on the GPU."""
         return self.end_s - self.begin_s
 
 
 def chosen_step(trace: Trace, calls: Calls) -> TracedStep:
-    """Return the step that stands for all.
+    """Return the representative step.
 
     Raises:
-        RecordingError: nothing ran on a GPU.
+        RecordingError: there is no kernel.
     """
     if not any(each.event.activity is Activity.KERNEL for each in calls.launches):
         raise RecordingError(
@@ -175,7 +170,7 @@ def chosen_step(trace: Trace, calls: Calls) -> TracedStep:
 
 
 def _steps(calls: Calls, marks: Sequence[Call]) -> list[TracedStep]:
-    """Return the steps that launched something, in their order."""
+    """Return the steps with launches."""
     steps: list[TracedStep] = []
     before: float | None = None
     starts, launched = [each.event.start_s for each in calls.calls], [each.launched_s for each in calls.launches]

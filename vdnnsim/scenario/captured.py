@@ -1,7 +1,7 @@
-"""Captured steps in the place of a network: which a scenario names, `workload: {step: my_model.step.json}`.
+"""Captured steps as the workload of a scenario: `workload: {step: my_model.step.json}`.
 
-Two captures of a model at two batch sizes make its batch a variable: `{step: [small.step.json, large.step.json],
-batch_size: 48}`. What else a workload says stands in the files.
+Captures at two batch sizes allow any batch: `{step: [small.step.json, large.step.json], batch_size: 48}`. The other
+keys of a workload are in the files.
 """
 
 from collections.abc import Sequence
@@ -30,33 +30,33 @@ STEP: Final = "step"
 SUFFIX: Final = ".step.json"
 """Of the files of captured steps."""
 MEMORY_MODEL: Final = MemoryModel.PYTORCH
-"""Of captured models, unless it is said: where PyTorch puts their buffers."""
+"""The default of captured models: PyTorch's allocator."""
 _BATCH_SIZE: Final = "batch_size"
 _SAME: Final = ("model", "mode", "precision", "optimizer", "sample", "sample_elements", "device")
-"""What captures of one model have in common."""
+"""Fields in which captures of one model agree."""
 _MOST_STEPS: Final = 8
 
 
 def is_captured(entry: Entry) -> bool:
-    """Say whether a workload names captured steps, and not a network."""
+    """Whether a workload names captured steps, and not a network."""
     return isinstance(entry.value, dict) and STEP in entry.value
 
 
 def read_captured(
     entry: Entry, folder: Path, of_network: Sequence[str], largest_batch: int, execution: Execution
 ) -> tuple[CapturedModel, CapturedWorkload]:
-    """Return the captured model that a workload names, and what it is at its batch: that of the first step by default.
+    """Return the captured model of a workload, and the workload at its batch, by default that of the first step.
 
     Args:
         entry: the workload.
-        folder: of the file in which it stands, from which the paths of the steps lead.
-        of_network: the keys of the workload of a network, which the files of steps say.
-        largest_batch: that a scenario may have.
+        folder: from which the paths of steps are resolved.
+        of_network: the keys of the workload of a network, which the files of steps state.
+        largest_batch: of a scenario.
         execution: how it is run.
 
     Raises:
-        ScenarioError: a file is wrong, a key stands beside `step` that its file says, the steps are not of one model,
-            or the batch does not follow from them.
+        ScenarioError: a file is wrong, a key repeats what the files state, the steps are not of one model, or the batch
+            does not follow from them.
     """
     for name, member in entry.named_members("keys").items():
         if name in of_network and name != _BATCH_SIZE:
@@ -85,7 +85,7 @@ def read_captured(
 
 
 def as_executed(step: CapturedStep, execution: Execution) -> CapturedStep:
-    """Return a captured step as it is when it is run in a way."""
+    """Return a captured step in a way of execution."""
     return compiled(step) if execution is Execution.COMPILED else step
 
 
@@ -100,7 +100,6 @@ def captured_model(path: Path, execution: Execution = Execution.EAGER) -> Captur
 
 
 def _read(entry: Entry, folder: Path) -> tuple[CapturedStep, tuple[str, str]]:
-    """Return a step with name and SHA-256 of its file."""
     if not isinstance(entry.value, str):
         raise entry.expected("the path of a captured step, as `vdnnsim capture` writes it")
     path = folder / entry.text()
@@ -112,7 +111,6 @@ def _read(entry: Entry, folder: Path) -> tuple[CapturedStep, tuple[str, str]]:
 
 
 def _check_same(entries: Sequence[Entry], steps: Sequence[CapturedStep]) -> None:
-    """Refuse steps of several models, and two of one batch size."""
     batches = [step.batch_size for step in steps]
     for at, (entry, step) in enumerate(zip(entries, steps, strict=True)):
         for name in _SAME:
@@ -134,7 +132,7 @@ def scenario_of(
     policies: tuple[Policy, ...],
     execution: Execution = Execution.EAGER,
 ) -> Scenario:
-    """Return the scenario of a model, as executed already, on one GPU of a machine, in PyTorch's memory.
+    """Return the scenario of a model, as executed already, on one GPU of a machine, with PyTorch's allocator.
 
     Raises:
         ProfileError: the machine cannot time it.

@@ -1,4 +1,4 @@
-"""`vdnnsim check`: one line on a scenario, profile or captured step, which is read and not run."""
+"""`vdnnsim check`: one line on a scenario, profile or captured step, without a replay."""
 
 from collections import Counter
 from pathlib import Path
@@ -22,7 +22,7 @@ from vdnnsim.units import format_bytes
 
 
 def check_file(path: Path, policy_types: PolicyTypes) -> str:
-    """Return one line about a scenario, a profile or a captured step that is right; its keys or its name tell which.
+    """Return one line about a valid scenario, profile or captured step.
 
     Raises:
         InputError: something in the file is wrong.
@@ -43,14 +43,10 @@ def check_file(path: Path, policy_types: PolicyTypes) -> str:
 
 
 def refuse_misfits(path: Path, scenario: Scenario) -> list[str]:
-    """Return which policies of a scenario have no plan for it, and why, as far as that is known without planning.
-
-    Args:
-        path: of its file.
-        scenario: what it says.
+    """Return which policies of a scenario, read from `path`, have no plan and why, as far as known without planning.
 
     Raises:
-        PolicyError: none of them has one.
+        PolicyError: none has a plan.
     """
     reasons = (policy.misfit(scenario.workload, scenario.memory_model) for policy in scenario.policies)
     numbered = zip(scenario.policies, reasons, strict=True)
@@ -61,7 +57,7 @@ def refuse_misfits(path: Path, scenario: Scenario) -> list[str]:
 
 
 def _expectations(server: Server) -> list[str]:
-    """Return what error to expect of a machine whose kernels nobody timed, and to whose times nothing was fitted."""
+    """Return the expected error of a machine whose kernels were neither measured nor fitted."""
     expected = {
         Basis.DATASHEET: "no kernel was timed, so steps take what its maker's peaks allow: real ones take "
         f"{OVER_PEAKS[0]:g} to {OVER_PEAKS[1]:g} times as long",

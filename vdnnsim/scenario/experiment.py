@@ -1,4 +1,4 @@
-"""One scenario replayed under each of its policies, or under others to compare, against the oracular baseline."""
+"""Experiments: a scenario replayed under its policies, or under others to compare, against the oracular baseline."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -24,13 +24,13 @@ def run_scenario(
     """Replay every policy of a scenario and compare each with the oracular base(p).
 
     Args:
-        scenario: the question.
-        progress: gets a line on how far a search is.
-        done: gets the label of each policy that is finished.
-        all_may_decline: whether there is a result where no policy has a plan.
+        scenario: workload, machine and policies.
+        progress: gets lines on the progress of searches.
+        done: gets the label of each finished policy.
+        all_may_decline: whether there is a result if no policy has a plan.
 
     Raises:
-        PolicyError: no policy has a plan; one that has none takes no other with it.
+        PolicyError: no policy has a plan.
     """
     simulator = replace(simulator_of(scenario), progress=progress)
     oracle = simulator.oracle()
@@ -63,19 +63,16 @@ def run_scenario(
 
 
 def compare_policies(scenario: Scenario, policies: Sequence[Policy], done: Callable[[str], object]) -> Comparison:
-    """Replay policies on the workload and the machine of a scenario, whatever policies it names itself.
+    """Replay other policies than a scenario's on its workload and machine; some or all may have no plan.
 
-    Args:
-        scenario: the question.
-        policies: what is compared; some or all may have no plan for it.
-        done: gets the label of each policy that is finished.
+    `done` gets the label of each finished policy.
     """
     asked = replace(scenario, policies=tuple(policies))
     return Comparison(run_scenario(asked, done=done, all_may_decline=True))
 
 
 def simulator_of(scenario: Scenario, cost_model: CostModel | None = None) -> Simulator:
-    """Return the workload of a scenario on its machine, with another cost model than the machine's if one is given."""
+    """Return the simulator of a scenario, with another cost model than its machine's if one is given."""
     return Simulator.of(
         scenario.workload,
         scenario.server,

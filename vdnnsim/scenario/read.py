@@ -6,9 +6,9 @@
     policies: [base(p), vdnn_dyn, {policy: vdnn_all, algorithms: m}]
 
 Optional are `workload.optimizer` (none), `workload.mode` (training), `memory_model` (ideal), `pinned_memory` (arena),
-`execution` (eager), `gpus` (1) and, where several GPUs train, `gradients` (cpu). Where a network stands, a captured
-model may stand (`vdnnsim.scenario.captured`), whose `memory_model` is PyTorch's by default. Everything is checked here
-and nothing later: what `read_scenario` returns can be simulated.
+`execution` (eager), `gpus` (1) and, where several GPUs train, `gradients` (cpu). The workload may be a captured model
+(`vdnnsim.scenario.captured`), whose default `memory_model` is PyTorch's. Everything is checked here: what
+`read_scenario` returns can be simulated.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def read_scenario(path: Path, policy_types: PolicyTypes | None = None) -> Scenar
 
     Args:
         path: the scenario's file.
-        policy_types: the policies that it may name; all that `known_policies` finds if not given.
+        policy_types: by default those of `known_policies`.
 
     Raises:
         ScenarioError: the file cannot be read, or something in it is wrong.
@@ -66,9 +66,9 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
     """Resolve a scenario that is a whole file or, in a study, a part of one.
 
     Args:
-        file: what was read.
+        file: as read.
         entry: the scenario in it.
-        path: of the file, which names the scenario and beside whose folder profiles are looked up.
+        path: of the file, by which the scenario is named and profiles are looked up.
         policy_types: as of `read_scenario`, whose exceptions are raised here too.
     """
     entry.check_schema_version(SCHEMA_VERSION)
@@ -79,8 +79,8 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
     captured, workload = _workload(keys["workload"], path.parent, execution)
     if execution is Execution.COMPILED and captured is None:
         raise keys["execution"].wrong(
-            "found 'compiled', but the operators of a network that we build are layers, of which nobody knows what "
-            f"would be fused; expected a captured model, `workload: {{{STEP}: ...}}`"
+            "found 'compiled', but fusion is unknown for the layers of a built network; expected a captured model, "
+            f"`workload: {{{STEP}: ...}}`"
         )
     policies = _policies(keys["policies"], known_policies() if policy_types is None else policy_types)
     memory_model: MemoryChoice = MEMORY_MODEL if captured else MemoryModel.IDEAL
@@ -90,8 +90,8 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
         settings = settings_of(memory_model)
         if captured is None and settings is not None and settings.cudnn_benchmark:
             raise keys["memory_model"].wrong(
-                "cudnn_benchmark: found a network that we build, of whose first iteration nothing is known; expected a "
-                f"captured model, `workload: {{{STEP}: ...}}`"
+                "cudnn_benchmark: found a built network, whose first iteration is not modelled; expected a captured "
+                f"model, `workload: {{{STEP}: ...}}`"
             )
     if "pinned_memory" in keys:
         pinned_memory = keys["pinned_memory"].choice(PinnedMemory, "a way to pin memory")
@@ -121,10 +121,6 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
 def _workload(entry: Entry, folder: Path, execution: Execution) -> tuple[CapturedModel | None, Workload]:
     if is_captured(entry):
         return read_captured(entry, folder, (*_REQUIRED, *_OPTIONAL), LARGEST_BATCH, execution)
-    return None, _of_network(entry)
-
-
-def _of_network(entry: Entry) -> Workload:
     keys = entry.members(_REQUIRED, _OPTIONAL)
     optimizer, mode = Optimizer.NONE, Mode.TRAINING
     if "optimizer" in keys:
@@ -133,17 +129,12 @@ def _of_network(entry: Entry) -> Workload:
         mode = keys["mode"].choice(Mode, "a mode")
     if mode is Mode.INFERENCE and optimizer is not Optimizer.NONE:
         raise keys["optimizer"].expected("'none', for inference updates no weights")
-    return Workload.in_precision(
-        graph=_network(keys["network"]),
-        batch_size=keys["batch_size"].integer(1, LARGEST_BATCH),
-        precision=_precision(keys),
-        optimizer=optimizer,
-        mode=mode,
-    )
+    graph, batch_size = _network(keys["network"]), keys["batch_size"].integer(1, LARGEST_BATCH)
+    return None, Workload.in_precision(graph, batch_size, _precision(keys), optimizer, mode)
 
 
 def _precision(keys: Mapping[str, Entry]) -> Precision:
-    """Return the precision; `element_type` is what it was called before it could be mixed."""
+    """Return the precision, or that of the old key `element_type`."""
     if "precision" in keys and "element_type" in keys:
         raise keys["element_type"].wrong("stands beside 'precision', expected one of the two")
     if "element_type" in keys:
@@ -187,13 +178,13 @@ def _gpus(entry: Entry, profile: Profile) -> int:
 
 
 def _gradients(entry: Entry | None, gpus: int, mode: Mode) -> Aggregation | None:
-    """Return how gradients are added up, the CPU's way unless the scenario says otherwise."""
+    """Return how gradients are added up, by the CPU unless stated."""
     alone = gpus == 1 or mode is Mode.INFERENCE
     if entry is None:
         return None if alone else Aggregation.CPU
     aggregation = entry.choice(Aggregation, "a way to add up gradients")
     if alone:
-        why = "inference has no gradients" if mode is Mode.INFERENCE else "a GPU alone has none to add its own to"
+        why = "inference has no gradients" if mode is Mode.INFERENCE else "a GPU alone exchanges none"
         raise entry.wrong(f"found {aggregation.value!r}, but {why}; expected no such key")
     return aggregation
 

@@ -1,4 +1,4 @@
-"""A scenario: what is trained, where, and by which policies."""
+"""A scenario: a workload, a machine and policies."""
 
 from dataclasses import dataclass, replace
 
@@ -9,11 +9,7 @@ from vdnnsim.policies.interface import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario(Setup):
-    """One question to the simulator.
-
-    Attributes:
-        policies: in the order of the file; each becomes one row of the results.
-    """
+    """A setup with policies, each of which becomes a row of the results."""
 
     policies: tuple[Policy, ...]
 
@@ -21,7 +17,7 @@ class Scenario(Setup):
         """Return the workload with another batch.
 
         Raises:
-            InputError: it was captured, and does not follow from what was captured.
+            InputError: it does not follow from the captures.
         """
         if self.captured is None:
             return replace(self.workload, batch_size=batch_size)

@@ -1,4 +1,4 @@
-"""A workload on a machine, where plans are made, checked, placed, replayed and measured, on one GPU or on several."""
+"""The simulator: plans for a workload on a machine made, checked, placed, replayed and measured, on one GPU or more."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,15 +33,15 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """A workload on a machine, ready to run policies; it is also the ports through which they run their trials.
+    """A workload on a machine, which runs policies and their trials.
 
     Attributes:
-        limits: the memory of one GPU, and its part of that of the host, which all share equally.
-        gpus: how many GPUs train together, the first of the machine's.
-        gradients: how they add up their gradients; None where there is nothing to add up.
+        limits: the memory of one GPU, and its equal share of the host's.
+        gpus: how many GPUs train together, the first of the machine.
+        gradients: how they add up gradients; None if they do not.
         execution: how the framework runs the workload.
         progress, deadline: as of a `Setting`.
-        as_run: what becomes of a plan where it is run, if that is not as it is.
+        as_run: changes plans to what is run, if that differs.
     """
 
     workload: Workload
@@ -69,17 +69,17 @@ class Simulator:
         execution: Execution = Execution.EAGER,
         cost_model: CostModel | None = None,
     ) -> "Simulator":
-        """Build the limits of a workload on a machine, and its cost model if that is not given."""
+        """Return the simulator of a workload on a machine, with its own cost model if none is given."""
         limits = MemoryLimits.of_server(server, model, gpus)
         return cls(workload, server, cost_model or ServerCosts(server), limits, pinned, gpus, gradients, execution)
 
     @property
     def costs(self) -> CostTable:
-        """What the kernels of the workload cost as it stands, before a policy says how it is saved or cut."""
+        """Costs of the kernels of the whole workload, before a policy changes what is saved or cuts the batch."""
         return self.cost_model.table(self.workload)
 
     def setting(self) -> Setting:
-        """Return what a policy may know; its limits are what buckets and workspaces of cuBLAS leave of the memory."""
+        """Return the setting of policies, with limits less buckets of gradients and workspaces of cuBLAS."""
         limits, taken_bytes = self.limits, 0
         if self.gradients is Aggregation.DDP:
             taken_bytes += bucket_bytes(self.workload, limits.granule_bytes)
@@ -102,14 +102,14 @@ class Simulator:
         )
 
     def run(self, policy: Policy, oracle: RunMetrics) -> tuple[PolicyResult, ...]:
-        """Plan and replay one policy, and return what came of it on each GPU.
+        """Plan and replay one policy, and return its result on each GPU.
 
-        Where the plan of one GPU does not fit, all are replayed in unlimited memory.
+        If the plan of one GPU does not fit, all are replayed in unlimited memory.
 
         Raises:
-            PolicyError: the policy plans for another number of GPUs, moves what a recorded trace does not tell of, or
-                does what the way of execution cannot run.
-            PlanError: a plan breaks the contract, or the plans do not fit together.
+            PolicyError: the policy plans for another number of GPUs, needs lifetimes that a trace lacks, or does what
+                the way of execution cannot run.
+            PlanError: a plan breaks the contract, or the plans contradict each other.
         """
         return self.outcome(self.planned(policy), oracle)
 
@@ -128,7 +128,7 @@ class Simulator:
         return Planned(plans, placements, found if len(found) == len(plans) else once(self.place_unlimited, plans))
 
     def outcome(self, planned: "Planned", oracle: RunMetrics | None) -> tuple[PolicyResult, ...]:
-        """Replay plans, and return what came of them on each GPU; without an oracle they are their own."""
+        """Replay plans, and return the result on each GPU; without an oracle they are their own."""
         server_trace = self.replay(planned.plans, planned.replayed)
         rows = []
         for gpu, (plan, placement, trace) in enumerate(
@@ -152,21 +152,18 @@ class Simulator:
         return tuple(rows)
 
     def oracle(self) -> RunMetrics:
-        """Return what base(p) would do in unlimited memory: of several, the one that is done last."""
+        """Return the metrics of base(p) in unlimited memory, of several GPUs of the slowest."""
         plans = self.completed((Base().plan(self.setting()),) * self.gpus)
         server_trace = self.replay(plans, once(self.place_unlimited, plans))
         slowest = max(server_trace.gpus, key=lambda trace: trace.iteration_s)
         return measure(slowest, self.workload.batch_size)
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
-        """Replay a plan once, of several GPUs on each, and return how the slowest went."""
+        """Replay a plan once, of several GPUs on each, and return the slowest trial."""
         return max(self.run_server_trial((plan,) * self.gpus), key=lambda trial: trial.cost_s)
 
     def run_server_trial(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
-        """Replay a plan on each GPU once.
-
-        Where one does not fit, none gets to its end; to know what it cost, the part before memory ran out is replayed.
-        """
+        """Replay a plan on each GPU once; if one does not fit, the part before memory runs out, for its time."""
         ready = self.ready(plans, plans[0].policy)
         placements = once(self.place, ready)
         refusals = [each for each in placements if isinstance(each, DoesNotFit)]
@@ -178,7 +175,7 @@ class Simulator:
         return tuple(Trial(outcome, trace.iteration_s) for outcome, trace in zip(outcomes, traces, strict=True))
 
     def _groups(self) -> tuple[tuple[int, ...], ...]:
-        """Return the GPUs that take part, by the switch on which they hang."""
+        """Return the training GPUs by their switch."""
         topology = self.server.topology
         if topology is None:
             return ((0,),)
@@ -186,12 +183,11 @@ class Simulator:
         return tuple(dict.fromkeys(groups))
 
     def _made(self, policy: Policy) -> tuple[TrainingPlan, ...]:
-        """Plan one policy, and return its plans, ready."""
         workload = self.workload
         if isinstance(workload, CapturedWorkload) and not workload.captured.lifetimes and not isinstance(policy, Base):
             raise PolicyError(
-                f"{policy.label}: {workload.graph.name} was recorded as a trace, which does not tell what lives when; "
-                "expected base(p), or a step with an execution trace"
+                f"{policy.label}: {workload.graph.name} was recorded as a trace, which has no lifetimes; expected "
+                "base(p), or a step with an execution trace"
             )
         return self.ready(make_plans(policy, self.setting()), policy.label)
 
@@ -212,7 +208,7 @@ class Simulator:
         return ready
 
     def completed(self, plans: Sequence[TrainingPlan]) -> tuple[TrainingPlan, ...]:
-        """Add to plans what no policy knows of: what PyTorch's libraries hold, and the exchange of gradients."""
+        """Add to plans the workspaces of PyTorch's libraries and the exchange of gradients."""
         gradients = self.gradients
         if self.as_run is not None:
             plans = once(self.as_run, plans)
@@ -221,10 +217,8 @@ class Simulator:
 
     def replay(self, plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]) -> ServerTrace:
         """Replay one iteration of plans that all have a placement."""
-        work = []
-        for plan, placement in zip(plans, placements, strict=True):
-            assert isinstance(placement, Placement)
-            work.append((plan, placement))
+        placed = [each for each in placements if isinstance(each, Placement)]
+        work = list(zip(plans, placed, strict=True))
         return simulate_server(work, self.cost_model, self.server, self.pinned, self.execution)
 
     def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
@@ -238,11 +232,11 @@ class Simulator:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The plans of all GPUs, and where their buffers lie.
+    """The plans of all GPUs and their placements.
 
     Attributes:
-        placements: within the memory that there is.
-        replayed: those of the replay, in unlimited memory where one of the plans does not fit.
+        placements: within the capacity.
+        replayed: of the replay, in unlimited memory if one of the plans does not fit.
     """
 
     plans: tuple[TrainingPlan, ...]
@@ -251,11 +245,11 @@ class Planned:
 
     @property
     def refusals(self) -> list[DoesNotFit]:
-        """What did not fit."""
+        """Of the plans that do not fit."""
         return [each for each in self.placements if isinstance(each, DoesNotFit)]
 
 
 def once(function: Callable[[TrainingPlan], Made], plans: Sequence[TrainingPlan]) -> tuple[Made, ...]:
-    """Apply a function to each plan, once to a plan that several GPUs share."""
+    """Apply a function to each plan, once if several GPUs share it."""
     made = {key: function(plan) for key, plan in {id(plan): plan for plan in plans}.items()}
     return tuple(made[id(plan)] for plan in plans)

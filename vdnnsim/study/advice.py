@@ -1,7 +1,7 @@
 """Advice for a captured model that does not fit: a policy, a setting of the allocator, a batch, precision or card.
 
-Each is tried, and what cannot help is not: what an iteration holds from its beginning to its end, parameters and states
-of the optimizer, and gradients of all weights before the update, takes its memory whatever the batch and the policy.
+Each is tried unless it cannot help: parameters, optimizer states and the gradients of all weights before the update
+take the same memory at any batch and under any policy.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -33,9 +33,9 @@ POLICIES: Final = (
     *("pytorch", "checkpoint", "save_on_cpu", "vdnn_conv(p)", "vdnn_all(p)", "swap(p)", "memonger(p)"),
     "optimal(time_limit=10 s)",
 )
-"""What is tried, beside what is asked for: what PyTorch does first, and nothing that needs minutes to decide."""
+"""Policies that are tried, PyTorch's own first; none plans for minutes."""
 _MOST: Final = 3
-"""How many policies are named, the fastest."""
+"""Policies that are named, the fastest."""
 _WITHOUT_GAPS: Final = AllocatorSettings(expandable_segments=True)
 _NARROWER: Final = (Precision.AMP_BFLOAT16, Precision.BFLOAT16)
 
@@ -46,20 +46,20 @@ Recapture = Callable[[Precision], CapturedStep]
 def advice(
     scenario: Scenario, result: ScenarioResult, types: PolicyTypes, recapture: Recapture | None
 ) -> tuple[str, ...]:
-    """Return what would make a captured model fit that does not, a sentence for each thing that was tried.
+    """Return what would make a captured model fit, a sentence for each thing that was tried.
 
     Args:
-        scenario: the question.
-        result: what came of it.
-        types: the policies that there are.
-        recapture: None where nobody can capture the model again.
+        scenario: of a captured model that does not fit.
+        result: of the scenario.
+        types: all known policies.
+        recapture: None where the model cannot be captured again.
     """
-    assert isinstance(scenario.workload, CapturedWorkload), "others are asked about by their policies"
+    assert isinstance(scenario.workload, CapturedWorkload), "only captured models get advice"
     return tuple(_Advice(scenario, result, scenario.workload, types).lines(recapture))
 
 
 def held_bytes(step: CapturedStep) -> int:
-    """Return what is held from the beginning to the end, and the gradients of weights that an update reads at once."""
+    """Return the bytes of parameters, optimizer states and weight gradients that are live when the update begins."""
     kinds = BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE
     last = len(step.operations) - 1
     return sum(
@@ -86,34 +86,32 @@ class _Advice:
     types: PolicyTypes
 
     def lines(self, recapture: Recapture | None) -> Iterator[str]:
-        there = self.scenario.server.gpu.memory_bytes - self.scenario.server.gpu.context_bytes
+        capacity = self.scenario.server.gpu.memory_bytes - self.scenario.server.gpu.context_bytes
         held = held_bytes(self.workload.captured)
-        if held > there:
-            sizes = f"{self._held(held)} are held at once, of {format_bytes(there)}"
+        if held > capacity:
+            sizes = f"{self._held(held)} are live at once, of {format_bytes(capacity)}"
             yield f"neither a smaller batch nor another policy: {sizes}"
         else:
             yield from self._policies()
             yield from self._batch()
-        yield from self._optimizer(held, there)
-        yield from self._precision(held, there, recapture)
+        yield from self._optimizer(held, capacity)
+        yield from self._precision(held, capacity, recapture)
         yield from self._card()
 
     def _held(self, held: int) -> str:
-        """Return what is held, by kind."""
         step = self.workload.captured
         states = _states_bytes(step)
         gradients = held - states - step.parameter_bytes
-        parts = (
-            ("of parameters", step.parameter_bytes),
-            ("of their gradients", gradients),
-            (f"of states of {step.optimizer}", states),
-        )
+        kinds = ("of parameters", "of their gradients", f"of states of {step.optimizer}")
+        parts = zip(kinds, (step.parameter_bytes, gradients, states), strict=True)
         return listed([f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes])
 
     def _policies(self) -> Iterator[str]:
-        """Yield what is fastest, and what is faster than that where PyTorch's allocator leaves fewer gaps."""
+        """Yield the fastest policies, and what is faster with less fragmentation of PyTorch's allocator."""
         asked = {policy.label for policy in self.scenario.policies}
-        others = [each for each in self._others() if each.label not in asked]
+        searches = any(map(_searches, asked))
+        known = (resolve_policy(name, self.types) for name in POLICIES if not (searches and _searches(name)))
+        others = [each for each in known if each.label not in asked]
         found = self._tried(self.scenario, others)
         fitting = [row for row in found if row.fits]
         for row in fitting[:_MOST]:
@@ -123,25 +121,18 @@ class _Advice:
             taken = format_bytes(self._taken(least))
             yield f"another policy: none of {len(found)} that were tried; {least.policy} takes the least, {taken}"
         if self.scenario.memory_model is MemoryModel.PYTORCH:
-            apart = replace(self.scenario, memory_model=_WITHOUT_GAPS)
-            # What fits takes as long with fewer gaps; only a search finds something faster in them.
+            # What fits takes as long with less fragmentation; only a search finds something faster.
             settled = {row.policy for row in fitting if not _searches(row.policy)}
             again = [each for each in (*self.scenario.policies, *others) if each.label not in settled]
-            rows = self._tried(apart, again)
+            rows = self._tried(replace(self.scenario, memory_model=_WITHOUT_GAPS), again)
             fastest = next((row for row in rows if row.fits), None)
             if fastest and not any(row.metrics.iteration_s <= fastest.metrics.iteration_s for row in fitting):
                 yield f"another setting: under PYTORCH_ALLOC_CONF={_WITHOUT_GAPS.words} {self._described(fastest)}"
 
-    def _others(self) -> list[Policy]:
-        searching = any(_searches(policy.label) for policy in self.scenario.policies)
-        names = (name for name in POLICIES if not (searching and _searches(name)))
-        return [resolve_policy(name, self.types) for name in names]
-
     def _tried(self, scenario: Scenario, policies: Iterable[Policy]) -> list[PolicyResult]:
-        """Return what comes of policies, the slowest GPU of each, the fastest first."""
+        """Return the slowest GPU's result of each policy that has a plan, the fastest policy first."""
         simulator, found = simulator_of(scenario), list[PolicyResult]()
         for policy in policies:
-            # One that has no plan for this model is no advice.
             with suppress(PolicyError):
                 found.append(slowest_of(simulator.run(policy, self.result.oracle)))
         return sorted(found, key=lambda row: row.metrics.iteration_s)
@@ -149,7 +140,7 @@ class _Advice:
     def _described(self, row: PolicyResult) -> str:
         return (
             f"{row.policy} takes {format_bytes(self._taken(row))} and {format_seconds(row.metrics.iteration_s)} per "
-            f"iteration, {1 / row.performance_ratio:.2f} times as long as with memory enough"
+            f"iteration, {1 / row.performance_ratio:.2f} times as long as in unlimited memory"
         )
 
     def _batch(self) -> Iterator[str]:
@@ -162,30 +153,27 @@ class _Advice:
         except InputError as refusal:
             yield f"a smaller batch: {refusal}"
             return
-        if found.batch_size:
-            yield f"a smaller batch: of {found.batch_size} {samples} under {policy.label}"
-        else:
-            yield f"a smaller batch: not even one of 1 under {policy.label}"
+        size = f"of {found.batch_size} {samples}" if found.batch_size else "not even one of 1"
+        yield f"a smaller batch: {size} under {policy.label}"
 
-    def _optimizer(self, held: int, there: int) -> Iterator[str]:
-        """Yield what would be held without states; what else it would take is not known without another capture."""
+    def _optimizer(self, held: int, capacity: int) -> Iterator[str]:
         states = _states_bytes(self.workload.captured)
-        if held > there >= held - states:
-            without = f"without states, as of sgd, {format_bytes(held - states)} would be held at once"
-            yield f"another optimizer: {without}; capture it to know"
+        if held > capacity >= held - states:
+            without = f"without states, as of sgd, {format_bytes(held - states)} would be live at once"
+            yield f"another optimizer: {without}; capture again to check"
 
-    def _precision(self, held: int, there: int, recapture: Recapture | None) -> Iterator[str]:
+    def _precision(self, held: int, capacity: int, recapture: Recapture | None) -> Iterator[str]:
         precision, policy = self.workload.precision, self.scenario.policies[0]
         if precision.element_type.nbytes == 2:
             return
         for other in _NARROWER[_NARROWER.index(precision) + 1 if precision in _NARROWER else 0 :]:
-            # Parameters, gradients and states have the element type that they are computed in; mixed, that of before.
+            # Mixed precision keeps the element type of parameters, gradients and states.
             least = held if other.autocast else held // (precision.element_type.nbytes // other.element_type.nbytes)
-            if least > there:
+            if least > capacity:
                 if not other.autocast:
-                    yield f"another precision: not {other.value}, of which {format_bytes(least)} would be held at once"
+                    yield f"another precision: not {other.value}, with {format_bytes(least)} live at once"
             elif recapture is None:
-                yield f"another precision: {other.value} would hold {format_bytes(least)} at once; capture it to know"
+                yield f"another precision: {other.value}, {format_bytes(least)} live at once; capture again to check"
             else:
                 try:
                     taken = self._taken_by(CapturedWorkload.of(recapture(other)), self.scenario.server, policy)
@@ -197,7 +185,7 @@ class _Advice:
                 yield f"another precision: {verdict}{other.value}{how}"
 
     def _card(self) -> Iterator[str]:
-        """Yield the smallest of the cards that come with vdnnsim which holds it, and those with as much memory."""
+        """Yield the smallest cards that come with vdnnsim on which the model fits."""
         policy, own = self.scenario.policies[0], self.scenario.server.gpu.memory_bytes
         cards = {profile.server.gpu.name: profile.server for profile in reversed(shipped_profiles())}
         larger = [server for server in cards.values() if server.gpu.memory_bytes > own]
@@ -205,19 +193,17 @@ class _Advice:
         for server in sorted(larger, key=lambda each: each.gpu.memory_bytes):
             if held_by and server.gpu.memory_bytes > held_by[0].gpu.memory_bytes:
                 break
-            if (
-                server.computes_in(self.workload.element_type)
-                and self._taken_by(self.workload, server, policy) is not None
-            ):
+            computes = server.computes_in(self.workload.element_type)
+            if computes and self._taken_by(self.workload, server, policy) is not None:
                 held_by.append(server)
+        cards_named = "none that comes with vdnnsim"
         if held_by:
-            names, memory = " or ".join(each.name for each in held_by), format_bytes(held_by[0].gpu.memory_bytes)
-            yield f"another card: {names}, with {memory}, holds it under {policy.label}"
-        else:
-            yield f"another card: none that comes with vdnnsim holds it under {policy.label}"
+            memory = format_bytes(held_by[0].gpu.memory_bytes)
+            cards_named = f"{' or '.join(each.name for each in held_by)}, with {memory},"
+        yield f"another card: {cards_named} holds it under {policy.label}"
 
     def _taken_by(self, workload: Workload, server: Server, policy: Policy) -> int | None:
-        """Return the memory that a process takes, None where it does not fit; no duration decides that."""
+        """Return the process memory; None where the model does not fit."""
         simulator = simulator_of(replace(self.scenario, workload=workload, server=server, gpus=1, gradients=None))
         (plan,) = make_plans(policy, simulator.setting())
         placed = simulator.place(plan)

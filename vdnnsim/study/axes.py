@@ -1,17 +1,16 @@
-"""Axes of a study: what of a scenario and its machine can vary, by key path, and its values as a list or a range.
+"""Axes of a study: values of a scenario or figures of its machine by key path, as a list or a range.
 
     link.bandwidth: [16 GB/s, 32 GB/s]
     workload.batch_size: {from: 16, to: 256, factor: 2}
     gpu.memory: {from: 8 GiB, to: 24 GiB, step: 4 GiB}
     gpu.compute_speed: {from: 1, to: 10, count: 4}
 
-A range ends at the last value that is not above `to`; a count has both ends among its values, equally far apart.
+A range ends at the last value that is not above `to`; a count has equal steps and both ends among its values.
 
-`link.bandwidth` is both directions at once, in a topology of every link of the type by which GPU 0 hangs. There
-`link.latency` is that of the whole way of GPU 0 to host memory, of which each link keeps its share.
-Where copies were measured by size, what a figure of the link does to latency plus bytes over bandwidth it does to them.
-`gpu.compute_speed` is a factor: every kernel takes its time over it, whether it was measured or predicted.
-`workload.element_type` is what `workload.precision` was called before it could be mixed.
+`link.bandwidth` sets both directions, in a topology of every link of the type that connects GPU 0. There `link.latency`
+is that of the whole path from GPU 0 to host memory, of which each link keeps its share. Measured copies are scaled by
+what a figure changes in latency plus bytes over bandwidth. `gpu.compute_speed` divides the time of every kernel,
+measured or predicted. `workload.element_type` is the old name of `workload.precision`.
 """
 
 import math
@@ -45,22 +44,22 @@ from vdnnsim.units import ElementType, Precision
 MOST_VALUES: Final = 1_000_000
 _KINDS: Final = ("step", "factor", "count")
 _FARTHEST: Final = 1e100
-"""Ends of a range of factors from each other; a float holds no more than 1e308."""
+"""Largest ratio of the ends of a range of factors; a float holds no more than 1e308."""
 _SLACK: Final = 1e-9
-"""Of the last value of a range, what rounding may put it above the end."""
+"""Share by which rounding may put the last value of a range above its end."""
 _LEAST_SPEED, _MOST_SPEED = 1e-3, 1e3
 _PRECISION, _ELEMENT_TYPE = "workload.precision", "workload.element_type"
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One thing that can be varied.
+    """A value or figure that can vary.
 
     Attributes:
         name: its key path.
-        column: its name in tables; where it is a quantity it ends in the SI unit.
+        column: its name in tables; that of a quantity ends in the SI unit.
         read: returns the value that an entry states, or raises the entry's error.
-        is_number: whether there are ranges of it.
+        is_number: whether it may be a range.
         is_whole: whether it has no fractions.
     """
 
@@ -72,7 +71,7 @@ class Key:
 
 
 def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
-    """Return all that can be varied, by key path; profiles are looked up beside a folder."""
+    """Return all keys by name; profiles are looked up from a folder."""
 
     def step(name: str) -> str:
         captured_model(folder / name)
@@ -103,14 +102,14 @@ def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
 
 
 def find_key(name: str, keys: Mapping[str, Key], entry: Entry) -> Key:
-    """Return the key of a name that stands in `entry`, or raise the entry's error with the nearest name there is."""
+    """Return the key of a name, or raise the error of `entry` with the nearest name."""
     if name not in keys:
         raise entry.wrong(not_one_of(name, keys, "a value of a scenario or a figure of a machine"))
     return keys[name]
 
 
 def check_combination(names: Collection[str], entry: Entry, captured: CapturedModel | None) -> None:
-    """Refuse two names of one thing, and what a captured model says itself."""
+    """Refuse two names of one key, and keys that the file of a captured step states."""
     for name in sorted(OF_CAPTURE & set(names)):
         if STEP_KEY in names:
             raise entry.wrong(f"{name!r} stands beside {STEP_KEY!r}, whose files say it; expected one of the two")
@@ -121,7 +120,7 @@ def check_combination(names: Collection[str], entry: Entry, captured: CapturedMo
 
 
 def _figures() -> Iterator[Key]:
-    """Yield the figures that decide a result; those below a key by the names that they may have."""
+    """Yield the figures that decide a result, with every name below a key."""
     parameters = [field.name for field in fields(CostParameters)]
     yield _figure(BANDWIDTH, definition("link.h2d"))
     for each in FIGURES:
@@ -147,7 +146,7 @@ def _figure(name: str, figure: Definition) -> Key:
 
 
 def _named(find: Callable[[Any], Value], read: Callable[[Entry], Any] = Entry.text) -> Callable[[Entry], Value]:
-    """Return a reader of what `find` knows by what stands there, or refuses."""
+    """Return a reader that looks up by `find` what `read` returns."""
 
     def named(entry: Entry) -> Value:
         stated = read(entry)
@@ -181,10 +180,10 @@ def _speed(entry: Entry) -> Value:
 
 
 def read_axis(name: str, entry: Entry, parent: Entry, keys: Mapping[str, Key]) -> Axis:
-    """Return the axis that stands under a name.
+    """Return the axis of a name.
 
     Raises:
-        StudyError: the name or a value is wrong, or stands there twice.
+        StudyError: the name or a value is wrong, or a value occurs twice.
     """
     key = find_key(name, keys, parent)
     values = _range(key, entry) if isinstance(entry.value, dict) and "from" in entry.value else _list(key, entry)
@@ -229,7 +228,6 @@ def _number(key: Key, entry: Entry) -> float:
 
 
 def _numbers(key: Key, kind: str, entry: Entry, low: float, high: float) -> list[float]:
-    """Return the values of a range by its step, factor or count."""
     if kind == "step":
         step = _number(key, entry)
         if step <= 0:

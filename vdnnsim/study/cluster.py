@@ -1,7 +1,7 @@
-"""Dask clusters that compute chunks of points of a study; the only home of Dask.
+"""Dask clusters that compute chunks of points of a study; no other module imports Dask.
 
-The scheduler gives the chunks of a worker that was lost to the others. Workers need this version of vdnnsim, and the
-kernel tables of measured machines under the same paths; points come to them with everything else.
+The scheduler reassigns the chunks of a lost worker. Workers need this version of vdnnsim, and kernel tables under the
+same paths; points bring everything else.
 """
 
 import logging
@@ -17,11 +17,11 @@ from vdnnsim.files.messages import describe_exception, one_line
 from vdnnsim.study.sweep import Chunk, Finished, Workers, compute_chunk
 
 _AHEAD = 2
-"""Chunks that wait for each thread of the cluster, so that none waits for a chunk."""
+"""Queued chunks for each thread of the cluster."""
 
 _CONNECT_S = 10
 _PATIENCE_S = 60
-"""How long a cluster may have no worker: a new one may come in the place of one that was lost."""
+"""How long a cluster may have no worker: a lost one may be replaced."""
 _GLANCE_S = 0.02
 _LOST: Final = "the scheduler was lost; what was finished is kept, the same command goes on"
 _ADDRESS: Final = re.compile(r"(?:(tcp|tls)://)?(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
@@ -29,10 +29,10 @@ _LARGEST_PORT: Final = 65_535
 
 
 def cluster_workers(address: str) -> Workers:
-    """Return the workers of the cluster whose scheduler listens at an address.
+    """Return the workers of a cluster by the address of its scheduler.
 
     Raises:
-        StudyError: it is no address.
+        StudyError: the address is malformed.
     """
     found = _ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found[2]) <= _LARGEST_PORT:
@@ -42,15 +42,18 @@ def cluster_workers(address: str) -> Workers:
 
 def _compute(chunks: Iterator[Chunk], address: str, *, secure: bool) -> Iterator[Finished]:
     with _silence(), _client(address, secure=secure) as client:
+        from distributed import as_completed
+
         threads = sum(client.nthreads().values())
         begun = islice(chunks, _AHEAD * max(1, threads))
-        waiting = _as_completed([client.submit(compute_chunk, chunk, pure=False) for chunk in begun], client)
+        futures = [client.submit(compute_chunk, chunk, pure=False) for chunk in begun]
+        waiting: Any = as_completed(futures, loop=client.loop)  # type: ignore[no-untyped-call]
         while waiting.count():
             try:
                 finished = _next(waiting, client)
             except StudyError as failure:
                 raise StudyError(f"--cluster: {address}: {failure}") from None
-            except Exception as failure:  # noqa: BLE001  # whatever a cluster may answer
+            except Exception as failure:  # noqa: BLE001  # of any of the cluster's libraries
                 message = f"{describe_exception(failure)}; what was finished is kept, the same command goes on"
                 raise StudyError(f"--cluster: {address}: {message}") from None
             for chunk in islice(chunks, 1):
@@ -59,7 +62,7 @@ def _compute(chunks: Iterator[Chunk], address: str, *, secure: bool) -> Iterator
 
 
 def _next(waiting: Any, client: Any) -> Finished:  # noqa: ANN401  # Dask's have no types
-    """Return the next chunk that is finished; a cluster that has no worker for long is an error."""
+    """Return the next finished chunk."""
     working = time.monotonic()
     while not waiting.has_ready():
         time.sleep(_GLANCE_S)
@@ -73,7 +76,7 @@ def _next(waiting: Any, client: Any) -> Finished:  # noqa: ANN401  # Dask's have
     future = next(waiting)
     try:
         finished: Finished = future.result()
-    except OSError:  # a scheduler that dies while it is asked; what a worker cannot read is an outcome
+    except OSError:  # the scheduler died; a worker that cannot read a file returns an outcome
         raise StudyError(_LOST) from None
     future.release()
     return finished
@@ -81,7 +84,7 @@ def _next(waiting: Any, client: Any) -> Finished:  # noqa: ANN401  # Dask's have
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep what Dask would log to itself: what goes wrong ends in one line."""
+    """Disable the logs of Dask: an error is one line."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -103,9 +106,3 @@ def _client(address: str, *, secure: bool) -> Any:  # noqa: ANN401  # Dask's cli
         return Client(address, timeout=_CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as failure:
         raise StudyError(f"--cluster: {address}: no scheduler answers: {one_line(str(failure))}") from None
-
-
-def _as_completed(futures: list[Any], client: Any) -> Any:  # noqa: ANN401  # as the client
-    from distributed import as_completed
-
-    return as_completed(futures, loop=client.loop)  # type: ignore[no-untyped-call]

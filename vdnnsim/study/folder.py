@@ -1,7 +1,4 @@
-"""The folder of a study: `results.csv`, its pictures, and `run.json`, which says what all of it depends on.
-
-Equal studies give equal bytes, whoever computed their points and when.
-"""
+"""The folder of a study: `results.csv`, pictures, and the manifest `run.json`; equal studies give equal bytes."""
 
 import json
 import re
@@ -25,7 +22,7 @@ FORMAT_VERSION: Final = 1
 """Of `run.json`; raised when a key is renamed or removed."""
 
 MOST_DRAWN: Final = 20_000
-"""Points that one picture can show; more would be a black slide, and memory stays what it is."""
+"""Points of one picture; more would be a black slide."""
 
 SWEEP_WRITER: Final = Writer(
     noun="sweep",
@@ -44,7 +41,7 @@ def report_files(study: Study, store: Store) -> dict[str, Content]:
     """Return the content of each file by its name.
 
     Raises:
-        InputError: a picture has nothing to show, or too much, or two points share one place.
+        InputError: a picture has no points or too many, or two points share one place.
     """
     return {
         "results.csv": results_csv(study, store),
@@ -61,8 +58,7 @@ def _manifest(study: Study, store: Store) -> bytes:
         "model": model_version(),
         "model_covers": covered_digests(),
         "inputs": [{"name": name, "sha256": sha256} for name, sha256 in _inputs(study).items()],
-        # Nothing is drawn by chance.
-        "seed": None,
+        "seed": None,  # nothing is random
         "study": study.name,
         "axes": {axis.key: [shown(value) for value in axis.values] for axis in study.axes},
         "points": {"done": progress.done, "failed": progress.failed, "missing": progress.missing},
@@ -72,13 +68,13 @@ def _manifest(study: Study, store: Store) -> bytes:
 
 
 def _inputs(study: Study) -> dict[str, str]:
-    """Return name and SHA-256 of the files that a study reads, the machines of its axis among them."""
+    """Return name and SHA-256 of the files that a study reads, profiles of its axis included."""
     inputs = dict(study.sources)
     for axis in study.axes:
         if axis.key == "hardware":
             for name in axis.values:
                 assert isinstance(name, str), "hardware is named"
-                with suppress(ProfileError):  # the points on a machine that is wrong say so themselves
+                with suppress(ProfileError):  # is the outcome of its points
                     inputs |= load_profile(find_profile(name, Path(study.folder))).sources
     return inputs
 
@@ -86,7 +82,6 @@ def _inputs(study: Study) -> dict[str, str]:
 def _pictures(study: Study, store: Store) -> dict[str, bytes]:
     if not study.pictures:
         return {}
-    # Not at the top: a study without pictures needs no matplotlib.
     from vdnnsim.report.plots.study import draw_study_picture
 
     header = table_header(study)
@@ -99,13 +94,13 @@ def _pictures(study: Study, store: Store) -> dict[str, bytes]:
             if shows(picture, row):
                 drawn[picture.name].append(row)
             if len(drawn[picture.name]) > MOST_DRAWN:
-                expected = f"found more than {MOST_DRAWN} points to draw, expected fewer; choose with where"
-                raise StudyError(f"picture {picture.name!r}: {expected}")
+                found = f"found more than {MOST_DRAWN} points to draw, expected fewer; choose with where"
+                raise StudyError(f"picture {picture.name!r}: {found}")
     return {f"{picture.name}.png": draw_study_picture(drawn[picture.name], picture) for picture in study.pictures}
 
 
 def _basis(row: StudyRow) -> str:
-    """Return what the kernel times of a point rest on; a factor of its own on them is not measured."""
+    """Return the basis of the kernel times of a point; scaled by a compute speed they are not measured."""
     scenario = row.resolved.scenario
     if scenario is None:
         return ""

@@ -1,8 +1,7 @@
-"""The frontier of a scenario: its iteration as fast as a planner makes it by capacity, and its policies beside it.
+"""The frontier of a scenario: iteration time by GPU capacity under a planner, with the scenario's other policies.
 
-Capacities are those of the GPU, from what the plan takes that needs least to what it takes where nothing has to leave;
-the machine's own is among them where it lies between. A policy that looks at no memory is one point, the memory
-that it takes in unlimited memory; any other is run at every capacity.
+Capacities go from the memory of the smallest plan to that of the plan in unlimited memory, the machine's own among them
+if it lies between. A policy that memory does not decide is one point; any other is run at every capacity.
 """
 
 from collections.abc import Sequence
@@ -25,22 +24,22 @@ from vdnnsim.scenario.simulator import Simulator
 
 
 class Progress(Protocol):
-    """Gets how far a search is."""
+    """Shows the progress of a search."""
 
     def expect(self, count: int) -> None:
-        """Learn how many replays there will be."""
+        """Expect so many more replays."""
 
     def done(self, name: str) -> None:
-        """Learn of one of them."""
+        """Count a replay."""
 
 
 def find_frontier(scenario: Scenario, planner: Policy, count: int, progress: Progress) -> Frontier:
     """Return the frontier of a scenario with its policies.
 
     Args:
-        scenario: the question.
-        planner: whose plans are sought; another one of the scenario's policies of that label is left out.
-        count: how many capacities, 2 or more.
+        scenario: workload, machine and other policies.
+        planner: of the frontier; a policy of the scenario with its label is left out.
+        count: of capacities, 2 or more.
         progress: gets every replay.
 
     Raises:
@@ -53,7 +52,6 @@ class _Search:
     def __init__(self, scenario: Scenario, progress: Progress) -> None:
         self._scenario = scenario
         self._progress = progress
-        # One model for all capacities, for a kernel costs the same under each.
         self._costs = ServerCosts(scenario.server)
         self._oracle = simulator_of(scenario, self._costs).oracle()
         self._launched: list[KernelOrigins] = []
@@ -68,7 +66,7 @@ class _Search:
         if refusal is not None:
             raise PolicyError(f"{planner.label}: fits into no memory: {refusal.explain()}")
         most = self._taken_bytes(roomy)
-        # Where nothing fits a planner's plan is the one that needs least.
+        # Where nothing fits, a planner returns the plan that needs least.
         least = self._taken_bytes(self._run(planner, gpu.context_bytes))
         capacities = _capacities(min(least, most), most, gpu.memory_bytes, count)
         self._progress.expect(len(others) - len(deciding) + len(capacities) * (1 + len(deciding)))
@@ -89,7 +87,7 @@ class _Search:
         return simulator_of(replace(self._scenario, server=replace(server, gpu=gpu)), self._costs)
 
     def _times(self, policy: Policy, capacities: Sequence[int]) -> tuple[tuple[int, float], ...]:
-        """Return where a policy fits and how long it takes there; note why it fits nowhere."""
+        """Return the capacities at which a policy fits, and its time there; note why it fits nowhere."""
         tried = [UNLIMITED_BYTES] if policy.decided_by is DecidedBy.COSTS else capacities
         found, reason = [], ""
         for capacity_bytes in tried:
@@ -134,7 +132,7 @@ def _searched(capacity_bytes: int, row: PolicyResult) -> Searched:
 
 
 def _capacities(least: int, most: int, own: int, count: int) -> list[int]:
-    """Return capacities in equal ratios from the least to the most, with the machine's own where it lies between."""
+    """Return capacities in equal ratios from the least to the most, with the machine's own if it lies between."""
     between = least < own < most
     steps = count - 1 - between
     found = {least, most, *([own] if between else [])}

@@ -1,21 +1,19 @@
 """The largest batch that fits, by policy: step 1 of the adaptive trigger (Kim et al. 2018, III-C), for any policy.
 
-A batch fits if every GPU's plan can be placed in its memory, which no duration decides; so no iteration is replayed
-while the search goes on, and trials that a policy asks for are only placed. Each next batch is the one that would just
-fill the memory if what is needed grew in a line, or, where that does not close in on the answer, the middle of what is
-left.
+A batch fits if the plan of every GPU can be placed in its memory. No duration decides that, so nothing is replayed
+during the search, and trials of a policy are only placed. The next batch is the one that would just fill the memory if
+needs grew linearly, or, where that does not converge, the middle of the interval.
 
-What is found is then held against real trials: the batch fits, and with one image more the policy's own plan does not.
-Where that turns out otherwise, because a policy decides by the durations of its trials whether to fit, the search is
-repeated with real ones. If more images always need more memory, no larger batch fits. That need not be so: the fastest
-algorithm of a convolution changes with the batch, and another one may do with less workspace.
+The answer is checked by real trials: the batch fits, and with one image more the policy's plan does not. Otherwise the
+policy decides by durations of trials, and the search is repeated with real ones. If memory grows with the batch, no
+larger batch fits. It need not: another convolution algorithm may be fastest at a larger batch and need less workspace.
 
-A search may have a deadline, in equal shares for the policies, of which a part is kept for the real trials: the answer
-then is the largest batch that fitted, and the least that did not. Policies that search are handed their share and end
-with it; one that never looks at it is ended between two plans, and the answer says by how much that was late.
+A deadline is divided equally among the policies, and a part of each share is kept for the real trials. At the deadline
+the answer is the largest batch that fitted and the least that did not. Policies that search end with their share; one
+that ignores it is ended between two plans, and the answer has the delay.
 
-A policy that cuts a batch into parts until they fit trains any batch if it trains one image; then the search is for the
-largest part.
+A policy that cuts a batch into parts until they fit trains any batch if it trains one image; there the largest part is
+searched for.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,13 +41,13 @@ class LargestBatch:
     Attributes:
         policy: the policy with its options.
         batch_size: images per GPU; 0 where not even one fits.
-        images_per_s: of one GPU, until the last is done; None where no batch fits. Of a batch in parts, that of a part.
-        refusal: what stops one image more; None where the largest batch that a scenario may have fits.
+        images_per_s: of one GPU until the last is done, of a part where there are parts; None where no batch fits.
+        refusal: of one image more; None where the largest batch of a scenario fits.
         part_size: images in the largest part that fits, where a batch of any size is cut into parts.
         no_plan: why the policy has no plan at any batch; empty where it has.
-        untried: where time was up, the least batch that is known not to fit; those between were not tried.
-        late_s: by how many seconds a policy that does not look at its deadline was ended late.
-        kernels: what the plans of that batch launch.
+        untried: at the deadline, the least batch that is known not to fit; none between was tried.
+        late_s: delay of a policy that ignores its deadline.
+        kernels: origins of the kernels of its plans.
     """
 
     policy: str
@@ -64,7 +62,7 @@ class LargestBatch:
 
     @property
     def stopped_by(self) -> tuple[str, str]:
-        """The layer and the phase on whose behalf one image more asks for too much; empty where nothing does."""
+        """The layer and the phase in which one image more does not fit; empty where there is none."""
         if self.refusal is None:
             return "", ""
         return self.refusal.plan.layers[self.refusal.layer], self.refusal.phase.value
@@ -72,11 +70,11 @@ class LargestBatch:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a batch needs.
+    """The memory of a batch.
 
     Attributes:
-        fits: whether there is as much.
-        share: of the memory there is, on the GPU or host that has the least to spare; a guide, and no more than that.
+        fits: whether it can be placed.
+        share: of the capacity of GPU or host, the larger; an estimate that guides the search.
     """
 
     fits: bool
@@ -84,18 +82,18 @@ class Need:
 
 
 _SEARCHED: Final = 0.75
-"""Of the time of a policy, the part in which batches are sought; in the rest what was found is run."""
+"""Share of a policy's time for the search; the rest is for the real trials."""
 
 
 def largest_batches(scenario: Scenario, deadline: Deadline = NEVER) -> tuple[LargestBatch, ...]:
-    """Return the largest batch of every policy of a scenario; the scenario's own is where the search begins.
+    """Return the largest batch of every policy of a scenario; the search begins at the scenario's batch.
 
     Args:
-        scenario: the question.
-        deadline: when the search ends, for all policies together.
+        scenario: workload, machine and policies.
+        deadline: of all policies together.
 
     Raises:
-        PolicyError: no policy has a plan; one that has none takes no other with it.
+        PolicyError: no policy has a plan.
     """
     simulators = _Simulators(scenario, ServerCosts(scenario.server))
     found, refusals = list[LargestBatch](), list[PolicyError]()
@@ -116,8 +114,8 @@ def find_edge(
 ) -> tuple[int, int]:
     """Return a batch that fits and the next larger one, which does not.
 
-    The batch is 0 if one image does not fit, `largest` if that does. At the deadline, or where nobody can say what a
-    batch needs, others may lie between the two.
+    The batch is 0 if one image does not fit, `largest` if that does. At the deadline, or where `need` returns None, the
+    two may not be adjacent.
     """
     known: dict[int, Need] = {}
     low, high = 0, largest + 1
@@ -134,7 +132,7 @@ def find_edge(
 
 
 _ALWAYS_ESTIMATED = 4
-"""Batches tried before an estimate that did not halve what is left is followed by the middle: all that a line takes."""
+"""Estimates that are used even if they do not halve the interval; linear needs take no more."""
 
 
 def _where_full(known: dict[int, Need], last: int) -> int | None:
@@ -147,10 +145,7 @@ def _where_full(known: dict[int, Need], last: int) -> int | None:
 
 @dataclass(slots=True)
 class _Simulators:
-    """The machine with each batch that was asked for, its kernels timed once for all policies.
-
-    One model of its costs serves all batches, for reading its tables takes longer than a plan.
-    """
+    """A simulator for each batch, with one cost model for all."""
 
     scenario: Scenario
     costs: ServerCosts
@@ -163,7 +158,7 @@ class _Simulators:
         return self.made[batch]
 
     def setting(self, batch: int, deadline: Deadline, *, placed: bool) -> Setting:
-        """What a policy may know at a batch, with trials that are only placed, or real ones."""
+        """Return the setting of a policy at a batch, with real trials or ones that are only placed."""
         setting = replace(self[batch].setting(), deadline=deadline)
         if not placed:
             return setting
@@ -173,7 +168,7 @@ class _Simulators:
 
 @dataclass(frozen=True, slots=True)
 class _PlacedTrials:
-    """Trials that are only placed, and take no time."""
+    """Trials that are placed and not replayed."""
 
     simulator: Simulator
 
@@ -204,7 +199,7 @@ def _largest_batch(simulators: _Simulators, policy: Policy, deadline: Deadline) 
             return found
         if deadline.is_over:
             break
-    # A policy whose own search is cut short may find a plan once, and none the next time.
+    # A policy whose own search ends by the clock may find a plan once, and none the next time.
     assert deadline != NEVER, f"{policy.label} plans differently each time"
     return LargestBatch(policy.label, batch, None, None, untried=more, late_s=deadline.late_s)
 
@@ -217,7 +212,7 @@ def _edge(simulators: _Simulators, policy: Policy, deadline: Deadline, *, placed
     def need(count: int) -> Need | None:
         batch = count * multiple
         needed = _need(simulators[batch], make_plans(policy, simulators.setting(batch, deadline, placed=placed)))
-        # A search that was ended early may have missed what fits.
+        # A policy whose search ended early may have missed a plan that fits.
         return needed if needed.fits or not deadline.is_over else None
 
     batch, more = find_edge(need, guess, LARGEST_BATCH // multiple, deadline)
@@ -227,7 +222,7 @@ def _edge(simulators: _Simulators, policy: Policy, deadline: Deadline, *, placed
 def _hold_against_trials(
     simulators: _Simulators, policy: Policy, batch: int, untried: int | None, deadline: Deadline
 ) -> LargestBatch | None:
-    """Return what real trials say of a batch and the next; None where it does not fit, or the next one does."""
+    """Return the answer by real trials; None where the batch does not fit or the next one does."""
     images_per_s = refusal = None
     kernels = KernelOrigins()
     if batch > 0:

@@ -9,8 +9,8 @@ A file of prices, for none is shipped:
       a100_80gb: 1.79
     samples_per_epoch: 1281167
 
-`samples_per_epoch` may be left out: costs are then of a thousand steps. An hour of a machine that you buy costs its
-price, and its power, over the hours that you will use it.
+Without `samples_per_epoch` costs are of a thousand steps. An hour of a machine of your own costs its price and its
+power over the hours of its use.
 """
 
 from collections import defaultdict
@@ -47,7 +47,7 @@ _LARGEST_EPOCH: Final = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What an hour costs.
+    """Prices of machines.
 
     Attributes:
         per_hour: of one GPU, by the name of the profile.
@@ -74,8 +74,9 @@ def read_prices(path: Path) -> Prices:
     if not prices:
         raise keys["per_hour"].expected("the price of at least one machine")
     epoch = keys["samples_per_epoch"].integer(1, _LARGEST_EPOCH) if "samples_per_epoch" in keys else None
-    per_hour = {name: _price(price) for name, price in prices.items()}
-    return Prices(keys["currency"].text(), per_hour, epoch, (file.name, file.sha256))
+    return Prices(
+        keys["currency"].text(), {name: _price(each) for name, each in prices.items()}, epoch, (file.name, file.sha256)
+    )
 
 
 def _price(entry: Entry) -> float:
@@ -94,16 +95,16 @@ def rank_machines(
     done: Callable[[str], object] = str,
     deadline: Deadline = NEVER,
 ) -> Ranking:
-    """Return what every machine makes of the workload and the policies of a scenario, whatever machine it names itself.
+    """Replay the workload and the policies of a scenario on every machine, and rank the machines.
 
     Args:
-        scenario: the question; it says on how many GPUs.
+        scenario: workload, policies and number of GPUs; its own machine does not count.
         profiles: the machines.
-        prices: what an hour of them costs; the order is by cost then.
-        first_where_it_fits: whether the first policy is taken wherever it fits, as what needs nothing done; otherwise,
-            and where it does not, all are replayed, and the fastest is taken.
-        done: gets the name of each machine that is finished.
-        deadline: when all searches are to end, in equal shares for the machines.
+        prices: if given, the order is by cost.
+        first_where_it_fits: whether the first policy is taken wherever it fits; otherwise, and where it does not, the
+            fastest.
+        done: gets the name of each finished machine.
+        deadline: of all searches, divided equally among the machines.
     """
     offers: dict[tuple[object, ...], list[Offer]] = defaultdict(list)
     unfit: list[Unfit] = []
@@ -134,7 +135,7 @@ def scenario_on_any(
     policies: tuple[Policy, ...],
     execution: Execution = Execution.EAGER,
 ) -> Scenario:
-    """Return the scenario of a captured model on the first machine that can compute it, to be asked of all of them.
+    """Return the scenario of a captured model on the first machine that can compute it.
 
     Raises:
         ProfileError: none can.
@@ -182,7 +183,7 @@ def _try(scenario: Scenario, profile: Profile, deadline: Deadline, *, first_wher
 
 
 def _why(server: Server, reasons: Sequence[tuple[int, str]]) -> str:
-    """Return what the policy that takes least would take; where none has a plan, what the first says."""
+    """Return the policy with the least memory; where none has a plan, the first refusal."""
     taken = [each for each in reasons if each[0] >= 0]
     if not taken:
         return reasons[0][1]
@@ -191,7 +192,7 @@ def _why(server: Server, reasons: Sequence[tuple[int, str]]) -> str:
 
 
 def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: Deadline) -> Offer | tuple[int, str]:
-    """Return what comes of a policy; of one that does not fit what it would hold, and its name."""
+    """Return the offer of a policy; of one that does not fit its memory and its name."""
     simulator, gpu = replace(simulator_of(scenario), deadline=deadline), scenario.server.gpu
     planned = simulator.planned(policy)
     plans = planned.plans
@@ -207,7 +208,7 @@ def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: De
     origins = kernel_origins(plans, simulator.cost_model)
     workload, kernels = scenario.workload, scenario.server.kernels
     in_tf32 = kernels is not None and kernels.tf32 and workload.precision is Precision.FLOAT32
-    # What is the same of several machines reads the same.
+    # Equal notes of several machines are joined.
     gap = origins.gap.replace(f"{profile.server.name}.kernels.csv", "its table").replace(profile.server.name, "it")
     return Offer(
         names=(profile.server.name,),

@@ -1,7 +1,7 @@
-"""Neighbours of a run's machine: what policies take with other memory and another link, where that is cheap.
+"""Neighbours of a run's machine: iteration times of policies with other memory and another link, where that is cheap.
 
-A policy whose plan memory does not decide is replayed once for each bandwidth, and only placed for each capacity; what
-copies nothing takes the same time over any link. Others are not tried, for they would plan for each machine anew.
+A policy that memory does not decide is replayed once for each bandwidth and placed for each capacity; without copies
+the link does not matter. Others are left out, for they would plan again for each machine.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,6 @@ from functools import cache
 from typing import Final
 
 from vdnnsim.analysis.results import Nearby, PolicyResult, ScenarioResult
-from vdnnsim.hardware.server import Server
 from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.policies.interface import DecidedBy
 from vdnnsim.scenario.experiment import simulator_of
@@ -21,14 +20,11 @@ from vdnnsim.study.points.server_figures import with_figures
 CAPACITIES: Final = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 BANDWIDTHS: Final = (0.5, 1.0, 2.0, 4.0)
 MOST_OPERATIONS: Final = 120_000
-"""Replayed in all, which takes some two seconds; a policy that would take more is left out."""
+"""Of all replays, some two seconds; policies beyond are left out."""
 
 
 def nearby(scenario: Scenario, result: ScenarioResult) -> tuple[Nearby, ...]:
-    """Return what policies would take at other capacities and bandwidths, those that fit first, the fastest first.
-
-    Nothing for several GPUs, whose links differ.
-    """
+    """Return policies at other capacities and bandwidths, those that fit first, then by time; none for several GPUs."""
     if scenario.gpus > 1:
         return ()
     policies = {each.label for each in scenario.policies if each.decided_by is DecidedBy.COSTS}
@@ -37,8 +33,10 @@ def nearby(scenario: Scenario, result: ScenarioResult) -> tuple[Nearby, ...]:
 
     @cache
     def over(bandwidth: float) -> Simulator:
-        # No kernel takes another time for it.
-        return simulator_of(replace(scenario, server=_faster(scenario.server, bandwidth)), simulator.cost_model)
+        link = scenario.server.link
+        rates = {"link.h2d": bandwidth * link.h2d_bytes_per_s, "link.d2h": bandwidth * link.d2h_bytes_per_s}
+        # The link changes the time of no kernel.
+        return simulator_of(replace(scenario, server=with_figures(scenario.server, rates)), simulator.cost_model)
 
     found: list[Nearby] = []
     room = MOST_OPERATIONS
@@ -58,16 +56,9 @@ def _of(simulator: Simulator, over: Callable[[float], Simulator], row: PolicyRes
         limits = replace(simulator.limits, device_bytes=free, total_bytes=capacity)
         fits[capacity] = not isinstance(replace(simulator, limits=limits).place(plan), DoesNotFit)
     copies = row.metrics.offloaded_bytes > 0
-    # A link changes no address.
     placed = (simulator.place_unlimited(plan),) if copies else ()
     for bandwidth in BANDWIDTHS:
         seconds = row.metrics.iteration_s
         if bandwidth != 1 and copies:
             seconds = over(bandwidth).replay((plan,), placed).iteration_s
         yield Nearby(row.policy, bandwidth, tuple((size, seconds if ok else None) for size, ok in fits.items()))
-
-
-def _faster(server: Server, factor: float) -> Server:
-    """Return a server both directions of whose link carry so much more."""
-    h2d, d2h = server.link.h2d_bytes_per_s, server.link.d2h_bytes_per_s
-    return with_figures(server, {"link.h2d": factor * h2d, "link.d2h": factor * d2h})

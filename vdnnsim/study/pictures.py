@@ -1,4 +1,4 @@
-"""Pictures that a study asks for: the key `pictures` of its file.
+"""The key `pictures` of a study file.
 
     pictures:
       - name: speed
@@ -11,12 +11,11 @@
         where: {network: [vgg416]}
         marks: {PCIe gen3: 12.8 GB/s}
 
-`x`, `y`, `value`, `by` and `panels` are columns of the study's results; `x` and `y` may be expressions of columns and
-numbers, as `7e12 * gpu.compute_speed / link.bandwidth_bytes_per_s`, and `x_label` or `y_label` then says what it is. A
-picture of kind `lines` has a line for each value of `by`. A `heat_map` has a cell for each pair of `x` and `y` that
-holds `value`; with `by`, the best value and the value of `by` that it belongs to. A `pareto` has a point for each row
-and a front of all that fit. `subtitle` says what all rows have in common, `panels` divides a picture by one more
-column, `where` keeps only rows with the listed values, `marks` are named places on `x`, with the units of its column.
+`x`, `y`, `value`, `by` and `panels` are columns of the study's results; `x` and `y` may be expressions, as `7e12 *
+gpu.compute_speed / link.bandwidth_bytes_per_s`, labelled by `x_label` and `y_label`. `lines` has a line for each value
+of `by`. `heat_map` has a cell for each pair of `x` and `y` with its `value`; with `by`, the best value and its value of
+`by`. `pareto` has a point for each row and the front of those that fit. `subtitle` describes all rows, `panels` divides
+a picture by one more column, `where` keeps rows with the listed values, `marks` are named places on `x` in its unit.
 """
 
 import re
@@ -36,10 +35,10 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
 
 
 def read_pictures(entry: Entry, columns: Sequence[str], words: Collection[str] = ()) -> tuple[StudyPicture, ...]:
-    """Return the pictures that a study file asks for of its columns, some of which hold words and no numbers.
+    """Return the pictures of a study file over its columns, of which `words` hold no numbers.
 
     Raises:
-        InputError: of the kind of the entry, where something in it is wrong.
+        InputError: of the kind of the entry, if something in it is wrong.
     """
     items = entry.items("pictures")
     if len(items) > MOST_PICTURES:
@@ -67,14 +66,11 @@ def _picture(entry: Entry, columns: Sequence[str], words: Collection[str]) -> St
         kind=kind,
         x=_expression(keys["x"], columns, words),
         y=_expression(keys["y"], columns, words),
-        subtitle=keys["subtitle"].text() if "subtitle" in keys else "",
-        x_label=keys["x_label"].text() if "x_label" in keys else "",
-        y_label=keys["y_label"].text() if "y_label" in keys else "",
         value=_number(keys["value"], columns, words) if "value" in keys else "",
-        by=_column(keys["by"], columns) if "by" in keys else "",
-        panels=_column(keys["panels"], columns) if "panels" in keys else "",
         where=_where(keys["where"], columns) if "where" in keys else (),
-        marks=_marks(keys["marks"], _dimension(keys["x"].text())) if "marks" in keys else (),
+        marks=_marks(keys["marks"], keys["x"].text()) if "marks" in keys else (),
+        **{each: keys[each].text() for each in ("subtitle", "x_label", "y_label") if each in keys},
+        **{each: keys[each].name(columns, "a column") for each in ("by", "panels") if each in keys},
     )
 
 
@@ -85,21 +81,17 @@ def _expression(entry: Entry, columns: Sequence[str], words: Collection[str]) ->
         if factor.number is None and factor.column not in columns:
             raise entry.wrong(not_one_of(factor.column, columns, "a column"))
         if len(parts) > 1 and factor.column in words:
-            raise entry.wrong(f"{factor.column!r} holds no numbers, expected a column to reckon with")
+            raise entry.wrong(f"{factor.column!r} holds no numbers, expected a column that does")
     if any(factor.number == 0 for factor in parts):
         raise entry.expected("factors that are not zero")
     return text
 
 
 def _number(entry: Entry, columns: Sequence[str], words: Collection[str]) -> str:
-    column = _column(entry, columns)
+    column = entry.name(columns, "a column")
     if column in words:
         raise entry.wrong(f"{column!r} holds no numbers, expected a column that does")
     return column
-
-
-def _column(entry: Entry, columns: Sequence[str]) -> str:
-    return entry.name(columns, "a column")
 
 
 def _where(entry: Entry, columns: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -118,10 +110,12 @@ def _plain(entry: Entry) -> str:
     return cell_text(entry.value)
 
 
-def _marks(entry: Entry, dimension: Dimension) -> tuple[Mark, ...]:
+def _marks(entry: Entry, x: str) -> tuple[Mark, ...]:
     marks = entry.named_members("marks")
     if len(marks) > MOST_MARKS:
         raise entry.wrong(f"found {len(marks)} marks, expected at most {MOST_MARKS}")
+    # An expression is a plain number.
+    dimension = dimension_of(x) if len(factors(x)) == 1 else Dimension.COUNT
     return tuple(Mark(name, _place(place, dimension)) for name, place in marks.items())
 
 
@@ -132,8 +126,3 @@ def _place(entry: Entry, dimension: Dimension) -> float:
         return parse_quantity(entry.value, dimension)
     except InputError as failure:
         raise entry.wrong(one_line(str(failure))) from None
-
-
-def _dimension(expression: str) -> Dimension:
-    """Return what an axis measures; an expression is a plain number."""
-    return dimension_of(expression) if len(factors(expression)) == 1 else Dimension.COUNT

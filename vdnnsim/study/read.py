@@ -10,12 +10,11 @@
     pictures:
       - {name: speed, title: Speed, kind: lines, x: gpu.memory_bytes, y: images_per_s, by: policy}
 
-`scenario` is the path of one, from the study's folder, or the mapping itself. Without an axis `policy`, the policies of
-the scenario are one. `axes.py` says what can be an axis, `pictures.py` what pictures there are.
+`scenario` is a path from the study's folder, or a mapping. Without an axis `policy`, the policies of the scenario are
+one. `axes.py` has all axes, `pictures.py` all pictures.
 
-A condition leaves out combinations. A comparison has the key of an axis on its left and a value on its right, as it
-would stand in the axis; text with more than letters, digits and any of _.-+/ stands in quotes. What is between
-comparisons is Python's: and, or, not, parentheses.
+A condition leaves out combinations. It consists of comparisons of the key of an axis with a value as in the axis,
+joined by and, or, not and parentheses; text with other characters than letters, digits and _.-+/ is quoted.
 """
 
 import ast
@@ -44,9 +43,8 @@ from vdnnsim.study.study import MOST_POINTS, Axis, Condition, Study
 
 SCHEMA_VERSION: Final = 1
 _LARGEST_GRID: Final = 10**12
-"""Points: more than can be computed."""
 _MOST_COMPARISONS: Final = 50_000_000
-"""Of conditions at all points: some seconds."""
+"""At all points, which takes some seconds."""
 _WORD: Final = r"(?<![\w.+/-])(?!(?:and|or|not)(?![\w.+/-]))[\w.+/-]+"
 _COMPARISON: Final = re.compile(
     rf"({_WORD})\s*(==|!=|<=|>=|<|>)\s*(?:'([^']*)'|\"([^\"]*)\"|({_WORD}(?:\s+{_WORD})*))", re.ASCII
@@ -64,11 +62,11 @@ _EXPECTED: Final = "comparisons as `gpu.memory >= 24 GiB` with and, or, not and 
 
 
 def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
-    """Read a study, and the scenario and the profile that it names; its policies are those given, else all known.
+    """Read a study with its scenario and profile; policies are resolved among those given, else among all known.
 
     Raises:
         StudyError: the file cannot be read, or something in it is wrong.
-        InputError: something is wrong in the scenario or in its profile.
+        InputError: the same of the scenario or its profile.
     """
     types = known_policies() if policy_types is None else policy_types
     file = read_yaml(path, StudyError, FileKind.STUDY)
@@ -114,7 +112,7 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
 
 
 def is_study(path: Path) -> bool:
-    """Say whether a file is a study, by its keys.
+    """Whether a file is a study, by its keys.
 
     Raises:
         InputError: it cannot be read.
@@ -123,10 +121,10 @@ def is_study(path: Path) -> bool:
 
 
 def check_study(path: Path, policy_types: PolicyTypes) -> str:
-    """Return one line about a study that is right.
+    """Return one line about a valid study.
 
     Raises:
-        InputError: something in the file, its scenario or their profile is wrong.
+        InputError: something in the file, its scenario or its profile is wrong.
     """
     study = read_study(path, policy_types)
     axes = " x ".join(f"{len(axis.values)} {axis.key}" for axis in study.axes)
@@ -145,10 +143,10 @@ def _base(file: YamlFile, entry: Entry, path: Path, types: PolicyTypes) -> Scena
 
 
 def read_condition(entry: Entry, keys: Mapping[str, Key]) -> Condition:
-    """Return the condition on the keys of axes that stands in an entry.
+    """Return the condition of an entry on the keys of axes.
 
     Raises:
-        StudyError: it is no condition, or compares what is no axis.
+        StudyError: it is no condition, or compares something else than an axis.
     """
     text, end, python = entry.text(), 0, ""
     compared: list[Condition] = []
@@ -164,7 +162,7 @@ def read_condition(entry: Entry, keys: Mapping[str, Key]) -> Condition:
 
 
 def _between(entry: Entry, text: str) -> str:
-    """Return what stands between comparisons, or refuse it."""
+    """Return the text between two comparisons if it is and, or, not and parentheses."""
     match = _BETWEEN.match(text)
     assert match is not None, "it may be empty"
     if odd := text[match.end() :].strip():
@@ -186,10 +184,10 @@ def _comparison(entry: Entry, match: re.Match[str], keys: Mapping[str, Key]) -> 
 
 
 def _condition(node: ast.expr, compared: Sequence[Condition]) -> Condition:
-    """Return the condition of an expression, in which the comparisons are the names `_0`, `_1` and so on.
+    """Return the condition of an expression of comparisons, named `_0`, `_1` and so on.
 
     Raises:
-        TypeError: it is another kind of expression, as `_0(_1)` is a call.
+        TypeError: it is another kind of expression, as the call `_0(_1)`.
     """
     match node:
         case ast.Name(name):

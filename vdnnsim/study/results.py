@@ -1,9 +1,9 @@
-"""Results of a study: what came of each point in the order of its file, as rows, CSV and Parquet.
+"""Results of a study: the outcome of each point in the order of its file, as rows, CSV and Parquet.
 
     for row in study_rows(study, store):
         row.point["link.bandwidth"], row.cell("iteration_s"), row.error
 
-A point that is not finished has no outcome. The CSV is the same bytes whoever computed the points.
+An unfinished point has no outcome. Equal studies have equal CSVs.
 """
 
 import itertools
@@ -38,11 +38,11 @@ _WRITTEN_AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """One point and what came of it.
+    """One point and its outcome.
 
     Attributes:
         point: its values by key path; figures are SI numbers, policies are objects with a label.
-        outcome: None where it is not finished.
+        outcome: None while it is not finished.
     """
 
     point: Point
@@ -51,15 +51,15 @@ class StudyRow:
 
     @property
     def error(self) -> str:
-        """Why it could not be computed; empty where it could, or was not tried yet."""
+        """Why it failed; empty if it did not."""
         return "" if self.outcome is None else str(self.outcome[0])
 
     def cell(self, name: str) -> Value | None:
-        """Return a number of the outcome by its column; None where there is none."""
+        """Return a cell of the outcome by its column; None where it has none."""
         return None if self.outcome is None else self.outcome[_POSITION[name]]
 
     def number(self, name: str) -> float:
-        """Return a number of a point that was computed."""
+        """Return a number of the outcome by its column."""
         cell = self.cell(name)
         assert isinstance(cell, int | float), f"{name} is no number of this point"
         return cell
@@ -67,11 +67,7 @@ class StudyRow:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a study is: points computed, points that failed, points that are missing.
-
-    Attributes:
-        first_error: of the points that failed.
-    """
+    """Numbers of points that are done, failed and missing, and the first error."""
 
     done: int
     failed: int
@@ -90,13 +86,7 @@ def study_rows(study: Study, store: Store, points: Iterable[Point] | None = None
 
 
 def progress_of(study: Study, store: Store, looked_up: Callable[[int], object] = lambda _: None) -> Progress:
-    """Count what is done, what failed and what is missing.
-
-    Args:
-        study: what is asked.
-        store: what is kept of it.
-        looked_up: gets how many more points were looked up.
-    """
+    """Count the points that are done, failed and missing; `looked_up` gets how many more were looked up."""
     resolver = Resolver(study.base, Path(study.folder))
     errors = store.errors()
     done = failed = missing = 0
@@ -112,7 +102,7 @@ def progress_of(study: Study, store: Store, looked_up: Callable[[int], object] =
 
 
 def table_header(study: Study) -> tuple[str, ...]:
-    """Return the columns of `results.csv`: what names a point, the other axes, the outcome, the error."""
+    """Return the columns of `results.csv`: five of every study, the other axes, the outcome, the error."""
     axes = (axis.column for axis in study.axes if axis.column not in _ALWAYS)
     return (*_ALWAYS, *axes, *OUTCOME, "error")
 
@@ -121,7 +111,7 @@ def table_row(study: Study, row: StudyRow) -> Row:
     """Return a finished point as a row of `results.csv`; the cells of a point that failed are empty."""
     assert row.outcome is not None, "rows are of finished points"
     base, point = study.base, row.point
-    # A captured step names its model and its batch itself.
+    # A captured step has its own model and batch.
     workload = (row.resolved.scenario or base).workload if STEP_KEY in point else base.workload
     named = (
         point.get("workload.network", workload.graph.name),
@@ -142,14 +132,14 @@ def results_table(study: Study, store: Store, shown: "Document | Table | Rendera
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[Sequence[Item]]:
-    """Yield items in lists of `size`, the last of which may be shorter."""
+    """Yield items in lists of `size`; the last may be shorter."""
     iterator = iter(items)
     while some := list(itertools.islice(iterator, size)):
         yield some
 
 
 def results_csv(study: Study, store: Store) -> Iterator[bytes]:
-    """Yield the finished points as CSV in pieces, few of them in memory at a time."""
+    """Yield the finished points as CSV in pieces."""
     header = table_header(study)
     yield csv_text(header, []).encode()
     for rows in _rows(study, store):
@@ -157,7 +147,7 @@ def results_csv(study: Study, store: Store) -> Iterator[bytes]:
 
 
 def write_parquet(path: Path, study: Study, store: Store) -> None:
-    """Write the finished points to a Parquet file, with the columns of the CSV; a cell that is empty there is null.
+    """Write the finished points to a Parquet file, with the columns of the CSV and null for empty cells.
 
     Raises:
         StudyError: pyarrow is not installed.
@@ -177,7 +167,7 @@ def write_parquet(path: Path, study: Study, store: Store) -> None:
 
 
 def check_parquet() -> None:
-    """Refuse to promise Parquet without pyarrow.
+    """Refuse Parquet without pyarrow.
 
     Raises:
         StudyError: it is not installed.

@@ -1,8 +1,7 @@
-"""The database of a study: SQLite, which keeps the outcome of each finished point, written by one process at a time.
+"""The database of a study: finished points with their outcomes or errors in SQLite, written by one process at a time.
 
-A row is a point that is finished, with its outcome or its error. Rows come in whole transactions over a write-ahead
-log, so whatever ends the process loses what was not finished and nothing else. A database that is damaged stays as it
-is: nothing is written to what could not be read.
+Rows are added in whole transactions over a write-ahead log, so a process that ends in any way loses only unfinished
+points. A damaged database is refused and left as it is.
 """
 
 import fcntl
@@ -23,9 +22,9 @@ from vdnnsim.study.points.compute import OUTCOME, Outcome
 DATABASE: Final = "study.sqlite"
 _LOCK: Final = "study.lock"
 _APPLICATION: Final = 0x76444E4E
-"""What marks the database as one of a study."""
+"""Of SQLite's `application_id`."""
 _NAMES: Final = ("error", *OUTCOME)
-# Columns without a type keep integers, floats and text as they are; a truth value comes back as an integer.
+# Columns without a type keep integers, floats and text as they are; a truth value is read as an integer.
 _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS points (key TEXT PRIMARY KEY, model TEXT NOT NULL, point TEXT NOT NULL, "
     f"error TEXT NOT NULL, {', '.join(OUTCOME)}) WITHOUT ROWID"
@@ -40,9 +39,9 @@ _TORN: Final = (
     "SELECT count(*) FROM points WHERE typeof(error) != 'text' "  # noqa: S608  # names of ours
     f"OR NOT CASE error WHEN '' THEN {_COMPUTED} ELSE {_FAILED} END"
 )
-"""Rows that hold what no point has."""
+"""Counts rows that are no outcome."""
 _PRIMARY: Final = 0xFF
-"""Of SQLite's codes, the part that says the kind of failure."""
+"""Mask of the primary code in SQLite's error codes."""
 _UNAVAILABLE: Final = (
     *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL),
     *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT),
@@ -53,7 +52,7 @@ class Store:
     """The results of one study: `reading` opens them, `writing` to add some."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        """Speak over a connection of the file that messages name."""
+        """Use a connection to the file that messages name."""
         self._path = path
         self._connection = connection
 
@@ -69,12 +68,12 @@ class Store:
         return found
 
     def errors(self) -> Mapping[str, str]:
-        """Return by key why each point that is finished failed; of one that did not, empty text."""
+        """Return the error of each finished point by key; empty if it did not fail."""
         with self._speaking():
             return dict(self._connection.execute("SELECT key, error FROM points"))
 
     def add(self, rows: Sequence[tuple[str, Mapping[str, object], Outcome]], model: str) -> None:
-        """Keep the outcomes of points, given as (key, values, outcome), all or none.
+        """Add the outcomes of points, given as (key, values, outcome), all or none.
 
         Raises:
             OutputError: the disk is full, or cannot be written.
@@ -87,7 +86,7 @@ class Store:
             )
 
     def forget(self, keys: Sequence[str]) -> None:
-        """Take out points, which are missing then.
+        """Remove points, which are missing then.
 
         Raises:
             OutputError: the disk is full, or cannot be written.
@@ -105,10 +104,10 @@ class Store:
 
 @contextmanager
 def reading(folder: Path) -> Iterator[Store]:
-    """Open what a folder has, which may be nothing yet; nothing in it is changed.
+    """Open the database of a folder, which may not exist yet, for reading alone.
 
     Raises:
-        StudyError: the database is damaged, or is none of a study.
+        StudyError: the database is damaged, or not of a study.
     """
     path = folder / DATABASE
     is_there = path.exists()
@@ -122,10 +121,10 @@ def reading(folder: Path) -> Iterator[Store]:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[Store]:
-    """Make the folder and the database if they are missing, and hold them until the end.
+    """Create folder and database if they are missing, and lock them.
 
     Raises:
-        StudyError: another process holds them, or the database is damaged.
+        StudyError: another process has locked them, or the database is damaged.
         OutputError: they cannot be written.
     """
     path = folder / DATABASE
@@ -138,7 +137,7 @@ def writing(folder: Path) -> Iterator[Store]:
     try:
         _hold(folder, lock)
         with reading(folder):
-            pass  # a damaged database is refused before anything is written
+            pass  # refuses a damaged database before anything is written
         with closing(_connect(path, writes=True)) as connection:
             store = Store(path, connection)
             with store._speaking():  # noqa: SLF001  # of the same module
@@ -152,12 +151,12 @@ def writing(folder: Path) -> Iterator[Store]:
 
 
 def _begin(connection: sqlite3.Connection) -> None:
-    """Make the table and mark the database, both or none."""
+    """Create the table and set the application id, both or none."""
     connection.executescript(f"BEGIN; {_SCHEMA}; PRAGMA application_id={_APPLICATION}; COMMIT")
 
 
 def _hold(folder: Path, lock: int) -> None:
-    """Lock a file, which the system unlocks when this process ends, however it does."""
+    """Lock a file, which the system unlocks when this process ends."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -169,10 +168,9 @@ def _hold(folder: Path, lock: int) -> None:
 
 
 def _connect(path: Path, *, writes: bool) -> sqlite3.Connection:
-    """Open a database; one that lies where nothing can be written, as it stands there."""
-    mode = (
-        "rwc" if writes else "rw" if os.access(path.parent, os.W_OK) and os.access(path, os.W_OK) else "ro&immutable=1"
-    )
+    """Open a database, as immutable where nothing can be written."""
+    writable = os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)
+    mode = "rwc" if writes else "rw" if writable else "ro&immutable=1"
     try:
         return sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode={mode}", uri=True, timeout=10)
     except sqlite3.Error as failure:
@@ -180,10 +178,10 @@ def _connect(path: Path, *, writes: bool) -> sqlite3.Connection:
 
 
 def _check(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse what is no sound database of a study.
+    """Refuse a database that is damaged, of another program or of another version.
 
     Raises:
-        StudyError: it is not.
+        StudyError: it is.
         OutputError: it cannot be read now.
     """
     try:
@@ -204,12 +202,12 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
             "is, move it away to compute the study anew"
         )
     if torn:
-        raise _damaged(path, f"{torn} rows hold what no point has")
+        raise _damaged(path, f"{torn} rows are no outcome of a point")
 
 
 def _database_error(path: Path, failure: Exception) -> InputError:
-    """Return what SQLite says of a database: that it is damaged, or that it cannot be had, which may pass."""
-    # What Python itself says of a cell has no code.
+    """Return the error of a database: damaged, or unavailable, which may pass."""
+    # Errors that Python raises for a cell have no code.
     if getattr(failure, "sqlite_errorcode", 0) & _PRIMARY in _UNAVAILABLE:
         return OutputError(f"{path}: cannot be read or written: {failure}")
     return _damaged(path, failure)

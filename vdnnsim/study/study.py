@@ -14,21 +14,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_POINTS: Final = 1_000_000
-"""Of a grid that is computed without being asked for twice."""
-
+"""Of a grid that is computed without `--yes`."""
 _COPIES: Final = ("link.", "host.", "pinned_memory")
 _MEMORY: Final = ("gpu.memory", "host.memory", "memory_model")
-
-
 _AT_ONCE: Final = 16_384
 
 Condition: TypeAlias = "Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]"
-"""Says of points, of which each axis gives a column of values as they are shown, which of them stay."""
+"""Returns which points stay, from a column of shown values for each axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis: the key path of what is varied, its name in tables, and its values, each once."""
+    """One axis: key path, name in tables, and distinct values."""
 
     key: str
     column: str
@@ -37,16 +34,16 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """One grid of questions.
+    """A grid of points.
 
     Attributes:
         name: stem of its file.
         base: the scenario whose values the axes vary.
-        axes: in the order of the file; the policies of the base come last where no axis varies them.
-        where: all of them hold for each point.
+        axes: in the order of the file; the policies of the base are the last one where no axis varies them.
+        where: conditions, all of which hold for each point.
         sources: (name, SHA-256) of the files that were read.
-        folder: of the study's file, beside which profiles are looked up.
-        pictures: what is drawn of the results.
+        folder: of the study's file, from which profiles are looked up.
+        pictures: of the results.
     """
 
     name: str
@@ -59,7 +56,7 @@ class Study:
 
     @property
     def grid_size(self) -> int:
-        """Combinations before conditions leave some out."""
+        """Combinations before conditions."""
         return math.prod(len(axis.values) for axis in self.axes)
 
     def points(self) -> Iterator[Point]:
@@ -67,7 +64,7 @@ class Study:
         return self._points(self.axes)
 
     def points_by_plan(self) -> Iterator[Point]:
-        """Yield the points so that those follow each other which can share what was computed."""
+        """Yield the points so that consecutive ones share cost tables, plans and replays."""
         return self._points(sorted(self.axes, key=_how_late))
 
     def _points(self, axes: Sequence[Axis]) -> Iterator[Point]:
@@ -77,10 +74,10 @@ class Study:
             yield dict(zip(keys, values, strict=True))
 
     def _stay(self, axes: Sequence[Axis]) -> Iterator[bool]:
-        """Say of each combination whether all conditions hold, of many at once."""
+        """Yield whether all conditions hold for each combination."""
         import numpy as np
 
-        # Of objects, for Python compares whole numbers and fractions without rounding either.
+        # Objects, for Python compares integers and floats without rounding.
         columns = [np.array([shown(value) for value in axis.values], dtype=object) for axis in axes]
         for first in range(0, self.grid_size, _AT_ONCE):
             these = np.arange(first, min(first + _AT_ONCE, self.grid_size))
@@ -90,7 +87,7 @@ class Study:
 
 
 def _how_late(axis: Axis) -> int:
-    """Return 0 for what a cost table depends on, 1 for policies, 2 for what copies depend on, 3 for memory."""
+    """Return 0 for keys that change cost tables, 1 for policies, 2 for keys that change copies, 3 for memory."""
     if axis.key in _MEMORY:
         return 3
     if axis.key.startswith(_COPIES):

@@ -1,7 +1,6 @@
-"""Sweeps: compute what a store does not have of a study, in chunks of points, in this process or in others.
+"""Sweeps: the missing points of a study computed in chunks, in this process or in others.
 
-Processes of this machine are spawned, so that they have nothing of the process that asks, and end with it, whatever
-ends it. Where it gives up they end at once, in the middle of a point: what they did not hand over is not waited for.
+Local processes are spawned and end with their parent. If the parent gives up, they end at once, within a point.
 """
 
 import multiprocessing
@@ -28,7 +27,7 @@ from vdnnsim.study.study import Study
 from vdnnsim.study.version import model_version
 
 POINTS: Final = 20
-"""About a second of work: so much may be lost when a process is killed, and so often is progress reported."""
+"""Of a chunk, about a second of work, which may be lost when a process is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +35,8 @@ class Chunk:
     """Points to compute.
 
     Attributes:
-        number: tells it from all others of its sweep.
-        model: the version by which the points were asked for.
+        number: unique in its sweep.
+        model: version of the model that must compute them.
     """
 
     number: int
@@ -46,7 +45,7 @@ class Chunk:
 
 
 Finished: TypeAlias = tuple[int, Sequence[Outcome | StudyError]]
-"""The number of a chunk and the outcomes of its points, in their order; or why one has none yet."""
+"""The number of a chunk and the outcomes of its points in order; an error for one that may be computed later."""
 
 Workers: TypeAlias = Callable[[Iterator[Chunk]], Iterator[Finished]]
 """Computes chunks, in any order."""
@@ -55,19 +54,19 @@ Workers: TypeAlias = Callable[[Iterator[Chunk]], Iterator[Finished]]
 def sweep(
     study: Study, store: Store, workers: Workers, progress: Callable[[int, int], object] = lambda _, __: None
 ) -> str:
-    """Compute the points of a study that its store does not have; those that fail are kept as such.
+    """Compute the points of a study that its store lacks, and add their outcomes and errors.
 
     Args:
-        study: what is asked.
-        store: what keeps it.
-        workers: who computes.
-        progress: gets how many points are finished, and how many of them failed.
+        study: the grid.
+        store: its database.
+        workers: compute chunks.
+        progress: gets how many points were added, and how many of them failed.
 
     Returns:
-        why a point could not be computed now, and is not kept, of the first one; empty where there is none.
+        why the first of the points that may be computed later was not; empty where there is none.
 
     Raises:
-        StudyError: the processes that compute were lost.
+        StudyError: the worker processes were lost.
         OutputError: the store cannot be written.
     """
     model = model_version()
@@ -93,7 +92,7 @@ def sweep(
 
 
 def _once(rows: Iterator[StudyRow]) -> Iterator[StudyRow]:
-    """Leave out points that are the same as one before, as 16 GiB is of a machine that has them."""
+    """Leave out repeated points, as a memory of 16 GiB on a machine that has it."""
     known = set[str]()
     for row in rows:
         if row.resolved.key not in known:
@@ -121,16 +120,15 @@ def _outcome(point: Resolved) -> Outcome | StudyError:
 
 @cache
 def _runner() -> PointRunner:
-    """Return the runner of this process, which keeps what its next points may share."""
     return PointRunner()
 
 
 _AHEAD = 2
-"""Chunks that wait for each process, so that none waits for a chunk."""
+"""Queued chunks for each process."""
 
 
 def local_workers(count: int) -> Workers:
-    """Return so many processes; one is this process itself."""
+    """Return workers of so many processes; one is this process itself."""
     return lambda chunks: map(compute_chunk, chunks) if count == 1 else _compute(chunks, count)
 
 
@@ -143,9 +141,13 @@ def _compute(chunks: Iterator[Chunk], count: int) -> Iterator[Finished]:
         waiting = {_submit(pool, chunk) for chunk in islice(chunks, _AHEAD * count)}
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            finished = [_result(each) for each in done]
+            finished = [each.result() for each in done]
             waiting |= {_submit(pool, chunk) for chunk in islice(chunks, len(done))}
             yield from finished
+    except BrokenProcessPool:
+        ours.close()
+        why = "a process of this study was killed, perhaps for want of memory"
+        raise StudyError(f"{why}; what was finished is kept, run it again") from None
     except BaseException:
         ours.close()
         raise
@@ -156,17 +158,13 @@ def _compute(chunks: Iterator[Chunk], count: int) -> Iterator[Finished]:
 
 
 def _submit(pool: ProcessPoolExecutor, chunk: Chunk) -> "Future[Finished]":
-    """Hand over a chunk, for which a process may begin."""
     with _left_to_parent():
         return pool.submit(compute_chunk, chunk)
 
 
 @contextmanager
 def _left_to_parent() -> Iterator[None]:
-    """Leave to the parent alone, which gets it after, what a terminal sends to all: Ctrl-C, and that it is closed.
-
-    A process that begins meanwhile inherits which signals are blocked.
-    """
+    """Block SIGINT and SIGHUP, which a terminal sends to all processes, in those that begin meanwhile."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield
@@ -174,17 +172,8 @@ def _left_to_parent() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _result(future: "Future[Finished]") -> Finished:
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        raise StudyError(
-            "a process of this study was killed, perhaps for want of memory; what was finished is kept, run it again"
-        ) from None
-
-
 def _end_with_parent(pipe: Connection) -> None:
-    """Leave interrupts to the parent, and watch the pipe to it: it may be killed, or give up."""
+    """Ignore interrupts, and end when the pipe to the parent is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     collect_rarely()
 

@@ -2,13 +2,10 @@
 
     0.1.0+ee4000dc28cd173c
 
-Whoever changes the model without a new number of its version would otherwise mix old results with new ones. `run.json`
-of a study states it as `model`, and as `model_covers` the digest of each part; so of two studies it shows which parts
-of the model differ.
-
-Covered is all that is not named as no part of it, of `study` the package `points` alone. A digest is of the contents of
-a part's files, whatever these are called. What a point reads (its scenario, profile, kernel table, a policy of the
-user's own) is no part of the model; it is in the key of the point.
+So results of changed code are not mixed with old ones. `run.json` of a study has it as `model`, and the digest of each
+part as `model_covers`. All parts count but those of `NOT_COVERED`, of `study` the package `points` alone. A digest is
+of the contents of files, not of their names. Scenario, profile, kernel table and a user's policy are in the key of a
+point.
 """
 
 import hashlib
@@ -19,16 +16,8 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Final
 
-NOT_COVERED: Final[Mapping[str, str]] = {
-    "__main__": "asks, and shows results",
-    "api": "asks, and shows results",
-    "claims": "holds results against papers",
-    "cli": "asks, and shows results",
-    "recordings": "reads what others recorded",
-    "report": "shows results",
-    "validation": "holds results against a device",
-}
-"""Packages and modules of vdnnsim that decide no result, nor how its error reads, and what they do instead."""
+NOT_COVERED: Final = frozenset({"__main__", "api", "claims", "cli", "recordings", "report", "validation"})
+"""Packages and modules that decide neither a result nor the words of its error."""
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _DIGITS: Final = 16
@@ -41,15 +30,15 @@ def model_version() -> str:
 
 
 def version_of(digests: Mapping[str, str]) -> str:
-    """Return the version of a model whose parts have these digests."""
+    """Return the version of a model by the digests of its parts."""
     return f"{version('vdnnsim')}+{_digest(sorted(digests.items()))}"
 
 
 def covered_digests(package: Path = _PACKAGE) -> Mapping[str, str]:
-    """Return the digest of each part that is covered, of vdnnsim as it stands in a folder."""
+    """Return the digest of each covered part of the package in a folder."""
     parts = {each.name for each in iter_modules([str(package)])} - {"study"} | {"study.points"}
     digests = {}
-    for part in sorted(parts - NOT_COVERED.keys()):
+    for part in sorted(parts - NOT_COVERED):
         path = package.joinpath(*part.split("."))
         files = path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]
         digests[part] = _digest(sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files))

@@ -26,10 +26,10 @@ from vdnnsim.units import format_bytes, format_seconds
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What came of one policy of a scenario before and after.
+    """One policy of a scenario before and after.
 
     Attributes:
-        kernels_before, kernels_after: what its plans launch; none where there are no plans.
+        kernels_before, kernels_after: origins of the kernels of its plans.
     """
 
     label: str
@@ -43,7 +43,7 @@ def what_if(base: Scenario, folder: Path, settings: Sequence[str], policy_types:
     """Run every policy of a scenario as it is, and with settings as `link.bandwidth=300 GB/s`.
 
     Raises:
-        StudyError: a setting names nothing, or has no value that it may have, or under no policy can the settings be.
+        StudyError: a setting has a wrong name or value, or the settings are impossible under every policy.
     """
     values = _values(settings, study_keys(policy_types, folder), base.captured)
     launched: list[KernelOrigins] = []
@@ -91,7 +91,7 @@ _DIFFERENCES = ("iteration_s", "server_images_per_s", "max_memory_bytes", "stall
 
 
 def change_table(changes: Sequence[Change], unit: str, everything: str) -> Table:
-    """Return the table; throughputs have a unit, and `everything` says where all columns are."""
+    """Return the table of changes, with the unit of throughputs and a note on where all columns are."""
     points = [point for change in changes for point in (change.before, change.after) if not point.error]
     rates = rate_cells([point.number("server_images_per_s") for point in points])
     shares = percents(point.number("performance_ratio") for point in points)
@@ -129,7 +129,7 @@ def _fit_change(change: Change) -> str:
 
 
 def _difference(change: Change, name: str) -> str:
-    """Return a difference and, where it is one of something, its share: `-1.20 s, -5.1 %`."""
+    """Return a difference with its share: `-1.20 s, -5.1 %`."""
     before, after = change.before.number(name), change.after.number(name)
     if before == after:
         return "none"
@@ -144,7 +144,7 @@ def _difference(change: Change, name: str) -> str:
 
 
 def sentence(changes: Sequence[Change], settings: Sequence[str]) -> str:
-    """Return what a change does to the fastest policy that fits, and to how many fit."""
+    """Return how a change affects the fastest policy that fits, and how many fit."""
     what = ", ".join(settings)
     fit_before = [found for each in changes for found in _fitting(each.label, each.before)]
     fit_after = [found for each in changes for found in _fitting(each.label, each.after)]
@@ -164,5 +164,4 @@ def sentence(changes: Sequence[Change], settings: Sequence[str]) -> str:
 
 
 def _fitting(label: str, point: StudyRow) -> list[tuple[float, str]]:
-    """Return how long a policy takes and which it is; nothing where it does not fit, or failed."""
     return [(point.number("iteration_s"), label)] if not point.error and point.cell("fits") else []

@@ -1,9 +1,9 @@
 """Metrics of the claims of Jin et al. (2018), and the pace at which some are replayed.
 
-The pace is how long Caffe and MXNet take on the paper's machine for an iteration, before anything is saved: 1.3 to 120
-times as long in Table 5 as its kernels do here, LeNet under Caffe 107 ms for 1.2 ms. What a copy costs depends on what
-it can hide behind. So where the paper says how long the base takes, kernels are made to take as much longer as brings
-the replay of the base there; what a policy adds to it is not in that.
+The pace is the time of an iteration of Caffe and MXNet on the paper's machine without a policy: in Table 5 1.3 to 120
+times that of the kernels here, for LeNet under Caffe 107 ms against 1.2 ms. Copies overlap with all of it. So if the
+paper states the time of the base, kernels are slowed down until the replay of the base takes as long; the time that a
+policy adds is no input.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ Cells = TypeVar("Cells")
 
 
 class Stated(msgspec.Struct, frozen=True):
-    """What tables of the paper state, by network and batch size as `resnet34(32)`, in the units of `tables.yaml`."""
+    """Tables of the paper, by network and batch size as `resnet34(32)`, in the units of `tables.yaml`."""
 
     table_1: dict[str, tuple[int | float, float]]
     table_5: dict[str, tuple[float | None, ...]]
@@ -46,8 +46,8 @@ def by_case(table: Mapping[str, Cells]) -> list[tuple[NetworkBatch, Cells]]:
 
 ITERATIONS: Final = 20
 PASSES: Final[Mapping[tuple[str, str], int]] = {("resnet34", "caffe"): 2, ("resnet50", "caffe"): 2}
-"""How often forward and backward run in an iteration, by network and base, where it is more than once: `iter_size` of
-the authors' solvers (github.com/CGCL-codes/Layrub at 19dc3bb, models/resnet/resnet_{34,50}_solver.prototxt)."""
+"""Passes of forward and backward in an iteration by network and base, if more than one: `iter_size` of the authors'
+solvers (github.com/CGCL-codes/Layrub at 19dc3bb, models/resnet/resnet_{34,50}_solver.prototxt)."""
 
 ONE_NODE_EPOCH_S: Final[Mapping[str, float]] = {
     "alexnet": 107 * 60.0,
@@ -58,16 +58,14 @@ ONE_NODE_EPOCH_S: Final[Mapping[str, float]] = {
 IMAGENET_IMAGES: Final = 1_281_167
 
 _COLUMNS: Final[Mapping[str, int]] = {"base(p)": 0, "caffe": 2}
-"""Of Table 5, by the policy that is its base."""
-
-
+"""Of Table 5, by base."""
 _PACE_ERROR: Final = 1e-3
 
 
 def at_paper_pace(
     runs: LayrubRuns, case: LayrubCase, base: str, passes: Mapping[tuple[str, str], int] = PASSES
 ) -> LayrubCase:
-    """Return a network of Table 5 at the pace at which the replay of a base takes as long as the paper's."""
+    """Return a network of Table 5 at the pace of the paper's base."""
     paper_s = STATED.table_5[f"{case.network}({case.batch_size})"][_COLUMNS[base]]
     assert paper_s is not None, f"Table 5 has no time of {case.network} under {base}"
     pass_s = paper_s / ITERATIONS / passes.get((case.network, base), 1)
@@ -75,15 +73,14 @@ def at_paper_pace(
 
 
 def one_node_iteration_s(case: LayrubCase) -> float:
-    """Return the seconds of an iteration of Table 8 on one node; an epoch has so many that each takes one batch."""
+    """Return the seconds of an iteration of Table 8 on one node."""
     return ONE_NODE_EPOCH_S[case.network] * case.batch_size / IMAGENET_IMAGES
 
 
 def at_one_node_pace(runs: LayrubRuns, case: LayrubCase, policy: str) -> LayrubCase:
-    """Return a network of Table 8 at the pace at which the replay of one node takes as long as the paper's.
+    """Return a network of Table 8 at the pace of the paper's one node.
 
-    Copies keep theirs, so an iteration changes by less than its kernels. Each next pace lies on the line through the
-    last two, until there is a thousandth of the error.
+    Copies are not slowed down, so the pace is found by the secant method, to a thousandth of the time.
     """
     wanted_s = one_node_iteration_s(case)
     before, case = case, replace(case, slowdown=case.slowdown * wanted_s / runs.iteration_s(case, policy))
@@ -94,38 +91,37 @@ def at_one_node_pace(runs: LayrubRuns, case: LayrubCase, policy: str) -> LayrubC
 
 
 def parameters(runs: LayrubRuns, case: LayrubCase) -> float:
-    """How many weights a network has."""
+    """Number of weights."""
     return runs.simulator(case).workload.graph.parameters
 
 
 def weight_bytes(runs: LayrubRuns, case: LayrubCase) -> float:
-    """What its weights take, once."""
+    """Bytes of the weights, once."""
     return parameters(runs, case) * runs.simulator(case).workload.element_type.nbytes
 
 
 def map_reduction(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
-    """By how much activations and gradients take less than Caffe's blobs (5.2).
+    """Reduction of activations and gradients against Caffe's blobs (5.2).
 
-    Regions are counted as they are. Where maps are not offloaded, normalized maps, which are no blobs, are left out on
-    both sides.
+    Shared regions count once. Without offloading, normalized maps, which are no blobs, are left out on both sides.
     """
     inside = runs.inside_bytes(case) if policy == "layrub_intra" else 0
     return 1 - (runs.maps_bytes(case, policy) - inside) / runs.blob_bytes(case)
 
 
 def runtime_reduction(runs: LayrubRuns, case: LayrubCase, policy: str, baseline: str) -> float:
-    """By how much all memory that nvidia-smi shows is less than under another policy (5.3.1)."""
+    """Reduction of process memory against another policy (5.3.1)."""
     return 1 - runs.memory(case, policy).runtime / runs.memory(case, baseline).runtime
 
 
 def overhead(runs: LayrubRuns, case: LayrubCase, policy: str, baseline: str, *, paper_pace: bool = False) -> float:
-    """Extra time of an iteration, at the paper's pace (Table 5) or at that of the kernels here."""
+    """Extra time of an iteration, at the paper's pace (Table 5) or that of the kernels here."""
     case = at_paper_pace(runs, case, baseline) if paper_pace else case
     return runs.iteration_s(case, policy) / runs.iteration_s(case, baseline) - 1
 
 
 def record_share(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
-    """Bytes of the records of rectifiers over those of the maps that they stand for (4.2)."""
+    """Bytes of the records of rectifiers over those of their maps (4.2)."""
     plan = runs.plan(case, policy)
     layers = plan.workload.graph.layers
     records = {
@@ -154,7 +150,7 @@ def barrier_share(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
 
 
 def migration_speedup(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
-    """Time to compute Y again over the time to load it back, mean over CONV and FC layers (6)."""
+    """Time to recompute Y over the time to prefetch it, mean over CONV and FC layers (6)."""
     simulator = runs.simulator(case)
     forward = [
         each for each in runs.plan(case, policy).operations if isinstance(each, Compute) and each.phase is Phase.FORWARD
@@ -169,18 +165,17 @@ def migration_speedup(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
 
 
 def two_nodes_speedup(runs: LayrubRuns, case: LayrubCase, policy: str, *, paper_pace: bool) -> float:
-    """Images per second of two nodes over one (Table 8), of a case on a machine of two nodes.
+    """Images per second of two nodes over one (Table 8), on a machine of two nodes.
 
-    Each layer's weight gradients go around a ring of two over the network as soon as they are there: each node sends
-    and receives as many bytes as a layer's dW has. At the paper's pace, kernels take as much longer as brings an
-    iteration on one node to the paper's time.
+    Each layer's weight gradients are reduced in a ring of two over the network as soon as they are computed: each node
+    sends and receives the bytes of dW.
     """
     case = at_one_node_pace(runs, case, policy) if paper_pace else case
     return 2 * runs.iteration_s(case, policy) / runs.iteration_s(replace(case, gpus=2), policy)
 
 
 def epoch_change(runs: LayrubRuns, case: LayrubCase, batch_size: int, policy: str) -> float:
-    """By how much an epoch takes longer than with another batch size (Table 7)."""
+    """Relative change of the time of an epoch from another batch size (Table 7)."""
     other = LayrubCase(case.hardware, case.network, batch_size)
     per_image_s = runs.iteration_s(case, policy) / case.batch_size
     return per_image_s / (runs.iteration_s(other, policy) / batch_size) - 1
@@ -226,4 +221,3 @@ def _seen_in(claim: Claim, cases: Sequence[NetworkBatch]) -> str:
 
 
 METRICS: Final = Metrics[LayrubRuns](_NAMED, _seen_in)
-"""What claims are made of."""

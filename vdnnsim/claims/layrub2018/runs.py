@@ -1,11 +1,10 @@
 """Replays of Jin et al. (2018): a network under a policy on one of the two machines, each computed once.
 
-All are trained with momentum, as the solvers of the authors say (github.com/CGCL-codes/Layrub, models). Memory needs a
-plan alone; only times are replayed, in unlimited memory, for a row that does not fit has a time as well.
+All train with momentum, as the authors' solvers (github.com/CGCL-codes/Layrub, models). Memory needs a plan alone;
+times are replayed in unlimited memory, for rows that do not fit have times as well.
 
-Each system places its buffers as its own code does: Caffe, and what is built on it, by a cudaMalloc for each, MXNet in
-storages, TensorFlow in regions that it doubles. GeePS and vDNN cut theirs from one pool, and so do the policies of no
-system.
+Each system has its own allocator: Caffe and Layrub a cudaMalloc for each buffer, MXNet storages, TensorFlow regions
+that double. GeePS, vDNN and all others use one pool.
 """
 
 from collections.abc import Hashable, Mapping
@@ -44,9 +43,9 @@ _POOLS: Final[Mapping[str, MemoryModel]] = {
     "tensorflow": MemoryModel.TENSORFLOW,
 }
 MXNET_CONTEXT_BYTES: Final = 251 * MIB
-"""What nvidia-smi shows of MXNet once it holds 25 numbers, in June 2017 on a card that is not named
-(https://github.com/apache/mxnet/issues/6575); in the place of the profile's context, that of a small program. With it
-ResNet-34 without memonger takes what others measured on a K40m (`runtime_readings.mxnet_without_memonger`)."""
+"""In nvidia-smi of MXNet with 25 numbers, in June 2017 on an unnamed card (https://github.com/apache/mxnet/issues/6575);
+replaces the context of the profile, that of a small program. With it ResNet-34 without memonger takes what others
+measured on a K40m (`mxnet_without_memonger`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,8 @@ class LayrubCase:
     """A network with its batch size on a machine.
 
     Attributes:
-        slowdown: how many times as long kernels take as its profile says.
-        gpus: how many train together, each a batch, and exchange their gradients in a ring.
+        slowdown: factor on the time of kernels.
+        gpus: how many train together, a batch each, with gradients reduced in a ring.
     """
 
     hardware: str
@@ -67,12 +66,12 @@ class LayrubCase:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a plan takes on the GPU, in bytes.
+    """Memory of a plan on the GPU, in bytes.
 
     Attributes:
-        pool: what the system's allocator takes for all buffers.
-        runtime: all, with the context and the handles of the framework, as nvidia-smi shows it.
-        fits: whether that is no more than the GPU has, and the host has room for what leaves it.
+        pool: reserved by the system's allocator.
+        runtime: process memory, with context and handles.
+        fits: whether GPU and host have as much.
     """
 
     pool: int
@@ -81,7 +80,7 @@ class Memory:
 
 
 class _Placed(NamedTuple):
-    """What of the placement of a plan is remembered."""
+    """Sizes of a placement."""
 
     pool_bytes: int
     host_bytes: int
@@ -90,11 +89,7 @@ class _Placed(NamedTuple):
 
 @dataclass
 class LayrubRuns:
-    """Replays, remembered.
-
-    Attributes:
-        machines: by the names of their profiles.
-    """
+    """Cached replays, on machines by the names of their profiles."""
 
     machines: Mapping[str, Server] = field(repr=False)
     _types: PolicyTypes = field(default_factory=known_policies, repr=False)
@@ -128,12 +123,9 @@ class LayrubRuns:
         return Workload(build_network(network), batch_size, optimizer=Optimizer.MOMENTUM)
 
     def plan(self, case: LayrubCase, policy: str) -> TrainingPlan:
-        """The plan of a policy, by its label; TensorFlow chooses workspaces by what its allocator can give.
-
-        The last ones are remembered, for that of a deep network is large.
-        """
+        """The plan of a policy, by its label; TensorFlow chooses workspaces by its allocator. The last are cached."""
         has_barriers = policy.startswith("layrub")
-        # Barriers take their part of the time of a kernel.
+        # Barriers take a share of the time of a kernel.
         key = self._asked(case, policy), case.hardware if has_barriers else ""
         if key not in self._plans:
             resolved, setting = self._policy(policy), self.simulator(replace(case, slowdown=1.0, gpus=1)).setting()
@@ -144,11 +136,7 @@ class LayrubRuns:
         return _at_pace(self._plans[key], case.slowdown) if has_barriers else self._plans[key]
 
     def _asked(self, case: LayrubCase, policy: str) -> Hashable:
-        """Return what a plan hangs on but for barriers.
-
-        Machines on which algorithms rank alike share it, those with other memory as well where the policy does not look
-        at that.
-        """
+        """Return the key of a plan without barriers: equal where algorithms rank alike, and memory if that decides."""
         alone, resolved = replace(case, slowdown=1.0, gpus=1), self._policy(policy)
         limits = None if resolved.decided_by is DecidedBy.COSTS else self.simulator(alone).limits
         return case.network, case.batch_size, policy, limits, ranks_seen(resolved, self._ranks(alone))
@@ -158,7 +146,7 @@ class LayrubRuns:
         return ranks(self.simulator(case).costs)
 
     def memory(self, case: LayrubCase, policy: str) -> Memory:
-        """What a policy takes."""
+        """Memory of a policy."""
         asked, simulator = self._asked(case, policy), self.simulator(case)
         if asked not in self._placed:
             plan = self.plan(case, policy)
@@ -168,15 +156,12 @@ class LayrubRuns:
         if policy == "memonger":
             gpu = replace(gpu, context_bytes=MXNET_CONTEXT_BYTES)
         runtime = placed.pool_bytes + gpu.framework_bytes(placed.handles)
-        # A system takes what it wants before it begins or in its first iteration: all that is needed decides.
+        # The system takes its memory before or in its first iteration, so the sum decides.
         fits = runtime <= gpu.memory_bytes and placed.host_bytes <= simulator.limits.host_bytes
         return Memory(placed.pool_bytes, runtime, fits=fits)
 
     def maps_bytes(self, case: LayrubCase, policy: str) -> int:
-        """The most at once of what is activations and their gradients, the regions that they share included.
-
-        Batches that Caffe reads ahead are not.
-        """
+        """Peak of activations and their gradients with shared regions, without batches that Caffe reads ahead."""
         asked = self._asked(case, policy)
         if asked not in self._maps:
             plan = self.plan(case, policy)
@@ -190,7 +175,7 @@ class LayrubRuns:
     def pool_bytes(
         self, case: LayrubCase, policy: str, model: MemoryModel | None = None, *, more_bytes: int = 0
     ) -> int:
-        """Bytes of the pool under another memory model than the system's own, or with more bytes in every buffer."""
+        """Bytes of the pool under another memory model than the system's, or with more bytes in every buffer."""
         if model is None and not more_bytes:
             return self.memory(case, policy).pool
         plan = self.plan(case, policy)
@@ -200,10 +185,10 @@ class LayrubRuns:
         return _place(self.simulator(case), plan, model or _pool_of(policy)).pool_bytes
 
     def blob_bytes(self, case: LayrubCase) -> int:
-        """Bytes of what Caffe calls blobs: data and diffs of all maps.
+        """Bytes of Caffe's blobs: data and diffs of all maps.
 
-        What a batch normalization reads here is the normalized map that Caffe's keeps inside; the layer before it and
-        it share one blob (`vdnnsim.policies.caffe`).
+        The input of a batch normalization here is the map that Caffe's keeps inside; the layer before it and it share
+        one blob (`vdnnsim.policies.caffe`).
         """
         return self.maps_bytes(case, "caffe") - 2 * self.inside_bytes(case)
 
@@ -219,7 +204,7 @@ class LayrubRuns:
         return self.replay(case, self.plan(case, policy)).iteration_s
 
     def replay(self, case: LayrubCase, plan: TrainingPlan) -> IterationTrace:
-        """An iteration of any plan for a case, in unlimited memory; of several, the one that is done last."""
+        """An iteration of any plan for a case in unlimited memory, of several GPUs the slowest."""
         simulator = self.simulator(case)
         plans = simulator.completed((plan,) * case.gpus)
         server_trace = simulator.replay(plans, [_place(simulator, each, MemoryModel.IDEAL) for each in plans])
@@ -249,17 +234,14 @@ def _pool_of(policy: str) -> MemoryModel:
 
 
 def _place(simulator: Simulator, plan: TrainingPlan, model: MemoryModel) -> Placement:
-    """Place a plan in unlimited memory, but TensorFlow's, whose last region is what is left of one if it can.
-
-    No other pool looks at how much there is.
-    """
+    """Place a plan in unlimited memory, but TensorFlow's, whose last region depends on the capacity, within it."""
     limits = replace(simulator.limits, model=model)
     placement = place_plan(plan, limits) if model is MemoryModel.TENSORFLOW else None
     return placement if isinstance(placement, Placement) else place_unlimited(plan, limits)
 
 
 def _at_pace(plan: TrainingPlan, slowdown: float) -> TrainingPlan:
-    """Return a plan whose barriers take as many times as long as kernels do."""
+    """Return a plan whose barriers are slowed down as kernels are."""
     if slowdown == 1:
         return plan
     operations = (

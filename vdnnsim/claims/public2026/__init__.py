@@ -1,1 +1,1 @@
-"""What others measured on GPUs and published, held against the replay: step times, peaks of memory, what fits."""
+"""Published measurements on GPUs compared with the replay: step times, operators, peaks of memory, largest batches."""

@@ -1,4 +1,4 @@
-"""Claims of the scoreboard: the aim of each series of measurements, checked against the rows that are evidence."""
+"""Claims of the scoreboard: the aim of each series of measurements, checked on the rows that count."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,13 +18,13 @@ _METRICS: Final[Mapping[str, tuple[str, str, str]]] = {
     "memory_error": ("median absolute error of peak memory", "peaks", "median_absolute"),
     "memory_under": ("peaks under-estimated by more than 2 %", "peaks", "share_under"),
 }
-"""By name: words, rows of the scoreboard, and which of their errors; of batches the share in their brackets."""
+"""By name: words, rows of the scoreboard, and the attribute of their errors; of batches the share in their brackets."""
 
 
 def check_claim(claim: Claim, board: Scoreboard, hardware: str) -> ClaimRow:
-    """Compute the number of an aim and hold it against what is aimed at; on `hardware` unless it names its own.
+    """Check an aim, on `hardware` unless it names its own.
 
-    Where networks are left out that could be captured, the number is not that which was recorded, and changes nothing.
+    Without captures the number is of other rows than the recorded one, so the record is kept.
     """
     text, rows_name, error = _METRICS[claim.metric]
     card = claim.hardware or hardware

@@ -1,7 +1,7 @@
-"""Published measurements that a parameter of their machine was fitted on, which are no evidence.
+"""Published measurements to which a parameter of their machine was fitted, which do not count.
 
-What kernels were fitted to is in the table beside a profile, `NAME.fit.csv`, in its rows of the role `fit`; what hosts
-were fitted to in `hosts.fit.csv`; what a context was fitted to in words in its source.
+Rows to which kernels were fitted are in the table beside a profile, `NAME.fit.csv`, with the role `fit`; those of hosts
+in `hosts.fit.csv`; those of a context in its source.
 """
 
 import csv
@@ -16,19 +16,18 @@ from vdnnsim.claims.public2026.measurements import SERIES, AnyRow, OperatorTime,
 from vdnnsim.units import ElementType
 
 _HOST_SERIES: Final = "torchvision-12"
-"""To which hosts were fitted."""
 _CONTEXT_BATCHES: Final = (8, 32)
-"""Of the networks whose names have an even SHA-256 the context was fitted on these."""
+"""To which the context was fitted, of networks whose names have an even SHA-256."""
 
 
 @dataclass(frozen=True)
 class FittedRows:
-    """What the parameters of machines were fitted on.
+    """Rows to which parameters of machines were fitted.
 
     Attributes:
-        kernels: by machine, network with batch and origin of each row of the role `fit`.
-        hosts: machine, network, mode and element type of each row of a host.
-        contexts: by machine, the source of its context where that was fitted.
+        kernels: by machine, network with batch and origin of each row.
+        hosts: machine, network, mode and element type of each row.
+        contexts: by machine, the source of a fitted context.
     """
 
     kernels: Mapping[str, frozenset[tuple[str, str]]]
@@ -37,7 +36,7 @@ class FittedRows:
 
     @classmethod
     def of(cls, profiles: Mapping[str, Path]) -> "FittedRows":
-        """Read what the profiles of machines, by name, say of it."""
+        """Read them beside the profiles of machines, given by name."""
         folders = {path.parent for path in profiles.values()}
         return cls(
             {name: frozenset(_fit_rows(path.with_suffix(".fit.csv"))) for name, path in profiles.items()},
@@ -46,7 +45,7 @@ class FittedRows:
         )
 
     def __call__(self, row: AnyRow) -> bool:
-        """Whether a parameter was fitted on a row."""
+        """Whether a parameter was fitted to a row."""
         repository, _, place = SERIES[row.series].source.partition(" at ")
         commit, network = place.partition(":")[0], row.setup.network.partition(":")[2]
         kernels = self.kernels.get(row.hardware, frozenset())
@@ -67,7 +66,6 @@ class FittedRows:
 
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the rows of a table; none where there is no such file."""
     if path.exists():
         with path.open(encoding="utf-8", newline="") as file:
             yield from csv.DictReader(file)

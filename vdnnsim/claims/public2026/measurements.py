@@ -1,12 +1,12 @@
 """Published measurements of step times, operators and peaks of memory: rows of the CSV tables beside this module.
 
-Of timm's hundreds of networks are here those that vdnnsim builds itself, and others by the SHA-256 of their names: of
-times those that sixteen divides, of peaks those that leave one by thirty-two, for a context was fitted to peaks of
-networks with even numbers. So no row is here, or not here, for what came out of it.
+Of timm's hundreds of networks these are those that vdnnsim builds, and others by the SHA-256 of their names: of times
+those divisible by 16, of peaks those that are 1 modulo 32, for a context was fitted to peaks of even ones. So no row
+was chosen by its result.
 
-    step_times.csv      how long an iteration took; under `timm-train-*` its batch is also the largest that fitted
-    operator_times.csv  how long all operators of a kind took in an iteration, forward or backward
-    peak_memory.csv     what the driver showed of a process at most, and what FakeTensor had estimated for it
+    step_times.csv      time of an iteration; under `timm-train-*` its batch is also the largest that fitted
+    operator_times.csv  time of all operators of a kind in an iteration, forward or backward
+    peak_memory.csv     peak of the process memory, and FakeTensor's estimate
 """
 
 import csv
@@ -24,30 +24,30 @@ from vdnnsim.units import MIB, Precision
 
 ONE_TIME_IN: Final = 16
 ONE_PEAK_IN: Final = 32
-"""Of the networks of timm that vdnnsim does not build, of so many one is here: of times, and of peaks of memory."""
+"""One of so many networks of timm that vdnnsim does not build is here: of times, and of peaks of memory."""
 BATCHES: Final = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
-"""Which timm's benchmark tries until one fits."""
+"""Tried by timm's benchmark until one fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Measurements that one script made.
+    """Measurements of one script.
 
     Attributes:
-        title: what was measured.
-        source: where it is published, repository at commit: path.
-        optimizer: as `vdnnsim capture` names it; `none` without an update.
-        channels_last: whether the model and its images were.
-        framework: the version of PyTorch, as far as it is known.
-        searches_batch: whether its batches are the largest of `BATCHES` that fitted.
+        title: of the series.
+        source: repository at commit: path.
+        optimizer: as of `vdnnsim capture`; `none` without an update.
+        channels_last: memory format of model and images.
+        framework: the version of PyTorch, if known.
+        searches_batch: whether batches are the largest of `BATCHES` that fitted.
         fused_attention: whether that version has it.
-        set_to_none: whether its `zero_grad` drops gradients, as is the default from PyTorch 2.0 on.
-        copies_images: whether images are copied from pageable memory within what was measured, or are there.
-        loads_all_kernels: whether CUDA loads them all into the context, as before 11.7.
-        batches_ahead: what its loader holds of images, in batches of float32, beside the one that trains. While timm's
-            copies a batch to the GPU, as bytes first, the one before it waits and the one before that is still held
-            (timm/data/loader.py, PrefetchLoader): two batches and a quarter.
-        cudnn_benchmark: whether cuDNN's search is replayed, of captured networks; that of PyTorch 1.12 is another.
+        set_to_none: whether `zero_grad` frees gradients, the default from PyTorch 2.0 on.
+        copies_images: whether measured times include copies of images from pageable memory.
+        loads_all_kernels: whether CUDA loads all kernels into the context, as before 11.7.
+        batches_ahead: images in the loader, in batches of float32, beside the one that trains. While timm's copies a
+            batch to the GPU, as bytes first, the one before waits and the one before that is still referenced
+            (timm/data/loader.py, PrefetchLoader): 2.25.
+        cudnn_benchmark: whether cuDNN's search is replayed, for captured networks; that of PyTorch 1.12 differs.
     """
 
     title: str
@@ -67,17 +67,17 @@ class Series:
 MEMORY: Final = "gpumemnet"
 """The series of `peak_memory.csv`."""
 MEMORY_HARDWARE: Final = "a100_40gb"
-"""The source names no card; its largest peaks end where 40 GB do."""
+"""The source names no card; its largest peaks are below 40 GB."""
 SERIES: Final = read_data("public2026", "series.yaml", dict[str, Series])
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A network and what is done with it, at whatever batch.
+    """A network and how it is run, at any batch.
 
     Attributes:
-        network: as `vdnnsim capture` takes it, `timm:resnet50`.
-        image: side of an image in pixels; None for that which the network is made for.
+        network: as of `vdnnsim capture`, `timm:resnet50`.
+        image: side of an image in pixels; None for the network's own.
     """
 
     network: str
@@ -90,13 +90,13 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """How long an iteration took.
+    """Time of an iteration.
 
     Attributes:
         measured: seconds.
         series: a key of `SERIES`.
         hardware: the profile of the card.
-        parameters: of the network, to three digits, where the source says so: a name may mean another network today.
+        parameters: of the network, to three digits, if stated: a name may mean another network today.
     """
 
     series: str
@@ -108,18 +108,18 @@ class StepTime:
 
     @property
     def next_batch(self) -> int | None:
-        """The batch that did not fit; None where the largest that was tried did."""
+        """The batch that did not fit; None if the largest of all did."""
         tried = BATCHES.index(self.batch_size)
         return BATCHES[tried - 1] if tried else None
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
-    """How long all operators of a kind took in one iteration.
+    """Time of all operators of a kind in one iteration.
 
     Attributes:
         measured: seconds.
-        kind: of the layers that they are of.
+        kind: of their layers.
         is_forward: whether in forward; else in backward.
     """
 
@@ -133,25 +133,24 @@ class OperatorTime:
 
     @property
     def operators(self) -> str:
-        """What tables call them."""
+        """Their name in tables."""
         return f"{self.kind.value} {'forward' if self.is_forward else 'backward'}"
 
 
 @dataclass(frozen=True, slots=True)
 class PeakMemory:
-    """What the driver showed of a process at most, and what FakeTensor had estimated, in bytes."""
+    """Peak of the process memory and FakeTensor's estimate, in bytes."""
 
     setup: Setup
     batch_size: int
     measured: float
     faketensor_bytes: float
-
     series: str = MEMORY
     hardware: str = MEMORY_HARDWARE
 
     @property
     def faketensor_error(self) -> float:
-        """What FakeTensor had estimated over what was measured, less one."""
+        """Relative error of FakeTensor's estimate."""
         return self.faketensor_bytes / self.measured - 1
 
 
@@ -159,7 +158,7 @@ AnyRow = StepTime | OperatorTime | PeakMemory
 
 
 def step_times() -> tuple[StepTime, ...]:
-    """Return what was measured of times."""
+    """Return the measured times of iterations."""
     return tuple(
         StepTime(
             series=row["series"],
@@ -174,7 +173,7 @@ def step_times() -> tuple[StepTime, ...]:
 
 
 def operator_times() -> tuple[OperatorTime, ...]:
-    """Return what was measured of kinds of operators."""
+    """Return the measured times of kinds of operators."""
     return tuple(
         OperatorTime(
             series=row["series"],
@@ -190,9 +189,9 @@ def operator_times() -> tuple[OperatorTime, ...]:
 
 
 def peak_memory() -> tuple[PeakMemory, ...]:
-    """Return what was measured of memory.
+    """Return the measured peaks of memory.
 
-    The script's own settings are assumed: the image that each network is made for, and TF32, which it allows.
+    As in the script, images have the network's own size, and TF32 is allowed.
     """
     return tuple(
         PeakMemory(
@@ -220,7 +219,7 @@ def number_of(network: str) -> int:
 
 
 def asked_batches(*rows: Iterable[AnyRow]) -> dict[Setup, tuple[int, ...]]:
-    """Return which batches of each network rows ask for: their own, and where it was sought the next larger one."""
+    """Return the batches of each network in rows, with the next larger one of largest batches."""
     asked: dict[Setup, dict[int, None]] = {}
     for row in chain(*rows):
         batches = asked.setdefault(row.setup, {})

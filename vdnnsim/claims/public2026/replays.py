@@ -1,7 +1,7 @@
-"""Replays of published measurements: networks that vdnnsim builds as built, all others as PyTorch dispatches them.
+"""Replays of published measurements, of built networks and of captured ones.
 
-A network is captured at the least and the greatest batch that its rows ask for; batches between follow from the two
-where all sizes grow on a line (`vdnnsim.dnn.captured_model`), or are captured themselves.
+A network is captured at the least and the greatest batch of its rows; batches between follow from the two if sizes grow
+linearly (`vdnnsim.dnn.captured_model`), and are else captured as well.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.scenario.simulator import Simulator
 
 Capture = Callable[[Setup, int], CapturedStep]
-"""Captures a network at a batch size; raises CaptureError where it cannot."""
+"""Captures a network at a batch size, or raises CaptureError."""
 
 BUILT: Final[Mapping[str, str]] = {
     **{f"{library}:resnet{depth}": f"resnet{depth}" for library in ("timm", "torchvision") for depth in (18, 152)},
@@ -55,29 +55,29 @@ BUILT: Final[Mapping[str, str]] = {
 """Networks that vdnnsim builds, channels first, for images of 224 pixels: the same operators in the same order."""
 _BUILT_IMAGE: Final = 224
 _DEVICES: Final[Mapping[str, str]] = {MEMORY_HARDWARE: "cuda 8.0"}
-"""What convolutions and sums take on a card that held memory, where captures are of compute capability 8.9."""
+"""Of cards with measured memory; workspaces of captures are of compute capability 8.9."""
 _ROUNDED: Final = 0.006e6
-"""By how much a number of parameters differs that is stated in millions with two digits."""
+"""Rounding error of parameters that are stated in millions with two digits."""
 
 
 class LeftOutError(Exception):
-    """Why a row cannot be held against the replay, in a few words."""
+    """Why a row has no replay, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether a batch fits and the next that was tried does not; None where none larger was tried."""
+    """Whether a batch fits, and the next larger one; None if none was tried."""
 
     fits: bool
     next_fits: bool | None
 
     @property
     def in_bracket(self) -> bool:
-        """Whether the largest batch of the replay lies where that of the GPU does."""
+        """Whether the largest batch of the replay is that of the GPU."""
         return self.fits and not self.next_fits
 
     def __str__(self) -> str:
-        """Where it lies, in words."""
+        """Where the largest batch of the replay lies."""
         if not self.fits:
             return "smaller"
         return "larger" if self.next_fits else "in its bracket"
@@ -85,14 +85,12 @@ class Fit:
 
 @dataclass
 class PublicRuns:
-    """Replays of rows.
+    """Replays of rows; only those of one network are cached at a time.
 
     Attributes:
         machines: by the names of their profiles.
-        capture: captures what vdnnsim does not build; None where that is left out.
-        batches: which batches of a network its rows ask for.
-
-    What was made of one network is forgotten when the next is asked for: ask for all rows of one in turn.
+        capture: of networks that vdnnsim does not build; None leaves them out.
+        batches: of each network in rows.
     """
 
     machines: Mapping[str, Server] = field(repr=False)
@@ -104,20 +102,20 @@ class PublicRuns:
     _costs: dict[str, CostModel] = field(default_factory=dict, repr=False)
 
     def seconds(self, row: StepTime) -> float:
-        """Seconds of an iteration, whether it fits or not.
+        """Seconds of an iteration in unlimited memory.
 
         Raises:
-            LeftOutError: the row cannot be held against the replay.
+            LeftOutError: the row has no replay.
         """
         workload = self._workload(row.setup, row.batch_size)
         self._check(row, workload)
         return self._trace(workload, row).iteration_s + _script_s(row, workload, self._server(row).host)
 
     def fit(self, row: StepTime) -> Fit:
-        """Whether its batch fits and the next does not.
+        """Whether its batch and the next larger one fit.
 
         Raises:
-            LeftOutError: the row cannot be held against the replay.
+            LeftOutError: the row has no replay.
         """
         self._check(row, self._workload(row.setup, row.batch_size))
         larger = row.next_batch
@@ -128,7 +126,7 @@ class PublicRuns:
         """Seconds of all kernels of a kind of layers, forward or backward.
 
         Raises:
-            LeftOutError: the row cannot be held against the replay.
+            LeftOutError: the row has no replay.
         """
         workload = self._workload(row.setup, row.batch_size)
         layers = workload.graph.layers
@@ -142,17 +140,17 @@ class PublicRuns:
         )
 
     def peak_bytes(self, row: PeakMemory) -> int:
-        """All memory of the process, as the driver shows it.
+        """Peak of the process memory.
 
         Raises:
-            LeftOutError: the row cannot be held against the replay.
+            LeftOutError: the row has no replay.
         """
         workload = _on_card(self._workload(row.setup, row.batch_size), row.hardware)
         ahead = SERIES[row.series].batches_ahead * _images_bytes(workload)
         return runtime_bytes(self._trace(workload, row), self._server(row).gpu) + round(ahead)
 
     def _server(self, row: AnyRow) -> Server:
-        """Return the machine of a row, with the context that its CUDA has."""
+        """Return the machine of a row, with the context of its version of CUDA."""
         server = self.machines[row.hardware]
         if not SERIES[row.series].loads_all_kernels or not server.gpu.eager_context_bytes:
             return server
@@ -216,7 +214,7 @@ class PublicRuns:
         return self._steps[key]
 
     def _check(self, row: StepTime, workload: Workload) -> None:
-        """Refuse a network that is not the one that was measured."""
+        """Refuse another network than the measured one."""
         if not isinstance(workload, CapturedWorkload):
             return
         step = workload.captured
@@ -231,17 +229,16 @@ class PublicRuns:
 
 
 def _on_card(workload: Workload, hardware: str) -> Workload:
-    """Return a workload as the libraries of a card compute it."""
+    """Return a workload with the libraries of a card."""
     if not isinstance(workload, CapturedWorkload) or hardware not in _DEVICES:
         return workload
     return CapturedWorkload.of(msgspec.structs.replace(workload.captured, device=_DEVICES[hardware]))
 
 
 def _script_s(row: StepTime, workload: Workload, host: Host) -> float:
-    """Return what a script does beside the iteration: it copies images, and zeroes gradients that it keeps.
+    """Return the time of a script outside of the iteration: copies of images, and zeroing of kept gradients.
 
-    These are zeroed one by one, each for a third of what an operator takes, and backward adds to each
-    (`vdnnsim.cost.fit.hosts`).
+    Each gradient takes a third of an operator to zero, and backward adds to it (`vdnnsim.cost.fit.hosts`).
     """
     script = SERIES[row.series]
     copy_s = _images_bytes(workload) / PAGEABLE_BYTES_PER_S if script.copies_images else 0.0
@@ -251,7 +248,7 @@ def _script_s(row: StepTime, workload: Workload, host: Host) -> float:
 
 
 def _parameters(workload: Workload) -> int:
-    """Return how many tensors of weights and biases there are."""
+    """Return the number of tensors of weights and biases."""
     if isinstance(workload, CapturedWorkload):
         return sum(each.given and each.kind is BufferKind.WEIGHTS for each in workload.captured.storages)
     weighty = (each for each in workload.graph.layers if workload.weight_bytes(each))
@@ -259,7 +256,7 @@ def _parameters(workload: Workload) -> int:
 
 
 def _policy(row: AnyRow) -> PyTorch:
-    """Return the loop that a row's script runs."""
+    """Return the training loop of a row's script."""
     return PyTorch(set_to_none=SERIES[row.series].set_to_none or row.setup.mode is Mode.INFERENCE)
 
 

@@ -1,4 +1,4 @@
-"""The scoreboard: every published measurement beside its replay, with its error, or why there is no replay."""
+"""The scoreboard: published measurements beside their replays, with errors, or why there is no replay."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,17 +26,17 @@ Row = TypeVar("Row", StepTime, OperatorTime, PeakMemory)
 Simulated = TypeVar("Simulated")
 
 UNDER: Final = -0.02
-"""An estimate of memory that is further below what was measured is one that lets a run fail."""
+"""Error of an estimate of memory below which a run would fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held(Generic[Row, Simulated]):
-    """A row with what the replay says.
+    """A row with its replay.
 
     Attributes:
-        simulated: None where it is left out.
-        left_out: why; empty where it is not.
-        fitted: whether a parameter of the machine was fitted on it; such a row is no evidence.
+        simulated: None if it is left out.
+        left_out: why; empty if it is not.
+        fitted: whether a parameter of the machine was fitted to it.
     """
 
     row: Row
@@ -46,18 +46,18 @@ class Held(Generic[Row, Simulated]):
 
     @property
     def counts(self) -> bool:
-        """Whether it is evidence."""
+        """Whether it has a replay and nothing was fitted to it."""
         return self.simulated is not None and not self.fitted
 
     @property
     def error(self) -> float:
-        """Simulated over measured, less one."""
+        """Relative error."""
         assert isinstance(self.simulated, float | int), "only numbers have an error"
         return self.simulated / self.row.measured - 1
 
     @property
     def error_ratio(self) -> float | None:
-        """The error; None where it is left out."""
+        """The error; None if it is left out."""
         return None if self.simulated is None else self.error
 
 
@@ -70,43 +70,43 @@ BatchRow = Held[StepTime, Fit]
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """What relative errors are together; there must be one at least."""
+    """Statistics of one or more relative errors."""
 
     values: tuple[float, ...]
 
     @property
     def mean_absolute(self) -> float:
-        """The mean of how far off each is, whatever its sign."""
+        """Mean absolute error."""
         return fmean(abs(each) for each in self.values)
 
     @property
     def median_absolute(self) -> float:
-        """The median of how far off each is, whatever its sign."""
+        """Median absolute error."""
         return median(abs(each) for each in self.values)
 
     @property
     def mean(self) -> float:
-        """The mean with signs, the bias: above 0 where the replay says too much."""
+        """Bias: above 0 if the replay is too high."""
         return fmean(self.values)
 
     @property
     def worst(self) -> float:
-        """The one that is furthest off."""
+        """The largest error, with its sign."""
         return max(self.values, key=abs)
 
     @property
     def largest(self) -> float:
-        """How far that one is off, whatever its sign."""
+        """The largest absolute error."""
         return abs(self.worst)
 
     @property
     def share_under(self) -> float:
-        """The share of those below `UNDER`."""
+        """Share of errors below `UNDER`."""
         return sum(each < UNDER for each in self.values) / len(self.values)
 
 
 def errors_of(rows: Iterable[TimeRow] | Iterable[OperatorRow] | Iterable[MemoryRow]) -> Errors:
-    """Return simulated over measured, less one, of rows that count."""
+    """Return the relative errors of the rows that count."""
     return Errors(tuple(each.error for each in rows if each.counts))
 
 
@@ -121,12 +121,12 @@ def _unfitted(_: object) -> bool:
 
 @dataclass(frozen=True)
 class Scoreboard:
-    """All rows, each replayed once, when it is first asked for.
+    """All rows with their replays.
 
     Attributes:
         runs: the replays.
-        times, operators, memory: what was measured.
-        is_fitted: whether a parameter of its machine was fitted on a row.
+        times, operators, memory: the measurements.
+        is_fitted: whether a parameter of its machine was fitted to a row.
     """
 
     runs: PublicRuns
@@ -154,12 +154,12 @@ class Scoreboard:
 
     @cached_property
     def peaks(self) -> tuple[MemoryRow, ...]:
-        """What the driver shows."""
+        """Peaks of the process memory."""
         return _all_held(self.memory, self.runs.peak_bytes, self.is_fitted)
 
     @cached_property
     def largest_batches(self) -> tuple[BatchRow, ...]:
-        """Whether the largest batch lies where it was found; nothing was fitted on that."""
+        """Whether the largest batch is the measured one; nothing was fitted to these."""
         sought = [row for row in self.times if SERIES[row.series].searches_batch]
         return _all_held(sought, self.runs.fit)
 
@@ -167,7 +167,7 @@ class Scoreboard:
 def _all_held(
     rows: Sequence[Row], replay: Callable[[Row], Simulated], is_fitted: Callable[[Row], bool] = _unfitted
 ) -> tuple[Held[Row, Simulated], ...]:
-    """Hold all rows of one network after the other, and return them in their order."""
+    """Replay rows network by network, and return them in their order."""
     order = sorted(range(len(rows)), key=lambda at: repr(rows[at].setup))
     held = {at: _held(rows[at], replay, fitted=is_fitted(rows[at])) for at in order}
     return tuple(held[at] for at in range(len(rows)))

@@ -30,12 +30,12 @@ class SwapReading(PaperReading):
     """A reading of Kim et al.; without a name the default one.
 
     Attributes:
-        algorithms: what to set `algorithms` of every policy to, by this name; empty to leave it.
-        kept_fraction: of the memory of a GPU that the framework keeps for itself.
-        one_root: whether all switches hang on one port of the host.
-        framework_s_per_byte: seconds of each iteration, for a byte of weights, that no plan has.
-        own_speed: whether kernels take as much longer as the paper's GPUs are slower without swap
-            (`vdnnsim.claims.swap2018.stated`), or what DeepBench measured.
+        algorithms: option of every policy, by the key `algorithms`; empty to leave it.
+        kept_fraction: of the memory of a GPU, reserved by the framework.
+        one_root: whether all switches share one port of the host.
+        framework_s_per_byte: seconds of each iteration per byte of weights, beside the plan.
+        own_speed: whether kernels are slowed down to the paper's speed without swap
+            (`vdnnsim.claims.swap2018.stated`), or are those of DeepBench.
     """
 
     algorithms: Mapping[str, str] = field(default_factory=dict)
@@ -54,12 +54,12 @@ class SwapReading(PaperReading):
         return replace(changed, topology=behind_one_port(changed.topology))
 
     def framework_s(self, graph: LayerGraph) -> float:
-        """Return the seconds that each iteration of a network takes besides its plan."""
+        """Return the seconds of each iteration of a network beside its plan."""
         return self.framework_s_per_byte * _FLOAT_BYTES * graph.parameters
 
 
 class Iteration(NamedTuple):
-    """What is remembered of a replay: until the last GPU is done, and whether every GPU holds it."""
+    """A replay: time of the slowest GPU, and whether it fits on every GPU."""
 
     seconds: float
     fits: bool
@@ -67,7 +67,7 @@ class Iteration(NamedTuple):
 
 @dataclass
 class ServerRuns:
-    """Replays under one reading of the paper, remembered; a policy is given by its label, `swap(p, interval=4)`.
+    """Cached replays under one reading of the paper; a policy is given by its label, `swap(p, interval=4)`.
 
     Attributes:
         machines: by the names of their profiles.
@@ -86,7 +86,7 @@ class ServerRuns:
         return labelled_policy(label, self._types, {**self.reading.options.get(name, {}), **self.reading.algorithms})
 
     def scenario(self, place: Place, network: str, batch_size: int, policies: tuple[str, ...]) -> Scenario:
-        """The question behind some numbers."""
+        """The scenario of a network under policies."""
         return Scenario(
             name=f"{place.hardware}_{place.gpus}gpus",
             workload=Workload(build_network(network), batch_size),
@@ -100,13 +100,13 @@ class ServerRuns:
         )
 
     def server(self, hardware: str) -> Server:
-        """The machine under the reading, at the speed that the paper's has without swap, where its tables say it."""
+        """The machine under the reading, at the speed of the paper without swap if that is stated."""
         read, slowdown = self.reading.change(self.machines[hardware]), self._slowdown(hardware)
         return read if slowdown == 1 else stretched(read, slowdown)
 
     def _slowdown(self, hardware: str) -> float:
         if hardware not in self._slowdowns:
-            # The first row is replayed on the machine as it is read; it gets its speed when that has run.
+            # The first row is replayed without a slowdown.
             self._slowdowns[hardware] = 1.0
             first = first_row(hardware)
             if first is not None and self.reading.own_speed:
@@ -115,7 +115,7 @@ class ServerRuns:
         return self._slowdowns[hardware]
 
     def iteration(self, place: Place, network: str, batch_size: int, policy: str) -> Iteration:
-        """An iteration under a policy, by what the framework takes beside its plan too short."""
+        """An iteration under a policy, without the time of the framework beside its plan."""
         key = self._asked(place, network, policy), batch_size
         if key not in self._iterations:
             (slowest,) = run_scenario(self.scenario(place, network, batch_size, (policy,))).slowest
@@ -123,7 +123,7 @@ class ServerRuns:
         return self._iterations[key]
 
     def iteration_s(self, place: Place, network: str, batch_size: int, policy: str) -> float:
-        """Seconds of an iteration, until the last GPU is done."""
+        """Seconds of an iteration on the slowest GPU."""
         replayed_s = self.iteration(place, network, batch_size, policy).seconds
         return replayed_s + self.reading.framework_s(build_network(network))
 
@@ -142,19 +142,19 @@ class ServerRuns:
         return found.batch_size / (replayed_s + self.reading.framework_s(build_network(network)))
 
     def _asked(self, place: Place, network: str, policy: str) -> Hashable:
-        """Return all that decides a replay but the batch, so that readings share those in which they do not differ."""
+        """Return the key of replays at any batch, which readings share if it is equal."""
         reading = self.reading
         machine = reading.kept_fraction, reading.one_root, self._slowdown(place.hardware)
         gradients = reading.gradients if place.gpus > 1 else None
         return place, network, self.policy(policy), machine, reading.memory_model, gradients
 
     def under(self, reading: SwapReading) -> "ServerRuns":
-        """The same machines under another reading; what it does not change is not replayed again."""
+        """The same machines under another reading, with shared caches."""
         return replace(self, reading=reading, _slowdowns={})
 
 
 def behind_one_port(topology: Topology) -> Topology:
-    """Return a tree whose switches share one more, with the link that each of them had for itself."""
+    """Return a tree with one more switch above all switches, on a link of their type."""
     first = next(each for each in topology.nodes if each.kind is NodeKind.SWITCH)
     assert first.link is not None
     root = Node("root", NodeKind.SWITCH, first.parent, replace(first.link, name=f"{first.link.name} root"))

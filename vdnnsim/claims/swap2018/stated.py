@@ -1,10 +1,9 @@
 """Tables I to III of Kim et al. (2018): largest batches and images per second of a GPU.
 
-One thing the replay of Tables II and III takes from the paper: how fast its GPUs are without swap. Its TensorFlow is
-slower than the kernels that DeepBench measured, by two fifths on two GPUs and by three quarters on four. What a copy
-costs hangs on what it can hide behind, so kernels are made to take as much longer as brings the first row of each
-table, without swap, to the paper's images per second. Ratios of policies, which is what the tables are checked for, are
-not in it.
+The replay of Tables II and III has one input of the paper: the speed of its GPUs without swap. Its TensorFlow is slower
+than the kernels of DeepBench, by two fifths on two GPUs and by three quarters on four, and copies overlap with all of
+it. So kernels are slowed down until the first row of each table, without swap, has the paper's images per second. The
+ratios of policies, which are checked, are no input.
 """
 
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a network is trained: how many GPUs of which machine."""
+    """A machine, and how many of its GPUs train."""
 
     hardware: str
     gpus: int
@@ -61,7 +60,7 @@ class FirstRow:
 
 
 def first_row(hardware: str) -> FirstRow | None:
-    """Return the first row of the table of a machine; None where it has no table of speeds."""
+    """Return the first row of the table of a machine; None if it has none."""
     for place, rows in TABLES_OF_SPEED.values():
         if place.hardware == hardware:
             batch_size, (images_per_s, _, _) = next(iter(rows.items()))

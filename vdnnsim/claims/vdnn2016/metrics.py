@@ -1,8 +1,8 @@
 """Metrics of the claims of the vDNN paper: bytes, seconds, bytes per second, shares between 0 and 1.
 
-The scopes are those of the vDNN paper. Feature extraction means the buffers of those layers alone: X, Y, dX, dY,
-workspace, W and dW. Reductions divide it by the whole network-wide baseline (V-A, Fig. 11); the report shows whole
-against whole beside it. Performance is that of the feature-extraction layers against the oracular baseline (V-C).
+Scopes are those of the paper. Feature extraction means the buffers of those layers alone: X, Y, dX, dY, workspace, W
+and dW. Reductions divide it by the whole network-wide baseline (V-A, Fig. 11); the report has whole against whole as
+well. Performance is that of the feature-extraction layers against the oracular baseline (V-C).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +26,9 @@ from vdnnsim.scenario.simulator import Simulator
 from vdnnsim.units import GIB
 
 VDNN_POLICIES = ("vdnn_all(m)", "vdnn_all(p)", "vdnn_conv(m)", "vdnn_conv(p)", "vdnn_dyn")
-"""What the paper means by any vDNN policy."""
+"""Any vDNN policy, in the paper's words."""
 PAPER_CAPACITY_BYTES = 12 * GIB
-"""Memory of the paper's GPU, by which it counts the networks that need more."""
+"""Of the paper's GPU."""
 
 
 def baseline_bytes(runs: VdnnRuns, case: NetworkBatch) -> float:
@@ -37,12 +37,12 @@ def baseline_bytes(runs: VdnnRuns, case: NetworkBatch) -> float:
 
 
 def mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
-    """By how much the mean over layer steps of feature extraction lies below the whole baseline."""
+    """Reduction of the mean over layer steps of feature extraction against the whole baseline."""
     return 1 - runs.of_plan(*case, policy).metrics.feature_step_mean_memory_bytes / baseline_bytes(runs, case)
 
 
 def whole_mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
-    """By how much the mean over time of the whole network lies below the baseline."""
+    """Reduction of the mean over time of the whole network against the baseline."""
     return 1 - runs.result(*case, policy).metrics.mean_memory_bytes / baseline_bytes(runs, case)
 
 
@@ -57,8 +57,8 @@ def unused_share(runs: VdnnRuns, case: NetworkBatch) -> float:
 def feature_share(runs: VdnnRuns, case: NetworkBatch, reading: str) -> float:
     """Share of memory in feature-extraction layers.
 
-    `baseline` counts the buffers of the network-wide allocation, `without_gradients` leaves out dW; `sum_of_layers`
-    adds up what each layer needs for itself: X, Y, dX, dY, W, dW and the larger of its workspaces.
+    `baseline` counts the buffers of the network-wide allocation, `without_gradients` leaves out dW, `sum_of_layers`
+    adds the needs of each layer alone: X, Y, dX, dY, W, dW and the larger of its workspaces.
     """
     if reading == "sum_of_layers":
         simulator = runs.simulator(*case)
@@ -73,7 +73,7 @@ def feature_share(runs: VdnnRuns, case: NetworkBatch, reading: str) -> float:
 
 
 def gpu_memory(runs: VdnnRuns, case: NetworkBatch, policy: str, reading: str) -> float:
-    """The most GPU memory in use at once: `whole`, or `features_weights_once`, without classifier and dW."""
+    """Peak of GPU memory: `whole`, or `features_weights_once`, without classifier and dW."""
     if reading == "whole":
         return runs.of_plan(*case, policy).metrics.max_memory_bytes
 
@@ -84,7 +84,7 @@ def gpu_memory(runs: VdnnRuns, case: NetworkBatch, policy: str, reading: str) ->
 
 
 def host_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
-    """Share of pinned host memory in all memory that a policy uses, GPU memory at its maximum."""
+    """Share of pinned host memory in all memory of a policy, GPU memory at its peak."""
     metrics = runs.of_plan(*case, policy).metrics
     return metrics.host_memory_bytes / (metrics.host_memory_bytes + metrics.max_memory_bytes)
 
@@ -97,7 +97,7 @@ def reuse_distance(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
 
 
 def conv_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
-    """Share of kernel time, forward and backward, that CONV layers take."""
+    """Share of CONV layers in kernel time, forward and backward."""
     trace = runs.result(*case, policy).trace
     layers = runs.simulator(*case).workload.graph.layers
     total_s = conv_s = 0.0
@@ -118,10 +118,9 @@ def copy_bandwidth(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
 
 
 def power_overhead(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
-    """By how much the maximum power of a policy exceeds that of the baseline with the same algorithms.
+    """Relative increase of the maximum power of a policy over the baseline with the same algorithms.
 
-    Where the baseline does not fit with performance-optimal algorithms, the paper ran both with memory-optimal ones
-    (V-D): there vdnn_conv(m) is held against base(m).
+    If base(p) does not fit, the paper ran both with memory-optimal algorithms (V-D): vdnn_conv(m) over base(m).
     """
     baseline, other = "base(p)", policy
     if not runs.oracle(*case).fits:
@@ -135,21 +134,21 @@ def power_overhead(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
 
 
 def passes_of(runs: VdnnRuns, case: NetworkBatch, policy: str) -> str:
-    """The profiling passes of a dynamic policy where every trial but the first fails, in their order."""
+    """The profiling passes of a dynamic policy if every trial but the first fails."""
     simulator = runs.simulator(*case)
     setting = Setting(simulator.workload, simulator.cost_model, simulator.limits, _OnlyTheFirstPasses(simulator))
     return "; ".join(each.name for each in runs.policy(policy).plan(setting).passes)
 
 
 class _OnlyTheFirstPasses:
-    """A port through which the first plan fits, and no other."""
+    """Trials of which only the first plan fits."""
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
         self._first: TrainingPlan | None = None
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
-        """Run the first plan and refuse the others as if the GPU had no memory."""
+        """Run the first plan; others do not fit."""
         self._first = self._first or plan
         if plan is self._first:
             return self._simulator.run_trial(plan)
@@ -182,7 +181,7 @@ def _max_memory(runs: VdnnRuns, case: NetworkBatch, claim: Claim) -> float:
 def _best(
     reduction: Callable[[VdnnRuns, NetworkBatch, str], float],
 ) -> Callable[[VdnnRuns, NetworkBatch, Claim], float]:
-    """Return the largest of a kind of reductions by any vDNN policy."""
+    """Return the largest reduction by any vDNN policy."""
     return lambda runs, case, _: max(reduction(runs, case, policy) for policy in VDNN_POLICIES)
 
 
@@ -254,8 +253,7 @@ METRICS: Final = Metrics[VdnnRuns](
         "conventional": CONVENTIONAL,
         "very_deep": VERY_DEEP,
         "all": ALL_TEN,
-        # Which these are is claim v-mem-6.
+        # By claim v-mem-6.
         "exceeding": (("vgg16", 128), ("vgg16", 256), *VERY_DEEP),
     },
 )
-"""What claims are made of."""

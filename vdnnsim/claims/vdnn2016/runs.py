@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Final
 
 from vdnnsim.analysis.results import PolicyResult
@@ -34,12 +33,11 @@ ORACLE: Final = "base(p)"
 
 @dataclass(frozen=True, slots=True)
 class SharedPlans:
-    """Plans that machines have in common, made and checked once.
+    """Plans that several machines share.
 
-    The policies of the paper see of the costs of kernels which algorithm is faster and what workspace it takes, not by
-    how much; whether a plan fits does not depend on durations either. So machines on which algorithms rank alike share
-    plans, those of other memory as well where the policy does not look at that; only their replays differ. What a plan
-    takes of memory and what it copies is the same in each of its replays, so one of them says it for all.
+    The policies of the paper depend on the ranks of algorithms and their workspaces, not on durations, and neither does
+    whether a plan fits. So machines with equal ranks share plans, and those with other memory too if the policy does
+    not depend on it; only times of replays differ. Memory and copies of a plan are equal in all of its replays.
     """
 
     workloads: dict[NetworkBatch, Workload] = field(default_factory=dict)
@@ -54,7 +52,7 @@ class SharedPlans:
         return self.workloads[case]
 
     def planned(self, asked: Hashable, simulator: Simulator, policy: Policy) -> Planned:
-        """The plan of a policy, placed in the memory of a machine; `asked` says what else the plan hangs on."""
+        """The plan of a policy, placed in the memory of a machine; `asked` is the key of the plan beside memory."""
         memory = simulator.limits, simulator.pinned
         if (asked, memory) not in self.placed:
             made_for = asked, None if policy.decided_by is DecidedBy.COSTS else memory
@@ -67,7 +65,7 @@ class SharedPlans:
 
 @dataclass(frozen=True, slots=True)
 class _Placing:
-    """A port for trials that says what fits, and runs nothing: what a trial takes decides no plan of the paper."""
+    """Trials that are only placed, for durations decide no plan of the paper."""
 
     simulator: Simulator
 
@@ -78,11 +76,11 @@ class _Placing:
 
 @dataclass
 class VdnnRuns:
-    """Replays on one machine, remembered; a policy is given by its label, `vdnn_all(m)`.
+    """Cached replays on one machine; a policy is given by its label, `vdnn_all(m)`.
 
     Attributes:
-        options: by name of a policy, options that all its runs have, to see what another reading would give.
-        shared: plans that replays on other machines have made.
+        options: of all runs of a policy, by its name, for another reading.
+        shared: plans shared with other machines.
     """
 
     server: Server
@@ -98,13 +96,13 @@ class VdnnRuns:
         workload = self.shared.workload((network, batch_size))
         return Simulator.of(workload, self.server, self.memory_model, self.pinned_memory)
 
-    def policy(self, label: str, **options: object) -> Policy:
-        """The policy of a label as the paper writes it, with options that it does not have there."""
-        return labelled_policy(label, self._types, options)
+    def policy(self, label: str) -> Policy:
+        """The policy of a label, without the options of a reading."""
+        return labelled_policy(label, self._types, {})
 
-    def result(self, network: str, batch_size: int, policy: str, **options: object) -> PolicyResult:
-        """The replay of a policy; `base(p)` is the oracular baseline, whether it fits or not."""
-        return self._replayed((network, batch_size), self._stated(policy, options), is_oracle=policy == ORACLE)
+    def result(self, network: str, batch_size: int, policy: str) -> PolicyResult:
+        """The replay of a policy; `base(p)` is the oracular baseline."""
+        return self._replayed((network, batch_size), self._stated(policy), is_oracle=policy == ORACLE)
 
     @remembered
     def _replayed(self, case: NetworkBatch, policy: Policy, *, is_oracle: bool) -> PolicyResult:
@@ -115,12 +113,12 @@ class VdnnRuns:
         return result
 
     def of_plan(self, network: str, batch_size: int, policy: str) -> PolicyResult:
-        """A replay of the plan that a policy has here, on this machine or another: ask it for no time."""
+        """A replay of the policy's plan on this machine or another, whose times do not count."""
         placed = self._placed((network, batch_size), self._stated(policy))
         return self.shared.replays.get(placed) or self.result(network, batch_size, policy)
 
-    def _stated(self, label: str, options: Mapping[str, object] = MappingProxyType({})) -> Policy:
-        return self.policy(label, **{**self.options.get(label.partition("(")[0], {}), **options})
+    def _stated(self, label: str) -> Policy:
+        return labelled_policy(label, self._types, self.options.get(label.partition("(")[0], {}))
 
     def _asked(self, case: NetworkBatch, policy: Policy) -> Hashable:
         return case, type(policy), policy, ranks_seen(policy, self._ranks(case))

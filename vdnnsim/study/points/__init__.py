@@ -1,1 +1,1 @@
-"""Points of a study: their scenario, their key and their outcome. All that decides a kept result is here or below."""
+"""Points of a study: scenario, key and outcome; with the packages below, all that decides a kept result."""

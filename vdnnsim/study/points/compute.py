@@ -1,9 +1,8 @@
-"""Computes points one after the other, keeps what the next of them may share, and returns the numbers of each.
+"""Points computed one after the other, with cost models, plans, placements and replays shared where they are equal.
 
-A cost table depends on workload and kernels; a plan on costs and policy, and on memory only where the policy declares
-so; what trials decide is decided anew for each point; a replay depends on plan and copies, and where nothing is copied
-on neither link nor pinning. So of points that differ in memory alone one is replayed, and those that differ in the link
-alone share everything but their replays.
+A cost table depends on workload and kernels; a plan on costs and policy, on memory and trials only if the policy
+declares so; a replay on plan and copies, without copies on neither link nor pinning. So one of the points that differ
+in memory alone is replayed, and those that differ in the link alone share everything but their replays.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,19 +45,19 @@ OUTCOME: Final = (
     "server_images_per_s",
     "refusal",
 )
-"""Columns of what came of a point."""
+"""Columns of an outcome."""
 
 Outcome: TypeAlias = tuple[Value | None, ...]
-"""An error, empty where there is none, and then the cells of `OUTCOME`, all None where there is one."""
+"""An error, empty if there is none, and the cells of `OUTCOME`, all None if there is one."""
 
 
 def failed(error: str) -> Outcome:
-    """Return the outcome of a point that could not be computed."""
+    """Return the outcome of a point that failed."""
     return (error, *(None for _ in OUTCOME))
 
 
 def computed(metrics: RunMetrics, oracle: RunMetrics, algorithms: str, refusal: str, gpus: int) -> Outcome:
-    """Return the outcome of a point, of several GPUs that of the one done last; it fits where the refusal is empty."""
+    """Return the outcome of a point, of several GPUs of the slowest; it fits if the refusal is empty."""
     ratios = performance_ratios(oracle, metrics)
     measured = Measured(algorithms, refusal, metrics, *ratios, server_images_per_s=gpus * metrics.images_per_s)
     return ("", *cells(OUTCOME, {}, measured))
@@ -72,12 +71,7 @@ _REPLAYS = 2048
 
 @dataclass(frozen=True, slots=True)
 class _Plans:
-    """The plans of all GPUs, checked.
-
-    Attributes:
-        number: no other plans have it.
-        copies: whether they move anything over a link.
-    """
+    """The checked plans of all GPUs; `number` is unique, `copies` says whether they use a link."""
 
     number: int
     plans: tuple[TrainingPlan, ...]
@@ -85,10 +79,10 @@ class _Plans:
 
 
 class PointRunner:
-    """Computes points; of equal intermediate results it keeps the last ones, so its memory stays what it is."""
+    """Computes points, and keeps the last of the results that they share."""
 
     def __init__(self, watch: Callable[[Simulator, Sequence[TrainingPlan]], None] | None = None) -> None:
-        """Keep nothing yet; `watch` gets the plans of each point."""
+        """Let `watch` get the plans of each point."""
         self._watch = watch
         self._models: Kept[CostModel] = Kept(_MODELS)
         self._plans: Kept[_Plans] = Kept(_PLANS)
@@ -97,10 +91,10 @@ class PointRunner:
         self._numbers = count()
 
     def run(self, point: Resolved) -> Outcome:
-        """Return what came of a point; whatever goes wrong in it is its outcome.
+        """Return the outcome of a point, which may be an error.
 
         Raises:
-            StudyError: input, output or memory failed, which is no outcome of the point: it may be computed yet.
+            StudyError: input, output or memory failed; the point may be computed later.
         """
         if point.scenario is None:
             if point.is_fault:
@@ -108,14 +102,15 @@ class PointRunner:
             return failed(point.error)
         try:
             return self._run(point, point.scenario)
-        except Exception as failure:  # a bug in one point, or in a user's policy, ends no study
+        except Exception as failure:  # a bug at one point, or in a user's policy, does not end the study
             message = str(failure) if isinstance(failure, VdnnsimError) else describe_exception(failure)
             if is_fault(failure):
                 raise StudyError(message) from failure
             return failed(message)
 
     def _run(self, point: Resolved, scenario: Scenario) -> Outcome:
-        simulator = self._simulator(point, scenario)
+        costs = self._models.get(point.costs_key, lambda: _cost_model(scenario, point.compute_speed))
+        simulator = simulator_of(scenario, costs)
         (policy,) = scenario.policies
         plans = self._planned(point, simulator, policy)
         if self._watch is not None:
@@ -133,12 +128,8 @@ class PointRunner:
         explained = "" if refusal is None else refusal.explain()
         return computed(metrics, oracle, plans.plans[0].algorithms, explained, scenario.gpus)
 
-    def _simulator(self, point: Resolved, scenario: Scenario) -> Simulator:
-        costs = self._models.get(point.costs_key, lambda: _cost_model(scenario, point.compute_speed))
-        return simulator_of(scenario, costs)
-
     def _planned(self, point: Resolved, simulator: Simulator, policy: Policy) -> _Plans:
-        """Return the plans of a policy; of the last ones that were decided by the same, if there are such."""
+        """Return the plans of a policy, shared with points that decide the same."""
         if policy.decided_by is DecidedBy.TRIALS:
             return self._make_plans(simulator, policy)
         setting = simulator.setting().of(policy.decided_by)
@@ -152,7 +143,7 @@ class PointRunner:
         return _Plans(next(self._numbers), plans, copies)
 
     def _oracle(self, point: Resolved, simulator: Simulator) -> RunMetrics:
-        """Return what base(p) does in unlimited memory; alone it copies nothing."""
+        """Return the metrics of base(p) in unlimited memory; on one GPU it copies nothing."""
         timed_by = point.copies_key if simulator.gpus > 1 else simulator.server.host.issuing
         key = ("oracle", point.costs_key, timed_by, simulator.gpus, simulator.gradients, simulator.limits.granule_bytes)
         return self._replays.get((*key, simulator.limits.model), simulator.oracle)
@@ -160,7 +151,7 @@ class PointRunner:
     def _replayed(
         self, point: Resolved, simulator: Simulator, plans: _Plans, placements: Sequence[Placement | DoesNotFit]
     ) -> RunMetrics:
-        """Return the metrics of the GPU that is done last."""
+        """Return the metrics of the slowest GPU."""
         pools = tuple((each.pool_bytes, each.host_bytes) for each in placements if isinstance(each, Placement))
         timed_by = point.copies_key if plans.copies else simulator.server.host.issuing
         key = (plans.number, timed_by, pools, simulator.limits.model, simulator.limits.granule_bytes)
@@ -174,7 +165,7 @@ class PointRunner:
 
 
 def _cost_model(scenario: Scenario, speed: float) -> CostModel:
-    """Return the costs of a machine whose kernels take their time over a factor."""
+    """Return the costs of a machine, divided by a compute speed."""
     model = ServerCosts(scenario.server)
     if speed == 1:
         return model

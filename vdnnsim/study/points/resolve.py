@@ -1,4 +1,4 @@
-"""Resolved points: the scenario with one policy that a point stands for, and the key under which its result is kept."""
+"""Resolved points: the scenario with one policy of a point, and the key of its result."""
 
 import hashlib
 import inspect
@@ -28,7 +28,7 @@ from vdnnsim.study.version import model_version
 from vdnnsim.units import ElementType, Precision
 
 Value: TypeAlias = int | float | str | Policy
-"""One value of a point: figures are SI numbers, choices the words of a scenario."""
+"""One value of a point: figures are SI numbers, choices as in a scenario."""
 
 Point: TypeAlias = Mapping[str, Value]
 """One combination: a value for the key of every axis."""
@@ -41,7 +41,7 @@ STEP_KEY: Final = "workload.step"
 OF_CAPTURE: Final = frozenset(
     f"workload.{name}" for name in ("network", "precision", "element_type", "optimizer", "mode")
 )
-"""What the file of a captured step says."""
+"""Keys that the file of a captured step states."""
 _OF_WORKLOAD: Final = (*sorted(OF_CAPTURE), _BATCH_SIZE, STEP_KEY)
 _OF_CHOICES: Final = ("gpus", "gradients", "memory_model", "pinned_memory")
 _FIGURES: Final = ("gpu.", "link.", "host.", "cost_model.")
@@ -55,13 +55,13 @@ class Resolved:
     """One point with all choices made.
 
     Attributes:
-        key: under which its result is kept: of all that decides it, and of the version of the model.
-        scenario: with one policy; None where the values do not go together.
-        compute_speed: every kernel takes its time over it.
+        key: of its result: a digest of all that decides it, with the version of the model.
+        scenario: with one policy; None if the values are incompatible.
+        compute_speed: divides the time of every kernel.
         costs_key: equal where cost tables are.
-        copies_key: equal where links, host and what it pins are.
-        error: why there is no scenario; empty where there is one.
-        is_fault: whether a file could not be read, and the values may go together another time.
+        copies_key: equal where links, host and pinning are.
+        error: why there is no scenario; empty if there is one.
+        is_fault: whether a file could not be read, which may pass.
     """
 
     key: str
@@ -74,7 +74,7 @@ class Resolved:
 
 
 class _Machine(NamedTuple):
-    """A server, and in words what its costs and its copies depend on."""
+    """A server with keys of its costs and its copies."""
 
     key: str
     server: Server
@@ -83,7 +83,7 @@ class _Machine(NamedTuple):
 
 
 class _Choices(NamedTuple):
-    """What of a point is neither workload nor machine nor policy."""
+    """Values of a point beside workload, machine and policy."""
 
     key: str
     memory_model: MemoryChoice
@@ -93,14 +93,14 @@ class _Choices(NamedTuple):
 
 
 class Kept(Generic[Made]):
-    """What was made last, kept for who asks again: up to `most` things by key."""
+    """A cache of the `most` values that were used last, by key."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._made: OrderedDict[Hashable, Made] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return what was made under a key, or make it."""
+        """Return the value of a key, made if it is not cached."""
         if key in self._made:
             self._made.move_to_end(key)
             return self._made[key]
@@ -111,10 +111,10 @@ class Kept(Generic[Made]):
 
 
 class Resolver:
-    """Resolves the points of one study; what many points have in common is made once."""
+    """Resolves the points of one study; parts that many points share are made once."""
 
     def __init__(self, base: Scenario, folder: Path) -> None:
-        """Resolve from a scenario; profiles are looked up beside a folder."""
+        """Vary a scenario; profiles are looked up from a folder."""
         self._base = base
         self._folder = folder
         self._profiles: Kept[Server] = Kept(_KEPT_GRAPHS)
@@ -126,14 +126,14 @@ class Resolver:
         self._execution = base.execution.value
 
     def key(self, point: Point) -> str:
-        """Return the key of a point alone, which a grid of a million is looked up by."""
+        """Return the key of a point alone, by which a grid of a million is looked up."""
         try:
             return self._decided(point)[0]
         except VdnnsimError as failure:
             return _key_of_failure(point, failure)
 
     def resolve(self, point: Point) -> Resolved:
-        """Return a point with its key; where its values do not go together, with the reason."""
+        """Return a point with its key; if its values are incompatible, with the reason."""
         try:
             key, workload, of_workload, machine, choices = self._decided(point)
         except VdnnsimError as failure:
@@ -148,15 +148,14 @@ class Resolver:
             pinned_memory=choices.pinned_memory,
             gpus=choices.gpus,
             gradients=choices.gradients,
-            # Made, it varies no more, and whoever computes the point need not be sent its captures.
-            captured=None,
+            captured=None,  # the workload is made, so that workers need no captures
         )
         speed = float(cast("float", point.get(COMPUTE_SPEED, 1.0)))
         costs_key = _digest(of_workload, self._execution, machine.costs_text, speed)
         return Resolved(key, scenario, speed, costs_key, _digest(machine.copies_text, choices.pinned_memory))
 
     def _decided(self, point: Point) -> "tuple[str, Workload, str, _Machine, _Choices]":
-        """Return the key of a point, its workload and the key of that, and what else is decided but for the policy."""
+        """Return the key of a point, its workload with its key, its machine and its other values."""
         workload, of_workload = self._workloads.get(tuple(map(point.get, _OF_WORKLOAD)), lambda: self._workload(point))
         on_machine = tuple([item for item in point.items() if item[0].startswith(_OF_MACHINE)])
         machine = self._machines.get(on_machine, lambda: self._machine(point))
@@ -164,8 +163,10 @@ class Resolver:
         choices = self._choices.get((of_workload, chosen), lambda: self._chosen(point, workload.mode))
         _check(machine.server, workload, choices.gpus)
         speed = point.get(COMPUTE_SPEED, 1.0)
-        policy = _policy_text(cast("Policy", point[POLICY]))
-        key = _digest(of_workload, self._execution, machine.key, speed, choices.key, policy, model_version())
+        policy = cast("Policy", point[POLICY])
+        # Not cached by the policy, for a user's may have no hash.
+        text = f"{type(policy).__module__} {policy!r} {_source(type(policy))}"
+        key = _digest(of_workload, self._execution, machine.key, speed, choices.key, text, model_version())
         return key, workload, of_workload, machine, choices
 
     def _chosen(self, point: Point, mode: Mode) -> "_Choices":
@@ -191,14 +192,14 @@ class Resolver:
         return workload, _digest(network, batch_size, precision.value, optimizer.value, mode.value)
 
     def _captured(self, point: Point) -> CapturedModel | None:
-        """Return the captured model of a point, or that of the base; None of a network of ours."""
+        """Return the captured model of a point or of the base; None for a network."""
         step = cast("str | None", point.get(STEP_KEY))
         if step is None:
             return self._base.captured
         return self._captures.get(step, lambda: captured_model(self._folder / step, self._base.execution))
 
     def _captured_workload(self, point: Point, model: CapturedModel) -> tuple[Workload, str]:
-        """Return a captured model, of which only the batch may vary."""
+        """Return the workload of a captured model; only its batch may vary."""
         for key in sorted(OF_CAPTURE & point.keys()):
             raise StudyError(f"{key}: {stated_by_capture(model)}")
         own = model.base if model is not self._base.captured else self._base.workload
@@ -220,12 +221,12 @@ class Resolver:
         if (name := cast("str | None", point.get("hardware"))) is not None:
             server = self._profiles.get(name, lambda: read_profile(find_profile(name, self._folder)))
         server = with_figures(server, figures)
-        costs, copies = _costs_text(server), _copies_text(server)
+        costs, copies = _costs_text(server), repr((server.link, replace(server.host, memory_bytes=0), server.topology))
         return _Machine(_digest(costs, copies, server.gpu, server.host.memory_bytes), server, costs, copies)
 
 
 def stated_by_capture(model: CapturedModel) -> str:
-    """Return why what the file of a captured step says cannot be varied."""
+    """Return why keys that the file of a captured step states cannot vary."""
     return f"{model.base.model} was captured, and its file says it; expected another capture"
 
 
@@ -235,14 +236,14 @@ def shown(value: Value) -> int | float | str:
 
 
 def _gradients(point: Point, base: Scenario, gpus: int, mode: Mode) -> Aggregation | None:
-    """Return how gradients are added up: as the point or its base say, the CPU's way where neither does."""
+    """Return how gradients are added up, by the point, the base, or else the CPU."""
     if gpus == 1 or mode is Mode.INFERENCE:
         return None
     return Aggregation(point.get("gradients", base.gradients or Aggregation.CPU))
 
 
 def _check(server: Server, workload: Workload, gpus: int) -> None:
-    """Refuse values that do not go together.
+    """Refuse incompatible values.
 
     Raises:
         StudyError: the machine lacks the GPUs or the element type, or inference has an optimizer.
@@ -264,22 +265,13 @@ def _costs_text(server: Server) -> str:
     return repr((server.name, peaks, gpu.dram_bytes_per_s, gpu.multiprocessors, model, measured))
 
 
-def _copies_text(server: Server) -> str:
-    return repr((server.link, replace(server.host, memory_bytes=0), server.topology))
-
-
 @cache
 def _source(policy: type[Policy]) -> str:
-    """Return the digest of the module of a user's policy; those of vdnnsim are in the version of the model."""
+    """Return the digest of a user's policy module; the version of the model covers those of vdnnsim."""
     if is_shipped(policy):
         return ""
     file = inspect.getsourcefile(policy)
     return "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
-
-
-def _policy_text(policy: Policy) -> str:
-    # Not kept by the policy, of which a user's may hold what has no hash.
-    return f"{type(policy).__module__} {policy!r} {_source(type(policy))}"
 
 
 def _key_of_failure(point: Point, failure: VdnnsimError) -> str:

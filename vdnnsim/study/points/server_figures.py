@@ -13,16 +13,16 @@ from vdnnsim.hardware.server import Link, Server
 from vdnnsim.hardware.topology import FabricPort, PeerLink, Topology, TopologyLink
 
 COMPUTE_SPEED: Final = "gpu.compute_speed"
-"""A factor: every kernel takes its time over it, whether it was measured or predicted; no figure of a machine."""
+"""A factor that divides the time of every kernel; no figure of a machine."""
 BANDWIDTH: Final = "link.bandwidth"
-"""Both ways at once."""
+"""Of both directions."""
 
 _RATES = {"link.h2d": "down_bytes_per_s", "link.d2h": "up_bytes_per_s"}
 """Of a link in a topology."""
 
 
 def with_figures(server: Server, figures: Mapping[str, float]) -> Server:
-    """Return a server with figures, in SI units by key path, in the place of its own.
+    """Return a server with other figures, in SI units by key path.
 
     Raises:
         StudyError: a figure would change nothing on this server.
@@ -42,7 +42,7 @@ def with_figures(server: Server, figures: Mapping[str, float]) -> Server:
 
 
 def _with_curves(server: Server, before: Link) -> Server:
-    """Change what copies were measured to take as the figures of the link change what a copy takes."""
+    """Scale measured copies by the change in the time that the figures of the link predict."""
     link = server.link
     if link == before or link.copies is None:
         return server
@@ -54,7 +54,7 @@ def _with_curves(server: Server, before: Link) -> Server:
 
 
 def _with_rate(topology: Topology, rate: str, number: float) -> Topology:
-    """Change a rate of every link of the type by which GPU 0 hangs."""
+    """Change a rate of every link of the type that connects GPU 0."""
     own = topology.gpus[0].link
     assert own is not None, "a GPU is no root"
 
@@ -65,9 +65,9 @@ def _with_rate(topology: Topology, rate: str, number: float) -> Topology:
 
 
 def _with_latency(topology: Topology, number: float) -> Topology:
-    """Change the latencies of all types of links on the way of GPU 0 to host memory, which it takes together then.
+    """Change the latencies of all types of links from GPU 0 to host memory, to this sum.
 
-    Each keeps its share; where none has any, that by which GPU 0 hangs gets it.
+    Each keeps its share; if all are zero, the type that connects GPU 0 gets it.
     """
     own = topology.gpus[0].link
     assert own is not None, "a GPU is no root"
