@@ -1,7 +1,9 @@
-"""Small captured steps, made by hand: what each of them is is drawn above it."""
+"""Small captured steps made by hand, each described in its docstring."""
 
 from collections.abc import Sequence
 from math import prod
+
+import msgspec
 
 from vdnnsim.dnn.captured_step import VERSION, CapturedStep
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
@@ -19,7 +21,7 @@ X, Y, DY, DX, W, DW = (
 
 
 class Recording:
-    """Writes down a step; each storage has one tensor, of the same number, that covers it."""
+    """Builds a step; each storage has one tensor, of the same number, that covers it."""
 
     def __init__(self, model: str, batch_size: int, modules: Sequence[str]) -> None:
         self._model, self._batch_size, self._modules = model, batch_size, ("", *modules)
@@ -38,7 +40,7 @@ class Recording:
         given: bool = False,
         held: bool = False,
     ) -> int:
-        """Return the number of a new storage; what is given and what is held are there when the iteration ends."""
+        """Return the number of a new storage; given and held ones are not freed within the iteration."""
         nbytes = prod(shape) * ELEMENT_BYTES[element_type]
         self._storages.append(Storage(name, kind, nbytes, element_type, given))
         self._tensors.append(Tensor(len(self._tensors), shape, element_type))
@@ -82,7 +84,6 @@ class Recording:
         return len(self._operations) - 1
 
     def step(self, mode: Mode = Mode.TRAINING, optimizer: str = "sgd") -> CapturedStep:
-        """Return what was written down."""
         last = {self._tensors[x.memory].storage: at for at, each in enumerate(self._operations) for x in each.operands}
         return CapturedStep(
             version=VERSION,
@@ -98,14 +99,7 @@ class Recording:
             parameters=sum(each.nbytes // 4 for each in self._storages if each.kind is WEIGHTS),
             modules=tuple(Module(path, f"torch.nn.{path or 'Module'}") for path in self._modules),
             storages=tuple(
-                Storage(
-                    each.name,
-                    each.kind,
-                    each.nbytes,
-                    each.element_type,
-                    each.given,
-                    None if number in self._held else last[number],
-                )
+                msgspec.structs.replace(each, freed_after=None if number in self._held else last[number])
                 for number, each in enumerate(self._storages)
             ),
             tensors=tuple(self._tensors),
@@ -124,19 +118,12 @@ def chain(n: int = 2) -> CapturedStep:
     conv_w, bn_w, fc_w = (r.memory(f"{each}.weight", WEIGHTS, (1,), given=True) for each in ("conv", "bn", "fc"))
     images = r.memory("input", MAP, (n, 1, 2, 2), given=True)
     labels = r.memory("labels", BufferKind.LABELS, (n,), "int64", given=True)
-    convolution = ConvolutionWork(n, 1, 1, (2, 2), (1, 1), (1, 1), (0, 0), (1, 1), 1)
-    product = ProductWork(1, n, 1, 1)
+    convolution, product = ConvolutionWork(n, 1, 1, (2, 2), (1, 1), (1, 1), (0, 0), (1, 1), 1), ProductWork(1, n, 1, 1)
     f, b = Phase.FORWARD, Phase.BACKWARD
 
     conv = r.memory("conv", MAP, (n, 1, 2, 2))
-    r.run(
-        *("convolution", "conv", f),
-        reads=[(X, images), (W, conv_w)],
-        writes=[(Y, conv)],
-        saves=[images, conv_w],
-        flop=8 * n,
-        work=convolution,
-    )
+    inputs, saves, flop = [(X, images), (W, conv_w)], [images, conv_w], 8 * n
+    r.run("convolution", "conv", f, reads=inputs, writes=[(Y, conv)], saves=saves, flop=flop, work=convolution)
     bn = r.memory("bn", MAP, (n, 1, 2, 2))
     moments = r.memory("moments", BufferKind.STATISTICS, (2,))
     r.run(
@@ -156,20 +143,12 @@ def chain(n: int = 2) -> CapturedStep:
     )
     r.run("view", "", f, reads=[(X, pool)])
     fc = r.memory("fc", MAP, (n, 1))
-    r.run(
-        *("addmm", "fc", f),
-        reads=[(X, pool), (W, fc_w)],
-        writes=[(Y, fc)],
-        saves=[pool, fc_w],
-        flop=2 * n,
-        work=product,
-    )
+    inputs, saves = [(X, pool), (W, fc_w)], [pool, fc_w]
+    r.run("addmm", "fc", f, reads=inputs, writes=[(Y, fc)], saves=saves, flop=2 * n, work=product)
     logs = r.memory("logs", MAP, (n, 1))
     r.run("_log_softmax", "", f, reads=[(X, fc)], writes=[(Y, logs)], saves=[logs], flop=4 * n)
-    loss = r.memory("loss", MAP, (1,), held=True)
-    r.run(
-        *("nll_loss_forward", "", f), reads=[(X, logs), (Role.LABELS, labels)], writes=[(Y, loss)], saves=[logs, labels]
-    )
+    loss, inputs = r.memory("loss", MAP, (1,), held=True), [(X, logs), (Role.LABELS, labels)]
+    r.run("nll_loss_forward", "", f, reads=inputs, writes=[(Y, loss)], saves=[logs, labels])
 
     def gradient(name: str, *shape: int) -> int:
         return r.memory(f"gradient of {name}", GRADIENT, shape)
@@ -180,43 +159,23 @@ def chain(n: int = 2) -> CapturedStep:
     ones = gradient("loss", 1)
     r.run("ones_like", "", b, writes=[(DX, ones)])
     d_logs = gradient("logs", n, 1)
-    r.run(
-        *("nll_loss_backward", "", b),
-        reads=[(DY, ones), (X, logs), (Role.LABELS, labels)],
-        writes=[(DX, d_logs)],
-        forward=7,
-    )
+    r.run("nll_loss_backward", "", b, reads=[(DY, ones), *inputs], writes=[(DX, d_logs)], forward=7)
     d_fc = gradient("fc", n, 1)
     r.run("_log_softmax_backward_data", "", b, reads=[(DY, d_logs), (Y, logs)], writes=[(DX, d_fc)], forward=6)
     d_pool = gradient("pool", n, 1)
     r.run("mm", "fc", b, reads=[(DY, d_fc), (W, fc_w)], writes=[(DX, d_pool)], forward=5, flop=2 * n, work=product)
     d_fc_w = weight_gradient("fc")
     r.run("mm", "fc", b, reads=[(DY, d_fc), (X, pool)], writes=[(DW, d_fc_w)], forward=5, flop=2 * n, work=product)
-    d_relu = gradient("relu", n, 1, 2, 2)
-    r.run(
-        *("max_pool2d_with_indices_backward", "pool", b),
-        reads=[(DY, d_pool), (X, bn), (Role.STATISTICS, indices)],
-        writes=[(DX, d_relu)],
-        forward=3,
-    )
+    d_relu, inputs = gradient("relu", n, 1, 2, 2), [(DY, d_pool), (X, bn), (Role.STATISTICS, indices)]
+    r.run("max_pool2d_with_indices_backward", "pool", b, reads=inputs, writes=[(DX, d_relu)], forward=3)
     d_bn = gradient("bn", n, 1, 2, 2)
     r.run("threshold_backward", "relu", b, reads=[(DY, d_relu), (Y, bn)], writes=[(DX, d_bn)], forward=2)
     d_conv, d_bn_w = gradient("conv", n, 1, 2, 2), weight_gradient("bn")
-    r.run(
-        *("native_batch_norm_backward", "bn", b),
-        reads=[(DY, d_bn), (X, conv), (W, bn_w), (Role.STATISTICS, moments)],
-        writes=[(DX, d_conv), (DW, d_bn_w)],
-        forward=1,
-    )
+    inputs = [(DY, d_bn), (X, conv), (W, bn_w), (Role.STATISTICS, moments)]
+    r.run("native_batch_norm_backward", "bn", b, reads=inputs, writes=[(DX, d_conv), (DW, d_bn_w)], forward=1)
     d_conv_w = weight_gradient("conv")
-    r.run(
-        *("convolution_backward", "conv", b),
-        reads=[(DY, d_conv), (X, images)],
-        writes=[(DW, d_conv_w)],
-        forward=0,
-        flop=8 * n,
-        work=convolution,
-    )
+    inputs, made = [(DY, d_conv), (X, images)], [(DW, d_conv_w)]
+    r.run("convolution_backward", "conv", b, reads=inputs, writes=made, forward=0, flop=flop, work=convolution)
     gradients = [(DW, each) for each in (d_conv_w, d_bn_w, d_fc_w)]
     weights = [(W, each) for each in (conv_w, bn_w, fc_w)]
     r.run("_foreach_add_", "", Phase.UPDATE, reads=gradients, updates=weights, flop=6)
@@ -252,28 +211,20 @@ def residual() -> CapturedStep:
     )
     r.run("expand", "", b, writes=[(DX, d_mean)], forward=6)
     r.run("threshold_backward", "layer1.0.relu", b, reads=[(DY, d_mean), (Y, conv2)], writes=[(DX, d_sum)], forward=5)
-    r.run(
-        *("convolution_backward", "layer1.0.conv2", b),
-        reads=[(DY, d_sum), (X, relu), (W, w2)],
-        writes=[(DX, d_relu), (DW, d_w2)],
-        forward=3,
-    )
+    inputs, made = [(DY, d_sum), (X, relu), (W, w2)], [(DX, d_relu), (DW, d_w2)]
+    r.run("convolution_backward", "layer1.0.conv2", b, reads=inputs, writes=made, forward=3)
     r.run("threshold_backward", "layer1.0.relu", b, reads=[(DY, d_relu), (Y, relu)], writes=[(DX, d_conv1)], forward=2)
-    r.run(
-        *("convolution_backward", "layer1.0.conv1", b),
-        reads=[(DY, d_conv1), (X, stem), (W, w1)],
-        writes=[(DX, d_stem), (DW, d_w1)],
-        forward=1,
-    )
+    inputs, made = [(DY, d_conv1), (X, stem), (W, w1)], [(DX, d_stem), (DW, d_w1)]
+    r.run("convolution_backward", "layer1.0.conv1", b, reads=inputs, writes=made, forward=1)
     r.run("add_", "", b, updates=[(DX, d_stem)], reads=[(DY, d_sum)])
     r.run("convolution_backward", "stem", b, reads=[(DY, d_stem), (X, x)], writes=[(DW, d_stem_w)], forward=0)
     return r.step(optimizer="none")
 
 
 def checkpointed() -> CapturedStep:
-    """A block of fc and relu that is computed again in backward, and a head; all maps of 4 B.
+    """A block of fc and relu that is recomputed in backward, and a head; all activations of 4 B.
 
-    What is computed again (5, 6) is of relu (1), whose backward wants it, and is what backward (7, 8) is of.
+    The recomputed operations (5, 6) are of relu (1), and backward (7, 8) is of them.
     Storages: 0, 1 weights, 2 the input, 3 fc, 4 relu, 5 the head's output. Backward makes 6 (of the head), 7 (of relu),
     8 and 9 (fc and relu again), 10 (of fc), and 11, 12 (weight gradients of head and block).
     """
@@ -294,13 +245,8 @@ def checkpointed() -> CapturedStep:
         r.memory(f"{each}.weight.grad", BufferKind.WEIGHT_GRADIENT, (1,), held=True) for each in ("head", "block.fc")
     )
     r.run("ones_like", "", b, writes=[(DX, d_y)])
-    r.run(
-        *("mm", "head", b),
-        reads=[(DY, d_y), (X, relu), (W, head_w)],
-        writes=[(DX, d_relu), (DW, d_head_w)],
-        forward=2,
-        work=product,
-    )
+    inputs, made = [(DY, d_y), (X, relu), (W, head_w)], [(DX, d_relu), (DW, d_head_w)]
+    r.run("mm", "head", b, reads=inputs, writes=made, forward=2, work=product)
     r.run("mm", "block.fc", b, reads=[(X, x), (W, fc_w)], writes=[(Y, fc_again)], forward=1, work=product)
     r.run("relu", "block.relu", b, reads=[(X, fc_again)], writes=[(Y, relu_again)], forward=1, saves=[relu_again])
     r.run("threshold_backward", "block.relu", b, reads=[(DY, d_relu), (Y, relu_again)], writes=[(DX, d_fc)], forward=6)

@@ -21,15 +21,13 @@ policies: [base(p), vdnn_all(m)]
 
 @dataclass(frozen=True)
 class Done:
-    """What a command left behind."""
-
     returncode: int
     stdout: str
     stderr: str
 
 
 def vdnnsim(*arguments: str, folder: Path = Path()) -> Done:
-    """Run the command in this process, from a folder that is not the source tree."""
+    """Run the command in this process, from another folder than the source tree."""
     stdout, stderr = StringIO(), StringIO()
     path = list(sys.path)
     with chdir(folder), redirect_stdout(stdout), redirect_stderr(stderr), pytest.MonkeyPatch.context() as patch:

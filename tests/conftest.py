@@ -1,4 +1,4 @@
-"""What every test shares: equal examples on every run, one thread, Ctrl-C as on a terminal, golden files rewritten."""
+"""Settings of all tests: equal examples in every run, one thread, Ctrl-C as on a terminal, golden files."""
 
 import gc
 import os
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 _TESTS: Final = Path(__file__).parent
 COUNTED: Final = tuple(_TESTS / each for each in ("apply", "architecture", "calibration", "claims", "reports", "unit"))
-"""Whose tests were written for the lines that coverage counts. To count lines takes twice as long as to run them, so
-those that run the same ones again are left out: tests elsewhere, Hypothesis's, what is marked `replay`, and all cases
-of a parametrized test behind its first, but of `COMPLETE` rooms, where a case may be there for one line."""
+"""Folders whose tests count for coverage. Counting lines doubles the time of a test, so repetitions are left out: tests
+elsewhere, of Hypothesis or marked `replay`, and all cases of a parametrized test but the first, except in
+`COMPLETE` rooms, where a case may be there for one line."""
 COMPLETE: Final = tuple(_TESTS / "unit" / each for each in ("analysis", "engine", "planning", "plans", "policies"))
 
-# Derandomized, so that a red run stays red; no deadline and no complaint about slowness, for workers may share a core.
-# As many examples as the suite has time for; `--hypothesis-profile thorough` looks for new ones.
+# Derandomized, so that a red run stays red; no deadline, for workers may share a core. `--hypothesis-profile thorough`
+# looks for new examples.
 settings.register_profile(
     "gate", max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("gate"), max_examples=1000, derandomize=False)
 settings.load_profile("gate")
 
-# Read by PyTorch where it is imported, here and in what tests start: models of tests are small, and one thread computes
-# them sooner than two that wait for each other, by spinning on a core that another test could have.
+# Read by PyTorch here and in processes of tests: one thread is fastest for small models, and two would spin on a core
+# that another test could use.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-# Who starts tests in the background has them ignore signals, and so would every process that a test starts.
+# A shell that starts tests in the background has them ignore signals, and every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -48,7 +48,6 @@ collect_rarely()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Count no lines of what others count."""
     seen: set[tuple[Path, str]] = set()
     for item in items:
         function = item.path, item.nodeid.partition("[")[0]
@@ -60,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported and collected out of garbage collections, of which each capture of a step makes two."""
+    """Leave imports and collected tests out of garbage collections, of which each capture of a step makes two."""
     gc.collect()
     gc.freeze()
 
@@ -78,7 +77,7 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="session")
 def has_captured() -> None:
-    """Of PyTorch all is imported that captures need."""
+    """Import all of PyTorch that captures need."""
     import torch
 
     vdnnsim.capture(torch.nn.Linear(3, 5), torch.ones(8, 3))
@@ -86,7 +85,7 @@ def has_captured() -> None:
 
 @pytest.fixture
 def in_a_fork(monkeypatch: pytest.MonkeyPatch, has_captured: None) -> None:  # noqa: ARG001
-    """What captures a model is a fork of this process; one of its own takes two seconds to import PyTorch."""
+    """Capture in a fork of this process; a process of its own takes two seconds to import PyTorch."""
     from calibration.capture import child, isolation
 
     def answer(request: "Request") -> "Answer":

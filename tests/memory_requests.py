@@ -1,4 +1,4 @@
-"""Requests to a memory pool, and what every pool must say of one that does not fit."""
+"""Requests to a memory pool, and the check of an overflow that every pool must pass."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,7 +19,7 @@ def give(key: int) -> Request:
 
 
 def toggled(toggles: Sequence[tuple[int, int]]) -> list[Request]:
-    """Read (key, bytes) as requests: a key that is not in use takes the bytes, one that is gives them back."""
+    """Read (key, bytes) as requests: a key that is not in use allocates the bytes, one that is frees them."""
     requests = []
     held: set[int] = set()
     for key, nbytes in toggles:
@@ -29,7 +29,7 @@ def toggled(toggles: Sequence[tuple[int, int]]) -> list[Request]:
 
 
 def rest_given_back(requests: Sequence[Request]) -> list[Request]:
-    """Return how all comes back that is in use after requests, in the order of keys."""
+    """Return frees of all that is in use after requests, in the order of keys."""
     held: set[int] = set()
     for request in requests:
         held ^= {request.key}
@@ -39,7 +39,7 @@ def rest_given_back(requests: Sequence[Request]) -> list[Request]:
 def assert_tells_the_truth(
     answer: Overflow, requests: Sequence[Request], taken: Placed, capacity_bytes: int, asked_bytes: int
 ) -> None:
-    """It names who holds what and what is free; `taken` is what served the requests before, `asked_bytes` rounded."""
+    """Check the held keys and free bytes of an overflow after `taken`; `asked_bytes` are rounded."""
     before = requests[: answer.position]
     held = [request.key for request in before if request.nbytes is not None]
     given_back = [request.key for request in before if request.nbytes is None]
@@ -52,12 +52,12 @@ def assert_tells_the_truth(
 
 
 def serving(model: MemoryModel) -> Callable[[Sequence[Request], int, int], Placed | Overflow]:
-    """Return `place` of one model, as a function of requests, capacity and granule."""
+    """Return `place` of one model."""
     return lambda requests, capacity_bytes, granule_bytes: place(requests, model, capacity_bytes, granule_bytes)
 
 
 def written(text: str, unit: int = MIB) -> list[Request]:
-    """Read `8 -0 4.5`: keys 0, 1, ... take so many MiB, or another unit, and `-0` gives back what key 0 holds."""
+    """Read `8 -0 4.5`: keys 0, 1, ... allocate so many MiB, or another unit, and `-0` frees what key 0 holds."""
     requests: list[Request] = []
     for word in text.split():
         taken = sum(each.nbytes is not None for each in requests)

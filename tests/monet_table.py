@@ -29,7 +29,7 @@ SEARCH: Final = "20 s"
 
 @dataclass(frozen=True)
 class Budget:
-    """A row of MONeT's: GB that PyTorch takes, None where not told, the budget, and the overhead in per cent."""
+    """A row of MONeT's: GB that PyTorch takes, None where not stated, the budget, and the overhead in per cent."""
 
     network: str
     batch: int
@@ -47,7 +47,7 @@ BUDGETS: Final = (
 
 
 def row_of(budget: Budget) -> tuple[str, ...]:
-    """What `optimal` takes at a budget, beside and without copies, over what the fastest kernels take."""
+    """Return the time of `optimal` at a budget over that of the fastest kernels, with and without host memory."""
     workload = Workload(build_network(budget.network), budget.batch)
     machine = Simulator.of(
         workload, load_profile(find_profile(MACHINE, ROOT)).server, MemoryModel.IDEAL, PinnedMemory.ARENA
@@ -69,7 +69,6 @@ def row_of(budget: Budget) -> tuple[str, ...]:
 
 
 def budget_page() -> str:
-    """The table, as Markdown."""
     return page(
         (
             Heading("MONeT's budgets", 1),

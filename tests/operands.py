@@ -1,4 +1,4 @@
-"""What a phase of a layer touches, by the maps and layers to which it belongs, as expectations are written by hand."""
+"""Operands of a phase of a layer by feature maps, as tests write them by hand."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """What a phase of a layer touches, as indices of feature maps; gradient maps go by the index of their map."""
+    """Operands of a phase as indices of feature maps; gradient maps have the index of their map."""
 
     maps_read: tuple[int, ...] = ()
     maps_written: tuple[int, ...] = ()
@@ -35,7 +35,7 @@ class Operands:
 
 
 def operands(workload: Workload, layer: Layer, phase: Phase) -> Operands:
-    """Return the operands of a phase of a layer; each must be what its role says, and of whom."""
+    """Return the operands of a phase of a layer; each must have the kind and the owner of its role."""
     step = workload.step
     found = step.operation(layer.index, phase).operands
     touched = list(zip(found, step.storages_of(found), strict=True))

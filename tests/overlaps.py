@@ -1,4 +1,4 @@
-"""Names and numbers on a picture that lie over each other."""
+"""Overlapping texts in pictures."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -11,11 +11,11 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 _TOUCHING = 4.0
-"""Pixels by which boxes may lie over each other: they have room above and below their letters."""
+"""Pixels by which boxes may overlap: they have room above and below their letters."""
 
 
 def refuse_overlaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no picture be drawn that has names or numbers over each other."""
+    """Let no picture be drawn that has overlapping texts."""
     draw = FigureCanvasAgg.print_to_buffer
 
     def checked(canvas: FigureCanvasAgg) -> Any:  # noqa: ANN401  # as matplotlib has it
@@ -26,7 +26,7 @@ def refuse_overlaps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def overlapping(figure: Figure) -> list[tuple[str, str]]:
-    """Return each two texts whose boxes share pixels; those at an angle are left out, for they do not fill theirs."""
+    """Return each two texts whose boxes overlap; those at an angle do not fill their boxes and are left out."""
     figure.draw_without_rendering()
     boxes = list(_boxes(figure))
     return [(first, second) for (first, one), (second, other) in combinations(boxes, 2) if _share(one, other)]
@@ -41,7 +41,7 @@ def _boxes(figure: Figure) -> Iterator[tuple[str, Bbox]]:
 
 
 def _beyond_limits(figure: Figure) -> Iterator[Text]:
-    """Yield the labels of ticks that are there, but not drawn."""
+    """Yield labels of ticks that are not drawn."""
     for axes in figure.axes:
         for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
             used = {*axis.get_major_ticks(), *axis.get_minor_ticks()}

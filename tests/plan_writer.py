@@ -1,4 +1,4 @@
-"""Plans that tests write operation by operation, each with what an operation has by default."""
+"""A plan writer for tests, with a method and defaults for each operation."""
 
 from collections.abc import Iterable
 
@@ -23,26 +23,19 @@ from vdnnsim.plans.operations import (
 
 
 class PlanWriter(writer.PlanWriter):
-    """Writes operations by their names."""
-
     def allocate(self, buffer: int, layer: int, phase: Phase) -> None:
-        """Take memory for a buffer on behalf of a phase of a layer."""
         self.add(Allocate(buffer, layer, phase))
 
     def alias(self, buffer: int, storage: int) -> None:
-        """Lay a buffer into an allocated one."""
         self.add(Alias(buffer, storage))
 
     def release(self, buffer: int) -> None:
-        """Give the memory of a buffer back, or end its alias."""
         self.add(Release(buffer))
 
     def allocate_extent(self, buffer: int, extent: range, layer: int, phase: Phase) -> None:
-        """Take memory again for an extent of a buffer that was given back."""
         self.add(AllocateExtent(buffer, extent, layer, phase))
 
     def release_extent(self, buffer: int, extent: range) -> None:
-        """Give the memory of an extent of a buffer back."""
         self.add(ReleaseExtent(buffer, extent))
 
     def compute(
@@ -57,10 +50,6 @@ class PlanWriter(writer.PlanWriter):
         part: int = 0,
         operation: int = 0,
     ) -> None:
-        """Launch a kernel on the compute stream, over a part of the batch or the whole.
-
-        With `repeat`, one that ran before in this iteration.
-        """
         self.add(Compute(layer, phase, algorithm, tuple(operands), repeat, barrier_s, part, operation))
 
     def offload(
@@ -73,7 +62,6 @@ class PlanWriter(writer.PlanWriter):
         copy: int = 0,
         extent: range | None = None,
     ) -> None:
-        """Launch a copy to the host on the memory stream, by a copy engine unless told otherwise."""
         self.add(Offload(buffer, layer, phase, mechanism or Pinned(), copy, extent))
 
     def prefetch(
@@ -88,13 +76,11 @@ class PlanWriter(writer.PlanWriter):
         copy: int = 0,
         extent: range | None = None,
     ) -> None:
-        """Launch a copy from the host on the memory stream, by a copy engine unless told otherwise."""
         self.add(Prefetch(buffer, layer, on_demand, keeps_copy, mechanism or Pinned(), copy, extent, phase))
 
     def wait(self, event: int, stream: Stream) -> None:
-        """Hold a stream until an event."""
         self.add(WaitEvent(event, stream))
 
     def synchronize(self) -> None:
-        """Hold the host until both streams are done, as vDNN does at the end of a layer that copied."""
+        """Wait for both streams, as vDNN does at the end of a layer that copied."""
         self.add(HostSynchronize((Stream.COMPUTE, Stream.MEMORY)))

@@ -2,8 +2,8 @@
 
     python -m tests.planner_table --out reports/planning
 
-Takes some twenty minutes. Nothing is computed again: bound and plans are of schedules that run each kernel once and
-keep weights, their gradients and states on the GPU.
+Takes some twenty minutes. Bound and plans are of schedules that recompute nothing and keep weights, their gradients and
+optimizer states on the GPU.
 """
 
 import csv
@@ -39,7 +39,7 @@ NETWORKS: Final = (
     *("alexnet", "overfeat", "googlenet", "vgg16_64", "vgg16_128", "vgg16_256", "vgg116", "vgg216", "vgg316", "vgg416"),
 )
 SPEEDS: Final = (1, 2, 4, 8)
-"""How many times as fast the kernels are as on the Titan X; the link is the same."""
+"""Of kernels over those of the Titan X; the link is the same."""
 USUAL_GIB: Final = 12.0
 CHUNKED: Final = Optimal(recompute=False)
 WHOLE: Final = Optimal(recompute=False, chunk="whole")
@@ -48,7 +48,7 @@ OTHERS: Final = (
     *("base(p)", DYNAMIC, "vdnn_all(m)", "vdnn_all(p)", "vdnn_conv(m)", "vdnn_conv(p)", "vdnn_pp", "boundary_search"),
     *("swap(p)", "staggered_swap(p)"),
 )
-"""What there is that computes nothing again; beside it vDNN as it decides by itself."""
+"""Policies that recompute nothing."""
 AIMS: Final = {speed: 1.005 if speed == 1 else 1.01 for speed in SPEEDS}
 WHOLE_AIM: Final = ("vgg16_256", 1.008)
 """At 12 GiB and the speed of the Titan X."""
@@ -60,10 +60,10 @@ class Row:
 
     Attributes:
         tight: whether it is the least memory, in tenths of a GiB, in which `optimal` finds a plan in chunks.
-        kernels_s: what the kernels take by their fastest algorithms.
-        best_other: which of the other policies is the fastest.
-        chunked_plan_s, whole_plan_s: how long it took to plan.
-        reason: the largest loss of the plan in chunks, in its own words.
+        kernels_s: of the fastest algorithms.
+        best_other: the fastest of the other policies.
+        chunked_plan_s, whole_plan_s: planning times.
+        reason: for the largest loss of the plan in chunks.
     """
 
     network: str
@@ -93,7 +93,6 @@ def simulator(scenario: Scenario, memory_gib: float, costs: CostModel) -> Simula
 
 
 def sped_up(costs: CostModel, speed: int) -> CostModel:
-    """Costs of kernels that take a part of their time."""
     return AdjustedCosts(costs, lambda _w, _l, _p, options: tuple(x.retimed(lambda s: s / speed) for x in options))
 
 
@@ -107,7 +106,6 @@ def planned(policy: Policy, machine: Simulator) -> tuple[TrainingPlan, float, fl
 
 
 def row_of(scenario: Scenario, memory_gib: float, speed: int, costs: CostModel, *, tight: bool) -> Row:
-    """Plan and replay everything for one machine."""
     machine = simulator(scenario, memory_gib, costs)
     plan, chunked_s, chunked_plan_s = planned(CHUNKED, machine)
     _, whole_s, whole_plan_s = planned(WHOLE, machine)
@@ -150,7 +148,6 @@ def tightest_gib(scenario: Scenario, costs: CostModel) -> float:
 
 
 def rows_of(network: str) -> Iterator[Row]:
-    """All machines for one network."""
     scenario = read_scenario(ROOT / "scenarios" / f"{network}.yaml")
     costs = {speed: sped_up(ServerCosts(scenario.server), speed) for speed in SPEEDS}
     for memory_gib, tight in ((USUAL_GIB, False), (tightest_gib(scenario, costs[1]), True)):
@@ -178,7 +175,6 @@ _HEADER: Final = (
 
 
 def planner_page(rows: Sequence[Row]) -> str:
-    """What the table says, as Markdown."""
     met = [row for row in rows if row.chunked <= AIMS[row.speed]]
     chunked = sorted(row.chunked for row in rows)
     network, aim = WHOLE_AIM
@@ -225,7 +221,6 @@ def _times(over_bound: float) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Rows as they were written; none where there is no such file."""
     if not path.exists():
         return []
     with path.open(newline="") as file:

@@ -1,4 +1,4 @@
-"""Random networks, kernels, links and policies on a machine with round numbers, for what holds of all of them."""
+"""Random networks, kernels, links and policies on a machine with round numbers, for properties of all of them."""
 
 from dataclasses import dataclass, replace
 
@@ -102,7 +102,6 @@ def vdnn_policies(draw: st.DrawFn) -> Policy:
 
 
 def paging_policies() -> st.SearchStrategy[PageMigration]:
-    """Page migration with any options."""
     latencies = st.sampled_from(("20 us", "35 us", "50 us"))
     return st.builds(PageMigration, algorithms=st.sampled_from(Algorithms), page_latency=latencies)
 
@@ -135,15 +134,12 @@ def servers(draw: st.DrawFn) -> Server:
 
 @dataclass(frozen=True)
 class Case:
-    """A plan and the machine to replay it on."""
-
     plan: TrainingPlan
     costs: CostModel
     server: Server
     pinned: PinnedMemory = PinnedMemory.ARENA
 
     def play(self, limits: MemoryLimits = ROOMY) -> IterationTrace:
-        """Check, place and replay."""
         check_plan(self.plan)
         placement = place_plan(self.plan, limits)
         assert isinstance(placement, Placement)
@@ -155,7 +151,7 @@ def cases(draw: st.DrawFn, policies: st.SearchStrategy[Policy] = ANY_POLICY) -> 
     """A plan of a random policy for a random network, ready to be replayed."""
     workload = draw(workloads())
     costs = draw(cost_tables(workload))
-    # vDNN_dyn decides differently with little memory, and paging begins there, so some of it is short.
+    # With little memory vDNN_dyn decides otherwise, and paging begins.
     limits = replace(ROOMY, device_bytes=draw(st.sampled_from((400, 1000, 10**9))))
     plan = draw(policies).plan(toy_setting(workload, costs, limits))
     return Case(plan, costs, draw(servers()), draw(st.sampled_from(PinnedMemory)))

@@ -1,4 +1,4 @@
-"""Traces of a profiler, written by hand, in the words of its oldest and of its newest format.
+"""Traces of the profiler written by hand, in its oldest and newest format.
 
 Three steps of 1000 us each, of which all are alike: a convolution (2 images of 3x8x8, 4 filters of 3x3, bias) forward
 and backward, and the update of its weights. Of each step, in microseconds from its begin:
@@ -52,7 +52,7 @@ def new_trace(**without: bool) -> dict[str, Any]:
 
 
 def old_trace() -> dict[str, Any]:
-    """Return the same as PyTorch 1.8 wrote it: other words, no numbers of autograd, types, values or properties."""
+    """Return the same in the format of PyTorch 1.8: other names, no numbers of autograd, types, values, properties."""
     words = {"cpu_op": "Operator", "user_annotation": "Operator", "cuda_runtime": "Runtime", "kernel": "Kernel"}
     names = {"aten::convolution_backward": "aten::cudnn_convolution_backward"}
     nodes = {"ConvolutionBackward0": "CudnnConvolutionBackward"}
@@ -73,9 +73,9 @@ def old_trace() -> dict[str, Any]:
 
 
 def execution_trace() -> dict[str, Any]:
-    """Return the storages of the same run: batch 1, filters 2, bias 3, output 4, gradients 5 to 8, momentum none.
+    """Return the storages of the same run: batch 1, filters 2, bias 3, output 4, gradients 5 to 8, no momentum.
 
-    The output has the number 4 in every step, as memory that is taken again has. The gradient of the filters is 7.
+    The output is storage 4 in every step, as reused memory is; the gradient of the filters is 7.
     """
     nodes: list[Event] = []
     for step in range(3):
@@ -113,7 +113,6 @@ def _node(record: int, name: str, inputs: Sequence[object], outputs: Sequence[ob
 
 
 def _step(number: int, begin: float) -> Iterator[Event]:
-    """Yield the events of one step."""
     ids = iter(range(100 * number, 100 * number + 100))
     record = 10 * number
 

@@ -1,7 +1,7 @@
-"""Two published traces held against each other: `python -m tests.recorded_v100 OLD.json.gz NEW.json.gz`.
+"""Two published traces compared: `python -m tests.recorded_v100 OLD.json.gz NEW.json.gz`.
 
 Writes `reports/traces/README.md`. Each trace makes a profile and a workload; each workload is replayed on both
-profiles. What a profile was made from is marked, for it proves no more than that nothing got lost on the way.
+profiles. A workload on the profile of its own trace is marked: it checks only that nothing was lost.
 """
 
 import sys
@@ -64,7 +64,6 @@ waiting for data and for copies between host and GPU, which no profile knows.
 
 
 def main(old: Path, new: Path) -> None:
-    """Write the report."""
     steps = {"old": read_step(old), "new": read_step(new)}
     with TemporaryDirectory() as folder:
         results = _results(steps, Path(folder))

@@ -26,7 +26,6 @@ from vdnnsim.policies.interface import Policy, Setting, Trial
 from vdnnsim.units import ElementType
 
 ROOT = Path(__file__).parents[1]
-"""Top of the source tree."""
 
 TOY_SERVER = Server(
     name="toy",
@@ -96,10 +95,9 @@ def toy_costs(
 
 
 class ToyCosts(CostModel):
-    """Given kernels of a network, whatever its saving rule; of a part of the batch in its part of the seconds."""
+    """Given kernels of a network; for a part of the batch they take their part of the seconds. Batch size 0: any."""
 
     def __init__(self, kernels: Mapping[tuple[int, Phase], tuple[KernelCost, ...]], batch_size: int = 0) -> None:
-        """Take the kernels and the batch size that they are for, 0 for any."""
         super().__init__()
         self.kernels = dict(kernels)
         self._batch_size = batch_size
@@ -123,10 +121,9 @@ def touching(*, reads: Iterable[int] = (), writes: Iterable[int] = ()) -> tuple[
 
 
 class ReplayTrials:
-    """The port for trials, on the toy server."""
+    """Trials on the toy server."""
 
     def __init__(self, costs: CostModel, limits: MemoryLimits = TOY_LIMITS, server: Server = TOY_SERVER) -> None:
-        """Run trials with these costs within these limits."""
         self._costs = costs
         self._limits = limits
         self._server = server
@@ -143,7 +140,6 @@ class ReplayTrials:
 def toy_setting(
     workload: Workload, costs: CostModel, limits: MemoryLimits = TOY_LIMITS, server: Server = TOY_SERVER
 ) -> Setting:
-    """What a policy is given on the toy machine, or on one of a test's own."""
     return Setting(workload, costs, limits, ReplayTrials(costs, limits, server), known_copies=HostCopies(server))
 
 

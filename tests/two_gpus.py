@@ -14,7 +14,6 @@ from vdnnsim.policies.base import Base
 
 
 def link(name: str, rate: float = 10.0, sharing: Sharing = Sharing.SPLIT_DUPLEX) -> TopologyLink:
-    """A link without latency."""
     return TopologyLink(name, rate, rate, 0.0, sharing)
 
 

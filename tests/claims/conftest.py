@@ -36,7 +36,7 @@ def layrub_runs() -> LayrubRuns:
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No processes of their own for readings and draws: each takes longer to begin than what is asked of it here."""
+    """Compute readings and draws here: a process takes longer to begin than these."""
 
     def answers(answer: Callable[[Question], Answer], questions: Iterable[Question], _: object) -> list[Answer]:
         return [answer(each) for each in questions]

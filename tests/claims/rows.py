@@ -9,7 +9,7 @@ from vdnnsim.hardware.server import Server
 
 
 def unmet(file: ClaimsFile) -> list[Claim]:
-    """The rows that are recorded as not reproduced."""
+    """Return the rows that are recorded as not reproduced."""
     return [row for row in file.claims if row.recorded is Verdict.NOT_REPRODUCED]
 
 

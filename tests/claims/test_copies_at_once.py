@@ -1,8 +1,8 @@
-"""Copies at the same time, as other people measured them, predicted from limits that were measured on other machines.
+"""Concurrent copies as others measured them, predicted from limits that were measured on other machines.
 
-A limit is what one copy alone reaches, or what it keeps while the other direction runs. It is taken from one machine,
-put into a topology, and what copies that run at once get there is held against what another machine was measured with,
-to 10 %. Where a range was published, its nearest end counts. What misses is expected to, with the reason.
+A limit is the rate of one copy alone, or what it keeps while the other direction runs. It is taken from one machine and
+put into a topology; concurrent copies there must come within 10 % of those of another machine. Where a range was
+published, its nearest end counts. Misses are expected, with the reason.
 
 Sources:
     microway   https://www.microway.com/hpc-tech-tips/, bandwidthTest with 32 MiB of pinned memory: Tesla P100 and P40,
@@ -95,7 +95,7 @@ def error(predicted: float, measured: tuple[float, float]) -> float:
     ],
 )
 def test_one_copy_alone(limits: Limits, up: bool, measured: tuple[float, float]) -> None:  # noqa: FBT001
-    """A generation of a link gives one copy the same on other machines."""
+    """Links of one generation give a copy the same rate on other machines."""
     topology = switch(limits, 1)
     (predicted,) = rates(topology, [topology.to_host(0) if up else topology.from_host(0)])
     assert error(predicted, measured) < _WITHIN
@@ -112,9 +112,7 @@ def test_both_directions_share_what_the_host_serves() -> None:
     socket = Node("socket", NodeKind.SOCKET, "memory", Limits(36.5, 36.5, shared=True).link("memory-socket"))
     gpu = Node("gpu0", NodeKind.GPU, "socket", Limits(26.0, 26.0).link("socket-gpu0"))
     topology = Topology((memory, socket, gpu))
-
     down, up = rates(topology, [topology.from_host(0), topology.to_host(0)])
-
     assert [down, up] == pytest.approx([18.25, 18.25])
     assert error(down, (18.8, 18.8)) < _WITHIN
 

@@ -1,4 +1,4 @@
-"""`python -m reports PAPER`: where it writes, and what it leaves alone."""
+"""`python -m reports PAPER`."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from vdnnsim.report.folder import earlier_files
 
 
 def test_a_page_is_written_with_the_rows_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One claim, that AlexNet (128) takes 1.1 GiB, and a page of its rows alone."""
+    """One claim, that AlexNet (128) takes 1.1 GiB."""
     file = read_claims("vdnn2016")
     one = msgspec.structs.replace(file, claims=tuple(each for each in file.claims if each.id == "v-mem-1"))
     monkeypatch.setattr("reports.__main__.read_claims", lambda _: one)
@@ -35,13 +35,11 @@ def test_a_page_is_written_with_the_rows_of_the_command(tmp_path: Path, monkeypa
 
 
 def test_nothing_of_others_is_overwritten(tmp_path: Path) -> None:
-    """A README.md of somebody's, beside the manifest of another paper."""
+    """A user's README.md beside the manifest of another paper."""
     (tmp_path / "README.md").write_text("mine")
     (tmp_path / "run.json").write_text(manifest(read_claims("vdnn2016"), []))
-
     with pytest.raises(OutputError, match=r"README\.md: was not written by an earlier report on swap2018"):
         CliRunner().invoke(redraw, ["swap2018", "--out", str(tmp_path)], catch_exceptions=False)
-
     assert (tmp_path / "README.md").read_text() == "mine"
 
 

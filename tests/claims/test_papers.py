@@ -14,13 +14,8 @@ from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 def test_each_paper_opens_as_its_own() -> None:
     """Whatever the working directory: profiles are found in the package too."""
     opened = {name: type(open_paper(read_claims(name), Path("/")).runs) for name in PAPERS}
-
-    assert opened == {
-        "vdnn2016": VdnnRuns,
-        "swap2018": ServerRuns,
-        "layrub2018": LayrubRuns,
-        "public2026": Scoreboard,
-    }
+    kinds = (VdnnRuns, ServerRuns, LayrubRuns, Scoreboard)
+    assert opened == dict(zip(("vdnn2016", "swap2018", "layrub2018", "public2026"), kinds, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +33,6 @@ def test_all_claims_of_a_paper_are_here_and_those_that_are_not_reproduced(
     """34 of 35, 7 of 11, 12 of 19 claims of the text; numbers of the tables apart."""
     file = read_claims(name)
     tables = [row for row in file.claims if row.id.startswith("t-")]
-
     assert len({row.claim_id for row in file.claims if row.claim_id.startswith(prefix)}) == claims
     assert {row.claim_id for row in unmet(file) if row.claim_id.startswith(prefix)} == missed
     assert sum(row.recorded is Verdict.REPRODUCED for row in tables) == numbers
@@ -47,6 +41,5 @@ def test_all_claims_of_a_paper_are_here_and_those_that_are_not_reproduced(
 @pytest.mark.parametrize("name", PAPERS)
 def test_ids_are_unique_and_missed_claims_have_a_reason(name: str) -> None:
     claims = read_claims(name).claims
-
     assert len({claim.id for claim in claims}) == len(claims)
     assert all(claim.reason for claim in claims if claim.recorded is Verdict.NOT_REPRODUCED)

@@ -1,7 +1,7 @@
-"""Kills workers and schedulers of Dask clusters amid sweeps: `python -m tests.study.deaths 20 5`.
+"""Kills workers and schedulers of Dask clusters during sweeps: `python -m tests.study.deaths 20 5`.
 
-A sweep whose worker dies comes to its end by the other one; one whose scheduler dies says so in one line and keeps what
-was finished, and the same command on another cluster goes on. Both end with the bytes of a study that nobody disturbed.
+A sweep whose worker dies is finished by the other one; one whose scheduler dies says so in one line and keeps what was
+finished, and the same command on another cluster resumes. Both end with the bytes of an undisturbed study.
 """
 
 import json
@@ -31,7 +31,6 @@ class Cluster:
     """A scheduler and two workers, each a process of its own."""
 
     def __init__(self, folder: Path) -> None:
-        """Start them."""
         self._folder = folder
         self._file = folder / f"scheduler{time.time_ns()}.json"
         self.scheduler = self._dask(*_SCHEDULER, "--scheduler-file", str(self._file))
@@ -41,16 +40,13 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """Where the scheduler listens."""
         address: str = json.loads(self._file.read_text(encoding="utf-8"))["address"]
         return address
 
     def worker(self) -> Process:
-        """Start a worker."""
         return self._dask(*_WORKER, "--scheduler-file", str(self._file))
 
     def close(self) -> None:
-        """Kill all that are left."""
         for each in (self.scheduler, *self.workers):
             each.kill()
             each.wait()
@@ -68,7 +64,6 @@ class Cluster:
 
 @contextmanager
 def cluster_in(folder: Path) -> Iterator[Cluster]:
-    """Start a cluster, which is gone in the end."""
     cluster = Cluster(folder)
     try:
         yield cluster
@@ -77,7 +72,6 @@ def cluster_in(folder: Path) -> Iterator[Cluster]:
 
 
 def sweep(study: Path, out: Path, cluster: Cluster) -> Process:
-    """Start a sweep on a cluster."""
     command = (*MAIN, "sweep", str(study), "--out", str(out), "--cluster", cluster.address)
     return subprocess.Popen(
         command,
@@ -89,11 +83,7 @@ def sweep(study: Path, out: Path, cluster: Cluster) -> Process:
 
 
 def kill_amid(victim: Process, sweeping: Process, out: Path, draw: random.Random) -> tuple[int, str]:
-    """Kill a process of the cluster once the sweep has kept so many points; return how many, and what the sweep said.
-
-    Raises:
-        AssertionError: something was lost.
-    """
+    """Kill a process of the cluster during a sweep; return how many points were kept, and its standard error."""
     after = draw.randrange(2 * _BATCHES)
     while sweeping.poll() is None and len(look(out).keys) <= after:
         time.sleep(0.01)
@@ -109,7 +99,7 @@ def kill_amid(victim: Process, sweeping: Process, out: Path, draw: random.Random
 
 
 def main(workers: int, schedulers: int) -> None:
-    """Kill so many workers and schedulers, and print what came out."""
+    """Kill so many workers and schedulers, and print the results."""
     with tempfile.TemporaryDirectory() as name:
         folder, draw = Path(name), random.Random(7)  # noqa: S311  # equal draws each time
         study = study_file(folder, _BATCHES)

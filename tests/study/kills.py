@@ -1,7 +1,7 @@
-"""Kills sweeps at random moments and looks whether anything was lost: `python -m tests.study.kills 200`.
+"""Kills sweeps at random times and checks that nothing was lost: `python -m tests.study.kills 200`.
 
-After each kill the database is sound, every row in it is whole, and every point that was finished before is still
-there. A study that got to its end between kills has the bytes of one that nobody disturbed, and no process is left.
+After each kill the database is sound, every row in it is whole, and every finished point is still there. A study that
+ended between kills has the bytes of an undisturbed one.
 """
 
 import os
@@ -35,7 +35,7 @@ _ERROR, _FITS = 3, 5
 
 @dataclass(frozen=True)
 class Found:
-    """What a database holds: its keys, whether it is sound, how many rows lack a part."""
+    """Keys of a database, whether it is sound, how many rows lack a part."""
 
     keys: frozenset[str]
     sound: bool
@@ -50,14 +50,12 @@ def study_file(folder: Path, batches: int) -> Path:
 
 
 def begin(study: Path, out: Path) -> "subprocess.Popen[bytes]":
-    """Start a sweep on two processes."""
     command = (*MAIN, "sweep", str(study), "--out", str(out), "--workers", "2")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def look(out: Path) -> Found:
-    """Read a database from outside."""
     path = out / DATABASE
     if not path.exists():
         return Found(frozenset(), sound=True, torn=0)
@@ -74,11 +72,7 @@ def look(out: Path) -> Found:
 
 
 def kill_once(study: Path, out: Path, delay_s: float) -> bool:
-    """Kill a sweep after a while; return whether it had got to its end before.
-
-    Raises:
-        AssertionError: something was lost.
-    """
+    """Kill a sweep after a while, and check its database; return whether it had ended before."""
     process = begin(study, out)
     try:
         process.wait(delay_s)
@@ -96,7 +90,7 @@ def kill_once(study: Path, out: Path, delay_s: float) -> bool:
 
 
 def main(kills: int) -> None:
-    """Kill so many sweeps, at moments up to the time that one takes, and print what came out."""
+    """Kill so many sweeps, each within the time that one takes, and print the results."""
     with tempfile.TemporaryDirectory() as name:
         folder, draw = Path(name), random.Random(7)  # noqa: S311  # equal draws each time
         study, begun_s = study_file(folder, 100), time.monotonic()

@@ -1,4 +1,4 @@
-"""A study on a real Dask cluster of several workers, of which one is killed in the middle."""
+"""A study on a real Dask cluster, one worker of which is killed."""
 
 import os
 import signal
@@ -23,15 +23,13 @@ from vdnnsim.study.sweep import sweep
 
 
 class KillsOne:
-    """A watcher that kills a worker when the first points are finished."""
+    """Kills a worker when the first points are finished."""
 
     def __init__(self, pid: int) -> None:
-        """Kill the process with this number."""
         self._pid: int | None = pid
         self.points = 0
 
     def advance(self, points: int, failed: int) -> None:
-        """Learn of points."""
         assert failed == 0
         self.points += points
         if self._pid is not None:
@@ -46,7 +44,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def test_the_bytes_are_those_of_one_process_though_a_worker_dies(tmp_path: Path, cluster: LocalCluster) -> None:
-    """50 batches, 2 links and 2 policies are 200 points, each computed once whoever died."""
+    """50 batches, 2 links and 2 policies are 200 points, each computed once."""
     file = study_file(tmp_path, 50)
     assert vdnnsim("sweep", str(file), "--out", "local", "--workers", "1", folder=tmp_path).returncode == 0
     study = read_study(file)
@@ -66,9 +64,7 @@ def test_the_bytes_are_those_of_one_process_though_a_worker_dies(tmp_path: Path,
 )
 def test_a_wrong_address_is_refused_at_once(address: str) -> None:
     """Dask would try for 20 s, and then print where it was."""
-    with pytest.raises(
-        StudyError, match=r"^--cluster: found .*, expected the address of a scheduler, as tcp://HOST:PORT"
-    ):
+    with pytest.raises(StudyError, match=r"^--cluster: found .*, expected the address of a scheduler"):
         cluster_workers(address)
 
 
@@ -79,7 +75,7 @@ def test_a_cluster_without_its_certificates_is_refused() -> None:
 
 @dataclass
 class Cut:
-    """A client of a scheduler that is gone, or of one without workers, and what waits for it."""
+    """A client of a lost scheduler, or of one without workers, and its queue."""
 
     status: str
 
@@ -100,7 +96,7 @@ def test_a_cluster_that_dies_is_not_waited_for(status: str, why: str, monkeypatc
 
 
 def test_a_dead_scheduler_ends_the_sweep() -> None:
-    """As it answers what a chunk came to."""
+    """While the result of a chunk is fetched."""
 
     class Asked(Cut):
         def has_ready(self) -> bool:
@@ -120,9 +116,7 @@ def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: py
     """Nobody listens at the port of `discard`."""
     monkeypatch.setattr("vdnnsim.study.cluster._CONNECT_S", 1)
     file = study_file(tmp_path, 1)
-
     done = vdnnsim("sweep", str(file), "--cluster", "tcp://127.0.0.1:9", folder=tmp_path)
-
     assert done.returncode == 1
     assert done.stderr.startswith("vdnnsim: --cluster: tcp://127.0.0.1:9: no scheduler answers: ")
     assert done.stderr.count("\n") == 1

@@ -18,7 +18,6 @@ KEPT = re.compile(r"vdnnsim: interrupted: kept (\d+) of 480 points; the same com
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The results of the study that nobody disturbed."""
     folder = tmp_path_factory.mktemp("undisturbed")
     assert begin(study_file(folder, BATCHES), folder / "out").wait() == 0
     return (folder / "out" / "results.csv").read_bytes()
@@ -35,8 +34,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_an_interrupted_sweep_resumes(tmp_path: Path, undisturbed: bytes, processes: int, number: int) -> None:
     """120 batch sizes, two links and two policies are 480 points.
 
-    What it says it kept is in the database, and perhaps points of which it was about to learn. Nothing else is said,
-    by no process, and what comes of it in the end has the bytes of a study that nobody disturbed.
+    The database has the points that it reports as kept, and perhaps a few more. No process prints anything else.
     """
     study, out = study_file(tmp_path, BATCHES), tmp_path / "out"
 

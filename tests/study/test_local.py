@@ -21,7 +21,6 @@ def chunks(count: int, model: str) -> Iterator[Chunk]:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_every_chunk_is_returned_once(processes: int) -> None:
     found: list[Finished] = list(local_workers(processes)(chunks(9, model_version())))
-
     assert sorted(number for number, _ in found) == list(range(9))
     assert all(outcomes == [failed("no such machine")] * 2 for _, outcomes in found)
 
@@ -32,15 +31,14 @@ def test_a_process_with_another_version_of_the_model_computes_nothing() -> None:
 
 
 def test_a_process_that_is_killed_ends_the_study_in_one_line() -> None:
-    """The policy of this point kills who plans it; what was finished before came back before."""
+    """The policy of this point kills the process that plans it."""
     with pytest.raises(StudyError, match="a process of this study was killed") as refused:
         list(local_workers(2)(iter([Chunk(0, model_version(), (Deadly(),))])))
-
     assert "\n" not in str(refused.value)
 
 
 class Deadly(Resolved):
-    """A point that kills the process to which it comes."""
+    """A point that kills the process which unpickles it."""
 
     __slots__ = ()
 

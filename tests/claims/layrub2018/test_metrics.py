@@ -43,7 +43,6 @@ def test_blobs_of_lenet_are_data_and_diffs_of_its_maps(runs: LayrubRuns) -> None
     """
     workload = runs.simulator(LENET).workload
     maps = [workload.map_bytes(each.index) for each in workload.graph.maps]
-
     assert runs.inside_bytes(LENET) == 0
     assert runs.blob_bytes(LENET) == 2 * sum(maps) - maps[0] - maps[-1]
 
@@ -78,7 +77,6 @@ def test_runtime_memory_adds_context_and_handles_to_blocks_of_the_driver(runs: L
 
 def test_mxnet_opens_no_handles_and_has_a_context_of_its_own(runs: LayrubRuns) -> None:
     pool = runs.pool_bytes(LENET, "memonger")
-
     assert runs.memory(LENET, "memonger").runtime == pool + MXNET_CONTEXT_BYTES
     assert runs.pool_bytes(LENET, "memonger", more_bytes=2 * MIB) > pool
 
@@ -90,7 +88,6 @@ def test_the_last_region_of_tensorflow_is_what_is_left_of_its_limit(runs: Layrub
     twentieth is left to the system, and 2203 of the other 10906 to the last region. Without a capacity it were 8192.
     """
     small, large = LayrubCase("k40m", "resnet34", 32), LayrubCase("k40m", "resnet34", 300)
-
     assert runs.pool_bytes(small, "tensorflow") == 2048 * MIB
     assert runs.pool_bytes(large, "tensorflow") == (8704 + 2204) * MIB
     assert runs.memory(large, "tensorflow").fits
@@ -101,7 +98,6 @@ def test_tensorflow_trains_with_the_workspaces_that_its_allocator_can_give(runs:
     case = LayrubCase("k40m", "vgg_d_13conv", 80)
     simulator = runs.simulator(case)
     fastest = resolve_policy("tensorflow", known_policies()).plan(simulator.setting())
-
     assert isinstance(place_plan(fastest, simulator.limits), Placement)
     assert isinstance(place_plan(fastest, replace(simulator.limits, model=MemoryModel.TENSORFLOW)), DoesNotFit)
     assert runs.memory(case, "tensorflow").fits
@@ -120,24 +116,17 @@ def test_at_the_paper_s_pace_the_base_takes_as_long_as_there(
     runs: LayrubRuns, network: str, batch_size: int, pass_s: float
 ) -> None:
     """20 iterations take 2.148 s and 55.131 s; those of ResNet-50 have two passes each. Launches take no longer."""
-    case = at_paper_pace(runs, LayrubCase("k40m", network, batch_size), "caffe")
-
+    own = LayrubCase("k40m", network, batch_size)
+    case = at_paper_pace(runs, own, "caffe")
     assert runs.iteration_s(case, "caffe") == pytest.approx(pass_s, rel=1e-2)
-    assert runs.memory(case, "caffe") == runs.memory(LayrubCase("k40m", network, batch_size), "caffe")
-
-
-def test_with_one_pass_an_iteration_the_kernels_would_take_twice_as_long(runs: LayrubRuns) -> None:
-    resnet50 = LayrubCase("k40m", "resnet50", 32)
-
-    assert at_paper_pace(runs, resnet50, "caffe", passes={}).slowdown == pytest.approx(
-        2 * at_paper_pace(runs, resnet50, "caffe").slowdown
-    )
+    assert runs.memory(case, "caffe") == runs.memory(own, "caffe")
+    passes = 2 if network == "resnet50" else 1
+    assert at_paper_pace(runs, own, "caffe", passes={}).slowdown == pytest.approx(passes * case.slowdown)
 
 
 def test_copies_weigh_less_over_a_longer_base(runs: LayrubRuns) -> None:
-    """LeNet's takes 90 times as long there."""
+    """LeNet's takes 90 times as long in the paper."""
     paced, own = (overhead(runs, LENET, "layrub_hybrid", "caffe", paper_pace=pace) for pace in (True, False))
-
     assert 0 < paced < own / 10
 
 
@@ -153,16 +142,14 @@ def test_a_policy_saves_nothing_over_itself(runs: LayrubRuns) -> None:
 
 
 def test_an_iteration_of_two_nodes_lasts_as_long_as_the_network_needs(runs: LayrubRuns) -> None:
-    """LeNet computes for 1 ms and exchanges 1.7 MB at 125 MB/s, 14 ms: all but the first 2 ms of which is waiting.
+    """LeNet computes for 1 ms and exchanges 1.7 MB at 125 MB/s, 14 ms, most of which is waiting.
 
     Of each of four layers a ring of two takes two steps of 50 us beside that.
     """
     two = replace(LENET, hardware="k40m_x2_ethernet")
     alone_s = runs.iteration_s(two, "caffe")
     exchange_s = weight_bytes(runs, LENET) / NETWORK_BYTES_PER_S
-
     together_s = 2 * alone_s / two_nodes_speedup(runs, two, "caffe", paper_pace=False)
-
     assert alone_s == pytest.approx(runs.iteration_s(LENET, "caffe"))
     assert exchange_s < together_s < alone_s + exchange_s + 4 * 2 * 50e-6
 
@@ -171,6 +158,5 @@ def test_a_network_that_is_slow_enough_hides_the_exchange(runs: LayrubRuns) -> N
     """At the paper's pace ResNet-50 (32) takes 4.8 s an iteration, and 102 MB take 0.8 s."""
     resnet50 = LayrubCase("k40m_x2_ethernet", "resnet50", 32)
     paced = at_one_node_pace(runs, resnet50, "caffe")
-
     assert runs.iteration_s(paced, "caffe") == pytest.approx((53 * 60 + 16) * 60 * 32 / 1_281_167, rel=1e-3)
     assert 1.98 < two_nodes_speedup(runs, resnet50, "caffe", paper_pace=True) <= 2

@@ -1,4 +1,4 @@
-"""The command on the scoreboard: who captures networks, and what is said where nobody does."""
+"""`vdnnsim claims --paper public2026` with and without PyTorch."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ FOREIGN = replace(BUILT, network="timm:chain", channels_last=True)
 
 @pytest.fixture(autouse=True)
 def one_aim(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is one aim, of two rows: of a network that is built here and of one that is captured."""
+    """One aim of two rows: of a network that is built here, and of one that is captured."""
     file = read_claims("public2026")
     aim = next(each for each in file.claims if each.id == "twelve-titan-xp-training-float32.error")
     monkeypatch.setattr("vdnnsim.claims.claim.read_claims", lambda _: msgspec.structs.replace(file, claims=(aim,)))
@@ -36,20 +36,16 @@ def one_aim(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scoreboard, "of", of)
 
 
-def test_without_pytorch_rows_of_networks_that_are_built_remain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is wrong: what was recorded of all rows does not hold of some."""
+def test_without_pytorch_rows_of_built_networks_remain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With exit status 0: what was recorded of all rows does not hold of some."""
     monkeypatch.setattr(COMMAND, "find_spec", lambda _: None)
-
     done = vdnnsim("claims", "--paper", "public2026", "--csv", "aims.csv", folder=tmp_path)
-
     assert done.returncode == 0
     assert "1 of 2 rows" in (tmp_path / "aims.csv").read_text()
 
 
 def test_networks_are_captured_as_their_script_runs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Channels last, images of 224 pixels, no optimizer; it says so, for it takes a while."""
+    """Channels last, images of 224 pixels, no optimizer."""
     asked: list[Request] = []
 
     def captured(request: Request) -> tuple[CapturedStep, Path | None]:

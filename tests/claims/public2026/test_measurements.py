@@ -1,4 +1,4 @@
-"""The restated rows: which are here, and which a parameter of their machine was fitted on."""
+"""The published rows: which are here, and which a parameter of their machine was fitted on."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,38 +37,28 @@ _NAMED_ALIKE = ("timm:inception_v3", "timm:vit_base_patch16_224")
 def test_networks_of_timm_are_those_built_here_and_drawn_by_their_names(
     rows: Sequence[StepTime | PeakMemory], one_in: int, rest: int
 ) -> None:
-    """No row is here because it comes out; of peaks those of odd numbers, for a context was fitted on even ones."""
+    """Of peaks those of odd numbers, for a context was fitted on even ones."""
     networks = {row.setup.network for row in rows}
     drawn = {name for name in networks if number_of(name) % one_in == rest}
-
     assert {name for name in networks if name.startswith("timm:")} - drawn <= {*replays.BUILT, *_NAMED_ALIKE}
-
-
-def test_every_row_is_of_a_known_series_and_every_series_has_rows() -> None:
-    rows: tuple[AnyRow, ...] = (*step_times(), *operator_times(), *peak_memory())
-
-    assert {row.series for row in rows} == set(SERIES)
-    assert all(row.measured > 0 for row in rows)
-
-
-def test_built_networks_can_be_built() -> None:
     for name in set(replays.BUILT.values()):
         build_network(name)
 
 
+def test_every_row_is_of_a_known_series_and_every_series_has_rows() -> None:
+    rows: tuple[AnyRow, ...] = (*step_times(), *operator_times(), *peak_memory())
+    assert {row.series for row in rows} == set(SERIES)
+    assert all(row.measured > 0 for row in rows)
+
+
 def test_the_next_batch_is_the_one_that_was_tried_before() -> None:
-    """512 is the first; before 256 comes 384."""
-    by_batch = {row.batch_size: row.next_batch for row in step_times() if SERIES[row.series].searches_batch}
-
-    assert by_batch[512] is None
-    assert by_batch[256] == 384
+    """512 is the first; before 256 comes 384, at which the network is replayed too."""
+    sought = [row for row in step_times() if SERIES[row.series].searches_batch]
+    by_batch = {row.batch_size: row for row in sought}
+    assert by_batch[512].next_batch is None
+    assert by_batch[256].next_batch == 384
+    assert asked_batches([by_batch[256]]) == {by_batch[256].setup: (256, 384)}
     assert set(by_batch) <= set(BATCHES)
-
-
-def test_a_network_whose_largest_batch_was_sought_is_asked_for_at_the_next_one_too() -> None:
-    row = next(each for each in step_times() if SERIES[each.series].searches_batch and each.batch_size == 256)
-
-    assert asked_batches([row]) == {row.setup: (256, 384)}
 
 
 CARD = "card"
@@ -116,14 +106,13 @@ def test_a_step_that_kernels_were_fitted_to(fitted: FittedRows) -> None:
 
 def test_steps_that_a_host_was_fitted_to(fitted: FittedRows) -> None:
     """Of these networks, in these types, of which TF32 is stored as float32; no inference was among them."""
-    told = [
+    found = [
         fitted(step("torchvision-12", f"torchvision:{network}", 12, precision))
         for network in ("resnet18", "resnet34", "vgg16")
         for precision in (Precision.FLOAT16, Precision.TF32)
     ]
     inference = step("torchvision-12", "torchvision:resnet18", 12, Precision.FLOAT16)
-
-    assert told == [True, False, False, True, False, False]
+    assert found == [True, False, False, True, False, False]
     assert not fitted(replace(inference, setup=replace(inference.setup, mode=Mode.INFERENCE)))
 
 
@@ -133,20 +122,20 @@ def test_a_trace_that_kernels_were_fitted_to(fitted: FittedRows) -> None:
         series: OperatorTime(series, CARD, BUILT, 32, LayerKind.CONV, is_forward=True, measured=1.0)
         for series in ("triosim-h100", "kineto-v100")
     }
-
     assert fitted(rows["triosim-h100"])
     assert not fitted(rows["kineto-v100"])
 
 
-@pytest.mark.parametrize(("network", "batch_size", "told"), [(EVEN, 8, True), (EVEN, 16, False), (ODD, 8, False)])
-def test_peaks_that_a_context_was_fitted_to(fitted: FittedRows, network: str, batch_size: int, *, told: bool) -> None:
+@pytest.mark.parametrize(("network", "batch_size", "expected"), [(EVEN, 8, True), (EVEN, 16, False), (ODD, 8, False)])
+def test_peaks_that_a_context_was_fitted_to(
+    fitted: FittedRows, network: str, batch_size: int, *, expected: bool
+) -> None:
     """Those of networks with even numbers, at two batches."""
     assert (number_of(network) % 2 == 0) is (network == EVEN)
-    assert fitted(PeakMemory(replace(BUILT, network=network), batch_size, 1.0, 1.0, hardware=CARD)) is told
+    assert fitted(PeakMemory(replace(BUILT, network=network), batch_size, 1.0, 1.0, hardware=CARD)) is expected
 
 
 def test_without_tables_nothing_was_fitted(tmp_path: Path) -> None:
     profile = tmp_path / "card.yaml"
     profile.write_text(_PROFILE)
-
     assert not FittedRows.of({CARD: profile})(step("timm-train-nhwc", "timm:resnet18", 512))

@@ -1,4 +1,4 @@
-"""Replays of Kim et al. (2018): their policies, largest batches, readings and speed, on AlexNet where that does."""
+"""Replays of Kim et al. (2018): policies, largest batches, readings and speed, on AlexNet where that is enough."""
 
 import msgspec
 import pytest
@@ -19,18 +19,9 @@ SWAP = "swap(tensorflow, interval=2)"
 
 def claim(**changes: object) -> Claim:
     """Swap halves the speed of AlexNet (16) on two GPUs within 10 %, unless changed."""
-    fields = {
-        "id": "c-1",
-        "where": "I",
-        "metric": "throughput_ratio",
-        "networks": ["alexnet(16)"],
-        "policy": SWAP,
-        "baseline": "none(tensorflow)",
-        "gpus": 2,
-        "expected": 0.5,
-        "tolerance": 0.1,
-    }
-    return msgspec.convert(fields | changes, Claim)
+    what = {"networks": ("alexnet(16)",), "policy": SWAP, "baseline": "none(tensorflow)", "gpus": 2, **changes}
+    stated = {"metric": "throughput_ratio", "expected": 0.5, "tolerance": 0.1, **what}
+    return msgspec.convert({"id": "c-1", "where": "I", **stated}, Claim)
 
 
 def test_a_ratio_of_throughputs_is_that_of_iterations_the_other_way_round(swap_runs: ServerRuns) -> None:
@@ -48,7 +39,7 @@ def test_a_ratio_of_throughputs_is_that_of_iterations_the_other_way_round(swap_r
 
 
 def test_largest_batches_and_their_throughput(swap_runs: ServerRuns) -> None:
-    """Of AlexNet on one Titan Xp, which the claim names instead of the machine of the file."""
+    """Of AlexNet on one Titan Xp, which the claim names, not the file."""
     found = swap_runs.largest(Place("titan_xp", 1), "alexnet", "none(m)")
     alone = {"networks": ["alexnet"], "policy": "none(m)", "hardware": "titan_xp", "gpus": 1, "baseline": ""}
 
@@ -64,12 +55,8 @@ def test_largest_batches_and_their_throughput(swap_runs: ServerRuns) -> None:
 
 
 def test_a_metric_names_gpus_and_baseline() -> None:
-    assert METRICS.describe(claim()) == (
-        "throughput, alexnet(16), 2 GPUs, swap(tensorflow, interval=2) over none(tensorflow)"
-    )
-    assert METRICS.describe(claim(metric="largest_batch", gpus=1, baseline="")) == (
-        "largest batch, alexnet(16), swap(tensorflow, interval=2)"
-    )
+    assert METRICS.describe(claim()) == f"throughput, alexnet(16), 2 GPUs, {SWAP} over none(tensorflow)"
+    assert METRICS.describe(claim(metric="largest_batch", gpus=1, baseline="")) == f"largest batch, alexnet(16), {SWAP}"
 
 
 ALEXNET_PARAMETERS = 61_100_840
@@ -90,7 +77,6 @@ def test_a_label_is_read_as_results_print_it(swap_runs: ServerRuns, label: str) 
 
 def test_a_reading_changes_the_options_of_the_policies_that_it_names(swap_runs: ServerRuns) -> None:
     other = swap_runs.under(SwapReading("x", options={"swap": {"interval": 2}}, algorithms={"algorithms": "m"}))
-
     assert other.policy("swap(tensorflow, interval=4)").label == "swap(m, interval=2)"
     assert other.policy("staggered_swap(tensorflow, interval=4)").label == "staggered_swap(m, interval=4)"
     assert swap_runs.policy("swap(tensorflow, interval=4)").label == "swap(tensorflow, interval=4)"
@@ -99,25 +85,22 @@ def test_a_reading_changes_the_options_of_the_policies_that_it_names(swap_runs: 
 def test_a_scenario_has_the_gpus_of_its_place(swap_runs: ServerRuns) -> None:
     two = swap_runs.scenario(TWO, "alexnet", 16, ("none(m)",))
     one = swap_runs.scenario(Place("titan_xp", 1), "alexnet", 16, ("none(m)",))
-
     assert (two.gpus, two.gradients, two.workload.batch_size) == (2, Aggregation.CPU, 16)
     assert (one.gpus, one.gradients, one.server.name) == (1, None, "titan_xp")
     assert Algorithms(two.policies[0].algorithms) is Algorithms.MEMORY_OPTIMAL  # type: ignore[attr-defined]
 
 
 def test_each_replay_is_run_once_for_all_readings_that_do_not_change_it(swap_runs: ServerRuns) -> None:
-    """Gradients around a ring take another time on two GPUs; what swaps is nothing to a policy without swap."""
+    """Gradients around a ring take another time on two GPUs; options of swap change no other policy."""
     ring = swap_runs.under(SwapReading("x", gradients=Aggregation.RING))
     other = swap_runs.under(SwapReading("y", options={"swap": {"interval": 1}}))
-
     once = swap_runs.iteration(TWO, "alexnet", 16, "none(tensorflow)")
-
     assert other.iteration(TWO, "alexnet", 16, "none(tensorflow)") is once
     assert ring.iteration(TWO, "alexnet", 16, "none(tensorflow)") != once
 
 
 def test_the_time_of_a_framework_is_added_to_each_iteration(swap_runs: ServerRuns) -> None:
-    """1 ns for each of the 4 B of a weight: 0.244 s for AlexNet's 61.1 million, in any batch."""
+    """1 ns for each of the 4 B of a weight: 0.244 s for AlexNet's 61.1 million weights, at any batch."""
     slow = swap_runs.under(SwapReading("x", framework_s_per_byte=1e-9))
     added_s = 4e-9 * ALEXNET_PARAMETERS
 
@@ -150,7 +133,6 @@ def test_behind_one_port_all_four_gpus_share_a_link(four: Topology) -> None:
     With one more switch above both all ways are a link longer, and others share two as well.
     """
     other = behind_one_port(four)
-
     assert [len(four.to_host(gpu)) for gpu in range(4)] == [3] * 4
     assert [len(other.to_host(gpu)) for gpu in range(4)] == [4] * 4
     assert (shared(four, 0, 1), shared(four, 0, 2)) == (2, 1)
@@ -160,22 +142,18 @@ def test_behind_one_port_all_four_gpus_share_a_link(four: Topology) -> None:
 
 def test_memory_kept_by_the_framework_is_not_available() -> None:
     server = read_profile(find_profile("titan_xp", ROOT))
-
     kept = SwapReading("x", kept_fraction=0.25, one_root=True).change(server)
-
     assert kept.gpu.memory_bytes == 9 * 2**30, "3/4 of 12 GiB"
     assert kept.topology is None, "one GPU on a link of its own stays so"
     assert SwapReading().change(server) == server
 
 
 def test_the_first_row_without_swap_has_the_speed_of_the_paper(swap_runs: ServerRuns) -> None:
-    """120 images at 83.56 images/s are 1.436 s; with the kernel times of DeepBench it is less, and so is all else."""
-    place = Place("p100_x2", 2)
-
-    assert swap_runs.iteration_s(place, "vgg_d_13conv", 120, "none(tensorflow)") == pytest.approx(120 / 83.56, rel=1e-3)
+    """120 images at 83.56 images/s are 1.436 s; with the kernel times of DeepBench it is less."""
+    assert swap_runs.iteration_s(TWO, "vgg_d_13conv", 120, "none(tensorflow)") == pytest.approx(120 / 83.56, rel=1e-3)
     measured = swap_runs.under(SwapReading("x", own_speed=False))
     assert measured.server("p100_x2") == swap_runs.machines["p100_x2"]
-    assert measured.iteration_s(place, "vgg_d_13conv", 120, "none(tensorflow)") < 120 / 83.56
+    assert measured.iteration_s(TWO, "vgg_d_13conv", 120, "none(tensorflow)") < 120 / 83.56
 
 
 def test_the_first_rows_are_those_of_the_tables() -> None:

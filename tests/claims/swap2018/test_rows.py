@@ -12,5 +12,4 @@ FILE = read_claims("swap2018")
 @pytest.mark.parametrize("claim", row_parameters(FILE, "t-2", "t-3"))
 def test_the_replay_comes_within_the_tolerance_of_the_paper(claim: Claim, swap_runs: ServerRuns) -> None:
     row = METRICS.check(claim, swap_runs, FILE.hardware)
-
     assert row.verdict is Verdict.REPRODUCED, f"expected {row.expected}, simulated {row.simulated}"

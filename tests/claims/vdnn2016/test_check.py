@@ -10,17 +10,9 @@ from vdnnsim.errors import InputError
 
 def claim(**changes: object) -> Claim:
     """AlexNet (128) needs 1.1 GiB within 10 % under base(p), unless changed."""
-    fields = {
-        "id": "c-1.size",
-        "where": "I",
-        "metric": "max_memory",
-        "networks": ["alexnet(128)"],
-        "policy": "base(p)",
-        "expected": 1.1,
-        "unit": "GiB",
-        "tolerance": 0.1,
-    }
-    return msgspec.convert({key: value for key, value in (fields | changes).items() if value is not None}, Claim)
+    stated = {"metric": "max_memory", "expected": 1.1, "unit": "GiB", "tolerance": 0.1, **changes}
+    fields = {"id": "c-1.size", "where": "I", "networks": ["alexnet(128)"], "policy": "base(p)", **stated}
+    return msgspec.convert({key: value for key, value in fields.items() if value is not None}, Claim)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +29,6 @@ def claim(**changes: object) -> Claim:
 def test_the_bounds_of_a_claim(changes: dict[str, object], low: float, high: float) -> None:
     """A relative tolerance, none, points of a share, a range, one bound; the bounds themselves are allowed."""
     stated = claim(**changes)
-
     assert stated.bounds() == pytest.approx((low, high))
     assert is_met(stated, stated.bounds()[0])
     assert not is_met(stated, high + 1e-6 if high < float("inf") else low - 1e-6)
@@ -71,6 +62,9 @@ def test_a_row_has_expected_and_simulated_values(vdnn_runs: VdnnRuns) -> None:
     assert dict(zip(COLUMNS, met.cells, strict=True))["verdict"] == "reproduced"
 
 
+SHARE = {"metric": "max_reduction", "expected": 0.0, "points": 0.5, "unit": "", "tolerance": None}
+
+
 @pytest.mark.parametrize(
     ("changes", "expected", "error"),
     [
@@ -79,31 +73,24 @@ def test_a_row_has_expected_and_simulated_values(vdnn_runs: VdnnRuns) -> None:
         ({"expected": None, "at_most": 1000}, "at most 1000 GiB", ""),
         ({"metric": "fits", "expected": "yes", "unit": ""}, "yes", ""),
         ({"metric": "fits", "expected": "no", "unit": ""}, "no", "outside"),  # it does
-        (
-            {"metric": "max_reduction", "expected": 0.0, "points": 0.5, "unit": "", "tolerance": None},
-            "0.0% within 50 points",
-            "+37.3 points",
-        ),
+        (SHARE, "0.0% within 50 points", "+37.3 points"),
     ],
 )
-def test_how_other_forms_read(vdnn_runs: VdnnRuns, changes: dict[str, object], expected: str, error: str) -> None:
+def test_ranges_bounds_words_and_shares(
+    vdnn_runs: VdnnRuns, changes: dict[str, object], expected: str, error: str
+) -> None:
     """Ranges and bounds have no error in numbers; shares have one in points, here of base against itself."""
     row = METRICS.check(claim(**changes), vdnn_runs, "")
-
     assert (row.expected, row.error) == (expected, error)
 
 
 def test_a_metric_names_network_policy_and_reading() -> None:
     described = METRICS.describe(claim(metric="gpu_memory", networks="very_deep", over="max", reading="whole"))
-
     assert described == "maximum memory, most of very deep, base(p) (whole)"
 
 
 def test_the_summary_counts_claims_and_names_what_moved(vdnn_runs: VdnnRuns) -> None:
-    """Rows c-1.size and c-1.more are one claim, which is missed if one of its rows is.
-
-    Two numbers of one table are no claim; of two claims that are met, one is so by construction.
-    """
+    """Rows c-1.size and c-1.more are one claim, which is missed if one of its rows is; numbers of tables are none."""
     met, missed, by_input, table_met, table_missed = (
         METRICS.check(claim(id=name, tolerance=tolerance, reason=reason), vdnn_runs, "")
         for name, tolerance, reason in (

@@ -1,4 +1,4 @@
-"""The command `claims`, on replays that the other tests of the paper have made."""
+"""The command `claims`, on replays of the other tests."""
 
 import csv
 from pathlib import Path
@@ -14,7 +14,7 @@ from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 def test_claims_are_held_against_the_replay(
     tmp_path: Path, vdnn_runs: VdnnRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows of AlexNet in the table and the CSV; exit 0, for what is recorded as reproduced still is."""
+    """Rows of AlexNet in the table and the CSV; exit status 0."""
     file = read_claims("vdnn2016")
     few = tuple(each for each in file.claims if each.networks == ("alexnet(128)",))
     monkeypatch.setattr("vdnnsim.claims.claim.read_claims", lambda _: msgspec.structs.replace(file, claims=few))
@@ -32,12 +32,10 @@ def test_claims_are_held_against_the_replay(
 
 
 def test_a_claim_that_is_no_longer_reproduced_is_exit_status_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """AlexNet (128) takes 1.18 GiB; a file that states 2 GiB and records it as reproduced is refuted."""
+    """AlexNet (128) takes 1.18 GiB, where the file states 2."""
     file = read_claims("vdnn2016")
     claim = msgspec.structs.replace(next(each for each in file.claims if each.id == "v-mem-1"), expected=2.0)
     monkeypatch.setattr("vdnnsim.claims.claim.read_claims", lambda _: msgspec.structs.replace(file, claims=(claim,)))
-
     done = vdnnsim("claims", folder=tmp_path)
-
     assert done.returncode == 3
     assert done.stderr.endswith("other than recorded: v-mem-1 (not reproduced)\n")

@@ -1,4 +1,4 @@
-"""The figures on the shipped Titan X: their structure, and that what is said of them is computed."""
+"""The figures on the shipped Titan X: their structure, and that titles and facts are computed."""
 
 import csv
 import io
@@ -23,13 +23,11 @@ CONV_OF_VGG16 = 16
 
 @pytest.fixture(scope="module")
 def titan(vdnn_runs: VdnnRuns) -> Server:
-    """The paper's machine."""
     return vdnn_runs.server
 
 
 @pytest.fixture(scope="module")
 def figures(vdnn_runs: VdnnRuns) -> dict[str, SimulatedFigure]:
-    """All figures by their stem."""
     return {figure.stem: figure for figure in paper_figures(vdnn_runs)}
 
 
@@ -66,7 +64,6 @@ def test_values_of_the_paper_are_beside_the_replay(figures: dict[str, SimulatedF
         stem: [panel.slots[0].bars[0][0].values for panel in figures[stem].chart.panels]
         for stem in ("figure11", "figure14")
     }
-
     assert paper["figure11"] == [(0.93, 0.90, 0.76, 0.69), (0.73, 0.64, 0.52, 0.49)]
     assert paper["figure14"] == [pytest.approx((0.42, 0.45, 0.97)), pytest.approx((0.35, 0.37, 0.82))]
 
@@ -86,7 +83,7 @@ def test_breakdowns_add_up_and_features_are_part_of_the_whole(figures: dict[str,
         cells = dict(zip(figure.columns, row, strict=True))
         sizes = {name: float(cells[name]) for name in figure.columns if name.endswith("_bytes")}
         whole = {name: size for name, size in sizes.items() if not name.startswith("feature_extraction")}
-        # The pool rounds each allocation up to its granule; so does the trace.
+        # Pool and trace round each allocation up to the granule.
         assert sum(whole.values()) == totals[row[:2]]
         assert all(sizes[f"feature_extraction_{name}"] <= size for name, size in whole.items())
 
@@ -109,7 +106,7 @@ def test_titles_fit_on_a_slide(figures: dict[str, SimulatedFigure]) -> None:
 def test_figures_change_with_the_machine(figures: dict[str, SimulatedFigure], titan: Server) -> None:
     """With far less arithmetic other algorithms are the fastest; with 3 GiB other networks fit.
 
-    Figures 1, 4 and 15 take networks of up to 416 layers, and would say no more.
+    Figures 1, 4 and 15 take networks of up to 416 layers, and would show no more.
     """
     gpu = titan.gpu
     slower = {element: rate / 50 for element, rate in gpu.flop_per_s.items()}

@@ -1,4 +1,4 @@
-"""The page on Rhu et al. (2016): readings, draws of the machine, what one command writes."""
+"""The page on Rhu et al. (2016): readings, draws of the machine, and all of its files."""
 
 import csv
 from dataclasses import replace
@@ -15,34 +15,30 @@ from vdnnsim.claims.replays import ranks
 from vdnnsim.claims.vdnn2016.metrics import METRICS
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 
+TOY = replace(TOY_SERVER, cost_model={"a_fraction": 0.9, "b_s": 2.0})
 CLAIMS = {claim.id: claim for claim in read_claims("vdnn2016").claims}
 
 
 def test_draws_are_seeded_and_stay_within_twenty_percent() -> None:
     """Two parameters and the link, five draws: equal each time, another seed gives others."""
-    toy = replace(TOY_SERVER, cost_model={"a_fraction": 0.9, "b_s": 2.0})
-    draws = draw_factors(toy, 5)
-
-    assert draws == draw_factors(toy, 5)
-    assert draws != draw_factors(toy, 5, seed=1)
+    draws = draw_factors(TOY, 5)
+    assert draws == draw_factors(TOY, 5)
+    assert draws != draw_factors(TOY, 5, seed=1)
     assert all(set(draw) == {"a_fraction", "b_s", LINK} for draw in draws)
     assert all(0.8 <= factor <= 1.2 for draw in draws for factor in draw.values())
 
 
 def test_a_draw_scales_the_machine_and_no_fraction_exceeds_one() -> None:
     """0.9 x 1.2 would be 1.08 and becomes 1; 2 s x 1.2 = 2.4 s; both directions of the link at 0.8 of 1 B/s."""
-    toy = replace(TOY_SERVER, cost_model={"a_fraction": 0.9, "b_s": 2.0})
-
-    drawn = perturbed(toy, {"a_fraction": 1.2, "b_s": 1.2, LINK: 0.8})
-
+    drawn = perturbed(TOY, {"a_fraction": 1.2, "b_s": 1.2, LINK: 0.8})
     assert drawn.cost_model == {"a_fraction": 1.0, "b_s": pytest.approx(2.4)}
     assert (drawn.link.h2d_bytes_per_s, drawn.link.d2h_bytes_per_s) == (0.8, 0.8)
 
 
 def test_sensitivity_of_claims_to_draws(vdnn_runs: VdnnRuns) -> None:
-    """The rate of copies is the link's, so it hangs on it alone: rank correlation 1. Offloaded bytes never move.
+    """The rate of copies depends on the link alone: rank correlation 1. Offloaded bytes never change.
 
-    That AlexNet's reuse distance is a time, and that VGG-16 (64) fits a text, shows in their columns.
+    AlexNet's reuse distance is a time, whether VGG-16 (64) fits a text.
     """
     ids = ("v-vm-2", "v-dma-1", "v-mem-10", "v-perf-7")
     rate, moved = CLAIMS["v-dma-1"], CLAIMS["v-vm-2"]
@@ -55,36 +51,26 @@ def test_sensitivity_of_claims_to_draws(vdnn_runs: VdnnRuns) -> None:
     assert table[rate.id].driver == LINK
     assert table[rate.id].rank_correlation == pytest.approx(1)
     assert table["v-mem-10"].least is None
-    least, most = table["v-perf-7"].least, table["v-perf-7"].most
-    assert least is not None
-    assert most is not None
-    assert least < most
+    assert (table["v-perf-7"].least or 0) < (table["v-perf-7"].most or 0)
 
 
 @pytest.mark.usefixtures("in_this_process")
 def test_readings_move_their_claims_alone(vdnn_runs: VdnnRuns) -> None:
-    """Without POOL's prefetch VGG-16 (128) under all(m) needs less; whole GPU memory exceeds 4.2 GiB; v-vm-2 stays.
-
-    Of the networks that become ever deeper the first two are enough.
-    """
-    names = ("prefetch_search: fig10_without_pool", "gpu_memory: whole")
-    readings = [each for each in READINGS if each.name in names]
-    deep = CLAIMS["v-vm-10"]
-    claims = [CLAIMS["v-vm-1"], CLAIMS["v-vm-2"], msgspec.structs.replace(deep, networks=deep.networks[:2])]
+    """Without POOL's prefetch VGG-16 (128) under all(m) needs less; whole GPU memory exceeds 4.2 GiB; v-vm-2 stays."""
+    claims = [_short(CLAIMS[each]) for each in ("v-vm-1", "v-vm-2", "v-vm-10")]
     rows = [METRICS.check(claim, vdnn_runs, vdnn_runs.server.name) for claim in claims]
 
-    compared = compare_readings(claims, vdnn_runs, readings)
-
+    compared = compare_readings(claims, vdnn_runs, FEW_READINGS)
     by_name = {each.reading.name: {effect.default.id for effect in each.effects(rows)} for each in compared}
     assert by_name["prefetch_search: fig10_without_pool"] >= {"v-vm-1"}
     assert by_name["gpu_memory: whole"] == {"v-vm-10"}
     assert all("v-vm-2" not in moved for moved in by_name.values())
-    assert set(by_name) == set(names)
+    assert len(by_name) == 2
 
 
 @pytest.mark.usefixtures("in_this_process")
 def test_shared_plans_change_no_value(vdnn_runs: VdnnRuns) -> None:
-    """Under twelve draws AlexNet's algorithms rank in few ways; all of its rows come out as on a machine of its own."""
+    """Under twelve draws AlexNet's algorithms rank in few ways; all of its rows are those of a machine alone."""
     asked = [claim for claim in CLAIMS.values() if claim.networks == ("alexnet(128)",)]
     drawn = [perturbed(vdnn_runs.server, factors) for factors in draw_factors(vdnn_runs.server, 12)]
 
@@ -103,7 +89,7 @@ FEW = ("v-uvm-1", "v-mem-10", "v-vm-1", "v-vm-2", "v-vm-10")
 
 
 def _short(claim: Claim) -> Claim:
-    """Of the networks that become ever deeper only the first two: VGG-16 and VGG-116."""
+    """Of ever deeper networks the first two, VGG-16 and VGG-116, are enough."""
     return msgspec.structs.replace(claim, networks=claim.networks[:2]) if claim.id == "v-vm-10" else claim
 
 

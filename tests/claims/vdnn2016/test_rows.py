@@ -13,5 +13,4 @@ FILE = read_claims("vdnn2016")
 @pytest.mark.parametrize("claim", row_parameters(FILE))
 def test_the_replay_comes_within_the_tolerance_of_the_paper(claim: Claim, vdnn_runs: VdnnRuns) -> None:
     row = METRICS.check(claim, vdnn_runs, FILE.hardware)
-
     assert row.verdict is Verdict.REPRODUCED, f"expected {row.expected}, simulated {row.simulated}"

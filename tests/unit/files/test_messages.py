@@ -5,13 +5,12 @@ import pytest
 from vdnnsim.files.messages import describe, file_name, not_one_of, one_line, printable, spelled_as
 
 
-def test_a_file_name_is_shown_on_one_line() -> None:
+def test_file_names_and_foreign_messages_are_shown_on_one_line() -> None:
+    """A byte that is no UTF-8, and a line end; blanks stay."""
     assert file_name(Path("scenarios/my question.yaml")) == "scenarios/my question.yaml"
     assert file_name(Path("two\nlines.yaml")) == r"'two\nlines.yaml'"
-
-
-def test_a_message_of_somebody_else_becomes_one_line() -> None:
     assert one_line("two\n  lines \a") == r"two lines \x07"
+    assert printable(" bad\udcff  \n") == " bad\\udcff  \\n"
 
 
 @pytest.mark.parametrize(
@@ -42,17 +41,11 @@ def test_a_value_is_shown_in_the_words_of_yaml(value: object, shown: str) -> Non
     assert describe(value) == shown
 
 
-def test_of_many_names_those_are_told_that_there_is_room_for() -> None:
+def test_long_lists_of_names_are_cut() -> None:
     """100 names of 8 characters; 50 of them and their commas are the 500 characters that a message takes."""
-    names = [f"name{number:04}" for number in range(100)]
-    told = not_one_of("other", names, "a name")
-    assert told.startswith("'other' is not a name; expected one of name0000, name0001, ")
-    assert told.endswith(", name0049 and 50 more")
-
-
-def test_what_cannot_be_printed_is_escaped() -> None:
-    """A byte that is no UTF-8 in the name of a file, and a line end; blanks stay."""
-    assert printable(" bad\udcff  \n") == " bad\\udcff  \\n"
+    message = not_one_of("other", [f"name{number:04}" for number in range(100)], "a name")
+    assert message.startswith("'other' is not a name; expected one of name0000, name0001, ")
+    assert message.endswith(", name0049 and 50 more")
 
 
 def test_names_are_known_by_their_words_and_beginnings() -> None:

@@ -1,4 +1,4 @@
-"""Files of others are read up to a limit, and what is none is refused at once."""
+"""Regular files are read up to a limit; all else is refused at once."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,6 @@ from vdnnsim.files.regular import UnreadableError, read_regular_file
 
 
 def refusal(path: Path, largest_bytes: int = 2**20) -> str:
-    """What is said of a file."""
     with pytest.raises(UnreadableError) as refused:
         read_regular_file(path, largest_bytes, "expected text")
     return str(refused.value)
@@ -31,21 +30,20 @@ def test_no_more_is_read_than_the_limit(tmp_path: Path) -> None:
 
 
 def test_devices_pipes_and_folders_are_refused_at_once(tmp_path: Path) -> None:
-    """Nobody writes to the pipe, and the device has no end."""
+    """A pipe without a writer, a device without an end."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
     for name, found in (("pipe", "no regular file"), ("endless", "no regular file"), (".", "a folder")):
         assert refusal(tmp_path / name) == f"is {found}, expected text"
 
 
-def test_what_the_system_refuses_is_a_fault_and_what_is_wrong_is_none(tmp_path: Path) -> None:
-    """The one may pass, and the other stays."""
+def test_failures_of_the_system_are_faults_and_wrong_files_are_not(tmp_path: Path) -> None:
     for name, fault in (("missing", True), (".", False), ("a\0b", False)):
         with pytest.raises(UnreadableError) as refused:
             read_regular_file(tmp_path / name, 1, "")
         assert is_fault(refused.value) is fault
-    told = ProfileError("cannot be read")
-    told.__cause__ = OSError()
-    assert is_fault(told)
+    caused = ProfileError("cannot be read")
+    caused.__cause__ = OSError()
+    assert is_fault(caused)
     assert is_fault(MemoryError())
     assert not is_fault(ProfileError("wrong"))

@@ -16,16 +16,13 @@ def entry(value: YamlValue) -> Entry:
     return Entry("x.yaml", "a.b", value, ProfileError)
 
 
-def test_members_are_entries_with_their_key_path() -> None:
+def test_members_and_items_are_entries_with_their_key_path() -> None:
     members = entry({"c": 1, "d": 2}).members(("c",), ("d",))
     assert [(member.path, member.value) for member in members.values()] == [("a.b.c", 1), ("a.b.d", 2)]
     (odd,) = entry({"two\nlines": 1}).named_members("names").values()
     assert odd.path == r"a.b.'two\nlines'"
     (top,) = Entry("x.yaml", "", {"c": 1}, ProfileError).named_members("names").values()
     assert top.path == "c"
-
-
-def test_items_are_entries_with_their_position() -> None:
     assert [(item.path, item.value) for item in entry([1, 2]).items("numbers")] == [("a.b[0]", 1), ("a.b[1]", 2)]
 
 
@@ -45,16 +42,12 @@ def test_a_mapping_has_the_keys_that_it_may_have(value: YamlValue, message: str)
     assert str(caught.value) == f"x.yaml: a.b: {message}"
 
 
-def test_free_names_need_a_mapping() -> None:
-    with pytest.raises(ProfileError, match=r"^x\.yaml: a\.b: found true, expected a mapping of parameters$"):
-        entry(True).named_members("parameters")  # noqa: FBT003
-
-
 @pytest.mark.parametrize(("value", "found"), [([], "an empty list"), ({"a": 1}, "a mapping"), (1.5, "1.5")])
 def test_a_list_has_an_item(value: YamlValue, found: str) -> None:
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(ProfileError, match=rf"^x\.yaml: a\.b: found {found}, expected a list of policies$"):
         entry(value).items("policies")
-    assert str(caught.value) == f"x.yaml: a.b: found {found}, expected a list of policies"
+    with pytest.raises(ProfileError, match=r"^x\.yaml: a\.b: found true, expected a mapping of parameters$"):
+        entry(True).named_members("parameters")  # noqa: FBT003
 
 
 def test_text_is_one_printable_line() -> None:
@@ -62,47 +55,31 @@ def test_text_is_one_printable_line() -> None:
     for value in ("", " \n", "two\nlines", "\ud800", "x" * 1001):
         with pytest.raises(ProfileError, match=r": found '.*', expected one line of 1 to 1000 printable characters$"):
             entry(value).text()
-    with pytest.raises(
-        ProfileError, match=r"found 12, expected text \(put it into quotes if it looks like a number\)$"
-    ):
+    with pytest.raises(ProfileError, match=r"found 12, expected text .*into quotes if it looks like a number"):
         entry(12).text()
 
 
 def test_an_integer_is_one_within_its_limits() -> None:
     assert (entry(1).integer(1, 9), entry(9).integer(1, 9)) == (1, 9)
-    shown: dict[int | float | str | None, str] = {
-        0: "0",
-        10: "10",
-        "5": "'5'",
-        5.0: "5.0",
-        True: "true",
-        None: "nothing",
-        math.nan: "nan",
-    }
-    for value, found in shown.items():
-        with pytest.raises(ProfileError) as caught:
+    others = ((0, "0"), (10, "10"), ("5", "'5'"), (5.0, "5.0"), (True, "true"), (None, "nothing"), (math.nan, "nan"))
+    for value, found in others:
+        with pytest.raises(ProfileError, match=f"found {found}, expected an integer from 1 to 9$"):
             entry(value).integer(1, 9)
-        assert str(caught.value) == f"x.yaml: a.b: found {found}, expected an integer from 1 to 9"
 
 
 def test_a_choice_is_a_member_of_its_enum() -> None:
     assert entry("green").choice(Colour, "a colour") is Colour.GREEN
-    with pytest.raises(ProfileError) as caught:
-        entry("gren").choice(Colour, "a colour")
-    assert str(caught.value) == "x.yaml: a.b: 'gren' is not a colour; did you mean 'green'? (red, green)"
-    with pytest.raises(ProfileError) as caught:
-        entry([1]).choice(Colour, "a colour")
-    assert str(caught.value) == "x.yaml: a.b: found a list, expected a colour: red, green"
+    for wrong, message in (
+        ("gren", "'gren' is not a colour; did you mean 'green'"),
+        ([1], "found a list, expected a col"),
+    ):
+        with pytest.raises(ProfileError, match=f"a\\.b: {message}"):
+            entry(wrong).choice(Colour, "a colour")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("version", "found"), [(2, "2"), ("1", "'1'"), (True, "true"), (1.0, "1.0")])
 def test_another_schema_version_is_refused(version: YamlValue, found: str) -> None:
-    with pytest.raises(ScenarioError) as caught:
+    with pytest.raises(ScenarioError, match=rf"^x\.yaml: schema_version: found {found}, expected 1, the version that"):
         Entry("x.yaml", "", {"schema_version": version}, ScenarioError).check_schema_version(1)
-    expected = f"x.yaml: schema_version: found {found}, expected 1, the version that this vdnnsim reads"
-    assert str(caught.value) == expected
-
-
-def test_what_has_no_schema_version_is_for_the_keys_to_refuse() -> None:
-    for value in ({"schema_version": 1}, {"a": 1}, [1]):
-        Entry("x.yaml", "", value, ScenarioError).check_schema_version(1)  # type: ignore[arg-type]
+    for other in ({"schema_version": 1}, {"a": 1}, [1]):
+        Entry("x.yaml", "", other, ScenarioError).check_schema_version(1)  # type: ignore[arg-type]  # its keys are refused

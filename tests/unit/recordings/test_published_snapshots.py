@@ -25,12 +25,12 @@ UNIT = 512
 def expanded(lines: list[str]) -> list[str]:
     whole: list[str] = []
     for line in lines:
-        if line.startswith("="):
-            _, back, count = line.split()
-            for _ in range(int(count)):
-                whole.append(whole[-int(back)])
-        else:
+        if not line.startswith("="):
             whole.append(line)
+            continue
+        back, count = map(int, line.split()[1:])
+        for _ in range(count):
+            whole.append(whole[-back])
     return whole
 
 
@@ -74,30 +74,21 @@ PUBLISHED = (
 
 
 @pytest.mark.parametrize(("name", "requests", "segments"), PUBLISHED)
-def test_every_request_lies_at_the_real_address_and_every_segment_is_real(
-    name: str, requests: int, segments: int
-) -> None:
-    """And what is there at the end is what was published, block for block."""
+def test_blocks_and_segments_lie_at_the_recorded_addresses(name: str, requests: int, segments: int) -> None:
+    """Each request, each segment, and what is there at the end, block for block."""
     recording = recording_of(FOLDER / f"{name}.txt")
-
     agreement = compare(recording, start_of(recording, DEFAULTS, name), DEFAULTS)
-
     assert agreement is not None
     assert (agreement.requests, agreement.agreed) == (requests, requests)
     assert (agreement.segments, agreement.segments_agreed) == (segments, segments)
     assert agreement.whole
 
 
-def test_a_run_of_several_streams_is_replayed_afresh() -> None:
-    """Ten streams whose segments went 579 times, for memory was scarce; without a limit none goes.
-
-    So as much is reserved as there ever was, or more, and no less than was in use.
-    """
+def test_a_run_of_several_streams_is_replayed_without_a_limit() -> None:
+    """Ten streams; memory was so short that 579 segments were freed. Without a limit none is, so more is reserved."""
     recording = recording_of(FOLDER / "Maphsge4__snapshot_b.txt")
     start = start_of(recording, DEFAULTS, "snapshot_b")
     recorded = recorded_peaks(recording, start, DEFAULTS)
-
     peaks = replay(recording, start, MemoryModel.PYTORCH).peaks
-
     assert len({each.stream for each in recording.events}) == 10
     assert recorded.allocated_bytes <= recorded.reserved_bytes <= peaks.reserved_bytes

@@ -1,4 +1,4 @@
-"""What a trace says of a step; the traces and the numbers are those of `tests.recorded_traces`."""
+"""Steps read from traces, which `tests.recorded_traces` draws."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -35,12 +35,10 @@ def test_a_step_is_the_same_in_both_formats(trace: object, tmp_path: Path) -> No
         ("convolution_backward", Phase.BACKWARD, 100, 0),
         ("add_", Phase.UPDATE, 5, None),
     ]
-    assert recorded.attributed_s == pytest.approx(205 * MICRO)
-    assert recorded.kernel_s == pytest.approx(215 * MICRO)
-    [(reason, (count, seconds))] = recorded.unattributed.items()
+    assert (recorded.attributed_s, recorded.kernel_s) == pytest.approx((205 * MICRO, 215 * MICRO))
+    [(reason, found)] = recorded.unattributed.items()
     assert "between its operators" in reason
-    assert count == 1
-    assert seconds == pytest.approx(10 * MICRO)
+    assert found == (1, pytest.approx(10 * MICRO))
     assert recorded.batch_size == 2
     assert [each.nbytes for each in recorded.copies] == [1536]
 
@@ -61,38 +59,26 @@ def test_the_gpu_waits_for_data_copies_and_the_host(tmp_path: Path) -> None:
     }
 
 
-def test_the_host_issues_but_for_data_and_waits(tmp_path: Path) -> None:
+def test_issue_time_leaves_out_data_and_waits(tmp_path: Path) -> None:
     """1000 us of the host, less 10 of the data loader and 2 of the call that copies, for three operations."""
     assert step_of(new_trace(), tmp_path).issue_s == pytest.approx((1000 - 10 - 2) / 3 * MICRO)
 
 
-def test_modules_are_named_and_backward_is_in_that_of_its_forward(tmp_path: Path) -> None:
+def test_backward_is_in_the_module_of_its_forward(tmp_path: Path) -> None:
     """A trace with modules has them on the threads of forward alone."""
     assert [each.module for each in step_of(new_trace(), tmp_path).operations] == ["Conv2d_0", "Conv2d_0", ""]
 
 
 def test_backward_is_matched_by_name_where_autograd_has_no_numbers(tmp_path: Path) -> None:
-    """The node `ConvolutionBackward0` is of the last `convolution`."""
-    assert [each.forward for each in step_of(new_trace(sequences=True), tmp_path).operations] == [None, 0, None]
-
-
-def test_what_counts_batches_is_no_forward_of_a_node(tmp_path: Path) -> None:
-    """Another `convolution`, on scalars, after the one that `ConvolutionBackward0` is of."""
+    """`ConvolutionBackward0` is of the last `convolution` whose operands have dimensions."""
     trace = new_trace(sequences=True)
-    for step in range(3):
-        begin = 7e6 + step * STEP_US
-        host = {"ph": "X", "pid": 1, "tid": 1, "ts": begin + 200, "dur": 9}
-        number = 5000 + step
-        trace["traceEvents"] += [
-            {**host, "cat": "cpu_op", "name": "aten::convolution", "args": {"Input Dims": [[], []]}},
-            {**host, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 1, "args": {"correlation": number}},
-            {**host, "cat": "kernel", "name": "k", "tid": 7, "dur": 1, "args": {"correlation": number, "stream": 7}},
-        ]
+    assert [each.forward for each in step_of(trace, tmp_path).operations] == [None, 0, None]
+    trace["traceEvents"] += call("aten::convolution", 200, [[], []], 9001)
     assert [each.forward for each in step_of(trace, tmp_path).operations] == [None, None, 0, None]
 
 
-def test_a_trace_without_steps_is_one(tmp_path: Path) -> None:
-    """Three times 205 us, and the reason is told."""
+def test_a_trace_without_marks_is_one_step(tmp_path: Path) -> None:
+    """Three times 205 us, with the reason."""
     recorded = step_of(new_trace(steps=True), tmp_path)
     assert (recorded.step.name, len(recorded.operations)) == ("the whole trace", 9)
     assert "profiler.step()" in recorded.step.why
@@ -120,7 +106,7 @@ def test_the_batch_is_that_of_an_embedding_or_of_most_of_forward(tmp_path: Path)
         assert step_of({**trace, "traceEvents": [*bare, *more]}, tmp_path).batch_size == batch
 
 
-def test_what_comes_after_all_backward_is_the_update(tmp_path: Path) -> None:
+def test_operations_after_all_backward_are_the_update(tmp_path: Path) -> None:
     """As the norm of gradients that is clipped before the optimizer runs."""
     trace = new_trace()
     trace["traceEvents"] += call("aten::linalg_vector_norm", 450, [[4, 3, 3, 3]], 9001)
@@ -128,8 +114,8 @@ def test_what_comes_after_all_backward_is_the_update(tmp_path: Path) -> None:
     assert found[2:] == [("linalg_vector_norm", Phase.UPDATE), ("add_", Phase.UPDATE)]
 
 
-def test_clearing_gradients_is_of_what_goes_on_around_it(tmp_path: Path) -> None:
-    """In `Optimizer.zero_grad` between forward and backward: a workload has it in forward, for its update is last."""
+def test_zero_grad_before_backward_counts_as_forward_in_a_workload(tmp_path: Path) -> None:
+    """The update of a workload is last."""
     trace = new_trace()
     clear = {"ph": "X", "cat": "user_annotation", "name": "Optimizer.zero_grad#SGD.zero_grad", "pid": 1, "tid": 1}
     trace["traceEvents"] += [
@@ -142,19 +128,16 @@ def test_clearing_gradients_is_of_what_goes_on_around_it(tmp_path: Path) -> None
     assert phases == [Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE]
 
 
-def test_what_was_launched_before_the_recording_is_of_no_operator(tmp_path: Path) -> None:
-    """A kernel of the second step whose call is not there: 15 us from 700 on."""
+def test_kernels_launched_before_the_recording_are_of_no_operator(tmp_path: Path) -> None:
+    """A kernel of 1 us of the second step whose call was not recorded."""
     trace = new_trace()
-    args = {"correlation": 9999, "device": 0, "stream": 7}
-    begun = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 7e6 + 1700, "dur": 15, "args": args}
-    trace["traceEvents"].append(begun)
-    count, seconds = step_of(trace, tmp_path).unattributed["launched before the recording began"]
-    assert count == 1
-    assert seconds == pytest.approx(15 * MICRO)
+    trace["traceEvents"].append(call("aten::relu", 700, [], 9999)[-1])
+    found = step_of(trace, tmp_path).unattributed["launched before the recording began"]
+    assert found == (1, pytest.approx(1 * MICRO))
 
 
-def test_without_calls_of_cuda_kernels_are_of_the_operator_that_they_name(tmp_path: Path) -> None:
-    """By external id: the convolution, of which the kernels here are given the number."""
+def test_without_calls_of_cuda_kernels_are_matched_by_external_id(tmp_path: Path) -> None:
+    """Here all kernels have that of the convolution."""
     trace = new_trace()
     events = [each for each in trace["traceEvents"] if each["cat"] != "cuda_runtime"]
     for step in (5, 6, 7):
@@ -169,7 +152,7 @@ def test_without_calls_of_cuda_kernels_are_of_the_operator_that_they_name(tmp_pa
 
 
 def test_kernels_of_another_gpu_are_left_out(tmp_path: Path) -> None:
-    """The GPU of most kernels counts."""
+    """The GPU with most kernels counts."""
     trace = new_trace()
     kernel = next(each for each in trace["traceEvents"] if each["cat"] == "kernel")
     trace["traceEvents"].append({**kernel, "args": {**kernel["args"], "device": 3}})
@@ -190,8 +173,7 @@ def test_kernels_of_another_gpu_are_left_out(tmp_path: Path) -> None:
         (b"\x1f\x8b\x08\x00cut", "ends in the middle or is damaged"),
     ],
 )
-def test_what_is_no_trace_is_refused_in_one_line(content: bytes, message: str, tmp_path: Path) -> None:
-    """Empty, cut off, of another tool, or packed and cut off."""
+def test_files_that_are_no_trace_are_refused_in_one_line(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(content)
     with pytest.raises(RecordingError) as failure:
@@ -212,10 +194,9 @@ AROUND = {"ph": "X", "pid": 1, "tid": 1, "cat": "cpu_op", "name": "aten::to", "t
         ("", {}, 1002, "has more than 1000 calls around aten::to"),
     ],
 )
-def test_a_step_that_cannot_be_is_refused(
+def test_impossible_steps_are_refused(
     category: str, change: dict[str, object], more: int, message: str, tmp_path: Path
 ) -> None:
-    """No kernels, launches outside of operators, kernels of no time, and a thousand and two calls around the step."""
     trace = new_trace()
     for each in trace["traceEvents"]:
         each.update(change if each["cat"] == category else {})
@@ -238,13 +219,12 @@ def test_a_launch_before_the_first_operator_counts(tmp_path: Path) -> None:
         ]
     }
     step = step_of(trace, tmp_path)
-    assert step.kernel_s == pytest.approx(45 * MICRO)
-    assert step.attributed_s == pytest.approx(5 * MICRO)
-    assert step.step.seconds == pytest.approx(50 * MICRO)
+    found = step.kernel_s, step.attributed_s, step.step.seconds
+    assert found == pytest.approx((45 * MICRO, 5 * MICRO, 50 * MICRO))
 
 
-def test_events_of_nonsense_are_passed_over(tmp_path: Path) -> None:
-    """Times that are none, sizes that are no numbers, arguments that are no mapping: what is left is the step."""
+def test_malformed_events_are_skipped(tmp_path: Path) -> None:
+    """Times that are none, sizes that are no numbers, arguments that are no mapping."""
     trace = new_trace()
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::x\n", "ts": 7e6 + 1999, "dur": 0, "tid": 5}
     dims = [[1, "two"], 5, [[2], [True]], [[-3]], [2**80], [2**61]]
@@ -265,8 +245,8 @@ _WRONG = st.sampled_from([None, 0, -1, 2**70, 1e308, "x\n", [], [[0, 0]], [[2**3
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_whatever_stands_in_a_trace_it_is_read_or_refused(data: st.DataObject, tmp_path: Path) -> None:
-    """One value of one event is replaced by what has no business there; a step that is read can be laid out."""
+def test_any_trace_is_read_or_refused(data: st.DataObject, tmp_path: Path) -> None:
+    """One value of one event is wrong; a step that is read becomes a profile and a workload."""
     trace = new_trace()
     event = data.draw(st.sampled_from(trace["traceEvents"]))
     holder = data.draw(st.sampled_from([event, event.get("args", event)]))

@@ -1,4 +1,4 @@
-"""The workload and the profile that a recorded step becomes; traces are those of `tests.recorded_traces`."""
+"""Workloads and profiles of recorded steps; traces are those of `tests.recorded_traces`."""
 
 from pathlib import Path
 
@@ -36,13 +36,13 @@ def with_lifetimes(folder: Path, execution: object | None = None) -> CapturedSte
 
 
 def kinds(step: CapturedStep) -> dict[str, tuple[BufferKind, int, int | None]]:
-    """Return what a step says of its storages: kind, bytes, when it is freed."""
+    """Return kind, bytes and free of the storages of a step by name."""
     return {each.name: (each.kind, each.nbytes, each.freed_after) for each in step.storages}
 
 
 @pytest.mark.parametrize("trace", [new_trace(), old_trace()], ids=["new", "old"])
 def test_a_trace_becomes_a_workload_of_times(trace: object, tmp_path: Path) -> None:
-    """Three operations in three phases; written and read back, it can be laid out in layers."""
+    """Three operations in three phases; read back, it has layers."""
     step = captured_step(recorded(tmp_path, trace), "m")
     assert (step.batch_size, step.sample, step.mode, step.optimizer) == (2, "image", Mode.TRAINING, "sgd")
     assert [each.phase for each in step.operations] == [Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE]
@@ -54,15 +54,15 @@ def test_a_trace_becomes_a_workload_of_times(trace: object, tmp_path: Path) -> N
     assert [layer.name for layer in CapturedWorkload.of(read).graph.layers][-1] == "optimizer"
 
 
-def test_an_execution_trace_tells_what_lives_when(tmp_path: Path) -> None:
-    """Sizes are elements times 4 B. The batch, filters and bias are there; forward makes the output, freed after 0.
+def test_an_execution_trace_has_lifetimes(tmp_path: Path) -> None:
+    """Sizes are elements times 4 B. Batch, filters and bias are given; forward makes the output, freed after 0.
 
-    What backward is given was made empty under a number of its own, before it; nothing of the step wrote it, so it is
-    there for all that the step tells. The gradient of the batch is freed at once, that of the filters with the update,
-    as is no other: of the bias nothing reads the gradient.
+    The gradient that backward reads was made empty under a number of its own and written by nothing, so it counts as
+    given. The gradient of the batch is freed at once, that of the filters with the update, that of the bias unread.
     """
     step = with_lifetimes(tmp_path)
     assert step.lifetimes
+    assert step.operations[0].saves == (0, 1), "backward reads batch and filters"
     found = kinds(step)
     assert [name for name in found if name.startswith("given")] == ["given 0", "given 1", "given 2", "given 4"]
     assert found["given 0"] == (BufferKind.FEATURE_MAP, 1536, None)
@@ -76,28 +76,19 @@ def test_an_execution_trace_tells_what_lives_when(tmp_path: Path) -> None:
     ]
 
 
-def test_autograd_keeps_what_backward_reads(tmp_path: Path) -> None:
-    """Of the convolution the batch and the filters, which are there anyway."""
-    assert with_lifetimes(tmp_path).operations[0].saves == (0, 1)
-
-
 def test_a_number_is_another_storage_when_something_new_is_made_under_it(tmp_path: Path) -> None:
-    """Backward returns a gradient under the number of the output, 4: another storage. So does what is made empty."""
+    """Backward returns a gradient under the number of the output, 4: another storage. So does `empty`."""
     execution = execution_trace()
     for node in execution["nodes"]:
-        if node["name"] == "aten::convolution_backward":
+        if node["name"] in {"aten::convolution_backward", "aten::empty"}:
             node["outputs"]["values"][0][1] = 4
-        if node["name"] == "aten::empty":
-            node["outputs"]["values"][0][1] = 4
-            node["ctrl_deps"] = 1
     step = with_lifetimes(tmp_path, execution)
     output = next(each for each in step.storages if each.name == "convolution 0")
-    assert (output.nbytes, output.freed_after) == (2048, 0)
     gradient = next(each for each in step.storages if each.name == "convolution_backward 1")
-    assert gradient.nbytes == 1536
+    assert (output.nbytes, output.freed_after, gradient.nbytes) == (2048, 0, 1536)
 
 
-def test_what_an_operator_makes_empty_for_itself_is_its_own(tmp_path: Path) -> None:
+def test_empty_within_an_operator_makes_no_storage(tmp_path: Path) -> None:
     """A call of `empty` below the convolution, under the number of its output, changes nothing."""
     execution = execution_trace()
     nodes = execution["nodes"]
@@ -111,8 +102,8 @@ def test_what_an_operator_makes_empty_for_itself_is_its_own(tmp_path: Path) -> N
     assert kinds(step)["convolution 0"] == (BufferKind.FEATURE_MAP, 2048, 1)
 
 
-def test_what_lies_on_the_host_and_nothing_are_no_storages(tmp_path: Path) -> None:
-    """A tensor on the CPU, one without elements, and a list of tensors, which is one after the other."""
+def test_tensors_on_the_host_and_empty_ones_are_no_storages(tmp_path: Path) -> None:
+    """And tensors of a list count one by one."""
     execution = execution_trace()
     for node in execution["nodes"]:
         if node["name"] == "aten::add_":
@@ -120,14 +111,12 @@ def test_what_lies_on_the_host_and_nothing_are_no_storages(tmp_path: Path) -> No
             node["inputs"]["values"] = [[first], [second], [9, 90, 0, 1, 4, "cpu"], [9, 91, 0, 0, 0, ""], [9, "x"], 3]
     step = with_lifetimes(tmp_path, execution)
     update = step.operations[-1].operands
-    assert [(step.tensors[each.memory].storage, each.access) for each in update] == [
-        (1, Access.UPDATE),
-        (6, Access.READ),
-    ]
+    found = [(step.tensors[each.memory].storage, each.access) for each in update]
+    assert found == [(1, Access.UPDATE), (6, Access.READ)]
 
 
 def test_the_oldest_schema_is_read(tmp_path: Path) -> None:
-    """Arguments and the record stand in the node, the caller is its `parent`."""
+    """Arguments and the record are in the node, the caller is its `parent`."""
     execution = execution_trace()
     for node in execution["nodes"]:
         node["rf_id"], node["parent"] = node.pop("attrs")[0]["value"], node.pop("ctrl_deps")
@@ -145,8 +134,7 @@ def test_the_oldest_schema_is_read(tmp_path: Path) -> None:
         (b'{"nodes": []}', "has 0 of the 3 operators of ProfilerStep#6"),
     ],
 )
-def test_what_is_no_execution_trace_of_the_run_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
-    """Empty, without nodes, of another tool, of another run: one line each."""
+def test_files_that_are_no_execution_trace_of_the_run_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "et.json"
     path.write_bytes(content)
     with pytest.raises(RecordingError) as failure:
@@ -155,13 +143,10 @@ def test_what_is_no_execution_trace_of_the_run_is_refused(content: bytes, messag
 
 
 def test_inference_is_all_forward(tmp_path: Path) -> None:
-    """What is left of the trace without backward and update."""
-    trace = new_trace()
-    trace["traceEvents"] = [
-        each
-        for each in trace["traceEvents"]
-        if each["tid"] != 2 and not each["name"].startswith(("Optimizer", "aten::add_"))
-    ]
+    """Without the thread of autograd and the update."""
+    trace, update = new_trace(), ("Optimizer", "aten::add_")
+    events = [each for each in trace["traceEvents"] if each["tid"] != 2 and not each["name"].startswith(update)]
+    trace["traceEvents"] = events
     step = captured_step(recorded(tmp_path, trace), "m")
     assert (step.mode, step.optimizer) == (Mode.INFERENCE, "none")
 
@@ -178,7 +163,7 @@ def test_inference_is_all_forward(tmp_path: Path) -> None:
 def test_precision_is_that_of_products_and_of_gradients(
     types: str, gradient: str, kernel: str, precision: Precision, tmp_path: Path
 ) -> None:
-    """Narrow products with gradients of float32 are mixed precision; TF32 is in the name of a kernel."""
+    """Narrow products with gradients of float32 are mixed precision; TF32 kernels have it in their names."""
     trace = new_trace()
     for each in trace["traceEvents"]:
         if "convolution" in each["name"] and "Input type" in each["args"]:
@@ -195,7 +180,7 @@ def test_precision_is_that_of_products_and_of_gradients(
 
 
 def test_a_profile_times_its_own_step_as_recorded(tmp_path: Path) -> None:
-    """Kernels cost what they cost: 100 us forward, 60 + 40 backward, 5 the update; memory is said to say nothing."""
+    """Kernels take 100 us forward, 60 + 40 backward, 5 the update; the gap in lifetimes is noted."""
     found = recorded(tmp_path)
     path, table = tmp_path / "card.yaml", tmp_path / "card.kernels.csv"
     assert write_recorded_profile(path, found, None) == (table, path)
@@ -206,10 +191,10 @@ def test_a_profile_times_its_own_step_as_recorded(tmp_path: Path) -> None:
     assert NO_LIFETIMES in costs.gap
 
 
-def test_a_profile_states_what_the_trace_tells(tmp_path: Path) -> None:
+def test_a_profile_states_figures_of_the_trace(tmp_path: Path) -> None:
     """The GPU by its properties; the fastest kernel 27648 FLOPs in 40 us, the fastest stream 1296 B in 5 us.
 
-    The host takes (1000 - 10 - 2) / 3 us for an operation. The copy is too small to tell a rate.
+    The host takes (1000 - 10 - 2) / 3 us for an operation. The copy is too small for a rate.
     """
     path = tmp_path / "card.yaml"
     write_recorded_profile(path, recorded(tmp_path), None)
@@ -224,7 +209,7 @@ def test_a_profile_states_what_the_trace_tells(tmp_path: Path) -> None:
     assert not server.kernels.tf32
 
 
-def test_large_copies_tell_the_link(tmp_path: Path) -> None:
+def test_large_copies_measure_the_link(tmp_path: Path) -> None:
     """2 MiB in 20 us; the other direction is assumed to be as fast."""
     trace = new_trace()
     for each in trace["traceEvents"]:
@@ -239,15 +224,14 @@ def test_large_copies_tell_the_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trace", [new_trace(), old_trace()], ids=["new", "old"])
 def test_another_profile_states_the_rest(trace: object, tmp_path: Path) -> None:
-    """Its link and peaks stay; GPU and host are the trace's, where it tells of them."""
+    """Its link and peaks stay; GPU and host are the trace's, where it has them."""
     base = read_profile(find_profile("titan_xp", tmp_path))
     path = tmp_path / "card.yaml"
     write_recorded_profile(path, recorded(tmp_path, trace), base)
     server = read_profile(path)
     assert server.link == base.link
     assert server.gpu.flop_per_s == base.gpu.flop_per_s
-    tells = trace != old_trace()
-    assert server.gpu.multiprocessors == (40 if tells else base.gpu.multiprocessors)
+    assert server.gpu.multiprocessors == (base.gpu.multiprocessors if trace == old_trace() else 40)
     assert server.host.issue_s != base.host.issue_s
 
 

@@ -1,6 +1,7 @@
 import pickle
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -34,28 +35,25 @@ def test_more_than_256_references_and_lists_in_parts_of_1000_are_read(protocol: 
     assert read["first"][399] is read["second"][399]
 
 
-class Evil:
-    """Writes a file when it is unpickled by Python."""
+class Touch(NamedTuple):
+    """Creates a file when Python unpickles it."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    path: Path
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return Path.touch, (self._path,)
+        return Path.touch, (self.path,)
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("deep", [False, True])
-def test_a_pickle_that_wants_to_run_code_is_refused_and_nothing_runs(
+def test_a_pickle_that_imports_is_refused_and_nothing_runs(
     tmp_path: Path,
     deep: bool,  # noqa: FBT001  # given by pytest
     protocol: int,
 ) -> None:
-    """Python would have created the file, as it does here to show that it would."""
+    """Python creates the file, as is shown last."""
     path = tmp_path / "created"
-    evil: object = Evil(path)
-    data = pickle.dumps({"segments": [evil], "device_traces": []} if deep else evil, protocol)
-
+    data = pickle.dumps({"segments": [Touch(path)], "device_traces": []} if deep else Touch(path), protocol)
     with pytest.raises(RecordingError, match=r"^x\.pickle: wants to run code \(imports .*nothing of it was executed$"):
         read_plain_pickle(data, "x.pickle")
     assert not path.exists()
@@ -88,7 +86,7 @@ def test_a_pickle_that_wants_to_run_code_is_refused_and_nothing_runs(
         (b"\x80\x04\x85.", "ends in the middle or is damaged"),
     ],
 )
-def test_what_is_no_plain_data_is_refused_in_one_line(data: bytes, message: str) -> None:
+def test_pickles_of_anything_but_plain_data_are_refused_in_one_line(data: bytes, message: str) -> None:
     with pytest.raises(RecordingError) as caught:
         read_plain_pickle(data, "x.pickle")
     assert str(caught.value).startswith(f"x.pickle: {message}")
@@ -120,7 +118,7 @@ def test_any_bytes_are_plain_data_or_refused(data: bytes) -> None:
         read_plain_pickle(b"\x80\x04" + data, "x.pickle")
 
 
-def test_kinds_are_told_by_content(tmp_path: Path) -> None:
+def test_the_kind_of_a_file_follows_from_its_content(tmp_path: Path) -> None:
     """A pickle begins with 0x80, JSON with a bracket, whatever the name and whether or not gzip packed it."""
     path = tmp_path / "file"
     for content, kind in ((b"\x80\x04.", RecordingKind.SNAPSHOT), (b" \n{}", RecordingKind.TRACE)):

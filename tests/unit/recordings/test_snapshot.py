@@ -1,4 +1,4 @@
-"""Formats of memory snapshots, old and new; and files that are none."""
+"""Formats of memory snapshots, old and new, and other files."""
 
 import pickle
 from collections.abc import Callable
@@ -42,19 +42,17 @@ def test_segments_blocks_in_use_and_events_are_read(tmp_path: Path) -> None:
         ({}, MIB),
     ],
 )
-def test_what_old_snapshots_say_of_a_block(tmp_path: Path, made: dict[str, Any], requested: int) -> None:
-    """What was asked for stood in the history of the block at first, and before that nowhere."""
+def test_requested_bytes_in_old_snapshots(tmp_path: Path, made: dict[str, Any], requested: int) -> None:
+    """In the history of the block, or nowhere."""
     held = {"size": MIB, "state": "active_pending_free", **made}
-
     (recording,) = read(tmp_path, [segment(LOW, held, kind="small")])
-
     assert recording.segments[0].blocks == (HeldBlock(LOW, MIB, requested),)
     assert recording.segments[0].small
     assert recording.events == ()
 
 
-def test_gpus_streams_pools_settings_and_what_is_unknown_are_told(tmp_path: Path) -> None:
-    """GPU 0 has neither; 1 has both, 2 segments alone. Streams and pools get numbers as they come."""
+def test_gpus_streams_pools_settings_and_unknown_events(tmp_path: Path) -> None:
+    """GPU 0 has neither segments nor events, GPU 2 segments alone. Streams and pools are numbered in their order."""
     content = snapshot(
         [
             segment(LOW, block(2), gpu=1, stream=77, kind="small", segment_pool_id=(0, 1), is_expandable=True),
@@ -78,13 +76,8 @@ def test_gpus_streams_pools_settings_and_what_is_unknown_are_told(tmp_path: Path
     assert first.segments[0].stream == 1
     assert (first.expandable, first.private_pools, first.unknown) == (True, True, (("worked", 2),))
     assert first.settings == "expandable_segments:True"
+    assert read(tmp_path, {**WHOLE, "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": 3}})[0].settings == ""
     assert (second.events, second.expandable) == ((), False)
-
-
-def test_settings_of_another_form_are_not_known(tmp_path: Path) -> None:
-    (recording,) = read(tmp_path, {**WHOLE, "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": 3}})
-
-    assert recording.settings == ""
 
 
 def changed(change: Callable[[Any], object]) -> object:
@@ -107,16 +100,14 @@ def changed(change: Callable[[Any], object]) -> object:
         (changed(lambda c: c["device_traces"][0][1].update(action=[])), "expected `str`, got `array` - at"),
     ],
 )
-def test_what_is_no_snapshot_is_refused_in_one_line(tmp_path: Path, content: object, message: str) -> None:
+def test_files_that_are_no_snapshot_are_refused_in_one_line(tmp_path: Path, content: object, message: str) -> None:
     with pytest.raises(RecordingError) as caught:
         read(tmp_path, content)
-
     assert f"s.pickle: is no memory snapshot: {message}" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_an_event_without_an_address_is_refused(tmp_path: Path) -> None:
-    """The second one, unless PyTorch found no room for it."""
     with pytest.raises(RecordingError, match=r"device_traces\[0\]\[1\]: alloc without 'addr', expected one that"):
         read(tmp_path, changed(lambda c: c["device_traces"][0][1].pop("addr")))
 
@@ -129,8 +120,8 @@ def test_an_event_without_an_address_is_refused(tmp_path: Path) -> None:
         snapshot([{**segment(LOW), "total_size": 2**59}], []),
     ],
 )
-def test_sizes_that_cannot_have_been_are_refused(tmp_path: Path, content: object) -> None:
-    """2**39 MiB, and 2**59 B, are more than 2**58 B; what was refused may be as large as somebody asked for."""
+def test_impossible_sizes_are_refused(tmp_path: Path, content: object) -> None:
+    """2**39 MiB, and 2**59 B, are more than 2**58 B; a refused request may be of any size."""
     with pytest.raises(RecordingError, match="has sizes that no GPU 0 can have had"):
         read(tmp_path, content)
     assert read(tmp_path, snapshot([], [event("oom", 0, 2**40)]))

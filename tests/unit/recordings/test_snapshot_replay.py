@@ -1,4 +1,4 @@
-"""Histories worked out by hand: what was there at first, the model beside them, and other models; sizes in MiB."""
+"""Snapshots worked out by hand: their start, the model of PyTorch's allocator beside them, other models; in MiB."""
 
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,13 @@ def whole(recording: Recording, start: Start, settings: AllocatorSettings = DEFA
 
 def test_a_history_from_an_empty_memory_begins_with_nothing(tmp_path: Path) -> None:
     recording, start = recorded(tmp_path, WHOLE)
-
     assert start == Start({}, {})
     assert compare(recording, start, DEFAULTS) == Agreement(3, 3, 2, 2, 39 * MIB, whole=True)
     assert recorded_peaks(recording, start, DEFAULTS) == Peaks(39 * MIB, 50 * MIB)
 
 
-# At the end 20 with 5 in use at 15; before that 8 and 6.5 went that were there before, 14 and a half: 6.5 had the half
-# as well, which is no more than 1. And a small segment with two in use went.
+# At the end a segment of 20 with 5 in use at 15; before, 8 and 6.5 were freed that lay there at the beginning, 14.5 in
+# all: the other 0.5, less than 1, belonged to the 6.5. And a small segment with two blocks in use was freed.
 MIDDLE = snapshot(
     [segment(HIGH, block(15, "inactive"), block(5))],
     [
@@ -73,7 +72,6 @@ def test_settings_say_how_large_a_block_was(tmp_path: Path) -> None:
     _, uncut = recorded(tmp_path, content, parse_settings("max_split_size_mb:20"))
     content = snapshot([segment(HIGH, block(20, "inactive"))], freed(HIGH, 5))
     _, rounded = recorded(tmp_path, content, parse_settings("roundup_power2_divisions:2"))
-
     assert uncut.segments[HIGH].blocks == (Block(HIGH, 40 * MIB),)
     assert rounded.segments[HIGH].blocks == (Block(HIGH, 6 * MIB),)
 
@@ -88,23 +86,20 @@ def test_settings_say_how_large_a_block_was(tmp_path: Path) -> None:
         ([event("free_requested", HIGH, 8)], 0),
     ],
 )
-def test_a_history_that_leads_elsewhere_is_refused(tmp_path: Path, events: list[dict[str, Any]], place: int) -> None:
-    """A request without a block at the end, frees of what is in use or of nothing, segments not there or there."""
+def test_a_history_that_contradicts_the_end_is_refused(
+    tmp_path: Path, events: list[dict[str, Any]], place: int
+) -> None:
+    """A request without a block, frees of a block in use or of none, a segment not there or still there."""
     content = snapshot([segment(HIGH, block(8, "inactive"), block(9), block(3, "inactive"))], events)
-
     with pytest.raises(
         RecordingError, match=rf"^s\.pickle: device_traces\[0\]\[{place}\]: .* does not lead to what is"
     ):
         recorded(tmp_path, content)
-
-
-def test_a_block_that_lies_in_no_segment_is_refused(tmp_path: Path) -> None:
-    """Freed at LOW, where none was."""
     with pytest.raises(RecordingError, match=r"begins with 1 blocks in use, of which 0 lie in a segment"):
         recorded(tmp_path, snapshot([], freed(LOW, 9)))
 
 
-def test_a_block_that_is_given_back_twice_waits_once(tmp_path: Path) -> None:
+def test_two_requests_to_free_a_block_count_once(tmp_path: Path) -> None:
     """9 wait behind two requests to free them, while 5 more come: 14 in use, in 20."""
     content = snapshot(
         [segment(HIGH, block(9, "inactive"), block(5), block(6, "inactive"))],
@@ -128,7 +123,7 @@ def test_a_block_that_is_given_back_twice_waits_once(tmp_path: Path) -> None:
         (5, event("segment_alloc", LOW, 32), 2, 1),
     ],
 )
-def test_an_allocator_by_other_rules_is_told_apart(
+def test_other_rules_of_an_allocator_are_detected(
     tmp_path: Path, place: int, other: dict[str, Any], agreed: int, segments: int
 ) -> None:
     """A gap before the second block, and one where no segment is; segments of 22 for 8, and of 32 for 30."""
@@ -145,16 +140,15 @@ def test_an_allocator_by_other_rules_is_told_apart(
     assert (agreement.agreed, agreement.segments_agreed, agreement.whole) == (agreed, segments, False)
 
 
-def test_a_segment_that_goes_although_it_is_in_use_is_told_apart(tmp_path: Path) -> None:
+def test_a_segment_freed_while_in_use_is_detected(tmp_path: Path) -> None:
     (recording,) = read_recordings(written(tmp_path, WHOLE))
     (gone,) = read_recordings(written(tmp_path, snapshot([], [event("segment_free", HIGH, 20)])))
     events = (*recording.events[:3], *gone.events)
-
     assert not whole(Recording(0, recording.segments, events), Start({}, {}))
 
 
-def test_segments_that_went_are_given_back_when_pytorch_gave_them_back(tmp_path: Path) -> None:
-    """30 go with their segment before 30 come again, into a new one at another place."""
+def test_segments_are_freed_when_pytorch_freed_them(tmp_path: Path) -> None:
+    """30 and their segment are freed before 30 more get a new one at another place."""
     content = snapshot(
         [segment(HIGH, block(30))],
         [
@@ -173,7 +167,7 @@ def test_segments_that_went_are_given_back_when_pytorch_gave_them_back(tmp_path:
 
 @pytest.mark.parametrize("taken_at", [LOW, HIGH])
 def test_among_equals_pytorch_takes_the_lowest_or_the_oldest(tmp_path: Path, taken_at: int) -> None:
-    """Two of 30, the older of which lies higher, come back; 25 take either, by the version of PyTorch."""
+    """Two of 30, the older of which lies higher, are freed; 25 take either, by the version of PyTorch."""
     kept = LOW + HIGH - taken_at
     content = snapshot(
         [segment(taken_at, block(25), block(5, "inactive")), segment(kept, block(30, "inactive"))],
@@ -198,16 +192,15 @@ def test_other_models_begin_with_what_was_in_use(tmp_path: Path) -> None:
     Under segments that grow as much is mapped, in `ideal` just what was asked for is there.
     """
     recording, start = recorded(tmp_path, MIDDLE)
-
     assert replay(recording, start, MemoryModel.PYTORCH).peaks == Peaks(round(20.75 * MIB), 22 * MIB)
     assert replay(recording, start, GROWING).peaks == Peaks(round(20.25 * MIB), 22 * MIB)
     assert replay(recording, start, MemoryModel.IDEAL).peaks == Peaks(round(20.25 * MIB), round(20.25 * MIB))
 
 
-def test_blocks_that_wait_for_a_stream_are_no_room_until_it_is_done(tmp_path: Path) -> None:
-    """30 are given back and wait; 30 more take a segment; they are done, and the third 30 take the first's block.
+def test_blocks_that_wait_for_a_stream_are_not_free_until_it_is_done(tmp_path: Path) -> None:
+    """30 are freed and wait; 30 more take a segment; the stream is done, and the third 30 take the first's block.
 
-    Where only 30 fit, PyTorch waits for the stream, and gives the first segment back.
+    Where only 30 fit, PyTorch waits for the stream, and frees the first segment.
     """
     content = snapshot(
         [segment(LOW, block(30)), segment(HIGH, block(30))],
@@ -229,8 +222,8 @@ def test_blocks_that_wait_for_a_stream_are_no_room_until_it_is_done(tmp_path: Pa
     assert replay(recording, start, MemoryModel.BEST_FIT).peaks == Peaks(60 * MIB, 60 * MIB)
 
 
-def test_how_much_is_lacking_is_found_to_8_mib(tmp_path: Path) -> None:
-    """50 are needed: of 38, 12 are lacking, of 20, 30; and up to 8 more are said to be.
+def test_lacking_memory_is_found_to_8_mib(tmp_path: Path) -> None:
+    """50 are needed: of 38, 12 are lacking, of 20, 30; up to 8 more are reported.
 
     Where settings allow half of all memory, 100 are needed.
     """
@@ -245,8 +238,8 @@ def test_how_much_is_lacking_is_found_to_8_mib(tmp_path: Path) -> None:
     assert 60 <= short(AllocatorSettings(per_process_memory_fraction=0.5), 40) <= 68
 
 
-def test_pages_that_were_mapped_are_what_was_reserved(tmp_path: Path) -> None:
-    """40 at the end, 20 more in between, 20 at the beginning; nothing is held against addresses."""
+def test_mapped_pages_are_reserved_memory(tmp_path: Path) -> None:
+    """40 at the end, 60 in between, 20 at the beginning; addresses are not compared."""
     content = snapshot(
         [segment(LOW, block(20), block(20, "inactive"), is_expandable=True)],
         [event("segment_map", LOW, 40), event("segment_unmap", LOW, 20)],
@@ -269,7 +262,7 @@ def test_pages_that_were_mapped_are_what_was_reserved(tmp_path: Path) -> None:
 def test_segments_that_grow_are_compared_from_an_empty_memory(
     tmp_path: Path, others: dict[int, dict[str, Any]], agreed: int
 ) -> None:
-    """30 map 40, 5 lie behind. The 30 go and with them a page; 25 take the 10 that are left and that page anew.
+    """30 map 40, 5 lie behind. The 30 are freed and a page unmapped; 25 take the 10 that are left and that page anew.
 
     In another record they lie 5 further on, and in a third a page more is mapped at first.
     """

@@ -12,7 +12,6 @@ from tests.command_line import SMALL, vdnnsim
 from tests.toy import TOY_SERVER
 from vdnnsim.analysis.results import Declined
 from vdnnsim.errors import PolicyError
-from vdnnsim.files.messages import listed
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Policy, Setting
 from vdnnsim.policies.registry import known_policies
@@ -22,7 +21,6 @@ from vdnnsim.scenario.read import read_scenario
 PICKY = """
 from typing import ClassVar
 from vdnnsim.errors import PolicyError
-from vdnnsim.files.messages import listed
 from vdnnsim.policies.interface import Policy
 
 class Picky(Policy, frozen=True, kw_only=True):
@@ -35,29 +33,28 @@ class Picky(Policy, frozen=True, kw_only=True):
 
 
 class Picky(Policy, frozen=True, kw_only=True):
-    """Refuses every scenario."""
-
     name: ClassVar[str] = "picky"
     summary: ClassVar[str] = "plans nothing"
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Refuse."""
         raise PolicyError(f"{self.label}: expects a network other than {setting.workload.graph.name}")
 
 
 def scenario_file(folder: Path) -> Path:
-    """A folder with a small scenario in it."""
     path = folder / "small.yaml"
     path.write_text(SMALL)
     return path
 
 
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
 def test_a_policy_that_refuses_is_a_row_and_not_the_end(tmp_path: Path) -> None:
-    """The simulator is told of both; the base(p) of the scenario is compared with itself."""
+    """The base(p) of the scenario is compared with itself."""
     scenario, done = read_scenario(scenario_file(tmp_path)), list[str]()
-
     comparison = compare_policies(scenario, (Picky(), scenario.policies[0]), done.append)
-
     assert comparison.result.declined == (Declined("picky", "expects a network other than alexnet"),)
     assert [each.row.policy for each in comparison.standings] == ["base(p)"]
     assert comparison.standings[0].row.performance_ratio == 1.0
@@ -69,9 +66,7 @@ def test_policies_that_do_not_fit_are_apart(tmp_path: Path) -> None:
     scenario = read_scenario(scenario_file(tmp_path))
     gpu = replace(scenario.server.gpu, memory_bytes=TOY_SERVER.gpu.memory_bytes)
     small = replace(scenario, server=replace(scenario.server, gpu=gpu))
-
     comparison = compare_policies(small, scenario.policies, lambda _: None)
-
     assert comparison.standings == ()
     assert [row.policy for row in comparison.unfit] == ["base(p)", "vdnn_all(m)"]
 
@@ -84,36 +79,31 @@ def test_named_policies_are_compared_in_one_table(tmp_path: Path) -> None:
     done = vdnnsim("compare", "small.yaml", "--policies", asked, "--csv", "table.csv", folder=tmp_path)
 
     assert done.returncode == 0
-    written = [f"reports/small/compare.{kind}" for kind in ("json", "csv", "png", "html")]
-    assert done.stderr == f"wrote {listed(written)}\n"
-    page = (tmp_path / written[-1]).read_text()
+    folder = tmp_path / "reports" / "small"
+    assert {path.name for path in folder.iterdir()} == {f"compare.{kind}" for kind in ("json", "csv", "png", "html")}
+    page = (folder / "compare.html").read_text()
     assert re.search(r"<h2>\d of 3 are on the front of time and memory</h2>", page)
     assert "3 of 3 policies fit alexnet (8) into 12.0 GiB" in done.stdout
     assert " fitted to measurements\n" in done.stdout.partition("- Kernel times: ")[2]
-    folder = tmp_path / "reports" / "small"
     assert (folder / "compare.csv").read_bytes() == (tmp_path / "table.csv").read_bytes()
     assert (folder / "compare.png").read_bytes().startswith(b"\x89PNG")
-    with (tmp_path / "table.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = table(tmp_path / "table.csv")
     assert {row["policy"] for row in rows} == {"none(p)", "base(m)", "vdnn_all(m)"}
     assert [int(row["time_rank"]) for row in rows] == sorted(int(row["time_rank"]) for row in rows)
 
 
 def test_all_are_those_there_are_and_those_of_the_scenario(tmp_path: Path) -> None:
     """Both choices of algorithms; the user's own, which refuses; and the scenario's options."""
-    scenario_file(tmp_path).write_text(
-        SMALL.replace("base(p)", "{policy: vdnn_all, prefetch_search: fig10_without_pool}")
-    )
+    searching = "{policy: vdnn_all, prefetch_search: fig10_without_pool}"
+    scenario_file(tmp_path).write_text(SMALL.replace("base(p)", searching))
     (tmp_path / "picky_policy.py").write_text(PICKY)
 
-    done = vdnnsim(
-        "compare", "small.yaml", "--policies", "all", "--out", ".", "--policy-module", "picky_policy", folder=tmp_path
-    )
+    options = ("--policies", "all", "--out", ".", "--policy-module", "picky_policy")
+    done = vdnnsim("compare", "small.yaml", *options, folder=tmp_path)
 
     assert done.returncode == 0
     assert "- no plan: picky: plan: expects another network" in done.stdout
-    with (tmp_path / "compare.csv").open() as file:
-        rows = {row["policy"]: row["outcome"] for row in csv.DictReader(file)}
+    rows = {row["policy"]: row["outcome"] for row in table(tmp_path / "compare.csv")}
     assert rows["vdnn_all(p, prefetch_search=fig10_without_pool)"] == "fits"
     assert {"base(m)", "base(p)", "vdnn_dyn"} <= set(rows)
     assert {label.partition("(")[0] for label in rows} == {*known_policies(), "picky"}
@@ -124,12 +114,9 @@ def test_policies_may_have_options(tmp_path: Path) -> None:
     """As a mapping, whose commas part no policies, and as results print them; both ask for the same here."""
     scenario_file(tmp_path)
     asked = "{policy: swap, algorithms: m, interval: 2}, swap(m, interval=2),none"
-
     done = vdnnsim("compare", "small.yaml", "--policies", asked, "--csv", "table.csv", folder=tmp_path)
-
     assert done.returncode == 0
-    with (tmp_path / "table.csv").open() as file:
-        assert {row["policy"] for row in csv.DictReader(file)} == {"none(p)", "swap(m, interval=2)"}
+    assert {row["policy"] for row in table(tmp_path / "table.csv")} == {"none(p)", "swap(m, interval=2)"}
 
 
 @pytest.mark.parametrize(
@@ -142,9 +129,7 @@ def test_policies_may_have_options(tmp_path: Path) -> None:
 )
 def test_an_unknown_policy_is_refused_before_anything_runs(tmp_path: Path, asked: str, message: str) -> None:
     scenario_file(tmp_path)
-
     done = vdnnsim("compare", "small.yaml", "--policies", asked, folder=tmp_path)
-
     assert done.returncode == 1
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1

@@ -30,7 +30,6 @@ def results(name: str, *labels: str) -> dict[str, PolicyResult]:
 def test_a_row_that_does_not_fit_is_replayed_without_a_capacity() -> None:
     """base(p) of VGG-16 (256) is the oracular baseline itself: ratio 1, and the refusal stands beside the numbers."""
     rows = results("vgg16_256", "base(p)")
-
     assert rows["base(p)"].refusal is not None
     assert rows["base(p)"].performance_ratio == 1
     assert rows["base(p)"].metrics.max_memory_bytes > 12 * GIB
@@ -39,7 +38,6 @@ def test_a_row_that_does_not_fit_is_replayed_without_a_capacity() -> None:
 def test_passes_of_vdnn_dyn_cost_their_iterations() -> None:
     """AlexNet fits as a whole, so two passes run: one iteration of vdnn_all(m), then one of base(p), which is taken."""
     rows = results("alexnet", "base(p)", "vdnn_all(m)", "vdnn_dyn")
-
     assert [each.cost_s for each in rows["vdnn_dyn"].trace.plan.passes] == [
         rows["vdnn_all(m)"].metrics.iteration_s,
         rows["base(p)"].metrics.iteration_s,
@@ -47,12 +45,10 @@ def test_passes_of_vdnn_dyn_cost_their_iterations() -> None:
 
 
 def test_a_pass_that_fails_costs_the_part_before_it_failed() -> None:
-    """With 0.7 GiB AlexNet (128) under all(m) gets through a part of its iteration, which costs more than nothing."""
+    """With 0.7 GiB AlexNet (128) under all(m) runs a part of its iteration."""
     scenario = read_scenario(SCENARIOS / "alexnet.yaml")
     small = replace(scenario.server, gpu=replace(scenario.server.gpu, memory_bytes=int(0.7 * GIB)))
-
     result = run_scenario(replace(scenario, server=small, policies=(VdnnDyn(),))).results[0]
-
     (only,) = result.trace.plan.passes
     assert not only.fits
     assert 0 < only.cost_s < result.metrics.iteration_s
@@ -84,10 +80,8 @@ def test_memory_models_differ_in_gaps_alone(model: MemoryModel) -> None:
 def test_pinning_at_each_offload_costs_time() -> None:
     """The paper's text has cudaMallocHost at every offload: dearer than an arena pinned once."""
     scenario = replace(read_scenario(SCENARIOS / "alexnet.yaml"), policies=(VdnnAll(),))
-
     arena = run_scenario(scenario).results[0].metrics
     per_offload = run_scenario(replace(scenario, pinned_memory=PinnedMemory.PER_OFFLOAD)).results[0].metrics
-
     assert per_offload.iteration_s > arena.iteration_s
     assert {cause for cause, _ in per_offload.stall_by_cause} >= {StallCause.PINNING}
 
@@ -103,11 +97,8 @@ def test_every_network_runs_in_every_mode(name: str) -> None:
     policies = (VdnnConv(), VdnnDyn())
 
     seconds = []
-    for mode, optimizer in (
-        (Mode.INFERENCE, Optimizer.NONE),
-        (Mode.TRAINING, Optimizer.NONE),
-        (Mode.TRAINING, Optimizer.ADAM),
-    ):
+    training = Mode.TRAINING
+    for mode, optimizer in ((Mode.INFERENCE, Optimizer.NONE), (training, Optimizer.NONE), (training, Optimizer.ADAM)):
         workload = Workload(graph, batch_size=2, mode=mode, optimizer=optimizer)
         result = run_scenario(replace(scenario, workload=workload, policies=policies))
         seconds.append(result.results[0].metrics.iteration_s)

@@ -1,4 +1,4 @@
-"""In what precision a scenario has its workload compute."""
+"""The keys `precision` and `element_type` of a scenario."""
 
 from pathlib import Path
 
@@ -37,7 +37,6 @@ def test_a_precision_decides_storage_and_casts(
 ) -> None:
     """Casts are layers of mixed precision alone."""
     workload = scenario(tmp_path, f"precision: {precision}").workload
-
     assert workload.precision is Precision(precision)
     assert (workload.element_type, workload.graph.autocast) == (weights, autocast)
     assert any(layer.kind is LayerKind.CAST for layer in workload.graph.layers) == (autocast is not None)
@@ -46,7 +45,6 @@ def test_a_precision_decides_storage_and_casts(
 def test_tf32_stores_float32(tmp_path: Path) -> None:
     """The table of this profile was measured in TF32; it states no peak of it."""
     workload = scenario(tmp_path, "precision: tf32", "a100_40gb").workload
-
     assert (workload.precision, workload.element_type) == (Precision.TF32, ElementType.TF32)
     assert workload.map_bytes(0) == scenario(tmp_path, "precision: float32").workload.map_bytes(0)
 
@@ -54,10 +52,7 @@ def test_tf32_stores_float32(tmp_path: Path) -> None:
 @pytest.mark.parametrize("each", ["float32", "float16", "bfloat16"])
 def test_an_element_type_is_still_read(tmp_path: Path, each: str) -> None:
     assert scenario(tmp_path, f"element_type: {each}").workload == scenario(tmp_path, f"precision: {each}").workload
-
-
-def test_without_either_it_is_float32(tmp_path: Path) -> None:
-    assert scenario(tmp_path, "mode: training").workload.precision is Precision.FLOAT32
+    assert scenario(tmp_path, "mode: training").workload.precision is Precision.FLOAT32, "where neither is stated"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +71,6 @@ def test_without_either_it_is_float32(tmp_path: Path) -> None:
 def test_a_wrong_precision_is_refused(tmp_path: Path, workload: str, hardware: str, place: str, fragment: str) -> None:
     with pytest.raises(ScenarioError) as refusal:
         scenario(tmp_path, workload, hardware)
-
     assert str(refusal.value).startswith(f"{tmp_path}/x.yaml: workload.{place}: ")
     assert fragment in str(refusal.value)
 
@@ -87,6 +81,5 @@ def test_a_card_without_a_narrow_type_stands_in_with_float32_and_says_so(tmp_pat
         run_scenario(scenario(tmp_path, "precision: amp_bfloat16", hardware))
         for hardware in ("k40m", "titan_x_maxwell")
     )
-
     assert without.kernels.gap == "k40m states no gpu.peak for bfloat16; the rate of float32 stands in"
     assert with_it.kernels.gap == ""

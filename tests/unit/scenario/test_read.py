@@ -100,11 +100,6 @@ def test_every_choice_can_be_made(path: Path) -> None:
     assert [policy.label for policy in scenario.policies] == ["base(p)", "vdnn_all(m)"]
 
 
-def test_inference_updates_nothing(path: Path) -> None:
-    path.write_text(SHORT.replace("float32}", "float32, mode: inference, optimizer: none}"), encoding="utf-8")
-    assert read_scenario(path).workload.mode is Mode.INFERENCE
-
-
 DYN = "[base(p), vdnn_dyn]"
 
 
@@ -139,12 +134,7 @@ DYN = "[base(p), vdnn_dyn]"
         ("vdnn_dyn", "7", "policies[1]: found 7", "vdnn_all(m)"),
         ("vdnn_dyn", "x" * 400, f"policies[1]: found '{'x' * 80}...'", "vdnn_all(m)"),
         ("vdnn_dyn", "{policy: base, algorithms: p}", "policies[1]: 'base(p)'", "policies[0]"),
-        (
-            "policies:",
-            "memory_model: best\npolicies:",
-            "memory_model: 'best'",
-            "'best_fit'? (ideal, best_fit,",
-        ),
+        ("policies:", "memory_model: best\npolicies:", "memory_model: 'best'", "'best_fit'? (ideal, best_fit,"),
         ("policies:", "pinned_memory: offload\npolicies:", "pinned_memory: 'offload'", "(arena, per_offload)"),
         ("titan_x_maxwell", "12", "hardware: found 12", ".yaml"),
     ],
@@ -156,19 +146,13 @@ def test_a_wrong_scenario_is_refused_at_its_place(path: Path, old: str, new: str
     assert fragment in message
 
 
-def test_a_missing_scenario_is_refused() -> None:
-    with pytest.raises(ScenarioError, match=r"^no/such\.yaml: cannot be read: no such file or directory$"):
-        read_scenario(Path("no/such.yaml"))
-
-
-def test_a_wrong_policy_is_refused_at_its_place(path: Path) -> None:
+def test_a_wrong_policy_profile_or_path_is_refused_at_its_place(path: Path) -> None:
     message = refusal(path, SHORT.replace("vdnn_dyn", "vdnn_al(m)"), PolicyError)
     assert message.startswith("policies[1]: 'vdnn_al' is not a policy; did you mean 'vdnn_all'?")
     assert ", ".join(known_policies()) in message
-
-
-def test_a_missing_profile_is_refused_at_its_place(path: Path) -> None:
     assert refusal(path, SHORT.replace("titan_x_maxwell", "no.yaml"), ProfileError).startswith("hardware: 'no.yaml'")
+    with pytest.raises(ScenarioError, match=r"^no/such\.yaml: cannot be read: no such file or directory$"):
+        read_scenario(Path("no/such.yaml"))
 
 
 TITAN = (ROOT / "hw_profiles" / "titan_x_maxwell.yaml").read_text(encoding="utf-8")
@@ -186,12 +170,12 @@ def write_mine(text: str) -> None:
         ("", "cost_model: lacks idle_tail_waves"),
         (
             "  waves: {value: 1, origin: fitted, source: x}\n  idle_tail_waves:",
-            "cost_model: 'waves' is not a parameter of this model",
+            "cost_model: 'waves' is not a parameter",
         ),
     ],
 )
 def test_a_profile_must_state_the_parameters_of_the_cost_model(path: Path, line: str, problem: str) -> None:
-    """The file that is wrong is named: it is not the scenario. For `check` the profile alone is as wrong."""
+    """The profile is named, not the scenario; `check` says the same of the profile alone."""
     start = TITAN.index("  idle_tail_waves:")
     end = start + len("  idle_tail_waves:") if line else TITAN.index("\n  scatter_depth:") + 1
     write_mine(TITAN[:start] + line + TITAN[end:])
@@ -205,7 +189,6 @@ def test_a_profile_must_state_the_parameters_of_the_cost_model(path: Path, line:
 
 def test_a_profile_without_a_cost_model_is_one_but_cannot_be_simulated(path: Path) -> None:
     write_mine(TITAN[: TITAN.index("\ncost_model:") + 1])
-
     assert check_file(Path("mine.yaml"), {}).endswith("; neither kernels nor a cost_model: cannot be simulated")
     assert refusal(path, MINE, ProfileError).startswith("mine.yaml: has neither kernels nor a cost_model")
     assert "cannot" not in check_file(ROOT / "hw_profiles" / "titan_x_maxwell.yaml", {})
@@ -236,24 +219,17 @@ def test_a_profile_must_state_a_peak_for_the_element_type(path: Path) -> None:
 def test_gradients_are_added_up_by_the_cpu_by_default(path: Path, gradients: Aggregation | None) -> None:
     path.write_text(TWO + (f"gradients: {gradients.value}\n" if gradients else ""), encoding="utf-8")
     scenario = read_scenario(path)
-
     assert (scenario.gpus, scenario.gradients) == (2, gradients or Aggregation.CPU)
-    assert check_file(path, known_policies()) == (
-        "x.yaml: a scenario: alexnet (32), float32, training on p100_x2 with 2 GPUs, under none(p)"
-    )
+    found = check_file(path, known_policies())
+    assert found == "x.yaml: a scenario: alexnet (32), float32, training on p100_x2 with 2 GPUs, under none(p)"
 
 
-def test_one_gpu_of_several_exchanges_nothing(path: Path) -> None:
-    path.write_text(TWO.replace("gpus: 2\n", ""), encoding="utf-8")
+@pytest.mark.parametrize(("text", "gpus"), [(TWO.replace("gpus: 2\n", ""), 1), (INFERENCE, 2)])
+def test_one_gpu_and_inference_exchange_no_gradients(path: Path, text: str, gpus: int) -> None:
+    path.write_text(text, encoding="utf-8")
     scenario = read_scenario(path)
-
-    assert (scenario.gpus, scenario.gradients) == (1, None)
-
-
-def test_inference_exchanges_nothing(path: Path) -> None:
-    path.write_text(INFERENCE, encoding="utf-8")
-
-    assert read_scenario(path).gradients is None
+    assert (scenario.gpus, scenario.gradients) == (gpus, None)
+    assert scenario.workload.mode is (Mode.INFERENCE if gpus == 2 else Mode.TRAINING)
 
 
 @pytest.mark.parametrize(
@@ -277,12 +253,8 @@ def test_gpus_and_gradients_that_cannot_be_are_refused(path: Path, text: str, pl
 def test_the_scenarios_of_the_swap_paper(gpus: int, batch_size: int) -> None:
     """Kim et al. 2018, IV-B: the first rows of Tables II and III, gradients added up by the CPU."""
     scenario = read_scenario(ROOT / "scenarios" / f"swap2018_{gpus}gpus.yaml")
-
     assert (scenario.gpus, scenario.workload.batch_size) == (gpus, batch_size)
     assert scenario.gradients is Aggregation.CPU
     assert scenario.workload.graph.name == "vgg_d_13conv"
-    assert [policy.label for policy in scenario.policies] == [
-        "none(tensorflow)",
-        "swap(tensorflow)",
-        "staggered_swap(tensorflow)",
-    ]
+    policies = [f"{name}(tensorflow)" for name in ("none", "swap", "staggered_swap")]
+    assert [policy.label for policy in scenario.policies] == policies

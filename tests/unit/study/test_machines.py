@@ -1,4 +1,4 @@
-"""Machines held against each other."""
+"""Machines ranked by time and by cost."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from vdnnsim.report.machines import findings, machine_rows, shown, title
 from vdnnsim.report.plots.machines import machines_figure
 from vdnnsim.report.plots.style import house_style
 from vdnnsim.scenario.read import read_scenario
+from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.machines import rank_machines, read_prices
 
 SCENARIO = """
@@ -25,6 +26,11 @@ workload: {network: tiny_linear, batch_size: 4}
 hardware: rtx_3090
 policies: [base(p), vdnn_all(p)]
 """
+
+
+def read(folder: Path, text: str) -> Scenario:
+    (folder / "s.yaml").write_text(text, encoding="utf-8")
+    return read_scenario(folder / "s.yaml")
 
 
 def offer(name: str, iteration_s: float, trust: Trust, cost: float | None = None) -> Offer:
@@ -63,7 +69,7 @@ def test_machines_without_a_price_come_last() -> None:
 
 
 def test_labels_of_rows_stay_in_the_picture() -> None:
-    """However long the name of its policy is: the axes give way."""
+    """However long the name of the policy is, the axes shrink for it."""
     row = replace(offer("a", 1.0, Trust(Basis.FITTED)), policy="optimal(offload_optimizer=true, time_limit=10 s)")
     with house_style():
         figure = machines_figure(Ranking((row,), (), (row.policy,)), "tiny", "")
@@ -73,10 +79,8 @@ def test_labels_of_rows_stay_in_the_picture() -> None:
 
 
 def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
-    """Two profiles of one card share a row; who asks for two GPUs is not answered by a machine with one."""
-    path = tmp_path / "s.yaml"
-    path.write_text(SCENARIO, encoding="utf-8")
-    scenario = read_scenario(path)
+    """Two profiles of one card share a row; a machine with one GPU is none for a scenario on two."""
+    scenario = read(tmp_path, SCENARIO)
     profiles = [load_profile(shipped_folder(PROFILES) / f"{name}.yaml") for name in ("t4", "p100_x2", "p100_x4")]
     ranking = rank_machines(scenario, profiles)
     assert {each.names for each in ranking.offers} == {("p100_x2", "p100_x4"), ("t4",)}
@@ -104,10 +108,8 @@ def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
 
 
 def test_untried_policies_are_named_at_the_deadline(tmp_path: Path) -> None:
-    """With no time at all none is reached; with a clock that waits all are."""
-    path = tmp_path / "s.yaml"
-    path.write_text(SCENARIO, encoding="utf-8")
-    scenario = read_scenario(path)
+    """Without time none is tried, with a clock that stands still all are."""
+    scenario = read(tmp_path, SCENARIO)
     profiles = [load_profile(shipped_folder(PROFILES) / f"{name}.yaml") for name in ("t4", "p100_x2")]
     ranking = rank_machines(scenario, profiles, deadline=PAST)
     tried = " and ".join(each.label for each in scenario.policies)
@@ -117,10 +119,9 @@ def test_untried_policies_are_named_at_the_deadline(tmp_path: Path) -> None:
 
 def test_the_first_policy_is_taken_where_it_fits_else_the_fastest(tmp_path: Path) -> None:
     """Of AlexNet in 800 MiB: (p) does not fit; (m) does, and is faster than if it offloaded as well."""
-    path, profile = tmp_path / "s.yaml", load_profile(shipped_folder(PROFILES) / "titan_x_maxwell.yaml")
+    profile = load_profile(shipped_folder(PROFILES) / "titan_x_maxwell.yaml")
     asked = SCENARIO.replace("tiny_linear, batch_size: 4", "alexnet, batch_size: 64")
-    path.write_text(asked.replace("vdnn_all(p)]", "vdnn_all(m), base(m)]"), encoding="utf-8")
-    scenario = read_scenario(path)
+    scenario = read(tmp_path, asked.replace("vdnn_all(p)]", "vdnn_all(m), base(m)]"))
     fastest, slowest, between = scenario.policies
 
     def taken(memory_bytes: int, *policies: Policy, first: bool = True) -> str:
@@ -139,10 +140,7 @@ def test_the_first_policy_is_taken_where_it_fits_else_the_fastest(tmp_path: Path
     ("text", "message"),
     [
         ("currency: EUR\nper_hour: {t4: 1}", "'schema_version' is missing"),
-        (
-            "schema_version: 1\ncurrency: EUR\nper_hour: {t4: cheap}",
-            "per_hour.t4: found 'cheap', expected a number",
-        ),
+        ("schema_version: 1\ncurrency: EUR\nper_hour: {t4: cheap}", "per_hour.t4: found 'cheap', expected a number"),
         ("schema_version: 1\ncurrency: EUR\nper_hour: {}", "per_hour: found an empty mapping"),
     ],
 )

@@ -21,13 +21,12 @@ policies: [base(p), vdnn_all(p), vdnn_dyn]
 
 
 def test_neighbours_equal_runs_on_those_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`vdnn_dyn` plans for the memory that there is, and is not asked; base(p) copies nothing, at any bandwidth.
+    """`vdnn_dyn` plans for the memory that there is, and is left out; base(p) copies nothing, at any bandwidth.
 
-    With room for no replay only base(p) is left, and several GPUs are not asked.
+    With time for no replay only base(p) is left; several GPUs have no neighbours.
     """
-    path = tmp_path / "s.yaml"
-    path.write_text(SCENARIO)
-    scenario = read_scenario(path, known_policies())
+    (tmp_path / "s.yaml").write_text(SCENARIO)
+    scenario = read_scenario(tmp_path / "s.yaml", known_policies())
     result = run_scenario(scenario)
     found = {(each.policy, each.bandwidth): dict(each.iteration_s) for each in nearby(scenario, result)}
     there = scenario.server.gpu.memory_bytes

@@ -1,4 +1,4 @@
-"""Study files: conditions that leave out points, the example in the help, the studies that are shipped."""
+"""Study files: conditions, the example in the help, the studies that are shipped."""
 
 import csv
 import json
@@ -20,10 +20,6 @@ from vdnnsim.study.results import table_header
 
 ROOT = Path(__file__).parents[3]
 TYPES = known_policies()
-KEYS = {
-    name: study_keys(TYPES, Path())[name]
-    for name in ("policy", "gpu.memory", "workload.batch_size", "workload.network")
-}
 POINT: dict[str, Value] = {
     "policy": resolve_policy("vdnn_all(m)", TYPES),
     "gpu.memory": 16 * 2**30,
@@ -33,7 +29,8 @@ POINT: dict[str, Value] = {
 
 
 def holds(text: str) -> bool:
-    condition = read_condition(Entry("s.yaml", "where", text, StudyError), KEYS)
+    keys = {name: key for name, key in study_keys(TYPES, Path()).items() if name in POINT}
+    condition = read_condition(Entry("s.yaml", "where", text, StudyError), keys)
     return bool(*condition({key: np.array([shown(value)], dtype=object) for key, value in POINT.items()}))
 
 
@@ -57,7 +54,7 @@ def holds(text: str) -> bool:
         ("(workload.batch_size == 32 or gpu.memory == 1 GiB) and gpu.memory == 1 GiB", False),
     ],
 )
-def test_a_point_stays_or_not(text: str, expected: bool) -> None:  # noqa: FBT001  # what is expected
+def test_conditions(text: str, expected: bool) -> None:  # noqa: FBT001  # what is expected
     assert holds(text) is expected
 
 
@@ -70,10 +67,7 @@ def test_a_point_stays_or_not(text: str, expected: bool) -> None:  # noqa: FBT00
         ("gpu.memory == ", "found 'gpu.memory ==', expected comparisons"),
         ("not == 1", "found '== 1', expected comparisons"),
         ("gpu.memory == 1 GiB policy", "found '1 GiB policy'"),
-        (
-            "gpu.memory == 1 GiB (policy == 'base(p)')",
-            "expected comparisons as `gpu.memory >= 24 GiB` with and, or, not",
-        ),
+        ("gpu.memory == 1 GiB (policy == 'base(p)')", "expected comparisons as `gpu.memory >= 24 GiB` with and, or"),
         ("gpu.memory == 1 GiB ()", "expected comparisons"),
         ("gpu.memory == 1 GB/s", "found '1 GB/s', expected a number with one of the units"),
         ("gpu.memory == 1 GiB or", "expected comparisons"),
@@ -87,7 +81,6 @@ def test_a_point_stays_or_not(text: str, expected: bool) -> None:  # noqa: FBT00
 def test_wrong_conditions_are_refused_in_one_line(text: str, message: str) -> None:
     with pytest.raises(StudyError) as refused:
         holds(text)
-
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -96,13 +89,11 @@ _KEY = re.compile(r"[a-z_]+\.[A-Za-z_0-9.]+|(?<=[ ,])(?:hardware|gpus|gradients|
 
 
 def test_the_help_names_every_key_that_can_be_varied() -> None:
-    """Those of a cost model stand there as one; `policy` is an axis alone, and is in the example."""
-    keys = study_keys(known_policies(), Path())
-    known = {re.sub(r"^cost_model\..*", "cost_model.NAME", name) for name in keys if name != POLICY}
+    """With an example; those of a cost model stand there as one, and `policy` is an axis alone."""
+    known = {
+        re.sub(r"^cost_model\..*", "cost_model.NAME", name) for name in study_keys(TYPES, Path()) if name != POLICY
+    }
     assert sorted(_KEY.findall(keys_help())) == sorted(known)
-
-
-def test_the_help_describes_each_figure_with_an_example() -> None:
     lines = keys_help().splitlines()
     assert "  gpu.granule               to which the pool rounds an allocation, as 512 B" in lines
     assert max(map(len, lines)) <= 78
@@ -113,25 +104,16 @@ def test_the_example_of_the_help_is_a_study(tmp_path: Path) -> None:
     (tmp_path / "vgg416.yaml").write_bytes((ROOT / "scenarios" / "vgg416.yaml").read_bytes())
     path = tmp_path / "study.yaml"
     path.write_text(textwrap.dedent(STUDY.partition("A study:\n")[2]), encoding="utf-8")
-
     study = read_study(path)
-
     assert (study.grid_size, len(list(study.points()))) == (36, 30)
     assert [picture.name for picture in study.pictures] == ["speed"]
 
 
-STUDIES = sorted((ROOT / "scenarios" / "studies").glob("*.yaml"))
-
-
-def test_each_question_has_its_study() -> None:
-    assert [path.stem for path in STUDIES] == ["batch", "crossover", "gpus", "memory", "nvlink"]
-
-
-@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_the_report_of_a_study_is_of_its_grid(path: Path) -> None:
+@pytest.mark.parametrize("name", ["batch", "crossover", "gpus", "memory", "nvlink"])
+def test_the_report_of_a_study_is_of_its_grid(name: str) -> None:
     """As many rows as points, in their order, none of them failed; every picture is there and shown."""
-    study = read_study(path)
-    report = ROOT / "reports" / "studies" / path.stem
+    study = read_study(ROOT / "scenarios" / "studies" / f"{name}.yaml")
+    report = ROOT / "reports" / "studies" / name
     with (report / "results.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == table_header(study)

@@ -34,10 +34,8 @@ def package(tmp_path: Path) -> Path:
 def test_the_version_changes_with_covered_modules_alone(changed: str, part: str | None, package: Path) -> None:
     """And the digest of the one part that changed says which it was."""
     before = covered_digests(package)
-
     with (package / changed).open("a", encoding="utf-8") as file:
         file.write("# changed\n")
-
     after = covered_digests(package)
     assert [name for name in before if after[name] != before[name]] == ([] if part is None else [part])
     assert version_of(before).startswith(f"{vdnnsim.__version__}+")
@@ -47,7 +45,6 @@ def test_the_version_changes_with_covered_modules_alone(changed: str, part: str 
 def test_the_version_is_of_contents_and_not_of_names(package: Path) -> None:
     before = covered_digests(package)
     (package / "engine" / "simulate.py").rename(package / "engine" / "another_name.py")
-
     assert covered_digests(package) == before
     assert version_of(before) == model_version()
 
@@ -55,9 +52,8 @@ def test_the_version_is_of_contents_and_not_of_names(package: Path) -> None:
 def test_every_part_is_covered_or_named_as_not_covered() -> None:
     """Of `study` the package `points` alone."""
     parts = {each.name for each in pkgutil.iter_modules([str(PACKAGE)])} - {"study"}
-
-    assert NOT_COVERED.keys() | covered_digests(PACKAGE).keys() == parts | {"study.points"}
-    assert not NOT_COVERED.keys() & covered_digests(PACKAGE).keys()
+    assert NOT_COVERED | covered_digests(PACKAGE).keys() == parts | {"study.points"}
+    assert not NOT_COVERED & covered_digests(PACKAGE).keys()
 
 
 def test_all_that_computing_a_point_imports_is_covered() -> None:
@@ -67,6 +63,5 @@ def test_all_that_computing_a_point_imports_is_covered() -> None:
     imported = computing.union(*(graph.find_upstream_modules(module) for module in computing))
     parts = [f"vdnnsim.{part}" for part in covered_digests(PACKAGE)]
     covered = {module for part in parts for module in (part, *graph.find_descendants(part))}
-
     assert imported - covered == {version.__name__}
     assert {"vdnnsim.engine.simulate", "vdnnsim.cost.model", "vdnnsim.plans.placement"} <= imported
