@@ -29,7 +29,7 @@ def free_cache() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def tensors_shown_without_values() -> Iterator[None]:
-    """Let pytest show shapes. PyTorch picks the values to print by kernels that nobody computes, and may never end."""
+    """Let pytest show shapes: PyTorch selects values to print by kernels that compute nothing, and may never end."""
     if not is_pretended():
         yield
         return

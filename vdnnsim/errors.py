@@ -1,7 +1,7 @@
 """The exceptions of vdnnsim.
 
     VdnnsimError
-    ├── InputError            what a user gave is wrong: file, key path, what was found, what would be right
+    ├── InputError            wrong input of a user: file, key path, what was found and what was expected
     │   ├── ScenarioError     a scenario file
     │   ├── StudyError        a study's file, its database, or the processes and clusters that compute it
     │   ├── ProfileError      a hardware profile
@@ -76,7 +76,7 @@ class PlanError(VdnnsimError):
 
 
 class InternalError(VdnnsimError):
-    """An invariant that does not hold, a bug of vdnnsim, found before anything was computed with what is wrong."""
+    """An invariant that does not hold: a bug of vdnnsim."""
 
 
 class SimulationDeadlock(VdnnsimError):

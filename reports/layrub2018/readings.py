@@ -41,10 +41,10 @@ WELL_KNOWN: Final = (
 
 
 class Alternative(NamedTuple):
-    """What another reading of a claim gives, beside what is taken: a row of `readings.csv`.
+    """Another reading of a claim beside the default: a row of `readings.csv`.
 
     Attributes:
-        question: what is read otherwise.
+        question: the other reading.
     """
 
     id: str

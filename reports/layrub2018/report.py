@@ -71,7 +71,7 @@ def paper_report(
 
 
 def _counts(file: ClaimsFile, rows: Sequence[ClaimRow], paced: str) -> Mapping[str, int]:
-    """Return how many claims hold without those that hang on a reading, and at another pace; and cells of Table 5."""
+    """Return the numbers of claims met without those that depend on a reading, and at another pace; and of Table 5."""
     stated = next(claim for claim in file.claims if claim.id == _AT_OWN_PACE)
     single = [row for row in rows if row.claim_id == "t-5" and row.id.endswith(".layrub") and ".mean." not in row.id]
     return {

@@ -1,4 +1,4 @@
-"""Tables 1 and 5 to 8 of Jin et al. (2018), what they state beside what the replay shows."""
+"""Tables 1 and 5 to 8 of Jin et al. (2018) beside the replay."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final

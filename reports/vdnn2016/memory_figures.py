@@ -87,7 +87,7 @@ def figure_01(runs: VdnnRuns) -> SimulatedFigure:
 
 
 def figure_04(runs: VdnnRuns) -> SimulatedFigure:
-    """The baseline's memory by what it holds."""
+    """Memory of the baseline by kind of buffer."""
     names = case_names(ALL_TEN)
     traces = [runs.oracle(*case).trace for case in ALL_TEN]
     whole = [_by_kind(trace, features=False) for trace in traces]

@@ -1,9 +1,9 @@
 """Claims of the vDNN paper under other readings, and on machines whose parameters are drawn.
 
-Every parameter of the cost model and the bandwidth of the link are drawn independently and uniformly within 20 % of
-the profile's value, fractions of a peak at most 1; every claim is checked again under each draw. The draws are seeded,
-so equal input gives equal tables. Beside the share of draws that meet a claim stands the parameter whose rank
-correlates most with the claim's value: where the share is small and the correlation large, that parameter decides it.
+Every parameter of the cost model and the bandwidth of the link are drawn independently and uniformly within 20 % of the
+profile's value, fractions of a peak at most 1; every claim is checked again under each draw. The draws are seeded, so
+equal input gives equal tables. Results are the share of draws that meet a claim, and the parameter whose rank
+correlates most with the claim's value: if the share is small and the correlation large, that parameter decides it.
 """
 
 import random
@@ -48,7 +48,7 @@ class VdnnReading(PaperReading):
 
     @property
     def replays_anew(self) -> bool:
-        """Whether replays are others, and not only what is read from them."""
+        """Whether other replays are needed, and not only other metrics."""
         return (self.options, self.memory_model, self.pinned_memory) != ({}, MemoryModel.IDEAL, PinnedMemory.ARENA)
 
     def runs(self, server: Server) -> VdnnRuns:
@@ -88,7 +88,7 @@ def compare_readings(
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """What the draws did to one claim.
+    """One claim under the draws.
 
     Attributes:
         met: share of the draws under which it holds.
@@ -148,7 +148,7 @@ def _summarize(claim: Claim, values: list[Value | None], factors: Sequence[Mappi
 
 
 def values_on(asked: Sequence[Asked], progress: Callable[[str], object] = str) -> list[list[Value | None]]:
-    """Return what each machine says to its claims, in their units; None where a policy refuses.
+    """Return the values of each machine's claims, in their units; None if a policy refuses.
 
     A network is planned and placed once for all machines that rank its algorithms alike, and forgotten before the next.
     """
@@ -167,7 +167,7 @@ def values_on(asked: Sequence[Asked], progress: Callable[[str], object] = str) -
 
 
 def _of_network(work: tuple[NetworkBatch, Sequence[Asked]]) -> list[dict[int, Any]]:
-    """Return by machine what it says of a network to those of its claims that ask, by their position."""
+    """Return by machine the values of a network for its claims, by their position."""
     network, asked = work
     shared = SharedPlans()
     return [

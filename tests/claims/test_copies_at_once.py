@@ -19,7 +19,7 @@ Sources:
     issue 23   https://github.com/NVIDIA/nvbandwidth/issues/23, GH200: 346 down
     fixture    microsoft/superbenchmark test_nvbandwidth.py at b08f9e37, GH200: 337.55 down
 
-Many more machines were measured by people who cannot be named; their rows are not held here. So there is one row of
+Rows of many more machines cannot be published. So there is one row of
 many GPUs, two of GPUs on one switch, and no machine with an uplink of its own for every GPU.
 """
 

@@ -51,7 +51,7 @@ def test_an_interrupted_sweep_resumes(tmp_path: Path, undisturbed: bytes, proces
 
 
 def _interrupted(study: Path, out: Path, processes: int, number: int) -> tuple[str, int]:
-    """Begin a sweep, interrupt it once it has kept something, and return what it said and its exit status."""
+    """Interrupt a sweep with some points; return its standard error and exit status."""
     command = (*MAIN, "sweep", str(study), "--out", str(out), "--workers", str(processes))
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)

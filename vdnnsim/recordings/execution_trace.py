@@ -2,7 +2,7 @@
 
 A tensor is `[tensor, storage, offset, elements, bytes of an element, device]`; a list of tensors is a list of those.
 Operators are those of the profiler's trace of the same run, by the number of their record. Two schemas are read: up to
-1.0 arguments stand in the node itself, since 1.0.3 beside their shapes and types, with attributes in a list.
+1.0 arguments are in the node itself, since 1.0.3 beside their shapes and types, with attributes in a list.
 Source: PyTorch, `torch/csrc/profiler/standalone/execution_trace_observer.cpp`.
 
 A storage's number is reused: an operator that returns a number which is none of its arguments, or that makes a tensor

@@ -68,7 +68,7 @@ def start_of(recording: Recording, settings: AllocatorSettings, name: str) -> St
         if not _undo(event, segments, requested, sizes):
             raise RecordingError(
                 f"{name}: device_traces[{recording.gpu}][{at}]: {event.action.value} of {event.nbytes} bytes at "
-                f"{event.address} does not lead to what is there afterwards, expected a history up to the snapshot"
+                f"{event.address} contradicts the memory after it, expected a history up to the snapshot"
             )
     ordered = dict(sorted(requested.items()))
     if recording.expandable:

@@ -60,7 +60,7 @@ def read_captured(
     """
     for name, member in entry.named_members("keys").items():
         if name in of_network and name != _BATCH_SIZE:
-            raise member.wrong(f"stands beside '{STEP}', whose file says it; expected one of the two")
+            raise member.wrong(f"is given beside '{STEP}', whose file states it; expected one of the two")
     keys = entry.members((STEP,), (_BATCH_SIZE,))
     is_list = isinstance(keys[STEP].value, list)
     entries = keys[STEP].items("captured steps") if is_list else (keys[STEP],)
@@ -68,8 +68,8 @@ def read_captured(
         raise keys[STEP].wrong(f"found {len(entries)}, expected a list of at most {_MOST_STEPS} captured steps")
     if _BATCH_SIZE in keys and len(entries) == 1:
         raise keys[_BATCH_SIZE].wrong(
-            f"stands beside one step, whose file says it; expected {STEP}: [one.step.json, another.step.json] of two "
-            "batch sizes"
+            f"is given beside one step, whose file states it; expected {STEP}: [one.step.json, another.step.json] of "
+            "two batch sizes"
         )
     read = [_read(each, folder) for each in entries]
     steps = [step for step, _ in read]

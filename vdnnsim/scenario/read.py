@@ -136,7 +136,7 @@ def _workload(entry: Entry, folder: Path, execution: Execution) -> tuple[Capture
 def _precision(keys: Mapping[str, Entry]) -> Precision:
     """Return the precision, or that of the old key `element_type`."""
     if "precision" in keys and "element_type" in keys:
-        raise keys["element_type"].wrong("stands beside 'precision', expected one of the two")
+        raise keys["element_type"].wrong("is given beside 'precision', expected one of the two")
     if "element_type" in keys:
         return Precision(keys["element_type"].choice(ElementType, "an element type").value)
     return keys["precision"].choice(Precision, "a precision") if "precision" in keys else Precision.FLOAT32
@@ -162,7 +162,7 @@ def _policies(entry: Entry, types: PolicyTypes) -> tuple[Policy, ...]:
         except PolicyError as failure:
             raise PolicyError(str(item.wrong(one_line(str(failure))))) from None
         if policy.label in labels:
-            raise item.wrong(f"{quote(policy.label)} stands in {labels[policy.label].path} already, expected it once")
+            raise item.wrong(f"{quote(policy.label)} is in {labels[policy.label].path} already, expected it once")
         labels[policy.label] = item
         policies.append(policy)
     return tuple(policies)

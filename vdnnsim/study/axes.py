@@ -112,11 +112,11 @@ def check_combination(names: Collection[str], entry: Entry, captured: CapturedMo
     """Refuse two names of one key, and keys that the file of a captured step states."""
     for name in sorted(OF_CAPTURE & set(names)):
         if STEP_KEY in names:
-            raise entry.wrong(f"{name!r} stands beside {STEP_KEY!r}, whose files say it; expected one of the two")
+            raise entry.wrong(f"{name!r} is given beside {STEP_KEY!r}, whose files state it; expected one of the two")
         if captured is not None:
             raise entry.wrong(f"{name!r}: {stated_by_capture(captured)}")
     if _PRECISION in names and _ELEMENT_TYPE in names:
-        raise entry.wrong(f"{_ELEMENT_TYPE!r} stands beside {_PRECISION!r}, expected one of the two")
+        raise entry.wrong(f"{_ELEMENT_TYPE!r} is given beside {_PRECISION!r}, expected one of the two")
 
 
 def _figures() -> Iterator[Key]:
@@ -198,7 +198,7 @@ def _list(key: Key, entry: Entry) -> tuple[Value, ...]:
     for item in entry.items("values"):
         value = key.read(item)
         if value in values:
-            raise item.wrong(f"{shown(value)} stands in this axis already, expected it once")
+            raise item.wrong(f"{shown(value)} is in this axis already, expected it once")
         values[value] = None
     return tuple(values)
 

@@ -218,7 +218,7 @@ def test_kinds_of_operators_add_up_to_the_kernels_of_an_iteration() -> None:
 
 @pytest.mark.usefixtures("no_labels_overlap")
 def test_the_report_has_every_row_and_a_picture_of_what_counts() -> None:
-    """A table for each kind of row; FakeTensor, which said half of what was measured, is 50 % off."""
+    """A table for each kind of row; FakeTensor, at half of the measurement, is 50 % off."""
     rows = (
         time_row(BUILT, 2, 1e-2),
         time_row(BUILT, 2, 1e-2, "timm-train-nchw"),

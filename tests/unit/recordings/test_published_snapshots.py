@@ -1,11 +1,10 @@
-"""What PyTorch's real allocator did in snapshots that others published: every address, every segment.
+"""Published snapshots replayed: every address and every segment of PyTorch's allocator.
 
 Each file of `published` restates sizes and offsets of one snapshot, one a line, numbers in base 16, addresses and sizes
-of segments and blocks in units of 512 B, requests in bytes. First what was there at the end: `s ADDRESS SIZE POOL
-[STREAM]`, a segment; `b ADDRESS SIZE REQUESTED`, a block in use in it. Then the history: `a ADDRESS REQUESTED [STREAM]`
-and `f ADDRESS`, a request and a free, with `REQUESTED [STREAM]` behind it where the request was made before; `t ADDRESS
-SIZE [STREAM]` and `g`, a segment taken or given back. `= BACK COUNT`, in base 10, repeats COUNT lines from BACK lines
-before.
+of segments and blocks in units of 512 B, requests in bytes. First the end: `s ADDRESS SIZE POOL [STREAM]`, a segment;
+`b ADDRESS SIZE REQUESTED`, a block in use in it. Then the history: `a ADDRESS REQUESTED [STREAM]` and `f ADDRESS`, a
+request and a free, with `REQUESTED [STREAM]` if the request was made before; `t ADDRESS SIZE [STREAM]` and `g`, a
+segment taken or freed. `= BACK COUNT`, in base 10, repeats COUNT lines from BACK lines before.
 """
 
 from pathlib import Path

@@ -67,7 +67,7 @@ def test_a_history_that_begins_in_the_middle_is_undone_to_its_beginning(tmp_path
 
 
 def test_settings_say_how_large_a_block_was(tmp_path: Path) -> None:
-    """30 in a segment of 40 that nobody cuts have all of it; with two divisions 5 have 6."""
+    """30 in a segment of 40 that is not split have all of it; with two divisions 5 have 6."""
     content = snapshot([segment(HIGH, block(40, "inactive"))], freed(HIGH, 30))
     _, uncut = recorded(tmp_path, content, parse_settings("max_split_size_mb:20"))
     content = snapshot([segment(HIGH, block(20, "inactive"))], freed(HIGH, 5))
@@ -92,7 +92,7 @@ def test_a_history_that_contradicts_the_end_is_refused(
     """A request without a block, frees of a block in use or of none, a segment not there or still there."""
     content = snapshot([segment(HIGH, block(8, "inactive"), block(9), block(3, "inactive"))], events)
     with pytest.raises(
-        RecordingError, match=rf"^s\.pickle: device_traces\[0\]\[{place}\]: .* does not lead to what is"
+        RecordingError, match=rf"^s\.pickle: device_traces\[0\]\[{place}\]: .* contradicts the memory after it"
     ):
         recorded(tmp_path, content)
     with pytest.raises(RecordingError, match=r"begins with 1 blocks in use, of which 0 lie in a segment"):
@@ -132,7 +132,7 @@ def test_other_rules_of_an_allocator_are_detected(
     events = list(recording.events)
     events[place] = changed.events[0]
     if place == 2:
-        # Nobody gives back what lies elsewhere.
+        # A block elsewhere is not freed.
         events = events[:3]
     agreement = compare(Recording(0, recording.segments, tuple(events)), Start({}, {}), DEFAULTS)
 
@@ -189,7 +189,7 @@ def test_among_equals_pytorch_takes_the_lowest_or_the_oldest(tmp_path: Path, tak
 def test_other_models_begin_with_what_was_in_use(tmp_path: Path) -> None:
     """0.5, 0.25, 8, 6.5 and 5 are asked for first: in segments of 2 and, as 8 and 6.5 leave 5.5 of 20, of 20.
 
-    Under segments that grow as much is mapped, in `ideal` just what was asked for is there.
+    Under segments that grow as much is mapped; `ideal` has just the requests.
     """
     recording, start = recorded(tmp_path, MIDDLE)
     assert replay(recording, start, MemoryModel.PYTORCH).peaks == Peaks(round(20.75 * MIB), 22 * MIB)

@@ -1,4 +1,4 @@
-"""A scenario on a machine whose kernels were measured: a small table, written here by a law that is known."""
+"""Scenarios on a machine with a kernel table, here by a known law."""
 
 import csv
 import hashlib
@@ -75,7 +75,7 @@ def results(folder: Path) -> list[dict[str, str]]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A calibrated machine, a scenario of what was measured and one of another network."""
+    """A calibrated machine with scenarios of the measured network and of another one."""
     calibrated(tmp_path, measured("tiny_linear"))
     for network in ("tiny_linear", "tiny_residual"):
         (tmp_path / f"{network}.yaml").write_text(SCENARIO.replace("NETWORK", network), encoding="utf-8")

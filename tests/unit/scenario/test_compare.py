@@ -72,7 +72,7 @@ def test_policies_that_do_not_fit_are_apart(tmp_path: Path) -> None:
 
 
 def test_named_policies_are_compared_in_one_table(tmp_path: Path) -> None:
-    """Whatever the scenario names: a table by rank, the CSV twice, the picture; a name given twice counts once."""
+    """A table by rank, the CSV twice, the picture; a name given twice counts once."""
     scenario_file(tmp_path)
     asked = "none,base(m),vdnn_all(m),none(p)"
 

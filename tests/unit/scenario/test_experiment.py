@@ -28,7 +28,7 @@ def results(name: str, *labels: str) -> dict[str, PolicyResult]:
 
 
 def test_a_row_that_does_not_fit_is_replayed_without_a_capacity() -> None:
-    """base(p) of VGG-16 (256) is the oracular baseline itself: ratio 1, and the refusal stands beside the numbers."""
+    """base(p) of VGG-16 (256) is the oracular baseline itself: ratio 1, with a refusal."""
     rows = results("vgg16_256", "base(p)")
     assert rows["base(p)"].refusal is not None
     assert rows["base(p)"].performance_ratio == 1
@@ -56,11 +56,10 @@ def test_a_pass_that_fails_costs_the_part_before_it_failed() -> None:
 
 @pytest.mark.parametrize("model", MemoryModel)
 def test_memory_models_differ_in_gaps_alone(model: MemoryModel) -> None:
-    """Bytes in use are the same under every model; what the pool needs for them is at least that.
+    """Bytes in use are the same under every model; the pool is at least as large.
 
-    PyTorch's allocator counts as in use what it cannot cut off a block, at most 1 MiB for each. TensorFlow's counts
-    the whole of a chunk that it does not split, which is less than twice as large as what was asked for. Mapped memory
-    comes in blocks of 2 MiB, of which the last of each buffer may be all but empty.
+    PyTorch's allocator counts remainders of blocks, at most 1 MiB each. TensorFlow's counts chunks that it does not
+    split, less than twice the request. Mapped memory has pages of 2 MiB.
     """
     scenario = replace(read_scenario(SCENARIOS / "alexnet.yaml"), memory_model=model, policies=(VdnnAll(),))
     ideal = run_scenario(replace(scenario, memory_model=MemoryModel.IDEAL)).results[0].metrics

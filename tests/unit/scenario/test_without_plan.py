@@ -84,7 +84,7 @@ def test_of_the_largest_batches_only_those_that_can_be_are_sought(tmp_path: Path
 
 @pytest.mark.parametrize("policy", MANY)
 def test_a_study_may_begin_where_a_policy_cannot_run(tmp_path: Path, policy: str) -> None:
-    """Its axes change what is in the way: the batch, the memory model."""
+    """Its axes change the batch or the memory model."""
     scenario(tmp_path, policy)
     (tmp_path / "study.yaml").write_text(
         "schema_version: 1\nscenario: s.yaml\naxes: {workload.batch_size: [4], memory_model: [ideal]}\n"

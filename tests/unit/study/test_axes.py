@@ -51,7 +51,7 @@ def test_ranges(name: str, value: YamlValue, values: tuple[float, ...]) -> None:
         ("link.bandwidths", ["1 GB/s"], "did you mean 'link.bandwidth'?"),
         ("link.bandwidth", [], "found an empty list, expected a list of values, or a range"),
         ("link.bandwidth", ["1 GiB"], "found '1 GiB', expected a number with one of the units"),
-        ("gpu.memory", ["16 GiB", "16384 MiB"], "stands in this axis already"),
+        ("gpu.memory", ["16 GiB", "16384 MiB"], "is in this axis already"),
         ("policy", ["vdnn_al"], "did you mean 'vdnn_all'?"),
         ("policy", {"from": 1, "to": 2, "step": 1}, "expected a list of values"),
         ("hardware", ["h20"], "did you mean 'h200'?"),

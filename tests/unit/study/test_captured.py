@@ -79,7 +79,7 @@ def test_the_captured_step_is_an_axis(folder: Path, scenario: str) -> None:
     ("axes", "message"),
     [
         ("workload.precision: [float32]", "axes: 'workload.precision': chain was captured"),
-        ("{workload.step: [chain2.step.json], workload.mode: [inference]}", "axes: 'workload.mode' stands beside"),
+        ("{workload.step: [chain2.step.json], workload.mode: [inference]}", "axes: 'workload.mode' is given beside"),
         ("workload.step: [nothing.step.json]", "axes.workload.step[0]: nothing.step.json: cannot be read"),
     ],
 )
@@ -97,5 +97,5 @@ def test_what_if_varies_the_batch_and_refuses_the_rest(folder: Path) -> None:
     base, types = read_scenario(Path("x.yaml")), known_policies()
     (change,) = what_if(base, folder, ["workload.batch_size=50"], types)
     assert change.before.number("max_memory_bytes") < change.after.number("max_memory_bytes")
-    with pytest.raises(StudyError, match=r"^--set: 'workload\.optimizer': chain was captured, and its file says it"):
+    with pytest.raises(StudyError, match=r"^--set: 'workload\.optimizer': chain was captured, and its file states it"):
         what_if(base, folder, ["workload.optimizer=adam"], types)

@@ -1,4 +1,4 @@
-"""The frontier of the chain of `test_largest_batch`, three images, by a planner that tells two plans apart.
+"""The frontier of the chain of `test_largest_batch`, three images, under a planner of two plans.
 
 Of three images W and dW take 768 B, none(m) 3 x 104 B more, 1080 B in all, and base(m) 3 x 128 B more, 1152 B. The
 planner keeps everything where it may, and offloads all maps where it may not.
@@ -38,7 +38,7 @@ class Planner(Policy, frozen=True, kw_only=True):
     decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Return one of the two with what is proven of it."""
+        """Return one of the two plans with a certificate."""
         nbytes = setting.limits.device_bytes
         plan = (NONE if nbytes >= 1080 and not 1100 <= nbytes < 1200 else MOVE).plan(setting)
         return replace(plan, policy=self.label, certificate=Certificate(BOUND_S, BoundClass.OFFLOAD))

@@ -6,7 +6,7 @@ Of one image the input and the maps of the CONV layers take 20 B each, those of 
 none(m)   most in backward of fc: input, conv1 to conv3, the gradients of conv3 and of fc: 104 B per image
 base(m)   all maps and two gradients of 20 B: 128 B per image
 swap of conv1, just in time: most in backward of conv3: input, conv1, conv2 and the gradients of conv2 and conv3: 100 B
-swap of conv2, just in time: most in backward of fc, with which it comes back: as much as none, 104 B per image
+swap of conv2, just in time: most in backward of fc, where it is prefetched: as much as none, 104 B per image
 
 There are 768 + 1039 B: 9 images fit under none (936 B, 1040 B would be needed for 10), 8 under base, 10 under swap.
 """
@@ -258,8 +258,6 @@ def test_useless_shares_cost_no_more_than_twice_a_bisection() -> None:
 
 
 class Clock:
-    """Shows what it is set to, in seconds."""
-
     def __init__(self) -> None:
         self.now_s = 0.0
 

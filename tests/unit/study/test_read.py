@@ -89,7 +89,7 @@ _KEY = re.compile(r"[a-z_]+\.[A-Za-z_0-9.]+|(?<=[ ,])(?:hardware|gpus|gradients|
 
 
 def test_the_help_names_every_key_that_can_be_varied() -> None:
-    """With an example; those of a cost model stand there as one, and `policy` is an axis alone."""
+    """With an example; keys of a cost model are one, and `policy` is left out."""
     known = {
         re.sub(r"^cost_model\..*", "cost_model.NAME", name) for name in study_keys(TYPES, Path()) if name != POLICY
     }

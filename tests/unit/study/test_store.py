@@ -1,4 +1,4 @@
-"""The database of a study: what it keeps, and what it refuses."""
+"""The database of a study."""
 
 import os
 import sqlite3
@@ -95,7 +95,7 @@ def test_a_database_of_others_is_refused_and_kept(tmp_path: Path, rows: int, sta
 
 
 def test_a_full_disk_keeps_earlier_outcomes(tmp_path: Path) -> None:
-    """SQLite says of a database that may have no more pages what it says of a full disk."""
+    """SQLite has the same error for a limit of pages."""
     fill(tmp_path, 10)
 
     with writing(tmp_path) as store:
@@ -126,7 +126,7 @@ def test_a_database_that_is_locked_is_not_called_damaged(tmp_path: Path, monkeyp
 
 
 def test_a_folder_where_nothing_can_be_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said by a stand-in, for whoever runs the tests as root may write anywhere."""
+    """By a stand-in, for root may write anywhere."""
     fill(tmp_path, 3)
     monkeypatch.setattr(os, "access", lambda *_: False)
     with reading(tmp_path) as store:
@@ -135,7 +135,7 @@ def test_a_folder_where_nothing_can_be_written_is_read(tmp_path: Path, monkeypat
 
 
 def test_pages_that_changed_places_are_damage(tmp_path: Path) -> None:
-    """Two leaves of the tree, each whole: points are where nobody looks for them."""
+    """Two leaves of the tree, each whole."""
     fill(tmp_path, 400)
     path = tmp_path / DATABASE
     data = bytearray(path.read_bytes())

@@ -227,7 +227,7 @@ class Resolver:
 
 def stated_by_capture(model: CapturedModel) -> str:
     """Return why keys that the file of a captured step states cannot vary."""
-    return f"{model.base.model} was captured, and its file says it; expected another capture"
+    return f"{model.base.model} was captured, and its file states it; expected another capture"
 
 
 def shown(value: Value) -> int | float | str:

@@ -30,7 +30,7 @@ def with_figures(server: Server, figures: Mapping[str, float]) -> Server:
     for path, number in figures.items():
         assert path != COMPUTE_SPEED, "a factor of the cost table, no figure"
         if path.startswith(("cost_model.", "gpu.peak.")) and basis_of(server) is Basis.MEASURED:
-            why = f"the kernels of this machine stand in a table; vary {COMPUTE_SPEED}"
+            why = f"the kernels of this machine are in a table; vary {COMPUTE_SPEED}"
             raise StudyError(f"{server.name}: {path}: {why}")
         for each in ("link.h2d", "link.d2h") if path == BANDWIDTH else (path,):
             server = _with_curves(with_number(server, each, number), server.link)
