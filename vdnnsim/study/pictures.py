@@ -11,9 +11,9 @@
         where: {network: [vgg416]}
         marks: {PCIe gen3: 12.8 GB/s}
 
-`x`, `y`, `value`, `by` and `panels` are columns of the study's results; `x` and `y` may be expressions, as `7e12 *
-gpu.compute_speed / link.bandwidth_bytes_per_s`, labelled by `x_label` and `y_label`. `lines` has a line for each value
-of `by`. `heat_map` has a cell for each pair of `x` and `y` with its `value`; with `by`, the best value and its value of
+`x`, `y`, `value`, `by` and `panels` are columns of the study's results. `x` and `y` may be expressions, labelled by
+`x_label` and `y_label`: `7e12 * gpu.compute_speed / link.bandwidth_bytes_per_s`. `lines` has a line for each value of
+`by`. `heat_map` has a cell for each pair of `x` and `y` with its `value`; with `by`, the best value and its value of
 `by`. `pareto` has a point for each row and the front of those that fit. `subtitle` describes all rows, `panels` divides
 a picture by one more column, `where` keeps rows with the listed values, `marks` are named places on `x` in its unit.
 """
