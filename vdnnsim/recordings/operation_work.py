@@ -128,9 +128,8 @@ def _of_stream(operation: Operation, element_type: str) -> OperationWork:
     else:
         name = operation.name.removeprefix("cudnn_").removeprefix("native_").removeprefix("miopen_")
         again = sum(sizes[: _READ_TWICE.get(name, 0)])
-        output = operation.output
-        if output is None:
-            output = () if operation.name in _REDUCES else largest
+        unrecorded = () if operation.name in _REDUCES else largest
+        output = unrecorded if operation.output is None else operation.output
         written = sizes[0] if operation.name.endswith("_") and sizes else math.prod(output) * _type(operation, 0)[1]
         reads_first = not (operation.name == "copy_" and len([each for each in sizes if each]) > 1)
         total = sum(sizes[0 if reads_first else 1 :]) + again + written

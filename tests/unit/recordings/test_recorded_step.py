@@ -36,9 +36,9 @@ def test_a_step_is_the_same_in_both_formats(trace: object, tmp_path: Path) -> No
         ("add_", Phase.UPDATE, 5, None),
     ]
     assert (recorded.attributed_s, recorded.kernel_s) == pytest.approx((205 * MICRO, 215 * MICRO))
-    [(reason, found)] = recorded.unattributed.items()
+    [(reason, (kernels, seconds))] = recorded.unattributed.items()
     assert "between its operators" in reason
-    assert found == (1, pytest.approx(10 * MICRO))
+    assert (kernels, seconds) == (1, pytest.approx(10 * MICRO))
     assert recorded.batch_size == 2
     assert [each.nbytes for each in recorded.copies] == [1536]
 
@@ -132,8 +132,8 @@ def test_kernels_launched_before_the_recording_are_of_no_operator(tmp_path: Path
     """A kernel of 1 us of the second step whose call was not recorded."""
     trace = new_trace()
     trace["traceEvents"].append(call("aten::relu", 700, [], 9999)[-1])
-    found = step_of(trace, tmp_path).unattributed["launched before the recording began"]
-    assert found == (1, pytest.approx(1 * MICRO))
+    kernels, seconds = step_of(trace, tmp_path).unattributed["launched before the recording began"]
+    assert (kernels, seconds) == (1, pytest.approx(1 * MICRO))
 
 
 def test_without_calls_of_cuda_kernels_are_matched_by_external_id(tmp_path: Path) -> None:
