@@ -6,7 +6,7 @@ from typing import Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.files.messages import listed
-from vdnnsim.plans.certificate import Certificate
+from vdnnsim.plans.certificate import BoundClass, Certificate
 from vdnnsim.units import format_bytes, format_seconds
 
 _SMALL_PERCENT: Final = 0.1
@@ -28,15 +28,18 @@ def certificates(result: ScenarioResult) -> tuple[str, ...]:
 
 def bound_text(certificate: Certificate, iteration_s: float) -> str:
     """Return bound and gap: `lower bound 354 ms, gap 16.0 %, of schedules of this order that recompute nothing`."""
-    recomputes = certificate.holds_for.recomputes
-    of_class = "offload or recompute any activation" if recomputes else "recompute nothing"
-    if certificate.holds_for.moves_states:
-        of_class += ", with states and weight gradients on the host or not"
     ended = "" if certificate.complete else "; the time limit ended the search"
     return (
         f"lower bound {format_seconds(certificate.bound_s)}, gap {gap_text(certificate.gap(iteration_s))}, "
-        f"of schedules of this order that {of_class}{ended}"
+        f"of {class_text(certificate.holds_for)}{ended}"
     )
+
+
+def class_text(holds_for: BoundClass) -> str:
+    """Return the schedules for which a bound holds: `schedules of this order that recompute nothing`."""
+    actions = "offload or recompute any activation" if holds_for.recomputes else "recompute nothing"
+    states = ", with states and weight gradients on the host or not" if holds_for.moves_states else ""
+    return f"schedules of this order that {actions}{states}"
 
 
 def gap_text(gap: float) -> str:

@@ -11,7 +11,7 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.hardware.server import Origin
 from vdnnsim.report import markdown
 from vdnnsim.report.caveats import capture_lines, glossary, kernel_times
-from vdnnsim.report.certificates import gap_text
+from vdnnsim.report.certificates import class_text, gap_text
 from vdnnsim.report.document import Bullets, Definitions, Heading, Note, Picture, Prose, plain_table, section
 from vdnnsim.report.findings import caption, workload_text
 from vdnnsim.report.folder import Writer, with_manifest, write_folder
@@ -120,7 +120,7 @@ def findings(asked: Setup, frontier: Frontier) -> tuple[str, ...]:
     )
     gaps = [each.gap for each in frontier.points if each.gap is not None]
     if gaps:
-        classes = dict.fromkeys(each.bound.holds_for.value for each in frontier.points if each.bound is not None)
+        classes = dict.fromkeys(class_text(each.bound.holds_for) for each in frontier.points if each.bound is not None)
         lines.append(f"Gap of every plan at most {gap_text(max(gaps))}; the bound holds for {' or '.join(classes)}.")
     if not all(each.plan.complete for each in frontier.points):
         lines.append("The time limit ended the search for some of the plans.")
