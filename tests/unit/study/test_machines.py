@@ -58,7 +58,7 @@ def test_an_order_is_certain_where_expected_errors_do_not_overlap() -> None:
     said = findings(ranking)
     assert said[0].startswith("a and b differ by less than their expected errors")
     assert "2 fitted, 2 carried over, 1 datasheet" in said[1]
-    assert "unequal origin" in said[1]
+    assert "different origin" in said[1]
 
 
 def test_machines_without_a_price_come_last() -> None:
