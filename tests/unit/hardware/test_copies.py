@@ -1,4 +1,4 @@
-"""The table of copies: what a profile names, what its curves are, and what is refused."""
+"""The table of copies of a profile: its curves, its errors, writing it."""
 
 import hashlib
 from dataclasses import replace
@@ -16,7 +16,6 @@ from vdnnsim.hardware.profile import load_profile, read_profile
 from vdnnsim.hardware.write import copies_beside, write_profile
 
 HEADER = "direction,host_memory,beside,copied_bytes,time_s,spread_fraction,timed_runs,note\n"
-# As calibration writes it: the sizes of each kind in order, then what ran beside other work.
 TABLE = HEADER + (
     "h2d,pinned,,4096,1.5e-05,0.01,20,\n"
     "h2d,pinned,,16384,9e-05,0.4,20,spreads too much to be used\n"
@@ -35,22 +34,17 @@ def write(folder: Path, section: object = None, table: str = TABLE) -> Path:
     return path
 
 
-def test_pinned_copies_alone_that_were_steady_make_the_curves(tmp_path: Path) -> None:
+def test_curves_are_made_of_steady_pinned_copies_that_ran_alone(tmp_path: Path) -> None:
     """Of H2D two sizes are left: one is wild and one pageable. Of D2H one is, which is no curve."""
-    copies = read_profile(write(tmp_path)).link.copies
-
+    profile = load_profile(write(tmp_path))
+    copies, sha256 = profile.server.link.copies, hashlib.sha256(TABLE.encode()).hexdigest()
     assert copies is not None
     assert copies.curves == {Direction.H2D: ((4096, 1.5e-05), (65536, 3e-05)), Direction.D2H: ()}
-    assert (copies.table, copies.sha256) == (tmp_path / NAME, hashlib.sha256(TABLE.encode()).hexdigest())
+    assert (copies.table, copies.sha256) == (tmp_path / NAME, sha256)
+    assert profile.sources[1:] == ((str(tmp_path / NAME), sha256),)
 
 
-def test_the_table_is_a_source_of_the_machine(tmp_path: Path) -> None:
-    profile = load_profile(write(tmp_path))
-    assert profile.sources[1:] == ((str(tmp_path / NAME), hashlib.sha256(TABLE.encode()).hexdigest()),)
-
-
-def test_where_a_table_lies_makes_no_other_machine_for_a_study(tmp_path: Path) -> None:
-    """Studies know a link by its text, in which the path does not stand."""
+def test_the_path_of_a_table_is_not_part_of_the_machine(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     here, there = read_profile(write(tmp_path)), read_profile(write(tmp_path / "elsewhere"))
     assert repr(here.link) == repr(there.link)
@@ -59,8 +53,8 @@ def test_where_a_table_lies_makes_no_other_machine_for_a_study(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ([1], "copies: found a list, expected a mapping with the keys table"),
-        ({"tables": NAME}, "copies: 'tables' is not a key; did you mean 'table'?"),
+        ([1], "copies: found a list"),
+        ({"tables": NAME}, "copies: 'tables' is not a key"),
         ({"table": f"../{NAME}"}, "copies.table: found '../toy.copies.csv'"),
     ],
 )
@@ -71,22 +65,20 @@ def test_a_wrong_section_is_refused(tmp_path: Path, section: object, message: st
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (TABLE, "", "line 1: found the columns '', expected direction,host_memory,beside,copied_bytes,"),
-        (TABLE, HEADER, "line 1: found no row, expected at least one"),
-        ("copied_bytes", "bytes", "line 1: 'bytes' is not a column; did you mean 'copied_bytes'? ("),
+        (TABLE, "", "line 1: found the columns ''"),
+        (TABLE, HEADER, "line 1: found no row"),
+        ("copied_bytes", "bytes", "line 1: 'bytes' is not a column"),
         (",20,\n", ",20\n", "line 2: found 7 cells, expected 8"),
-        ("h2d,pinned", "up,pinned", "line 2: direction: 'up' is not known; expected one of h2d, d2h"),
-        ("pinned", "pined", "line 2: host_memory: 'pined' is not known; did you mean 'pinned'? (pinned, pageable)"),
-        (",4096,", ",4 KiB,", "line 2: copied_bytes: found '4 KiB', expected a whole number from 1 to 2^60 (1 EiB)"),
-        (",4096,", ",0,", "line 2: copied_bytes: found '0', expected a whole number from 1 to 2^60 (1 EiB)"),
-        ("1.5e-05", "-1", "line 2: time_s: found '-1', expected a number from 1e-12 to 86400 (a day)"),
-        ("1.5e-05", "1e999", "line 2: time_s: found '1e999', expected a number from 1e-12 to 86400 (a day)"),
-        ("1.5e-05", "0.0", "line 2: time_s: found '0.0', expected a number from 1e-12 to 86400 (a day)"),
-        ("0.01", "", "line 2: spread_fraction: found '', expected a number from 0 to 1000000"),
-        (",20,", ",many,", "line 2: timed_runs: found 'many', expected a whole number from 0 to 1000000000"),
-        ("16384", "4096", "line 3: copied_bytes: 4096 stands for this kind of copy in line 2 already"),
+        ("h2d,pinned", "up,pinned", "line 2: direction: 'up' is not known"),
+        ("pinned", "pined", "line 2: host_memory: 'pined' is not known"),
+        (",4096,", ",0,", "line 2: copied_bytes: found '0'"),
+        ("1.5e-05", "1e999", "line 2: time_s: found '1e999'"),
+        ("1.5e-05", "0.0", "line 2: time_s: found '0.0'"),
+        ("0.01", "", "line 2: spread_fraction: found ''"),
+        (",20,", ",many,", "line 2: timed_runs: found 'many'"),
+        ("16384", "4096", "line 3: copied_bytes: 4096"),
         ("a matrix", "a\tmatrix", "line 7: beside: found 'a\\tmatrix product'"),
-        ("spreads too", "\x07 too", "line 3: note: found '\\x07 too much to be used', expected 1 to 1000 printable"),
+        ("spreads too", "\x07 too", "line 3: note: found '\\x07 too much to be used'"),
     ],
 )
 def test_a_wrong_table_is_refused_with_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -97,7 +89,7 @@ def test_a_wrong_table_is_refused_with_its_line(tmp_path: Path, old: str, new: s
     assert "\n" not in str(caught.value)
 
 
-def test_a_profile_that_is_written_comes_with_its_table_and_reads_back_as_the_same(tmp_path: Path) -> None:
+def test_a_written_profile_has_its_table_beside_it_and_reads_back_equal(tmp_path: Path) -> None:
     server = read_profile(write(tmp_path))
     (tmp_path / "new").mkdir()
     path = tmp_path / "new" / "toy.yaml"
@@ -122,7 +114,7 @@ texts = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), max
     ),
     data=st.data(),
 )
-def test_what_is_written_is_read_to_the_last_bit(
+def test_written_copies_read_back_exactly(
     kinds: list[tuple[Direction, HostMemory, str, int]], data: st.DataObject
 ) -> None:
     """The curve of a direction is what its steady pinned rows alone say, by size; two at least."""

@@ -26,13 +26,8 @@ def test_every_number_of_a_machine_is_a_figure(part: type) -> None:
 
 def test_a_figure_knows_its_key_its_field_and_whether_it_may_be_left_out() -> None:
     memory, idle = definition("gpu.memory"), definition("power.idle")
-    assert (memory.path, memory.field, memory.is_whole, memory.stated.decides) == (
-        "gpu.memory",
-        "memory_bytes",
-        True,
-        True,
-    )
-    assert (idle.path, idle.field, idle.is_whole, idle.stated.decides) == ("power.idle", "idle_watts", False, False)
+    found = [(each.path, each.field, each.is_whole, each.stated.decides) for each in (memory, idle)]
+    assert found == [("gpu.memory", "memory_bytes", True, True), ("power.idle", "idle_watts", False, False)]
     assert keys_of(Gpu) == (
         ["memory", "dram_bandwidth", "multiprocessors", "granule", "peak"],
         ["context", "context_eager", "handle"],
@@ -66,9 +61,7 @@ def test_a_number_that_is_changed_is_the_only_one(path: str, number: int) -> Non
 
 def test_every_figure_says_what_it_is() -> None:
     """In words of its own, with an example that it may have."""
-    for each in (*FIGURES, *definitions(TopologyLink)):
-        limits = each.stated.range
+    stated = [each.stated for each in (*FIGURES, *definitions(TopologyLink))]
+    for limits in (each.range for each in stated):
         assert limits.low <= parse_quantity(limits.example, limits.dimension) <= limits.high
-    words = [each.stated.words for each in (*FIGURES, *definitions(TopologyLink))]
-    assert all(words)
-    assert len(set(words)) == len(words)
+    assert len({each.words for each in stated} - {""}) == len(stated)

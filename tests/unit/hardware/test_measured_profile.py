@@ -1,9 +1,8 @@
-"""What a calibrated machine's profile says beyond a described one's: kernels, provenance, more of the link."""
+"""Profiles of calibrated machines: kernels, provenance, interference on the link, nothing that identifies anybody."""
 
 import copy
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -29,12 +28,8 @@ def write(folder: Path, content: object) -> Path:
     return path
 
 
-def changed(key_path: str, value: object) -> dict[str, Any]:
-    return with_value(MEASURED, key_path, value)
-
-
-def message_of(folder: Path, content: object) -> str:
-    return refusal(write(folder, content))
+def message_of(folder: Path, key_path: str, value: object) -> str:
+    return refusal(write(folder, with_value(MEASURED, key_path, value)))
 
 
 def test_a_profile_names_the_table_of_its_kernels_and_what_it_was_measured_with(tmp_path: Path) -> None:
@@ -46,14 +41,14 @@ def test_a_profile_names_the_table_of_its_kernels_and_what_it_was_measured_with(
 
 
 def test_a_table_that_leads_elsewhere_is_not_read(tmp_path: Path) -> None:
-    """A link to a note of somebody's: no word of it is printed. One to a table beside it is none of its kind."""
+    """A symbolic link out of the folder is refused, one to a table beside the profile is not."""
     (tmp_path / "elsewhere").mkdir()
     path = write(tmp_path / "elsewhere", MEASURED)
     (tmp_path / "note.txt").write_text("a secret")
     table = path.with_name("mine.kernels.csv")
     table.rename(path.with_name("other.csv"))
     table.symlink_to(tmp_path / "note.txt")
-    assert refusal(path) == (f"kernels.table: {table} is a link to another folder, expected a file beside the profile")
+    assert refusal(path).startswith(f"kernels.table: {table} is a link to another folder")
     table.unlink()
     table.symlink_to("other.csv")
     assert read_profile(path).kernels is not None
@@ -61,50 +56,38 @@ def test_a_table_that_leads_elsewhere_is_not_read(tmp_path: Path) -> None:
 
 def test_a_link_may_state_what_disturbs_its_copies(tmp_path: Path) -> None:
     content = copy.deepcopy(MEASURED)
-    content["link"] |= {
-        "pageable_h2d": figure("2 B/s"),
-        "pageable_d2h": figure("1 B/s"),
-        "both_directions": figure(0.75),
-        "beside_compute": figure(1),
-        "beside_memory_bound": figure(0.5),
-    }
+    stated = {"pageable_h2d": "2 B/s", "pageable_d2h": "1 B/s", "both_directions": 0.75, "beside_compute": 1}
+    content["link"] |= {key: figure(value) for key, value in stated.items()} | {"beside_memory_bound": figure(0.5)}
     link = read_profile(write(tmp_path, content)).link
     assert (link.pageable_h2d_bytes_per_s, link.pageable_d2h_bytes_per_s) == (2.0, 1.0)
-    assert (link.both_directions_fraction, link.beside_compute_fraction, link.beside_memory_bound_fraction) == (
-        *(0.75, 1.0, 0.5),
-    )
+    assert (link.both_directions_fraction, link.beside_compute_fraction) == (0.75, 1.0)
+    assert link.beside_memory_bound_fraction == 0.5
 
 
 @pytest.mark.parametrize(
     ("key_path", "value", "message"),
     [
-        ("schema_version", 2, "schema_version: found 2, expected 1, the version that this vdnnsim reads"),
         ("kernels.table", "../mine.kernels.csv", "kernels.table: found '../mine.kernels.csv'"),
         ("kernels.table", "tables/mine.csv", "kernels.table: found 'tables/mine.csv'"),
-        ("kernels.tf32", "no", "kernels.tf32: found 'no', expected true or false"),
-        ("kernels.layout", "nchv", "kernels.layout: 'nchv' is not a layout; did you mean 'nchw'? (nchw, nhwc)"),
-        ("kernels", {"table": "a.csv"}, "kernels: 'tf32' is missing; required are table, tf32, layout"),
-        ("link.both_directions", figure(1.5), "link.both_directions.value: found 1.5, expected from 0.001 to 1"),
-        ("provenance", ["x"], "provenance: found a list, expected a mapping of names and what is said of each"),
-        ("provenance.Torch", "2", "provenance: 'Torch' is not a name, expected small letters, digits and _"),
+        ("kernels.tf32", "no", "kernels.tf32: found 'no'"),
+        ("kernels.layout", "nchv", "kernels.layout: 'nchv' is not a layout"),
+        ("kernels", {"table": "a.csv"}, "kernels: 'tf32' is missing"),
+        ("link.both_directions", figure(1.5), "link.both_directions.value: found 1.5"),
+        ("provenance", ["x"], "provenance: found a list"),
+        ("provenance.Torch", "2", "provenance: 'Torch' is not a name"),
         ("provenance.torch", 2.11, "provenance.torch: found 2.11"),
         ("description", "the card of ann@example.org", "description: looks like an e-mail address"),
         ("provenance.hostname", "thunder", "provenance.hostname: looks like the name of a machine"),
-        (
-            "provenance.command",
-            f"calibrate --out {HOME}/ann/h200.yaml",
-            "provenance.command: looks like a path into somebody's home, expected nothing that identifies anybody",
-        ),
+        ("provenance.command", f"calibrate --out {HOME}/ann/h200.yaml", "provenance.command: looks like a path into"),
     ],
 )
 def test_a_wrong_measured_profile_is_refused(tmp_path: Path, key_path: str, value: object, message: str) -> None:
-    assert message_of(tmp_path, changed(key_path, value)).startswith(message)
+    assert message_of(tmp_path, key_path, value).startswith(message)
 
 
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
-    missing = tmp_path / "other.csv"
-    message = message_of(tmp_path, changed("kernels.table", "other.csv"))
-    assert message == f"kernels.table: {missing}: cannot be read: no such file or directory"
+    message = message_of(tmp_path, "kernels.table", "other.csv")
+    assert message.startswith(f"kernels.table: {tmp_path / 'other.csv'}: cannot be read")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +104,7 @@ def test_a_missing_table_is_named(tmp_path: Path) -> None:
         ("board", "Serial Number of the board", "a serial number"),
     ],
 )
-def test_what_identifies_somebody_is_found(name: str, text: str, what: str) -> None:
+def test_identifying_text_is_found(name: str, text: str, what: str) -> None:
     assert what_identifies(name, text) == what
 
 
@@ -131,12 +114,10 @@ def test_what_identifies_somebody_is_found(name: str, text: str, what: str) -> N
         ("gpu", "NVIDIA H200, sm_90, 132 multiprocessors, 139.8 GiB"),
         ("driver", "580.65.06"),
         ("cudnn", "9.19.0 (91900)"),
-        ("torch", "2.11.0+cu130"),
-        ("link", "PCIe gen5 x16"),
         ("clocks", "1980 MHz of 1980 MHz, memory 3201 MHz"),
         ("date", "2026-11-21"),
         ("command", "vdnnsim calibrate --gpu 0 --network vgg16 --out hw_profiles/h200.yaml"),
     ],
 )
-def test_what_describes_a_machine_is_no_identity(name: str, text: str) -> None:
+def test_descriptions_of_machines_are_not_taken_for_identities(name: str, text: str) -> None:
     assert what_identifies(name, text) is None

@@ -1,4 +1,4 @@
-"""What NCCL's tuning model expects of a ring, worked out from its constants."""
+"""NCCL's tuning model of a ring, by hand from its constants."""
 
 import pytest
 
@@ -9,35 +9,29 @@ LL, LL128, SIMPLE = Protocol.LL, Protocol.LL128, Protocol.SIMPLE
 H100 = Ring(8, Wire.NVSWITCH, 450e9)
 
 
-def test_latencies_are_those_of_the_model() -> None:
-    """Eight GPUs take 14 steps: over NVLink 6.6 + 14 x 0.6, 14 + 14 x 1.9 and 8.4 + 14 x 3.4 us."""
-    assert H100.overhead_s(LL, 0) == pytest.approx(15.0e-6)
-    assert H100.overhead_s(LL128, 0) == pytest.approx(40.6e-6)
-    assert H100.overhead_s(SIMPLE, 0) == pytest.approx(56.0e-6)
+PCIE = Ring(2, Wire.PCIE, 10e9)
 
 
-def test_pcie_takes_longer_for_a_step() -> None:
-    """Two GPUs take two steps: 6.6 + 2 x 1.0 and 8.4 + 2 x 5.7 us."""
-    ring = Ring(2, Wire.PCIE, 10e9)
-
-    assert ring.overhead_s(LL, 0) == pytest.approx(8.6e-6)
-    assert ring.overhead_s(SIMPLE, 0) == pytest.approx(19.8e-6)
-
-
-def test_flags_take_their_part_of_the_rate() -> None:
-    """9 MB at 450 GB/s take 20 us. LL moves 141 GB/s, in 63.83 us; LL128 414 GB/s, in 21.74 us."""
-    sent = 9_000_000
-
-    assert H100.overhead_s(LL, sent) == pytest.approx(15.0e-6 + 43.83e-6, abs=1e-8)
-    assert H100.overhead_s(LL128, sent) == pytest.approx(40.6e-6 + 1.74e-6, abs=1e-8)
-    assert H100.overhead_s(SIMPLE, sent) == pytest.approx(56.0e-6)
+@pytest.mark.parametrize(
+    ("ring", "protocol", "sent", "microseconds"),
+    [
+        # Eight GPUs take 14 steps: over NVLink 6.6 + 14 x 0.6, 14 + 14 x 1.9 and 8.4 + 14 x 3.4 us.
+        *((H100, LL, 0, 15.0), (H100, LL128, 0, 40.6), (H100, SIMPLE, 0, 56.0)),
+        # Two GPUs take two steps: 6.6 + 2 x 1.0 and 8.4 + 2 x 5.7 us.
+        *((PCIE, LL, 0, 8.6), (PCIE, SIMPLE, 0, 19.8)),
+        # 9 MB at 450 GB/s take 20 us. LL moves 141 GB/s, in 63.83 us; LL128 414 GB/s, in 21.74 us.
+        *((H100, LL, 9_000_000, 15.0 + 43.83), (H100, LL128, 9_000_000, 40.6 + 1.74), (H100, SIMPLE, 9_000_000, 56.0)),
+    ],
+)
+def test_overhead_by_protocol(ring: Ring, protocol: Protocol, sent: int, microseconds: float) -> None:
+    assert ring.overhead_s(protocol, sent) == pytest.approx(microseconds * 1e-6, abs=1e-8)
 
 
 @pytest.mark.parametrize(
     ("ring_gb_per_s", "ll_gb_per_s"),
     [(20, 10), (78, 39), (150, 39), (200, 87.7), (300, 87.7), (450, 141), (500, 250), (900, 282)],
 )
-def test_what_ll_moves_is_half_the_rate_up_to_a_limit(ring_gb_per_s: float, ll_gb_per_s: float) -> None:
+def test_ll_moves_half_the_rate_up_to_a_limit(ring_gb_per_s: float, ll_gb_per_s: float) -> None:
     """Of one GB/s n GB take n s, less what they take at the rate of the ring."""
     rate = ring_gb_per_s * 1e9
     overhead_s = Ring(8, Wire.NVSWITCH, rate).overhead_s(LL, 10**12)
@@ -55,15 +49,15 @@ def test_what_ll_moves_is_half_the_rate_up_to_a_limit(ring_gb_per_s: float, ll_g
         (H100, 79_600_000, LL128),
         (H100, 79_800_000, SIMPLE),
         # LL gains 1.8 + 2 x 4.7 us over Simple and loses 0.1 ns/B: until 112 kB.
-        (Ring(2, Wire.PCIE, 10e9), 111_900, LL),
-        (Ring(2, Wire.PCIE, 10e9), 112_100, SIMPLE),
+        (PCIE, 111_900, LL),
+        (PCIE, 112_100, SIMPLE),
     ],
 )
 def test_the_protocol_with_the_least_time_is_taken(ring: Ring, sent: int, protocol: Protocol) -> None:
     assert ring.fastest(sent) is protocol
 
 
-def test_without_nvswitch_nobody_knows_whether_ll128_may_be_used() -> None:
+def test_ll128_is_used_over_nvswitch_alone() -> None:
     assert Ring(4, Wire.NVSWITCH, 1e9).protocols == (LL, LL128, SIMPLE)
     assert Ring(4, Wire.NVLINK, 1e9).protocols == Ring(4, Wire.PCIE, 1e9).protocols == (LL, SIMPLE)
 
@@ -92,7 +86,7 @@ PEERS = (PeerLink("gpu0", "gpu1", link("peer")),)
         (Topology(NODES), 2, Wire.PCIE),
     ],
 )
-def test_what_a_ring_consists_of(topology: Topology, gpus: int, wire: Wire) -> None:
+def test_wire_of_a_ring(topology: Topology, gpus: int, wire: Wire) -> None:
     ring = [topology.between(gpu, (gpu + 1) % gpus) for gpu in range(gpus)]
 
     assert wire_of(topology, ring) is wire

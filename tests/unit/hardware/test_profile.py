@@ -13,8 +13,6 @@ from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power
 from vdnnsim.units import ElementType
 
 ROOT = Path(__file__).parents[3]
-
-
 DESCRIBED = TOY | {"cost_model": {"efficiency": figure(0.5)}}
 
 
@@ -29,10 +27,6 @@ def changed(key_path: str, value: object) -> dict[str, Any]:
     return with_value(DESCRIBED, key_path, value)
 
 
-def message_of(folder: Path, content: object) -> str:
-    return refusal(write(folder, content))
-
-
 def test_a_profile_becomes_a_server_in_si_units(tmp_path: Path) -> None:
     """10 KiB are 10240 bytes, 1 MB is 10^6, 1 GiB/s is 2^30 B/s, 5 ms are 0.005 s."""
     server = read_profile(write(tmp_path, DESCRIBED))
@@ -45,7 +39,7 @@ def test_a_profile_becomes_a_server_in_si_units(tmp_path: Path) -> None:
 
 
 def test_the_cost_model_has_a_kind(tmp_path: Path) -> None:
-    """Where none is named it is that of the profiles that we began with."""
+    """`maxwell` where none is named."""
     parameters = {"kind": "roofline", "launch_overhead_s": figure(1e-6)}
     named = read_profile(write(tmp_path, TOY | {"cost_model": parameters}))
 
@@ -94,50 +88,36 @@ def test_power_may_be_stated_with_or_without_a_limit(tmp_path: Path) -> None:
     assert limited.power.limit_watts == 100.0
 
 
-SECTIONS = (
-    "schema_version, name, description, gpu, link, host, extends, cost_model, kernels, copies, power, "
-    "provenance, topology"
-)
-LINK_KEYS = (
-    "name, h2d, d2h, latency, peak, pageable_h2d, pageable_d2h, both_directions, beside_compute, beside_memory_bound"
-)
-FIGURE_KEYS = "a mapping with the keys value, origin, source"
-ORIGINS = "datasheet, measured, fitted, paper, assumed"
-RATE_UNITS = "B/s, kB/s, MB/s, GB/s, TB/s, KiB/s, MiB/s, GiB/s, TiB/s"
-PEAK_UNITS = "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s"
-
-
 @pytest.mark.parametrize(
     ("key_path", "value", "message"),
     [
-        ("schema_version", 2, "schema_version: found 2, expected 1, the version that this vdnnsim reads"),
+        ("schema_version", 2, "schema_version: found 2, expected 1"),
         ("name", "titan", "name: found 'titan'"),
-        ("description", "", "description: found '', expected one line of 1 to 1000 printable characters"),
+        ("description", "", "description: found ''"),
         ("gpus", {}, "'gpus' is not a key"),
-        ("link", "pcie", f"link: found 'pcie', expected a mapping with the keys {LINK_KEYS}"),
-        ("link.h2d", "3 B/s", f"link.h2d: found '3 B/s', expected {FIGURE_KEYS}"),
+        ("link", "pcie", "link: found 'pcie', expected a mapping with the keys name, h2d, d2h"),
+        ("link.h2d", "3 B/s", "link.h2d: found '3 B/s', expected a mapping with the keys value, origin, source"),
         ("link.h2d", {"value": "3 B/s", "origin": "paper"}, "is not complete"),
-        ("link.h2d.source", " ", "link.h2d.source: found ' ', expected one line of 1 to 1000 printable characters"),
+        ("link.h2d.source", " ", "link.h2d.source: found ' '"),
         ("link.h2d.origin", "papers", "link.h2d.origin: 'papers' is not an origin"),
-        ("link.h2d.value", 3, f"link.h2d.value: found 3, expected a number with one of the units {RATE_UNITS}"),
+        ("link.h2d.value", 3, "link.h2d.value: found 3, expected a number with one of the units B/s, kB/s"),
         ("link.h2d.value", "3 GB", "link.h2d.value: found '3 GB'"),
         ("link.h2d.value", "0 B/s", "link.h2d.value: found '0 B/s', expected from 1 B/s to 1e18 B/s"),
-        ("link.h2d.value", "1e19 B/s", "link.h2d.value: found '1e19 B/s', expected from 1 B/s to 1e18 B/s"),
+        ("link.h2d.value", "1e19 B/s", "link.h2d.value: found '1e19 B/s'"),
         ("link.h2d.value", "-3 B/s", "link.h2d.value: found '-3 B/s'"),
         ("link.h2d.value", None, "link.h2d.value: found nothing"),
         ("link.h2d.value", "9" * 100, f"link.h2d.value: found '{'9' * 80}...'"),
         ("link.latency.value", "11 s", "link.latency.value: found '11 s', expected from 0 s to 10 s"),
-        ("gpu.memory.value", "0 GiB", "gpu.memory.value: found '0 GiB', expected from 1 B to 1 EiB"),
         ("gpu.memory.value", "0.3 B", "gpu.memory.value: found '0.3 B', expected from 1 B to 1 EiB"),
-        ("gpu.memory.value", "2e6 TiB", "gpu.memory.value: found '2e6 TiB', expected from 1 B to 1 EiB"),
+        ("gpu.memory.value", "2e6 TiB", "gpu.memory.value: found '2e6 TiB'"),
         ("gpu.granule.value", "2 GiB", "gpu.granule.value: found '2 GiB', expected from 1 B to 1 GiB"),
         ("gpu.multiprocessors.value", 0, "gpu.multiprocessors.value: found 0, expected from 1 to 1000000"),
         ("gpu.multiprocessors.value", 1.5, "gpu.multiprocessors.value: found 1.5"),
-        ("gpu.multiprocessors.value", float("nan"), "gpu.multiprocessors.value: found 'nan', expected a plain number"),
+        ("gpu.multiprocessors.value", float("nan"), "gpu.multiprocessors.value: found 'nan'"),
         ("gpu.peak.float32.value", "7 TFLOPS", "gpu.peak.float32.value: found '7 TFLOPS'"),
-        ("gpu.peak", {}, "gpu.peak: found an empty mapping, expected a figure for at least one element type"),
+        ("gpu.peak", {}, "gpu.peak: found an empty mapping"),
         ("gpu.peak.fp16", figure("1 FLOP/s"), "gpu.peak: 'fp16' is not a key"),
-        ("power", {}, "power: 'idle' is missing; required are idle, flop, dram, link"),
+        ("power", {}, "power: 'idle' is missing"),
         ("power", POWER | {"idle": figure("200 kW")}, "power.idle.value: found '200 kW'"),
         ("cost_model", None, "cost_model: found nothing, expected a mapping of parameters"),
         ("cost_model.kind", 7, "cost_model.kind: found 7"),
@@ -147,23 +127,22 @@ PEAK_UNITS = "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s"
     ],
 )
 def test_a_wrong_profile_is_refused(tmp_path: Path, key_path: str, value: object, message: str) -> None:
-    assert message_of(tmp_path, changed(key_path, value)).startswith(message)
+    assert refusal(write(tmp_path, changed(key_path, value))).startswith(message)
 
 
 def test_a_profile_is_a_mapping(tmp_path: Path) -> None:
-    expected = f"a mapping with the keys {SECTIONS}"
-    assert message_of(tmp_path, [1]) == f"found a list, expected {expected}"
+    assert refusal(write(tmp_path, [1])).startswith(
+        "found a list, expected a mapping with the keys schema_version, name"
+    )
 
 
 def test_the_titan_x_is_the_one_of_the_paper() -> None:
     """MICRO 2016, II-C and IV-B: 12 GB, read as 12 x 2^30; 7 TFLOPS; 336 GB/s; copies at 12.8 of 16 GB/s; 64 GB."""
     server = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
-    assert server.gpu.memory_bytes == 12 * 2**30
-    assert server.gpu.flop_per_s[ElementType.FLOAT32] == 7e12
-    assert server.gpu.dram_bytes_per_s == 336e9
-    assert (server.gpu.multiprocessors, server.gpu.granule_bytes) == (24, 512)
-    assert (server.link.h2d_bytes_per_s, server.link.d2h_bytes_per_s) == (12.8e9, 12.8e9)
-    assert server.link.peak_bytes_per_s == 16e9
+    gpu, link = server.gpu, server.link
+    assert (gpu.memory_bytes, gpu.flop_per_s[ElementType.FLOAT32], gpu.dram_bytes_per_s) == (12 * 2**30, 7e12, 336e9)
+    assert (gpu.multiprocessors, gpu.granule_bytes) == (24, 512)
+    assert (link.h2d_bytes_per_s, link.d2h_bytes_per_s, link.peak_bytes_per_s) == (12.8e9, 12.8e9, 16e9)
     assert server.host.memory_bytes == 64 * 2**30
 
 
@@ -229,15 +208,14 @@ def test_a_profile_that_does_not_exist_is_refused() -> None:
 
     assert refusal("no.yaml") == "'no.yaml' is not a file; looked for scenarios/no.yaml and no.yaml"
     assert refusal("n" * 300 + ".yaml").startswith(f"'{'n' * 80}...' is not a file; looked for ")
-    looked_in = f"; looked in hw_profiles, scenarios/hw_profiles, {ROOT / 'hw_profiles'}"
     shipped = ", ".join(profile.server.name for profile in shipped_profiles())
-    titan = f"; did you mean 'titan_x_maxwell'? ({shipped}){looked_in}"
+    looked_in = f"({shipped}); looked in hw_profiles, scenarios/hw_profiles, {ROOT / 'hw_profiles'}"
     for name in ("titan_x_maxwel", "titan_x_max/../well", "titan_x_maxw\nell", "titan_x_ma\0xwell"):
-        assert refusal(name) == f"{name!r} is not a hardware profile{titan}"
-    assert refusal("gtx") == f"'gtx' is not a hardware profile; did you mean 'gtx_1080ti'? ({shipped}){looked_in}"
+        assert refusal(name) == f"{name!r} is not a hardware profile; did you mean 'titan_x_maxwell'? {looked_in}"
+    assert "did you mean 'gtx_1080ti'?" in refusal("gtx")
 
 
-def test_what_a_process_holds_beside_tensors_may_be_stated(tmp_path: Path) -> None:
+def test_context_and_handles_may_be_stated(tmp_path: Path) -> None:
     """A context of 2 KiB and three handles of 512 B are 3.5 KiB; a profile that says nothing of them has none."""
     content = changed("gpu.context", figure("2 KiB"))
     content["gpu"]["handle"] = figure("512 B")

@@ -3,21 +3,11 @@ from itertools import combinations
 
 import pytest
 
-from vdnnsim.hardware.topology import (
-    FabricPort,
-    Hop,
-    Node,
-    NodeKind,
-    PeerLink,
-    Sharing,
-    Topology,
-    TopologyLink,
-    Way,
-)
+from vdnnsim.hardware.topology import FabricPort, Hop, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink, Way
 
 
-def link(name: str, latency_s: float = 1.0) -> TopologyLink:
-    return TopologyLink(name, 10.0, 10.0, latency_s, Sharing.SPLIT_DUPLEX)
+def link(name: str) -> TopologyLink:
+    return TopologyLink(name, 10.0, 10.0, 1.0, Sharing.SPLIT_DUPLEX)
 
 
 # Two sockets; gpu0 and gpu1 behind one switch, gpu2 behind another of the same socket, gpu3 on the other socket.
@@ -43,13 +33,11 @@ def down(*names: str) -> tuple[Hop, ...]:
     return tuple(Hop(name, Way.DOWN) for name in names)
 
 
-def test_a_copy_to_the_host_climbs_to_host_memory() -> None:
+def test_a_copy_to_or_from_the_host_takes_the_path_to_the_root() -> None:
     assert TREE.to_host(0) == up("x0", "up0", "ddr0")
     assert TREE.to_host(3) == up("x3", "ddr1")
-
-
-def test_a_copy_from_the_host_comes_the_same_way_down() -> None:
     assert TREE.from_host(0) == down("ddr0", "up0", "x0")
+    assert TREE.latency_s(TREE.to_host(0)) == 3.0
 
 
 def test_a_copy_between_gpus_turns_at_the_lowest_common_node() -> None:
@@ -62,7 +50,6 @@ def test_a_copy_between_gpus_turns_at_the_lowest_common_node() -> None:
 def test_a_peer_link_is_the_shortest_way() -> None:
     """From its first GPU to its second it is crossed down, back up."""
     peered = Topology(NODES, (PeerLink("gpu0", "gpu2", link("nvlink")),))
-
     assert peered.between(0, 2) == down("nvlink")
     assert peered.between(2, 0) == up("nvlink")
     assert peered.between(0, 1) == (*up("x0"), *down("x1"))
@@ -71,7 +58,6 @@ def test_a_peer_link_is_the_shortest_way() -> None:
 def test_ports_of_a_fabric_join_their_gpus() -> None:
     """gpu0 and gpu3 have a port: up through the one, down through the other; gpu1 has none."""
     fabric = Topology(NODES, ports=(FabricPort("gpu0", link("p0")), FabricPort("gpu3", link("p3"))))
-
     assert fabric.between(0, 3) == (*up("p0"), *down("p3"))
     assert fabric.between(0, 1) == (*up("x0"), *down("x1"))
 
@@ -94,7 +80,7 @@ def test_a_ring_goes_over_peer_links_alone() -> None:
 
 
 @pytest.mark.parametrize("gpus", [11, 64])
-def test_where_there_is_no_ring_none_is_sought_for_long(gpus: int) -> None:
+def test_graphs_without_a_ring_keep_the_order_of_numbers(gpus: int) -> None:
     """All but the last are joined; two halves that share one GPU; a star: there are 62! ways to try them."""
     pairs = list(combinations(range(gpus), 2))
     half = gpus // 2
@@ -106,15 +92,11 @@ def test_where_there_is_no_ring_none_is_sought_for_long(gpus: int) -> None:
         assert joined_in(gpus, some).ring(gpus) == tuple(range(gpus))
 
 
-def test_a_search_for_a_ring_has_an_end() -> None:
+def test_the_search_for_a_ring_is_bounded() -> None:
     """Seven are joined to each of eight, and no two of the eight: no ring, though all have a way in and another out."""
     pairs = [(one, other) for one in range(7) for other in range(7, 15)]
     assert joined_in(15, pairs).ring(15) == tuple(range(15))
 
 
-def test_latencies_add_up_along_a_path() -> None:
-    assert TREE.latency_s(TREE.to_host(0)) == 3.0
-
-
-def test_a_group_is_what_hangs_on_one_node() -> None:
+def test_a_switch_group_is_the_gpus_below_one_node() -> None:
     assert [TREE.group(gpu) for gpu in range(4)] == [(0, 1), (0, 1), (2,), (3,)]

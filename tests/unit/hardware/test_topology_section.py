@@ -48,19 +48,6 @@ def write(folder: Path, section: object, **others: object) -> Path:
     return path
 
 
-def changed(*keys: object, value: object) -> dict[str, Any]:
-    """Return the section with one value set, or taken away where it is None."""
-    section = copy.deepcopy(SECTION)
-    place: Any = section
-    for key in keys[:-1]:
-        place = place[key]
-    if value is None:
-        del place[keys[-1]]
-    else:
-        place[keys[-1]] = value
-    return section
-
-
 def message_of(folder: Path, section: object) -> str:
     place, _, message = refusal(write(folder, section)).partition("topology.")
     assert not place
@@ -90,7 +77,7 @@ def test_a_section_becomes_a_topology(tmp_path: Path) -> None:
 
 
 def test_nodes_may_stand_in_any_order_and_gpus_are_numbered_by_theirs(tmp_path: Path) -> None:
-    """Backwards, gpu1 comes first; a GPU at the socket comes before it in the file, though it is nearer the root."""
+    """Reversed, gpu1 comes first; before it in the file stands a GPU at the socket, nearer to the root."""
     nodes = dict(reversed(SECTION["nodes"].items()))
     nodes = {"near": {"kind": "gpu", "parent": "socket0", "link": "port"}} | nodes
     topology = read_profile(write(tmp_path, SECTION | {"nodes": nodes})).topology
@@ -99,22 +86,19 @@ def test_nodes_may_stand_in_any_order_and_gpus_are_numbered_by_theirs(tmp_path: 
     assert [node.name for node in topology.nodes[:3]] == ["memory", "socket0", "switch0"]
 
 
-def test_a_link_that_is_left_out_is_the_way_of_the_first_gpu(tmp_path: Path) -> None:
+STATED_LINK = {"name": "wire", "h2d": figure("3 B/s"), "d2h": figure("4 B/s"), "latency": figure("5 ms")}
+
+
+def test_a_link_that_is_left_out_is_the_path_of_the_first_gpu(tmp_path: Path) -> None:
     """The least of 70, 12 and 12 B/s down, of 70, 13 and 13 B/s up; 0 + 2 + 2 us."""
-    link = read_profile(write(tmp_path, SECTION)).link
-    assert link == Link("PCIe gen3 x16", 12.0, 13.0, 4e-6)
-
-
-def test_a_link_that_is_stated_stays(tmp_path: Path) -> None:
-    stated = {"name": "wire", "h2d": figure("3 B/s"), "d2h": figure("4 B/s"), "latency": figure("5 ms")}
-    assert read_profile(write(tmp_path, SECTION, link=stated)).link == Link("wire", 3.0, 4.0, 0.005)
+    assert read_profile(write(tmp_path, SECTION)).link == Link("PCIe gen3 x16", 12.0, 13.0, 4e-6)
+    assert read_profile(write(tmp_path, SECTION, link=STATED_LINK)).link == Link("wire", 3.0, 4.0, 0.005)
 
 
 def test_without_a_topology_the_link_must_be_stated(tmp_path: Path) -> None:
     path = tmp_path / "toy.yaml"
-    path.write_text(yaml.safe_dump({key: value for key, value in PROFILE.items() if key != "topology"}))
-    with pytest.raises(ProfileError, match="missing are link"):
-        read_profile(path)
+    path.write_text(yaml.safe_dump(PROFILE))
+    assert "missing are link" in refusal(path)
 
 
 def test_the_figures_of_links_are_stated_with_their_origin(tmp_path: Path) -> None:
@@ -127,8 +111,7 @@ def test_the_figures_of_links_are_stated_with_their_origin(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("with_link", [False, True])
 def test_a_topology_that_is_written_reads_back_as_the_same(tmp_path: Path, with_link: bool) -> None:  # noqa: FBT001
-    stated = {"name": "wire", "h2d": figure("3 B/s"), "d2h": figure("4 B/s"), "latency": figure("5 ms")}
-    path = write(tmp_path, SECTION, **({"link": stated} if with_link else {}))
+    path = write(tmp_path, SECTION, **({"link": STATED_LINK} if with_link else {}))
     server = read_profile(path)
     path.write_text(profile_text(server, "a toy"), encoding="utf-8")
     assert read_profile(path) == server
@@ -138,87 +121,58 @@ GPU = {"kind": "gpu", "parent": "switch0", "link": "PCIe gen3 x16"}
 
 
 @pytest.mark.parametrize(
-    ("section", "message"),
+    ("keys", "value", "message"),
     [
-        (
-            changed("nodes", "gpu1", value={"kind": "gpu"}),
-            "nodes.gpu1: has no path to host memory: 'parent' is missing, expected the node above it",
-        ),
-        (
-            changed("nodes", "switch0", value={"kind": "switch", "link": "port"}),
-            "nodes.switch0: leads to no host memory: 'parent' is missing, expected the node above it",
-        ),
-        (
-            changed("nodes", "socket0", "parent", value="switch0"),
-            "nodes.socket0: has no path to host memory: socket0 -> switch0 -> socket0 is a cycle, expected a tree",
-        ),
-        (
-            changed("nodes", "switch0", "parent", value="switch0"),
-            "nodes.switch0: has no path to host memory: switch0 -> switch0 is a cycle, expected a tree",
-        ),
-        (
-            changed("nodes", "gpu1", "parent", value="swich0"),
-            (
-                "nodes.gpu1.parent: 'swich0' is not a node that others hang on; did you mean 'switch0'? "
-                "(memory, socket0, switch0)"
-            ),
-        ),
-        (
-            changed("nodes", "gpu1", "parent", value="gpu0"),
-            "nodes.gpu1.parent: 'gpu0' is not a node that others hang on; expected one of memory, socket0, switch0",
-        ),
-        (
-            changed("nodes", "heap", value={"kind": "host memory"}),
-            "nodes: found 2 nodes (memory, heap) of kind host memory, expected one, the root of the tree",
-        ),
-        (changed("nodes", "memory", value=None), "nodes: found no node of kind host memory"),
-        (changed("nodes", value={"memory": {"kind": "host memory"}}), "nodes: found no nodes of kind gpu"),
-        (changed("nodes", "gpu1", "link", value=None), "nodes.gpu1: 'link' is missing"),
-        (changed("nodes", "memory", "link", value="port"), "nodes.memory: is host memory, the root of the tree"),
-        (changed("nodes", "gpu1", "kind", value="tpu"), "nodes.gpu1.kind: 'tpu' is not a kind of node"),
-        (changed("nodes", "fabric", value=GPU), "nodes.fabric: is no name of a node"),
-        (changed("nodes", "GPU 2", value=GPU), "nodes.'GPU 2': is no name of a node"),
-        (changed("nodes", "gpu1", "link", value="NVLink-2"), "nodes.gpu1.link: 'NVLink-2' is not a type of link"),
-        (
-            changed("peers", 0, "gpus", value=["gpu0", "gpu2"]),
-            "peers[0].gpus[1]: 'gpu2' is not a GPU of this topology; did you mean 'gpu1'? (gpu0, gpu1)",
-        ),
-        (
-            changed("peers", 0, "gpus", value=["gpu0", "switch0"]),
-            "peers[0].gpus[1]: 'switch0' is not a GPU of this topology; expected one of gpu0, gpu1",
-        ),
-        (changed("peers", 0, "gpus", value=["gpu1", "gpu1"]), "peers[0].gpus[1]: gpu1 stands there already"),
-        (changed("peers", 0, "gpus", value=["gpu1"]), "peers[0].gpus: found 1 GPUs, expected two"),
-        (
-            changed("peers", value=[*SECTION["peers"], {"gpus": ["gpu1", "gpu0"], "link": "NVLink-1"}]),
-            "peers[1].gpus: gpu1 and gpu0 have a peer link already, expected one",
-        ),
-        (changed("fabric", "gpus", value=["gpu0", "gpu7"]), "fabric.gpus[1]: 'gpu7' is not a GPU of this topology"),
-        (changed("peers", value=None), "links.NVLink-1: is the type of no link"),
-        (changed("links", "port", "sharing", value="half"), "links.port.sharing: 'half' is not a way of sharing"),
-        (
-            changed("links", "port", "kept_up", value=figure(0.5)),
-            "links.port.kept_up: found in a link that is split_duplex, expected in lossy_duplex alone",
-        ),
-        (changed("links", "PCIe gen3 x16", "kept_up", value=None), "links.'PCIe gen3 x16': 'kept_up' is missing"),
-        (
-            changed("links", "PCIe gen3 x16", "kept_up", value=figure(1.5)),
-            "links.'PCIe gen3 x16'.kept_up.value: found 1.5, expected from 0.001 to 1",
-        ),
-        (changed("links", "port", "down", value="40 GB/s"), "links.port.down: found '40 GB/s'"),
-        (changed("links", "v1.0", value=SECTION["links"]["port"]), "links.v1.0: is no name of a type of link"),
+        ("nodes gpu1", {"kind": "gpu"}, "nodes.gpu1: has no path to host memory: 'parent' is missing"),
+        ("nodes switch0", {"kind": "switch", "link": "port"}, "nodes.switch0: leads to no host memory: 'parent' is"),
+        ("nodes socket0 parent", "switch0", "nodes.socket0: has no path to host memory: socket0 -> switch0 -> socket0"),
+        ("nodes switch0 parent", "switch0", "nodes.switch0: has no path to host memory: switch0 -> switch0 is a cycle"),
+        ("nodes gpu1 parent", "swich0", "nodes.gpu1.parent: 'swich0' is not a node that others hang on; did you mean"),
+        ("nodes gpu1 parent", "gpu0", "nodes.gpu1.parent: 'gpu0' is not a node that others hang on"),
+        ("nodes heap", {"kind": "host memory"}, "nodes: found 2 nodes (memory, heap) of kind host memory"),
+        ("nodes memory", None, "nodes: found no node of kind host memory"),
+        ("nodes", {"memory": {"kind": "host memory"}}, "nodes: found no nodes of kind gpu"),
+        ("nodes gpu1 link", None, "nodes.gpu1: 'link' is missing"),
+        ("nodes memory link", "port", "nodes.memory: is host memory, the root of the tree"),
+        ("nodes gpu1 kind", "tpu", "nodes.gpu1.kind: 'tpu' is not a kind of node"),
+        ("nodes fabric", GPU, "nodes.fabric: is no name of a node"),
+        ("nodes GPU_2", GPU, "nodes.GPU_2: is no name of a node"),
+        ("nodes gpu1 link", "NVLink-2", "nodes.gpu1.link: 'NVLink-2' is not a type of link"),
+        ("peers 0 gpus", ["gpu0", "gpu2"], "peers[0].gpus[1]: 'gpu2' is not a GPU of this topology; did you mean"),
+        ("peers 0 gpus", ["gpu0", "switch0"], "peers[0].gpus[1]: 'switch0' is not a GPU of this topology"),
+        ("peers 0 gpus", ["gpu1", "gpu1"], "peers[0].gpus[1]: gpu1 stands there already"),
+        ("peers 0 gpus", ["gpu1"], "peers[0].gpus: found 1 GPUs, expected two"),
+        ("peers", [*SECTION["peers"], {"gpus": ["gpu1", "gpu0"], "link": "NVLink-1"}], "peers[1].gpus: gpu1 and gpu0"),
+        ("fabric gpus", ["gpu0", "gpu7"], "fabric.gpus[1]: 'gpu7' is not a GPU of this topology"),
+        ("peers", None, "links.NVLink-1: is the type of no link"),
+        ("links port sharing", "half", "links.port.sharing: 'half' is not a way of sharing"),
+        ("links port kept_up", figure(0.5), "links.port.kept_up: found in a link that is split_duplex"),
+        ("links PCIE kept_up", None, "links.'PCIe gen3 x16': 'kept_up' is missing"),
+        ("links PCIE kept_up", figure(1.5), "links.'PCIe gen3 x16'.kept_up.value: found 1.5"),
+        ("links port down", "40 GB/s", "links.port.down: found '40 GB/s'"),
+        ("links v1.0", SECTION["links"]["port"], "links.v1.0: is no name of a type of link"),
     ],
 )
-def test_a_wrong_section_is_refused_in_one_line(tmp_path: Path, section: object, message: str) -> None:
+def test_a_wrong_section_is_refused_in_one_line(tmp_path: Path, keys: str, value: object, message: str) -> None:
+    """One value of the section set, or removed where it is None."""
+    section = copy.deepcopy(SECTION)
+    place: Any = section
+    *above, last = (int(key) if key == "0" else key.replace("PCIE", "PCIe gen3 x16") for key in keys.split())
+    for key in above:
+        place = place[key]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
     assert message_of(tmp_path, section).startswith(message)
 
 
-def test_more_gpus_than_anybody_has_are_refused(tmp_path: Path) -> None:
+def test_more_than_64_gpus_are_refused(tmp_path: Path) -> None:
     nodes = {**SECTION["nodes"], **{f"more{number}": dict(GPU) for number in range(63)}}
-    assert message_of(tmp_path, SECTION | {"nodes": nodes}) == "nodes: found 65 nodes of kind gpu, expected 1 to 64"
+    assert message_of(tmp_path, SECTION | {"nodes": nodes}).startswith("nodes: found 65 nodes of kind gpu")
 
 
-def test_a_deep_tree_is_read_in_no_time() -> None:
+def test_a_deep_tree_is_read() -> None:
     """2,000 switches, each under the next, the deepest first: the way of the GPU below them has 2,001 links."""
     names = [f"s{number}" for number in range(2000)]
     above = [*names[1:], "memory"]

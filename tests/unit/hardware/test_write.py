@@ -89,7 +89,7 @@ def servers(draw: st.DrawFn) -> Server:
 
 
 @given(server=servers(), description=st.sampled_from(('a "quoted" machine: # no comment', "0x10", "{")))
-def test_what_is_written_is_read_as_the_same_machine(
+def test_a_written_machine_reads_back_equal(
     tmp_path_factory: pytest.TempPathFactory, server: Server, description: str
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "mine.yaml"
@@ -99,8 +99,7 @@ def test_what_is_written_is_read_as_the_same_machine(
     assert profile.description == description
 
 
-def test_a_profile_that_people_wrote_survives_too(tmp_path: Path) -> None:
-    """Its texts and numbers; comments and line ends are not kept."""
+def test_a_shipped_profile_is_written_and_reads_back_equal(tmp_path: Path) -> None:
     titan = load_profile(find_profile("titan_x_maxwell", ROOT))
     (path,) = write_profile(tmp_path / "titan_x_maxwell.yaml", titan.server, titan.description)
     assert load_profile(path).server == titan.server
@@ -140,21 +139,20 @@ def test_a_profile_comes_with_its_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mine.yaml", "mine.kernels.csv", "mine.copies.csv"])
-def test_what_people_wrote_is_not_written_over(tmp_path: Path, name: str) -> None:
-    """Their profile, or a table of theirs that has the name of one; what was written before may be written again."""
+def test_files_of_users_are_not_overwritten(tmp_path: Path, name: str) -> None:
     path = tmp_path / "mine.yaml"
     (tmp_path / name).write_text("mine")
-    with pytest.raises(OutputError, match=rf"{name}: does not say that vdnnsim wrote it; move it away"):
+    with pytest.raises(OutputError, match=rf"{name}: does not say that vdnnsim wrote it"):
         refuse_foreign_profile(path)
     write_profile(path, calibrated(path), "mine", TABLE)
     refuse_foreign_profile(path)
 
 
 @pytest.mark.parametrize("renames", range(4))
-def test_a_profile_never_speaks_of_the_table_of_another(
+def test_an_interrupted_write_leaves_no_profile_with_the_table_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
 ) -> None:
-    """Killed before any of the three replacements, and after all: the word, the table, the profile."""
+    """Killed before each of the three replacements, of marker, table and profile, and after all."""
     path, replace_path, left = tmp_path / "mine.yaml", Path.replace, renames
     write_profile(path, calibrated(path), "first", TABLE)
 
@@ -175,7 +173,7 @@ def test_a_profile_never_speaks_of_the_table_of_another(
     if renames in (0, 3):
         assert load_profile(path).description == ("second" if renames else "first")
     else:
-        with pytest.raises(ProfileError, match=r"mine\.yaml: unfinished: its tables were being written"):
+        with pytest.raises(ProfileError, match=r"mine\.yaml: unfinished: "):
             load_profile(path)
 
 
@@ -187,12 +185,12 @@ def test_a_figure_stands_on_one_line_where_it_fits(tmp_path: Path) -> None:
     assert '\nprovenance:\n  torch: "2.11"\n' in text
 
 
-def test_what_tells_whose_machine_it_is_stays_unwritten(tmp_path: Path) -> None:
+def test_identifying_text_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     server = calibrated(path)
-    with pytest.raises(ProfileError, match=r"^mine: description: 'of ann@example\.org' looks like an e-mail address"):
+    with pytest.raises(ProfileError, match=r"description: .* looks like an e-mail address"):
         write_profile(path, server, "of ann@example.org", TABLE)
-    with pytest.raises(ProfileError, match=r"^mine: hostname: 'thunder' looks like the name of a machine"):
+    with pytest.raises(ProfileError, match=r"hostname: .* looks like the name of a machine"):
         write_profile(path, replace(server, provenance=(("hostname", "thunder"),)), "mine", TABLE)
     assert list(tmp_path.iterdir()) == []
 
