@@ -1,16 +1,107 @@
+"""Shapes of the maps of networks, and what PyTorch keeps of torchvision's."""
+
 import pytest
 
-from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.dnn.layers import LayerKind, Phase, Stage
 from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
+
+OTHER_BYTES = 100
+"""PyTorch counts the weight of the loss, 4 B, which is no storage of ours."""
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "saved_of_one", "saved_of_eight"),
+    [
+        ("alexnet_torchvision", 61_100_840, 3_705_260, 29_642_052),
+        ("vgg11_torchvision", 132_863_336, 48_848_812, 390_790_468),
+        ("vgg13_torchvision", 133_047_848, 68_116_396, 544_931_140),
+        ("vgg16_torchvision", 138_357_544, 73_334_700, 586_677_572),
+        ("vgg19_torchvision", 143_667_240, 78_553_004, 628_424_004),
+        ("mobilenet_v2", 3_504_872, 78_346_156, 625_814_084),
+        ("densenet121", 7_978_856, 130_699_948, 1_043_257_412),
+        ("unet", 31_037_698, 1_376_827_396, 11_014_289_412),
+        ("vit_b_16", 86_567_656, 118_164_692, 945_317_508),
+    ],
+)
+def test_parameters_and_saved_bytes(name: str, parameters: int, saved_of_one: int, saved_of_eight: int) -> None:
+    """Observed on the modules themselves, in training, float32, with cross entropy, for batches of 1 and 8.
+
+    Source: torch 2.13.0, torchvision 0.28.0, github.com/milesial/Pytorch-UNet; distinct storages that
+    `saved_tensors_hooks` sees under `FakeTensorMode`, parameters and buffers left out, with `aten::native_dropout`, as
+    CUDA has it. Labels are in it.
+    """
+    graph = build_network(name)
+    saved = [Workload(graph, batch_size).saved_by(SavingRule.AUTOGRAD).step.saved_bytes for batch_size in (1, 8)]
+
+    assert graph.parameters == parameters
+    assert saved == pytest.approx([saved_of_one, saved_of_eight], abs=OTHER_BYTES)
+
+
+def shapes(name: str) -> dict[str, MapShape]:
+    return {each.name: each.shape for each in build_network(name).maps}
+
+
+def test_maps_of_mobilenet_v2() -> None:
+    """Table 2 of Sandler et al.: 112, 56, 28, 14 and 7 pixels; a block of 160 channels is 960 wide inside."""
+    found = shapes("mobilenet_v2")
+
+    assert found["features.1.project.conv"] == MapShape(16, 112, 112)
+    assert found["features.2.expand.conv"] == MapShape(96, 112, 112)
+    assert found["features.3.add"] == MapShape(24, 56, 56)
+    assert found["features.6.add"] == MapShape(32, 28, 28)
+    assert found["features.13.add"] == MapShape(96, 14, 14)
+    assert found["features.16.depthwise.conv"] == MapShape(960, 7, 7)
+    assert found["features.18.conv"] == MapShape(1280, 7, 7)
+
+
+def test_a_layer_of_densenet_reads_all_before_it_in_its_block() -> None:
+    """Blocks end in 256, 512, 1024 and 1024 channels, of which a transition leaves half (Table 1 of Huang et al.)."""
+    found = shapes("densenet121")
+
+    assert found["features.denseblock1.denselayer1.cat"] == MapShape(64, 56, 56)
+    assert found["features.denseblock1.denselayer6.cat"] == MapShape(64 + 5 * 32, 56, 56)
+    assert [found[f"features.denseblock{block}"] for block in (1, 2, 3, 4)] == [
+        MapShape(256, 56, 56),
+        MapShape(512, 28, 28),
+        MapShape(1024, 14, 14),
+        MapShape(1024, 7, 7),
+    ]
+    assert found["features.transition1.pool"] == MapShape(128, 28, 28)
+
+
+def test_unet_goes_down_and_up_again() -> None:
+    """Four times half as large and twice as deep; each step up joins what is as large on the way down."""
+    found = shapes("unet")
+
+    assert found["down4.conv2"] == MapShape(1024, 32, 32)
+    assert found["up1.up"] == MapShape(512, 64, 64)
+    assert found["up1.cat"] == MapShape(1024, 64, 64)
+    assert found["up4.cat"] == MapShape(128, 512, 512)
+    assert found["loss"] == MapShape(2, 512, 512)
+
+
+def test_vit_sees_a_token_and_196_patches() -> None:
+    found = shapes("vit_b_16")
+
+    assert found["conv_proj"] == MapShape(768, 14, 14)
+    assert found["class_token"] == found["encoder.ln"] == MapShape(768, steps=197)
+    assert found["heads.head"] == MapShape(1000)
+
+
+@pytest.mark.parametrize(("name", "first"), [("unet", "outc"), ("vit_b_16", "heads.head")])
+def test_what_classifies_pixels_or_the_token_is_the_classifier(name: str, first: str) -> None:
+    layers = build_network(name).layers
+
+    assert next(layer.name for layer in layers if layer.stage is Stage.CLASSIFIER) == first
 
 
 def test_caffes_quick_network_loses_incomplete_windows() -> None:
     """(32 - 3) // 2 + 1 = 15, (15 - 3) // 2 + 1 = 7, (7 - 3) // 2 + 1 = 3."""
-    shapes = {each.name: each.shape for each in build_network("cifar10_quick").maps}
-
-    assert [shapes[name] for name in ("pool1", "pool2", "pool3")] == [
+    found = shapes("cifar10_quick")
+    assert [found[name] for name in ("pool1", "pool2", "pool3")] == [
         MapShape(32, 15, 15),
         MapShape(32, 7, 7),
         MapShape(64, 3, 3),
@@ -31,17 +122,16 @@ def test_the_blocks_of_resnet_step_in_their_middle_convolution() -> None:
 
     The first block of the third group still has 28 pixels behind its 1x1 reduction, which is what v1.5 means.
     """
-    shapes = {each.name: each.shape for each in build_network("resnet50").maps}
-
-    assert [shapes[f"layer{group}.0.add"] for group in (1, 2, 3, 4)] == [
+    found = shapes("resnet50")
+    assert [found[f"layer{group}.0.add"] for group in (1, 2, 3, 4)] == [
         MapShape(256, 56, 56),
         MapShape(512, 28, 28),
         MapShape(1024, 14, 14),
         MapShape(2048, 7, 7),
     ]
-    assert shapes["layer3.0.conv1"] == MapShape(256, 28, 28)
-    assert shapes["layer3.0.conv2"] == MapShape(256, 14, 14)
-    assert shapes["avgpool"] == MapShape(2048)
+    assert found["layer3.0.conv1"] == MapShape(256, 28, 28)
+    assert found["layer3.0.conv2"] == MapShape(256, 14, 14)
+    assert found["avgpool"] == MapShape(2048)
 
 
 def test_a_residual_block_adds_its_branch_to_its_input_or_to_the_projection_of_it() -> None:

@@ -1,6 +1,6 @@
-"""The rules of TensorFlow's BFC allocator, each worked out by hand; sizes in MiB where not said otherwise.
+"""TensorFlow's BFC allocator, by hand; sizes in MiB unless stated otherwise.
 
-A GPU of 225 or less leaves nothing to the system, so that its limit is all it has.
+A GPU of 225 or less leaves nothing to the system, so its limit is all of it.
 """
 
 import pytest

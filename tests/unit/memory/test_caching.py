@@ -1,10 +1,10 @@
-"""The rules of PyTorch's caching allocator, each worked out by hand; sizes in MiB where not said otherwise."""
+"""PyTorch's caching allocator, by hand; sizes in MiB unless stated otherwise."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.memory_requests import written
+from tests.memory_requests import rest_given_back, toggled, written
 from vdnnsim.memory.caching import place_pytorch
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.memory.segments import segment_bytes
@@ -37,14 +37,11 @@ def test_a_segment_has_the_size_of_its_class(nbytes: int, expected: int) -> None
     assert segment_bytes(nbytes) == expected
 
 
-def test_small_requests_share_a_segment() -> None:
-    """1 B and 513 B take 512 B and 1024 B, one after the other, of one segment of 2 MiB."""
-    assert served([Request(0, 1), Request(1, 513)]) == Placed((0, 512), (512, 1024), 2 * MIB)
-
-
 @pytest.mark.parametrize(
     ("requests", "offsets", "deltas", "pool_mib"),
     [
+        # Half a granule and one and a half take one and two, of one segment of 2.
+        ("0.00024 0.0007", (0, 1 / 2048), (1 / 2048, 1 / 1024), 2),
         # 8 and 9 of a segment of 20 leave 3, more than 1 MiB and so free: 2 go there, and the last 1 MiB goes along.
         ("8 9 2", (0, 8, 17), (8, 9, 3), 20),
         # 11 get a segment of 12, and the rest, 1 MiB, is not more than 1 MiB: all 12 count as allocated.
@@ -102,17 +99,9 @@ def test_blocks_in_use_never_overlap_and_nothing_is_lost(
     toggles: list[tuple[int, int]],
     capacity_bytes: int,
 ) -> None:
-    """A key takes bytes if it has none and gives them back if it has; at the end everything is given back.
-
-    Blocks in use lie apart and are at least as large as asked; allocated never exceeds reserved, reserved never the
-    capacity.
-    """
-    requests: list[Request] = []
-    held: set[int] = set()
-    for key, nbytes in toggles:
-        requests.append(Request(key, None if key in held else nbytes))
-        held ^= {key}
-    requests += [Request(key, None) for key in held]
+    """Blocks in use lie apart and are as large as asked; allocated <= reserved <= capacity."""
+    requests = toggled(toggles)
+    requests += rest_given_back(requests)
     answer = place_pytorch(requests, capacity_bytes, 512, AllocatorSettings(expandable_segments=grow))
     if isinstance(answer, Overflow):
         assert 0 <= answer.largest_free_bytes <= answer.free_bytes <= capacity_bytes
@@ -132,7 +121,7 @@ def test_blocks_in_use_never_overlap_and_nothing_is_lost(
     assert answer.pool_bytes <= capacity_bytes
 
 
-def test_of_memory_taken_ahead_nothing_is_given_back() -> None:
+def test_preallocated_memory_is_kept() -> None:
     """A segment of 12 MiB is free, which 14 MiB do not fit into, and 20 MiB are all that may be taken."""
     requests = written("12 -0 14")
     assert isinstance(place_pytorch(requests, 20 * MIB, 512), Placed)

@@ -1,4 +1,4 @@
-"""The memory models of no framework, each case worked out by hand, and what all models share; sizes in bytes."""
+"""The memory models of no framework, by hand, and what all models share; sizes in bytes."""
 
 import pytest
 

@@ -31,34 +31,28 @@ def test_settings_are_read_as_pytorch_reads_them(text: str, expected: AllocatorS
 
     assert settings == expected
     assert parse_settings(settings.words) == settings
-
-
-def test_settings_are_told_in_pytorchs_words() -> None:
-    text = "expandable_segments:True,max_split_size_mb:128,roundup_power2_divisions:[256:1,>:4]"
-
-    assert parse_settings(text).words == text
-    assert parse_settings(text).value == f"pytorch({text})"
+    assert settings.value == f"pytorch({settings.words})"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("expandable", "found 'expandable', expected settings as expandable_segments:True,max_split_size_mb:128"),
-        ("expandable_segments:true", "expandable_segments: found 'true', expected True or False"),
-        ("max_split_size_mb:19", "max_split_size_mb: found '19', expected an integer from 20 on"),
-        ("max_split_size_mb:1.5", "max_split_size_mb: found '1.5', expected an integer from 20 on"),
-        ("garbage_collection_threshold:1", "found '1', expected a number between 0 and 1"),
-        ("garbage_collection_threshold:much", "found 'much', expected a number between 0 and 1"),
+        ("expandable", "found 'expandable', expected settings as"),
+        ("expandable_segments:true", "expandable_segments: found 'true'"),
+        ("max_split_size_mb:19", "max_split_size_mb: found '19', expected an integer from 20"),
+        ("max_split_size_mb:1.5", "max_split_size_mb: found '1.5'"),
+        ("garbage_collection_threshold:1", "found '1', expected a number"),
+        ("garbage_collection_threshold:much", "found 'much', expected a number"),
         ("per_process_memory_fraction:1.1", "found '1.1', expected a number from 0 to 1"),
         ("roundup_power2_divisions:3", "found '3', expected a power of two, or a list as"),
-        ("roundup_power2_divisions:[256:3]", "found '256:3', expected a size in MiB, or >, and a number of divisions"),
-        ("roundup_power2_divisions:[200:2]", "found '200:2', expected a size in MiB, or >"),
-        ("roundup_power2_divisions:[256]", "found '256', expected a size in MiB, or >"),
+        ("roundup_power2_divisions:[256:3]", "found '256:3', expected a size in MiB"),
+        ("roundup_power2_divisions:[200:2]", "found '200:2'"),
+        ("roundup_power2_divisions:[256]", "found '256'"),
         ("expandable_segment:True", "did you mean 'expandable_segments'?"),
-        ("backend:cudaMallocAsync", "'backend' is not a setting of the allocator that is modelled"),
+        ("backend:cudaMallocAsync", "'backend' is not a setting"),
     ],
 )
-def test_what_pytorch_would_not_read_is_refused_in_one_line(text: str, message: str) -> None:
+def test_settings_that_pytorch_refuses_are_refused(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_settings(text)
 
@@ -98,7 +92,7 @@ def test_a_request_is_rounded_up_to_a_part_of_the_way_to_the_next_power_of_two(
     assert settings.rounded(round(mib * MIB)) == round(expected_mib * MIB)
 
 
-def test_small_and_huge_requests_have_the_divisions_of_the_first_and_the_last_interval() -> None:
+def test_small_and_huge_requests_use_the_first_and_the_last_interval() -> None:
     """Eight parts: 4.5 KiB become 4.5, 4608 B being eight parts of 512; 2 KiB are no more than 8 x 512 B and stay.
 
     96.5 GiB become 104, for 64 GiB are the last interval, of parts of 8.
@@ -112,7 +106,7 @@ def test_small_and_huge_requests_have_the_divisions_of_the_first_and_the_last_in
 @pytest.mark.parametrize(
     ("free_mib", "asked_mib", "may"), [(63, 10, True), (64, 10, False), (64, 64, True), (83, 64, True), (84, 64, False)]
 )
-def test_what_is_never_cut_serves_what_is_as_large(free_mib: int, asked_mib: int, may: bool) -> None:  # noqa: FBT001  # given by pytest
+def test_an_uncut_block_serves_requests_of_its_size(free_mib: int, asked_mib: int, may: bool) -> None:  # noqa: FBT001  # given by pytest
     """From 64 on: not for less, and not where 20 would be wasted."""
     assert AllocatorSettings(max_split_size_mb=64).may_serve(free_mib * MIB, asked_mib * MIB) is may
     assert AllocatorSettings().may_serve(free_mib * MIB, asked_mib * MIB)

@@ -1,4 +1,4 @@
-"""MXNet's storages, each case worked out by hand; sizes in MiB where not said otherwise."""
+"""MXNet's storages, by hand; sizes in MiB unless stated otherwise."""
 
 import pytest
 
@@ -16,12 +16,6 @@ def pool_bytes(requests: list[Request]) -> int:
     answer = place_mxnet(requests, ROOMY, GRANULE)
     assert isinstance(answer, Placed)
     return answer.pool_bytes
-
-
-def test_bytes_in_use_come_and_go_and_the_storage_stays() -> None:
-    """10, given back, 10, given back: one storage."""
-    expected = Placed((None,) * 4, (10 * MIB, -10 * MIB, 10 * MIB, -10 * MIB), pool_bytes=10 * MIB)
-    assert place_mxnet(written("10 -0 10 -1"), ROOMY, GRANULE) == expected
 
 
 @pytest.mark.parametrize(

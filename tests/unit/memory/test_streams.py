@@ -1,4 +1,4 @@
-"""PyTorch's caching allocator on several streams, worked out by hand; sizes in MiB where not said otherwise."""
+"""PyTorch's caching allocator on several streams, by hand; sizes in MiB."""
 
 import pytest
 
@@ -12,6 +12,15 @@ from vdnnsim.units import MIB
 
 def allocator(mib: float = 2**20) -> CachingAllocator:
     return CachingAllocator(WholeSegments(round(mib * MIB), 512))
+
+
+def freed_while_used(pool: CachingAllocator, mib: float, *streams: int) -> Block:
+    """Return a block that was freed while other streams used it."""
+    block = taken(pool, mib)
+    for stream in streams:
+        pool.record_use(block, stream)
+    pool.free(block)
+    return block
 
 
 def test_a_block_serves_its_own_stream_alone() -> None:
@@ -36,11 +45,9 @@ def test_free_segments_of_all_streams_make_room() -> None:
 
 
 def test_a_block_that_another_stream_uses_waits_for_it() -> None:
-    """It counts as allocated no more, but the next 30 take a new segment. Once the stream is there, others take it."""
+    """It is not allocated any more, but the next 30 take a new segment. Once the stream is there, others take it."""
     pool = allocator()
-    block = taken(pool, 30)
-    pool.record_use(block, 1)
-    pool.free(block)
+    block = freed_while_used(pool, 30, 1)
 
     assert pool.allocated_bytes == 0
     assert taken(pool, 30).start == 30 * MIB
@@ -51,10 +58,7 @@ def test_a_block_that_another_stream_uses_waits_for_it() -> None:
 def test_a_block_waits_for_every_stream_that_uses_it() -> None:
     """Streams 1 and 2 use it; 1 alone is not enough."""
     pool = allocator()
-    block = taken(pool, 30)
-    pool.record_use(block, 1)
-    pool.record_use(block, 2)
-    pool.free(block)
+    block = freed_while_used(pool, 30, 1, 2)
 
     pool.reach(1, 1)
     assert taken(pool, 30) != block
@@ -66,10 +70,7 @@ def test_a_block_waits_for_every_stream_that_uses_it() -> None:
 def test_a_stream_comes_past_blocks_one_after_the_other() -> None:
     """Two blocks wait for stream 1, which has come past the first: 30 are there again, 40 are not."""
     pool = allocator()
-    first, second = taken(pool, 30), taken(pool, 40)
-    for block in (first, second):
-        pool.record_use(block, 1)
-        pool.free(block)
+    first, second = freed_while_used(pool, 30, 1), freed_while_used(pool, 40, 1)
     pool.reach(1, 1)
 
     assert taken(pool, 30) == first
@@ -86,14 +87,9 @@ def test_use_by_its_own_stream_does_not_make_a_block_wait() -> None:
 
 
 def test_before_it_gives_up_it_waits_for_all_streams() -> None:
-    """50: 30 wait for stream 1, which has not come there. 40 find no room until it has.
-
-    Then the 30 go back to the GPU.
-    """
+    """50: 30 wait for stream 1. 40 find no room until it is there and the 30 go back to the GPU."""
     pool = allocator(50)
-    block = taken(pool, 30)
-    pool.record_use(block, 1)
-    pool.free(block)
+    freed_while_used(pool, 30, 1)
 
     assert taken(pool, 40).nbytes == 40 * MIB
     assert pool.waiting_blocks(1) == 0
@@ -106,24 +102,20 @@ def test_a_block_that_came_back_amid_a_request_is_not_looked_for() -> None:
     """
     pool = allocator(30)
     pool.free(taken(pool, 30))
-    used, waiting = taken(pool, 10), taken(pool, 20)
-    pool.record_use(waiting, 1)
-    pool.free(waiting)
+    assert taken(pool, 10).start == 0
+    waiting = freed_while_used(pool, 20, 1)
 
     assert pool.take(20 * MIB) is None
     assert taken(pool, 20) == waiting
-    assert used.start == 0
 
 
 def test_an_emptied_cache_holds_what_is_in_use_alone() -> None:
-    """30 are in use; 40 are free, 50 wait for a stream that the emptying waits for."""
+    """30 are in use, 40 are free, 50 wait for a stream, for which `empty_cache` waits."""
     pool = allocator()
     taken(pool, 30)
-    free, waiting = taken(pool, 40), taken(pool, 50)
-    pool.record_use(waiting, 1)
+    free = taken(pool, 40)
+    freed_while_used(pool, 50, 1)
     pool.free(free)
-    pool.free(waiting)
-
     pool.empty_cache()
 
     assert pool.reserved_bytes == pool.allocated_bytes == 30 * MIB

@@ -1,6 +1,8 @@
-"""What settings make of PyTorch's whole segments, each case worked out by hand; sizes in MiB."""
+"""Settings of PyTorch's allocator with whole segments, by hand; sizes in MiB."""
 
-from tests.memory_requests import give, take, taken
+import pytest
+
+from tests.memory_requests import give, take, taken, written
 from vdnnsim.memory.caching import CachingAllocator, place_pytorch, pytorch_allocator
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.requests import Overflow, Placed, Request
@@ -21,22 +23,30 @@ def allocator(mib: int, settings: str, total_mib: int | None = None) -> CachingA
     return pytorch_allocator(mib * MIB, 512, parse_settings(settings), total_bytes)
 
 
-def test_a_large_block_is_not_cut_for_a_small_request() -> None:
-    """60 come back. 15 would be cut off them; from 32 on nothing is cut, and they take a segment of 16."""
-    requests = [take(0, 60), give(0), take(1, 15)]
-
-    assert served(requests, "").pool_bytes == 60 * MIB
-    assert served(requests, "max_split_size_mb:32").pool_bytes == 76 * MIB
+COLLECTS = "garbage_collection_threshold:0.5,per_process_memory_fraction:0.9"
 
 
-def test_a_large_request_takes_a_block_as_a_whole_unless_too_much_were_wasted() -> None:
-    """60 come back: 45 take all of them; 40 would waste 20, and take a segment of their own."""
-    assert served([take(0, 60), give(0), take(1, 45)], "max_split_size_mb:32").deltas[-1] == 60 * MIB
-    assert served([take(0, 60), give(0), take(1, 40)], "max_split_size_mb:32").pool_bytes == 100 * MIB
+@pytest.mark.parametrize(
+    ("requests", "settings", "delta", "pool_mib"),
+    [
+        # 15 are cut off the free 60; from 32 on nothing is cut, and they take a segment of 16.
+        ("60 -0 15", "", 15, 60),
+        ("60 -0 15", "max_split_size_mb:32", 16, 76),
+        # 45 take all of the free 60; 40 would waste 20, and take a segment of their own.
+        ("60 -0 45", "max_split_size_mb:32", 60, 60),
+        ("60 -0 40", "max_split_size_mb:32", 40, 100),
+        # Of 400, 40 are kept below the threshold, and without a limit.
+        ("40 -0 60", COLLECTS, 60, 100),
+        ("40 -0 60", "garbage_collection_threshold:0.1", 60, 100),
+    ],
+)
+def test_settings_decide_which_blocks_are_cut_and_kept(requests: str, settings: str, delta: int, pool_mib: int) -> None:
+    placed = served(written(requests), settings, 400)
+    assert (placed.deltas[-1], placed.pool_bytes) == (delta * MIB, pool_mib * MIB)
 
 
-def test_one_segment_goes_that_is_large_enough_and_the_others_stay() -> None:
-    """100: 24, 30 and 40 came back. 15 may have none of them, and their 16 do not fit: the 24 go, the smallest."""
+def test_the_smallest_segment_that_is_large_enough_is_released() -> None:
+    """100: 24, 30 and 40 are free. 15 may have none of them, and their 16 do not fit: the 24 go, the smallest."""
     pool = allocator(100, "max_split_size_mb:20")
     for block in [taken(pool, mib) for mib in (24, 30, 40)]:
         pool.free(block)
@@ -45,7 +55,7 @@ def test_one_segment_goes_that_is_large_enough_and_the_others_stay() -> None:
     assert pool.reserved_bytes == (30 + 40 + 16) * MIB
 
 
-def test_several_segments_go_the_largest_first_until_they_are_enough() -> None:
+def test_several_segments_are_released_the_largest_first() -> None:
     """100: 24, 30, 40 came back. For 60 of another stream, which has none, all three go.
 
     For 60 of theirs, 40 and 30 go, and the 24 stay.
@@ -61,7 +71,7 @@ def test_several_segments_go_the_largest_first_until_they_are_enough() -> None:
     assert own.reserved_bytes == (24 + 60) * MIB
 
 
-def test_too_little_to_give_back_is_given_back_and_all_the_rest_with_it() -> None:
+def test_all_free_segments_are_released_where_the_large_ones_are_too_small() -> None:
     """100: 24 came back, and 2 of the small pool; 40 are in use, so 34 are free, 58 with the 24.
 
     50 do not fit. The 24 go, which alone are no 50, so PyTorch gives back the 2 as well before it asks again.
@@ -76,7 +86,7 @@ def test_too_little_to_give_back_is_given_back_and_all_the_rest_with_it() -> Non
     assert pool.reserved_bytes == 90 * MIB
 
 
-def test_what_settings_allow_is_a_part_of_all_memory() -> None:
+def test_a_memory_fraction_is_of_all_memory() -> None:
     """Half of 100, though 80 are free: 30 and then 20 fit, 22 do not."""
     settings = parse_settings("per_process_memory_fraction:0.5")
 
@@ -86,10 +96,7 @@ def test_what_settings_allow_is_a_part_of_all_memory() -> None:
     assert refused.position == 1
 
 
-COLLECTS = "garbage_collection_threshold:0.5,per_process_memory_fraction:0.9"
-
-
-def test_what_was_free_longest_goes_when_the_threshold_is_passed() -> None:
+def test_segments_that_were_free_longest_are_collected_above_the_threshold() -> None:
     """Of 200, 90 are the threshold: half of 180. 40, 30 and 24 came back after 3, 3 and 4 requests to the large pool.
 
     The fifth, 50, finds no block, and 94 are more than 90: of the ages 2, 2 and 1, the mean is 1.67, so that 40 and 30
@@ -108,7 +115,7 @@ def test_what_was_free_longest_goes_when_the_threshold_is_passed() -> None:
     assert pool.reserved_bytes == (24 + 2 + 50) * MIB
 
 
-def test_young_segments_go_too_where_old_ones_are_too_little() -> None:
+def test_younger_segments_are_collected_where_old_ones_are_too_small() -> None:
     """20 came back before a request and 60 after; 92 with 12 in use. 150 find nothing: threshold 36, 56 too many.
 
     The mean age of 3 and 1 is 2: the 20 go, and then the 60, whose age is now the mean.
@@ -122,14 +129,6 @@ def test_young_segments_go_too_where_old_ones_are_too_little() -> None:
     assert taken(pool, 150).nbytes == 150 * MIB
     assert kept.nbytes == 12 * MIB
     assert pool.reserved_bytes == (12 + 12 + 150) * MIB
-
-
-def test_nothing_is_collected_below_the_threshold_or_without_a_limit() -> None:
-    """40 came back; 60 take a segment beside them, whether the threshold is not passed or PyTorch does not look."""
-    requests = [take(0, 40), give(0), take(1, 60)]
-
-    assert served(requests, COLLECTS, 400).pool_bytes == 100 * MIB
-    assert served(requests, "garbage_collection_threshold:0.1", 400).pool_bytes == 100 * MIB
 
 
 def test_ranges_are_the_segments_and_changes_count_them() -> None:
@@ -155,15 +154,21 @@ def test_a_search_leaves_nothing_in_the_pool() -> None:
     assert answer == Placed((0, 0, None, 60 * MIB, 60 * MIB), (60 * MIB, -60 * MIB, 0, 30 * MIB, -30 * MIB), 60 * MIB)
 
 
-def test_a_search_may_be_what_most_is_needed_for() -> None:
-    """20 and 100 for the search; 110 beside the 20 are more, 100 are as many."""
-    assert served([take(0, 20), search(100)], "").peaks_in_search
-    assert served([take(0, 20), search(100), take(1, 100)], "").peaks_in_search
-    assert not served([take(0, 20), search(100), take(1, 110)], "").peaks_in_search
-    assert not served([take(0, 120), give(0), search(100)], "").peaks_in_search
+@pytest.mark.parametrize(
+    ("requests", "peaks"),
+    [
+        # 20 and 100 for the search; 110 beside the 20 are more, 100 are as many.
+        ([take(0, 20), search(100)], True),
+        ([take(0, 20), search(100), take(1, 100)], True),
+        ([take(0, 20), search(100), take(1, 110)], False),
+        ([take(0, 120), give(0), search(100)], False),
+    ],
+)
+def test_a_search_may_set_the_peak(requests: list[Request], peaks: bool) -> None:  # noqa: FBT001  # given by pytest
+    assert served(requests, "").peaks_in_search is peaks
 
 
-def test_a_search_does_with_half_as_much_and_so_on_where_there_is_no_room() -> None:
+def test_a_search_halves_its_request_until_there_is_room() -> None:
     """Of 100, 30 are in use: 200 and 100 find no room, 50 do; where all is in use there is none for any."""
     assert served([take(0, 30), search(200)], "", 100).pool_bytes == 80 * MIB
     assert served([take(0, 100), search(50)], "", 100) == Placed((0, None), (100 * MIB, 0), 100 * MIB)
