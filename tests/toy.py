@@ -6,8 +6,10 @@ time. `toy_network` is a chain of CONV layers whose maps all hold 10 B; kernels 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
+from vdnnsim.cost.kernel_table import COLUMNS
 from vdnnsim.cost.table import ONLY, CostModel, CostTable, KernelCost
 from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
@@ -16,7 +18,7 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate
-from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Server
+from vdnnsim.hardware.server import Figure, Gpu, Host, Link, MeasuredKernels, Origin, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
@@ -50,6 +52,13 @@ def server_with(parameters: Mapping[str, float], *figures: Figure) -> Server:
     peaks = {ElementType.FLOAT32: 50.0, ElementType.BFLOAT16: 100.0}
     gpu = replace(TOY_SERVER.gpu, flop_per_s=peaks, dram_bytes_per_s=320.0)
     return replace(TOY_SERVER, gpu=gpu, cost_model=parameters, cost_model_kind="roofline", figures=figures)
+
+
+def kernel_table(folder: Path, lines: Iterable[str], *, tf32: bool = False) -> MeasuredKernels:
+    """Write a table of kernels with these rows."""
+    data = "".join(f"{line}\n" for line in (",".join(COLUMNS), *lines)).encode()
+    (folder / "toy.kernels.csv").write_bytes(data)
+    return MeasuredKernels(folder / "toy.kernels.csv", sha256(data).hexdigest(), tf32=tf32, channels_last=False)
 
 
 def toy_chain(convolutions: int) -> LayerGraph:

@@ -1,4 +1,4 @@
-"""What must hold of a captured step beyond its keys and types, whoever wrote it."""
+"""Consistency checks of captured steps, beyond their keys and types."""
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -17,16 +17,16 @@ MOST_OF_A_KIND: Final = 500_000
 """Modules, storages, tensors or operations of one step."""
 LARGEST_BATCH: Final = 1_000_000
 LARGEST_SIZE: Final = 2**50
-"""Bytes of a storage, or what else there is of one thing: a petabyte is no memory of a GPU."""
+"""Of the bytes of a storage and other sizes: a petabyte."""
 LARGEST_WORK: Final = 10**24
-"""FLOPs of an operation; a GPU would compute for 30,000 years."""
+"""FLOPs of an operation."""
 MOST_DIMENSIONS: Final = 64
 _OF_LAYERS: Final[Mapping[type, Mapping[str, object]]] = {
     Storage: {"stage": Stage.FEATURES, "owner": -1},
     Operand: {"position": 0},
     StepOperation: {"layer": -1, "holds": (), "repeatable": True},
 }
-"""Fields that the view of layers alone fills, and what they are without it."""
+"""Fields that only the layer view sets, and their defaults."""
 _COMPUTES: Final = ("input", "weight", "bias")
 _PHASES: Final = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
 
@@ -45,7 +45,7 @@ class _Check:
     def __init__(self, step: CapturedStep, file: str) -> None:
         self._step = step
         self._file = file
-        # By storage, the last operation that touches it.
+        # By storage, the last operation that uses it.
         self._last: dict[int, int] = {}
 
     def run(self) -> None:

@@ -1,7 +1,6 @@
-"""Files of captured steps, `NAME.step.json`: read, checked and written; reading one runs nothing of it.
+"""Files of captured steps, `NAME.step.json`: reading, with all checks of `vdnnsim.dnn.captured_check`, and writing.
 
-A file may come from anybody, so what is read is checked whole (`vdnnsim.dnn.captured_check`): numbers in their ranges,
-references to what is there, memory that is written before it is read.
+A file may come from anybody; reading it executes nothing.
 """
 
 import hashlib
@@ -26,7 +25,7 @@ _PLACE: Final = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
 
 
 class _Header(msgspec.Struct):
-    """What is looked at before the keys, for another version may have other keys."""
+    """The keys that are read first, since another version may have other keys."""
 
     version: Any = None
     operations: Any = None
@@ -36,8 +35,7 @@ def read_captured_step(path: Path) -> tuple[CapturedStep, str]:
     """Read a captured step, and return it with the SHA-256 of its file.
 
     Raises:
-        ScenarioError: the file cannot be read, is larger than 128 MiB, is no captured step of this version, or holds
-            one that is inconsistent.
+        ScenarioError: the file cannot be read, is larger than 128 MiB, or is no consistent step of this version.
     """
     name = file_name(path)
     try:
@@ -48,7 +46,7 @@ def read_captured_step(path: Path) -> tuple[CapturedStep, str]:
     except UnreadableError as failure:
         raise ScenarioError(f"{name}: {failure}") from failure
     except msgspec.ValidationError as failure:
-        raise ScenarioError(f"{name}: {_told(failure)}") from None
+        raise ScenarioError(f"{name}: {_message(failure)}") from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as failure:
         raise ScenarioError(f"{name}: is not JSON: {_cut(str(failure))}; {_WRITER}") from None
     check_captured_step(step, name)
@@ -59,7 +57,7 @@ def write_captured_step(step: CapturedStep, path: Path) -> None:
     """Write a captured step, the same bytes for the same step.
 
     Raises:
-        ScenarioError: it is inconsistent, and nobody could read it.
+        ScenarioError: it is inconsistent, so it could not be read.
         OutputError: the file cannot be written.
     """
     name = file_name(path)
@@ -76,8 +74,8 @@ def _check_header(header: _Header, name: str) -> None:
         raise version.expected(f"{VERSION}, the version that this vdnnsim reads")
 
 
-def _told(failure: msgspec.ValidationError) -> str:
-    """Return what does not fit and where: the path to it first, as messages have it."""
+def _message(failure: msgspec.ValidationError) -> str:
+    """Return the message of a failure with the path first."""
     text = one_line(str(failure))
     found = _PLACE.search(text)
     message = _cut(_PLACE.sub("", text))

@@ -1,8 +1,8 @@
-"""The layer graph of a captured step: which storages are maps between its layers, and which layers touch them.
+"""The layer graph of a captured step: which storages are activations between its layers, and which layers use them.
 
-What a layer's forward makes and another, or any backward, touches is a map of the graph, and so are inputs; what only
-forward of one layer touches is no map, nor is what is made in backward, as a map that is computed again. The gradient
-of a map is what the layer behind it writes in backward and the layer that made it reads.
+Inputs are maps of the graph, and so is what forward of a layer writes and another layer, or any backward, uses. What
+only forward of one layer uses is no map, nor is what backward writes, as a recomputed activation. The gradient of a map
+is written in backward by a layer that reads the map in forward, and read by the layer that wrote the map.
 """
 
 from collections import defaultdict
@@ -27,12 +27,12 @@ _IMAGE_DIMENSIONS: Final = 4
 
 @dataclass
 class Uses:
-    """Which layers touch a storage, by index, in order, and when.
+    """The layers that use a storage, by index, in order.
 
     Attributes:
-        phases: those of layers that touch it at all.
-        first, last: the operations that do; -1 where none does.
-        view: the first view of it that covers it.
+        phases: of layers that use it.
+        first, last: operations that use it; -1 where none does.
+        view: the first tensor that covers it.
     """
 
     readers: dict[int, None] = field(default_factory=dict)
@@ -50,13 +50,13 @@ class Layering:
 
     Attributes:
         layer_of: by operation, the layer that it belongs to.
-        uses: by storage, who touches it.
+        uses: by storage.
         maps: the storages of the maps, by their index; what is given first.
         index: the index of the map of a storage.
         gradients: by storage of a gradient, the index of its map.
 
     Raises:
-        ScenarioError: there is a forward that makes no map.
+        ScenarioError: forward of a layer writes no activation.
     """
 
     def __init__(self, captured: CapturedStep) -> None:
@@ -130,7 +130,7 @@ class Layering:
         return uses
 
     def _choose_maps(self) -> list[int]:
-        """Return the storages that are maps: inputs, what passes on, and what a layer has no other of."""
+        """Return the storages that are maps: inputs, what other layers use, and at least one of each layer."""
         storages, chosen = self._captured.storages, set()
         for number, (storage, use) in enumerate(zip(storages, self.uses, strict=True)):
             is_map = use.readers if storage.given else use.writers and len(use.phases) > 1
@@ -145,7 +145,7 @@ class Layering:
         return sorted(chosen, key=lambda each: (not storages[each].given, each))
 
     def _outputs_of(self, layer: int) -> tuple[int, ...]:
-        """Return the maps that forward of a layer writes, those that another reads first."""
+        """Return the maps that forward of a layer writes; those that another layer reads come first."""
         written = maps_written(self._groups[layer].forward, self._captured)
         maps = [self.index[each] for each in written if each in self.index]
         return tuple(sorted(maps, key=lambda index: self._map_uses[index].readers.keys() <= {layer}))
@@ -158,7 +158,7 @@ class Layering:
         return found
 
     def _map_of(self, nbytes: int, use: Uses) -> int:
-        """Return the map whose gradient goes from one layer to another, by its readers and its size."""
+        """Return the map of a gradient that one layer writes and another reads, by its readers and its size."""
         writer = max(use.backward_writers)
         reader = min(use.backward_readers, default=writer)
         made = self._outputs[reader] or tuple(self._inputs[writer]) or (0,)

@@ -1,12 +1,12 @@
-"""The operations of a captured step by layers: which of them are one layer, and what it is called.
+"""Grouping of the operations of a captured step into layers, with names and kinds.
 
-A layer is what one module runs of forward without another in between: all operations of a module that has none within
-it, and those that a module runs between the modules within it. What writes nothing that others read, as a change of a
-shape, belongs to the layer before it.
+A layer is a run of forward operations of one module: all operations of a module without submodules, and those that a
+module runs between its submodules. Operations that write nothing that others read, as a view, belong to the layer
+before them.
 
-Backward of a layer is of the operations of its forward. Layers must run back in the order in which they were captured,
-so what backward does elsewhere in it, as a forward that is computed again, belongs to the layer whose backward follows,
-or to that which made what it reads: as many operations as possible stay with their own.
+Backward of a layer consists of the operations that belong to its forward. Layers must run back in the order that was
+captured, so an operation elsewhere in backward, as a recomputed forward, belongs to the layer whose backward follows,
+or to the layer that wrote what it reads; as many operations as possible stay with their own layer.
 """
 
 import re
@@ -20,7 +20,7 @@ from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.step import BufferKind, Role, StepOperation
 
 OPTIMIZER: Final = "optimizer"
-"""The last layer of a step with an update, which nothing else belongs to."""
+"""The last layer of a step with an update."""
 
 _KINDS: Final = tuple(
     (re.compile(pattern), kind)
@@ -45,15 +45,15 @@ _KINDS: Final = tuple(
         (r"^_to_copy$|^to$", LayerKind.CAST),
     )
 )
-"""By the word of the main operation, the first that fits."""
+"""By the name of the main operation; the first match counts."""
 
 _COPIES: Final = frozenset({"clone", "copy_", "_to_copy", "contiguous"})
-"""What prepares the work of others."""
+"""Operations that only copy their input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The operations of one layer, by number, in their order; `main` is the one that most of its work is in."""
+    """The operations of one layer, by number, in order; `main` does most of its work."""
 
     name: str
     kind: LayerKind
@@ -69,14 +69,14 @@ class Group:
 
 
 def operator_name(name: str) -> str:
-    """Return the word for an operator, `convolution` of `aten.convolution.default`."""
+    """Return the name of an operator without namespace and overload: `convolution` of `aten.convolution.default`."""
     _, colons, rest = name.rpartition("::")
     words = rest.split(".")
     return words[1] if not colons and len(words) > 1 and words[1] else words[0]
 
 
 def kind_of(operation: StepOperation, step: CapturedStep) -> LayerKind:
-    """Return the kind of layer whose main operation this is; a product without weights is one of attention's."""
+    """Return the kind of the layer whose main operation this is; a product without weights counts as attention."""
     name = operator_name(operation.name)
     kind = next((kind for pattern, kind in _KINDS if pattern.search(name)), LayerKind.OTHER)
     if kind is LayerKind.FC:
@@ -87,7 +87,7 @@ def kind_of(operation: StepOperation, step: CapturedStep) -> LayerKind:
 
 
 def groups_of(step: CapturedStep) -> tuple[Group, ...]:
-    """Return the layers of a step, in the order of forward; the optimizer's, if it has one, is the last."""
+    """Return the layers of a step in the order of forward; that of the optimizer, if there is one, is the last."""
     phases: dict[Phase, list[int]] = {Phase.FORWARD: [], Phase.BACKWARD: [], Phase.UPDATE: []}
     for number, operation in enumerate(step.operations):
         phases[operation.phase].append(number)
@@ -113,7 +113,7 @@ def maps_written(numbers: Sequence[int], step: CapturedStep) -> list[int]:
 
 
 def _main(numbers: Sequence[int], step: CapturedStep) -> int:
-    """Return a product before a loss before others before copies; of these what moves most, of equals the first."""
+    """Return the main operation: a product, else a loss, else no copy; of equals the first that moves most bytes."""
 
     def rank(number: int) -> tuple[bool, bool, bool, int, int]:
         operation = step.operations[number]
@@ -125,7 +125,7 @@ def _main(numbers: Sequence[int], step: CapturedStep) -> int:
 
 
 def _calls(step: CapturedStep, numbers: Sequence[int]) -> list[list[int]]:
-    """Return operations of forward that follow each other in the same module."""
+    """Return runs of forward operations of one module."""
     calls: list[list[int]] = []
     for number in numbers:
         if calls and step.operations[calls[-1][-1]].module == step.operations[number].module:
@@ -136,7 +136,7 @@ def _calls(step: CapturedStep, numbers: Sequence[int]) -> list[list[int]]:
 
 
 def _merged(calls: Sequence[list[int]], step: CapturedStep) -> list[list[int]]:
-    """Join what writes no map that others read with what comes before it, or, at the beginning, behind it."""
+    """Merge runs that write no map that others read into the run before, at the beginning into the next."""
     last_use = dict[int, int]()
     for number, operation in enumerate(step.operations):
         for operand in operation.operands:
@@ -159,7 +159,7 @@ def _merged(calls: Sequence[list[int]], step: CapturedStep) -> list[list[int]]:
 def _backward(groups: Sequence[Sequence[int]], numbers: Sequence[int], step: CapturedStep) -> list[list[int]]:
     """Return the operations of backward by group."""
     found = {number: index for index, group in enumerate(groups) for number in group}
-    # What is computed again stands for the operation of forward that it repeats.
+    # A recomputed operation stands for the forward operation that it repeats.
     twins = {(step.operations[each].module, step.operations[each].name): index for each, index in found.items()}
     wanted = []
     for number in numbers:
@@ -204,7 +204,7 @@ def _longest_descent(values: Sequence[int]) -> list[int]:
 
 
 class _Names:
-    """Names of layers, each once: of a module, or of what a module with others in it does between them."""
+    """Unique names of layers: of a module, or of an operation between the submodules of one."""
 
     def __init__(self, step: CapturedStep) -> None:
         self._step = step
@@ -221,7 +221,7 @@ class _Names:
         return self.unused(f"{path} ({word})" if path in self._has_parts else path)
 
     def unused(self, name: str) -> str:
-        """Return a name, with a number behind it unless it is the first of its name."""
+        """Return a name, with a number appended from its second use on."""
         while True:
             count = self._counts[name] = self._counts.get(name, 0) + 1
             numbered = name if count == 1 else f"{name} {count}"

@@ -1,10 +1,9 @@
-"""A captured model at any batch size: captured there, extended from where it was captured, or captured again.
+"""A captured model at any batch size: captured, or interpolated linearly from captures at other batch sizes.
 
-Where two captures differ in sizes alone, all of which grow with the batch on a line, the others follow. Two points lie
-on a line whatever they are, so more is asked than that: same operations, storages and tensors in the same order,
-everything but sizes equal, no size that shrinks as the batch grows, none that would be below 0 at a batch of 0, as what
-grows with its square, and whole numbers at the batch that is asked for. A third capture, where there is one, is the
-proof: what is made of two equals it. Where they do not follow, and whoever asks can capture, every batch size is.
+Two captures are interpolated if they differ in sizes alone: the same operations, storages and tensors in the same
+order, no size that shrinks as the batch grows, none that would be negative at a batch of 0 (as one that grows with the
+square of the batch), and integers at the requested batch. A third capture, where there is one, must equal the
+interpolation. Otherwise every batch size is captured, if there is a function that captures.
 """
 
 from collections.abc import Callable
@@ -23,18 +22,18 @@ from vdnnsim.files.messages import describe, listed
 _SIZES: Final = frozenset(
     {"batch_size", "nbytes", "shape", "offset_bytes", "flop", "bytes_moved", "temporary_bytes", "work"}
 )
-"""Keys whose numbers may grow, those within them included; all others refer to something, or are the model's own."""
+"""Keys whose numbers, and those within them, may grow with the batch."""
 _IGNORED: Final = frozenset({"notes"})
 Capture: TypeAlias = Callable[[int], CapturedStep]
 """Captures the model at a batch size."""
 
 _LEAST = 2
-"""PyTorch treats a batch of one apart here and there: its stride is of no consequence, and it is expanded."""
+"""PyTorch special-cases a batch of one: strides of that dimension are ignored, and it is expanded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Why a step cannot be extended: the first place that differs, and how."""
+    """Why a step cannot be interpolated: the first place that differs, and how."""
 
     place: str
     reason: str
@@ -45,14 +44,11 @@ class Difference:
 
 
 class _DiffersError(Exception):
-    """What differs; turned into a `Difference`."""
+    """Carries the place and reason of a `Difference`."""
 
 
 def at_batch(first: CapturedStep, second: CapturedStep, batch_size: int) -> CapturedStep | Difference:
-    """Return the step of a batch size by two of other sizes, or why there is none, and it must be captured.
-
-    Notes are those of the first.
-    """
+    """Return the step at a batch size by two at other sizes, with the notes of the first, or why there is none."""
     batches = first.batch_size, second.batch_size
     if batches[0] == batches[1]:
         return Difference("batch_size", f"found {batches[0]} in both, expected two batch sizes")
@@ -118,7 +114,7 @@ class Line:
 
 
 class CapturedModel:
-    """A captured model, whose batch size may vary as far as its captures say.
+    """A captured model at the batch sizes that follow from its captures.
 
     Attributes:
         sources: name and SHA-256 of the files that the captures are from.
@@ -128,7 +124,7 @@ class CapturedModel:
     def __init__(
         self, *steps: CapturedStep, sources: tuple[tuple[str, str], ...] = (), capture: Capture | None = None
     ) -> None:
-        """Take captures of one model, each of another batch size, and who captures it at others."""
+        """Take captures of one model at different batch sizes, and a function that captures it at others."""
         self.base = steps[0]
         self.sources = sources
         self._capture = capture
@@ -141,7 +137,7 @@ class CapturedModel:
 
         Raises:
             ScenarioError: the step of this batch size does not follow from what was captured.
-            CaptureError: it was to be captured and cannot be.
+            CaptureError: capturing it failed.
         """
         if batch_size not in self._workloads:
             self._workloads[batch_size] = CapturedWorkload.of(self._step(batch_size))
@@ -149,7 +145,7 @@ class CapturedModel:
 
     @property
     def batches(self) -> str:
-        """How steps of other batch sizes than the first came about, in a sentence; nothing where none was asked for."""
+        """How steps at other batch sizes were made, in a sentence; empty where none was requested."""
         captured = listed([str(each) for each in sorted(self._steps)])
         match self._line:
             case Line(first, second, proof):
@@ -191,7 +187,7 @@ class CapturedModel:
         return ScenarioError(f"{self.base.model}: was captured at a batch of {batches}, found {batch_size}, {reason}")
 
     def _first_line(self) -> Line | Difference:
-        """Return the line of the captures that there are, of at least three where there can be more."""
+        """Return the line of the captures; of at least three where the model can be captured."""
         if self._capture is not None:
             low = max(_LEAST, self.base.batch_size)
             for batch_size in (low, 2 * low, 3 * low):
@@ -199,10 +195,7 @@ class CapturedModel:
         return self._find_line()
 
     def _find_line(self) -> Line | Difference:
-        """Return the line of all captures, or of the larger ones: a batch as large as another size may be a case apart.
-
-        Of files that somebody captured all must agree.
-        """
+        """Return the line of all captures; where the model can be captured, small ones that differ may be left out."""
         steps = [step for _, step in sorted(self._steps.items())]
         if self._capture is None:
             return _line_of(steps)
@@ -230,7 +223,7 @@ def _line_of(steps: list[CapturedStep]) -> Line | Difference:
 
 
 def _difference(extended: CapturedStep, captured: CapturedStep) -> Difference | None:
-    """Return where a step that was extended is not what was captured, notes aside."""
+    """Return where an interpolated step differs from a capture, notes aside."""
     for key in CapturedStep.__struct_fields__:
         ours, theirs = getattr(extended, key), getattr(captured, key)
         if key == "notes" or ours == theirs:

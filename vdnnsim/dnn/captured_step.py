@@ -1,9 +1,9 @@
-"""A captured step: one iteration of a PyTorch model with where it is from, as in a file `NAME.step.json`.
+"""A captured step: one iteration of a PyTorch model as plain data, as in a file `NAME.step.json`.
 
-Whoever captures (`calibration.capture`) writes this and nothing else; whoever replays reads this and nothing else: no
-code of a user's, no PyTorch. Operations stand in the order in which the framework issued them: forward, backward, the
-update of the weights. All memory that an operation takes for its results is taken when it begins; what nobody holds
-after it is freed when it has ended. What is of the view of layers alone stands in none.
+It is all that `calibration.capture` writes and all that a replay reads: no user code, no PyTorch. Operations stand in
+the order in which the framework issued them: forward, backward, update. Memory for the results of an operation is
+allocated when it begins, and what is no longer referenced is freed when it has ended. Fields of the layer view are
+not set.
 """
 
 import re
@@ -30,14 +30,14 @@ class CapturedStep(Step, frozen=True, kw_only=True):
         version: of the file.
         model: what was captured, as it was named.
         framework: `torch 2.13.0`, with the versions of what the model is from.
-        device: what it was captured as: `cuda 8.9` by the rules of a compute capability, or `cpu`.
+        device: `cuda 8.9`, by the rules of a compute capability, or `cpu`.
         batch_size: how many samples.
-        sample: what one of the batch is, `image` or `sequence`.
-        sample_elements: of a sequence, its tokens; 1 for an image.
+        sample: `image` or `sequence`.
+        sample_elements: tokens of a sequence; 1 for an image.
         optimizer: its name, as `adamw`; `none` without an update.
         parameters: how many there are, each once.
         notes: what was assumed, in sentences.
-        lifetimes: whether it tells what lives when; a trace of a profiler does not, and only times can be asked of it.
+        lifetimes: whether it has lifetimes of storages; a profiler trace has none, and is good for times alone.
     """
 
     version: int
@@ -56,16 +56,15 @@ class CapturedStep(Step, frozen=True, kw_only=True):
 
     @property
     def compute_capability(self) -> tuple[int, int] | None:
-        """Of the CUDA device by whose rules it was captured; None where that was a CPU, or is not told so."""
-        told = _CUDA.fullmatch(self.device)
-        return (int(told[1]), int(told[2])) if told else None
+        """Compute capability of the CUDA device by whose rules it was captured; None for a CPU."""
+        found = _CUDA.fullmatch(self.device)
+        return (int(found[1]), int(found[2])) if found else None
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes that forward keeps for backward, each storage once, beside parameters, buffers and inputs.
+        """Bytes of saved tensors, each storage once, without parameters, buffers and inputs, but with constants.
 
-        Constants are among them, though the model keeps them too; what was saved and freed before backward begins is
-        not. Of micro-batches the most that one keeps.
+        What is freed before backward begins does not count. Of several micro-batches, the most that one saves.
         """
         most, saved = 0, set[int]()
         for position, operation in enumerate(self.operations):
@@ -85,7 +84,7 @@ class CapturedStep(Step, frozen=True, kw_only=True):
 
     @property
     def live_bytes(self) -> tuple[int, ...]:
-        """Bytes that are alive while each operation runs: what is given, what it touches, and what is held beyond."""
+        """Live bytes while each operation runs."""
         first: dict[int, int] = {}
         for position, operation in enumerate(self.operations):
             for operand in operation.operands:
@@ -101,7 +100,7 @@ class CapturedStep(Step, frozen=True, kw_only=True):
 
     @property
     def peak_live_bytes(self) -> int:
-        """The most bytes that are alive at once, temporary memory of operations among them."""
+        """The most live bytes, temporary memory of operations included."""
         pairs = zip(self.live_bytes, self.operations, strict=True)
         return max((live + operation.temporary_bytes for live, operation in pairs), default=0)
 
@@ -112,11 +111,11 @@ def rounds_of(step: CapturedStep) -> int:
 
 
 def last_round(step: CapturedStep) -> CapturedStep:
-    """Return the last micro-batch and the update, as an iteration that finds what those before it left.
+    """Return the last micro-batch and the update as an iteration of its own.
 
-    All but the first are alike: weight gradients are there, to which backward adds. So the last is the iteration that
-    policies plan, and what they plan is done as often as there are micro-batches (`vdnnsim.plans.lowering`). Of the
-    first it says a little too much memory: that of gradients which backward is about to make.
+    All micro-batches but the first are alike: backward adds to existing weight gradients. So policies plan the last,
+    and the plan is repeated for each (`vdnnsim.plans.lowering`). For the first this overestimates memory by the weight
+    gradients that backward has yet to make.
     """
     starts = _starts(step)
     return step if len(starts) < 2 else _from(step, starts[-1])
@@ -129,7 +128,7 @@ def _starts(step: CapturedStep) -> list[int]:
 
 
 def _from(step: CapturedStep, first: int) -> CapturedStep:
-    """Return the operations from one on, with the storages that they find or make, by new numbers."""
+    """Return the operations from one on, with the storages that they find or make, renumbered."""
 
     def of(operations: tuple[StepOperation, ...], *, writes: bool = False) -> set[int]:
         operands = (operand for each in operations for operand in each.operands)
@@ -137,7 +136,7 @@ def _from(step: CapturedStep, first: int) -> CapturedStep:
 
     def moved(number: int) -> Storage:
         each, is_found = step.storages[number], number in found
-        # An input of another micro-batch is memory that the program holds, and no map.
+        # An input of another micro-batch is memory of the program, not a map.
         is_other = each.kind is BufferKind.FEATURE_MAP and is_found and number not in touched
         freed_after = None if each.freed_after is None else each.freed_after - first
         kind = BufferKind.LABELS if is_other else each.kind

@@ -1,12 +1,12 @@
-"""A workload that was captured: its step in the view of layers, and what one is asked, answered by that step.
+"""Workloads of captured models: their step in the layer view.
 
-Storages and tensors keep their numbers, operations their order. Activations and gradients that are none of the layer
-graph's (`vdnnsim.dnn.captured_graph`) are workspaces of the layer that makes them: they live while they are needed, and
-no policy may move them. So is a gradient of weights that is freed before the update, as the narrow one of autocast,
-whose narrow copies of weights are statistics of the layer that reads them. What the program holds longer than any
-operation reads it is held by the operation after which it is freed (`StepOperation.holds`).
+Storages and tensors keep their numbers, operations their order. Activations and gradients that are not in the layer
+graph (`vdnnsim.dnn.captured_graph`) are workspaces of the layer that makes them, which no policy may offload. So is a
+weight gradient that is freed before the update, as the narrow one of autocast; autocast's narrow copies of weights are
+statistics of the layer that reads them. What the program references longer than any operation reads it is held by the
+operation after which it is freed (`StepOperation.holds`).
 
-A captured model says not where its classifier begins: all of it counts as feature extraction.
+The classifier of a captured model is not known: all of it counts as feature extraction.
 """
 
 from collections import Counter, defaultdict
@@ -30,24 +30,22 @@ _OPTIMIZERS: Final = {"none": Optimizer.NONE, "sgd": Optimizer.SGD, "momentum": 
 
 @dataclass(frozen=True)
 class CapturedWorkload(Workload):
-    """What one GPU does in one iteration that was captured.
+    """One captured iteration of one GPU.
 
-    The program was captured whole, so its batch is not cut into parts, its weight gradients are dropped, and forward
-    keeps what autograd kept.
+    Its batch cannot be split, its weight gradients are dropped, and forward saves what autograd saved.
 
     Attributes:
-        captured: what was captured.
-        step: in the view of layers; of one with several micro-batches the last and the update.
+        step: in the layer view; of several micro-batches the last, with the update.
 
     Raises:
-        PolicyError: something asks for it otherwise.
+        PolicyError: the batch is to be split, or weight gradients are to be kept.
     """
 
     captured: CapturedStep = field(kw_only=True, hash=False, repr=False)
     step: Step = field(kw_only=True, hash=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what was not captured."""
+        """Check that it is asked for as it was captured."""
         if self.parts > 1:
             raise PolicyError(
                 f"{self.graph.name}: was captured with a batch of {self.batch_size}, which cannot be cut into "
@@ -72,7 +70,7 @@ class CapturedWorkload(Workload):
             graph=layering.graph,
             batch_size=captured.batch_size * rounds_of(captured),
             element_type=captured.precision.element_type,
-            # The nearest of ours: profiles state fractions of their names, and of no other's.
+            # The nearest of `Optimizer`: profiles state fractions by its names.
             optimizer=_OPTIMIZERS.get(captured.optimizer.partition("_")[0], Optimizer.ADAM),
             mode=captured.mode,
             weight_gradients=WeightGradients.DROPPED,
@@ -100,12 +98,12 @@ class CapturedWorkload(Workload):
         return self.step.storages[self.step.storage(BufferKind.FEATURE_MAP, index)].nbytes
 
     def arithmetic_type(self, layer: Layer, phase: Phase) -> ElementType:
-        """In what the operation with the most FLOPs of a phase computes; integers and float64 as the workload does."""
+        """Element type of the operation of a phase with the most FLOPs; the workload's for integers and float64."""
         operations = self.step.operations_of(layer.index, phase)
         return self.computed_in(max(operations, key=lambda each: each.all_flop), self.element_type)
 
     def computed_in(self, operation: StepOperation, otherwise: ElementType) -> ElementType:
-        """In what an operation computes: in TF32 only products do; `otherwise` where it is in what no workload is."""
+        """Element type of an operation, TF32 for products alone; `otherwise` for types of no workload."""
         found = TYPES.get(operation.element_type, otherwise)
         if operation.work is None:
             return ElementType.FLOAT32 if found is ElementType.TF32 else found
@@ -124,7 +122,7 @@ class CapturedWorkload(Workload):
         return sum(each.nbytes for each in storages if each.kind is BufferKind.WEIGHTS)
 
     def statistics_bytes(self, layer: Layer) -> int:
-        """Bytes that backward of a layer reads and that are no map: moments, masks, reserves, narrow weights.
+        """Bytes that backward of a layer reads beside maps: moments, masks, reserves, narrow weights.
 
         In inference those that training left.
         """
@@ -145,7 +143,7 @@ class CapturedWorkload(Workload):
 
 
 class _LayerView:
-    """The view of layers of a captured step."""
+    """Makes the layer view of a captured step."""
 
     def __init__(self, captured: CapturedStep, layering: Layering) -> None:
         self._captured = captured
@@ -167,7 +165,7 @@ class _LayerView:
         return replace(each, kind=kind, owner=owner, freed_after=None if kind in RESIDENT else each.freed_after)
 
     def _kind_and_owner(self, number: int) -> tuple[BufferKind, int]:
-        """Return what a storage is in the view of layers, and of which map or layer."""
+        """Return the kind of a storage in the layer view, and its map or layer."""
         layering, each = self._layering, self._captured.storages[number]
         maps = {BufferKind.FEATURE_MAP: layering.index, BufferKind.GRADIENT_MAP: layering.gradients}
         if each.kind in maps and number in maps[each.kind]:
@@ -205,7 +203,7 @@ class _LayerView:
             )
 
     def _operands(self, operation: StepOperation) -> Iterator[Operand]:
-        """What is written once more keeps its memory, and perhaps some of its content: it is updated."""
+        """A second write to a storage is an update, for it may keep some of the content."""
         positions = Counter[Role]()
         for each in operation.operands:
             is_update = each.access is Access.WRITE and self._captured.tensors[each.memory].storage in self._written
@@ -216,10 +214,7 @@ class _LayerView:
                 self._written.add(self._captured.tensors[each.memory].storage)
 
     def _saves(self, operation: StepOperation) -> Iterator[int]:
-        """Autograd keeps weights and buffers too, which stay anyway; forward keeps none of what is recomputed.
-
-        Nor what it saved and freed, as of a part of the graph that no loss hangs on.
-        """
+        """Saved storages but for weights, buffers and those that are freed before backward."""
         passing = (BufferKind.FEATURE_MAP, BufferKind.LABELS)
         for each in operation.saves if operation.phase is Phase.FORWARD else ():
             storage = self._captured.storages[each]

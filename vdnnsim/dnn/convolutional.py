@@ -1,10 +1,9 @@
-"""Operators of convolutional networks: what each makes of its inputs, and what its backward must read.
+"""Operators of convolutional networks: their output shapes, their work, and what their backward reads.
 
 What backward reads follows cuDNN and the vDNN paper (II-B): CONV and FC read X, POOL reads X and Y, an in-place ACTV
-reads only Y (which is the same bytes as its X), concatenation reads nothing, the loss reads its own output. Of what the
-paper does not speak of, batch normalization reads X and the statistics of its batch, element-wise addition nothing.
-Autograd differs in pooling: of a maximum it keeps X and where each maximum lay, of an average X alone, and of the mean
-of each channel nothing.
+reads only Y (which is the same bytes as its X), concatenation reads nothing, the loss reads its own output. Beyond the
+paper, batch normalization reads X and the statistics of its batch, element-wise addition nothing. Autograd differs in
+pooling: for a maximum it saves X and the indices, for an average X, for the mean of each channel nothing.
 """
 
 from collections.abc import Mapping
@@ -17,11 +16,11 @@ from vdnnsim.dnn.shapes import MapShape, Shapes, Size2, slide
 
 @dataclass(frozen=True, slots=True)
 class Convolution(Operator):
-    """A convolution, with bias unless told otherwise; kernel, stride and zero padding as (height, width).
+    """A convolution, by default with bias; kernel, stride and zero padding as (height, width).
 
     Attributes:
-        groups: into which input and output channels are divided, each filter seeing those of its own.
-        steps: of the kernel in time, of which it leaves as many as there were; a kernel of several is of one pixel.
+        groups: into which input and output channels are divided.
+        steps: of the kernel in time, padded so that the number of steps stays; with more than one it is of one pixel.
     """
 
     out_channels: int
@@ -166,9 +165,9 @@ class FullyConnected(Operator):
 class BatchNormalization(Operator):
     """Normalizes each channel over the batch; W is gamma, then beta, one of each per channel.
 
-    Forward keeps the mean and the inverse deviation of each channel for backward, in float32 whatever the maps are.
-    Backward is one kernel, for dX needs the same sums over a channel as dW. A channel of a batch is larger than a
-    cache, and the sums must be known before the first of its values: forward reads X twice, backward X and dY.
+    Forward saves the mean and the inverse deviation of each channel, in float32. Backward is one kernel, since dX needs
+    the same sums over a channel as dW. The sums are needed before the first value, and a channel of a batch is larger
+    than a cache: forward reads X twice, backward X and dY.
     Source: Ioffe and Szegedy, Batch Normalization, ICML 2015.
     """
 
@@ -193,8 +192,8 @@ class BatchNormalization(Operator):
 class SoftmaxLoss(Operator):
     """Softmax and cross entropy over the channels; Y holds the probabilities, which is all that backward reads.
 
-    Autograd has two layers here, of which the first keeps the logarithms of the probabilities and the second the
-    labels, an int64 for each softmax; backward holds the gradient of what is between them, as large as the logits.
+    Autograd has two nodes here: the first saves the logarithms of the probabilities, the second the labels, an int64
+    for each softmax; backward holds the gradient between them, as large as the logits.
     """
 
     name: ClassVar[str] = "softmax_loss"

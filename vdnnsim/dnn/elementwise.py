@@ -1,4 +1,4 @@
-"""Operators without weights that join, add, multiply, copy, drop or normalize maps element by element."""
+"""Operators without weights: concatenation, sums, products, casts, dropout, local response normalization."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -57,8 +57,8 @@ class Cast(Operator):
     """Copies a map into another element type, as PyTorch's autocast does before an operator; nothing is kept.
 
     Attributes:
-        to: the type of Y; that of X is the map's.
-        first_step: whether it copies that alone.
+        to: the type of Y.
+        first_step: whether it copies the first step alone.
     """
 
     to: ElementType
@@ -103,7 +103,7 @@ class Dropout(Operator):
         return self.over_input
 
     def under(self, rule: SavingRule) -> "Dropout":
-        """Autograd refuses one in place over what a rectifier has saved: Y is a map of its own, the mask of bools."""
+        """For autograd, which refuses to overwrite what a rectifier saved: Y is a new map, the mask of bools."""
         return self if rule is SavingRule.PAPER else Dropout(mask_bytes=1, over_input=False)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep the mask
@@ -124,7 +124,7 @@ class LocalResponseNormalization(Operator):
     Backward reads X, Y and dY, and nothing else is kept: cudnnLRNCrossChannelBackward takes these three, and Caffe with
     cuDNN calls it for windows up to 16 (layer_factory.cpp). Caffe without cuDNN would keep the sums as well. PyTorch
     composes it of others, of which autograd keeps X, the squares padded by the window, the scaled sums and their power
-    (torch.nn.functional.local_response_norm); backward holds three more maps for a while.
+    (torch.nn.functional.local_response_norm); backward holds three more maps as temporaries.
     Source: Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, NIPS 2012.
     """
 

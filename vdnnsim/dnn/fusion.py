@@ -1,13 +1,13 @@
-"""What torch.compile would make of a captured step: chains of pointwise operators that run as one kernel.
+"""Fusion of pointwise operators of a captured step into single kernels, as by torch.compile.
 
-A chain is of operators that follow each other in one phase, each of which reads what one before it in the chain wrote,
-over as many elements. In it may stand what computes an element from elements at the same place, and normalizations and
-softmaxes, whose sums the compiler takes on the way; convolutions, products, attention, pools and lookups end one, for
-they are kernels of libraries. The chain's last operator stands for all of it: it reads what the chain reads once, and
-writes of the chain's results those that anything behind it reads. The others launch nothing and move nothing.
+A chain consists of consecutive operators of one phase, each of which reads what an earlier one of the chain wrote, over
+equally many elements: pointwise operators, and normalizations and softmaxes, whose reductions the compiler fuses.
+Convolutions, products, attention, pooling and lookups, which are library kernels, end a chain. The last operator stands
+for the chain: it reads the inputs of the chain once, and writes the results that are read later. The others launch and
+move nothing.
 
-The memory of a step stays as it is: what the compiler keeps less of is not modelled, nor what it computes twice to keep
-less, nor kernels that it makes of operators that do not follow each other.
+Memory stays as it is: neither what the compiler saves less of, nor what it recomputes for that, nor fusion of operators
+that are not consecutive is modelled.
 """
 
 import re
@@ -31,7 +31,7 @@ _KINDS: Final = {
 _POINTWISE: Final = re.compile(
     r"(abs|neg|exp|log|sqrt|rsqrt|pow|square|reciprocal|sin|cos|erf|where|masked_fill|maximum|minimum|copy|clone|fill)_?"
 )
-"""Operators that are no layer's kind."""
+"""Pointwise operators that have no `LayerKind`."""
 
 
 def compiled(step: CapturedStep) -> CapturedStep:
@@ -86,7 +86,7 @@ class _Fusion:
             yield chain
 
     def bytes_moved(self, chain: Sequence[int]) -> int:
-        """Return what is left of the traffic of a chain when what stays in registers does not go through DRAM."""
+        """Return the DRAM traffic of a chain, less what stays in registers."""
         operations, read, written, saved = self.step.operations, set[int](), dict[int, int](), 0
         for at in chain:
             operands = operations[at].operands
@@ -98,7 +98,7 @@ class _Fusion:
             for operand in operands:
                 storage = self.step.tensors[operand.memory].storage
                 if operand.access.writes:
-                    saved += written.get(storage, 0)  # what is overwritten needs not be written before
+                    saved += written.get(storage, 0)  # overwritten within the chain
                     written[storage] = self._nbytes(operand.memory)
         saved += sum(nbytes for storage, nbytes in written.items() if not self._is_needed(storage, chain[-1]))
         return max(1, sum(operations[at].bytes_moved for at in chain) - saved)

@@ -1,4 +1,4 @@
-"""Where the gradients of maps stand in backward: in one buffer for each map, or handed on as autograd's engine does."""
+"""Buffers of activation gradients in backward: one for each map, or passed on as autograd's engine does."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -15,8 +15,8 @@ class LayerGradients:
 
     Attributes:
         incoming: numbers of dY, by position of the output.
-        outgoing: number of each dX, and what is done with it, by position of the input.
-        temporary_bytes: of what is computed apart before it is added to a gradient.
+        outgoing: number of each dX and its access, by position of the input.
+        temporary_bytes: of gradients that are computed in memory of their own and then added.
     """
 
     incoming: Mapping[int, int]
@@ -24,7 +24,7 @@ class LayerGradients:
     temporary_bytes: int = 0
 
     def shifted(self, first: int) -> "LayerGradients":
-        """Return the same with numbers that begin there."""
+        """Return the same with numbers that begin at `first`."""
         return replace(
             self,
             incoming={at: first + number for at, number in self.incoming.items()},
@@ -58,7 +58,7 @@ def gradients_of(workload: WorkloadSizes) -> Gradients:
 
 
 def _in_one_buffer_each(workload: WorkloadSizes) -> Gradients:
-    """In place where the layer is, and added to by kernels as they compute."""
+    """Gradients in place where the layer is; kernels accumulate into them."""
     maps = tuple(each.index for each in workload.graph.maps if each.needs_gradient)
     number = {index: position for position, index in enumerate(maps)}
     layers = {
@@ -76,11 +76,10 @@ def _in_one_buffer_each(workload: WorkloadSizes) -> Gradients:
 
 
 def _handed_on(workload: WorkloadSizes, copied: Collection[tuple[int, int]]) -> Gradients | tuple[int, int]:
-    """Return the gradients as the engine of autograd hands them on; or the layer and input to which one must be copied.
+    """Return the gradients as autograd's engine passes them on; or the layer and input for which one must be copied.
 
-    Each node writes new memory, in place or not, but that a sum hands its dY on to all its inputs. The first gradient
-    of a map to arrive is held, and the next is added to it, computed apart; where the one held is at the same time that
-    of another map, that sum must have handed on a copy.
+    Each node writes new memory, but a sum passes its dY on to all its inputs. Later gradients of a map are computed in
+    memory of their own and added to the first; where that is also the gradient of another map, the sum must copy it.
     """
     maps: list[tuple[int, int]] = []
     pending: dict[int, int] = {}

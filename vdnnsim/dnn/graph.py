@@ -24,18 +24,18 @@ from vdnnsim.units import ElementType
 
 @dataclass(frozen=True, slots=True)
 class FeatureMap:
-    """One feature map: who writes it, who reads it, and which backward needs it again.
+    """One feature map with its producer, its consumers, and the layers whose backward reads it.
 
     Attributes:
         producer: index of the layer that writes it; None for the input batch.
-        consumers: indices of the layers that read it in forward, in order; a layer in place over it is none.
+        consumers: indices of the layers that read it in forward, in order, but for layers in place over it.
         rewriters: indices of the in-place layers that overwrite it in forward, in order.
         saved_for: indices of the layers whose backward reads it, in order of execution.
         stage: the stage of its producer; the input batch belongs to feature extraction.
         holds_indices: whether it holds numbers of rows of a table.
         element_type: of its elements under mixed precision; None where all maps have that of the workload.
-        is_constant: whether backward has no gradient of it whoever reads it: the input batch, a cast of it, and for
-            autograd whatever is made of it without weights.
+        is_constant: whether it has no gradient: the input batch, a cast of it, and for autograd whatever is computed
+            from it without weights.
     """
 
     index: int
@@ -61,9 +61,9 @@ class LayerGraph:
     """A network: its layers in order of execution and its feature maps; build one with `GraphBuilder`.
 
     Attributes:
-        saving: who says what forward keeps for backward.
+        saving: the rule for what forward saves.
         autocast: the narrow type of mixed precision; None without it.
-        weights: of a captured model how many it has, each once, whichever layers work with them; None of others.
+        weights: number of weights of a captured model, each once; None for other networks.
     """
 
     name: str
@@ -74,7 +74,7 @@ class LayerGraph:
     weights: int | None = None
 
     def __hash__(self) -> int:
-        """By name, size and rule alone, for graphs are keys of what was computed for them."""
+        """By name, size and rule alone; graphs are keys of caches."""
         return hash((self.name, len(self.layers), self.saving, self.autocast))
 
     @property
@@ -120,7 +120,7 @@ class GraphBuilder:
     def layer(
         self, name: str, operator: Operator, *inputs: int, weights_of: int | None = None, relu: bool = False
     ) -> int:
-        """Add a layer of any operator, as `append` does, and its in-place rectifier if told so."""
+        """Add a layer of any operator, as `append` does, and an in-place rectifier if `relu`."""
         y = self.append(name, operator, inputs, weights_of).output
         return self.layer(f"{name}/relu", Activation(), y) if relu else y
 
@@ -138,9 +138,9 @@ class GraphBuilder:
         norm: str = "",
         relu: bool = True,
     ) -> int:
-        """Add a convolution, square unless its size is a pair, and, unless told otherwise, an in-place rectifier.
+        """Add a convolution, square unless its size is a pair, and by default an in-place rectifier.
 
-        Between them stands a batch normalization if it has a name, `norm`; its beta stands for the bias.
+        If `norm` names a batch normalization, it stands between them, and its beta replaces the bias.
         """
         has_bias = bias and not norm
         operator = Convolution(out_channels, _pair(kernel), (stride, stride), _pair(padding), has_bias, groups)
@@ -148,11 +148,11 @@ class GraphBuilder:
         return self.batch_norm(norm, y, relu=relu) if norm else y
 
     def batch_norm(self, name: str, x: int, *, relu: bool = True) -> int:
-        """Add a batch normalization and, unless told otherwise, its in-place rectifier."""
+        """Add a batch normalization and by default its in-place rectifier."""
         return self.layer(name, BatchNormalization(), x, relu=relu)
 
     def add(self, name: str, a: int, b: int, *, relu: bool = True) -> int:
-        """Add the element-wise sum of two maps of equal shape and, unless told otherwise, its in-place rectifier."""
+        """Add the element-wise sum of two maps of equal shape and by default its in-place rectifier."""
         return self.layer(name, ElementwiseAdd(), a, b, relu=relu)
 
     def pool(self, name: str, x: int, kernel: int, *, stride: int, padding: int = 0) -> int:
@@ -187,16 +187,16 @@ class GraphBuilder:
         return self.layer(name, FullyConnected(out_features), x, relu=relu)
 
     def build(self, output: int, loss: Operator | None = None) -> LayerGraph:
-        """Close the network with its loss, softmax and cross entropy unless told otherwise, and return the graph."""
+        """Close the network with its loss, by default softmax and cross entropy, and return the graph."""
         self.layer("loss", loss or SoftmaxLoss(), output)
         return self.graph()
 
     def graph(self) -> LayerGraph:
-        """Return the graph of what was added."""
+        """Return the graph of the layers that were added."""
         return LayerGraph(self.name, tuple(self._layers), self._feature_maps(), self.saving, self.autocast)
 
     def append(self, name: str, operator: Operator, inputs: tuple[int, ...], weights_of: int | None = None) -> Layer:
-        """Add a layer of any operator, which works with its own W unless told whose, and return it."""
+        """Add a layer of any operator, with weights of its own or of layer `weights_of`, and return it."""
         in_shapes = tuple(self._shapes[x] for x in inputs)
         out_shapes = operator.outputs(in_shapes)
         assert all(shape.elements > 0 for shape in out_shapes), f"{name}: {in_shapes} leaves no output"

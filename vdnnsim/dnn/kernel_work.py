@@ -1,4 +1,4 @@
-"""The shapes of convolutions and of products of matrices, by which costs and workspaces are known."""
+"""Shapes of convolutions and matrix products of captured steps, from which costs and workspaces follow."""
 
 from math import prod
 
@@ -14,7 +14,7 @@ class ConvolutionWork(_Work, frozen=True, tag="convolution", tag_field="kind"):
 
     Attributes:
         input_size, kernel, stride, padding, dilation: by spatial dimension.
-        computes: for a backward, what of `input`, `weight`, `bias` it computes gradients of; empty in forward.
+        computes: the gradients that a backward computes, of `input`, `weight`, `bias`; empty in forward.
     """
 
     batch_size: int
@@ -51,12 +51,12 @@ class ConvolutionWork(_Work, frozen=True, tag="convolution", tag_field="kind"):
 
     @property
     def gradients(self) -> tuple[str, ...]:
-        """Of what a backward computes gradients that are products, `input` first."""
+        """The gradients of a backward that are products, `input` first."""
         return tuple(each for each in ("input", "weight") if each in self.computes)
 
     @property
     def flop(self) -> int:
-        """FLOPs: each weight is a factor at each place of the smaller map, for every image and every gradient."""
+        """FLOPs: each weight at each pixel of the smaller map, for every image and every gradient."""
         places = prod(self.input_size if self.transposed else self.output_size)
         products = len(self.gradients) if self.computes else 1
         return 2 * products * self.batch_size * places * self.weights

@@ -1,13 +1,10 @@
-"""The iteration of a network that we build: what its layers read, write, compute and keep.
+"""The step of a built network: storages, tensors and operations of its layers.
 
 Bytes moved are the compulsory traffic of a phase: each operand read once, each result written once; where several
 layers read one map, all but the first to run in backward add to its gradient and so read it too. Where sums over a
-batch must be known before the first value, what is summed is read twice. Of a table, the rows looked up are read. The
-weight update follows its optimizer: SGD reads W and dW and writes W; momentum reads and writes one state more, Adam
-two. States have the element type of the weights.
-
-Statistics are written by forward for backward; those of a batch, in inference, which has no batch to speak of, are what
-training left, and forward reads them.
+batch are needed before the first value, the operand is read twice. Of a table, the rows looked up are read. The update
+by SGD reads W and dW and writes W; momentum reads and writes one state more, Adam two. States have the element type of
+the weights. Statistics are written by forward for backward; in inference those of the batch are read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,11 +35,11 @@ from vdnnsim.dnn.workload_sizes import WorkloadSizes
 from vdnnsim.units import ElementType
 
 _Key = tuple[BufferKind, int, int]
-"""A storage by what it holds, of whom, and which of several."""
+"""A storage by kind, owner and ordinal."""
 
 
 _NARROW: Final = 1
-"""Behind the statistics of a layer, its copy of W under autocast."""
+"""Ordinal of the copy of W under autocast, after the statistics of a layer."""
 
 
 def step_of(workload: WorkloadSizes) -> Step:
@@ -154,7 +151,7 @@ class _StepBuilder:
         )
 
     def _temporary_bytes(self, layer: Layer, phase: Phase) -> int:
-        """What backward takes beside its operands: a kept weight gradient is computed apart and then added."""
+        """Memory beside the operands; to kept weight gradients backward adds what it computes in temporary memory."""
         workload, nbytes = self._workload, 0
         if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD):
             nbytes += layer.work.temporaries * workload.part_size * workload.map_type(layer.inputs[0]).nbytes
@@ -174,7 +171,7 @@ class _StepBuilder:
                     yield self._numbers[kind, layer.index, ordinal]
 
     def _operands(self, layer: Layer, phase: Phase) -> Iterator[Operand]:
-        """Return the operands of a phase; of those read, and of those written, the order is that of the roles."""
+        """Yield the operands of a phase, those of one role in order."""
         data, whole = phase is Phase.BACKWARD_DATA, phase is Phase.BACKWARD
         if phase is Phase.FORWARD:
             yield from self._maps(Role.INPUT, layer.inputs)

@@ -1,9 +1,7 @@
-"""Layers: operators at their places in a graph, the kinds that they are of, and the phases in which they run.
+"""Layers of a graph, their kinds and phases.
 
-X, Y are the input and output feature maps of a layer, dX, dY their gradients, W its weights, dW their gradient. What
-the operators compute stands in `vdnnsim.dnn.convolutional`, `vdnnsim.dnn.elementwise` and `vdnnsim.dnn.sequences`.
-Layers are a view of an iteration (`vdnnsim.dnn.step`): the operations of one operator, on which the policies of the
-papers work.
+X, Y are the input and output feature maps of a layer, dX, dY their gradients, W its weights, dW their gradient. Layers
+are a view of a step (`vdnnsim.dnn.step`), on which the policies of the papers work: the operations of one operator.
 """
 
 from dataclasses import dataclass
@@ -14,10 +12,7 @@ from vdnnsim.dnn.shapes import MapShape, Shapes
 
 
 class LayerKind(Enum):
-    """The words of the vDNN paper for the kinds of layers; from BN on, which it has not, those of the field.
-
-    `OTHER` is for what a captured model computes and nobody has a word for.
-    """
+    """Kinds of layers: to LOSS as the vDNN paper names them, then common names; `OTHER` is for captured models."""
 
     CONV = "CONV"
     ACTV = "ACTV"
@@ -39,9 +34,9 @@ class LayerKind(Enum):
 
 
 class Phase(Enum):
-    """One kernel's share of an iteration.
+    """Phase of an iteration, of which a layer has one kernel.
 
-    Backward comes in two, for a policy may order them; BACKWARD is the whole of it, for layers whose one kernel
+    Data and weight gradient are separate phases that a policy may order; BACKWARD is for layers whose one kernel
     computes dX and dW together.
     """
 
@@ -51,7 +46,7 @@ class Phase(Enum):
     BACKWARD = "backward"
     UPDATE = "update"
 
-    # There is one of each, and plans look up by it millions of times; that of an enum hashes its name.
+    # Faster than the hash of an enum, which hashes its name; plans look up by phase millions of times.
     __hash__ = object.__hash__
 
     @property
@@ -77,8 +72,8 @@ class Layer:
         outputs: indices of the feature maps Y; those of the inputs when the layer works in place.
         work: of one image, by the saving rule of the graph.
         needs_input_gradient: whether backward computes dX; the first layers of a network do not.
-        weights_of: index of the layer whose W it works with: its own, or of one before it; None without W.
-        shares_weights: whether a layer behind it works with its W, too, and begins dW in backward.
+        weights_of: index of the layer whose W it uses: its own, or of one before it; None without W.
+        shares_weights: whether a later layer uses its W, too, and begins dW in backward.
     """
 
     index: int
@@ -96,7 +91,7 @@ class Layer:
 
     @property
     def kind(self) -> LayerKind:
-        """The word for this layer."""
+        """Its kind."""
         return LayerKind(self.operator.kind)
 
     @property
@@ -134,10 +129,7 @@ class Layer:
 
     @property
     def backward_phases(self) -> tuple[Phase, ...]:
-        """The phases of backward: the data gradient where a layer below wants it, the weight gradient where W is.
-
-        One for both where the operator has a whole backward.
-        """
+        """Phases of backward: data gradient if the input needs one, weight gradient if it has W; or one for both."""
         if self.operator.whole_backward:
             return (Phase.BACKWARD,)
         data = (Phase.BACKWARD_DATA,) if self.needs_input_gradient else ()
@@ -147,13 +139,13 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class CapturedOperator(Operator):
-    """The operator that most of the work of a captured layer is in.
+    """The main operator of a captured layer.
 
     Attributes:
         name: as the framework calls it, `convolution`.
     """
 
-    # Of other operators the class says this, of a captured one what was captured.
+    # Class variables of other operators are fields here.
     name: str  # type: ignore[misc]
     kind: str  # type: ignore[misc]
     arithmetic: Arithmetic  # type: ignore[misc]
@@ -173,8 +165,7 @@ class CapturedLayer(Layer):
 
     Attributes:
         phases: those that it has, in order; UPDATE alone for the layer of the optimizer.
-        saved: indices of the feature maps that its backward reads, its own inputs and outputs or not: what is computed
-            again starts from others.
+        saved: indices of the feature maps that its backward reads; recomputation may read maps of other layers.
     """
 
     phases: tuple[Phase, ...] = ()

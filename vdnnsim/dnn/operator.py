@@ -1,7 +1,7 @@
-"""What an operator is asked: what it makes of its inputs, and its `Work`, by one of two rules of what forward keeps.
+"""The interface of operators: output shapes and `Work`, under one of two rules for what forward saves.
 
-Beside maps, backward of some reads what forward kept for it alone: the moments of a normalization, the mask of a
-dropout, the sums of a softmax, the gates of an LSTM, the indices of a pooling. These are its statistics.
+Statistics are what forward saves for backward beside maps: moments of a normalization, the mask of a dropout, sums of a
+softmax, gates of an LSTM, indices of a pooling.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from vdnnsim.units import ElementType
 
 
 class SavingRule(Enum):
-    """Who says what forward keeps: cuDNN's calls and the vDNN paper, or PyTorch's autograd."""
+    """What forward saves for backward: as cuDNN's calls and the vDNN paper have it, or as PyTorch's autograd."""
 
     PAPER = "paper"
     AUTOGRAD = "autograd"
@@ -34,7 +34,7 @@ class Autocast(Enum):
 
 
 class Arithmetic(Enum):
-    """What the FLOPs of a kernel are, which decides at what rate a GPU computes them."""
+    """Kinds of FLOPs, which a GPU computes at different rates."""
 
     PRODUCT = "matrix product"
     ELEMENTWISE = "element by element"
@@ -42,12 +42,12 @@ class Arithmetic(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What forward keeps for backward beside maps.
+    """What forward saves beside maps.
 
     Attributes:
-        elements: how many, for each image or for the whole batch.
-        element_bytes: of each; None where they are stored as the maps are.
-        of_batch: whether they are those of the batch; such exist in inference, too, as training left them.
+        elements: for each image or for the whole batch.
+        element_bytes: None if they have the type of the maps.
+        of_batch: whether they are of the whole batch; inference reads those that training left.
     """
 
     elements: int
@@ -60,7 +60,7 @@ class Lookup:
     """Rows of tables that forward reads, where it does not read all of W.
 
     Attributes:
-        rows, row_elements: of the table that each image looks up in, `by_image` of them.
+        rows, row_elements: of the table in which each image looks up `by_image` rows.
         shared_rows: of another table, read once whatever the batch.
     """
 
@@ -70,7 +70,7 @@ class Lookup:
     shared_rows: int
 
     def elements(self, batch_size: int) -> int:
-        """Return how many elements of W a batch reads, were all that it looks up different."""
+        """Return how many elements of W a batch reads if all rows that it looks up are different."""
         return (min(batch_size * self.by_image, self.rows) + self.shared_rows) * self.row_elements
 
 
@@ -82,14 +82,14 @@ class Work:
         forward_flop, backward_flop: FLOPs of forward and of each kernel of backward by the direct method, a multiply
             and an add being two.
         weights: elements of W, bias included.
-        biases: how many of them are no factor of a product.
+        biases: how many of them are biases.
         filter_elements: number of weights that one element of Y is a dot product with; 0 where it is none.
         saved_inputs, saved_outputs: positions of the inputs and outputs that backward reads.
-        passes: how often forward reads X, and a whole backward what it reads, because sums must be known first.
+        passes: how often forward reads X, and a whole backward its operands, because sums are needed first.
         lookup: the part of W that forward reads; None for all of it.
         random: whether it draws random numbers.
-        temporaries: elements that backward takes for what it computes on the way.
-        labels: numbers of classes that a loss reads, and keeps.
+        temporaries: elements of intermediate results of backward.
+        labels: class indices that a loss reads and saves.
     """
 
     forward_flop: int
@@ -108,18 +108,18 @@ class Work:
 
 
 class Operator:
-    """An operator with its parameters; a subclass states its traits and answers `outputs` and `work`.
+    """An operator with its parameters; a subclass sets its traits and implements `outputs` and `work`.
 
     Attributes:
-        name: the word for it in tables of kernels, `conv`.
-        bare: fields that stand there as their value alone.
-        spellings: its words where it has several, each with the fields that it tells.
-        kind: the word for layers of it, a value of `LayerKind`.
+        name: in tables of kernels, `conv`.
+        bare: fields that are written there without their name.
+        spellings: its names where it has several, each with the fields that it implies.
+        kind: of its layers, a value of `LayerKind`.
         arithmetic: of its kernels, an update aside.
         whole_backward: whether one kernel computes dX and dW.
         is_loss: whether it ends a network: its output is what is minimized, and has no gradient.
-        reads_indices: whether its input holds numbers of rows, which PyTorch stores as int64.
-        passes_gradient: whether the gradient of its output is that of each input as it stands.
+        reads_indices: whether its input holds row indices, which PyTorch stores as int64.
+        passes_gradient: whether the gradient of each input is that of its output.
         autocast: what mixed precision makes of it.
     """
 
@@ -138,20 +138,20 @@ class Operator:
 
     @property
     def in_place(self) -> bool:
-        """Whether Y lies over X; not unless an operator says so."""
+        """Whether Y overwrites X."""
         return False
 
     @property
     def reads_first_step(self) -> bool:
-        """Whether it reads the first step of its input alone, which autocast then copies; not unless it says so."""
+        """Whether it reads only the first step of its input, which autocast then copies."""
         return False
 
-    def under(self, rule: SavingRule) -> "Operator":  # noqa: ARG002 - for those that autograd would refuse
-        """Return what it is where forward keeps what a rule says; itself unless an operator says otherwise."""
+    def under(self, rule: SavingRule) -> "Operator":  # noqa: ARG002 - for subclasses
+        """Return the operator under a saving rule."""
         return self
 
     def output_type(self, inputs: Sequence[ElementType], half: ElementType) -> ElementType:
-        """Return what it writes under autocast to a narrow type, from inputs of these types."""
+        """Return the output type under autocast to `half`, for inputs of these types."""
         match self.autocast:
             case Autocast.HALF:
                 return half
@@ -161,10 +161,10 @@ class Operator:
                 return ElementType.FLOAT32
 
     def outputs(self, inputs: Shapes) -> Shapes:
-        """Return the shapes of what it writes: one like its inputs, which are alike, if an operator says no other."""
+        """Return the shapes of its outputs; by default one, equal to its inputs."""
         assert len(set(inputs)) == 1, f"{self.name} of {' and '.join(map(str, inputs))}, expected equal shapes"
         return inputs[:1]
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:
-        """Return its work on inputs of these shapes, one image each, where forward keeps what a rule says."""
+        """Return its work on one image, for inputs of these shapes, under a saving rule."""
         raise NotImplementedError

@@ -9,12 +9,12 @@ from vdnnsim.dnn.layers import LayerKind
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One of the inputs of which a batch has as many as its size says.
+    """One input of a batch.
 
     Attributes:
-        name: of one.
-        step: what it is a series of; empty of an image.
-        steps: how many of them one has.
+        name: in the singular.
+        step: an element of the series that it is; empty for an image.
+        steps: length of the series.
     """
 
     name: str
@@ -23,7 +23,7 @@ class Sample:
 
     @property
     def names(self) -> str:
-        """Of several."""
+        """In the plural."""
         return f"{self.name}s"
 
     @property
@@ -33,7 +33,7 @@ class Sample:
 
     @property
     def length(self) -> str:
-        """How long each is, to be read after its name: ` of 1024 tokens`; nothing of an image."""
+        """Its length, to be read after its name: ` of 1024 tokens`; empty for an image."""
         return f" of {self.steps} {self.step}s" if self.step else ""
 
 

@@ -1,7 +1,7 @@
 """Operators of sequences, whose maps have steps.
 
-Known limitation: the statistics of an LSTM are what its backward cannot do without. cuDNN does not say how large its
-reserve is (cudnnGetRNNTempSpaceSizes tells it at run time), and it may be larger.
+Known limitation: the statistics of an LSTM are the least that its backward needs. The size of cuDNN's reserve is known
+at run time alone (cudnnGetRNNTempSpaceSizes), and may be larger.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Embedding(Operator):
     """Looks up a vector for each token; adds one for its position if there is a table of `positions`.
 
     X holds the tokens' numbers, one channel; W is the table of the vocabulary, then that of the positions. Backward
-    writes the whole of dW, which is dense as PyTorch has it unless told otherwise.
+    writes the whole of dW, which is dense, as by default in PyTorch.
     """
 
     vocabulary: int
@@ -92,7 +92,7 @@ class Smoothness(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SmoothActivation(Operator):
-    """GELU or SiLU, into a map of its own: backward reads X, which Y does not tell (aten::gelu_backward)."""
+    """GELU or SiLU, into a new map: backward reads X (aten::gelu_backward)."""
 
     function: Smoothness
 
@@ -142,7 +142,7 @@ class Attention(Operator):
     """Fused attention over the steps: X holds Q, then K, then V, head by head; Y the heads' outputs.
 
     Forward keeps the logarithm of the sum of exponentials of each row of the softmax; backward reads Q, K, V, Y and
-    these, and computes the scores again (Dao, FlashAttention-2, arXiv:2307.08691, 2023). A step attends to itself and
+    these, and recomputes the scores (Dao, FlashAttention-2, arXiv:2307.08691, 2023). A step attends to itself and
     to those before it, or, if `bidirectional`, to all. Scores are never written, so there is nothing that grows with
     the square of the steps. FLOPs are those of the products, as FlashAttention counts them. Rotating Q and K, where a
     network does, is left out.

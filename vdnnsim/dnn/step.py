@@ -1,10 +1,9 @@
-"""One iteration below the layers: storages, tensors as views of them, and operations in their order.
+"""One iteration as plain data: storages, tensors as views of them, and operations in order.
 
-This is the one format of an iteration. Networks that we build make it of their layers (`vdnnsim.dnn.layer_step`); a
-captured model or a recorded trace is such a step with its origin (`vdnnsim.dnn.captured_step`), which is also its file.
-Nothing in it supposes that backward is forward reversed, that a layer has one output, or that shapes are C, H, W.
-Numbers refer to positions: an operand to `tensors`, a tensor and `saves` to `storages`, an operation to `modules`,
-`forward` and `freed_after` to `operations`.
+The step of a built network is made of its layers (`vdnnsim.dnn.layer_step`); a captured model or a recorded trace is a
+step with metadata (`vdnnsim.dnn.captured_step`), which is also its file. Nothing in it assumes that backward is forward
+reversed, that a layer has one output, or that shapes are C, H, W. Numbers refer to positions: an operand to `tensors`,
+a tensor and `saves` to `storages`, an operation to `modules`, `forward` and `freed_after` to `operations`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,16 +34,16 @@ ELEMENT_BYTES: Final[Mapping[str, int]] = {
     "float8_e8m0fnu": 1,
     "float4_e2m1fn_x2": 1,
 }
-"""Bytes of an element of each of PyTorch's types that are no quantized ones."""
+"""Bytes of an element of each of PyTorch's types but for quantized ones."""
 
 INDEX_BYTES: Final = ELEMENT_BYTES["int64"]
-"""Of a label and of a number of a row in PyTorch."""
+"""Of a label and of a row index in PyTorch."""
 
 
 class BufferKind(Enum):
-    """What memory holds; the kinds of Fig. 4 of the vDNN paper, optimizer states, and statistics.
+    """What a buffer holds: the kinds of Fig. 4 of the vDNN paper, optimizer states, labels, and statistics.
 
-    Statistics are what forward keeps for backward beside maps: moments of a batch, masks, reserves.
+    Statistics are what forward saves beside maps: moments of a batch, masks, reserves.
     """
 
     FEATURE_MAP = "feature maps"
@@ -58,16 +57,15 @@ class BufferKind(Enum):
 
 
 RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE)
-"""What holds from iteration to iteration."""
+"""Kinds that stay allocated from iteration to iteration."""
 
 
 class WeightGradients(Enum):
-    """What becomes of weight gradients from one iteration to the next.
+    """How weight gradients are allocated.
 
-    `held`: they have memory throughout, into which the kernels of backward write, as in Caffe and the papers.
-    `dropped`: backward makes them, and they are given up before the next iteration begins (PyTorch's default,
-    `zero_grad(set_to_none=True)`). `kept`: they have memory throughout, and what backward computes, in memory of its
-    own, is added to them (`set_to_none=False`).
+    `held`: allocated throughout, and written by the kernels of backward, as in Caffe and the papers. `dropped`: made by
+    backward and freed before the next iteration (PyTorch's default, `zero_grad(set_to_none=True)`). `kept`: allocated
+    throughout; backward computes gradients in temporary memory and adds them (`set_to_none=False`).
     """
 
     HELD = "held"
@@ -76,7 +74,7 @@ class WeightGradients(Enum):
 
 
 class Role(Enum):
-    """What an operand is to its operation, in the symbols of the field."""
+    """Role of an operand in its operation."""
 
     INPUT = "X"
     OUTPUT = "Y"
@@ -91,7 +89,7 @@ class Role(Enum):
 
 
 class Access(Enum):
-    """What an operation does with an operand; one that adds to a gradient updates it."""
+    """How an operation accesses an operand; adding to a gradient is an update."""
 
     READ = "read"
     WRITE = "write"
@@ -99,12 +97,12 @@ class Access(Enum):
 
     @property
     def reads(self) -> bool:
-        """Whether what stands there matters."""
+        """Whether it reads the operand."""
         return self is not Access.WRITE
 
     @property
     def writes(self) -> bool:
-        """Whether something else stands there afterwards."""
+        """Whether it writes the operand."""
         return self is not Access.READ
 
 
@@ -125,18 +123,16 @@ class Module(Data, frozen=True):
 
 
 class Storage(Data, frozen=True):
-    """Memory that lives as one.
+    """Memory that is allocated and freed as a whole.
 
     Attributes:
-        name: for people: the path of a parameter, or what made it.
+        name: the path of a parameter, or the operator that made it.
         element_type: as PyTorch calls it, `float32`, `int64`, `bool`.
-        given: whether its content is there when the iteration begins: parameters, buffers, optimizer states, inputs.
-        freed_after: the operation after which nobody holds it; None for what is held beyond the iteration.
-        constant: whether it is given, and is none of those: a tensor that a model keeps beside its parameters and
-            buffers.
-        stage: the part of the network to which it counts.
-        owner: in the view of layers, the feature map that it holds or whose gradient it holds, or the layer whose
-            weights, weight gradient, optimizer state or statistics it holds.
+        given: whether it exists when the iteration begins: parameters, buffers, optimizer states, inputs.
+        freed_after: the operation after which it is freed; None if it outlives the iteration.
+        constant: whether it is given, and a tensor that a model has beside its parameters and buffers.
+        stage: the part of the network that it belongs to.
+        owner: in the layer view, its feature map, or the layer of its weights, weight gradient, state or statistics.
     """
 
     name: str
@@ -150,12 +146,12 @@ class Storage(Data, frozen=True):
     owner: int = -1
 
     def is_held_after(self, operation: int) -> bool:
-        """Whether somebody still holds it when an operation has ended."""
+        """Whether it is still allocated when an operation has ended."""
         return self.freed_after is None or self.freed_after > operation
 
 
 class Tensor(Data, frozen=True):
-    """A view of a storage; several may share one, and to write in place is to write to a storage that others read.
+    """A view of a storage, which several tensors may share.
 
     Attributes:
         shape: sizes in elements, the batch first where there is one.
@@ -169,11 +165,11 @@ class Tensor(Data, frozen=True):
 
 
 class Operand(Data, frozen=True, rename={"memory": "tensor"}):
-    """Memory that an operation touches, and how; the first operands come first.
+    """Memory that an operation accesses.
 
     Attributes:
-        memory: of an operation of a step the number of a tensor, of a plan's that of a buffer.
-        position: in the view of layers, which of several of its role it is, as the second input.
+        memory: number of a tensor in a step, of a buffer in a plan.
+        position: in the layer view, its position among those of its role.
     """
 
     role: Role
@@ -187,23 +183,18 @@ class StepOperation(Data, frozen=True):
 
     Attributes:
         name: of the operator, `aten.convolution.default`.
-        module: the one that it belongs to.
         element_type: in which it computes, as PyTorch calls it.
         flop: by kind of arithmetic, by the direct method, a multiply and an add being two.
-        bytes_moved: compulsory DRAM traffic: each operand read once, each result written once; 0 for one that launches
-            nothing.
-        temporary_bytes: memory that it takes and frees while it runs, beside its operands, whatever kernel computes it.
-        forward: of a backward operation, the last operation of the forward that it is of, which may itself stand in
-            backward where that was recomputed; None where it is of none.
+        bytes_moved: compulsory DRAM traffic: each operand read once, each result written once; 0 if none is launched.
+        temporary_bytes: memory that it allocates and frees while it runs, whichever kernel computes it.
+        forward: of a backward operation, its last forward operation, which may be recomputed; None if it has none.
         random: whether it draws random numbers.
-        saves: the storages that autograd keeps of it for backward; of a capture parameters and inputs are among them,
-            in the view of layers they are not.
-        work: its shape, where a cost model knows such.
-        known: whether its FLOPs follow from a rule; else they are those that PyTorch's counter knows, or none.
-        layer: in the view of layers, the one that it belongs to.
-        holds: in the view of layers, storages that the program still holds when it ends, though no operation reads
-            them from it on.
-        repeatable: whether a plan may run it again, which then makes the same bits.
+        saves: storages that autograd saves; those of a capture include parameters and inputs.
+        work: its shape, if it is a convolution or a product.
+        known: whether its FLOPs follow from a rule; else they are those of PyTorch's counter, or none.
+        layer: in the layer view, the layer that it belongs to.
+        holds: in the layer view, storages that the program frees after it, though no operation reads them from it on.
+        repeatable: whether a plan may recompute it, with the same bits as result.
     """
 
     name: str
@@ -237,7 +228,7 @@ class Step(Data, frozen=True, dict=True):
     """One iteration of one GPU.
 
     Attributes:
-        operations: in the order in which they run when nobody changes it.
+        operations: in the order of the program.
     """
 
     modules: tuple[Module, ...]
@@ -278,7 +269,7 @@ class Step(Data, frozen=True, dict=True):
         return {(each.kind, each.owner): number for number, each in enumerate(self.storages)}
 
     def storage(self, kind: BufferKind, owner: int) -> int:
-        """Return the number of a storage by what it holds of whom; of the states of an optimizer the last."""
+        """Return the number of the storage of a kind and owner; of several optimizer states the last."""
         return self._by_owner[kind, owner]
 
     def storages_of(self, operands: Iterable[Operand]) -> tuple[Storage, ...]:
@@ -287,10 +278,10 @@ class Step(Data, frozen=True, dict=True):
 
     @cached_property
     def saved(self) -> tuple[int, ...]:
-        """Numbers of the storages that forward keeps for backward, each once."""
+        """Numbers of the saved storages, each once."""
         return tuple(dict.fromkeys(storage for each in self.operations for storage in each.saves))
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes that forward keeps for backward, beside what holds from iteration to iteration."""
+        """Bytes of the saved storages."""
         return sum(self.storages[each].nbytes for each in self.saved)

@@ -1,4 +1,4 @@
-"""The same network under another rule of what forward keeps, or in mixed precision: its layers added once more."""
+"""Variants of a network: under autograd's saving rule, or in mixed precision."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -13,7 +13,7 @@ _Inputs = tuple[int, ...]
 
 
 def saved_by(graph: LayerGraph, rule: SavingRule) -> LayerGraph:
-    """Return the same network under a rule, the same object each time; autograd's is made of the paper's."""
+    """Return the network under a saving rule, the same object each time."""
     if rule is graph.saving:
         return graph
     assert rule is SavingRule.AUTOGRAD, "networks are built by the paper's rule"
@@ -27,10 +27,9 @@ def _by_autograd(graph: LayerGraph) -> LayerGraph:
 
 
 def under_autocast(graph: LayerGraph, half: ElementType) -> LayerGraph:
-    """Return a network with a layer for each copy of a map into another type that PyTorch's autocast makes.
+    """Return a network with a layer for each cast of a map by PyTorch's autocast.
 
-    Its casts to and from the narrow type are layers. Copies are made for one reader alone; only those of weights are
-    shared (`vdnnsim.dnn.layer_step`).
+    Each reader has a copy of its own; only those of weights are shared (`vdnnsim.dnn.layer_step`).
     """
     builder = GraphBuilder(graph.name, graph.maps[0].shape, graph.saving, half)
 

@@ -1,4 +1,4 @@
-"""Operators of vision that came after the papers': U-Net's, MobileNet's, and pictures as sequences.
+"""Operators of U-Net, MobileNetV2 and vision transformers.
 
 Sources: Dosovitskiy et al., An Image is Worth 16x16 Words, ICLR 2021, and `vit_b_16` of torchvision
 (github.com/pytorch/vision, torchvision/models/vision_transformer.py); of the others PyTorch's derivatives.yaml.
@@ -13,10 +13,7 @@ from vdnnsim.dnn.shapes import MapShape, Shapes, Size2
 
 @dataclass(frozen=True, slots=True)
 class TransposedConvolution(Operator):
-    """What backward of a convolution computes of dY, as forward of a layer: each pixel of X adds a window to Y.
-
-    Y is as large as the X of the convolution that leaves no pixel out; without padding (`torch.nn.ConvTranspose2d`).
-    """
+    """The data gradient of a convolution as a layer, without padding (`torch.nn.ConvTranspose2d`)."""
 
     out_channels: int
     kernel: Size2
@@ -53,9 +50,9 @@ class TransposedConvolution(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Relu6(Operator):
-    """A rectifier that cuts off above 6, too, of which backward could read Y alone, as that of any rectifier.
+    """A rectifier that clamps above 6, too, whose backward needs Y alone.
 
-    That of PyTorch reads X (`hardtanh_backward` in derivatives.yaml), so `hardtanh_` keeps a copy before it overwrites.
+    PyTorch's reads X (`hardtanh_backward` in derivatives.yaml), so `hardtanh_` saves a copy before it overwrites it.
 
     Attributes:
         over_input: whether it works in place.
@@ -72,7 +69,7 @@ class Relu6(Operator):
         return self.over_input
 
     def under(self, rule: SavingRule) -> "Relu6":
-        """With autograd's copy, Y is a map of its own."""
+        """With autograd's copy, Y is a new map."""
         return Relu6(over_input=rule is SavingRule.PAPER)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:
@@ -85,7 +82,7 @@ class Relu6(Operator):
 
 @dataclass(frozen=True, slots=True)
 class ClassToken(Operator):
-    """Joins a learned vector, W, and the pixels of X along the steps: Y begins with the vector, then row by row.
+    """Prepends a learned vector, W, to the pixels of X as steps, row by row.
 
     Forward copies (`torch.cat` of the vector, expanded over the batch, and of X, whose pixels as steps are a view).
     """

@@ -1,4 +1,4 @@
-"""A workload: a network with a batch size, an element type and what is done with it; and its iteration as a step."""
+"""A workload: a network with batch size, element type, optimizer and mode, and its iteration as a step."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,12 +34,12 @@ class Workload(WorkloadSizes):
 
     @property
     def precision(self) -> Precision:
-        """In what it computes."""
+        """The precision in which it computes."""
         half = self.graph.autocast
         return Precision(f"amp_{half.value}" if half else self.element_type.value)
 
     def saved_by(self, rule: SavingRule) -> "Workload":
-        """Return the workload whose forward keeps what a rule says."""
+        """Return the workload under a saving rule."""
         return self if rule is self.graph.saving else replace(self, graph=saved_by(self.graph, rule))
 
     @cached_property
@@ -49,7 +49,7 @@ class Workload(WorkloadSizes):
 
     @property
     def rounds(self) -> int:
-        """How often forward and backward of what `step` says run before the update; more than once where captured."""
+        """How often forward and backward of `step` run before the update; captured steps may have micro-batches."""
         return 1
 
     def flop(self, layer: Layer, phase: Phase) -> int:

@@ -1,4 +1,4 @@
-"""What is done with a network in an iteration, and the sizes of what its layers read, write and keep then."""
+"""The configuration of a workload, and sizes of maps, weights and statistics that follow from it."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -38,12 +38,10 @@ class Optimizer(Enum):
 
 @dataclass(frozen=True)
 class WorkloadSizes:
-    """A network with a batch size, an element type and what is done with it; batch size is per GPU.
+    """A network with a batch size per GPU, an element type, an optimizer and a mode.
 
     Attributes:
-        parts: of how many images at a time forward and backward run: the batch is cut into so many equal parts, whose
-            weight gradients add up.
-        weight_gradients: what becomes of them.
+        parts: equal parts of the batch, over which forward and backward run in turn; weight gradients add up.
     """
 
     graph: LayerGraph
@@ -71,11 +69,11 @@ class WorkloadSizes:
         return each.shape.elements * self.part_size * (INDEX_BYTES if is_long else self.map_type(index).nbytes)
 
     def map_type(self, index: int) -> ElementType:
-        """How an element of feature map `index` and of its gradient is stored."""
+        """Element type of feature map `index` and of its gradient."""
         return self.graph.maps[index].element_type or self.element_type
 
     def arithmetic_type(self, layer: Layer, phase: Phase) -> ElementType:
-        """In what a phase of a layer computes: a cast in the wider of its types, an update as weights are stored."""
+        """Element type of a phase of a layer: the wider type for a cast, that of the weights for an update."""
         operator, half = layer.operator, self.graph.autocast
         if half and operator.autocast is Autocast.HALF and phase is not Phase.UPDATE:
             return half
@@ -85,16 +83,16 @@ class WorkloadSizes:
         return ElementType.FLOAT32 if widest is ElementType.TF32 and not is_product else widest
 
     def narrow_weight_bytes(self, layer: Layer) -> int:
-        """Bytes of the copy of W, biases aside, that autograd keeps of a layer under autocast; 0 where it keeps W."""
+        """Bytes of the narrow copy of W, biases aside, that autograd saves under autocast; 0 if it saves W."""
         half, work = self.graph.autocast, layer.work
         return (work.weights - work.biases) * half.nbytes if half and layer.operator.autocast is Autocast.HALF else 0
 
     def weight_bytes(self, layer: Layer) -> int:
-        """Bytes of the W that a layer works with, its own or another's; dW is as large."""
+        """Bytes of the W that a layer uses, its own or another's; dW is as large."""
         return layer.work.weights * self.element_type.nbytes
 
     def statistics_bytes(self, layer: Layer) -> int:
-        """Bytes that backward of a layer reads and that are no map; those of images only training keeps."""
+        """Bytes of statistics of a layer; in inference of those of the batch alone."""
         statistics = layer.work.statistics
         if statistics is None or not (self.is_training or statistics.of_batch):
             return 0

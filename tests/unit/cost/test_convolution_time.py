@@ -85,29 +85,31 @@ def test_loads_starts_and_the_tail_cost_time(toy_machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "phase", "algorithm", "seconds"),
+    ("shape", "phase", "algorithm", "nbytes", "seconds"),
     [
         # 8576 B at 512 B/s are 16.75 s; the product 2 x 128 x 64 / 2048 FLOP/s only 8 s.
-        (SMALL, F, IMPLICIT_GEMM, 17.75),
+        (SMALL, F, IMPLICIT_GEMM, 8576, 17.75),
         # 32 x 1 over 64 in a tile of 32 x 128: 128 s; adding to dW, 128 B, twice 0.5 s; two kernels.
-        (SMALL, W, IMPLICIT_PRECOMP_GEMM, 130.5),
+        (SMALL, W, IMPLICIT_PRECOMP_GEMM, 8576, 130.5),
         # A tile of 128 x 128 at half of the rate: 2 x 16384 x 64 / 2048 = 1024 s.
-        (SMALL, W, IMPLICIT_GEMM, 1026.5),
+        (SMALL, W, IMPLICIT_GEMM, 8576, 1026.5),
         # 1 x 1 needs no columns: 1 s of product.
-        (SMALL, F, GEMM, 2.0),
-        # X 64 and 64 x 9 columns, 2560 B at 512 B/s = 5 s; a product over 9 in 9 s; two kernels.
-        (PADDED, F, GEMM, 16.0),
+        (SMALL, F, GEMM, 8576, 2.0),
+        # W has 288 elements, and 576 columns are written and read: 4 (64 + 288 + 2048 + 2 x 576). X 64 and the columns,
+        # 2560 B at 512 B/s = 5 s; a product over 9 in 9 s; two kernels.
+        (PADDED, F, GEMM, 14208, 16.0),
         # b = 1152 B (16 x 9 complex numbers) for 65 maps, written and read: 158336 B = 309.25 s; 1152 x 32 FLOPs = 9 s.
-        (SMALL, F, FFT, 322.25),
+        (SMALL, F, FFT, 158336, 322.25),
         # b = 66560 B (128 x 65), beyond shared memory: 4 x 66560 x 3 and 524 B; 66560 FLOPs = 16.25 s; four kernels.
-        (TALL, F, FFT, (524 + 798720) / 512 + 16.25 + 4),
+        (TALL, F, FFT, 524 + 798720, (524 + 798720) / 512 + 16.25 + 4),
         # 2 x 2 tiles: 7724 + 2 x 4352 (1 + 4 x 2) = 86060 B; 4352 x 4 FLOPs = 4.25 s; four kernels.
-        (TILED, D, FFT_TILING, 86060 / 512 + 4.25 + 4),
+        (TILED, D, FFT_TILING, 86060, 86060 / 512 + 4.25 + 4),
     ],
 )
-def test_seconds_by_algorithm(
-    toy_machine: Machine, shape: ConvolutionShape, phase: Phase, algorithm: str, seconds: float
+def test_traffic_and_seconds_by_algorithm(
+    toy_machine: Machine, shape: ConvolutionShape, phase: Phase, algorithm: str, nbytes: int, seconds: float
 ) -> None:
+    assert convolution_bytes(toy_machine, shape, phase, algorithm) == nbytes
     assert convolution_s(toy_machine, shape, phase, algorithm) == seconds
 
 
@@ -125,7 +127,7 @@ def test_seconds_by_algorithm(
         (replace(SMALL, stride=(2, 2)), D, IMPLICIT_PRECOMP_GEMM, 33.0),
     ],
 )
-def test_with_a_thousand_times_the_bandwidth_arithmetic_remains(
+def test_arithmetic_by_algorithm_at_a_thousand_times_the_bandwidth(
     toy_machine: Machine, shape: ConvolutionShape, phase: Phase, algorithm: str, seconds: float
 ) -> None:
     fast_memory = replace(toy_machine, dram_bytes_per_s=1024e3)
@@ -141,25 +143,6 @@ def test_bias_streams_y(toy_machine: Machine, phase: Phase, nbytes: int, seconds
 
 
 @pytest.mark.parametrize(
-    ("shape", "phase", "algorithm", "nbytes"),
-    [
-        (SMALL, W, IMPLICIT_GEMM, 8576),
-        (SMALL, F, IMPLICIT_PRECOMP_GEMM, 8576),
-        (SMALL, F, GEMM, 8576),
-        # W has 288 elements, and 576 columns are written and read: 4 (64 + 288 + 2048 + 2 x 576).
-        (PADDED, F, GEMM, 14208),
-        (SMALL, F, FFT, 158336),
-        (TALL, F, FFT, 799244),
-        (TILED, D, FFT_TILING, 86060),
-    ],
-)
-def test_traffic_is_that_of_every_pass(
-    toy_machine: Machine, shape: ConvolutionShape, phase: Phase, algorithm: str, nbytes: int
-) -> None:
-    assert convolution_bytes(toy_machine, shape, phase, algorithm) == nbytes
-
-
-@pytest.mark.parametrize(
     ("flop", "nbytes", "seconds"),
     [
         ({Arithmetic.ELEMENTWISE: 4096}, 1024, 3.0),
@@ -170,7 +153,7 @@ def test_traffic_is_that_of_every_pass(
         ({Arithmetic.PRODUCT: 40960, Arithmetic.ELEMENTWISE: 40960}, 0, 31.0),
     ],
 )
-def test_what_is_no_convolution_is_a_roofline(
+def test_other_kernels_are_a_roofline(
     toy_machine: Machine, flop: dict[Arithmetic, int], nbytes: int, seconds: float
 ) -> None:
     """Bytes at 512 B/s, or FLOPs at 4096 FLOP/s, and 1 s overhead."""

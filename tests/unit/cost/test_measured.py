@@ -33,18 +33,9 @@ def rows_of(workload: Workload) -> list[KernelRow]:
             flop, nbytes = workload.flop(layer, phase), workload.bytes_moved(layer, phase)
             y_elements = layer.out_shape.elements * workload.batch_size
             for name in ("fast", "slow") if shape.kind == "conv" else (ONLY,):
-                rows[shape, name] = KernelRow(
-                    shape=shape,
-                    algorithm=name,
-                    family="",
-                    seconds=LAWS[name].seconds(flop, nbytes),
-                    spread=0.0,
-                    count=10,
-                    workspace_bytes=2 * y_elements if name == "fast" else 0,
-                    flop=flop,
-                    nbytes=nbytes,
-                    origin=Origin.MEASURED,
-                )
+                seconds, workspace_bytes = LAWS[name].seconds(flop, nbytes), 2 * y_elements * (name == "fast")
+                work = workspace_bytes, flop, nbytes
+                rows[shape, name] = KernelRow(shape, name, "", seconds, 0.0, 10, *work, Origin.MEASURED)
     return list(rows.values())
 
 
@@ -87,7 +78,7 @@ def test_a_network_that_was_not_measured_is_predicted(vgg_costs: MeasuredCosts, 
         assert workspaces == {"fast": 2 * layer.out_shape.elements * 32, "slow": 0}
 
 
-def test_what_is_predicted_from_peaks_of_a_datasheet_is_no_more_than_they_are() -> None:
+def test_predictions_from_datasheet_peaks_have_their_origin() -> None:
     """Only the forward of conv1_1 was not measured: so is what it is with 64 images.
 
     AlexNet's conv3 has no sibling; its forward comes from all 3x3 convolutions forward, the one of conv1_1 among them.
@@ -120,7 +111,7 @@ def test_updates_and_what_streams_are_predicted_too(vgg_costs: MeasuredCosts) ->
         assert option.seconds == pytest.approx(expected(googlenet, name, phase, ONLY), rel=1e-3)
 
 
-def test_another_batch_of_a_measured_layer_keeps_what_is_peculiar_to_it() -> None:
+def test_another_batch_of_a_measured_layer_is_scaled_to_its_measurement() -> None:
     """One layer takes 3 times what the law says, as measured with 16 images; then it does with 64 as well."""
     name, phase = "conv3_1", Phase.FORWARD
     peculiar = shape_and_work(VGG, name, phase)[0]
@@ -158,7 +149,7 @@ def failed(row: KernelRow) -> KernelRow:
     return replace(row, seconds=None, count=0, note="out of memory")
 
 
-def test_what_failed_is_not_offered_while_another_is_left() -> None:
+def test_failed_algorithms_are_not_offered_while_another_is_left() -> None:
     """Of conv3_1 `fast` ran out of memory; of conv3_2 both did, so both are predicted."""
     first, second = (shape_and_work(VGG, name, Phase.FORWARD) for name in ("conv3_1", "conv3_2"))
     rows = [

@@ -1,19 +1,18 @@
-"""What kernels cost under mixed precision, by every kind of cost model; by hand.
+"""Kernel costs under mixed precision, by every kind of cost model; by hand.
 
 One image of five channels through conv (30 weights) and fc (6 weights) under autocast to bfloat16: the input, 20 B, is
 cast to 10 B; conv and fc write 10 B and 2 B; the logits are cast to 4 B, of which the loss makes 4 B. conv reads its W,
 120 B, and makes a copy without biases, 25 elements, 50 B; fc has 24 B and 10 B.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from tests.toy import TOY_SERVER, toy_chain
-from vdnnsim.cost.kernel_table import COLUMNS, KernelRow, read_measured_kernels
+from tests.toy import TOY_SERVER, kernel_table, server_with, toy_chain
+from vdnnsim.cost.kernel_table import KernelRow, read_measured_kernels
 from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostTable, KernelCost
@@ -35,11 +34,10 @@ def fastest(table: CostTable, workload: Workload, name: str, phase: Phase = F) -
     return table.fastest(layer, phase)
 
 
-def roofline(peaks: Mapping[ElementType, float], **fractions: float) -> ServerCosts:
+def roofline(peaks: Mapping[ElementType, float]) -> ServerCosts:
     """A machine of 320 B/s with a launch of 1 s."""
-    gpu = replace(TOY_SERVER.gpu, flop_per_s=peaks, dram_bytes_per_s=320.0)
-    parameters = {"launch_overhead_s": 1.0, **fractions}
-    return ServerCosts(replace(TOY_SERVER, gpu=gpu, cost_model=parameters, cost_model_kind="roofline"))
+    server = server_with({"launch_overhead_s": 1.0})
+    return ServerCosts(replace(server, gpu=replace(server.gpu, flop_per_s=peaks)))
 
 
 def test_a_roofline_times_each_kernel_in_its_own_type() -> None:
@@ -58,7 +56,7 @@ def test_a_roofline_times_each_kernel_in_its_own_type() -> None:
 
 
 def test_float32_stands_in_for_a_narrow_type_without_a_peak() -> None:
-    """50 FLOPs at 50 FLOP/s are 1 s; whoever asks is told, beside what is said of a roofline in any precision."""
+    """50 FLOPs at 50 FLOP/s are 1 s; the table names the gap, after that of any roofline."""
     costs = roofline({WIDE: 50.0})
 
     assert fastest(costs.table(MIXED), MIXED, "conv1").seconds == 2.0
@@ -97,20 +95,16 @@ FC_HALF = "fc 1 bias,forward,1,bfloat16,5x1x1,,only,,3.0,0.0,1,0,10,24,measured,
 LOSS = "softmax_loss,forward,1,float32,1x1x1,,only,,2.0,0.0,1,0,5,8,measured,"
 
 
-def measured(folder: Path, lines: Iterable[str], *, tf32: bool = False) -> ServerCosts:
+def measured(folder: Path, *lines: str, tf32: bool = False) -> ServerCosts:
     """A machine with a table of kernels and nothing else, that states peaks of float32 and bfloat16."""
-    text = "".join(f"{line}\n" for line in (",".join(COLUMNS), *lines))
-    table = folder / "toy.kernels.csv"
-    table.write_text(text, encoding="utf-8")
-    kernels = MeasuredKernels(table, sha256(text.encode()).hexdigest(), tf32=tf32, channels_last=False)
-    gpu = replace(TOY_SERVER.gpu, flop_per_s={WIDE: 50.0, HALF: 100.0})
+    gpu, kernels = replace(TOY_SERVER.gpu, flop_per_s={WIDE: 50.0, HALF: 100.0}), kernel_table(folder, lines, tf32=tf32)
     return ServerCosts(replace(TOY_SERVER, gpu=gpu, kernels=kernels, cost_model_kind="table", cost_model={}))
 
 
 def test_a_table_times_each_kernel_in_its_own_type(tmp_path: Path) -> None:
     """FC was measured in bfloat16, too, and the loss in float32; the rest is predicted."""
     workload = replace(MIXED, mode=Mode.INFERENCE, optimizer=Optimizer.NONE)
-    table = measured(tmp_path, [FC_WIDE, FC_HALF, LOSS]).table(workload)
+    table = measured(tmp_path, FC_WIDE, FC_HALF, LOSS).table(workload)
 
     assert (fastest(table, workload, "fc").seconds, fastest(table, workload, "fc").origin) == (3.0, Origin.MEASURED)
     assert (fastest(table, workload, "loss").seconds, fastest(table, workload, "loss").origin) == (2.0, Origin.MEASURED)
@@ -119,8 +113,8 @@ def test_a_table_times_each_kernel_in_its_own_type(tmp_path: Path) -> None:
 
 
 def test_kernels_of_float32_stand_in_where_a_table_has_no_narrow_ones(tmp_path: Path) -> None:
-    """Their times are those that the rows of float32 let expect, which is said; all in bfloat16 would be refused."""
-    costs = measured(tmp_path, [FC_WIDE, LOSS])
+    """Their times are predicted from rows of float32, and the gap is named; pure bfloat16 is refused."""
+    costs = measured(tmp_path, FC_WIDE, LOSS)
     workload = replace(MIXED, mode=Mode.INFERENCE, optimizer=Optimizer.NONE)
     table = costs.table(workload)
 
@@ -132,7 +126,7 @@ def test_kernels_of_float32_stand_in_where_a_table_has_no_narrow_ones(tmp_path: 
 
 
 def test_a_table_is_read_and_fitted_once_for_all_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where rows of float32 stand in; or a search for the largest batch takes minutes."""
+    """Also where rows of float32 stand in: a search for the largest batch asks for many."""
     read: list[object] = []
 
     def reading(kernels: MeasuredKernels) -> tuple[KernelRow, ...]:
@@ -140,7 +134,7 @@ def test_a_table_is_read_and_fitted_once_for_all_batches(tmp_path: Path, monkeyp
         return read_measured_kernels(kernels)
 
     monkeypatch.setattr("vdnnsim.cost.model.read_measured_kernels", reading)
-    costs = measured(tmp_path, [FC_WIDE, LOSS])
+    costs = measured(tmp_path, FC_WIDE, LOSS)
     for batch_size in range(1, 12):
         costs.table(replace(MIXED, batch_size=batch_size))
     assert len(read) == 3  # for float32, in search of bfloat16, and for what stands in
@@ -149,9 +143,9 @@ def test_a_table_is_read_and_fitted_once_for_all_batches(tmp_path: Path, monkeyp
 def test_a_table_that_was_measured_in_tf32_times_tf32(tmp_path: Path) -> None:
     """Though no peak of it is stated; one that was not refuses."""
     workload = Workload.in_precision(toy_chain(1), 1, Precision.TF32, mode=Mode.INFERENCE)
-    costs = measured(tmp_path, [FC_WIDE, LOSS], tf32=True)
+    costs = measured(tmp_path, FC_WIDE, LOSS, tf32=True)
 
     assert isinstance(costs.of_type(TF32), MeasuredCosts)
     assert fastest(costs.table(workload), workload, "fc").seconds == 7.0
     with pytest.raises(ProfileError, match=r"toy\.kernels\.csv: times no kernel in tf32, only in float32$"):
-        measured(tmp_path, [FC_WIDE, LOSS]).table(workload)
+        measured(tmp_path, FC_WIDE, LOSS).table(workload)

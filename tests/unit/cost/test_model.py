@@ -1,25 +1,23 @@
 import time
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from tests.toy import toy_chain
-from vdnnsim.cost.kernel_table import COLUMNS
+from tests.toy import kernel_table, toy_chain
 from vdnnsim.cost.maxwell import MaxwellCosts
 from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.model import ServerCosts, check_cost_model
 from vdnnsim.cost.roofline import RooflineCosts
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost
 from vdnnsim.cost.workspace import IMPLICIT_GEMM
-from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import read_profile
-from vdnnsim.hardware.server import Figure, MeasuredKernels, Origin, Server
+from vdnnsim.hardware.server import Figure, Origin, Server
 from vdnnsim.units import ElementType
 
 TITAN_X = Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml"
@@ -36,19 +34,12 @@ def test_every_kernel_has_its_options_fastest_first(network: str, titan_x: Serve
     table = ServerCosts(titan_x).table(workload)
     expected = {(layer.index, phase) for layer in workload.graph.layers for phase in workload.phases(layer)}
     assert table.kernels.keys() == expected
-    for options in table.kernels.values():
+    for (layer, phase), options in table.kernels.items():
         assert [option.seconds for option in options] == sorted(option.seconds for option in options)
         assert all(option.seconds > 0 and option.origin is Origin.FITTED for option in options)
-
-
-def test_memory_optimal_convolutions_need_no_workspace(titan_x: Server) -> None:
-    workload = Workload(build_network("vgg16"), 64, optimizer=Optimizer.SGD)
-    table = ServerCosts(titan_x).table(workload)
-    for layer in workload.graph.layers:
-        for phase in workload.phases(layer):
-            chosen = table.memory_optimal(layer.index, phase)
-            convolves = layer.kind is LayerKind.CONV and phase is not Phase.UPDATE
-            assert (chosen.algorithm, chosen.workspace_bytes) == (IMPLICIT_GEMM if convolves else ONLY, 0)
+        least = table.memory_optimal(layer, phase)
+        convolves = workload.graph.layers[layer].operator.name == "conv" and phase is not Phase.UPDATE
+        assert (least.algorithm, least.workspace_bytes) == (IMPLICIT_GEMM if convolves else ONLY, 0)
 
 
 def test_half_precision_storage_is_faster_only_where_bytes_count(titan_x: Server) -> None:
@@ -82,7 +73,7 @@ def test_the_table_of_a_batch_in_parts_is_built_once(titan_x: Server) -> None:
     assert part.find(0, Phase.FORWARD, algorithm) is part.fastest(0, Phase.FORWARD)
 
 
-def test_the_deepest_network_takes_well_under_a_second(titan_x: Server) -> None:
+def test_the_deepest_network_is_costed_in_half_a_second(titan_x: Server) -> None:
     workload = Workload(build_network("vgg416"), 32)
     start = time.process_time()
     ServerCosts(titan_x).table(workload)
@@ -137,11 +128,7 @@ def test_times_of_the_model_are_as_good_as_its_parameters(toy_server: Server) ->
 @pytest.mark.parametrize(
     ("kind", "parameters", "message"),
     [
-        (
-            "flat",
-            {"launch_overhead_s": 1.0},
-            "cost_model.kind: 'flat' is not a kind of cost model; expected one of maxwell, efficiency, roofline, table",
-        ),
+        ("flat", {"launch_overhead_s": 1.0}, "cost_model.kind: 'flat' is not a kind of cost model"),
         ("roofline", {"kernel_overhead_s": 1.0}, "cost_model: 'kernel_overhead_s' is not a parameter of a roofline"),
         ("table", {}, "has neither kernels nor a cost_model, so nothing can be timed on it"),
         ("maxwell", {}, "has neither kernels nor a cost_model, so nothing can be timed on it"),
@@ -165,7 +152,6 @@ def test_a_table_has_no_parameters(toy_server: Server) -> None:
 def test_each_kind_is_made_once_and_by_its_name(toy_server: Server) -> None:
     costs = ServerCosts(toy_server)
     datasheet = replace(toy_server, cost_model_kind="roofline", cost_model={"launch_overhead_s": 1.0})
-
     assert isinstance(costs.of_type(ElementType.FLOAT32), MaxwellCosts)
     assert costs.of_type(ElementType.FLOAT32) is costs.of_type(ElementType.FLOAT32)
     assert isinstance(ServerCosts(datasheet).of_type(ElementType.FLOAT32), RooflineCosts)
@@ -173,11 +159,7 @@ def test_each_kind_is_made_once_and_by_its_name(toy_server: Server) -> None:
 
 def on_table(server: Server, folder: Path, *lines: str, kind: str = "table", **parameters: float) -> Server:
     """A server with a table of kernels beside a cost model of a kind."""
-    text = "".join(f"{line}\n" for line in (",".join(COLUMNS), *lines))
-    (folder / "toy.kernels.csv").write_text(text, encoding="utf-8")
-    digest = sha256(text.encode()).hexdigest()
-    kernels = MeasuredKernels(folder / "toy.kernels.csv", digest, tf32=False, channels_last=False)
-    return replace(server, kernels=kernels, cost_model_kind=kind, cost_model=parameters)
+    return replace(server, kernels=kernel_table(folder, lines), cost_model_kind=kind, cost_model=parameters)
 
 
 def test_a_table_alone_refuses_what_was_not_timed(toy_server: Server, tmp_path: Path) -> None:

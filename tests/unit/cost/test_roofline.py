@@ -53,12 +53,8 @@ def test_another_element_type_has_its_own_peak_and_bytes() -> None:
 
 def test_the_nearest_fraction_that_is_stated_counts() -> None:
     """Of 50 FLOPs at 50 FLOP/s: 1 s over a tenth, a fifth, a quarter, a half. fc takes 0.2 s over a quarter."""
-    fractions = {
-        "conv_float32_flop_fraction": 0.1,
-        "conv_flop_fraction": 0.2,
-        "float32_flop_fraction": 0.25,
-        "flop_fraction": 0.5,
-    }
+    stated = {"conv_float32": 0.1, "conv": 0.2, "float32": 0.25, "": 0.5}
+    fractions = {f"{what}_flop_fraction".strip("_"): each for what, each in stated.items()}
     assert kernel(FC, Phase.FORWARD, **fractions).seconds == pytest.approx(1.8)
     found = []
     for nearest in tuple(fractions):
@@ -83,13 +79,10 @@ def test_times_are_as_good_as_the_parameters() -> None:
     [
         ({}, "lacks launch_overhead_s"),
         ({"flop_fraction": 0.5}, "lacks launch_overhead_s"),
-        (
-            {"conv_flops_fraction": 0.5},
-            "'conv_flops_fraction' is not a parameter of a roofline; did you mean 'conv_flop_fraction'?",
-        ),
+        ({"conv_flops_fraction": 0.5}, "'conv_flops_fraction' is not a parameter of a roofline; did you mean"),
         ({"swim_flop_fraction": 0.5}, "'swim_flop_fraction' is not a parameter of a roofline"),
-        ({"flop_fraction": 0.0}, "flop_fraction: found 0.0, expected a fraction above 0, at most 1"),
-        ({"fc_dram_fraction": 1.5}, "fc_dram_fraction: found 1.5, expected a fraction above 0, at most 1"),
+        ({"flop_fraction": 0.0}, "flop_fraction: found 0.0"),
+        ({"fc_dram_fraction": 1.5}, "fc_dram_fraction: found 1.5"),
     ],
 )
 def test_wrong_parameters_are_refused(parameters: dict[str, float], message: str) -> None:

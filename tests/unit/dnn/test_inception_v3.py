@@ -3,7 +3,6 @@
 import pytest
 
 from vdnnsim.dnn.convolutional import Convolution, Pooling
-from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 
@@ -85,22 +84,9 @@ def test_rows_and_columns_keep_the_size_of_their_input(
     assert (layer.out_shape.height, layer.out_shape.width) == (layer.in_shapes[0].height, layer.in_shapes[0].width)
 
 
-def test_a_row_and_a_column_of_the_last_modules_read_the_same_map() -> None:
-    inputs = {layer.name: layer.inputs for layer in GRAPH.layers}
-
-    assert inputs["Mixed_7c.branch3x3_2a.conv"] == inputs["Mixed_7c.branch3x3_2b.conv"]
-    assert inputs["Mixed_7c.branch3x3dbl_3a.conv"] == inputs["Mixed_7c.branch3x3dbl_3b.conv"]
-
-
 def test_modules_average_around_each_pixel_and_steps_take_the_maximum() -> None:
     """Nine averages of 3 x 3 with a border of one; maxima of stride 2 in the stem and in the two modules that step."""
     pools = [layer.operator for layer in GRAPH.layers if isinstance(layer.operator, Pooling)]
     averages, maxima = Pooling((3, 3), (1, 1), (1, 1), average=True), Pooling((3, 3), (2, 2))
 
     assert (pools.count(averages), pools.count(maxima)) == (9, 4)
-
-
-def test_no_convolution_has_a_bias() -> None:
-    operators = [layer.operator for layer in GRAPH.layers if layer.kind is LayerKind.CONV]
-
-    assert all(isinstance(each, Convolution) and not each.bias for each in operators)

@@ -95,20 +95,6 @@ def test_an_adaptive_average_keeps_its_input_unless_it_is_the_mean(size: int, sa
 
 
 @both_rules
-def test_a_class_token(rule: SavingRule) -> None:
-    """8 pixels of 3 channels and the token are 9 steps; its gradient is summed over the batch."""
-    assert ClassToken().outputs((PICTURE,)) == (MapShape(3, steps=9),)
-    assert ClassToken().work((PICTURE,), rule) == Work(forward_flop=0, backward_flop=3, weights=3)
-
-
-@both_rules
-def test_learned_positions(rule: SavingRule) -> None:
-    """5 steps of 6 features, each with a summand of its own."""
-    assert LearnedPositions().outputs((SEQUENCE,)) == (SEQUENCE,)
-    assert LearnedPositions().work((SEQUENCE,), rule) == Work(forward_flop=30, backward_flop=30, weights=30)
-
-
-@both_rules
 def test_a_product_with_the_first_step(rule: SavingRule) -> None:
     """7 features over 6, 2 FLOPs each, once instead of 5 times; W is that of a product with all steps."""
     first = Linear(7, first_step=True)
@@ -134,6 +120,7 @@ def test_what_a_picture_as_a_sequence_keeps() -> None:
     assert [layer.saved_maps for layer in (patches, token, positions, head)] == [(0,), (), (), (3,)]
     assert [layer.parameters for layer in (patches, token, positions, head, loss)] == [78, 6, 30, 49, 0]
     assert workload.step.saved_bytes == 2 * (4 * (48 + 30 + 7) + 8)
+    assert replace(workload, mode=Mode.INFERENCE).step.saved_bytes == 0
 
 
 @pytest.mark.parametrize(("rule", "same"), [(SavingRule.AUTOGRAD, True), (SavingRule.PAPER, False)])
@@ -168,9 +155,3 @@ def test_under_autocast_the_first_step_alone_is_copied_and_kept() -> None:
     assert (cast.kind, cast.in_shapes, cast.out_shape) == (LayerKind.CAST, (SEQUENCE,), MapShape(6))
     assert product.saved_maps == cast.outputs
     assert (product.work, product.out_shape) == (head.work, head.out_shape)
-
-
-def test_inference_keeps_nothing() -> None:
-    inference = replace(picture(), mode=Mode.INFERENCE)
-
-    assert inference.step.saved_bytes == 0

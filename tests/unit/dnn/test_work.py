@@ -1,4 +1,4 @@
-"""What operators say of their work on one image, by both rules of what forward keeps."""
+"""The work of operators on one image, under both saving rules."""
 
 from dataclasses import replace
 
@@ -8,10 +8,11 @@ from vdnnsim.dnn.convolutional import Activation, BatchNormalization, Convolutio
 from vdnnsim.dnn.elementwise import Concat, ElementwiseAdd
 from vdnnsim.dnn.operator import Operator, SavingRule, Statistics, Work
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.vision import ClassToken, LearnedPositions
 
 PAPER, AUTOGRAD = SavingRule.PAPER, SavingRule.AUTOGRAD
 MAXIMUM, AVERAGE = (Pooling((2, 2), (2, 2), average=average) for average in (False, True))
-FEW, IMAGE, SQUARE = MapShape(5), MapShape(2, 3, 3), MapShape(1, 4, 4)
+FEW, IMAGE, SQUARE, SEQUENCE = MapShape(5), MapShape(2, 3, 3), MapShape(1, 4, 4), MapShape(6, steps=5)
 
 
 @pytest.mark.parametrize("rule", SavingRule)
@@ -33,6 +34,9 @@ FEW, IMAGE, SQUARE = MapShape(5), MapShape(2, 3, 3), MapShape(1, 4, 4)
         (Activation(), (FEW,), Work(forward_flop=5, backward_flop=5, saved_outputs=(0,))),
         (Concat(), (FEW, FEW), Work(forward_flop=0, backward_flop=0)),
         (ElementwiseAdd(), (FEW, FEW), Work(forward_flop=5, backward_flop=0)),
+        # Copies; the gradient of the token is summed over the batch. Of positions each step of each feature has one.
+        (ClassToken(), (IMAGE,), Work(forward_flop=0, backward_flop=2, weights=2)),
+        (LearnedPositions(), (SEQUENCE,), Work(forward_flop=30, backward_flop=30, weights=30)),
         # 18 elements of 2 channels: gamma and beta, mean and inverse deviation in float32, X twice.
         (
             BatchNormalization(),
@@ -79,7 +83,9 @@ def test_autograd_takes_a_loss_in_two_and_holds_what_is_between_them() -> None:
     assert SoftmaxLoss().work((FEW,), AUTOGRAD) == replace(work, temporaries=5, labels=1)
 
 
-def test_channels_are_joined() -> None:
+def test_channels_or_steps_are_joined() -> None:
+    """Nine pixels and the token are ten steps."""
+    assert ClassToken().outputs((IMAGE,)) == (MapShape(2, steps=10),)
     assert Concat().outputs((IMAGE, MapShape(5, 3, 3))) == (MapShape(7, 3, 3),)
     with pytest.raises(AssertionError, match="cannot be joined"):
         Concat().outputs((IMAGE, SQUARE))
