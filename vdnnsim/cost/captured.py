@@ -1,14 +1,13 @@
 """Costs of the operations of a captured step: convolutions and products as layers, all else by its work.
 
-A convolution, or a product of matrices, is a phase of a layer that we could build; it costs what the machine's model
-says of that layer, with all its algorithms. Everything else is a kernel of which the FLOPs and the compulsory traffic
-are known. Operations that move no bytes launch nothing. The fastest convolution on tensor cores has the workspace of
-the one that PyTorch would take (`vdnnsim.cost.pytorch_workspace`), whatever a table says of others; sums of rows take
-theirs, and a softmax that is safe against rows masked as a whole, as attention has it that is not fused, a byte for
-each number: whether it is masked (aten/src/ATen/native/transformers/attention.cpp).
+A convolution or a matrix product costs what the machine's model says of the same phase of a built layer, with all
+algorithms. Everything else is a kernel with known FLOPs and compulsory traffic. Operations that move no bytes launch
+nothing. The fastest convolution on tensor cores has the workspace that PyTorch would take
+(`vdnnsim.cost.pytorch_workspace`), whatever a table states for others; so have sums of rows. `_safe_softmax`, of
+attention that is not fused, takes a byte for each number, a mask (aten/src/ATen/native/transformers/attention.cpp).
 
-Of several kernels that run one after the other, as a convolution's two backwards, each takes its fastest algorithm
-within the same workspace: one option for each workspace that makes a difference.
+Of several kernels in a row, as the two backwards of a convolution, each takes its fastest algorithm within the same
+workspace: one option for each workspace that makes a difference.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +31,7 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.units import ElementType
 
 MachineOfType = Callable[[ElementType], tuple[MachineCosts, ElementType]]
-"""What times kernels that compute in an element type, and as which."""
+"""Returns the costs of kernels in an element type, and the type that they are asked for."""
 
 _Options = tuple[KernelCost, ...]
 _FREE: Final[_Options] = (KernelCost(ONLY, 0.0, 0, Origin.DATASHEET),)
@@ -46,7 +45,7 @@ _TENSOR_CORES: Final = {
     ElementType.TF32: (8, 0),
     ElementType.FLOAT32: (8, 0),
 }
-"""From which compute capability on tensor cores take an element type."""
+"""The first compute capability whose tensor cores take an element type."""
 
 
 def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiprocessors: int) -> CostTable:
@@ -60,7 +59,7 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
     channels_last = any(work.channels_last for work in works)
 
     def options(operation: StepOperation) -> _Options:
-        # Numbers that are none of a workload's move as float32 does.
+        # Types that no workload has are costed as float32.
         element_type = workload.computed_in(operation, ElementType.FLOAT32)
         role = _result(operation)
         # Inference sums over no channels.
@@ -86,7 +85,7 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
 
 
 def _own_bytes(workload: CapturedWorkload, operation: StepOperation, multiprocessors: int) -> int:
-    """Return what an operation takes for partial sums of rows, or for a mask; 0 for one that needs neither."""
+    """Return the workspace of a sum of rows or a safe softmax; 0 for other operations."""
     capability = workload.captured.compute_capability
     if operation.name not in (_SUM, _SAFE_SOFTMAX) or capability is None:
         return 0
@@ -101,7 +100,7 @@ def _own_bytes(workload: CapturedWorkload, operation: StepOperation, multiproces
 
 
 def _result(operation: StepOperation) -> Role:
-    """Return what an operation makes: a gradient of weights, of an input, or something else."""
+    """Return the role of the result of an operation: a weight gradient, an input gradient, or another output."""
     written = {each.role for each in operation.operands if each.access.writes}
     return next((each for each in (Role.WEIGHT_GRADIENT, Role.INPUT_GRADIENT) if each in written), Role.OUTPUT)
 
@@ -140,13 +139,13 @@ def _options(
 
 
 def _on_tensor_cores(workload: CapturedWorkload, element_type: ElementType) -> bool:
-    """Whether convolutions run there: float32 as TF32, which PyTorch allows in them, from Ampere on."""
+    """Whether convolutions run on tensor cores; from Ampere on float32 does as TF32, which PyTorch allows there."""
     capability = workload.captured.compute_capability
     return capability is not None and capability >= _TENSOR_CORES[element_type]
 
 
 def is_plane(work: ConvolutionWork) -> bool:
-    """Whether a convolution is one that our layers can be."""
+    """Whether a convolution is one that built layers can be: not transposed or dilated, of two dimensions at most."""
     return not work.transposed and len(work.kernel) <= _PLANE and set(work.dilation) == {1}
 
 
@@ -156,7 +155,7 @@ def convolution_phases(work: ConvolutionWork) -> tuple[Phase, ...]:
 
 
 def convolution_layer(work: ConvolutionWork, element_type: ElementType) -> tuple[Workload, Layer]:
-    """Return the layer that a convolution is of, in a workload of its own."""
+    """Return the layer of a convolution, in a workload of its own."""
     # In one dimension rows are one pixel high.
     height, width = (1, *work.input_size)[-2:]
     operator = Convolution(
@@ -173,7 +172,7 @@ def convolution_layer(work: ConvolutionWork, element_type: ElementType) -> tuple
 def product_layer(
     work: ProductWork, role: Role, batch_size: int, element_type: ElementType
 ) -> tuple[Workload, Layer, Phase]:
-    """Return the layer that a product is of, whose rows are images, or steps of sequences, and the phase that it is."""
+    """Return the layer of a product, whose rows are images or steps of sequences, and its phase."""
     match role:
         case Role.WEIGHT_GRADIENT:
             rows, inputs, outputs, phase = work.k, work.n, work.m, Phase.BACKWARD_WEIGHTS
@@ -193,7 +192,7 @@ def _convolution(machine: MachineCosts, element_type: ElementType, work: Convolu
 
 
 def _alone(element_type: ElementType, operator: Operator, x: MapShape, batch_size: int) -> tuple[Workload, Layer]:
-    """Return a layer that stands alone, but for one below it and a loss: it has a dX and a dY."""
+    """Return a layer between a normalization and a loss, so that it has a dX and a dY."""
     net = GraphBuilder(f"{operator} of {x}", x)
     below = net.batch_norm("below", 0, relu=False)
     layer = net.append("layer", operator, (below,))

@@ -15,8 +15,8 @@ Implicit GEMM, both forms, is one tiled matrix product (`vdnnsim.cost.tiled_prod
 at product_flop_fraction with precomputed indices, or the traffic of X, Y and W at stream_dram_fraction of DRAM
 bandwidth, whichever takes longer. Without precomputed indices fractions are lower and tiles have 128 rows: profiles of
 later cuDNN on a V100 name implicit_convolve_sgemm<float, float, 128, 6, 7, ...> and dgrad_engine<float, 128, 6, 7, ...>
-(github.com/pytorch/pytorch/issues/13412), read here as tiles of 2^6 x 2^7. That 128 is the side of the filters is no
-reading but a finding: it takes the error of left out networks under cuDNN R2 from 14 to 8 %.
+(github.com/pytorch/pytorch/issues/13412), read here as tiles of 2^6 x 2^7. That 128 is the side of the filters was
+found by the fit: it takes the error of left out networks under cuDNN R2 from 14 to 8 %.
 
 Explicit GEMM writes the columns N C R S P Q, reads them back (a 1 x 1 filter needs none) and multiplies.
 
@@ -47,8 +47,8 @@ cuDNN (`vdnnsim.cost.workspace`) tell which forms it has.
 
 Transforms of Winograd are counted by their bytes alone.
 
-The bytes are those that the passes above read from and write to DRAM, the very numbers that the seconds are made of;
-what explicit GEMM reads and writes while it multiplies counts as well, though only the arithmetic takes time there:
+The bytes are those that the passes above read from and write to DRAM, from which the seconds follow; what explicit GEMM
+reads and writes while it multiplies counts as well, though only the arithmetic takes time there:
 
     implicit GEMM         X + Y + W
     explicit GEMM         X + Y + W + 2 N C R S P Q, without the columns for a 1 x 1 filter
@@ -210,19 +210,19 @@ def _winograd_s(machine: Machine, shape: ConvolutionShape, phase: Phase, algorit
         return max(product_s, traffic_s / p.stream_dram_fraction) + FUSED_KERNELS * p.kernel_overhead_s
     product = separate_product(shape, phase)
     product_s = tiled_product_s(machine.multiplying_at(p.product_flop_fraction), product)
-    # The time of the product has the traffic of what it sums in it.
+    # The time of the product includes the traffic of its sums.
     transforms_s = traffic_s - 2 * product.summed_bytes / machine.dram_bytes_per_s
     return product_s + transforms_s / p.winograd_dram_fraction + SEPARATE_KERNELS * p.kernel_overhead_s
 
 
 def _winograd_bytes(machine: Machine, shape: ConvolutionShape, phase: Phase, algorithm: str) -> int:
-    """Return the DRAM traffic of one phase: X, Y and W, and what is not fused crosses as a write and a read."""
+    """Return the DRAM traffic of one phase: X, Y and W, and the workspace twice."""
     real_bytes = machine.element_bytes * (shape.x_elements + shape.y_elements + shape.w_elements)
     return real_bytes + 2 * workspace_bytes(shape, phase, algorithm, machine.element_bytes)
 
 
 def fused_product(shape: ConvolutionShape, phase: Phase) -> TiledProduct:
-    """All points as one product over the pixels, each of them computed from fewer multiplications."""
+    """Return fused Winograd as one product over the pixels, with fewer multiplications."""
     pixels = WINOGRAD_SIDES[WINOGRAD] ** 2
     squares = shape.n * winograd_tiles(shape, phase, WINOGRAD)
     depth, rows = (shape.k, shape.c) if phase is Phase.BACKWARD_DATA else (shape.c, shape.k)
@@ -230,7 +230,7 @@ def fused_product(shape: ConvolutionShape, phase: Phase) -> TiledProduct:
 
 
 def separate_product(shape: ConvolutionShape, phase: Phase) -> TiledProduct:
-    """One product for each point."""
+    """Return Winograd that is not fused: one product for each point."""
     points = winograd_points(WINOGRAD_NONFUSED)
     squares = shape.n * winograd_tiles(shape, phase, WINOGRAD_NONFUSED)
     if phase is Phase.FORWARD:

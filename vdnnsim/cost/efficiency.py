@@ -1,4 +1,4 @@
-"""The cost model of modern GPUs: what kernels take by the fractions of the peaks that their kinds were found to reach.
+"""The cost model of modern GPUs: kernel times by the fractions of the peaks that their kinds reach.
 
     cost_model:
       kind: efficiency
@@ -6,8 +6,8 @@
       tensor_flop_fraction: {...}                 # and so on, `vdnnsim.cost.efficiency_parameters`
 
 A layer is one kernel in each phase (`vdnnsim.cost.efficiency_time`), fully connected layers are products of matrices.
-No workspace counts, for the model knows none; where a table of kernels states them, `StatedWorkspaces` takes them and
-the algorithms from it and the seconds from here.
+The model has no workspaces; where a table of kernels states them, `StatedWorkspaces` combines its workspaces and
+algorithms with these times.
 """
 
 from collections.abc import Hashable, Mapping
@@ -50,8 +50,8 @@ class EfficiencyCosts(MachineCosts):
     """The costs of kernels by the efficiencies of one server.
 
     Args:
-        server: whose profile states them.
-        channels_last: whether maps lie as N, H, W, C.
+        server: with the parameters in its profile.
+        channels_last: whether maps are N, H, W, C; by default as in its table of kernels.
 
     Raises:
         ProfileError: as of `efficient_gpu`.
@@ -69,7 +69,7 @@ class EfficiencyCosts(MachineCosts):
         self._multiplies_tf32 = table is not None and table.tf32
 
     def laid_out(self, *, channels_last: bool) -> MachineCosts:
-        """Return the costs of maps that lie so."""
+        """Return the costs of maps in a layout."""
         return self if channels_last is self._channels_last else self._other
 
     @cached_property
@@ -127,7 +127,7 @@ class EfficiencyCosts(MachineCosts):
                 return (self._stream(operator_kind(operator.name, phase), nbytes, sizes, is_narrow=is_narrow),)
 
     def _unit(self, element_type: ElementType) -> ElementType:
-        """Return in what products of an element type are computed, for which there must be a peak."""
+        """Return the element type of the unit that computes products, for which there must be a peak."""
         tf32 = self._multiplies_tf32 and element_type is ElementType.FLOAT32
         found = ElementType.TF32 if tf32 else element_type
         peak_flop_per_s(self._server, found)
@@ -145,12 +145,12 @@ class EfficiencyCosts(MachineCosts):
 
 
 def _linear(rows: int, inputs: int, outputs: int, phase: Phase) -> TiledProduct:
-    """Return the product that a phase of a layer is that makes `outputs` of `inputs` in each row."""
+    """Return the product of a phase of a linear layer."""
     match phase:
         case Phase.BACKWARD_DATA:
             return TiledProduct(inputs, rows, outputs)
         case Phase.BACKWARD_WEIGHTS:
-            # A library splits what one tile would compute while all other multiprocessors wait.
+            # A library splits the depth of a product of one tile among multiprocessors.
             is_one_tile = max(outputs, inputs) <= TILE_ROWS[-1]
             summed_bytes = SUM_BYTES * outputs * inputs if is_one_tile else 0
             return TiledProduct(outputs, inputs, rows, splits_depth=is_one_tile, summed_bytes=summed_bytes)

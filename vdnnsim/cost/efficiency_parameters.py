@@ -1,4 +1,4 @@
-"""The parameters of the model of modern GPUs: fractions of peaks by kind of kernel, and what starts cost.
+"""The parameters of the model of modern GPUs: fractions of peaks by kind of kernel, launch and start costs.
 
 A hardware profile states them in its section `cost_model` with `kind: efficiency`. Fractions are of the peak rates in
 its section `gpu`; how they make seconds stands in `vdnnsim.cost.efficiency_time`. Kernels of a kind go through memory
@@ -17,12 +17,12 @@ from vdnnsim.dnn.layers import Phase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EfficiencyParameters:
-    """What the model needs to know of a GPU beyond its datasheet.
+    """Parameters of a GPU beyond its datasheet.
 
     Those of tensor cores are 0 where the GPU has none: float16 is then computed by CUDA cores at its peak.
 
     Attributes:
-        launch_overhead_s: seconds that any kernel takes before and after its work.
+        launch_overhead_s: seconds of any kernel before and after its work.
         cuda_flop_fraction, tensor_flop_fraction: fraction of the peak of CUDA cores and of tensor cores that the
             multiplications of large matrix products sustain; loads and starts of tiles are not counted in.
         cuda_forward_flop_fraction and so on: the same of convolutions, forward, data gradient, weight gradient.
@@ -105,7 +105,7 @@ _BY_WORD: Final = (
     ("_foreach_", OperatorKind.UPDATE),
     ("_fused_", OperatorKind.UPDATE),
 )
-"""Parts of names, the first that is found."""
+"""Parts of names; the first match counts."""
 
 _BY_NAME: Final = {
     **dict.fromkeys(
@@ -118,9 +118,9 @@ _BY_NAME: Final = {
 
 
 def operator_kind(name: str, phase: Phase | None = None) -> OperatorKind:
-    """Return the kind of a kernel that is no product, by the word of an operator or an optimizer or PyTorch's name.
+    """Return the kind of a kernel that is no product, by the name of an operator, an optimizer or a PyTorch operator.
 
-    What has no other kind is pointwise. Where nobody knows the phase, the name says whether it is backward.
+    Others are pointwise. Without a phase, the name tells whether it is backward.
     """
     word = name.removeprefix("aten.").partition(".")[0]
     found = _BY_NAME.get(word) or next((kind for part, kind in _BY_WORD if part in word), OperatorKind.POINTWISE)

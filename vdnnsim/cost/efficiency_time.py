@@ -14,7 +14,7 @@ Every kernel takes launch_overhead_s and the longer of its arithmetic and of its
                  more, unless it is a plain product of aligned rows (1 x 1, stride 1, P Q a multiple of 8). They load
                  16 bytes of channels at a time, to which channels are padded: of maps that lie as N, H, W, C, X or Y
                  is copied once more where its channels are no multiple of that.
-    depthwise    no product: as many multiply-adds an element as the filter has weights, on CUDA cores, or X and Y
+    depthwise    no product: a multiply-add for each weight of the filter and element, on CUDA cores, or X and Y
                  through DRAM. Where maps lie as N, H, W, C the data gradient of a stride has a rate of its own, some
                  fifty times lower, by the channels of its group from 2 to 64.
     grouped      one product for each 32 channels where groups are as ResNeXt's: 32 or more, in eights, of as many
@@ -32,9 +32,9 @@ Every kernel takes launch_overhead_s and the longer of its arithmetic and of its
 
 A bias is a pass of its own over Y: forward reads and writes it, the weight gradient reads it.
 
-Known limitations: no caches, so what fits into L2 is timed as if it did not (a ReLU of 26 or 51 MB comes out half too
+Known limitations: no caches, so tensors that fit into L2 are timed as if not (a ReLU of 26 or 51 MB comes out half too
 slow for an H100, which has 50 MB; an RTX 4090, which has 72, seems to stream at its peak); the library is taken to
-choose the best tile sizes; no kernel runs beside another. cuDNN's heuristics are not known: gradients of 1 x 1
+choose the best tile sizes; kernels do not overlap. cuDNN's heuristics are not modelled: gradients of 1 x 1
 convolutions in TF32 that widen come out a third too slow, those that narrow up to half too fast; training steps with
 groups, channels last, are off by 18 % on average (RegNetX-16GF two thirds too slow, NFNet-L3 40 % too fast). What is
 split along its channels is copied before it is convolved, which is not counted: MixNet comes out a third too fast. Of
@@ -56,26 +56,26 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.units import ElementType
 
 _IDLE_TAIL_WAVES: Final = 0.5
-"""Of the last wave of tiles half is idle in the mean."""
+"""On average half of the last wave of tiles is idle."""
 SUM_BYTES: Final = 4
-"""Of an element of a result that several tiles add to."""
+"""Of an element of a result to which several tiles add."""
 _LOAD_BYTES: Final = 16
 _ALIGNED_PIXELS: Final = 8
 _TILE_CHANNELS: Final = 32
 _PACKED_GROUPS: Final = 32
 _PACKED_AT_ONCE: Final = 8
 _STRIDED_CHANNELS: Final = (2, 64)
-"""The fewest channels of a group for which a strided data gradient takes its time, and the most."""
+"""The fewest and the most channels of a group that count in a strided data gradient."""
 _TRANSPOSE_KERNELS: Final = 2
 _NORMALIZED_CHANNELS: Final = 4
 _TURNED_PASSES: Final = 4 / 3
-"""Of a normalization that reads X twice and writes Y: to turn both around is to read and to write each."""
+"""Traffic of transposing X and Y, over that of a normalization, which reads X twice and writes Y."""
 _OF_PHASE: Final = {Phase.FORWARD: "forward_", Phase.BACKWARD_DATA: "data_", Phase.BACKWARD_WEIGHTS: "weights_"}
 
 
 @dataclass(frozen=True)
 class EfficientGpu:
-    """A GPU and what kernels reach of it.
+    """A GPU and the fractions of its peaks that kernels reach.
 
     Attributes:
         flop_per_s, dram_bytes_per_s: peak rates, of which the parameters are fractions.
@@ -120,9 +120,9 @@ class EfficientGpu:
         Args:
             kind: of kernel.
             nbytes: read and written.
-            channels: over which sums are taken of what is normalized; 0 for all else, and where moments are known.
-            channels_last: whether they lie as N, H, W, C.
-            is_narrow: whether the weights that it is normalized by are of two bytes.
+            channels: of a batch normalization that sums; 0 for others, and in inference.
+            channels_last: whether maps are N, H, W, C.
+            is_narrow: whether the weights of the normalization have two bytes.
         """
         p, timed_bytes, busy, turned_s = self.parameters, nbytes, 1.0, 0.0
         known = kind is OperatorKind.NORMALIZATION and not channels
@@ -166,7 +166,7 @@ class EfficientGpu:
         return self.dram_bytes_per_s * fraction
 
     def _turned_s(self, nbytes: float) -> float:
-        """Return the seconds of what lays maps out as another kernel wants them, before it and after it."""
+        """Return the seconds of the transpositions before and after a kernel that needs another layout."""
         p = self.parameters
         return nbytes / self._dram(p.copy_dram_fraction) + _TRANSPOSE_KERNELS * p.launch_overhead_s if nbytes else 0.0
 
@@ -175,7 +175,7 @@ class EfficientGpu:
         return {}
 
     def _rates(self, element_type: ElementType, of: str = "") -> ProductRates:
-        """Return the rates of plain products, or of what a word says in the names of parameters."""
+        """Return the rates of plain products, or those of `of` in the names of parameters."""
         if (element_type, of) not in self._known_rates:
             p, unit = self.parameters, "tensor" if self.has_tensor_cores(element_type) else "cuda"
             self._known_rates[element_type, of] = ProductRates(
@@ -254,7 +254,7 @@ def _operand_bytes(element_type: ElementType, shape: ConvolutionShape, groups: i
 
 
 def _unaligned_bytes(element_type: ElementType, shape: ConvolutionShape, groups: int) -> int:
-    """Return the bytes of what has channels that tensor cores do not load without padding."""
+    """Return the bytes of X and Y where tensor cores need their channels padded."""
     loaded, x, y = _LOAD_BYTES // element_type.nbytes, shape.x_elements, shape.y_elements
     sides = ((shape.c, x), (shape.k, y))
     return groups * element_type.nbytes * sum(elements for channels, elements in sides if groups * channels % loaded)
@@ -282,7 +282,7 @@ def _is_packed(shape: ConvolutionShape, groups: int) -> bool:
 
 
 def _tiled(element_type: ElementType, shape: ConvolutionShape, groups: int) -> tuple[ConvolutionShape, int]:
-    """Return what tensor cores multiply: groups packed, channels padded."""
+    """Return shape and groups as tensor cores multiply them: groups packed, channels padded."""
     if groups > 1 and _is_packed(shape, groups):
         packed = replace(shape, c=_TILE_CHANNELS, k=_TILE_CHANNELS)
         return packed, groups * shape.c // _TILE_CHANNELS

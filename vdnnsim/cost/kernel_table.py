@@ -1,12 +1,12 @@
-r"""Kernel tables: what a machine's kernels were measured to cost, one row for each shape and algorithm, as CSV files.
+r"""Kernel tables: measured costs of a machine's kernels as CSV files, one row for each shape and algorithm.
 
     operator,phase,batch_size,element_type,inputs,gradients,algorithm,family,time_s,spread_fraction,...
     conv 64 3x3 stride 1x1 padding 1x1 bias,backward data,64,float32,64x224x224,w,pytorch,,0.0123,0.01,...
 
-A table stands beside the profile of its machine: UTF-8, \n at line ends, in one fixed order, so equal rows make equal
-bytes. Layers of equal shape share their rows, in whichever network they stand. `inputs` are C x H x W, joined by `+`.
-`time_s` is empty where a measurement failed, and `note` says why. Floats are written so that reading gives the same
-float. A table is read strictly, for a row that is misread would time kernels wrongly and say nothing.
+A table stands beside the profile of its machine: UTF-8, \n at line ends, in a fixed order, so that equal rows make
+equal bytes. Layers of equal shape share their rows, whichever network they are of. `inputs` are C x H x W, joined by
+`+`. `time_s` is empty where a measurement failed, and `note` says why. Floats are written so that they read back
+exactly. Tables are read strictly, since a misread row would silently time kernels wrongly.
 """
 
 import hashlib
@@ -49,15 +49,15 @@ from vdnnsim.units import ElementType
 
 WRITTEN, ADDED_TO, NOT_COMPUTED = "w", "a", "-"
 GRADIENT_LETTERS: Final = frozenset((WRITTEN, ADDED_TO, NOT_COMPUTED))
-"""What a backward does to the gradient of an input."""
+"""Access of a backward to the gradient of an input."""
 
 OPTIMIZERS: Final = tuple(each.value for each in Optimizer if each is not Optimizer.NONE)
 KINDS: Final = (*OPERATOR_NAMES, *OPTIMIZERS)
 """The operators without their parameters."""
 
 TORCH_OPERATOR: Final = re.compile(r"torch:[A-Za-z_][A-Za-z0-9_:]{0,99}")
-"""An operator that PyTorch has and no layer of ours is, `torch:threshold_backward`: timed in whichever phase by what it
-moves. Its inputs are its tensors as vectors, the batch within."""
+"""An operator of PyTorch, `torch:threshold_backward`, timed by the bytes that it moves; its inputs are its tensors as
+vectors, batch included."""
 
 COLUMNS: Final = (
     *("operator", "phase", "batch_size", "element_type", "inputs", "gradients"),
@@ -78,12 +78,12 @@ def torch_operator(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KernelShape:
-    """All that decides what a kernel costs on a given machine, but for its algorithm.
+    """All that the cost of a kernel depends on, machine and algorithm aside.
 
     Attributes:
         operator: the layer's operator with its parameters, `conv 64 3x3 stride 1x1 padding 1x1 bias`; of an update, the
             optimizer.
-        batch_size: images; 1 for an update, which touches none.
+        batch_size: images; 1 for an update.
         inputs: shapes of the X of one image; of an update, its weights as one vector.
         gradients: of a backward that computes dX, a letter for each input: `w` its gradient is written, `a` added to
             what stands there, `-` not computed; empty in other phases.
@@ -99,7 +99,7 @@ class KernelShape:
     @classmethod
     def of(cls, workload: Workload, layer: Layer, phase: Phase) -> "KernelShape":
         """Return the shape of a phase of a layer."""
-        # A table of float32 says of itself whether products took TF32.
+        # A table says for all of its float32 rows whether products took TF32.
         computed = workload.arithmetic_type(layer, phase)
         element_type = ElementType.FLOAT32 if computed is ElementType.TF32 else computed
         if phase is Phase.UPDATE:
@@ -117,7 +117,7 @@ class KernelShape:
             case Concat():
                 return replace(first, channels=sum(each.channels for each in self.inputs))
             case _:
-                # Whoever wrote a table may have given an operator more inputs than it takes.
+                # A table may give an operator more inputs than it takes.
                 return operator.outputs((first,))[0]
 
     @property
@@ -136,7 +136,7 @@ class KernelRow:
     """One algorithm for one shape, as measured.
 
     Attributes:
-        family: what kind of algorithm it is; empty where unknown.
+        family: kind of algorithm; empty where unknown.
         seconds: the median; None where the measurement failed, and `note` says why.
         spread: (third quartile - first quartile) / median of the runs.
         count: number of timed runs; 0 for what was not timed.
@@ -159,7 +159,7 @@ class KernelRow:
 
 
 def describe_kernels(rows: Sequence[KernelRow]) -> str:
-    """Return what a table holds by the origins of its times: `300 measured, 10 without a time`."""
+    """Return how many rows of a table have which origin: `300 measured, 10 without a time`."""
     found = Counter("without a time" if row.seconds is None else row.origin.value for row in rows)
     return ", ".join(f"{count} {what}" for what, count in found.most_common())
 
@@ -212,7 +212,7 @@ def _cells(row: KernelRow) -> tuple[str, ...]:
 
 
 def _rows(lines: Lines) -> Iterator[KernelRow]:
-    # Rows of one shape share it, and the lines in which its algorithms stand.
+    # By shape, the line of each algorithm.
     shapes: dict[tuple[str, ...], tuple[KernelShape, dict[str, int]]] = {}
     for line, cells in lines:
         key = tuple(cells[:_SHAPE_COLUMNS])

@@ -58,7 +58,7 @@ class Machine:
 
 
 def peak_roofline(server: Server, element_type: ElementType) -> Roofline:
-    """Return the times of a GPU that reaches its peaks, without an overhead.
+    """Return the roofline of a GPU that reaches its peaks, without overhead.
 
     Raises:
         ProfileError: the profile has no arithmetic rate for the type.
@@ -67,15 +67,15 @@ def peak_roofline(server: Server, element_type: ElementType) -> Roofline:
 
 
 def model_origin(server: Server) -> Origin:
-    """Return where the times of a server's cost model come from, by what its parameters were made from.
+    """Return the origin of the times of a server's cost model.
 
-    They are fitted where any parameter was fitted or measured; where every rate is the whole of its peak they are those
-    of the datasheet, whose peaks no kernel reaches; else somebody assumed them.
+    They are fitted if any parameter was fitted or measured, of the datasheet if every rate is the whole of its peak,
+    else assumed.
     """
     origins = {figure.origin for figure in server.figures if figure.path.startswith("cost_model.")}
     if origins & {Origin.FITTED, Origin.MEASURED}:
         return Origin.FITTED
-    # A roofline states none where kernels reach the peaks. Those of algorithms that the library lacks are 0.
+    # Fractions of algorithms that the library lacks are 0.
     fractions = {value for key, value in server.cost_model.items() if f"_{key}".endswith(RATES)} - {0}
     return Origin.DATASHEET if fractions <= {1} else Origin.ASSUMED
 
@@ -92,7 +92,7 @@ def peak_flop_per_s(server: Server, element_type: ElementType) -> float:
 
 
 def lacking_peak(name: str, server: Server, element_type: ElementType) -> str:
-    """Return that the profile called `name` states no peak for an element type; nothing where it does."""
+    """Return the message that profile `name` states no peak for an element type; empty if it does."""
     if server.computes_in(element_type):
         return ""
     stated = ", ".join(each.value for each in server.gpu.flop_per_s)

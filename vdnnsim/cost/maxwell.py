@@ -6,8 +6,7 @@ kernel, of a transposed convolution, too, is one roofline:
     max(FLOPs / (arithmetic peak x fraction), bytes / (DRAM bandwidth x fraction)) + overhead
 
 with the FLOPs and the compulsory traffic of the step. Matrix products reach a fraction of the peak; all else, and every
-weight update, streams through memory. Layers of equal shape are computed once, so a VGG with 416 CONV layers costs what
-its distinct layers do.
+weight update, streams through memory. Layers of equal shape are computed once.
 
 Source: Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009.
 Known limitations: the traffic is that of perfect caches. An RNN is timed as one product over all its steps, though each

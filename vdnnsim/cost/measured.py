@@ -9,11 +9,10 @@ group of them that has enough:
     4. its class: products (CONV, FC, ATTENTION and RNN but for their update) or what streams through memory
     5. all of them
 
-through a roofline (`vdnnsim.cost.roofline_fit`). Its workspace comes from the first three of these groups, through what
-it grows with there (`vdnnsim.cost.workspace_fit`), and is 0 without them. Where the same layer was measured under
-another batch size, both are scaled to what was found there, so that only the growth with the batch is predicted. What
-is predicted has the origin `fitted`; where rows that are peaks of a datasheet take part, it is as little measured as
-they are, and has theirs.
+by a roofline (`vdnnsim.cost.roofline_fit`). Its workspace is predicted from the first three of these groups, by the
+quantity that it is proportional to there (`vdnnsim.cost.workspace_fit`), and is 0 without them. If the same layer was
+measured at another batch size, both are scaled to that measurement, so that only the growth with the batch is
+predicted. Predictions have the origin `fitted`, or `datasheet` if rows of that origin take part.
 
 An unmeasured shape is offered the algorithms that were measured for most shapes like it: the same layer under the
 nearest other batch size, else the same window and stride, else the same kind. An algorithm whose measurement failed is
@@ -50,8 +49,8 @@ class MeasuredCosts(MachineCosts):
 
     Args:
         rows: of a kernel table, of any element type; at least one of this type is timed.
-        peaks: of the GPU in this element type, for rates that the rows do not tell.
-        element_type: of the shapes that will be asked for.
+        peaks: of the GPU in this element type, for rates that do not follow from the rows.
+        element_type: of the shapes to be costed.
     """
 
     def __init__(self, rows: Iterable[KernelRow], peaks: Roofline, element_type: ElementType) -> None:
@@ -79,7 +78,7 @@ class MeasuredCosts(MachineCosts):
         self._workspaces: dict[Hashable, WorkspaceRule] = {}
 
     def options(self, shape: KernelShape, flop: int, nbytes: int) -> tuple[KernelCost, ...]:
-        """Return every algorithm on offer for a shape with its FLOPs and compulsory DRAM traffic, fastest first."""
+        """Return the algorithms for a shape with its FLOPs and compulsory DRAM traffic, fastest first."""
         rows = self._by_shape.get(shape, [])
         options = [
             KernelCost(row.algorithm, row.seconds, row.workspace_bytes, row.origin, dram_bytes=nbytes)
@@ -116,10 +115,10 @@ class MeasuredCosts(MachineCosts):
         nbytes: int,
         sizes: tuple[int, ...] = (),  # noqa: ARG002 - its work alone counts
     ) -> KernelCost:
-        """Return what a kernel is expected to cost of which only the operator and the work are known.
+        """Return the predicted cost of a kernel of which only the operator and the work are known.
 
-        Of an operator of PyTorch that was recorded (`vdnnsim.cost.kernel_table`) as its rows of as many bytes; else as
-        it grows with the work from the nearest of them; of any other by the rows of its class.
+        A recorded operator of PyTorch (`vdnnsim.cost.kernel_table`) costs the mean of its rows with as many bytes, else
+        it is scaled from the nearest row by the work; others are predicted from the rows of their class.
         """
         operator, total = torch_operator(name), sum(flop.values())
         rows = self._groups.get(("kind", operator, Phase.FORWARD), [])
@@ -188,8 +187,7 @@ class MeasuredCosts(MachineCosts):
 def left_out_errors(rows: Sequence[KernelRow], server: Server) -> list[float]:
     """Return the relative error of the time of each kernel, predicted from rows of other layers of its element type.
 
-    A layer is left out in all of its phases and under all of its batch sizes, for one of them would give away the
-    others; of many layers every fifth together.
+    A layer is left out in all phases and batch sizes at once; of many layers every fifth together.
 
     Raises:
         ProfileError: the machine states no peak for an element type.
@@ -211,10 +209,9 @@ def left_out_errors(rows: Sequence[KernelRow], server: Server) -> list[float]:
 
 
 def _index_workspace_bytes(workload: Workload, layer: Layer, phase: Phase) -> int:
-    """Return how much less workspace a maximum pooling takes that keeps its indices than one that was measured.
+    """Return how much less workspace a maximum pooling needs that saves its indices than a measured one.
 
-    A library that is handed no indices finds them in workspace, and in backward a second Y beside them
-    (`calibration.kernels.pooling`); where they are saved it needs neither.
+    Measured ones recompute indices in workspace, in backward beside a second Y (`calibration.kernels.pooling`).
     """
     keeps = workload.graph.saving is SavingRule.AUTOGRAD and layer.kind is LayerKind.POOL
     if not keeps or phase is Phase.UPDATE or layer.work.statistics is None:
@@ -223,7 +220,7 @@ def _index_workspace_bytes(workload: Workload, layer: Layer, phase: Phase) -> in
 
 
 def _distance(row: KernelRow, shape: KernelShape) -> tuple[float, int]:
-    """Return how far two batch sizes lie apart, by their ratio; the smaller of two that are equally far is nearer."""
+    """Return the distance of two batch sizes, by their ratio; of two equal ones the smaller is nearer."""
     sizes = sorted((row.shape.batch_size, shape.batch_size))
     return sizes[1] / sizes[0], row.shape.batch_size
 

@@ -1,11 +1,11 @@
-"""The cost model of a server: its measured kernels, and for what was not measured the kind that its profile names.
+"""The cost model of a server: its measured kernels, and for others the kind that its profile names.
 
     cost_model: {kind: maxwell, ...}     parameters of `vdnnsim.cost.maxwell`; the kind where none is named
     cost_model: {kind: efficiency, ...}  `vdnnsim.cost.efficiency`: modern GPUs, by kinds of kernels
     cost_model: {kind: roofline, ...}    `vdnnsim.cost.roofline`: a datasheet and a launch overhead
     cost_model: {kind: table}            the table of kernels alone (`vdnnsim.cost.measured`)
 
-Where kernels of the element type were measured, they and what is predicted from them make up the table.
+If kernels of the element type were measured, all times are those, or predicted from them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -41,10 +41,10 @@ NO_LIFETIMES: Final = "the trace that was recorded does not tell what lives when
 
 
 def check_cost_model(name: str, server: Server) -> None:
-    """Refuse what the profile called `name` states in `cost_model`, where it states anything and that is wrong.
+    """Check the section `cost_model` of the profile called `name`.
 
     Raises:
-        ProfileError: the kind is none, or it lacks a parameter, has one that it does not know, or one out of range.
+        ProfileError: the kind is unknown, or a parameter is missing, unknown or out of range.
     """
     kind, parameters = server.cost_model_kind, server.cost_model
     if kind not in (*KINDS, TABLE):
@@ -60,7 +60,7 @@ def check_cost_model(name: str, server: Server) -> None:
 
 
 class ServerCosts(CostModel):
-    """The costs of kernels on a server; each of its models is made when a workload first wants it."""
+    """The costs of kernels on a server; its models are made when first needed."""
 
     def __init__(self, server: Server) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class ServerCosts(CostModel):
         return CostTable(kernels, _joined(narrow_gap, narrow_table.gap) or gap)
 
     def _captured(self, workload: CapturedWorkload) -> CostTable:
-        """Return the costs of what was captured; what computes in a type of which nothing is known as the workload."""
+        """Return the costs of a captured workload; operations in unknown types are costed in that of the workload."""
         gaps: dict[str, None] = {} if workload.captured.lifetimes else {NO_LIFETIMES: None}
 
         def machine(element_type: ElementType) -> tuple[MachineCosts, ElementType]:
@@ -109,7 +109,7 @@ class ServerCosts(CostModel):
         return replace(table, gap=_joined(*gaps))
 
     def _narrow(self, half: ElementType) -> tuple[MachineCosts, str]:
-        """Return what times kernels in the narrow type of mixed precision, those of float32 where nothing else does."""
+        """Return the model for the narrow type of mixed precision, else that of float32, and the gap."""
         if half not in self._narrow_models:
             try:
                 self._narrow_models[half] = self._model(half)
@@ -123,10 +123,10 @@ class ServerCosts(CostModel):
         return self._narrow_models[half]
 
     def of_type(self, element_type: ElementType) -> MachineCosts:
-        """Return what times kernels of an element type.
+        """Return the model for kernels of an element type.
 
         Raises:
-            ProfileError: the profile has no kernel of the type and no model for it, or one of them is wrong.
+            ProfileError: the profile has neither kernels nor a model for the type, or one of them is wrong.
         """
         return self._model(element_type)[0]
 
@@ -164,15 +164,15 @@ class ServerCosts(CostModel):
 
 
 class StatedWorkspaces(MachineCosts):
-    """The costs of a model, with the algorithms and workspaces of a table whose kernels nobody timed.
+    """The times of a model with the algorithms and workspaces of a table whose kernels were not timed.
 
-    Rows of such a table hold the least time that peaks allow each algorithm. The fastest of a shape takes what the
-    model says of the shape; the others as much longer as their least times differ.
+    Rows of such a table hold the least time that the peaks allow. The fastest algorithm of a shape takes the time of
+    the model, the others are longer in proportion to their least times.
 
     Args:
-        model: says how long a kernel takes.
-        stated: says with which algorithms and workspaces.
-        channels_last: how maps lie for which they were stated.
+        model: of times.
+        stated: the table.
+        channels_last: layout of the table.
     """
 
     def __init__(self, model: MachineCosts, stated: MachineCosts, *, channels_last: bool) -> None:
@@ -187,11 +187,11 @@ class StatedWorkspaces(MachineCosts):
         nbytes: int,
         sizes: tuple[int, ...] = (),
     ) -> KernelCost:
-        """Return what the model says."""
+        """Return the cost by the model."""
         return self._model.kernel(name, element_type, flop, nbytes, sizes)
 
     def laid_out(self, *, channels_last: bool) -> MachineCosts:
-        """Return the costs of maps that lie so; of another layout than the table's no workspace is known."""
+        """Return the costs of maps in a layout; in another than the table's, those of the model."""
         return self if channels_last is self._channels_last else self._model.laid_out(channels_last=channels_last)
 
     def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:

@@ -1,8 +1,7 @@
 """Operators as one line of text: `conv 64 3x3 stride 1x1 padding 1x1 bias`, `attention heads 12 key_value_heads 12`.
 
-An operator is its name, then its fields in their order: a number or a size behind the name of its field, unless the
-operator says that it stands bare; a number that is usually 1 only where it is another; the name of what is true; the
-word of an enum. So the class of an operator is all that its text needs.
+The text is the name and then the fields in order: numbers and sizes after the name of the field, unless it is in
+`Operator.bare`; numbers with the default 1 only if they differ; names of true fields; values of enums.
 """
 
 import re
@@ -26,7 +25,7 @@ def operator_text(operator: Operator) -> str:
 
 
 def read_operator(text: str) -> Operator | None:
-    """Return the operator that `operator_text` writes so; None if there is none, as of an optimizer."""
+    """Return the operator of a text by `operator_text`; None for others, as of an optimizer."""
     spelling = _SPELLINGS.get(text.partition(" ")[0])
     return spelling.read(text) if spelling else None
 
@@ -40,7 +39,7 @@ class _Parameter:
 
     @property
     def pattern(self) -> str:
-        """What its text looks like, with a blank before it; one group, empty where nothing is written."""
+        """Regular expression of its text, with a leading blank and one group."""
         kind, default = self.field.type, self.field.default
         name = "" if self.bare else f"{self.field.name} "
         if kind is bool:
@@ -55,7 +54,7 @@ class _Parameter:
         return f" {name}({_NUMBER_OR_ZERO if default == 0 else _NUMBER})"
 
     def text(self, operator: Operator) -> str:
-        """Return what is written of it, with a blank before it unless that is nothing."""
+        """Return its text with a leading blank; empty if nothing is written."""
         value = getattr(operator, self.field.name)
         if value is False or (self.field.type is int and value == self.field.default == 1):
             return ""
@@ -71,7 +70,7 @@ class _Parameter:
         return f" {value}" if self.bare else f" {self.field.name} {value}"
 
     def value(self, word: str | None) -> Any:  # noqa: ANN401 - of the type of the field
-        """Return the value that was written so."""
+        """Return the value of a matched group."""
         kind = self.field.type
         if kind is bool:
             return word is not None
@@ -85,7 +84,7 @@ class _Parameter:
 
 @dataclass(frozen=True, slots=True)
 class _Spelling:
-    """A name for an operator, the fields that it implies, and those that are written behind it."""
+    """A name of an operator, the fields that it implies, and those that are written after it."""
 
     name: str
     operator: type[Operator]
@@ -94,13 +93,13 @@ class _Spelling:
 
     @classmethod
     def all_of(cls, operator: type[Operator]) -> "Iterator[_Spelling]":
-        """Yield those of an operator, most of which have one."""
+        """Yield the spellings of an operator."""
         for name, implied in (operator.spellings or {operator.name: {}}).items():
             written = (each for each in fields(operator) if each.name not in implied)  # type: ignore[arg-type]
             yield cls(name, operator, implied, tuple(_Parameter(each, each.name in operator.bare) for each in written))
 
     def read(self, text: str) -> Operator | None:
-        """Return the operator of a text that begins with the name; None where what follows is not its parameters."""
+        """Return the operator of a text that begins with the name; None if the parameters do not match."""
         found = re.fullmatch(self.name + "".join(each.pattern for each in self.parameters), text)
         if not found:
             return None
@@ -113,7 +112,7 @@ class _Spelling:
 
 
 def _operators() -> Iterator[type[Operator]]:
-    """Yield the operators that the modules of `vdnnsim.dnn` define and that have a name of their own."""
+    """Yield the named operators that the modules of `vdnnsim.dnn` define."""
     package = Operator.__module__.rpartition(".")[0]
     for found in iter_modules(import_module(package).__path__, f"{package}."):
         for each in vars(import_module(found.name)).values():

@@ -1,4 +1,4 @@
-"""The parameters of the cost model: few, each with a physical meaning, fitted per machine by `vdnnsim.cost.fit`.
+"""The parameters of the cost model `maxwell`, fitted per machine by `vdnnsim.cost.fit`.
 
 A hardware profile states them in its section `cost_model`. Fractions are of the peak rates in its section `gpu`.
 """
@@ -14,12 +14,12 @@ _WINOGRAD: Final = frozenset({"winograd_flop_fraction", "winograd_dram_fraction"
 """Stated together, by profiles of machines whose library has Winograd."""
 
 RATES: Final = ("_flop_fraction", "_dram_fraction")
-"""How the names of parameters end that are fractions of a peak."""
+"""Suffixes of parameters that are fractions of a peak."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostParameters:
-    """What the model of kernel times needs to know of a machine beyond its datasheet.
+    """Parameters of a machine beyond its datasheet.
 
     Attributes:
         kernel_overhead_s: seconds that any kernel takes before and after its work.

@@ -1,6 +1,6 @@
-"""The workspaces that operations of PyTorch take: convolutions where nobody searched, and sums of rows.
+"""Workspaces of PyTorch: of convolutions without a search of cuDNN's, and of sums of rows.
 
-A convolution has that of the first kernel which cuDNN's heuristics name. On tensor cores it multiplies the channels of
+A convolution has that of the first kernel that cuDNN's heuristics name. On tensor cores it multiplies the channels of
 one pixel. Where maps lie as N, C, H, W, it copies them into an order in which they are neighbours, channels rounded up
 to whole words of 16 B:
 
@@ -33,11 +33,11 @@ A backward takes the workspace of its data gradient, gives it back, and takes th
 (aten/src/ATen/native/cudnn/ConvShared.cpp): one that is a little larger than the other finds no room in what that left.
 
 Source: 242 convolutions of 14 networks of torchvision and timm (batch 16), forward and backward in float32 and bfloat16
-under autocast, as PyTorch 2.14 with cuDNN 9.24 takes them for an RTX 4090 that was not there (`calibration.pretend`).
-Copies come out to the byte. What does not: dW is added up over one to seventy parts, taken for two; of a third of the
-filters of one pixel in float32 nothing is copied; channels last, what is taken follows no rule that was found. Of all
-convolutions with maps as N, C, H, W together the rule has 106 % of cuDNN's bytes forward and 105 % backward in float32,
-91 % and 80 % in bfloat16; by shape it misses float32 by 60 to 110 %.
+under autocast, as PyTorch 2.14 with cuDNN 9.24 takes them for a pretended RTX 4090 (`calibration.pretend`). Copies are
+exact. Not modelled: dW is summed over one to seventy parts, taken for two; for a third of the filters of one pixel in
+float32 nothing is copied; channels last, no rule was found. Of all convolutions with maps as N, C, H, W together the
+rule has 106 % of cuDNN's bytes forward and 105 % backward in float32, 91 % and 80 % in bfloat16; by shape it misses
+float32 by 60 to 110 %.
 
 For the A100, in the same way, 345 convolutions of 21 of timm's networks in float32 (batch 32), each alone. Held against
 246 of 15 other networks at batches of 8, 32 and 128, the rule has 93, 94 and 101 % of cuDNN's bytes forward, 104, 104
@@ -66,7 +66,7 @@ from typing import Final, NamedTuple
 from vdnnsim.dnn.kernel_work import ConvolutionWork
 
 WORD_BYTES: Final = 16
-"""Of what a thread loads at a time."""
+"""Bytes that a thread loads at a time."""
 FEW_CHANNELS: Final = 32
 A100: Final = (8, 0)
 H100: Final = (9, 0)
@@ -104,9 +104,9 @@ def chosen_workspaces(
     compute_capability: tuple[int, int] | None = None,
     multiprocessors: int = 1,
 ) -> tuple[int, ...]:
-    """Return what a convolution on tensor cores takes: of a backward, for each of its gradients in turn.
+    """Return the workspaces of a convolution on tensor cores: of a backward, one for each of its gradients.
 
-    Its operands have elements of 4 or 2 bytes; the compute capability is that of an RTX 4090 unless given.
+    Elements have 4 or 2 bytes; the compute capability is by default that of an RTX 4090.
     """
     copies = _copies(work, element_bytes)
     if element_bytes == _SUM_BYTES and _knows_more(work, compute_capability):
@@ -187,7 +187,7 @@ def _for_float32_of_servers(
 
 
 def _parts(work: ConvolutionWork, pixels: int, multiprocessors: int) -> int:
-    """Return over how many parts of the pixels of a batch tiles of dW are added up."""
+    """Return the number of parts of the pixels of a batch over which tiles of dW are summed."""
     columns = -(-work.input_channels // work.groups * prod(work.kernel) // _TILE)
     tiles = work.groups * columns * -(-work.output_channels // work.groups // _TILE)
     return min(multiprocessors // tiles, pixels // _PIXELS_OF_A_PART)
@@ -196,7 +196,7 @@ def _parts(work: ConvolutionWork, pixels: int, multiprocessors: int) -> int:
 def sum_of_rows_bytes(
     x: Sequence[int], y: Sequence[int], multiprocessors: int, compute_capability: tuple[int, int]
 ) -> int:
-    """Return what a sum over the leading dimensions of a contiguous tensor takes; 0 for sums over others.
+    """Return the workspace of a sum over the leading dimensions of a contiguous tensor; 0 for other sums.
 
     `x` are the sizes of the tensor, `y` those of the result.
     """

@@ -1,8 +1,8 @@
-"""Kernel times of a machine that nobody measured: rooflines of its datasheet, and how far kernels fall short of them.
+"""Kernel times of a machine without measurements: rooflines of its datasheet, times fractions below 1.
 
     max(FLOPs / (arithmetic peak x fraction), bytes / (DRAM bandwidth x fraction)) + launch overhead
 
-A profile states in `cost_model` the overhead, and for fractions below 1 whose they are:
+A profile states in `cost_model` the overhead, and fractions by kind of operator and element type:
 
     cost_model:
       kind: roofline
@@ -12,8 +12,7 @@ A profile states in `cost_model` the overhead, and for fractions below 1 whose t
       conv_bfloat16_flop_fraction: {...}    # of one kind of operator in one element type
       dram_fraction: {...}                  # likewise
 
-The nearest that is stated counts. Every kernel has one algorithm, and nobody knows its workspace: none is counted, and
-results say so.
+The most specific one counts. Every kernel has one algorithm without a workspace, which results mention.
 Source: Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009.
 """
 
@@ -41,8 +40,7 @@ class RooflineCosts(MachineCosts):
     """The costs of kernels by the rooflines of one server.
 
     Raises:
-        ProfileError: the profile lacks the overhead, states what is no parameter of this model, or a fraction that is
-            not above 0 and at most 1.
+        ProfileError: the overhead is missing, a parameter is unknown, or a fraction is not above 0 and at most 1.
     """
 
     gap = "a roofline knows no workspaces, so none count"
@@ -61,7 +59,7 @@ class RooflineCosts(MachineCosts):
         nbytes: int,
         sizes: tuple[int, ...] = (),  # noqa: ARG002 - its work alone counts
     ) -> KernelCost:
-        """Return what a kernel costs by the fractions that are stated for it."""
+        """Return the cost of a kernel by its fractions."""
         flop_per_s = peak_flop_per_s(self._server, element_type) * self._fraction(name, element_type, "flop")
         bytes_per_s = self._server.gpu.dram_bytes_per_s * self._fraction(name, element_type, "dram")
         seconds = max(sum(flop.values()) / flop_per_s, nbytes / bytes_per_s) + self._values[OVERHEAD]

@@ -1,4 +1,4 @@
-"""A roofline fitted to measured kernels: how fast a kind of kernel computes and streams, and what a start costs.
+"""The fit of a roofline to measured kernels: rates of arithmetic and memory, and an overhead.
 
     seconds = max(FLOPs s_flop, bytes s_byte) + overhead
 
@@ -6,15 +6,13 @@ The three numbers minimize the mean of |ln(seconds / measured)|, which a few out
 time is as wrong as twice the time. Kernels are bound by arithmetic above some arithmetic intensity (FLOPs per byte) and
 by memory below it. So the fit splits them by intensity at several places. From each it solves for the three numbers,
 none of them negative, by iteratively reweighted least squares, and lets every kernel change sides; the best result of
-all is kept. A rate that binds few kernels, or none, can hardly be told from them: two rates must meet the kernels
-better by a tenth than one alone, the other being the peak of the GPU. Nothing is drawn by chance: equal kernels give
-equal numbers, in whatever order they come.
+all is kept. A rate that binds few kernels can hardly be fitted: two rates must be better by a tenth than one alone, the
+other being the peak of the GPU. The fit is deterministic and independent of the order of the kernels.
 
 Sources: the model is that of Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009, with an
 overhead; the weights are those of Schlossmacher, An iterative technique for absolute deviations curve fitting, Journal
 of the American Statistical Association 68, 1973.
-Known limitation: no kernel reaches a peak, so where one stands for a rate that is not known, what it binds is predicted
-too fast.
+Known limitation: no kernel reaches a peak, so kernels bound by a rate that was not fitted are predicted too fast.
 """
 
 import math
@@ -26,7 +24,7 @@ from typing import Final
 _STARTS: Final = 8
 _ROUNDS: Final = 25
 _LEAST_ERROR: Final = 1e-6
-"""Errors below this weigh the same, so that a kernel that is met exactly does not decide alone."""
+"""Errors below this weigh the same, so that a kernel that is fitted exactly does not dominate."""
 _MOST_KERNELS: Final = 400
 _WORTH_A_RATE: Final = 0.9
 _SINGULAR: Final = 1e-12
@@ -34,7 +32,7 @@ _SINGULAR: Final = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class TimedWork:
-    """What a measured kernel did and how long it took."""
+    """Work and time of a measured kernel."""
 
     flop: int
     nbytes: int
@@ -43,7 +41,7 @@ class TimedWork:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """How long a kind of kernel takes; the inverses of its two rates, and the overhead of one."""
+    """The inverses of two rates, and an overhead."""
 
     seconds_per_flop: float
     seconds_per_byte: float
@@ -55,7 +53,7 @@ class Roofline:
 
 
 def fit_roofline(kernels: Sequence[TimedWork], peaks: Roofline) -> Roofline:
-    """Return the roofline of at least one measured kernel; the GPU's peaks stand for what kernels do not tell."""
+    """Return the roofline of at least one measured kernel; peaks of the GPU stand for rates that bind none."""
     chosen = _chosen(kernels)
     places, starts = range(len(chosen)), min(_STARTS, len(chosen))
     alone = [_fit_from(chosen, [in_memory for _ in places], peaks, may_change=False) for in_memory in (True, False)]
@@ -74,17 +72,17 @@ def mean_error(roofline: Roofline, kernels: Sequence[TimedWork]) -> float:
 
 
 def _chosen(kernels: Sequence[TimedWork]) -> list[TimedWork]:
-    """Return the kernels by rising intensity, of very many an even choice."""
+    """Return the kernels by rising intensity, at most 400 of them at even distances."""
     by_intensity = sorted(kernels, key=lambda each: (each.flop / max(each.nbytes, 1), each.nbytes, each.seconds))
     step = max(1, -(-len(by_intensity) // _MOST_KERNELS))
     return by_intensity[::step]
 
 
 def _fit_from(kernels: Sequence[TimedWork], in_memory: list[bool], peaks: Roofline, *, may_change: bool) -> Roofline:
-    """Return the roofline reached from one guess of which kernels are bound by memory, a guess that may change."""
+    """Return the roofline that is reached from one initial split into kernels bound by memory and by arithmetic."""
     best, least = peaks, float("inf")
-    # What errors are relative to: to the measured time at first, then to the geometric mean of it and the fitted one,
-    # which makes the relative error a logarithm.
+    # Errors are relative to the measured time at first, then to the geometric mean of it and the fitted one, which
+    # makes them logarithms.
     scales = [each.seconds for each in kernels]
     weights = [1.0] * len(kernels)
     for _ in range(_ROUNDS):
@@ -143,7 +141,7 @@ def _nonnegative(products: Sequence[Sequence[float]], sums: Sequence[float]) -> 
             )
             if factors is None or min(factors) < 0:
                 continue
-            # What the factors take away from the squares of doing nothing.
+            # By how much the factors reduce the sum of squares.
             gain = sum(factor * sums[index] for factor, index in zip(factors, among, strict=True))
             if -gain < least:
                 found = dict(zip(among, factors, strict=True))

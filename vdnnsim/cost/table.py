@@ -1,7 +1,6 @@
-"""The cost table: seconds, workspace and DRAM traffic of every kernel a workload may launch, each with its origin.
+"""The cost table of a workload: seconds, workspace, DRAM traffic and origin of every kernel that it may launch.
 
-A table is of one workload: of its batch and its parts, its element type and its saving rule. A `CostModel` makes the
-table of any.
+A `CostModel` makes the table of any workload.
 """
 
 from abc import ABC, abstractmethod
@@ -16,22 +15,19 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.units import ElementType
 
 ONLY = "only"
-"""Name of the algorithm of a kernel that offers no choice."""
+"""Name of the algorithm of a kernel that has one alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCost:
-    """One way to compute one phase of one layer.
+    """The cost of one algorithm for one phase of a layer.
 
     Attributes:
-        algorithm: its name; of several operations the names of those that offer a choice.
+        algorithm: its name; of several operations the names of those with a choice.
         seconds: its time alone on the GPU.
-        workspace_bytes: memory that it needs while it runs.
-        workspaces: of one that takes several in turn, each; the largest is the one above.
-        dram_bytes: what it moves through DRAM by the same model as its seconds, the bias of a CONV layer included
-            (`vdnnsim.cost.convolution_time`); compulsory traffic where it is one roofline. 0 if not modelled.
-        parts: of a phase that is several operations, the cost of each in their order; the seconds and traffic above are
-            their sums, the workspace is their largest.
+        workspaces: the workspaces of a kernel that takes several in turn, of which `workspace_bytes` is the largest.
+        dram_bytes: DRAM traffic by the same model as its seconds, the bias of a CONV layer included; 0 if not modelled.
+        parts: of several operations, the cost of each; seconds and traffic are their sums, the workspace their maximum.
     """
 
     algorithm: str
@@ -61,7 +57,7 @@ class KernelCost:
         return self.parts[operation] if self.parts else self
 
     def retimed(self, seconds: Callable[[float], float]) -> "KernelCost":
-        """Return what it costs where every operation takes what a function makes of its time."""
+        """Return the cost with a function applied to the time of every operation."""
         if not self.parts:
             return replace(self, seconds=seconds(self.seconds))
         parts = tuple(each.retimed(seconds) for each in self.parts)
@@ -79,7 +75,7 @@ def fastest_of(options: Sequence[KernelCost], limit_bytes: int, *, without: Coll
     Args:
         options: the fastest first.
         limit_bytes: of workspace.
-        without: names of algorithms that are not among the first.
+        without: algorithms that are excluded from the fastest.
     """
     named = (each for each in options if each.algorithm not in without)
     return next((each for each in named if each.workspace_bytes <= limit_bytes), least_workspace(options))
@@ -94,8 +90,7 @@ class CostTable:
     """The kernels of a workload: (layer index, phase) -> the algorithms on offer, fastest first.
 
     Attributes:
-        gap: what is to be said of what is not known: a table of measured kernels lacks the element type, a roofline
-            knows no workspaces; empty where there is nothing to say.
+        gap: what is not modelled, for people: a table of kernels lacks the element type, a roofline has no workspaces.
     """
 
     kernels: Mapping[tuple[int, Phase], tuple[KernelCost, ...]]
@@ -122,7 +117,7 @@ class CostTable:
 
 
 class CostModel(ABC):
-    """Says what the kernels of any workload cost on one machine; a subclass says it of one kernel after the other."""
+    """Makes the cost tables of workloads on one machine."""
 
     def __init__(self) -> None:
         self._tables: dict[Workload, CostTable] = {}
@@ -143,7 +138,7 @@ class CostModel(ABC):
 
 
 class MachineCosts(CostModel):
-    """The costs of one machine, which can also be asked for a kernel of which only its work is known.
+    """The costs of one machine, also of a kernel of which only the work is known.
 
     Attributes:
         gap: that of its tables.
@@ -163,11 +158,11 @@ class MachineCosts(CostModel):
         return CostTable(kernels, self.gap)
 
     def _alike(self, _workload: Workload, layer: Layer, phase: Phase) -> Hashable:
-        """Return what phases of layers of a workload have in common that cost the same."""
+        """Return a key that is equal for phases of layers that cost the same."""
         return layer.index, phase
 
     def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
-        """Return the algorithms on offer for a phase of a layer, fastest first: that of its kernel, by its work."""
+        """Return the algorithms for a phase of a layer, fastest first; by default its one kernel, by its work."""
         operation = workload.step.operation(layer.index, phase)
         name = workload.optimizer.value if phase is Phase.UPDATE else layer.operator.name
         return (self.kernel(name, workload.arithmetic_type(layer, phase), operation.flop, operation.bytes_moved),)
@@ -181,35 +176,35 @@ class MachineCosts(CostModel):
         nbytes: int,
         sizes: tuple[int, ...] = (),
     ) -> KernelCost:
-        """Return what a kernel costs.
+        """Return the cost of a kernel.
 
         Args:
-            name: the operator's word in tables of kernels, or another that no table has.
+            name: of the operator in tables of kernels, or of PyTorch.
             element_type: in which it computes.
             flop: by kind of arithmetic.
             nbytes: its compulsory DRAM traffic.
-            sizes: of a `product` how many there are, their rows, columns and depth; of another the shape of what it
-                reads first; empty where nobody knows.
+            sizes: of a `product` its count, rows, columns and depth; of another the shape of its first operand; empty
+                if not known.
 
         Raises:
             ProfileError: the machine's figures do not cover the element type.
         """
 
-    def laid_out(self, *, channels_last: bool) -> "MachineCosts":  # noqa: ARG002 - for those that tell layouts apart
-        """Return the costs of maps that lie as N, H, W, C, or as N, C, H, W; itself unless a model tells them apart."""
+    def laid_out(self, *, channels_last: bool) -> "MachineCosts":  # noqa: ARG002 - for subclasses
+        """Return the costs of maps as N, H, W, C, or as N, C, H, W; by default they are the same."""
         return self
 
 
 AdjustKernels = Callable[[Workload, Layer, Phase, tuple[KernelCost, ...]], tuple[KernelCost, ...]]
-"""What becomes of the algorithms on offer for a phase of a layer of a workload."""
+"""Returns the changed algorithms for a phase of a layer of a workload."""
 
 
 class AdjustedCosts(CostModel):
-    """The costs of another model, changed kernel by kernel: stretched, sped up, with workspaces that a device states.
+    """The costs of another model, changed kernel by kernel.
 
     Args:
-        model: whose costs they are.
-        adjust: what becomes of them; the fastest must stay first.
+        model: to be changed.
+        adjust: changes the algorithms of a phase; the fastest must stay first.
     """
 
     def __init__(self, model: CostModel, adjust: AdjustKernels) -> None:

@@ -29,7 +29,7 @@ _SPLITS: Final = (1, 2, 4, 8, 16, 32, 64)
 
 @dataclass(frozen=True, slots=True)
 class ProductRates:
-    """What a machine multiplies with.
+    """The rates of a machine for products.
 
     Attributes:
         flop_per_s: rate that the multiplications sustain.
@@ -52,7 +52,7 @@ class TiledProduct:
 
     Attributes:
         depth: length of the reduction; not a whole number where part of it is skipped.
-        extra_depth: steps in whose time a tile does what is no product.
+        extra_depth: steps in whose time a tile does other work.
         splits_depth: whether several tiles may share one reduction.
         summed_bytes: bytes of the result, where every split adds its part to it.
         tile_rows: the sizes of tiles along the rows to choose from.

@@ -1,12 +1,11 @@
 """Seconds of copies over the link to the host, alone on it, and of pinning host memory.
 
-Both are a latency plus bytes over a rate (calculon's model of a link). Where copies of several sizes were measured, the
-time of a copy is read off that curve instead: between two sizes on the straight line through both medians, below the
-smallest size as long as that, above the largest at the rate that it reached. A copy page by page takes a latency for
-each page and nothing else.
+Both are a latency plus bytes over a rate (calculon's model of a link). If copies of several sizes were measured, the
+time is interpolated linearly between their medians; below the smallest size it is constant, above the largest the rate
+is. A copy page by page takes a latency for each page and nothing else.
 
-What concurrent copies do to each other is the engine's business: the bytes of a copy flow at the rate that its links
-have left for it, and what it takes beyond that when alone passes before the first of them, whatever goes on beside it.
+Concurrent copies share links in the engine: the bytes of a copy flow at the rate that its links have left, and what it
+takes beyond that when alone passes before the first byte.
 """
 
 import math
@@ -26,7 +25,7 @@ def copy_s(link: Link, direction: Direction, nbytes: int) -> float:
 
 
 def line_s(link: Link, direction: Direction, nbytes: int) -> float:
-    """Return what the figures of a link say of a copy, whether or not there is a curve."""
+    """Return the seconds of a copy by latency and bandwidth, whether or not there is a curve."""
     rate = link.h2d_bytes_per_s if direction is Direction.H2D else link.d2h_bytes_per_s
     return link.latency_s + nbytes / rate
 
@@ -43,10 +42,10 @@ def _on_curve_s(curve: Curve, nbytes: int) -> float:
 
 
 def before_flow_s(server: Server, direction: Direction, path: Sequence[Hop], nbytes: int) -> float:
-    """Return what passes of a copy to or from the host before its bytes flow over the links of a topology.
+    """Return the seconds of a copy to or from the host before its bytes flow over the links of a topology.
 
-    It is the latency of the path. Where a curve was measured, it is what the curve has beyond the bytes over the least
-    rate of the path, so that a copy that meets no other takes the time of the curve; but no copy is faster than links.
+    That is the latency of the path, or, with a curve, its excess over the bytes at the least rate of the path, so that
+    a copy alone takes the time of the curve, but is never faster than its links.
     """
     assert server.topology is not None, "a link of its own is not shared"
     if server.link.copies is None or not server.link.copies.curves[direction]:
@@ -69,7 +68,7 @@ class HostCopies:
     """Copies between the host and one of the GPUs of a server that train together.
 
     Attributes:
-        gpus: how many train together, the first of the server's; all copy at the same time.
+        gpus: number of GPUs that train together, the first of the server; all copy at the same time.
     """
 
     server: Server
@@ -87,7 +86,7 @@ class HostCopies:
         return before_flow_s(self.server, direction, paths[0], nbytes) + nbytes / shared_bytes_per_s
 
     def best_bytes_per_s(self, direction: Direction) -> float:
-        """Return the rate that no copy exceeds, whatever its size, alone on its links."""
+        """Return the best rate of a copy of any size, alone on its links."""
         topology, link = self.server.topology, self.server.link
         curve = link.copies.curves[direction] if link.copies is not None else ()
         if curve:

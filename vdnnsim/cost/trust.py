@@ -1,7 +1,7 @@
-"""The error to expect of a step time: what kernel times rest on, and how far checked steps were off.
+"""The expected error of step times, by the basis of kernel times and by steps that were checked.
 
-What is known stands in `checked.csv` beside the profiles: of rows that nothing was fitted to, how far simulated step
-times were off, simulated over measured less one.
+Those stand in `checked.csv` beside the profiles: errors of simulated step times (simulated over measured less one) on
+rows that were not fitted to.
 """
 
 import csv
@@ -24,11 +24,11 @@ _CHECKED: Final = "checked.csv"
 OF_SISTER_CARDS: Final = 0.25
 """The largest mean error of steps on cards whose cost model is that of another: RTX 2080 Ti, TITAN RTX, TITAN V."""
 OVER_PEAKS: Final = (1.1, 3.0)
-"""By how much real steps of an RTX 3090, an RTX 4090, an A100, an H100 and an H200 took longer than peaks allow."""
+"""Range of measured step times over those by peaks, on an RTX 3090, an RTX 4090, an A100, an H100 and an H200."""
 
 
 class Basis(Enum):
-    """What the kernel times of a machine rest on, the best known first."""
+    """The basis of the kernel times of a machine, the most reliable first."""
 
     MEASURED = "measured"
     FITTED = "fitted"
@@ -38,13 +38,13 @@ class Basis(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How sure the step times of a machine are.
+    """The expected error of the step times of a machine.
 
     Attributes:
-        fitted, rates: how many of the parameters of its cost model were fitted on it, and how many there are.
-        error: the mean absolute error to expect, as a fraction of what was measured; None where nobody knows.
-        rows: on how many measured steps of this very card that was found; 0 where it is that of other cards.
-        alike: whether those rows are of this mode and precision.
+        fitted, rates: number of parameters of its cost model that were fitted on it, and of all.
+        error: expected mean absolute error, as a fraction of the measured time; None if not known.
+        rows: number of measured steps of this card behind it; 0 if it is that of other cards.
+        alike: whether those are of this mode and precision.
     """
 
     basis: Basis
@@ -55,7 +55,7 @@ class Trust:
     alike: bool = True
 
     def range_s(self, simulated_s: float) -> tuple[float, float] | None:
-        """Return between which times a real step is expected on average; None where no error is known."""
+        """Return the range in which a real step is expected on average; None if no error is known."""
         if self.basis is Basis.DATASHEET:
             return OVER_PEAKS[0] * simulated_s, OVER_PEAKS[1] * simulated_s
         if self.error is None:
@@ -75,7 +75,7 @@ class Trust:
 
 
 def basis_of(server: Server) -> Basis:
-    """Return what the kernel times of a machine rest on."""
+    """Return the basis of the kernel times of a machine."""
     if server.kernels is not None and _was_timed(server.kernels):
         return Basis.MEASURED
     by_origin = {Origin.FITTED: Basis.FITTED, Origin.DATASHEET: Basis.DATASHEET}
@@ -88,7 +88,7 @@ def _was_timed(kernels: MeasuredKernels) -> bool:
 
 
 def trust_in(profile: Profile, mode: Mode, precision: Precision) -> Trust:
-    """Return how sure steps are on the machine of a profile; of one that is not shipped no error is known."""
+    """Return the expected error of steps on the machine of a profile; None for one that is not shipped."""
     server, basis = profile.server, basis_of(profile.server)
     origins = [each.origin for each in server.figures if each.path.startswith("cost_model.")]
     fitted = sum(origin in (Origin.FITTED, Origin.MEASURED) for origin in origins)

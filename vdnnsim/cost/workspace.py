@@ -1,4 +1,4 @@
-"""The convolution algorithms of cuDNN 4 to 6: where each applies and what workspace it asks for.
+"""The convolution algorithms of cuDNN 4 to 6: their constraints and workspaces.
 
 Symbols as in `ConvolutionShape`; all sizes in bytes.
 
@@ -48,7 +48,7 @@ FLOAT_BYTES = 4
 TILE_SIDE = 32
 TILE_BYTES = 8 * TILE_SIDE * (TILE_SIDE // 2 + 1)
 WINOGRAD_SIDES: Mapping[str, int] = {WINOGRAD: 2, WINOGRAD_NONFUSED: 4}
-"""Side of the square of pixels that Winograd computes at a time; it transforms squares of 2 more."""
+"""Side of the square of pixels that Winograd computes at a time, from a square of 2 more."""
 
 _OFFERED: Mapping[Phase, tuple[str, ...]] = {
     Phase.FORWARD: (IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM, GEMM, FFT, FFT_TILING),

@@ -1,8 +1,7 @@
-"""Rules by which the workspace of an algorithm grows, fitted to measured workspaces.
+"""Rules for the workspace of an algorithm, fitted to measured workspaces.
 
-Libraries size a workspace by the tensors that they lay out anew or by the columns of an explicit matrix product. So
-the workspaces of one algorithm are held against multiples of each such quantity, and the one that meets most of them
-most closely is taken, the simplest of equals.
+Libraries size a workspace by tensors that they copy or by the columns of an explicit matrix product. So the workspaces
+of one algorithm are compared with multiples of each such quantity, and the best fit is taken, the simplest of equals.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from vdnnsim.dnn.sequences import Linear
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """How many elements the tensors of a kernel have.
+    """Numbers of elements of the tensors of a kernel.
 
     Attributes:
         x, y, w: of all inputs, of the output and of the weights without bias, for the whole batch.
@@ -85,23 +84,20 @@ class WorkspaceRule:
         return round(self.bytes_each * QUANTITIES[self.quantity](Elements.of(shape)))
 
     def scaled_bytes(self, shape: KernelShape, known: KernelShape, known_bytes: int) -> int:
-        """Return the workspace for a shape that grows from one that is known as this rule has it."""
+        """Return the workspace of a shape, scaled by this rule from that of a known one."""
         quantity = QUANTITIES[self.quantity]
         size, known_size = quantity(Elements.of(shape)), quantity(Elements.of(known))
         return round(known_bytes * size / known_size) if known_size else known_bytes
 
 
 def fit_workspace(measured: Sequence[tuple[KernelShape, int]]) -> WorkspaceRule:
-    """Return the rule that meets measured workspaces best; nothing where none was measured.
-
-    That is the one with the least sum of relative errors, none of which counts as more than 1.
-    """
+    """Return the rule with the least sum of relative errors, each at most 1; `nothing` without measurements."""
     elements = [Elements.of(shape) for shape, _ in measured]
     rules: list[tuple[float, WorkspaceRule]] = []
     for name, quantity in QUANTITIES.items():
         sizes = [quantity(each) for each in elements]
         ratios = [nbytes / size for (_, nbytes), size in zip(measured, sizes, strict=True) if size and nbytes]
-        # The middle one of the ratios is met exactly.
+        # Exact for the median of the ratios.
         rule = WorkspaceRule(name, median_low(ratios) if ratios else 0.0)
         errors = (_error(rule.bytes_each * size, nbytes) for (_, nbytes), size in zip(measured, sizes, strict=True))
         rules.append((round(sum(errors), 9), rule))

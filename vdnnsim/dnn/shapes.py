@@ -11,7 +11,7 @@ class MapShape:
     """Shape (C, H, W) of the feature maps of one image; a vector of n features is (n, 1, 1).
 
     Attributes:
-        steps: how many such maps follow each other in time: frames of a video, tokens of a text; 1 for an image.
+        steps: length of a series of such maps: frames of a video, tokens of a sequence; 1 for an image.
     """
 
     channels: int
@@ -25,7 +25,7 @@ class MapShape:
         return self.channels * self.height * self.width * self.steps
 
     def __str__(self) -> str:
-        """C x H x W as people write it; T steps of it as TxCxHxW."""
+        """CxHxW, or TxCxHxW for T steps."""
         sizes = f"{self.channels}x{self.height}x{self.width}"
         return sizes if self.steps == 1 else f"{self.steps}x{sizes}"
 
@@ -35,7 +35,7 @@ Shapes = tuple[MapShape, ...]
 
 
 def slide(size: Size2, kernel: Size2, stride: Size2, padding: Size2) -> Size2:
-    """Return how many windows fit, down and across; the last incomplete one is left out."""
+    """Return the number of windows, down and across; the last incomplete one is left out."""
     height = (size[0] + 2 * padding[0] - kernel[0]) // stride[0] + 1
     width = (size[1] + 2 * padding[1] - kernel[1]) // stride[1] + 1
     return height, width

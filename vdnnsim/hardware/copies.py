@@ -1,11 +1,11 @@
-"""The times of copies between host and device as they were measured: a CSV file beside the profile of a machine.
+"""Measured times of copies between host and device: a CSV file beside the profile of a machine.
 
     direction,host_memory,beside,copied_bytes,time_s,spread_fraction,timed_runs,note
     h2d,pinned,,4096,1.1e-05,0.01,20,
 
-`beside` is what went on meanwhile, empty for a copy alone, and `note` says why a time is not to be used. All other
-times of pinned copies alone make a curve by size for each direction, by which the copies of a plan are
-timed (`vdnnsim.cost.transfer`). Of one size there is no curve.
+`beside` is concurrent work, empty for a copy alone; `note` says why a time is not to be used. All other times of pinned
+copies alone make a curve by size for each direction, by which copies of a plan are timed (`vdnnsim.cost.transfer`). One
+size makes no curve.
 """
 
 import hashlib
@@ -31,18 +31,18 @@ from vdnnsim.hardware.stated_figure import MEASURED_TIME, MOVED_BYTES, RUNS, SPR
 _FEWEST_POINTS: Final = 2
 
 Curve: TypeAlias = tuple[tuple[int, float], ...]
-"""Bytes and the seconds that copying them takes, by size; empty where it was not measured."""
+"""Bytes of copies and their seconds, by size; empty without measurements."""
 
 
 class Direction(Enum):
-    """Which way a copy goes: from the host to the GPU (prefetch) or back (offload)."""
+    """Direction of a copy: from the host to the GPU (prefetch) or back (offload)."""
 
     H2D = "h2d"
     D2H = "d2h"
 
 
 class HostMemory(Enum):
-    """What host memory a copy starts from or ends in; a CPU copies both alike."""
+    """Kind of host memory of a copy."""
 
     PINNED = "pinned"
     PAGEABLE = "pageable"
@@ -53,7 +53,7 @@ class CopyRow:
     """One kind of copy of one size, as measured.
 
     Attributes:
-        beside: what went on meanwhile; empty for a copy alone.
+        beside: concurrent work; empty for a copy alone.
         seconds: the median.
         spread: (third quartile - first quartile) / median of the runs.
         count: number of timed runs.
@@ -80,7 +80,7 @@ _COLUMNS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "timed_runs": partial(count_cell, limits=RUNS),
     "note": partial(text_cell, optional=True),
 }
-"""How the cells of a row are read, in the order of its fields."""
+"""Readers of the cells of a row, in the order of its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class MeasuredCopies:
     """The copies of a calibrated machine.
 
     Attributes:
-        table: the CSV file, beside the profile; where it lies decides nothing.
+        table: the CSV file; its path is not part of the machine.
         sha256: of its bytes when the profile was read.
         curves: of pinned copies alone, for both directions.
     """
@@ -98,7 +98,7 @@ class MeasuredCopies:
     curves: Mapping[Direction, Curve]
 
     def scaled(self, factor: Callable[[Direction, int], float]) -> "MeasuredCopies":
-        """Return curves whose points are changed by a factor that depends on direction and size."""
+        """Return curves whose times are multiplied by a factor of direction and size."""
         changed = {
             direction: tuple((nbytes, seconds * factor(direction, nbytes)) for nbytes, seconds in curve)
             for direction, curve in self.curves.items()
@@ -107,12 +107,12 @@ class MeasuredCopies:
 
 
 def copy_table_text(rows: Iterable[CopyRow]) -> str:
-    r"""Return copies as CSV text, \n at line ends; floats are written so that reading gives the same float."""
+    r"""Return copies as CSV text, \n at line ends; floats read back exactly."""
     return table_text(tuple(_COLUMNS), [_cells(row) for row in rows])
 
 
 def read_copies(table: Path, data: bytes) -> MeasuredCopies:
-    """Return what a table of this content says of a machine.
+    """Return the copies of a table of this content.
 
     Raises:
         ProfileError: a row is wrong; the message names the line.

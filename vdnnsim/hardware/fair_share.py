@@ -1,8 +1,7 @@
-"""How concurrent copies share links: max-min fairness, as a pure function.
+"""Max-min fair rates of concurrent copies that share links.
 
-An allocation of rates is max-min fair if no copy can get more without taking from one that has no more than it. It is
-unique, and progressive filling finds it: all rates grow together until a channel is full, the copies through that
-channel stay at what they have, and the others go on.
+Rates are max-min fair if none can be raised without lowering one that is no higher. They are unique, and progressive
+filling finds them: all rates grow together until a channel is full, at which the rates of its copies stay, and so on.
 
 Source: Bertsekas and Gallager, Data Networks, 2nd edition, 1992, section 6.5.2.
 """
@@ -14,7 +13,7 @@ Channel = TypeVar("Channel", bound=Hashable)
 
 
 def max_min_rates(paths: Sequence[Sequence[Channel]], capacities: Mapping[Channel, float]) -> list[float]:
-    """Return the rate of each copy, which passes at least one channel and each once, in the unit of the capacities."""
+    """Return the rate of each copy over its path of channels, in the unit of the capacities."""
     crossing: dict[Channel, set[int]] = {}
     for copy, path in enumerate(paths):
         assert path, "a copy passes at least one channel"
@@ -23,7 +22,7 @@ def max_min_rates(paths: Sequence[Sequence[Channel]], capacities: Mapping[Channe
     left = {channel: capacities[channel] for channel in crossing}
     rates = [0.0] * len(paths)
     while crossing:
-        # The first of equally full channels in the order of the paths, so that equal questions have equal answers.
+        # The first of equally full channels in the order of the paths, for determinism.
         fullest = min(crossing, key=lambda channel: left[channel] / len(crossing[channel]))
         rate = left[fullest] / len(crossing[fullest])
         for copy in sorted(crossing[fullest]):

@@ -1,9 +1,9 @@
-"""The figures of a profile: which there are, how they are read, changed, and stated.
+"""The figures of a profile: their definitions, reading, changing and writing.
 
     memory: {value: 12 GiB, origin: datasheet, source: "12288 MB GDDR5"}
 
-A figure without a unit, an origin or a source is refused, so no number of a machine enters vdnnsim without them. Which
-field of a machine a figure is, and what it may be, its annotation says (`vdnnsim.hardware.stated_figure`).
+A figure without a unit, an origin or a source is refused. Its field and its range are defined by annotations
+(`vdnnsim.hardware.stated_figure`).
 """
 
 import json
@@ -31,14 +31,14 @@ _QUANTITY = re.compile(r"[0-9][0-9.e+-]*( [A-Za-z/]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A figure that a section may have, or those that stand below its key.
+    """A figure of a section, or a mapping of figures.
 
     Attributes:
-        section: of the profile and of the server; empty where the figure is the server's own.
+        section: of the profile and of the server; empty for a field of the server itself.
         field: of that part of the server.
-        is_whole: whether it has no fractions.
-        default: of a figure that may be left out; MISSING of one that may not.
-        below: of a field that maps names to figures, the type of the names; None of one figure.
+        is_whole: whether it is an integer.
+        default: of an optional figure; MISSING of a required one.
+        below: type of the names of a mapping; None for one figure.
     """
 
     section: str
@@ -55,17 +55,17 @@ class Definition:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What may stand below its key; nothing where names are free."""
+        """The names that a mapping may have; empty if they are free."""
         return tuple(each.value for each in self.below) if self.below and issubclass(self.below, Enum) else ()
 
     def part_of(self, server: Server) -> Any:  # noqa: ANN401  # a GPU, a link, ...
-        """Return the part of a server that has it, None where the server has no such part."""
+        """Return the part of a server that has it; None if there is none."""
         return getattr(server, self.section) if self.section else server
 
 
 @cache
 def definitions(part: type, section: str = "") -> tuple[Definition, ...]:
-    """Return the figures of a part of a server in the order of its file; what stands below a key comes last."""
+    """Return the figures of a part of a server in the order of its file, mappings last."""
     found = []
     for each in fields(part):
         for stated in getattr(each.type, "__metadata__", ()):
@@ -81,7 +81,7 @@ FIGURES: Final = tuple(each for section, part in _PARTS.items() for each in defi
 
 
 def keys_of(part: type) -> tuple[list[str], list[str]]:
-    """Return the keys of the figures that a section must have, and of those that it may have."""
+    """Return the required and the optional keys of a section."""
     required = [each.stated.key for each in definitions(part) if each.default is MISSING]
     return required, [each.stated.key for each in definitions(part) if each.stated.key not in required]
 
@@ -96,16 +96,13 @@ def definition(path: str) -> Definition:
 
 
 def range_of(path: str) -> Range:
-    """Return what the figure at a key path may be."""
+    """Return the range of the figure at a key path."""
     limits = definition(path).stated.range
     return parameter_range(path.rpartition(".")[2]) if limits is PARAMETER else limits
 
 
 def numbers_of(server: Server) -> Iterator[tuple[str, float]]:
-    """Yield the key path of every figure that a machine has and its number, in the order of the file.
-
-    Those of its topology are left out.
-    """
+    """Yield key path and number of every figure of a machine, topology aside, in the order of the file."""
     for each in FIGURES:
         value: Any = getattr(each.part_of(server), each.field, None)
         if each.below is not None:
@@ -116,7 +113,7 @@ def numbers_of(server: Server) -> Iterator[tuple[str, float]]:
 
 
 def with_number(server: Server, path: str, number: float) -> Server:
-    """Return a server with another number, in SI units, at a key path; what was fitted to the old one is no longer."""
+    """Return a server with another number, in SI units, at a key path; fits to the old one are carried over."""
     each = definition(path)
     part = each.part_of(server)
     value: Any = number
@@ -131,7 +128,7 @@ def with_number(server: Server, path: str, number: float) -> Server:
 
 
 def _restated(server: Server, path: str, number: float) -> Server:
-    """Return a server whose figures state a number as asked for."""
+    """Return a server whose figures state a number as assumed."""
     stated = {each.path: each for each in server.figures}
     was = f", in the place of {stated[path].text} ({stated[path].origin.value})" if path in stated else ""
     text = quantity_text(number, range_of(path).dimension)
@@ -143,17 +140,14 @@ def _restated(server: Server, path: str, number: float) -> Server:
 
 
 def state(path: str, number: float, origin: Origin, source: str) -> Figure:
-    """Return a number in SI units as the figure at a key path, which is read back as exactly this number."""
+    """Return the figure of a number in SI units at a key path, which reads back exactly."""
     limits = range_of(path)
     assert limits.low <= number <= limits.high, f"{path}: {number} is not from {limits.shown}"
     return Figure(path, quantity_text(number, limits.dimension), origin, source)
 
 
 def rounded_figure(path: str, number: float) -> float:
-    """Return the nearest number that the figure at a key path states in four digits, as `7.467 us`; in SI units.
-
-    No measurement has more of them. Integers are counted, and stay as they are.
-    """
+    """Return a measured number rounded to four digits in the unit of its figure, as `7.467 us`; integers stay."""
     return number if isinstance(number, int) else rounded_quantity(number, range_of(path).dimension, _MEASURED_DIGITS)
 
 
@@ -163,8 +157,8 @@ def stated_number(figure: Figure) -> float:
 
 
 def figure_lines(indent: str, key: str, figure: Figure) -> Iterator[str]:
-    """Yield a figure as YAML under its key, on one line where there is room; what is read back is what was stated."""
-    # What does not read as a quantity reads back as it is stated only in quotes.
+    """Yield a figure as YAML under its key, on one line if it fits."""
+    # Text that is no quantity reads back unchanged only in quotes.
     value = figure.text if _QUANTITY.fullmatch(figure.text) else quoted(figure.text)
     members = (f"value: {value}", f"origin: {figure.origin.value}", f"source: {quoted(figure.source)}")
     line = f"{indent}{key}: {{{', '.join(members)}}}"
@@ -176,19 +170,19 @@ def figure_lines(indent: str, key: str, figure: Figure) -> Iterator[str]:
 
 
 def quoted(text: str) -> str:
-    """Return text in quotes; it must be a line that a profile may hold."""
+    """Return a line of text in quotes."""
     assert text.isprintable() and text.strip() == text and 0 < len(text) <= LONGEST_TEXT, f"{text!r} is no line"  # noqa: PT018  # one notion
     return json.dumps(text, ensure_ascii=False)
 
 
 @dataclass
 class Figures:
-    """Reads figures and keeps them as they are stated, in the order of reading."""
+    """Reads figures and collects them as stated."""
 
     stated: list[Figure] = field(default_factory=list)
 
     def fields(self, part: type, keys: Mapping[str, Entry]) -> dict[str, Any]:
-        """Return the fields of a part of a server that the keys of its section state."""
+        """Return the fields of a part of a server from the keys of its section."""
         found: dict[str, Any] = {}
         for each in definitions(part):
             if each.stated.key not in keys:
@@ -206,7 +200,7 @@ class Figures:
         return found
 
     def number(self, entry: Entry, limits: Range, *, is_whole: bool = False) -> float:
-        """Return a number in SI units within its limits; where it is whole, bytes are rounded and counts must be."""
+        """Return a number in SI units within its limits; an integer is rounded from bytes, and checked for counts."""
         members = entry.members(_FIGURE)
         value = members["value"]
         stated = value.value

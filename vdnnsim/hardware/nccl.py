@@ -1,20 +1,20 @@
-"""What NCCL's own tuning model expects of an all-reduce around a ring within one node, by protocol.
+"""NCCL's tuning model of an all-reduce around a ring within one node, by protocol.
 
     time = base latency + 2 (n - 1) latencies of a step + what each link carries / rate of the protocol
 
-Of its protocols the one with the least time is taken, as the model does. Simple moves bytes at the rate of the ring and
-synchronizes by memory fences; LL and LL128 send flags beside the data, begin sooner and are slower then.
+The protocol with the least time is taken, as in NCCL. Simple moves bytes at the rate of the ring and synchronizes by
+memory fences; LL and LL128 send flags with the data, which lowers latency and rate.
 
 Source: NVIDIA/nccl at 1fc949c50bbd7e31fb27343def456d8d48993a90, src/tuning/cost_model.cc (`ncclTunerConstantsDefaults`,
 `isLL128Enabled`) and src/tuning/ring.cc (`ncclTuningRingModelInit`).
 
-What is read into it:
+Assumptions:
 
 - Peer links and fabrics are NVLink, the tree is PCIe, and a ring that crosses the tree anywhere is one over PCIe.
-- LL128 wants NVLink and a GPU of compute capability 7.0 or more, which a profile does not state. NVSwitch joins no GPUs
-  but those; on peer links LL128 is left out.
-- What LL moves at most depends on the generation too. It follows from the rate of the ring, as that of the first whose
-  NVLinks carry as much in one direction: Volta 150 GB/s, Ampere 300, Hopper 450, Blackwell 900.
+- LL128 needs NVLink and a GPU of compute capability 7.0 or more, which a profile does not state. NVSwitch has no older
+  GPUs; on peer links LL128 is left out.
+- The limit of LL depends on the generation, too. It is that of the first generation whose NVLinks carry the rate of the
+  ring in one direction: Volta 150 GB/s, Ampere 300, Hopper 450, Blackwell 900.
 - There is one ring, at the rate of the profile's slowest link while all send. NCCL makes as many rings as the links
   allow: of the four NVLinks of a P100 in a DGX-1 this sends over one (ResNet-18 with 16 images on each of eight,
   momentum: 25.8 ms, where links of four times the rate make it 24.7). And NCCL counts with a rate of its own for the
@@ -32,7 +32,7 @@ from vdnnsim.hardware.topology import Hop, Topology
 
 
 class Wire(Enum):
-    """What a ring consists of."""
+    """Links of a ring."""
 
     NVSWITCH = "NVSwitch"
     NVLINK = "NVLink"
@@ -40,7 +40,7 @@ class Wire(Enum):
 
 
 class Protocol(Enum):
-    """How NCCL hands data from one GPU to the next."""
+    """Protocols of NCCL."""
 
     LL = "LL"
     LL128 = "LL128"
@@ -53,7 +53,7 @@ _PCIE_STEP_S: Final = {Protocol.LL: 1.0e-6, Protocol.LL128: 2.5e-6, Protocol.SIM
 _LL_SHARE: Final = 0.5
 _LL128_SHARE: Final = 0.92
 _LL_LIMITS: Final = ((150e9, 39e9), (300e9, 87.7e9), (450e9, 141e9))
-"""By the rate of a ring, in bytes per second, what LL moves at most; above the last it is twice as much."""
+"""By the rate of a ring, the limit of LL, both in bytes per second; above the last it is twice as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Ring:
     """A ring of GPUs.
 
     Attributes:
-        bytes_per_s: what its slowest link carries while all send at once.
+        bytes_per_s: rate of its slowest link while all send at once.
     """
 
     gpus: int
@@ -76,7 +76,7 @@ class Ring:
         return Protocol.LL, Protocol.SIMPLE
 
     def overhead_s(self, protocol: Protocol, nbytes: int) -> float:
-        """Return what an all-reduce takes beyond nbytes over every link at the rate of the ring."""
+        """Return the seconds of an all-reduce beyond nbytes over every link at the rate of the ring."""
         step_s = _PCIE_STEP_S if self.wire is Wire.PCIE else _NVLINK_STEP_S
         latency_s = _BASE_S[protocol] + 2 * (self.gpus - 1) * step_s[protocol]
         return latency_s + nbytes * (1 / self._rate(protocol) - 1 / self.bytes_per_s)
@@ -97,7 +97,7 @@ class Ring:
 
 
 def wire_of(topology: Topology, paths: Iterable[tuple[Hop, ...]]) -> Wire:
-    """Return what a ring over these paths consists of."""
+    """Return the links of a ring over these paths."""
     crossed = {hop.link for path in paths for hop in path}
     fabric = {port.link.name for port in topology.ports}
     if crossed <= fabric:

@@ -3,19 +3,17 @@
     gpu:
       memory: {value: 12 GiB, origin: datasheet, source: "12288 MB GDDR5"}
 
-The sections are `gpu`, `link`, `host`, and, where they are known, `cost_model`, `kernels`, `copies`, `power` and
-`provenance`.
-A server with several GPUs has a `topology` (`vdnnsim.hardware.topology_section`) and may leave `link` out, which then
-is the way of its first GPU to host memory; `gpu` is each of its GPUs, `host` the whole server.
-`cost_model` names its kind and holds plain numbers, which `vdnnsim.cost` defines. A machine whose kernels were measured
-names their table, which lies beside the profile, as does that of its copies (`vdnnsim.hardware.copies`), and says of
-what hardware and software it was measured:
+The sections are `gpu`, `link`, `host`, and optionally `cost_model`, `kernels`, `copies`, `power` and `provenance`. A
+server with several GPUs has a `topology` (`vdnnsim.hardware.topology_section`) and may leave out `link`, which then is
+the path of its first GPU to host memory; `gpu` is each of its GPUs, `host` the whole server. `cost_model` has a kind
+and plain numbers, which `vdnnsim.cost` defines. A measured machine names the tables of its kernels and copies beside
+the profile (`vdnnsim.cost.kernel_table`, `vdnnsim.hardware.copies`), and the hardware and software of the measurement:
 
     kernels: {table: h200.kernels.csv, tf32: false, layout: nchw}
     copies: {table: h200.copies.csv}
     provenance: {date: 2026-11-21, driver: "580.65"}
 
-A profile may extend another, and state below `extends: rtx_4090` what differs.
+A profile may extend another by `extends: rtx_4090`, and state only what differs.
 """
 
 import re
@@ -48,9 +46,9 @@ SCHEMA_VERSION: Final = 1
 _REQUIRED: tuple[str, ...] = ("schema_version", "name", "description", "gpu", "link", "host")
 _OPTIONAL: tuple[str, ...] = ("cost_model", "kernels", "copies", "power", "provenance", "topology")
 _MAKER = re.compile(r"\b(nvidia|geforce|tesla)\b", re.IGNORECASE)
-"""Words that a maker puts before the names of its cards."""
+"""Brand names before the names of cards."""
 _SPELLINGS = ((_MAKER.pattern, ""), (r"sxm\d+|hbm3\b", "sxm"), (r"\(maxwell\)", ""), (r"(\d+)\s*gb", r" \1gb "))
-"""What drivers and data sheets write of the socket, the chip and the memory of one card."""
+"""Spellings of socket, chip and memory in names of cards, and their normal form."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 EXTENDS: Final = "extends"
 _OWN: Final = ("provenance", EXTENDS)
@@ -59,13 +57,13 @@ _WHOLE: Final = ("topology", "kernels", "copies", "provenance")
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile that was read: the machine, what its file says of it, and which bytes said so.
+    """A profile: the machine, and the content and hash of its file.
 
     Attributes:
         file: name of the file as it was found.
         sha256: of the bytes of the file.
-        content: of the file, with what it has of another that it extends.
-        folders: in which the tables lie that its sections name.
+        content: of the file, merged with that of the profile that it extends.
+        folders: of the tables of its sections.
         read_from: name and SHA-256 of the profiles that it extends.
     """
 
@@ -79,7 +77,7 @@ class Profile:
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """The name and SHA-256 of every file that the machine is read from: profiles, then kernels and copies."""
+        """Name and SHA-256 of every file of the machine: profiles, then kernels and copies."""
         tables = (self.server.kernels, self.server.link.copies)
         read = ((file_name(each.table), each.sha256) for each in tables if each is not None)
         profiles = (self.file, self.sha256), *self.read_from
@@ -87,7 +85,7 @@ class Profile:
 
 
 def is_profile_name(text: str) -> bool:
-    """Whether a profile may have this name."""
+    """Whether a text is a valid name of a profile."""
     return bool(_NAME.fullmatch(text))
 
 
@@ -95,11 +93,11 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     """Return the file of a profile.
 
     A name is looked up in `hw_profiles/` beside the scenario's folder, inside it, in the working directory, and among
-    the profiles shipped with vdnnsim, in this order; `RTX 4090` is found as well. What ends in `.yaml` is a path, from
-    the scenario's folder or else from the working directory.
+    the profiles shipped with vdnnsim, in this order; spellings as `RTX 4090` are found as well. Text that ends in
+    `.yaml` is a path, from the scenario's folder or else from the working directory.
 
     Raises:
-        ProfileError: there is no such profile; the message offers the nearest name, and the places that were searched.
+        ProfileError: there is no such profile; the message has the nearest name and the places that were searched.
     """
     if name_or_path.endswith(".yaml"):
         places = [scenario_folder / name_or_path, Path(name_or_path)]
@@ -122,17 +120,17 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
 
 
 def shipped_profiles() -> tuple[Profile, ...]:
-    """Return all profiles that came with vdnnsim, by name."""
+    """Return all profiles shipped with vdnnsim, by name."""
     return tuple(load_profile(path) for path in _profiles_in(shipped_folder(PROFILES)))
 
 
 def profile_of_card(card: str) -> Profile | None:
-    """Return the first of them that is of a card, by the name that its driver gives it; None where there is none."""
+    """Return the first shipped profile of a card, by the name of its driver; None without one."""
     return next((each for each in shipped_profiles() if is_of_card(each.server, card)), None)
 
 
 def is_of_card(server: Server, card: str) -> bool:
-    """Whether a machine has a card, by the name that its driver gives it."""
+    """Whether a machine has a card, by the name of its driver."""
     return _words(server.gpu.name) == _words(card)
 
 
@@ -143,7 +141,7 @@ def _words(card: str) -> set[str]:
 
 
 def read_profile(path: Path) -> Server:
-    """Return the machine that a profile describes.
+    """Return the machine of a profile.
 
     Raises:
         ProfileError: the file cannot be read, or something in it is wrong.
@@ -152,7 +150,7 @@ def read_profile(path: Path) -> Server:
 
 
 def load_profile(path: Path) -> Profile:
-    """Read a profile with all that its file says, and what it has of another that it extends.
+    """Read a profile, merged with the one that it extends.
 
     Raises:
         ProfileError: the file cannot be read, or something in it is wrong.
@@ -161,7 +159,7 @@ def load_profile(path: Path) -> Profile:
 
 
 def _load(path: Path, extending: tuple[Path, ...]) -> Profile:
-    """Read a profile that others extend."""
+    """Read a profile that those of `extending` extend."""
     file = read_yaml(path, ProfileError, FileKind.PROFILE)
     file.root.check_schema_version(SCHEMA_VERSION)
     if isinstance(file.root.value, dict) and UNFINISHED in file.root.value:
@@ -211,7 +209,7 @@ def _load(path: Path, extending: tuple[Path, ...]) -> Profile:
 
 
 def _base(root: Entry, path: Path, extending: tuple[Path, ...]) -> Profile | None:
-    """Return the profile that one extends; None where it extends none."""
+    """Return the profile that another extends; None if it extends none."""
     if not isinstance(root.value, dict) or EXTENDS not in root.value:
         return None
     entry = root.named_members("keys")[EXTENDS]
@@ -230,7 +228,7 @@ def _base(root: Entry, path: Path, extending: tuple[Path, ...]) -> Profile | Non
 
 
 def _machine(name: str, path: Path) -> Server | None:
-    """Return the machine of the profile whose rows a parameter was fitted to; None where it is this one, or is none."""
+    """Return the machine of another profile by name; None if there is none, or it is this file."""
     for folder in (shipped_folder(PROFILES), path.parent):
         file = folder / f"{name}.yaml"
         if _is_file(file) and not file.samefile(path):
@@ -254,15 +252,15 @@ def _profiles_in(folder: Path) -> list[Path]:
 
 
 def _beside(folder: Path) -> Path:
-    """Return the parent of a folder, as short as it can be said: `scenarios` has `.`, and `.` has `..`."""
+    """Return the parent of a folder as a short path: `.` of `scenarios`, `..` of `.`."""
     return folder.parent if folder.name not in ("", "..") else folder / ".."
 
 
 def extended(base: YamlValue, own: YamlValue) -> YamlValue:
-    """Return the content of a profile that extends another, of which nothing is checked here.
+    """Return the content of a profile merged with that of its base, unchecked.
 
-    What is not stated is as there, but for `provenance`; a figure is stated anew as a whole, and a key that the other
-    has goes with `null`. A topology, tables, and a cost model of another kind take the place of the other's as a whole.
+    What is not stated is inherited, but for `provenance`; figures are replaced as a whole, and `null` removes a key. A
+    topology, tables, and a cost model of another kind replace those of the base as a whole.
     """
     if not isinstance(base, dict) or not isinstance(own, dict):
         return own

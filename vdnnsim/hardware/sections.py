@@ -1,4 +1,4 @@
-"""Sections of a profile: the parts of a machine, the tables that it names, and what an incomplete one lacks."""
+"""Reading of the sections of a profile and its tables, and the list of what an incomplete one lacks."""
 
 import hashlib
 import re
@@ -17,11 +17,11 @@ from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, Measure
 from vdnnsim.hardware.stated_figure import parameter_range
 
 PLACEHOLDER: Final = "..."
-"""Stands in the template of a profile where a person has to write something."""
+"""In the template of a profile, for text to be filled in."""
 SECTIONS: Final = {"gpu": Gpu, "link": Link, "host": Host}
 _MEMBERS: Final = ("value", "origin", "source")
 LAYOUTS: Final = ("nchw", "nhwc")
-"""Of the maps of a measured kernel: channels before pixels, or after them."""
+"""Layouts of the maps of a measured kernel: channels before or after pixels."""
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}\.csv")
 
@@ -42,7 +42,7 @@ _VALUES: Final = (
 
 
 def read_part(part: type[Part], entry: Entry, figures: Figures, *texts: str) -> Part:
-    """Return what a section says of a part of the machine: its figures, and texts that it must have."""
+    """Return a part of the machine from its section, with figures and required texts."""
     required, optional = keys_of(part)
     keys = entry.members((*texts, *required), optional)
     named: dict[str, Any] = {name: keys[name].text() for name in texts}
@@ -50,7 +50,7 @@ def read_part(part: type[Part], entry: Entry, figures: Figures, *texts: str) -> 
 
 
 def read_cost_model(entry: Entry, figures: Figures) -> tuple[str, Mapping[str, float]]:
-    """Return the kind and the parameters of the section `cost_model`; what they mean `vdnnsim.cost` defines."""
+    """Return kind and parameters of the section `cost_model`, which `vdnnsim.cost` interprets."""
     parameters = dict(entry.named_members("parameters"))
     kind = parameters.pop("kind").text() if "kind" in parameters else DEFAULT_COST_MODEL
     for name in parameters:
@@ -60,7 +60,7 @@ def read_cost_model(entry: Entry, figures: Figures) -> tuple[str, Mapping[str, f
 
 
 def read_kernels(entry: Entry, folder: Path) -> MeasuredKernels:
-    """Return what the section `kernels` names: a table in the folder of the profile."""
+    """Return the table of the section `kernels`, in the folder of the profile."""
     keys = entry.members(("table", "tf32", "layout"))
     table, data = _table(keys["table"], folder)
     tf32 = keys["tf32"].value
@@ -71,7 +71,7 @@ def read_kernels(entry: Entry, folder: Path) -> MeasuredKernels:
 
 
 def copies_of(entry: Entry, folder: Path) -> MeasuredCopies:
-    """Return what the table holds that the section `copies` names."""
+    """Return the copies in the table of the section `copies`."""
     return read_copies(*_table(entry.members(("table",))["table"], folder))
 
 
@@ -82,7 +82,7 @@ def _table(entry: Entry, folder: Path) -> tuple[Path, bytes]:
         raise entry.expected("the name of a CSV file beside the profile, in letters, digits and any of _.-")
     table = folder / name
     if table.is_symlink() and table.resolve().parent != folder.resolve():
-        # A profile of a stranger must not have another's file read, and parts of it printed.
+        # A profile from elsewhere must not make other files be read, and parts of them printed.
         raise entry.wrong(f"{file_name(table)} is a link to another folder, expected a file beside the profile")
     try:
         return table, read_table(table)
@@ -100,7 +100,7 @@ def read_provenance(entry: Entry) -> tuple[tuple[str, str], ...]:
 
 
 def anonymous_text(name: str, entry: Entry) -> str:
-    """Return a text that stands under a name, unless it identifies a person or a machine."""
+    """Return the text of an entry, unless it identifies a person or a machine."""
     text = entry.text()
     if found := what_identifies(name, text):
         raise entry.wrong(f"looks like {found}, expected nothing that identifies anybody")
@@ -108,17 +108,16 @@ def anonymous_text(name: str, entry: Entry) -> str:
 
 
 def what_identifies(name: str, text: str) -> str | None:
-    """Return what identifying information a name and its text look like; None where nothing is found.
+    """Return the kind of identifying information that a name or its text looks like; None without any.
 
-    Names and values are matched with patterns of what identifies a person or one machine. Known limitation: a person's
-    name that stands alone is a word as any other.
+    Known limitation: names of persons alone are not recognized.
     """
     names = (what for pattern, what in _NAMES if pattern.fullmatch(name))
     return next(chain(names, (what for pattern, what in _VALUES if pattern.search(text))), None)
 
 
 def missing(content: YamlValue, lines: Mapping[str, int]) -> str:
-    """Return what a profile lacks, with the lines where it belongs; empty where nothing known is missing.
+    """Return the missing keys of a profile with their lines; empty if it is complete.
 
     As `gpu (line 6): memory, peak; gpu.granule (line 9): source; host`.
     """
@@ -149,7 +148,7 @@ def _lacking(content: Mapping[str, YamlValue], lines: Mapping[str, int]) -> Iter
 
 
 def _unfilled(value: YamlValue, path: str, lines: Mapping[str, int]) -> Iterator[str]:
-    """Yield where a placeholder of the template still stands."""
+    """Yield the places of placeholders of the template."""
     if not isinstance(value, dict):
         return
     keys = [key for key, each in value.items() if each == PLACEHOLDER]

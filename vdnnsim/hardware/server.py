@@ -1,4 +1,4 @@
-"""A machine as the simulator sees it: one GPU, its link to the host, the host; every figure in SI units."""
+"""Machines: a GPU, its link to the host, the host, and optionally a topology; every figure in SI units."""
 
 import math
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from vdnnsim.hardware.topology import Topology
 from vdnnsim.units import ElementType
 
 PRETENDED: Final = "pretended"
-"""Of a provenance, the name under which it says that the GPU was one of `vdnnsim pretend`."""
+"""The name in `provenance` that marks a GPU of `vdnnsim pretend`."""
 
 
 class Origin(Enum):
@@ -46,7 +46,7 @@ class Figure:
     Attributes:
         path: key path in the profile, as `gpu.memory`.
         text: the value with its unit, as `12 GiB`.
-        source: where the number was found, or the reason why it was assumed.
+        source: where the number was found, or why it was assumed.
     """
 
     path: str
@@ -57,7 +57,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU; a type that `flop_per_s` lacks cannot be simulated, and the profile need not say what is 0 here."""
+    """One GPU; element types without a rate in `flop_per_s` cannot be simulated."""
 
     name: str
     memory_bytes: Annotated[int, Stated("memory", MEMORY, "of the device")]
@@ -70,7 +70,7 @@ class Gpu:
     handle_bytes: Annotated[int, Stated("handle", MEMORY, "of each further handle of cuDNN")] = 0
 
     def framework_bytes(self, handles: int) -> int:
-        """Bytes beside all tensors that nvidia-smi shows for a process with so many handles beyond the first."""
+        """Process memory beside tensors, with so many handles beyond the first."""
         return self.context_bytes + handles * self.handle_bytes
 
 
@@ -78,12 +78,12 @@ class Gpu:
 class Link:
     """The link between GPU and host (`vdnnsim.cost.transfer`).
 
-    The peak is what the wires can carry in one direction, which no copy reaches; a machine that was only measured has
-    none. Fractions are what a copy keeps of its rate alone beside something else, None if not measured. By figures
-    with `decides=False` no copy is timed yet.
+    The peak is the capacity of the wires in one direction, which no copy reaches; measured machines have none. Beside
+    other work a copy keeps a fraction of its rate alone, None if not measured. Figures with `decides=False` do not yet
+    affect the times of copies.
 
     Attributes:
-        copies: what copies were measured to take; None where only figures say it.
+        copies: measured copies; None if there are only figures.
     """
 
     name: str
@@ -113,13 +113,13 @@ class Link:
 class Host:
     """The host: pinning n bytes takes pin_latency_s + n / pin_bytes_per_s.
 
-    A framework that runs a network operator by operator spends time of its own before each kernel: its language, its
-    dispatcher, autograd. Whose machine that was measured on its profile says; a host is no part of a card.
+    A framework that runs a network operator by operator spends time before each kernel, in Python, its dispatcher and
+    autograd. It depends on the host, not on the card.
 
     Attributes:
-        dispatch_forward_s: of an operator of forward or of the update, which a script calls.
-        dispatch_backward_s: of what autograd runs for one operator of forward; all of its kernels together.
-        dispatch_library_s: beside these, of a call of a library that chooses its kernel, as cuDNN does.
+        dispatch_forward_s: of an operator of forward or update.
+        dispatch_backward_s: of the backward of one operator of forward, all kernels together.
+        dispatch_library_s: in addition, of a call of a library that chooses its kernel, as cuDNN.
     """
 
     memory_bytes: Annotated[int, Stated("memory", MEMORY, "of the host")]
@@ -134,13 +134,13 @@ class Host:
 
     @property
     def issuing(self) -> tuple[float, ...]:
-        """All that decides when kernels are issued, in seconds."""
+        """All figures on which issue times depend, in seconds."""
         return self.issue_s, self.dispatch_forward_s, self.dispatch_backward_s, self.dispatch_library_s
 
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """What the GPU draws: idle power, and energy for each unit of work; without a limit it is infinite."""
+    """Power of the GPU: idle power, energy for each unit of work, and a limit."""
 
     idle_watts: Annotated[float, Stated("idle", WATTS, "at full clocks while no kernel runs", decides=False)]
     joules_per_flop: Annotated[float, Stated("flop", FLOP_ENERGY, "of arithmetic", decides=False)]
@@ -155,14 +155,14 @@ DEFAULT_COST_MODEL: Final = "maxwell"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredKernels:
-    """The kernel table of a calibrated machine, and the settings under which it was measured.
+    """The kernel table of a calibrated machine, and its settings.
 
     Attributes:
         table: the CSV file (`vdnnsim.cost.kernel_table`), beside the profile.
         sha256: of its bytes when the profile was read.
         tf32: whether float32 products were computed in TF32.
-        channels_last: whether maps lay as N, H, W, C.
-        timed_on: the profile of another GPU whose kernels they are; empty where they are of this one.
+        channels_last: whether maps were N, H, W, C.
+        timed_on: the profile of another GPU on which they were timed; empty for this one.
     """
 
     table: Path
@@ -177,13 +177,11 @@ class Server:
     """One machine.
 
     Attributes:
-        cost_model: the parameters that `vdnnsim.cost` interprets; empty where kernels were measured instead.
-        cost_model_kind: of which model they are.
-        figures: all of the profile as stated.
-        power: None where the profile says nothing of power; whatever needs it then refuses.
-        kernels: None where no kernel was measured, and the cost model times them all.
+        cost_model: parameters that `vdnnsim.cost` interprets; empty if kernels were measured instead.
+        figures: all figures of the profile as stated.
+        kernels: None if no kernel was measured.
         topology: None for a machine with one GPU on a link of its own.
-        provenance: what a measured profile says of its machine and software, as (name, text).
+        provenance: hardware and software of the measurement, as (name, text).
     """
 
     name: str
@@ -200,7 +198,7 @@ class Server:
 
     @property
     def is_pretended(self) -> bool:
-        """Whether it was measured on a pretended GPU, whose times are given."""
+        """Whether it was measured on a pretended GPU."""
         return PRETENDED in dict(self.provenance)
 
     def computes_in(self, element_type: ElementType) -> bool:

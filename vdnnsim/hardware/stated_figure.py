@@ -1,10 +1,10 @@
-"""How a profile states a number of a machine: the one place where a figure is defined.
+"""Annotations that define the figures of a profile, and their ranges.
 
     memory_bytes: Annotated[int, Stated("memory", MEMORY, "that the pool may hand out")]
 
-makes the field `memory_bytes` of `vdnnsim.hardware.server.Gpu` the figure `gpu.memory`. What reads, writes, varies and
-explains figures derives all that it knows from these annotations (`vdnnsim.hardware.figures`). A field with a default
-may be left out of a file, and one of type int is whole.
+makes the field `memory_bytes` of `vdnnsim.hardware.server.Gpu` the figure `gpu.memory`. Reading, writing, varying and
+explaining of figures follow from these annotations (`vdnnsim.hardware.figures`). A field with a default is optional,
+one of type int is an integer.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from vdnnsim.units import GIB, Dimension
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a figure measures, the least and the largest value that any machine may have, and one as people write it."""
+    """Dimension, limits and an example of a figure."""
 
     dimension: Dimension
     low: float
@@ -35,15 +35,15 @@ BYTE_ENERGY: Final = Range(Dimension.JOULES_PER_BYTE, 0, 1, "0 J/B to 1 J/B", "8
 UNITS: Final = Range(Dimension.COUNT, 1, 1e6, "1 to 1000000", "132")
 FRACTION: Final = Range(Dimension.COUNT, 0.001, 1, "0.001 to 1", "0.9")
 PARAMETER: Final = Range(Dimension.COUNT, 0, 1e6, "0 to 1000000", "0.75")
-"""Of a cost model; `parameter_range` says what the name narrows it to."""
+"""Of a cost model; `parameter_range` narrows it by the name."""
 _SHARE: Final = Range(Dimension.COUNT, 1e-6, 1, "0.000001 to 1", "0.75")
 _OVERHEAD: Final = Range(Dimension.COUNT, 0, 10, "0 to 10", "0.000003")
 
 MEASURED_TIME: Final = Range(Dimension.SECONDS, 1e-12, 86_400, "1e-12 to 86400 (a day)", "0.0123")
-"""Of a kernel or a copy in a table, as of all that follows."""
+"""Of a kernel or a copy in a table, as all below."""
 MEASURED_BYTES: Final = Range(Dimension.BYTES, 0, 2**60, "0 to 2^60 (1 EiB)", "4096")
 MOVED_BYTES: Final = Range(Dimension.BYTES, 1, 2**60, "1 to 2^60 (1 EiB)", "4096")
-"""Of a kernel, which reads or writes something, or of a copy."""
+"""Of a kernel or a copy."""
 MEASURED_BATCH: Final = Range(Dimension.COUNT, 1, 1e9, "1 to 1000000000", "64")
 MEASURED_WORK: Final = Range(Dimension.COUNT, 0, 1e24, "0 to 1e24", "1000000")
 RUNS: Final = Range(Dimension.COUNT, 0, 1e9, "0 to 1000000000", "20")
@@ -51,7 +51,7 @@ SPREAD: Final = Range(Dimension.COUNT, 0, 1e6, "0 to 1000000", "0.01")
 
 
 def parameter_range(name: str) -> Range:
-    """Return what a parameter of a cost model may be: seconds and fractions of peaks end in what they are."""
+    """Return the range of a parameter of a cost model, by the suffix of its name."""
     if name.endswith("_s"):
         return _OVERHEAD
     return _SHARE if name.endswith("_fraction") else PARAMETER
@@ -62,10 +62,9 @@ class Stated:
     """How a profile states a field.
 
     Attributes:
-        key: under which the figure stands in its section; of a mapping the key below which its figures stand.
-        range: what it may be.
-        words: what it is, for people, as a line of the help has room for.
-        decides: whether a result of the simulator depends on it, so that a study may vary it.
+        key: of the figure, or of a mapping of figures, in its section.
+        words: short description for help texts.
+        decides: whether results depend on it, so that a study may vary it.
     """
 
     key: str

@@ -3,10 +3,9 @@
     host memory ── socket0 ── switch0 ── gpu0
                                    └──── gpu1
 
-Every node but the root hangs on one link. A copy crosses each link of its path in one direction, and what links carry
-at the same time is shared (`vdnnsim.hardware.fair_share`). The bandwidth of host memory is the link below the root.
-A copy between GPUs takes their peer link, else the fabric that joins their ports, else the way through the tree, which
-turns at the lowest common node.
+Every node but the root has a link to its parent. A copy crosses each link of its path in one direction, and concurrent
+copies share links (`vdnnsim.hardware.fair_share`). The bandwidth of host memory is that of the link below the root. A
+copy between GPUs takes their peer link, else the fabric that joins their ports, else the path through the tree.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,11 +18,11 @@ from typing import Annotated, Final
 from vdnnsim.hardware.stated_figure import FRACTION, RATE, TIME, Stated
 
 _MOST_TRIALS: Final = 10_000
-"""In the search for a ring, about a second."""
+"""Of the search for a ring, about a second."""
 
 
 class NodeKind(Enum):
-    """What stands at a node of the tree."""
+    """Kinds of nodes of the tree."""
 
     HOST_MEMORY = "host memory"
     SOCKET = "socket"
@@ -32,7 +31,7 @@ class NodeKind(Enum):
 
 
 class Sharing(Enum):
-    """What the two directions of a link have to do with each other.
+    """How the two directions of a link share its capacity.
 
     `shared`: one capacity for both. `split_duplex`: each direction has its own. `lossy_duplex`: each has its own, of
     which a measured fraction is left while the other direction is busy.
@@ -55,10 +54,10 @@ class TopologyLink:
     """One link.
 
     Attributes:
-        down_bytes_per_s, up_bytes_per_s: what it carries in each direction alone; of a peer link, from its first GPU to
-            its second and back. Of a shared link the larger of both is the capacity.
+        down_bytes_per_s, up_bytes_per_s: capacity of each direction alone; of a peer link down is from its first GPU to
+            its second. The capacity of a shared link is the larger of both.
         kept_down, kept_up: of a lossy duplex link, the fraction of a direction that is left while the other is busy.
-        kind: what it is made of, as a profile names it; empty where it is not known.
+        kind: its type in the profile; empty if not known.
     """
 
     name: str
@@ -71,7 +70,7 @@ class TopologyLink:
     kind: str = ""
 
     def alone_bytes_per_s(self, way: "Way") -> float:
-        """Return what it carries in one direction while the other is idle."""
+        """Return its capacity in one direction while the other is idle."""
         if self.sharing is Sharing.SHARED:
             return max(self.down_bytes_per_s, self.up_bytes_per_s)
         return self.down_bytes_per_s if way is Way.DOWN else self.up_bytes_per_s
@@ -114,7 +113,7 @@ class Hop:
 
 @dataclass(frozen=True)
 class Topology:
-    """The tree and the peer links of a server, as `hardware.topology_section` has checked them.
+    """The tree, peer links and fabric ports of a server.
 
     Attributes:
         nodes: each after its parent, the root first; GPUs are numbered in this order.
@@ -161,10 +160,9 @@ class Topology:
         return tuple(hop for hop in (*up, *down) if hop.link not in turned)
 
     def ring(self, gpus: int) -> tuple[int, ...]:
-        """Return the first GPUs, each of them joined to the next and the last to the first by peer links or a fabric.
+        """Return the first order of the first GPUs that is a ring of peer links or a fabric; else by number.
 
-        The first such order by number; where there is none, or none is found in 10,000 trials, the order of their
-        numbers.
+        The search ends after 10,000 trials.
         """
         numbers = tuple(range(gpus))
         joined = {each: {to for to in numbers if to != each and self._beside_tree(each, to)} for each in numbers}
@@ -175,11 +173,11 @@ class Topology:
         return sum(self.links[hop.link].latency_s for hop in path)
 
     def alone_bytes_per_s(self, path: Iterable[Hop]) -> float:
-        """Return at which rate the bytes of a copy flow that meets no other."""
+        """Return the rate of a copy alone on a path."""
         return min(self.links[hop.link].alone_bytes_per_s(hop.way) for hop in path)
 
     def group(self, gpu: int) -> tuple[int, ...]:
-        """Return the GPUs that hang on the same node as this one, itself among them: its switch group."""
+        """Return the GPUs with the same parent as this one, itself included: its switch group."""
         parent = self.gpus[gpu].parent
         return tuple(number for number, node in enumerate(self.gpus) if node.parent == parent)
 
@@ -193,7 +191,7 @@ class Topology:
         return {port.gpu: port.link.name for port in self.ports}
 
     def _beside_tree(self, sender: int, receiver: int) -> tuple[Hop, ...]:
-        """Return the way by a peer link or the fabric; empty where there is none."""
+        """Return the path over a peer link or the fabric; empty if there is none."""
         names, ports = (self.gpus[sender].name, self.gpus[receiver].name), self._port_links
         if hop := self._peer_hops.get(names):
             return (hop,)
@@ -203,7 +201,7 @@ class Topology:
 
 
 def _ring(joined: Mapping[int, AbstractSet[int]]) -> tuple[int, ...] | None:
-    """Return the first order in which each is joined to the next, and the last to the first; None if none is found."""
+    """Return the first order in which each is joined to the next, and the last to the first; None if not found."""
     trials = 0
 
     def completed(order: tuple[int, ...], rest: frozenset[int]) -> tuple[int, ...] | None:
@@ -220,10 +218,9 @@ def _ring(joined: Mapping[int, AbstractSet[int]]) -> tuple[int, ...] | None:
 
 
 def _may_close(joined: Mapping[int, AbstractSet[int]], order: tuple[int, ...], rest: frozenset[int]) -> bool:
-    """Whether a way through all that are left may lead from the last back to the first.
+    """Whether a path through the rest may lead from the last back to the first.
 
-    Each of them has a way in and another out, and there is a way between any two. Of two GPUs in all the way in is the
-    way out.
+    The rest must be connected, and each must have two neighbours in the ring, unless there are two GPUs in all.
     """
     beside = rest | {order[0], order[-1]}
     if len(joined) > 2 and any(len(joined[each] & beside) < 2 for each in rest):

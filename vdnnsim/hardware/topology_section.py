@@ -15,8 +15,8 @@
         - {gpus: [gpu0, gpu1], link: NVLink 1}
       fabric: {gpus: [gpu0, gpu1], link: NVLink 4}
 
-What stands for `...` are figures. Down is toward the GPUs, up toward host memory; of a peer link down is from its first
-GPU to its second. GPUs are numbered as they stand in the file. A GPU under two sockets copies to the memory of its own.
+`...` are figures. Down is toward the GPUs, up toward host memory; of a peer link down is from its first GPU to its
+second. GPUs are numbered in the order of the file. With two sockets, a GPU copies to the memory of its own.
 """
 
 import re
@@ -33,17 +33,17 @@ from vdnnsim.hardware.topology import FabricPort, Node, NodeKind, PeerLink, Shar
 
 MOST_GPUS: Final = 64
 FIGURES_AT: Final = "topology.links."
-"""How the key paths of a topology's figures begin; then the type of link follows, in quotes if it has blanks."""
+"""Prefix of the key paths of a topology's figures, before the type of link, which is quoted if it has blanks."""
 _FABRIC = "fabric"
 _NODE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _LINK_NAME = re.compile(r"[A-Za-z][A-Za-z0-9 _-]{0,39}")
 
 
 def read_topology(entry: Entry, figures: Figures) -> Topology:
-    """Return the topology that a section describes.
+    """Return the topology of a section.
 
     Raises:
-        ProfileError: it is no tree from host memory to at least one GPU, or names what is not there.
+        ProfileError: it is no tree from host memory to at least one GPU, or names an unknown node or link.
     """
     keys = entry.members(("links", "nodes"), ("peers", _FABRIC))
     types = _LinkTypes(keys["links"], figures)
@@ -56,7 +56,7 @@ def read_topology(entry: Entry, figures: Figures) -> Topology:
 
 
 def host_link(topology: Topology) -> Link:
-    """Return what GPU 0 alone sees of its path to host memory as one link: the least rate, all latencies."""
+    """Return the path of GPU 0 to host memory as one link: the least rate, the sum of latencies."""
     up = topology.to_host(0)
     path = [topology.links[hop.link] for hop in up]
     return Link(
@@ -68,7 +68,7 @@ def host_link(topology: Topology) -> Link:
 
 
 def topology_lines(topology: Topology, figures: Sequence[Figure]) -> Iterator[str]:
-    """Yield the section; links of a type share what they are stated with."""
+    """Yield the section as lines of YAML; links of one type share their figures."""
     sharing = {link.kind: link.sharing.value for link in topology.links.values()}
     yield from ("", "topology:", "  links:")
     written: set[str] = set()
@@ -94,7 +94,7 @@ def topology_lines(topology: Topology, figures: Sequence[Figure]) -> Iterator[st
 
 
 class _LinkTypes:
-    """The links of a section by type, and which of them something hangs on."""
+    """The types of links of a section, and which of them are used."""
 
     def __init__(self, entry: Entry, figures: Figures) -> None:
         self._entries = entry.named_members("types of links")
@@ -102,13 +102,13 @@ class _LinkTypes:
         self._used: set[str] = set()
 
     def link(self, entry: Entry, name: str) -> TopologyLink:
-        """Return a link of the type that stands here under a name of its own."""
+        """Return a link of the type of an entry, under a name."""
         kind = entry.name(list(self._links), "a type of link")
         self._used.add(kind)
         return self._links[kind](name)
 
     def refuse_unused(self) -> None:
-        """Check that something hangs on a link of each type."""
+        """Check that each type is used."""
         for name, entry in self._entries.items():
             if name not in self._used:
                 raise entry.wrong("is the type of no link; expected a node, peers or the fabric to have it")
@@ -133,7 +133,7 @@ def _link_type(kind: str, entry: Entry, figures: Figures) -> Callable[[str], Top
 
 @dataclass(frozen=True, slots=True)
 class _StatedNode:
-    """A node as the file has it, before anybody knows whether all of them are a tree."""
+    """A node as stated, before the tree is checked."""
 
     entry: Entry
     kind: NodeKind
@@ -176,7 +176,7 @@ def _stated(name: str, entry: Entry) -> _StatedNode:
 
 
 def _depths(parents: Mapping[str, str | None], stated: Mapping[str, _StatedNode]) -> Mapping[str, int]:
-    """Return how many links are between each node and host memory."""
+    """Return the number of links between each node and host memory."""
     above = {name: [] if parent is None else [parent] for name, parent in parents.items()}
     depths: dict[str, int] = {}
     try:

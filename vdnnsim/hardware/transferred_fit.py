@@ -1,9 +1,8 @@
-"""What becomes of a fit on another machine: its numbers are carried over there, and no longer fitted.
+"""Parameters that were fitted on another machine: they are carried over, and no longer count as fitted.
 
 A parameter of a cost model is a fraction of the peaks of the GPU whose kernels were timed. Its source names the rows,
-`vdnnsim.cost.fit of titan_x_maxwell.fit.csv`, and so the profile whose GPU that was. A profile with another GPU, other
-peaks or another value of the parameter has it from there, whatever its file says: copies of files are how people
-describe a card that they do not have.
+`vdnnsim.cost.fit of titan_x_maxwell.fit.csv`, and so the profile of that GPU. In a profile with another GPU, other
+peaks or another value of the parameter, as in an edited copy of a file, the parameter is carried over from there.
 """
 
 import re
@@ -14,26 +13,26 @@ from typing import Final
 from vdnnsim.hardware.server import Figure, Origin, Server
 
 FITTED_TO: Final = "vdnnsim.cost.fit of"
-"""How the source of a fitted parameter begins; the name of its rows follows."""
+"""Prefix of the source of a fitted parameter, before the name of its rows."""
 COST_MODEL: Final = "cost_model."
 DECIDES_KERNELS: Final = ("gpu.peak.", "gpu.dram_bandwidth", "gpu.multiprocessors", COST_MODEL)
-"""How the key paths begin of all that kernel times depend on."""
+"""Prefixes of the key paths of figures on which kernel times depend."""
 _ROWS: Final = re.compile(rf"{re.escape(FITTED_TO)} (\S+?)\.fit\.csv")
 _NOT_BY_MAKERS: Final = frozenset({Origin.FITTED, Origin.MEASURED})
 
 
 def times_alike(one: Server, other: Server) -> bool:
-    """Whether two machines have the same GPU, as far as kernel times depend on it."""
+    """Whether two machines have the same GPU with regard to kernel times."""
     rates = ((each.name, each.flop_per_s, each.dram_bytes_per_s, each.multiprocessors) for each in (one.gpu, other.gpu))
     return next(rates) == next(rates)
 
 
 def without_foreign_fits(server: Server, machine: Callable[[str], Server | None]) -> Server:
-    """Return a server whose parameters are fitted only where they are so on its own GPU.
+    """Return a server on which parameters that were fitted on another GPU are carried over.
 
     Args:
-        server: as its file has it.
-        machine: returns the machine of a profile by its name; None where there is none, or where it is this very file.
+        server: as stated by its file.
+        machine: returns the machine of another profile by name; None if there is none, or it is this file.
     """
     named = {each.path: found[1] for each in server.figures if (found := _ROWS.search(each.source))}
     foreign: set[str] = set()
@@ -53,7 +52,7 @@ def _is_same(server: Server, fitted: Server, paths: Collection[str]) -> bool:
 
 
 def carried_over(server: Server, paths: Collection[str], whose: Callable[[str], str]) -> Server:
-    """Return a server whose figures at key paths were fitted or measured on the profile that `whose` names."""
+    """Return a server whose measured or fitted figures at key paths are carried over from the profile `whose` names."""
 
     def changed(each: Figure) -> Figure:
         if each.path not in paths or each.origin not in _NOT_BY_MAKERS:
@@ -65,7 +64,7 @@ def carried_over(server: Server, paths: Collection[str], whose: Callable[[str], 
 
 
 def inherited(server: Server, base: Server) -> Server:
-    """Return a server that extends another: on another GPU what was measured or fitted there is carried over."""
+    """Return a server that extends another; on another GPU measured and fitted parameters are carried over."""
     if times_alike(server, base):
         return server
     same = {each.path for each in set(server.figures) & set(base.figures)}

@@ -1,7 +1,6 @@
-"""Writing of profiles: YAML that `vdnnsim.hardware.profile` reads back as the same machine; and a template to fill in.
+"""Writing of profiles as YAML that `vdnnsim.hardware.profile` reads back, and a template to fill in.
 
-Figures are written as they are stated, with value, origin and source; one that the machine has without stating it is a
-bug of whoever made the machine.
+Figures are written as stated, with value, origin and source; every number of the machine must be stated.
 """
 
 import hashlib
@@ -48,10 +47,10 @@ schema_version: {SCHEMA_VERSION}
 
 
 def refuse_foreign_profile(path: Path) -> None:
-    """Refuse to write a profile and its tables over what people wrote.
+    """Refuse to overwrite a profile or tables that vdnnsim did not write.
 
     Raises:
-        OutputError: one of them is there, and the profile does not say that vdnnsim wrote it.
+        OutputError: one of them exists, and the profile has no mark of vdnnsim.
     """
     try:
         is_ours = read_regular_file(path, LARGEST_FILE_BYTES, "").startswith(_HEAD.encode())
@@ -71,12 +70,12 @@ def _copies(profile: Path) -> Path:
 
 
 def copies_beside(profile: Path, table: str) -> MeasuredCopies:
-    """Return what a profile at this path says of its copies, with the table that will be written beside it."""
+    """Return the copies of a profile at this path, whose table will be written beside it."""
     return read_copies(_copies(profile), table.encode())
 
 
 def kernels_beside(profile: Path, table: str, *, tf32: bool, channels_last: bool) -> MeasuredKernels:
-    """Return what a profile at this path says of its kernels, whose table of this content will be written beside it."""
+    """Return the kernels of a profile at this path, whose table will be written beside it."""
     sha256 = hashlib.sha256(table.encode()).hexdigest()
     return MeasuredKernels(_kernels(profile), sha256, tf32, channels_last)
 
@@ -84,14 +83,14 @@ def kernels_beside(profile: Path, table: str, *, tf32: bool, channels_last: bool
 def write_profile(
     path: Path, server: Server, description: str, table: str | None = None, copies: str | None = None
 ) -> tuple[Path, ...]:
-    """Write a profile and the tables that it names, each whole or not at all; return their paths.
+    """Write a profile and its tables atomically; return their paths.
 
     Args:
         path: where the profile goes; its stem is the name of the machine.
         server: the machine.
         description: one line for people.
-        table: content of the table that `server.kernels` speaks of.
-        copies: content of the table that `server.link.copies` speaks of.
+        table: content of the table of `server.kernels`.
+        copies: content of the table of `server.link.copies`.
 
     Raises:
         OutputError: they cannot be written.
@@ -99,14 +98,14 @@ def write_profile(
     """
     assert path.name == f"{server.name}.yaml", f"{path} is no place for {server.name}"
     contents: dict[str, bytes] = {}
-    # Tables go first: a profile never names one that is not there yet.
+    # Tables first: a profile never names one that does not exist.
     for measured, text in ((server.link.copies, copies), (server.kernels, table)):
         if measured is not None:
             assert text is not None, f"{measured.table.name} without its content"
             data = text.encode()
             assert hashlib.sha256(data).hexdigest() == measured.sha256, "another table than the machine's"
             contents[measured.table.name] = data
-    # An earlier profile would not say that its tables are replaced.
+    # Meanwhile the profile is marked as unfinished.
     meanwhile = {path.name: _MEANWHILE.encode()} if contents else {}
     contents[path.name] = profile_text(server, description).encode()
     return replace_files(path.parent, contents, meanwhile)
@@ -147,7 +146,7 @@ def _figure_sections(server: Server) -> Iterator[str]:
     if server.cost_model_kind != DEFAULT_COST_MODEL:
         heads["cost_model"] = f"kind: {quoted(server.cost_model_kind)}"
     stated = {figure.path: figure for figure in server.figures if not figure.path.startswith(FIGURES_AT)}
-    # A link that is not stated is the path of the first GPU through the topology.
+    # A link that is not stated follows from the topology.
     has_link = server.topology is None or any(path.startswith(_LINK) for path in stated)
     section, below = "", ""
     for path, number in numbers_of(server):
@@ -170,7 +169,7 @@ def _figure_sections(server: Server) -> Iterator[str]:
 
 
 def template(name: str) -> str:
-    """Return a profile to be filled in, as YAML; `vdnnsim check` says what is still missing."""
+    """Return the YAML of a profile to be filled in; `vdnnsim check` lists what is missing."""
     lines = [line for section, part in SECTIONS.items() for line in _section(section, part)]
     return _TEMPLATE_HEAD.replace("NAME", name) + "\n".join(lines) + "\n" + _COST_MODEL
 

@@ -1,22 +1,22 @@
 """TensorFlow's BFC allocator (best fit with coalescing) under `allow_growth`: chunks of regions that it keeps.
 
 A request is rounded up to the granule and to 256 B. It takes the smallest free chunk that is large enough, the lowest
-among equals: bins by powers of two, searched from the smallest, come to that. A chunk is split when it is at least
-twice as large as the request or 128 MiB or more would be left; else the request has the whole of it. A chunk given back
-merges at once with its free neighbours in its region.
+among equals, as a search of bins by powers of two finds it. A chunk is split when it is at least twice as large as the
+request or 128 MiB or more would be left; else the request has the whole of it. A freed chunk merges with its free
+neighbours in its region.
 
-Only where no chunk is large enough is a region taken from the GPU, and none is ever given back. The first has 1 MiB,
-each one after it twice as much as the one before; for a request that is larger still, it is doubled until it holds it,
-and then the next region has the same size. A region is no larger than what remains of the limit.
+If no chunk is large enough, a region is taken from the GPU, which is never given back. The first has 1 MiB, each later
+one twice as much as the one before; for a larger request it is doubled until it holds the request, and the next region
+has the same size. A region is no larger than the rest of the limit.
 
-The limit is what the GPU has free, less what is left to the system: a twentieth, but at least 300 MiB; 225 MiB where
-less than 2 GiB are free, and nothing where no more than these 225 MiB are. So regions, which take up to 3 MiB more than
-they hold in the driver's blocks, meet the limit before they meet the end of the GPU, but on the smallest. There, the
-first time that the GPU cannot give a region, nine tenths of it are tried, again and again, down to the request; later
-a region that the GPU cannot give is not tried smaller.
+The limit is the free memory of the GPU, less what is left to the system: a twentieth, but at least 300 MiB; 225 MiB if
+less than 2 GiB are free, and nothing if no more than these 225 MiB are. So regions, which take up to 3 MiB more in the
+driver's blocks than they hold, reach the limit before the GPU is full, except on the smallest. There, the first time
+that the GPU has no room for a region, nine tenths of it are tried repeatedly, down to the request; later regions are
+not tried smaller.
 
-`pool_bytes` is what the regions take of the GPU, in the driver's blocks (`vdnnsim.memory.cuda_malloc`), and thus what
-nvidia-smi shows; `deltas` count chunks in use.
+`pool_bytes` is the memory of the regions in the driver's blocks (`vdnnsim.memory.cuda_malloc`), as nvidia-smi shows it;
+`deltas` count chunks in use.
 
 Sources: tensorflow/core/common_runtime/bfc_allocator.cc (Extend, FindChunkPtr, SplitChunk, FreeAndMaybeCoalesce) of
 github.com/tensorflow/tensorflow at dc0b924e80edbe869c2173fd383982bb80ecc90d, and the same in
@@ -25,8 +25,7 @@ bfc_allocator.h (kMinAllocationSize, Bin) of the former at 1e43b062e51f70fe9f268
 of gpu/gpu_device.cc of the copy (MinSystemMemory, SingleVirtualDeviceMemoryLimit). Version 2 begins with 2 MiB and can
 give regions back.
 
-Left out: that the limit may be a fraction that the user states; that a request waits up to 10 s for another thread to
-give memory back.
+Left out: limits that the user states as a fraction; waiting up to 10 s for another thread to free memory.
 Assumptions: a later region lies above an earlier one; addresses decide only between chunks of equal size.
 """
 
@@ -51,10 +50,7 @@ _LEFT_PART: Final = 20
 
 
 class Regions:
-    """Regions, and the free chunks in them.
-
-    What does not fit finds free what is left to the system as well, but no piece of it.
-    """
+    """Regions and their free chunks; on overflow, memory left to the system counts as free, but not as a piece."""
 
     addressed: ClassVar[bool] = True
 
@@ -68,7 +64,7 @@ class Regions:
 
     @property
     def pool_bytes(self) -> int:
-        """What the regions take of the GPU."""
+        """Memory of the GPU in all regions."""
         return self._driver.handed_out_bytes
 
     def take(self, nbytes: int) -> Block | None:
@@ -87,13 +83,13 @@ class Regions:
         return Block(start, size)
 
     def free(self, block: Block) -> None:
-        """Take a chunk back, and merge it with its free neighbours."""
+        """Free a chunk, and merge it with its free neighbours."""
         self._free.merge(*block)
 
     def largest_free(self, nbytes: int) -> int:
-        """Return the largest of the free chunks and of what a region could have, where that is too little for nbytes.
+        """Return the largest of the free chunks and of a possible region, if that is too small for nbytes.
 
-        The GPU may have enough left and not be asked, for a region is tried smaller only once.
+        The GPU may have more left, since a region is tried smaller only once.
         """
         nbytes = round_up(nbytes, LEAST_CHUNK_BYTES)
         left = min(self._driver.largest_free(nbytes), self._available_bytes)
@@ -101,11 +97,11 @@ class Regions:
 
     @property
     def _available_bytes(self) -> int:
-        """What is left of the limit, in whole chunks."""
+        """The rest of the limit, in whole chunks."""
         return self._limit_left_bytes // LEAST_CHUNK_BYTES * LEAST_CHUNK_BYTES
 
     def _extend(self, nbytes: int) -> tuple[int, int] | None:
-        """Take a region that holds nbytes; return it as the free chunk, with its size first, that it is."""
+        """Take a region that holds nbytes; return size and start of its free chunk."""
         available = self._available_bytes
         if nbytes > available:
             return None
@@ -125,7 +121,7 @@ class Regions:
         return size, start
 
     def _take_region(self, nbytes: int, least_bytes: int) -> int | None:
-        """Return the size of the region that the GPU gave; None where it gave none."""
+        """Return the size of the region that was allocated; None without room."""
         if self._driver.take(nbytes) is not None:
             return nbytes
         if self._backpedalled:
@@ -136,7 +132,7 @@ class Regions:
 
 
 def _limit_bytes(free_bytes: int) -> int:
-    """Return what regions may have of a GPU."""
+    """Return the limit of all regions of a GPU."""
     is_small = free_bytes < _SMALL_GPU_BYTES
     left_bytes = _LEFT_BY_SMALL_BYTES if is_small else max(_LEFT_AT_LEAST_BYTES, free_bytes // _LEFT_PART)
     return free_bytes - left_bytes if left_bytes < free_bytes else free_bytes
@@ -146,7 +142,7 @@ def _backpedal(nbytes: int, least_bytes: int) -> Iterator[int]:
     """Yield nine tenths of a region, nine tenths of that and so on."""
     while (smaller := round_up(nbytes * 9 // 10, LEAST_CHUNK_BYTES)) >= least_bytes:
         if smaller == nbytes:
-            # Below 2560 B rounding leaves it as it was; the source tries it forever.
+            # Below 2560 B rounding changes nothing; the source would loop forever.
             return
         yield smaller
         nbytes = smaller

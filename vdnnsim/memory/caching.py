@@ -1,24 +1,23 @@
 """PyTorch's CUDA caching allocator: blocks cut from segments, which are kept when their blocks are freed.
 
-A request is rounded up to the granule (512 B in PyTorch) and served from one of two pools of the stream on which it is
-made: up to 1 MiB from the small one, else from the large one. The smallest free block that is large enough is taken,
-among equals the lowest of the oldest segment; only if there is none is memory taken from the GPU. A block given back
-merges at once with its free neighbours in its segment, and serves requests of its stream and pool alone. When the GPU
-has no room, all that is free as a whole is given back to it, and the GPU is asked once more; where memory was taken
-ahead (`preallocated`) it is not, for what has no room there is not the GPU.
+A request is rounded up to the granule (512 B in PyTorch) and served from one of two pools of its stream: up to 1 MiB
+from the small one, else from the large one. The smallest free block that is large enough is taken, among equals the
+lowest of the oldest segment; only if there is none is memory taken from the GPU. A freed block merges with its free
+neighbours in its segment, and serves requests of its stream and pool alone. When the GPU has no room, all free segments
+are released and the request is tried once more, but not for `preallocated` memory, of which the GPU has none.
 
-How segments are taken from the GPU and blocks cut from them is the business of `Segments`: PyTorch's default stands in
-`vdnnsim.memory.segments`, what `expandable_segments:True` makes of it in `vdnnsim.memory.expandable`.
+`Segments` take memory from the GPU and cut blocks: `vdnnsim.memory.segments` is PyTorch's default,
+`vdnnsim.memory.expandable` is `expandable_segments:True`.
 
-A block that other streams have used (`Tensor.record_stream`) serves nobody when it is given back, until each of them
-has come to where it was then. PyTorch asks for that at the next request, and waits for it before it gives back to the
-GPU what is free; a block that comes back so is not looked for again (pytorch issue 189504).
+A freed block that other streams have used (`Tensor.record_stream`) is not reused until each of them has reached the
+event recorded when it was freed. PyTorch queries the events at the next request, and waits for them before it releases
+segments; a block that becomes free so is not searched again for this request (pytorch issue 189504).
 
-`pool_bytes` is the maximum of what PyTorch calls reserved, the sum of `deltas` what it calls allocated. Of
-PYTORCH_ALLOC_CONF those settings are modelled that `vdnnsim.memory.settings` names; pools of CUDA graphs are not.
+`pool_bytes` is the maximum of reserved memory, the sum of `deltas` is allocated memory. The modelled settings of
+PYTORCH_ALLOC_CONF are those of `vdnnsim.memory.settings`; pools of CUDA graphs are not modelled.
 
-Addresses here say the order in which segments were taken: a later one lies above an earlier one. PyTorch 2.14 goes by
-that order, too (pytorch pull request 183591); earlier ones went by the addresses, which are the driver's affair.
+Addresses are in the order in which segments were taken: a later one lies above an earlier one. PyTorch 2.14 uses that
+order, too (pytorch pull request 183591); earlier versions used the addresses of the driver.
 
 Source: github.com/pytorch/pytorch, c10/cuda/CUDACachingAllocator.cpp (malloc, get_free_block, should_split, free_block,
 process_events, release_cached_blocks) and c10/core/AllocatorConfig.h.
@@ -36,7 +35,7 @@ from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 
 
 class CachingAllocator:
-    """The allocator of one GPU in one process. Streams are numbers; which, is up to the caller.
+    """The allocator of one GPU in one process; streams are numbers of the caller's choice.
 
     Attributes:
         allocated_bytes: in blocks that are in use.
@@ -52,8 +51,8 @@ class CachingAllocator:
         # By the start of each block that is in use or waits.
         self._taken: dict[int, tuple[StreamPool, int]] = {}
         self._users: dict[int, set[int]] = {}
-        # Blocks that were given back, in that order, by each stream that has used them; how many of them the GPU has
-        # come past there; and for how many streams each waits.
+        # By stream, blocks that were freed while it used them, in order, and how many of these events it has reached;
+        # by block, for how many streams it waits.
         self._waiting: dict[int, deque[Block]] = {}
         self._reached: dict[int, int] = {}
         self._awaited: dict[int, int] = {}
@@ -61,12 +60,12 @@ class CachingAllocator:
 
     @property
     def reserved_bytes(self) -> int:
-        """What it holds of the GPU."""
+        """Memory of the GPU in its segments."""
         return self._segments.reserved_bytes
 
     @property
     def pool_bytes(self) -> int:
-        """The most that it held of the GPU up to now."""
+        """The maximum of the reserved bytes up to now."""
         return self._segments.most_reserved_bytes
 
     def take(self, nbytes: int, stream: int = 0) -> Block | None:
@@ -96,12 +95,12 @@ class CachingAllocator:
         return Block(start, size)
 
     def record_use(self, block: Block, stream: int) -> None:
-        """Note that work on another stream uses a block: `Tensor.record_stream`."""
+        """Record that another stream uses a block: `Tensor.record_stream`."""
         if block.nbytes and self._taken[block.start][1] != stream:
             self._users.setdefault(block.start, set()).add(stream)
 
     def free(self, block: Block) -> None:
-        """Take a block back; one that other streams have used waits for them."""
+        """Free a block; one that other streams have used waits for them."""
         if not block.nbytes:
             return
         self.allocated_bytes -= block.nbytes
@@ -114,43 +113,43 @@ class CachingAllocator:
             self._waiting.setdefault(stream, deque()).append(block)
 
     def reach(self, stream: int, blocks: int) -> None:
-        """Note past how many of the blocks that wait for a stream the GPU has come there; the next request sees it."""
+        """Set how many of the blocks that wait for a stream it has passed; the next request sees it."""
         assert blocks <= self.waiting_blocks(stream), "no more blocks wait for the stream"
         self._reached[stream] = blocks
 
     def waiting_blocks(self, stream: int) -> int:
-        """Return how many blocks wait for a stream, as far as requests have seen."""
+        """Return how many blocks wait for a stream, as of the last request."""
         return len(self._waiting.get(stream, ()))
 
     def empty_cache(self) -> None:
-        """Wait for all streams and give back to the GPU what is free as a whole: `torch.cuda.empty_cache`."""
+        """Wait for all streams and release free segments: `torch.cuda.empty_cache`."""
         self._return_reached(everything=True)
         self._segments.release_free(self._pools.values())
 
     @property
     def segment_changes(self) -> int:
-        """How often memory was taken from the GPU or given back to it."""
+        """How often memory was taken from the GPU or released."""
         return self._segments.changes
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """Start and bytes of all memory that it holds, in one piece what is of one segment."""
+        """Start and bytes of its memory, contiguous within a segment."""
         return self._segments.ranges(self._pools.values())
 
     @property
     def segment_starts(self) -> list[int]:
-        """Where segments start, from the lowest on, which is the oldest."""
+        """Starts of segments in ascending order, the oldest first."""
         return list(self._segments.borders)
 
     @property
     def free_blocks(self) -> list[Block]:
-        """The blocks that are free and kept, from the lowest on."""
+        """The free blocks in ascending order."""
         return sorted(Block(start, size) for pool in self._pools.values() for size, start in pool.free.by_size)
 
     def largest_free(self, nbytes: int) -> int:
-        """Return the size of the largest block that a request of nbytes met: free, or all that the GPU has left."""
+        """Return the size of the largest piece for a request of nbytes: a free block, or the rest of the GPU."""
         left_bytes = self._segments.left_bytes
-        # Of a GPU that has as much, a segment would have taken more.
+        # If the GPU has more left, a segment needs even more.
         return max(self._pool(nbytes, 0).free.largest_bytes, left_bytes if left_bytes < nbytes else 0)
 
     def _pool(self, nbytes: int, stream: int) -> StreamPool:

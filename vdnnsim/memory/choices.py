@@ -1,4 +1,4 @@
-"""The choices of a scenario that concern memory."""
+"""The memory model and the pinning of host memory, as scenarios choose them."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -13,14 +13,14 @@ from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings, parse_settings
 class MemoryModel(Enum):
     """How the memory pool of the GPU places buffers.
 
-    `ideal` counts bytes rounded up to the granule and never fragments: what the papers add up, and the default.
+    `ideal` counts bytes rounded up to the granule and never fragments, as in the papers; the default.
     `best_fit` places each request online in the smallest free piece, as cnmem does for vDNN.
-    `planned` assigns addresses ahead with the whole plan in view, which a static plan allows.
-    `pytorch` places online as PyTorch's CUDA caching allocator does, in segments that it keeps; it can be set.
-    `cuda_malloc` makes every buffer an allocation of its own, as Caffe does: the driver hands out blocks of 2 MiB.
+    `planned` assigns addresses ahead of time by the lifetimes of a static plan.
+    `pytorch` places online as PyTorch's CUDA caching allocator does, in cached segments; it has settings.
+    `cuda_malloc` makes every buffer an allocation of its own, as Caffe does: the driver allocates blocks of 2 MiB.
     `mxnet` plans which buffers share a storage as MXNet does, and allocates every storage by itself.
-    `tensorflow` places online as TensorFlow's BFC allocator does, in regions that it doubles and keeps.
-    `cuda_vmm` maps blocks of 2 MiB behind the addresses of each buffer, so that extents of it can be given back.
+    `tensorflow` places online as TensorFlow's BFC allocator does, in cached regions that double in size.
+    `cuda_vmm` maps blocks of 2 MiB at the addresses of each buffer, so that parts of it can be released.
     """
 
     IDEAL = "ideal"
@@ -40,14 +40,14 @@ _SETTABLE: Final = MemoryModel.PYTORCH.value
 
 
 def settings_of(model: MemoryChoice) -> AllocatorSettings | None:
-    """Return how PyTorch's allocator is set where a memory model is that; None of another."""
+    """Return the settings of PyTorch's allocator; None for another memory model."""
     if isinstance(model, AllocatorSettings):
         return model
     return DEFAULTS if model is MemoryModel.PYTORCH else None
 
 
 def is_of_pytorch(model: MemoryChoice) -> bool:
-    """Return whether a memory model is PyTorch's, and so is what else a process holds (`vdnnsim.memory.process`)."""
+    """Whether a memory model is PyTorch's, and so the other memory of the process (`vdnnsim.memory.process`)."""
     return settings_of(model) is not None
 
 
@@ -66,7 +66,7 @@ def memory_choice(text: str) -> MemoryChoice:
 
 
 def allocator(settings: str) -> MemoryChoice:
-    """Return PyTorch's allocator with settings in the words of its variable.
+    """Return PyTorch's allocator with settings as in PYTORCH_ALLOC_CONF.
 
     Raises:
         InputError: a setting is wrong.
@@ -110,9 +110,9 @@ def _chosen(entry: Entry, read: Callable[[str], MemoryChoice], text: str) -> Mem
 class PinnedMemory(Enum):
     """When host memory for offloaded maps is pinned.
 
-    `arena` pins one region before the first iteration; an iteration pays nothing, and this is the default, for the
-    overheads that the vDNN paper reports leave no room for anything else. `per_offload` calls cudaMallocHost at every
-    offload, as the paper's text has it (III-B), and the host pays for it each time.
+    `arena` pins one region before the first iteration, at no cost to the iteration; the default, since the overheads
+    that the vDNN paper reports allow nothing else. `per_offload` calls cudaMallocHost at every offload, as the paper's
+    text has it (III-B), which takes host time each time.
     """
 
     ARENA = "arena"

@@ -1,20 +1,20 @@
-"""The blocks that the driver hands out where every buffer is a cudaMalloc of its own, as in Caffe.
+"""The blocks of the driver if every buffer is a cudaMalloc of its own, as in Caffe.
 
-The driver hands out blocks of 2 MiB. A buffer above 1 MiB has blocks of its own. Smaller ones, rounded up to the
-granule, share blocks: one takes the smallest gap that is large enough, and a new block where there is none. A block
-whose buffers are all given back goes back to the GPU.
+The driver allocates blocks of 2 MiB. A buffer above 1 MiB has blocks of its own. Smaller ones, rounded up to the
+granule, share blocks: each takes the smallest gap that is large enough, or a new block. A block is released when all of
+its buffers are freed.
 
-`pool_bytes` is the most that was handed out at once, which nvidia-smi shows; `deltas` count what
-buffers take. No addresses are given, for the driver may map any block anywhere: only the gaps inside blocks matter.
+`pool_bytes` is the most that was allocated at once, as nvidia-smi shows it; `deltas` count buffers. There are no
+addresses, since the driver may map any block anywhere: only the gaps inside blocks matter.
 
 Source: sizes measured by cudaMemGetInfo over 256 allocations each on a driver 5xx, dev_alloc_footprint in
 c/qwen36_tier.c of github.com/JustVugg/colibri at 032d8df41e6d1fe60eeae8f63b5d76df1c0e6064. Each took 8 KiB of 400 B,
 3 KiB and 4 KiB; 16 of 10 KiB; 16 to 64 KiB exactly; 104 of 96 KiB; 416 of 384 KiB; 1 MiB of 768 KiB and 1 MiB; 2 of
 1.5 MiB; 4 of 3 MiB. The rule above gives each of these numbers; the formula there, which has a least size of 8 KiB and
-adds a sixteenth, takes for a rule of each buffer what comes from 256 that share blocks; above 512 KiB, up to 682 KiB,
-where nothing was measured, it says two to a block and this three. PyTorch splits its requests at the same sizes
+adds a sixteenth, describes the average of 256 buffers that share blocks; from 512 to 682 KiB, where nothing was
+measured, it has two to a block and this rule three. PyTorch splits its requests at the same sizes
 (c10/core/AllocatorConfig.h, kSmallSize and kSmallBuffer). Assumptions: which gap is taken; that drivers of Kepler and
-Maxwell's days did the same; that a block goes back at once.
+Maxwell did the same; that a block is released at once.
 """
 
 from typing import ClassVar, Final
@@ -32,11 +32,11 @@ _BLOCK_STRIDE: Final = 2 * BLOCK_BYTES
 
 
 class Driver:
-    """What is handed out of a GPU, and the gaps in the blocks that small buffers share.
+    """The allocated blocks of a GPU, and the gaps in those that small buffers share.
 
     Attributes:
-        handed_out_bytes: whole blocks.
-        pool_bytes: the most that was handed out at once.
+        handed_out_bytes: in whole blocks.
+        pool_bytes: their maximum.
     """
 
     addressed: ClassVar[bool] = False
@@ -49,7 +49,7 @@ class Driver:
         self.pool_bytes = 0
 
     def take(self, nbytes: int) -> Block | None:
-        """Return where a buffer lies among the shared blocks, 0 if it has its own; None where there is no room."""
+        """Return the place of a buffer among the shared blocks, 0 if it has its own; None without room."""
         if nbytes > LARGEST_SHARED_BYTES:
             return Block(0, nbytes) if self._hand_out(round_up(nbytes, BLOCK_BYTES)) else None
         start = self._gaps.take(nbytes)
@@ -60,7 +60,7 @@ class Driver:
         return None if start is None else Block(start, nbytes)
 
     def free(self, block: Block) -> None:
-        """Take a buffer back, and with it the block that it leaves empty."""
+        """Free a buffer, and a block that it leaves empty."""
         if block.nbytes > LARGEST_SHARED_BYTES:
             self.handed_out_bytes -= round_up(block.nbytes, BLOCK_BYTES)
             return
@@ -71,7 +71,7 @@ class Driver:
 
     @property
     def untaken_bytes(self) -> int:
-        """The blocks that it can still hand out, in bytes."""
+        """Bytes of the blocks that are left."""
         return (self._capacity_bytes - self.handed_out_bytes) // BLOCK_BYTES * BLOCK_BYTES
 
     def largest_free(self, nbytes: int) -> int:

@@ -1,21 +1,20 @@
-"""The segments of PyTorch's caching allocator under `expandable_segments:True`: addresses behind which memory grows.
+"""The segments of PyTorch's caching allocator under `expandable_segments:True`, which map memory as they grow.
 
-Each pool of each stream reserves addresses for nine eighths of the GPU's memory and maps memory behind them in pages,
-of 2 MiB in the small pool and of 20 MiB in the large one. A request for which no free block is large enough takes the
-lowest free addresses at which there is room for it, mapped or not: mostly those of the last free block and behind it.
-So blocks of one stream lie in one segment and can merge. Blocks are cut to the granule in both pools.
+Each pool of each stream reserves addresses for nine eighths of the GPU's memory and maps memory in pages, of 2 MiB in
+the small pool and of 20 MiB in the large one. A request for which no free block is large enough takes the lowest free
+addresses with room for it, mapped or not: mostly the last free block and what is behind it. So blocks of one stream lie
+in one segment and can merge. Blocks are cut to the granule in both pools.
 
-Among free blocks the smallest that is large enough is taken, unless it could grow and the next larger one less so: what
-a block could grow to counts as its size then. When the GPU has no room, all pages are given back in which nothing is in
-use, and the request is tried once more. A range that the GPU could map in part only is not mapped at all; but where
-free memory lies between two ranges, the first may be mapped before the second fails, and stays.
+Among free blocks the smallest that is large enough is taken, where the size of a block includes what it could grow to.
+When the GPU has no room, all free pages are released, and the request is tried once more. A range that can be mapped in
+part only is not mapped; but if free memory lies between two ranges, the first stays mapped when the second fails.
 
-Under `max_split_size_mb` a large free block is kept from smaller requests here too, unless it is what the lowest free
-addresses lead to; `garbage_collection_threshold` finds no segment that is free as a whole.
+Under `max_split_size_mb` a large free block is kept from smaller requests here too, unless the lowest free addresses
+lead to it; `garbage_collection_threshold` finds no free segment.
 
 Source: github.com/pytorch/pytorch, c10/cuda/CUDACachingAllocator.cpp (ExpandableSegment, find_expandable_block,
 map_block, get_free_block, unmap_block) with its note on expandable segments. Assumption: memory may be mapped as long
-as the sum of pages stays within the capacity; what the driver keeps for its tables of pages is not counted.
+as the sum of pages stays within the capacity; page tables of the driver are not counted.
 """
 
 from collections.abc import Iterable
@@ -25,14 +24,14 @@ from vdnnsim.memory.requests import round_up
 from vdnnsim.memory.segments import LARGE_SEGMENT_BYTES, SMALL_SEGMENT_BYTES, Segments, StreamPool, segment_bytes
 
 _ADDRESSES_BEYOND: Final = 8
-"""Addresses are reserved for all memory and one part in so many more."""
+"""Addresses are reserved for all memory and an eighth more."""
 
 
 class ExpandableSegments(Segments):
-    """Segments that grow and shrink by pages; all memory of the GPU says how many addresses one has."""
+    """Segments that grow and shrink by pages; their addresses are in proportion to all memory of the GPU."""
 
     def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
-        """Return bytes and start of the free block that a request takes: of those that can grow, one that can less."""
+        """Return bytes and start of the smallest free block for a request, by the size that it could grow to."""
         pieces, at = pool.free.by_size, pool.free.place_of(nbytes)
         if at == len(pieces):
             return None
@@ -42,7 +41,7 @@ class ExpandableSegments(Segments):
 
     def grow(self, pool: StreamPool, nbytes: int, _: Iterable[StreamPool]) -> tuple[int, int] | None:
         """Map pages until there is a free block for a request; return its bytes and start; None without room."""
-        # PyTorch asks whether a whole segment would be allowed, and maps what it lacks.
+        # PyTorch checks the limit for a whole segment, though it maps less.
         if self._allowed_bytes is not None and self.reserved_bytes + segment_bytes(nbytes) > self._allowed_bytes:
             return None
         start = self._room(pool, nbytes)
@@ -59,11 +58,11 @@ class ExpandableSegments(Segments):
         return size, start
 
     def least_rest_bytes(self, _pool: StreamPool, _nbytes: int) -> int:
-        """Return the least that is worth to be cut off a block."""
+        """Return the least that is cut off a block."""
         return self._granule_bytes
 
     def release_free(self, pools: Iterable[StreamPool]) -> None:
-        """Give back the pages in which nothing is in use, and the addresses behind which there are none left."""
+        """Release free pages, and the addresses of segments without memory."""
         for pool in pools:
             page_bytes = _page_bytes(pool)
             for size, start in list(pool.free.by_size):
@@ -82,7 +81,7 @@ class ExpandableSegments(Segments):
                     del self.borders[base]
 
     def ranges(self, pools: Iterable[StreamPool]) -> list[tuple[int, int]]:
-        """Return start and bytes of what is mapped, in one piece what is of one segment."""
+        """Return start and bytes of the mapped ranges."""
         holes = sorted((start, size) for pool in pools for size, start in pool.unmapped.by_size)
         found = []
         for base, size in self.borders.items():
@@ -102,7 +101,7 @@ class ExpandableSegments(Segments):
         return size if end in self.borders else size + pool.unmapped.size_at(end)
 
     def _room(self, pool: StreamPool, nbytes: int) -> int:
-        """Return the lowest address from which on nbytes are free or unmapped, as they meet in the pool."""
+        """Return the lowest address from which nbytes are free or unmapped in one segment, which may be new."""
         for hole in pool.unmapped.starts:
             before = hole if hole in self.borders else pool.free.start_before(hole)
             reached = start = hole if before is None else before
@@ -122,7 +121,7 @@ class ExpandableSegments(Segments):
         return start
 
     def _base(self, address: int) -> int:
-        """Return where the segment starts that an address is of. There are a few: one for each pool of each stream."""
+        """Return the start of the segment of an address; there are few, one for each pool of each stream."""
         return max(start for start in self.borders if start <= address)
 
 

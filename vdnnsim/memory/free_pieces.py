@@ -12,7 +12,7 @@ class FreePieces:
     """
 
     def __init__(self, borders: Container[int] = ()) -> None:
-        """Have no piece yet; pieces never merge where they meet at one of the borders."""
+        """Begin without a piece; pieces never merge across a border."""
         self._borders = borders
         self.by_size: list[tuple[int, int]] = []
         self._size_at: dict[int, int] = {}
@@ -25,28 +25,28 @@ class FreePieces:
 
     @property
     def starts(self) -> list[int]:
-        """Where pieces start, from the lowest on."""
+        """Starts of pieces in ascending order."""
         return sorted(self._size_at)
 
     def size_at(self, start: int) -> int:
-        """Return the bytes of the piece that starts somewhere; 0 where none does."""
+        """Return the bytes of the piece at `start`; 0 if there is none."""
         return self._size_at.get(start, 0)
 
     def start_before(self, end: int) -> int | None:
-        """Return where the piece starts that ends somewhere; None where none does."""
+        """Return the start of the piece that ends at `end`; None if there is none."""
         return self._start_before.get(end)
 
     def place_of(self, nbytes: int) -> int:
-        """Return where in `by_size` the smallest piece stands that holds nbytes; its length where none does."""
+        """Return the index in `by_size` of the smallest piece that holds nbytes; its length if there is none."""
         return bisect_left(self.by_size, (nbytes, 0))
 
     def best_fit(self, nbytes: int) -> tuple[int, int] | None:
-        """Return bytes and start of the smallest piece that holds nbytes, the lowest among equals, if there is one."""
+        """Return bytes and start of the smallest piece that holds nbytes, the lowest among equals; None without one."""
         found = self.place_of(nbytes)
         return self.by_size[found] if found < len(self.by_size) else None
 
     def take(self, nbytes: int) -> int | None:
-        """Take nbytes from the smallest piece that holds them; return their address, None if there is no such piece."""
+        """Take nbytes from the smallest piece that holds them; return their address; None without such a piece."""
         if not nbytes:
             return 0
         found = self.best_fit(nbytes)
@@ -58,7 +58,7 @@ class FreePieces:
         return start
 
     def merge(self, start: int, nbytes: int) -> tuple[int, int]:
-        """Return a piece and merge it with its free neighbours; return start and bytes of what it is part of now."""
+        """Add a piece and merge it with its free neighbours; return start and bytes of the merged piece."""
         if not nbytes:
             return start, nbytes
         end = start + nbytes
@@ -74,7 +74,7 @@ class FreePieces:
         return start, end - start
 
     def add(self, start: int, size: int) -> None:
-        """Add a piece as it is; one of nothing is none."""
+        """Add a piece without merging; an empty one is ignored."""
         if size:
             insort(self.by_size, (size, start))
             self._size_at[start] = size

@@ -1,14 +1,13 @@
-"""Memory models by name: the pool that serves each, and `place`, which asks it. Those of no framework stand here.
+"""Memory models by name, and `place`, which serves requests by one. Those of no framework are defined here.
 
-`ideal` counts bytes and never fragments, what the papers' figures add up. `best_fit` is the rule of cnmem, which vDNN
-builds on (III-B): a request takes the smallest free piece that is large enough, the lowest one among equals, and leaves
-what remains of it free; a piece that is given back merges at once with its free neighbours. `cuda_vmm` counts bytes as
-`ideal` does, in blocks of 2 MiB that are mapped behind addresses of each buffer's own and given back by themselves: the
-virtual memory management of CUDA's driver (cuMemAddressReserve, cuMemCreate, cuMemMap).
+`ideal` counts bytes and never fragments, as the papers' figures do. `best_fit` is the rule of cnmem, which vDNN uses
+(III-B): a request takes the smallest free piece that is large enough, the lowest among equals; a freed piece merges
+with its free neighbours. `cuda_vmm` counts bytes as `ideal` does, in blocks of 2 MiB that are mapped at addresses of
+each buffer and unmapped one by one: the virtual memory management of CUDA (cuMemAddressReserve, cuMemCreate, cuMemMap).
 
 Sources: github.com/NVIDIA/cnmem, src/cnmem.cpp (findBestBlock, releaseBlock); for pages of 2 MiB, and that to map and
-unmap them is expensive, PyTorch's note on expandable segments in c10/cuda/CUDACachingAllocator.cpp. Assumption: here it
-takes no time, as no allocation does.
+unmap them is expensive, PyTorch's note on expandable segments in c10/cuda/CUDACachingAllocator.cpp. Assumption: it
+takes no time, as other allocations.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +28,7 @@ MAPPED_BYTES: Final = 2 * MIB
 
 
 class _Sum:
-    """A pool without addresses, of which the sum of what is in use stays within the capacity."""
+    """A pool without addresses, with a limit for the sum of bytes in use."""
 
     addressed: ClassVar[bool] = False
 
@@ -53,7 +52,7 @@ class _Sum:
 
 
 class _Region:
-    """One region of memory from its lowest address on."""
+    """One contiguous region of memory."""
 
     addressed: ClassVar[bool] = True
 
@@ -83,10 +82,10 @@ _ONLINE: Mapping[MemoryChoice, Callable[[int], OnlinePool]] = {
     MemoryModel.TENSORFLOW: Regions,
     MemoryModel.CUDA_VMM: _Sum,
 }
-"""The pools that take a capacity and serve one request after the other."""
+"""Pools that serve one request after the other."""
 
 MODELS_WITH_EXTENTS: Final = (MemoryModel.IDEAL, MemoryModel.CUDA_VMM)
-"""Those that can give back some bytes of what a request was given, and take it again at the same addresses."""
+"""Models that can release parts of a buffer, and allocate them again at the same addresses."""
 
 
 def place(
@@ -96,10 +95,9 @@ def place(
     granule_bytes: int,
     total_bytes: int | None = None,
 ) -> Placed | Overflow:
-    """Serve a whole sequence of requests by a memory model; each key is taken and given back in turn.
+    """Serve a whole sequence of requests by a memory model; each key is allocated and freed in turn.
 
-    `total_bytes` is all memory of the GPU, of which settings of PyTorch's allocator take a part; the capacity unless
-    given.
+    `total_bytes` is all memory of the GPU, to which fractions of PyTorch's settings refer; by default the capacity.
     """
     if (settings := settings_of(model)) is not None:
         return place_pytorch(requests, capacity_bytes, granule_bytes, settings, total_bytes)
@@ -112,6 +110,6 @@ def place(
 
 
 def extent_granule_bytes(model: MemoryChoice, granule_bytes: int) -> int:
-    """Return the unit in which one of `MODELS_WITH_EXTENTS` gives back and takes again extents of a buffer."""
+    """Return the unit in which one of `MODELS_WITH_EXTENTS` releases and reallocates parts of a buffer."""
     assert model in MODELS_WITH_EXTENTS
     return round_up(granule_bytes, MAPPED_BYTES) if model is MemoryModel.CUDA_VMM else granule_bytes

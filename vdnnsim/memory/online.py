@@ -1,7 +1,4 @@
-"""Online placement: requests are served one by one, without knowledge of those to come.
-
-A pool states how it takes and gives back, and what it needed; `serve` asks it.
-"""
+"""Online placement: requests are served one by one, without knowledge of later ones."""
 
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -10,41 +7,41 @@ from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 
 
 class Block(NamedTuple):
-    """What a request was given."""
+    """The memory of a request."""
 
     start: int
     nbytes: int
 
 
 class OnlinePool(Protocol):
-    """What a memory model states that places online; sizes come in whole granules.
+    """A memory model that places online; sizes are whole granules.
 
     Attributes:
-        addressed: whether where a block starts is an address, and not for the pool alone.
+        addressed: whether starts of blocks are addresses.
     """
 
     addressed: ClassVar[bool]
 
     @property
     def pool_bytes(self) -> int:
-        """The most that it needed up to now, gaps included."""
+        """The most memory that it needed up to now, gaps included."""
 
     def take(self, nbytes: int) -> Block | None:
-        """Take at least so many bytes; None where there is no room."""
+        """Allocate at least nbytes; None without room."""
 
     def free(self, block: Block) -> None:
-        """Take back what `take` returned."""
+        """Free a block that `take` returned."""
 
     def largest_free(self, nbytes: int) -> int:
-        """Return the size of the largest piece that a request of nbytes, for which there is no room, met."""
+        """Return the size of the largest piece that is free for a request of nbytes, which has no room."""
 
 
 @runtime_checkable
 class KeepingPool(OnlinePool, Protocol):
-    """One that keeps what is given back, until its cache is emptied."""
+    """A pool that caches freed memory."""
 
     def empty_cache(self) -> None:
-        """Give back to the GPU what is free as a whole."""
+        """Release free segments."""
 
 
 def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
@@ -81,7 +78,7 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
 
 
 def _searched(pool: KeepingPool, request: Request, granule_bytes: int) -> int:
-    """Serve a search; return what the pool needed where that was more than ever before."""
+    """Serve a search; return the memory of the pool if that is a new maximum, else 0."""
     before, nbytes = pool.pool_bytes, request.nbytes or 0
     while nbytes and (block := pool.take(round_up(nbytes, granule_bytes))) is None:
         nbytes //= 2

@@ -1,8 +1,8 @@
-"""Placement ahead of time: addresses chosen with the lifetimes of a static plan in view.
+"""Placement ahead of time: addresses that are chosen by the lifetimes of a static plan.
 
-Offline dynamic storage allocation is NP-hard; this is the usual greedy answer: buffers that live throughout lie at
-the bottom, the others are laid from the largest to the smallest, each at the lowest address that is free during its
-whole life. Lifetimes are half-open ranges of positions in the sequence of requests.
+Offline dynamic storage allocation is NP-hard; this is the usual greedy solution: buffers that live throughout lie at
+the bottom, the others are placed from the largest to the smallest, each at the lowest address that is free during its
+lifetime. Lifetimes are half-open ranges of positions in the sequence of requests.
 
 Source of the heuristic: Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020
 (greedy by size for offset calculation).
@@ -27,7 +27,7 @@ class _Lifetime:
 
 
 class _Layout:
-    """Addresses given so far; a lifetime is entered in each bucket of positions that it touches."""
+    """Addresses so far; each lifetime is entered in every bucket of positions that it overlaps."""
 
     def __init__(self, positions: int) -> None:
         self._width = positions // _BUCKETS + 1
@@ -54,7 +54,7 @@ class _Layout:
 
 
 def place_planned(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
-    """Choose all addresses ahead, then look whether they stay within the capacity."""
+    """Choose all addresses, then check that they stay within the capacity."""
     lifetimes = _lifetimes(requests, granule_bytes)
     first_release = next((i for i, request in enumerate(requests) if request.nbytes is None), len(requests))
     last_allocation = max((life.first for life in lifetimes), default=0)
@@ -101,10 +101,9 @@ def _answer(
 
 
 def _overflow(lifetimes: list[_Lifetime], address: dict[int, int], deltas: list[int], capacity_bytes: int) -> Overflow:
-    """Blame the first request that raises the sum of what is in use above the capacity, if one does.
+    """Report the first request at which more is in use than the capacity.
 
-    If none does, the gaps are to blame, and of the requests whose address lies beyond the capacity the one that meets
-    the most memory in use.
+    If there is none, fragmentation is the cause: of the requests beyond the capacity the one with most memory in use.
     """
     in_use = list(accumulate(deltas))
     too_much = [life for life in lifetimes if in_use[life.first] > capacity_bytes]

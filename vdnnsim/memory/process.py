@@ -2,13 +2,13 @@
 
     context            CUDA's context, with the kernels that were loaded: `gpu.context` of a profile, outside of every
                        pool; `gpu.handle` for each further handle of a system of the papers
-    cuBLAS             a workspace for each handle and stream, taken from PyTorch's allocator at the first product there
-                       and kept; each thread has a handle, and backward runs on one of its own. cublasLt, which adds the
-                       bias of a linear layer, shares it
+    cuBLAS             a workspace for each handle and stream, allocated by PyTorch at the first product there and kept;
+                       each thread has a handle, and backward has a thread of its own. cublasLt, which adds the bias of
+                       a linear layer, shares it
     cuDNN              the workspace of each convolution while it runs (`vdnnsim.cost.pytorch_workspace`, or the table
                        of a profile); where it searches, more in the first iteration (`vdnnsim.plans.device_requests`)
     DDP                buckets of gradients, a second copy or the gradients themselves (`vdnnsim.plans.buckets`)
-    pinned memory      blocks of powers of two, kept when they are given back, each for requests of its own size
+    pinned memory      blocks of powers of two, cached when freed, each for requests of its own size
 
 Sources: github.com/pytorch/pytorch, aten/src/ATen/cuda/CublasHandlePool.cpp (parseChosenWorkspaceSize, `:4096:2:16:8`,
 32 MiB on compute capability 9.0) and aten/src/ATen/core/CachingHostAllocator.h (PowerOf2Ceil); both sizes of cuBLAS's
@@ -21,13 +21,13 @@ from typing import Final
 from vdnnsim.units import KIB, MIB
 
 CUBLAS_BYTES: Final = 2 * 4096 * KIB + 8 * 16 * KIB
-"""8,519,680 B, of a handle and a stream."""
+"""8,519,680 B, for each handle and stream."""
 CUBLAS_HOPPER_BYTES: Final = 32 * MIB
 _HOPPER: Final = (9, 0)
 
 
 def cublas_workspace_bytes(compute_capability: tuple[int, int]) -> int:
-    """Return what PyTorch gives cuBLAS for a handle and a stream, where CUBLAS_WORKSPACE_CONFIG says nothing."""
+    """Return cuBLAS's workspace in PyTorch for a handle and a stream, unless CUBLAS_WORKSPACE_CONFIG is set."""
     return CUBLAS_HOPPER_BYTES if compute_capability == _HOPPER else CUBLAS_BYTES
 
 
@@ -37,10 +37,10 @@ def pinned_block_bytes(nbytes: int) -> int:
 
 
 class PinnedBlocks:
-    """Pinned memory as PyTorch's CachingHostAllocator takes it in a process that has not pinned anything before.
+    """Pinned memory of PyTorch's CachingHostAllocator, from the start of a process.
 
     Attributes:
-        taken_bytes: of the host, in blocks that are in use and in those that are kept.
+        taken_bytes: in blocks in use and cached ones.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class PinnedBlocks:
         self.taken_bytes = 0
 
     def missing_bytes(self, *sizes: int) -> int:
-        """Return what requests would take of the host together: each kept block serves one of its size."""
+        """Return the host memory that requests would add together: each cached block serves one of its size."""
         blocks = Counter(map(pinned_block_bytes, sizes))
         return sum(size * max(0, count - self._kept[size]) for size, count in blocks.items())
 
@@ -59,5 +59,5 @@ class PinnedBlocks:
         self._kept[size] = max(0, self._kept[size] - 1)
 
     def free(self, nbytes: int) -> None:
-        """Keep the block of a request for the next one."""
+        """Cache the block of a request."""
         self._kept[pinned_block_bytes(nbytes)] += 1

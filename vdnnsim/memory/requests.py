@@ -1,24 +1,24 @@
 """Requests to a memory pool, and its two answers: placed or overflow.
 
-A sequence of requests is an iteration seen by the pool alone: keys stand for buffers, positions for time. A pool
-answers the whole sequence at once, so that an online model and one that plans ahead look the same from outside.
+A sequence of requests is an iteration as the pool sees it: keys are buffers, positions are time. A pool serves a whole
+sequence at once, so that online models and those that plan ahead have the same interface.
 """
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 UNLIMITED_BYTES: Final = 2**60
-"""The capacity of a memory that has none."""
+"""The capacity of unlimited memory."""
 
 
 class Request(NamedTuple):
-    """Takes nbytes under a key; or, with nbytes None, gives back what the key holds.
+    """Allocates nbytes for a key; frees the key if nbytes is None.
 
     Attributes:
-        resizes: whether the key, which is in use, holds nbytes from now on: extents of it were given back or taken
-            again. Only a model that states a granule for them can do so (`vdnnsim.memory.models.extent_granule_bytes`).
-        searches: whether it takes nbytes, where there is no room for them half as many and so on, and gives them back
-            at once and with them to the GPU all that is free: a search of cuDNN's. PyTorch's allocator alone does so.
+        resizes: whether the key, which is in use, has nbytes from now on: parts of it are released or reallocated. Only
+            models with extents can do so (`vdnnsim.memory.models.MODELS_WITH_EXTENTS`).
+        searches: whether it is a search of cuDNN's: nbytes, or without room half as many and so on, are allocated and
+            freed at once, and the cache is emptied. Only PyTorch's allocator can do so.
     """
 
     key: int
@@ -32,10 +32,10 @@ class Placed:
     """Every request was served.
 
     Attributes:
-        offsets: by position of the request, the address given or given back; None under a model without addresses.
-        deltas: by position, bytes in use added or taken away, rounded to the granule.
-        pool_bytes: bytes of memory that the model needed, the gaps between buffers included.
-        peaks_in_search: whether it needed as many for a search alone.
+        offsets: by position of the request, the address allocated or freed; None for a model without addresses.
+        deltas: by position, change of the bytes in use, rounded to the granule.
+        pool_bytes: memory that the model needed, gaps between buffers included.
+        peaks_in_search: whether the peak is that of a search.
     """
 
     offsets: tuple[int | None, ...]
@@ -50,9 +50,9 @@ class Overflow:
 
     Attributes:
         position: of the request in the sequence.
-        held: the keys in use at that moment.
-        free_bytes: memory not in use at that moment.
-        largest_free_bytes: the largest piece of it.
+        held: the keys in use then.
+        free_bytes: memory not in use then.
+        largest_free_bytes: its largest piece.
     """
 
     position: int

@@ -1,16 +1,16 @@
-"""Segments of PyTorch's caching allocator: what all share, and those that are one cudaMalloc each, its default.
+"""Segments of PyTorch's caching allocator: their interface, and the default, one cudaMalloc each.
 
 A whole segment has 2 MiB in the small pool, in the large one 20 MiB for requests below 10 MiB and the request's own
 size, rounded up to 2 MiB, above. A block is cut when what remains of it is at least a granule (small pool) or more than
 1 MiB (large pool); else the whole of it counts as allocated.
 
-Under `max_split_size_mb` no block of this size or more is cut, nor given to a smaller request; a request of this size
-or more takes no block that is larger by 20 MiB or more. Before all that is free goes back to the GPU, segments of this
-size go, as many as the request needs.
+Under `max_split_size_mb` no block of this size or more is cut, nor serves a smaller request; a request of this size or
+more takes no block that is larger by 20 MiB or more. Before all free segments, segments of this size are released, as
+many as the request needs.
 
-Under `garbage_collection_threshold` and `per_process_memory_fraction`, a request that finds no block while more is
-reserved than the threshold gives back the segments of the large pool that were free for at least the mean time, counted
-in requests to that pool, until enough went.
+Under `garbage_collection_threshold` and `per_process_memory_fraction`, a request that finds no block while more than
+the threshold is reserved releases segments of the large pool that were free for at least the mean time, counted in
+requests to that pool, until that is enough.
 
 Source: github.com/pytorch/pytorch, c10/cuda/CUDACachingAllocator.cpp (get_allocation_size, should_split,
 get_free_block, release_available_cached_blocks, garbage_collect_cached_blocks).
@@ -33,7 +33,7 @@ SEGMENT_GRANULE_BYTES: Final = 2 * MIB
 
 
 def segment_bytes(nbytes: int) -> int:
-    """Return the size of the segment that is taken from the GPU for a request that no free block can serve."""
+    """Return the size of a new segment for a request."""
     if nbytes <= LARGEST_SMALL_BYTES:
         return SMALL_SEGMENT_BYTES
     if nbytes < OWN_SEGMENT_BYTES:
@@ -50,12 +50,12 @@ def least_rest_bytes(settings: AllocatorSettings, nbytes: int, granule_bytes: in
 
 
 class StreamPool:
-    """What is free in the segments of one stream and one class of sizes.
+    """Free blocks in the segments of one stream and size class.
 
     Attributes:
         small: whether it serves requests of at most 1 MiB.
         free: blocks in memory.
-        unmapped: ranges of addresses behind which there is no memory.
+        unmapped: ranges of addresses without memory.
     """
 
     def __init__(self, *, small: bool, segments: "Segments") -> None:
@@ -65,19 +65,19 @@ class StreamPool:
 
 
 class Segments(ABC):
-    """How segments are taken from the GPU, cut and given back.
+    """Takes segments from the GPU, cuts blocks off them, and releases them.
 
     Args:
-        capacity_bytes: memory of the GPU that is there for segments.
+        capacity_bytes: memory of the GPU for segments.
         granule_bytes: to which requests are rounded.
         settings: of the allocator.
-        total_bytes: all memory of the GPU, of which settings may allow a part; the capacity unless given.
+        total_bytes: all memory of the GPU, of which settings may allow a part; by default the capacity.
 
     Attributes:
-        borders: where segments start, and their sizes; no block crosses one.
+        borders: starts and sizes of segments; no block crosses one.
         reserved_bytes: memory of the GPU in all segments.
-        most_reserved_bytes: the maximum of it up to now.
-        changes: how often memory was taken or given back.
+        most_reserved_bytes: its maximum up to now.
+        changes: how often memory was taken or released.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Segments(ABC):
 
     @property
     def left_bytes(self) -> int:
-        """How much may still be taken from the GPU."""
+        """Memory that is left on the GPU."""
         return self._capacity_bytes - self.reserved_bytes
 
     @abstractmethod
@@ -111,19 +111,19 @@ class Segments(ABC):
     def least_rest_bytes(self, pool: StreamPool, nbytes: int) -> int | None:
         """Return the least that is cut off a block when nbytes of it are taken; None where it is never cut."""
 
-    def became_free(self, start: int) -> None:  # noqa: B027 - most need not know
-        """Note that a block came back, which now is part of a free one that starts there."""
+    def became_free(self, start: int) -> None:  # noqa: B027 - not all need it
+        """Note that a block was freed, which is now part of the free one at `start`."""
 
     @abstractmethod
     def release_free(self, pools: Iterable[StreamPool]) -> None:
-        """Give back to the GPU what is free as a whole."""
+        """Release all free memory that can be."""
 
     @abstractmethod
     def ranges(self, pools: Iterable[StreamPool]) -> list[tuple[int, int]]:
-        """Return start and bytes of all memory, in one piece what is of one segment."""
+        """Return start and bytes of all memory, contiguous within a segment."""
 
     def _add_segment(self, nbytes: int) -> int:
-        """Return where a segment of addresses starts, above all others."""
+        """Add a segment above all others; return its start."""
         start = self._next_segment
         self._next_segment += nbytes
         self.borders[start] = nbytes
@@ -177,18 +177,18 @@ class WholeSegments(Segments):
         return size, start
 
     def least_rest_bytes(self, pool: StreamPool, nbytes: int) -> int | None:
-        """Return the least that is worth to be cut off a block; None where it is not cut."""
+        """Return the least that is cut off a block; None if it is not cut."""
         if self._uncut_bytes is None:
             return self._granule_bytes if pool.small else LARGEST_SMALL_BYTES + 1
         return least_rest_bytes(self._settings, nbytes, self._granule_bytes, small=pool.small)
 
     def became_free(self, start: int) -> None:
-        """Note that a block came back, which now is part of a free one that starts there."""
+        """Note since when a block is free, where ages decide what is collected."""
         if self._collected_above is not None:
             self._free_since[start] = self._requests
 
     def release_free(self, pools: Iterable[StreamPool]) -> None:
-        """Give back the segments in which nothing is in use."""
+        """Release the segments in which nothing is in use."""
         for pool in pools:
             for start in list(self._free_segments(pool)):
                 self._release(pool, start)
@@ -206,9 +206,9 @@ class WholeSegments(Segments):
         self._change_reserved(-size)
 
     def _release_uncut(self, pool: StreamPool, nbytes: int) -> bool:
-        """Give back one free segment that is never cut and as large as a request; else several, the largest first.
+        """Release one free segment that is never cut and as large as a request; else several, the largest first.
 
-        PyTorch does not ask the GPU again where these alone are too small, though with what is there they might do.
+        Return whether they are as large as the request; if not, PyTorch does not try it, though there might be room.
         """
         if self._uncut_bytes is None:
             return False
@@ -224,7 +224,7 @@ class WholeSegments(Segments):
         return given_bytes >= least_bytes
 
     def _collect(self, pools: Iterable[StreamPool], wanted_bytes: int) -> None:
-        """Give back segments that are free for the mean of their ages or longer, until enough went."""
+        """Release segments that were free for the mean of their ages or longer, until that is enough."""
         ages = {
             start: (pool, self._requests - self._free_since[start])
             for pool in pools

@@ -1,11 +1,10 @@
-"""Settings of PyTorch's CUDA caching allocator, in the words of its variable PYTORCH_ALLOC_CONF.
+"""Settings of PyTorch's CUDA caching allocator, as in PYTORCH_ALLOC_CONF (formerly PYTORCH_CUDA_ALLOC_CONF).
 
-Its older name is PYTORCH_CUDA_ALLOC_CONF, which PyTorch still reads. Those settings are here that decide where
-memory lies and how much is reserved; a setting that is not, is refused by name. `garbage_collection_threshold` does
-nothing unless `per_process_memory_fraction` is below 1: PyTorch looks at it under that limit alone.
+They are those on which addresses and reserved memory depend; others are refused by name.
+`garbage_collection_threshold` has no effect unless `per_process_memory_fraction` is below 1, as in PyTorch.
 
-Two are no words of that variable, but what a script does: `cudnn_benchmark` is `torch.backends.cudnn.benchmark`, whose
-search empties the pool; `preallocated` is a script that takes memory in one piece and gives it back, as live plans do.
+Two are not in that variable, but in scripts: `cudnn_benchmark` is `torch.backends.cudnn.benchmark`, whose search
+empties the pool; `preallocated` is a script that allocates memory in one piece and frees it, as live plans do.
 
 Source: github.com/pytorch/pytorch, versions 2.11 to 2.14, c10/core/AllocatorConfig.cpp (parseRoundUpPower2Divisions,
 parseMaxSplitSize, parseGarbageCollectionThreshold) and c10/cuda/CUDACachingAllocator.cpp (round_size,
@@ -25,7 +24,7 @@ from vdnnsim.memory.requests import round_up
 from vdnnsim.units import MIB
 
 _INTERVALS: Final = 16
-"""Sizes from 1 MiB to 64 GiB by powers of two, each of which may be rounded in its own way."""
+"""Sizes from 1 MiB to 64 GiB by powers of two, each with divisions of its own."""
 _LEAST_SPLIT_MB: Final = 20
 _MOST_ROUNDING_BYTES: Final = 20 * MIB
 GRANULE_BYTES: Final = 512
@@ -36,20 +35,19 @@ _ABOVE: Final = ">"
 
 @dataclass(frozen=True)
 class AllocatorSettings:
-    """How PyTorch's allocator is set; all at its defaults unless given.
+    """Settings of PyTorch's allocator.
 
     Attributes:
-        expandable_segments: whether memory is mapped behind segments as they grow.
+        expandable_segments: whether segments map memory as they grow.
         max_split_size_mb: blocks of so many MiB or more are not cut; None to cut all.
-        roundup_power2_divisions: into how many parts the way between two powers of two is divided, to which a request
-            is rounded up, by the size in MiB from which on it is so, or by `>` for all above; None to round to 512 B.
-        garbage_collection_threshold: part of the allowed memory above which segments are given back that were free
-            longest; 0 for never.
-        per_process_memory_fraction: part of all memory of the GPU that may be reserved.
-        cudnn_benchmark: whether the first iteration of what was captured searches for its convolutions
+        roundup_power2_divisions: number of parts between two powers of two to which requests are rounded up, by the
+            size in MiB from which it holds, or by `>` for all above; None to round to 512 B.
+        garbage_collection_threshold: fraction of the allowed memory above which the segments that were free longest are
+            released; 0 for never.
+        per_process_memory_fraction: fraction of all memory of the GPU that may be reserved.
+        cudnn_benchmark: whether the first iteration of a captured model searches for its convolutions
             (`vdnnsim.plans.device_requests`).
-        preallocated: whether the pool begins with all memory there is, in one piece behind what an iteration finds;
-            the GPU may have more, so that nothing is given back to it for want of memory.
+        preallocated: whether the pool begins with all memory in one free piece, so that no memory is ever released.
     """
 
     expandable_segments: bool = False
@@ -62,22 +60,22 @@ class AllocatorSettings:
 
     @property
     def words(self) -> str:
-        """As PYTORCH_ALLOC_CONF has them; empty for the defaults."""
+        """The value of PYTORCH_ALLOC_CONF; empty for the defaults."""
         pairs = ((name, getattr(self, name)) for name in _READERS if getattr(self, name) != getattr(DEFAULTS, name))
         return ",".join(f"{name}:{_word(value)}" for name, value in pairs)
 
     @property
     def value(self) -> str:
-        """What results call the allocator, and a scenario may."""
+        """The name of the allocator in results and scenarios."""
         return f"pytorch({self.words})"
 
     def allowed_bytes(self, total_bytes: int) -> int | None:
-        """Return how much of all memory of a GPU may be reserved; None where all may be."""
+        """Return how much of all memory of a GPU may be reserved; None for all."""
         fraction = self.per_process_memory_fraction
         return int(fraction * total_bytes) if fraction < 1 else None
 
     def may_serve(self, free_bytes: int, nbytes: int) -> bool:
-        """Say whether a free block may serve a request that it is large enough for."""
+        """Whether a free block that is large enough may serve a request."""
         if self.max_split_size_mb is None or free_bytes < self.max_split_size_mb * MIB:
             return True
         return nbytes >= self.max_split_size_mb * MIB and free_bytes < nbytes + _MOST_ROUNDING_BYTES
@@ -91,7 +89,7 @@ class AllocatorSettings:
 
     @cached_property
     def _divisions(self) -> tuple[int, ...]:
-        """Into how many parts, by the power of two below a size."""
+        """Number of parts by the power of two below a size."""
         stated = self.roundup_power2_divisions
         if stated is None or isinstance(stated, int):
             return (stated or 0,) * _INTERVALS
@@ -101,7 +99,7 @@ class AllocatorSettings:
                 divisions[last + 1 :] = [number] * (_INTERVALS - last - 1)
                 continue
             last = min(int(boundary).bit_length() - 1, _INTERVALS - 1)
-            # The first one holds for all that is smaller as well.
+            # The first one also holds for smaller sizes.
             divisions[0 if first else last : last + 1] = [number] * (last + 1 if first else 1)
             first = False
         return tuple(divisions)
@@ -111,12 +109,12 @@ DEFAULTS: Final = AllocatorSettings()
 
 
 def parse_settings(text: str) -> AllocatorSettings:
-    """Return the settings that a text states: `expandable_segments:True,max_split_size_mb:128`.
+    """Return the settings of a text as `expandable_segments:True,max_split_size_mb:128`.
 
     Raises:
-        InputError: PyTorch would not read it so, or a setting is not modelled.
+        InputError: PyTorch would refuse it, or a setting is not modelled.
     """
-    said: dict[str, object] = {}
+    stated: dict[str, object] = {}
     position = 0
     while position < len(text):
         match = _SETTING.match(text, position)
@@ -126,9 +124,9 @@ def parse_settings(text: str) -> AllocatorSettings:
         name, value = match[1].strip(), match[2].strip()
         if name not in _READERS:
             raise InputError(not_one_of(name, _READERS, "a setting of the allocator that is modelled"))
-        said[name] = _READERS[name](name, value)
+        stated[name] = _READERS[name](name, value)
         position = match.end()
-    return AllocatorSettings(**said)  # type: ignore[arg-type]  # each reader returns what its setting has
+    return AllocatorSettings(**stated)  # type: ignore[arg-type]  # each reader returns the type of its setting
 
 
 def _truth(name: str, text: str) -> bool:
@@ -190,4 +188,4 @@ _READERS: Final[Mapping[str, Callable[[str, str], object]]] = {
     "cudnn_benchmark": _truth,
     "preallocated": _truth,
 }
-"""What reads each setting."""
+"""By setting."""

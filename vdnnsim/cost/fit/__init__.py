@@ -1,5 +1,5 @@
 """Fits of the parameters that shipped profiles state: `python -m vdnnsim.cost.fit hw_profiles/NAME.yaml`.
 
-Begin with `least_squares`; `maxwell` and `efficiency` read the rows of the two cost models, `hosts` is the fit of what
-hosts spend, and `report` what the command prints. No run imports this package: only tests, and pages that show rows.
+Begin with `least_squares`; `maxwell` and `efficiency` read the rows of the two cost models, `hosts` fits host times. No
+run imports this package: only tests, and pages that show rows.
 """

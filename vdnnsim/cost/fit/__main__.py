@@ -1,6 +1,6 @@
 """The command that fits profiles and prints rows, errors by group, and fitted parameters beside the stated ones.
 
-It writes no file: what it prints is what a person puts into the profile.
+It writes no file: the parameters are put into the profile by hand.
 """
 
 import argparse
@@ -24,7 +24,7 @@ MODELS: Final[Mapping[str, FittedModel]] = {"maxwell": MAXWELL, "efficiency": EF
 
 
 def main() -> None:
-    """Fit what is named on the command line and print the reports."""
+    """Fit the files of the command line and print the reports."""
     parser = argparse.ArgumentParser(prog="python -m vdnnsim.cost.fit", description="fit a profile's cost model")
     what = "a profile, its rows beside it in PROFILE.fit.csv; or hosts.fit.csv"
     parser.add_argument("files", type=Path, nargs="+", help=what)
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def fit_report(profile: Path, cross_validate: bool) -> Iterator[str]:  # noqa: FBT001 - the option
-    """Yield the tables of the fit of a profile: rows, errors by group, parameters, and of what was left out."""
+    """Yield the tables of the fit of a profile: rows, errors by group, parameters, and errors of left out rows."""
     server = read_profile(profile)
     model = MODELS[server.cost_model_kind]
     rows = model.read_rows(profile.with_suffix(".fit.csv"))
@@ -51,7 +51,7 @@ def fit_report(profile: Path, cross_validate: bool) -> Iterator[str]:  # noqa: F
 
 
 def errors_by_group(errors: Sequence[tuple[FitRow, float]]) -> pd.DataFrame:
-    """Return by role and group of rows how many there are, their mean absolute relative error and their mean one."""
+    """Return the number of rows, the mean absolute and the mean relative error, by role and group."""
     table = pd.DataFrame([(row.role, row.group, error) for row, error in errors], columns=["role", "group", "error"])
     table["absolute"] = table.error.abs()
     by_group = table.groupby(["role", "group"])

@@ -17,7 +17,7 @@ stands in its first row.
     time_us       measured
     origin        repository, commit, file and entry
 
-Which rows of the sources stand there:
+Rows by source:
 
     NeuSight   of each operator and card those with the lowest CRC-32 of their text, 60 products, 100 convolutions, 20
                normalizations of rows; above 0.2 ms (0.1 ms where rows are normalized), for 20 to 30 us of each are
@@ -31,8 +31,8 @@ Which rows of the sources stand there:
                ConvNeXt-T, Mixer-B/16 and Xception-41; training of two networks with groups, RegNetX-800MF and 6.4GF;
                streams of one kind in one row with their mean bytes
 
-A twentieth of ln(parameter / start) is added to the residuals, so that what rows hardly tell stays near what kernels of
-its kind reach on most cards: what the cards with traces, V100 and H100, agree on. Cross-validation leaves out each
+A twentieth of ln(parameter / start) is added to the residuals, so that parameters that rows hardly determine stay near
+their start, on which the cards with traces, V100 and H100, agree. Cross-validation leaves out each
 source, where a card has several, and a fifth of the shapes, or each network.
 """
 

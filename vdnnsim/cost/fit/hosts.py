@@ -1,17 +1,17 @@
-"""The fit of what the hosts of profiles spend before kernels: `python -m vdnnsim.cost.fit hw_profiles/hosts.fit.csv`.
+"""The fit of dispatch times of hosts: `python -m vdnnsim.cost.fit hw_profiles/hosts.fit.csv`.
 
-Rows are steps of networks on batches so small that the GPU waits for its host. Each is the sum of what the host does:
+Rows are host-bound steps of networks with small batches. Each is the sum of
 
     input_bytes / 4 GB/s + issue x calls
         + dispatch_forward x (operators + parameters / 3) + dispatch_backward x nodes + dispatch_library x library_calls
 
 `operators` of forward, `nodes` of autograd (runs of operations of backward of one operator of forward), `kernels` of
-backward and calls of cuDNN are counted in captures of the networks as the engine counts them (`vdnnsim.engine.host`);
-every operator and every kernel is a call, of 5 us. The script that measured copies its images from pageable memory
-within the step, at a rate that its inference in both element types tells, and zeroes `parameters` gradients one by one,
-for a third of what an operator takes (measured with PyTorch 2.14), to which backward adds: two more calls each. It
-updates no weights. Minimized are squares of relative errors; a family of networks is left out in turn. Profiles name
-this fit `vdnnsim.cost.host_fit`, where it once stood.
+backward and calls of cuDNN are counted in captures as the engine counts them (`vdnnsim.engine.host`); every operator
+and kernel is a call of 5 us. The script of the source copies its images from pageable memory within the step, at a rate
+found from its inference in both element types, and zeroes `parameters` gradients one by one, for a third of the time of
+an operator (measured with PyTorch 2.14), to which backward adds: two more calls each. It updates no weights. The fit
+minimizes squares of relative errors; each family of networks is left out in turn. Profiles call this fit
+`vdnnsim.cost.host_fit`, its former module.
 
 Source: ryujaehun/pytorch-gpu-benchmark at 3f47a9e2 (MIT), medians of torchvision networks, batch 12.
 """
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PAGEABLE_BYTES_PER_S: Final = 4e9
-"""At which that script copies its images."""
+"""At which the script copies its images."""
 _ISSUE_S: Final = 5e-6
 ZEROED: Final = 1 / 3
-"""Of what an operator of forward takes, to zero a gradient."""
+"""Time to zero a gradient, over that of an operator of forward."""
 
 
 def fit_host(rows: "pd.DataFrame") -> list[float]:
@@ -51,7 +51,7 @@ def left_out_s(rows: "pd.DataFrame") -> "pd.Series":
 
 
 def host_report(path: Path) -> Iterator[str]:
-    """Yield every row with its prediction when left out, the errors, and what was fitted beside what profiles state."""
+    """Yield every row with its prediction when left out, the errors, and fitted beside stated parameters."""
     import pandas as pd
 
     table = pd.read_csv(path)
@@ -69,7 +69,7 @@ def host_report(path: Path) -> Iterator[str]:
 
 
 def _known_and_counts(rows: "pd.DataFrame") -> "tuple[pd.Series, pd.DataFrame]":
-    """Return the seconds that are no dispatch, and how often each dispatch that is fitted happens."""
+    """Return the seconds beside dispatches, and the number of each kind of dispatch."""
     calls = rows.operators + rows.kernels + 2 * rows.parameters
     known = rows.input_bytes / PAGEABLE_BYTES_PER_S + _ISSUE_S * calls
     counts = rows[["nodes", "library_calls"]].copy()

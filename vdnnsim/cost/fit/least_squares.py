@@ -1,8 +1,8 @@
-"""The least squares fit of a cost model's parameters to measured times, and the errors of rows left out of it.
+"""The least squares fit of a cost model's parameters to measured times, and cross-validation.
 
-Fitted are the parameters whose origin the profile calls `fitted`; all others are held where they are. Minimized is the
-sum over the rows with role `fit` of rho(w ln(predicted / observed)), rho the soft L1 loss with its bend at 5 %, so that
-a row that the model cannot reach does not bend the others; w^2 is the weight of the row's group over the rows in it.
+Parameters with origin `fitted` in the profile are fitted, all others are fixed. Minimized is the sum over the rows with
+role `fit` of rho(w ln(predicted / observed)), rho the soft L1 loss with its bend at 5 %, so that outliers do not
+dominate; w^2 is the weight of the row's group over the rows in it.
 All parameters are positive, fractions at most 1.
 """
 
@@ -37,9 +37,9 @@ class FitRow:
         role: `fit`; `held_out`, never seen by the fit; `other_version` of a library, printed and never fitted.
         group: rows that share one weight in the fit and one line of the summary.
         subject: a network, or a kernel.
-        algorithms: what the library chose from; empty where that is not known.
+        algorithms: from which the library chose; empty if not known.
         origin: repository, commit, file and entry.
-        fold: rows that are left out together in cross-validation have an equal one.
+        fold: equal for rows that cross-validation leaves out together.
     """
 
     role: str
@@ -54,7 +54,7 @@ class FitRow:
     fold: Hashable = None
 
     def predicted_s(self, machine: Any) -> float:  # noqa: ANN401 - that of its cost model
-        """Return what the model says of the same kernels."""
+        """Return the predicted time of the kernels."""
         return sum(count * kernel.seconds(machine) for kernel, count in self.kernels)
 
     def relative_error(self, machine: Any) -> float:  # noqa: ANN401 - that of its cost model
@@ -63,12 +63,12 @@ class FitRow:
 
     @property
     def source(self) -> str:
-        """Who measured it: the first word of its group."""
+        """The first word of its group."""
         return self.group.partition(" ")[0]
 
 
 class FitStart(msgspec.Struct, frozen=True):
-    """Where fits start, by parameter, and how much a group of rows weighs among those of `maxwell`."""
+    """Initial values of parameters, and weights of groups of rows of `maxwell`."""
 
     efficiency: dict[str, float]
     maxwell: dict[str, float]
@@ -84,13 +84,13 @@ class FittedModel:
 
     Attributes:
         read_rows: returns the rows of a file, `hw_profiles/NAME.fit.csv`.
-        machine: returns what kernels are timed on, of a server with some parameters other than the profile's.
+        machine: returns the machine of a server with some parameters replaced.
         start: first value of each parameter that can be fitted.
-        group_weights: by group of rows; 1 for one that is not there.
-        factor: how far a parameter may move from where it starts.
+        group_weights: by group of rows; 1 for others.
+        factor: by which a parameter may move from its start.
         ftol: relative change of the loss at which the fit ends.
-        prior: weight of ln(parameter / start), so that what rows hardly tell stays near its start.
-        by_source: whether cross-validation leaves out each source as well, where there are several.
+        prior: weight of ln(parameter / start), so that undetermined parameters stay near their start.
+        by_source: whether cross-validation also leaves out each source.
     """
 
     read_rows: Callable[[Path], tuple[FitRow, ...]]
@@ -103,7 +103,7 @@ class FittedModel:
     by_source: bool = False
 
     def fit(self, server: Server, rows: Sequence[FitRow]) -> dict[str, float]:
-        """Return the parameters that suit the rows with role `fit` best; the same rows give the same parameters.
+        """Return the best parameters for the rows with role `fit`.
 
         Raises:
             ImportError: scipy is not installed.

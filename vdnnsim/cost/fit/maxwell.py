@@ -1,9 +1,9 @@
-"""Rows of times under cuDNN that the model `maxwell` is fitted to, `hw_profiles/NAME.fit.csv`, and how it is fitted.
+"""Rows of times under cuDNN to which the model `maxwell` is fitted, `hw_profiles/NAME.fit.csv`, and how it is fitted.
 
 One row is one published time. Its `subject` is a network of `vdnnsim.dnn.networks`, whose kernels of one phase are then
 summed, or the name of a single convolution whose shape follows. Columns beside those of `FitRow`:
 
-    algorithms      what the library chose from: one algorithm by name; `implicit` (implicit GEMM, no workspace);
+    algorithms      from which the library chose: one algorithm by name; `implicit` (implicit GEMM, no workspace);
                     `implicit_any` (implicit GEMM in both forms); `fastest`; `fastest_without_tiling` (cuDNN before 4);
                     `fastest_with_winograd` (cuDNN from 5)
     n               batch size; calls: how often the kernel ran in the measured time

@@ -1,7 +1,7 @@
 """The networks, one builder file per family.
 
-`NETWORKS` maps each name to a builder without arguments; the members of `FAMILIES` have a number or two in their names;
-`build_network` is the way in to all of them.
+`NETWORKS` maps each name to a builder without arguments; names of members of `FAMILIES` have one or two numbers;
+`build_network` builds any of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +64,7 @@ NETWORKS: Mapping[str, Callable[[], LayerGraph]] = {
 }
 
 CALLED_OTHERWISE: Mapping[str, str] = {"vgg16": "16 CONV layers, as in the vDNN paper: VGG-19 elsewhere"}
-"""What is said wherever a name stands that means another network to most."""
+"""Remarks on names that commonly mean another network."""
 
 NETWORK_NAMES: Sequence[str] = (*NETWORKS, *(family.name for family in FAMILIES))
 """As messages list them: a family once."""
@@ -74,7 +74,7 @@ def build_network(name: str) -> LayerGraph:
     """Build the network called `name`.
 
     Raises:
-        InputError: no network has this name; the message offers the nearest one.
+        InputError: no network has this name; the message has the nearest one.
     """
     name = spelled_as(name, NETWORKS) or name
     if name in NETWORKS:

@@ -1,4 +1,4 @@
-"""Families of networks whose members differ in a number or two, as `resnet1001` and `wrn_28_10`."""
+"""Families of networks with numbers in their names, as `resnet1001` and `wrn_28_10`."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -24,9 +24,9 @@ class Family:
     Attributes:
         name: of any member, a letter for each number: `wrn_D_W`.
         members: the numbers of each member as lists show them.
-        pattern: of the name of a member or of what might be meant as one, a group for each number.
-        numbers: for each number of a name, which it may be.
-        build: takes the numbers.
+        pattern: of names, with a group for each number.
+        numbers: valid values of each number.
+        build: of the numbers.
     """
 
     name: str

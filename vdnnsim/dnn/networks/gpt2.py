@@ -1,9 +1,9 @@
-"""GPT-2 in its smallest size, on texts of 1024 tokens.
+"""GPT-2 in its smallest size, on sequences of 1024 tokens.
 
 Source: Radford et al., Language Models are Unsupervised Multitask Learners, 2019, and github.com/openai/gpt-2,
 src/model.py: normalization before attention and before the two products, the head multiplies with the table of tokens.
 Attention is one fused layer. Dropout at 0.1 stands behind the embedding and each of the two branches of a block, with
-PyTorch's mask; that of the attention's weights is part of the fused layer, which draws it again in backward.
+PyTorch's mask; that of the attention's weights is part of the fused layer, which redraws it in backward.
 """
 
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph

@@ -1,4 +1,4 @@
-"""A transformer in the manner of Llama, in the size of TinyLlama 1.1B, on texts of 2048 tokens.
+"""A Llama transformer in the size of TinyLlama 1.1B, on sequences of 2048 tokens.
 
 Source: Zhang et al., TinyLlama, arXiv:2401.02385, 2024, after Touvron et al., LLaMA, arXiv:2302.13971, 2023: RMSNorm,
 no biases, no dropout, 32 heads that share 4 of keys and values, products gated by SiLU, a head of its own. Attention is

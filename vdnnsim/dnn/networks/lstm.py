@@ -1,4 +1,4 @@
-"""A network of four LSTM layers for the sounds of speech, which says at each step in which state the speaker is.
+"""LSTM networks: four layers for acoustic modelling, and convolutions with one layer for videos.
 
 Layrub (Jin et al., TACO 15(3), 2018) trains such a network on sequences of 512 steps (Fig. 11) and counts one of 800
 (Table 1, 148 MB of weights), citing Sak et al., Long Short-Term Memory Recurrent Neural Network Architectures for Large
@@ -26,12 +26,12 @@ def lstm_rnn(name: str, steps: int) -> LayerGraph:
 
 
 def lstm_cnn() -> LayerGraph:
-    """Build a network that looks at each frame of a clip and remembers: convolutions, then an LSTM over 16 frames.
+    """Build a network for videos: convolutions of each frame, then an LSTM over 16 frames.
 
     It has 5 CONV layers, 1 RNN layer, 2 FC layers, 67,816,933 parameters. Source: Donahue et al., Long-Term Recurrent
     Convolutional Networks for Visual Recognition and Description, CVPR 2015, and github.com/LisaAnne/lisa-caffe-public,
-    examples/LRCN_activity_recognition/train_test_lstm_RGB.prototxt at 1b4877d9. What Layrub calls a batch of 384 are
-    the frames of 24 clips; here a batch counts clips. Caffe pools the last incomplete window as well; pool2 is padded
+    examples/LRCN_activity_recognition/train_test_lstm_RGB.prototxt at 1b4877d9. Layrub's batch of 384 are the
+    frames of 24 clips; here a batch counts clips. Caffe pools the last incomplete window as well; pool2 is padded
     instead, so that maps and weights have the sizes of Caffe's.
     """
     net = GraphBuilder("lstm_cnn", MapShape(3, 227, 227, steps=_FRAMES))

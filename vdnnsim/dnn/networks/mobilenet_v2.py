@@ -1,4 +1,4 @@
-"""MobileNetV2: bottlenecks that are wide inside, where a convolution of one channel each looks at the pixels.
+"""MobileNetV2: inverted bottlenecks with depthwise convolutions.
 
 Source: `mobilenet_v2` of torchvision (github.com/pytorch/vision, torchvision/models/mobilenetv2.py), after Sandler et
 al., MobileNetV2: Inverted Residuals and Linear Bottlenecks (CVPR 2018). Names are torchvision's, by what a layer is.
@@ -17,7 +17,7 @@ _GROUPS = (
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
-"""How many times wider blocks are inside, their channels, how many there are, and the stride of the first (Table 2)."""
+"""Expansion, output channels, number of blocks, and stride of the first (Table 2)."""
 
 
 def mobilenet_v2() -> LayerGraph:

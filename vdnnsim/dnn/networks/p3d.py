@@ -1,4 +1,4 @@
-"""Pseudo-3D ResNet-199 on clips of 16 frames: ResNet-152 whose 3x3 convolutions see a frame, beside others in time.
+"""Pseudo-3D ResNet-199 on clips of 16 frames: ResNet-152 with convolutions in time beside the 3x3 ones of a frame.
 
 Source: Qiu et al., Learning Spatio-Temporal Representation with Pseudo-3D Residual Networks, ICCV 2017, and
 github.com/qijiezhao/pseudo-3d-pytorch, p3d_model.py at 13964317. Blocks take turns: in A the convolution in time

@@ -1,4 +1,4 @@
-"""ResNets: batch normalization behind every convolution, and shortcuts that are added to what they skip.
+"""ResNets for ImageNet and CIFAR-10, and wide ResNets.
 
 Source: `resnet18` to `resnet152` of torchvision (github.com/pytorch/vision, torchvision/models/resnet.py), known as
 v1.5, for the stride of a bottleneck lies in its 3x3 convolution where He et al., Deep Residual Learning for Image
@@ -30,14 +30,14 @@ _BLOCKS = {
 }
 """Blocks in each group."""
 _DEPTHS_OF_TWO = (18, 34)
-"""Whose blocks are two 3x3 convolutions instead of a bottleneck."""
+"""Depths with blocks of two 3x3 convolutions instead of bottlenecks."""
 _GROUPS = ((64, 1), (128, 2), (256, 2), (512, 2))
 """The width of a group's blocks, and the stride of the first of them."""
 
 RESNET_DEPTHS = tuple(_BLOCKS)
 """Layers with weights, projections aside."""
 CIFAR_DEPTHS = tuple(depth for depth in range(20, 111, 6) if depth != 50)
-"""The same for CIFAR-10; by the name of `resnet50` everybody means that for ImageNet."""
+"""The same for CIFAR-10; `resnet50` is that for ImageNet."""
 _CIFAR_WIDTHS = (16, 32, 64)
 _WRN_BLOCKS = {8: 1, 16: 2, 28: 4}
 """Blocks of a group, by the depth of a wide ResNet."""

@@ -1,8 +1,7 @@
-"""Three small networks of our own on images of 32 x 32, to try things out on a CPU in a second.
+"""Three small networks on images of 32 x 32, for tests and examples on a CPU.
 
-One is a chain, one forks, one has shortcuts; between them they have every operator. Nearly all of their convolutions
-multiply one to five million pairs per image, so that with a batch of 8 a kernel takes on the order of a millisecond on
-one core, far longer than it takes to issue it.
+One is a chain, one forks, one has shortcuts. Nearly all of their convolutions multiply one to five million pairs per
+image, so that with a batch of 8 a kernel takes about a millisecond on one core, far longer than issuing it.
 """
 
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph

@@ -1,4 +1,4 @@
-"""U-Net as most use it: padded convolutions with batch normalization, on pictures of 512 x 512 of two classes.
+"""U-Net with padded convolutions and batch normalization, on images of 512 x 512 with two classes.
 
 Source: github.com/milesial/Pytorch-UNet, unet/unet_model.py and unet_parts.py, with `bilinear=False` and its names,
 after Ronneberger et al., U-Net: Convolutional Networks for Biomedical Image Segmentation (MICCAI 2015), whose

@@ -1,9 +1,9 @@
-"""ViT-B/16: a picture as a sequence of 196 patches behind a learned token, of which alone the head reads.
+"""ViT-B/16: an image as a sequence of 196 patches behind a learned class token.
 
 Source: `vit_b_16` of torchvision (github.com/pytorch/vision, torchvision/models/vision_transformer.py), after
-Dosovitskiy et al., An Image is Worth 16x16 Words (ICLR 2021). Its dropouts clear nothing (p = 0) and are left out, as
-are the copies that its attention makes of what it reads (torch.nn.functional.multi_head_attention_forward), of which
-one is kept in place of the map.
+Dosovitskiy et al., An Image is Worth 16x16 Words (ICLR 2021). Its dropouts have p = 0 and are left out, as are the
+copies of its inputs in attention (torch.nn.functional.multi_head_attention_forward), one of which is saved in place of
+the map.
 """
 
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
