@@ -1,4 +1,4 @@
-"""What captured operations cost on a machine of round numbers: 50 FLOP/s, 320 B/s, a launch of 1 s.
+"""Costs of captured operations on a machine of 50 FLOP/s, 320 B/s and a launch of 1 s.
 
 The chain of `tests/captured_steps.py`, 2 images of 1 x 2 x 2: a convolution of one weight, whose 8 numbers and their
 results are 32 B each; batch normalization, which reads 32 B and 4 B of weights and writes 32 B and 8 B of moments.

@@ -56,10 +56,8 @@ def test_work_is_the_sum_over_the_operations_of_a_phase() -> None:
 def test_products_compute_in_tf32_where_the_workload_does() -> None:
     workload = CapturedWorkload.of(msgspec.structs.replace(chain(), precision=Precision.TF32))
     conv, bn = workload.graph.layers[:2]
-    assert (workload.arithmetic_type(conv, F), workload.arithmetic_type(bn, F)) == (
-        ElementType.TF32,
-        ElementType.FLOAT32,
-    )
+    assert workload.arithmetic_type(conv, F) is ElementType.TF32
+    assert workload.arithmetic_type(bn, F) is ElementType.FLOAT32
     assert workload.map_type(0) is ElementType.FLOAT32
 
 
@@ -72,11 +70,9 @@ def test_the_nearest_of_our_optimizers_is_taken(name: str, optimizer: Optimizer)
 
 
 def test_what_was_not_captured_is_refused() -> None:
-    with pytest.raises(
-        PolicyError, match=r"^chain: was captured with a batch of 2, which cannot be cut into 2 parts; "
-    ):
+    with pytest.raises(PolicyError, match="batch of 2, which cannot be cut into 2 parts"):
         replace(WORKLOAD, parts=2)
-    with pytest.raises(PolicyError, match="expected a policy with set_to_none: true"):
+    with pytest.raises(PolicyError, match="set_to_none: true"):
         replace(WORKLOAD, weight_gradients=WeightGradients.KEPT)
 
 
@@ -86,14 +82,11 @@ def test_a_sample_is_an_image_or_a_sequence() -> None:
     step = chain()
     numbers = msgspec.structs.replace(step.storages[3], nbytes=64, element_type="int64")
     lookup = msgspec.structs.replace(step.operations[0], name="aten.embedding.default", work=None)
-    texts = msgspec.structs.replace(
-        step,
-        sample="sequence",
-        sample_elements=4,
-        storages=(*step.storages[:3], numbers, *step.storages[4:]),
-        operations=(lookup, *step.operations[1:]),
+    storages, operations = (*step.storages[:3], numbers, *step.storages[4:]), (lookup, *step.operations[1:])
+    changes = {"sample": "sequence", "sample_elements": 4, "storages": storages, "operations": operations}
+    assert sample_of(CapturedWorkload.of(msgspec.structs.replace(step, **changes)).graph) == Sample(
+        "sequence", "token", 4
     )
-    assert sample_of(CapturedWorkload.of(texts).graph) == Sample("sequence", "token", 4)
 
 
 @pytest.mark.parametrize("step", [chain(), residual(), checkpointed()], ids=lambda each: each.model)

@@ -1,4 +1,4 @@
-"""What operators of sequences and regularization write, keep, compute and move, each derived by hand."""
+"""Operators of sequences and regularization: shapes, saved tensors, work and traffic, by hand."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.operands import Operands, operands
 from vdnnsim.dnn.convolutional import Activation, Convolution, Pooling
 from vdnnsim.dnn.elementwise import ElementwiseProduct, LocalResponseNormalization
 from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.layers import Layer, LayerKind, Phase
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
@@ -20,7 +20,7 @@ def text(
     mode: Mode = Mode.TRAINING,
     optimizer: Optimizer = Optimizer.NONE,
 ) -> Workload:
-    """Two texts of 3 tokens, 7 words, 4 features; each layer with the map that it writes.
+    """Two sequences of 3 tokens, 7 words, 4 features; each layer with the map that it writes.
 
     table 0 (1), norm 1 (2), qkv 2 (3: 12 features), attention 3 (4), dropped 4 (5), sum 5 = map 5 + map 1 (6), rms 6
     (7), gate 7 (8), silu 8 (9), product 9 = map 9 + map 7 (10), lstm 10 (11: 5 features), narrow 11 (12: 4 features),
@@ -75,22 +75,14 @@ VIDEO = video()
 
 
 def test_the_layers_have_kinds_and_shapes() -> None:
-    assert [(layer.kind, layer.inputs, str(layer.out_shape)) for layer in TEXT.graph.layers] == [
-        (LayerKind.EMBEDDING, (0,), "3x4x1x1"),
-        (LayerKind.LN, (1,), "3x4x1x1"),
-        (LayerKind.FC, (2,), "3x12x1x1"),
-        (LayerKind.ATTENTION, (3,), "3x4x1x1"),
-        (LayerKind.DROPOUT, (4,), "3x4x1x1"),
-        (LayerKind.ADD, (5, 1), "3x4x1x1"),
-        (LayerKind.LN, (6,), "3x4x1x1"),
-        (LayerKind.FC, (7,), "3x4x1x1"),
-        (LayerKind.ACTV, (8,), "3x4x1x1"),
-        (LayerKind.PRODUCT, (9, 7), "3x4x1x1"),
-        (LayerKind.RNN, (10,), "3x5x1x1"),
-        (LayerKind.FC, (11,), "3x4x1x1"),
-        (LayerKind.FC, (12,), "3x7x1x1"),
-        (LayerKind.LOSS, (13,), "3x7x1x1"),
+    layers = TEXT.graph.layers
+    kinds = "EMBEDDING LN FC ATTENTION DROPOUT ADD LN FC ACTV PRODUCT RNN FC FC LOSS".split()
+    assert [layer.kind.value for layer in layers] == kinds
+    assert [layer.inputs for layer in layers] == [
+        *((0,), (1,), (2,), (3,), (4,), (5, 1), (6,), (7,), (8,), (9, 7), (10,), (11,), (12,), (13,))
     ]
+    assert [layer.out_shape.channels for layer in layers] == [4, 4, 12, 4, 4, 4, 4, 4, 4, 4, 5, 4, 7, 7]
+    assert {layer.out_shape.steps for layer in layers} == {3}
     assert [str(layer.out_shape) for layer in VIDEO.graph.layers] == [
         *("4x3x6x6", "4x5x6x6", "4x5x6x6", "2x5x2x2", "2x1x1x1", "2x1x1x1")
     ]
@@ -149,22 +141,9 @@ def test_phases() -> None:
     """The table's X wants no gradient; a layer with one whole backward has it; a tied layer is not updated."""
     trained = text(optimizer=Optimizer.SGD)
 
-    assert [trained.phases(layer) for layer in TEXT.graph.layers] == [
-        (F, W, U),
-        (F, B, U),
-        (F, D, W, U),
-        (F, D),
-        (F, D),
-        (F, D),
-        (F, B, U),
-        (F, D, W, U),
-        (F, D),
-        (F, D),
-        (F, B, U),
-        (F, D, W, U),
-        (F, D, W),
-        (F, D),
-    ]
+    letters = {F: "F", D: "D", W: "W", B: "B", U: "U"}
+    phases = ["".join(letters[each] for each in trained.phases(layer)) for layer in TEXT.graph.layers]
+    assert phases == "FWU FBU FDWU FD FD FD FBU FDWU FD FD FBU FDWU FDW FD".split()
 
 
 @pytest.mark.parametrize(
@@ -218,7 +197,7 @@ def test_what_each_phase_touches(layer: Layer, phase: Phase, expected: Operands)
         (QKV, F, 2 * 6 * 48, 96 + 240 + 288),
         (QKV, D, 2 * 6 * 48, 240 + 288 + 96),
         (QKV, W, 2 * 6 * 48, 96 + 240 + 288),
-        # 2 texts, 2 heads of 2 features, 1 + 2 + 3 pairs: a product is 2 x 2 x 6 x 2 x 2 FLOPs.
+        # 2 sequences, 2 heads of 2 features, 1 + 2 + 3 pairs: a product is 2 x 2 x 6 x 2 x 2 FLOPs.
         (ATTENTION, F, 2 * 96, 288 + 96 + 48),
         (ATTENTION, D, 5 * 96, 288 + 96 + 96 + 48 + 288),
         (DROPPED, F, 24, 96 + 96 + 24),
@@ -235,7 +214,7 @@ def test_what_each_phase_touches(layer: Layer, phase: Phase, expected: Operands)
         (HEAD, W, 2 * 6 * 28, 96 + 112 + 168),
     ],
 )
-def test_work_on_texts(layer: Layer, phase: Phase, flop: int, nbytes: int) -> None:
+def test_work_on_sequences(layer: Layer, phase: Phase, flop: int, nbytes: int) -> None:
     assert TEXT.flop(layer, phase) == flop
     assert TEXT.bytes_moved(layer, phase) == nbytes
 
@@ -259,7 +238,7 @@ def test_work_on_videos() -> None:
     assert [VIDEO.flop(layer, F) for layer in (frames, time, pool)] == [2 * 432 * 18, 2 * 720 * 9, 40 * 18]
 
 
-def test_what_a_layer_has_read_is_not_overwritten() -> None:
+def test_a_map_that_was_read_is_not_overwritten() -> None:
     """A rectifier over a map that a product has read would change what its backward reads."""
     net = GraphBuilder("read", MapShape(4, steps=2))
     x = net.layer("first", Linear(4), 0)

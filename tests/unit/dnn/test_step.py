@@ -43,20 +43,10 @@ def test_operations_stand_in_the_order_in_which_they_run() -> None:
 def test_storages_live_until_the_last_operation_that_touches_them() -> None:
     """By the positions of the operations above; what is held from iteration to iteration is never freed."""
     assert [(each.name, each.nbytes, each.freed_after) for each in STEP.storages] == [
-        ("map input", 32, 10),
-        ("map conv", 32, 9),
-        ("map pool", 8, 8),
-        ("map fc", 8, 4),
-        ("map loss", 8, 5),
-        ("gradient of conv", 32, 10),
-        ("gradient of pool", 8, 8),
-        ("gradient of fc", 8, 7),
-        ("weights of conv", 8, None),
-        ("weight gradient of conv", 8, 11),
-        ("state 1 of conv", 8, None),
-        ("weights of fc", 8, None),
-        ("weight gradient of fc", 8, 12),
-        ("state 1 of fc", 8, None),
+        *(("map input", 32, 10), ("map conv", 32, 9), ("map pool", 8, 8), ("map fc", 8, 4), ("map loss", 8, 5)),
+        *(("gradient of conv", 32, 10), ("gradient of pool", 8, 8), ("gradient of fc", 8, 7)),
+        *(("weights of conv", 8, None), ("weight gradient of conv", 8, 11), ("state 1 of conv", 8, None)),
+        *(("weights of fc", 8, None), ("weight gradient of fc", 8, 12), ("state 1 of fc", 8, None)),
     ]
     assert [each.name for each in STEP.storages if each.given] == [
         *("map input", "weights of conv", "state 1 of conv", "weights of fc", "state 1 of fc")

@@ -1,7 +1,8 @@
 """The VGG family: five groups of 3x3 convolutions with 64 to 512 filters, a 2x2 pooling after each, three FC layers.
 
 The vDNN paper's VGG-16 has 16 CONV layers and is elsewhere called VGG-19 (configuration E of Simonyan and Zisserman);
-the common VGG-16 with 13 CONV and 3 FC layers is `vgg_d_13conv` here. The paper's deep networks add 20 CONV layers to each of the five groups per step of 100 (IV-C): `vgg116` to `vgg416`.
+the common VGG-16 with 13 CONV and 3 FC layers is `vgg_d_13conv` here. The paper's deep networks
+add 20 CONV layers to each of the five groups per step of 100 (IV-C): `vgg116` to `vgg416`.
 `vgg_a_8conv` is configuration A, which public benchmarks time.
 
 Those of torchvision (github.com/pytorch/vision, torchvision/models/vgg.py) have its names: `vgg16_torchvision` has 13
