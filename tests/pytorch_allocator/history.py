@@ -1,8 +1,8 @@
-"""PyTorch's own record of what its caching allocator did, asked of the model once more, entry by entry.
+"""Replay of PyTorch's memory history on the model of its caching allocator, entry by entry.
 
-PyTorch records every request and free, every refusal, and every segment taken or given back
-(`torch.cuda.memory._record_memory_history`). The record says nothing of a cache that was emptied but for the segments
-that went: where they went although the GPU had room for the request that follows, it was emptied.
+The history (`torch.cuda.memory._record_memory_history`) has every allocation, free, refusal, and segment taken or
+released, but no entry for `empty_cache`: it was called if segments were released although the GPU had room for the next
+request.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ _GIVEN_BACK: Final = ("segment_free", "segment_unmap")
 
 
 def recorded(work: Callable[[], Answer], device: int) -> tuple[Answer, list[Entry]]:
-    """Run work on a GPU; return its answer, and what the allocator did meanwhile."""
+    """Run work on a GPU; return its result and the history of the allocator."""
     torch.cuda.memory._record_memory_history(context=None, device=device, clear_history=True)  # noqa: SLF001  # so documented
     try:
         answer = work()
@@ -36,11 +36,11 @@ def recorded(work: Callable[[], Answer], device: int) -> tuple[Answer, list[Entr
 
 
 class History:
-    """Entries from the first request of a process on, or from where its allocator held nothing.
+    """Entries from the first request of a process on, or from an empty allocator.
 
     Attributes:
         beside: the model, and where it first differs.
-        requests: how many there were.
+        requests: their number.
     """
 
     def __init__(self, memory: GpuMemory) -> None:
@@ -49,13 +49,13 @@ class History:
         self.requests = 0
         self._blocks: dict[int, Block] = {}
         self._reserved_bytes = 0
-        # What was reserved before segments went of which it is not known yet why.
+        # What was reserved before segments were released, until the reason is known.
         self._before_bytes: int | None = None
-        # By the address of a block that waits, a number that stands for the streams that it waits for.
+        # By address of a waiting block, a number for the streams that it waits for.
         self._waits_for: dict[int, int] = {}
 
     def replay(self, entries: Sequence[Entry]) -> None:
-        """Ask the model what entries say, up to the first difference."""
+        """Replay entries on the model, up to the first difference."""
         for place, entry in enumerate(entries):
             if self.beside.divergence is not None:
                 return

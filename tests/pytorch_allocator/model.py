@@ -1,8 +1,7 @@
-"""The model of PyTorch's caching allocator beside the allocator itself: each is asked the same, answers are compared.
+"""Comparison of the model of PyTorch's caching allocator with the allocator itself, request by request.
 
-An answer is whether there is room, where the block lies, and how much is allocated and reserved afterwards. Where the
-GPU's driver puts a segment is its own affair: a segment is known by the first block that lies in it, and compared is
-which segment a block lies in, and where in it.
+Compared are whether there is room, the segment of a block and its offset there, and allocated and reserved bytes. The
+address of a segment is up to the driver; it is taken from the first block in it.
 """
 
 from bisect import bisect_right
@@ -16,12 +15,12 @@ from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where the two first answered differently.
+    """The first difference.
 
     Attributes:
-        event: how many events came before.
-        what: is told apart: `address`, `reserved bytes`.
-        pytorch, model: the two answers; None for no room.
+        event: number of events before it.
+        what: `address`, `reserved bytes` and so on.
+        pytorch, model: the two values; None for no room.
     """
 
     event: int
@@ -32,10 +31,10 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """What a GPU has for segments.
+    """Memory of a GPU for segments.
 
     Attributes:
-        free_bytes: room for segments before the first is taken.
+        free_bytes: before the first segment is taken.
         total_bytes: all of its memory.
         settings: of the allocator.
         granule_bytes: to which requests are rounded.
@@ -48,13 +47,13 @@ class GpuMemory:
 
 
 class ModelBeside:
-    """The model, told what PyTorch answers.
+    """The model, compared with PyTorch.
 
     Attributes:
         allocator: the model.
-        events: how many there were.
+        events: their number.
         refusals: requests for which neither had room.
-        divergence: the first difference; what is asked afterwards means nothing.
+        divergence: the first difference; later ones have no meaning.
     """
 
     def __init__(self, memory: GpuMemory) -> None:
@@ -67,7 +66,7 @@ class ModelBeside:
         self.divergence: Divergence | None = None
 
     def take(self, nbytes: int, stream: int, address: int | None) -> Block | None:
-        """Ask the model for what PyTorch put at an address, or had no room for (None)."""
+        """Allocate in the model what PyTorch put at an address, or had no room for (None)."""
         block = self.allocator.take(round_up(nbytes, self._granule_bytes), stream)
         if block is None or address is None:
             self.compare("address", address, None if block is None else block.start)
@@ -79,17 +78,17 @@ class ModelBeside:
         return block
 
     def compare(self, what: str, pytorch: object, model: object) -> None:
-        """Note where two answers differ, if none did before."""
+        """Record the first difference."""
         if pytorch != model and self.divergence is None:
             self.divergence = Divergence(self.events, what, pytorch, model)
 
     def compare_free(self, pytorch: list[Block]) -> None:
-        """Compare the free blocks that both keep."""
+        """Compare the free blocks."""
         model = [Block(self._on_gpu(block.start), block.nbytes) for block in self.allocator.free_blocks]
         self.compare("free blocks", sorted(pytorch), sorted(model))
 
     def _base(self, start: int) -> int:
-        """Return where in the model the segment of a block starts; a later segment lies above an earlier one."""
+        """Return the start of the segment of a block in the model."""
         bases = self.allocator.segment_starts
         return bases[bisect_right(bases, start) - 1]
 

@@ -1,4 +1,4 @@
-"""Random traces of requests to PyTorch's caching allocator: what sizes they draw, and how the allocator is set."""
+"""Random traces of requests to PyTorch's caching allocator: sizes, streams, memory and settings."""
 
 import random
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ SETTINGS: Final = (
     "expandable_segments:True,per_process_memory_fraction:0.3",
     "max_split_size_mb:24,roundup_power2_divisions:8,garbage_collection_threshold:0.5,per_process_memory_fraction:0.4",
 )
-"""What PYTORCH_ALLOC_CONF says in random traces: each setting alone, and several together."""
+"""Values of PYTORCH_ALLOC_CONF: each setting alone, and several together."""
 
 
 class Sizes(Enum):
-    """What sizes are drawn from."""
+    """Distributions of sizes."""
 
     SMALL = "small"
     LARGE = "large"
@@ -52,11 +52,11 @@ class Sizes(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RandomTrace:
-    """One trace: the same events each time.
+    """One reproducible trace.
 
     Attributes:
-        memory_bytes: what the GPU has for segments.
-        streams: how many streams allocate; with more than one, they use each other's tensors.
+        memory_bytes: of the GPU for segments.
+        streams: that allocate; several use each other's tensors.
         settings: of the allocator.
     """
 

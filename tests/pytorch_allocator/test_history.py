@@ -1,4 +1,4 @@
-"""Histories in PyTorch's format, worked out by hand, beside the model of the allocator."""
+"""Histories in PyTorch's format, by hand, replayed on the model of the allocator."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def test_a_history_may_come_in_parts() -> None:
         (8, entry("oom", 0, 30), Divergence(9, "address", None, 20 * MIB)),
     ],
 )
-def test_a_history_by_other_rules_is_told_apart(place: int, other: Entry, expected: Divergence) -> None:
+def test_a_history_by_other_rules_differs(place: int, other: Entry, expected: Divergence) -> None:
     """A segment of 22 for 8; a gap between two blocks; a refusal where there is room.
 
     The model's own address of the 30 is 20 MiB, behind its first segment.
@@ -78,7 +78,7 @@ def test_a_history_by_other_rules_is_told_apart(place: int, other: Entry, expect
     assert replayed(entries).beside.divergence == expected
 
 
-def test_segments_that_went_for_lack_of_room_make_room() -> None:
+def test_segments_released_for_lack_of_room_make_room() -> None:
     """40: 20 go back, so that 30 come; the model does so by itself."""
     entries = [*PLAIN[:7], entry("segment_free", HIGH, 20), *PLAIN[7:]]
 
@@ -86,8 +86,8 @@ def test_segments_that_went_for_lack_of_room_make_room() -> None:
     assert replayed(PLAIN, 40).beside.divergence == Divergence(9, "reserved bytes", 50 * MIB, 30 * MIB)
 
 
-def test_segments_that_went_while_there_was_room_were_emptied() -> None:
-    """With as much memory as one likes, nobody but `empty_cache` gives the 20 back; 8 take a segment once more."""
+def test_segments_released_while_there_was_room_were_emptied() -> None:
+    """With unlimited memory only `empty_cache` releases the 20; 8 take a segment once more."""
     entries = [
         *PLAIN[:7],
         entry("segment_free", HIGH, 20),

@@ -1,4 +1,4 @@
-"""What random traces of PyTorch's allocator are drawn from, and the table of what came of them."""
+"""Random traces of PyTorch's allocator, and the table of their outcomes."""
 
 import random
 from dataclasses import replace

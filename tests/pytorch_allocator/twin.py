@@ -1,9 +1,8 @@
-"""Random requests on several streams, of PyTorch's caching allocator on a GPU and of the model, event by event.
+"""Random traces on several streams, run on PyTorch's caching allocator on a GPU and on the model, event by event.
 
-Tensors of bytes come and go; some are used by other streams, which may be at work meanwhile (`record_stream`); now and
-then the cache is emptied. Memory is scarce in some traces, so that requests are refused. After every event allocated
-and reserved bytes are compared, after every request whether there was room and where the block lies, and every now and
-then all blocks that are kept for later.
+Tensors of bytes are allocated and freed; some are used by other, possibly busy streams (`record_stream`); sometimes the
+cache is emptied. Memory is scarce in some traces, so that requests are refused. Compared are allocated and reserved
+bytes after every event, room and address after every request, and at intervals all free blocks.
 """
 
 import random
@@ -23,18 +22,18 @@ from vdnnsim.memory.settings import AllocatorSettings, parse_settings
 from vdnnsim.units import GIB
 
 Occupy = Callable[[torch.cuda.Stream], None]
-"""Gives a stream work that does not end before the host waits for the stream."""
+"""Gives a stream work that lasts until the host waits for the stream."""
 
 EVENTS_BETWEEN_SNAPSHOTS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class TraceOutcome:
-    """What came of a trace.
+    """The outcome of a trace.
 
     Attributes:
-        refusals: requests for which there was no room.
-        waited: blocks that could not be used again at once, for another stream was at work on them.
+        refusals: requests without room.
+        waited: blocks that were not reused at once, since another stream used them.
     """
 
     trace: RandomTrace
@@ -45,12 +44,12 @@ class TraceOutcome:
 
 
 def run_trace(trace: RandomTrace, device: int, memory: GpuMemory, occupy: Occupy) -> TraceOutcome:
-    """Ask both allocators the same, until they first differ.
+    """Run a trace on both allocators, up to the first difference.
 
     Args:
-        trace: what is asked.
-        device: number of the GPU, whose memory holds nothing of PyTorch's and is limited to what the trace says.
-        memory: what the GPU has, as the model is told.
+        trace: to run.
+        device: number of the GPU, whose memory is empty and limited as the trace says.
+        memory: of the GPU, for the model.
         occupy: gives a stream work.
     """
     twins = _Twins(trace, device, memory, occupy)
@@ -63,11 +62,11 @@ def run_trace(trace: RandomTrace, device: int, memory: GpuMemory, occupy: Occupy
 
 @contextmanager
 def allocator_set(settings: AllocatorSettings, device: int, total_bytes: int) -> Iterator[None]:
-    """Set PyTorch's allocator, and set it back afterwards; memory is empty at both ends."""
+    """Apply settings to PyTorch's allocator within the context; memory is empty at both ends."""
     words = settings.words or "expandable_segments:False"
     torch._C._accelerator_setAllocatorSettings(words)  # noqa: SLF001  # has no other name
     allowed_bytes = settings.allowed_bytes(total_bytes)
-    # PyTorch takes its part of what the GPU had at first, and settings are read for it no more.
+    # PyTorch takes the fraction of the initial memory, and ignores it in settings that change later.
     first_bytes = torch.cuda.get_device_properties(device).total_memory
     fraction = 1.0 if allowed_bytes is None else min(1.0, (allowed_bytes + 0.5) / first_bytes)
     torch.cuda.set_per_process_memory_fraction(fraction, device)
@@ -87,7 +86,7 @@ TRACE_COLUMNS: Final = (
     "blocks that waited",
     "divergences",
 )
-"""What `trace_rows` say of traces with the same settings."""
+"""Of `trace_rows`, one row for all traces with the same settings."""
 
 
 def trace_rows(outcomes: Sequence[TraceOutcome]) -> list[tuple[str, ...]]:
@@ -123,10 +122,10 @@ class _Twins:
         ]
         self._beside = ModelBeside(memory)
         self._held: list[tuple[torch.Tensor, Block]] = []
-        # Events on the streams that blocks wait for, recorded where PyTorch records its own.
+        # Events on the streams for which blocks wait, recorded where PyTorch records its own.
         self._ends: list[deque[torch.cuda.Event]] = [deque() for _ in self._streams]
         self._waited = 0
-        # Up to here tensors become more; where it is beyond what there is, requests are refused.
+        # Target of allocated bytes; beyond the memory of the GPU requests are refused.
         self._target_bytes = self._numbers.uniform(0.5, 1.2) * min(trace.memory_bytes, 2 * GIB)
 
     def run(self) -> TraceOutcome:
@@ -224,7 +223,7 @@ def _is_over(end: torch.cuda.Event) -> bool:
 
 
 def _free_blocks(device: int) -> list[Block]:
-    """Return the blocks that PyTorch keeps for later; those that wait for a stream are not among them."""
+    """Return the free blocks of PyTorch, without those that wait for a stream."""
     return [
         Block(block["address"], block["size"])
         for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What PyTorch does with memory, watched: the bytes that autograd saves, and those of all storages that are alive."""
+"""Measurement of the bytes that autograd saves, and of the bytes of all live storages."""
 # ruff: noqa: ANN401 - torch does not say what it dispatches
 
 import weakref
@@ -30,11 +30,11 @@ def saved_bytes(compute: Callable[[], torch.Tensor], aside: Iterable[torch.Tenso
 
 @dataclass(frozen=True)
 class Moment:
-    """After an operator has returned what has a storage of its own.
+    """State after an operator has returned a new storage.
 
     Attributes:
-        node: of autograd, on whose behalf it was called; empty in forward.
-        storages: which operators bore what is alive, for which node, and how many bytes.
+        node: of autograd, that called the operator; empty in forward.
+        storages: of each live storage, the operator and node that made it, and its bytes.
     """
 
     operator: str
@@ -44,11 +44,11 @@ class Moment:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Follows every storage from the operator that returns it to its death.
+    """Tracks every storage from the operator that returns it until it is freed.
 
-    Where several gradients meet, autograd's engine adds the second into the first if it holds the only reference to it
-    (`can_accumulate_inplace` in torch/csrc/autograd/input_buffer.cpp), but not while anything dispatches to Python:
-    then it makes a third. So the addition is done in place here, where the engine would.
+    Autograd's engine accumulates gradients in place if it holds the only reference to the first
+    (`can_accumulate_inplace` in torch/csrc/autograd/input_buffer.cpp), but not under a Python dispatch mode. So the
+    addition is made in place here where the engine would.
 
     Attributes:
         moments: all of them.
@@ -63,14 +63,14 @@ class LiveBytes(TorchDispatchMode):
         self._alive: dict[int, tuple[str, int]] = {}
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Count tensors that are there from the beginning."""
+        """Count tensors that exist from the beginning."""
         for tensor in tensors:
             self._follow(tensor, "given")
 
     def __torch_dispatch__(
         self, func: Any, _types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call an operator, and follow the storages that it returns."""
+        """Call an operator, and track the storages that it returns."""
         node: Any = torch._C._current_autograd_node()  # noqa: SLF001 - there is no public way
         called = torch.ops.aten.add_.Tensor if node and _engine_adds_in_place(func, args) else func
         result = called(*args, **(kwargs or {}))
@@ -100,10 +100,9 @@ def _key(tensor: torch.Tensor) -> int:
 
 
 def _engine_adds_in_place(func: object, args: Sequence[Any]) -> bool:
-    """Whether an addition in backward, were it the engine's own, would be in place: no derivative of a twin has others.
+    """Whether the engine would make this addition in place; all additions in backward of twins are the engine's.
 
-    A tensor that the engine alone refers to is seen here with four references and its storage with two, a view's with
-    three, for it keeps what it is a view of.
+    A tensor to which the engine alone refers has four references here and its storage two, that of a view three.
     """
     if func is not torch.ops.aten.add.Tensor:
         return False

@@ -1,7 +1,4 @@
-"""Kernels that only CUDA has, as autograd sees them there: what they save and what their derivatives return.
-
-Nothing is computed; the tensors that a twin runs on have no storage.
-"""
+"""Autograd functions for kernels of CUDA alone: saved tensors and shapes of gradients, without computation."""
 # ruff: noqa: ANN401 - torch does not say what the context of a function has
 
 from typing import Any
@@ -41,7 +38,7 @@ class HalfBatchNorm(torch.autograd.Function):
 
 
 class CudnnLstm(torch.autograd.Function):
-    """aten::_cudnn_rnn; how much it keeps in its reserve is secret, here what `vdnnsim.dnn.sequences.Lstm` says."""
+    """aten::_cudnn_rnn, with the reserve of `vdnnsim.dnn.sequences.Lstm`; that of cuDNN is not documented."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor, *weights: torch.Tensor) -> Any:

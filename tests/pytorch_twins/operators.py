@@ -1,8 +1,8 @@
-"""Each operator of ours as a user's `forward` would call it, and the shapes of its parameters.
+"""PyTorch calls for each operator of `vdnnsim.dnn`, and the shapes of its parameters.
 
-Where PyTorch's choice depends on the device, that of CUDA is called by its name, for its derivative is the same on any:
-a dropout with a mask of bools, FlashAttention, one kernel for an RMSNorm. Pictures are N C H W, videos N C T H W where
-an operator looks along their frames and one picture a frame where none does, sequences N T C.
+Where PyTorch chooses by device, the operator of CUDA is called by its name: a dropout with a mask of bools,
+FlashAttention, one kernel for an RMSNorm. Images are N C H W, videos N C T H W if an operator works along their frames,
+else one image a frame, sequences N T C.
 """
 
 from collections.abc import Callable, Mapping, Sequence

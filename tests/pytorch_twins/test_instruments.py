@@ -1,4 +1,4 @@
-"""What the instruments say, held against what the CPU's allocator and its kernels do."""
+"""The instruments, compared with the CPU's allocator and kernels."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What we say that is alive at most in an iteration under `pytorch`, against what is."""
+"""Peak live bytes of an iteration under `pytorch`, compared with PyTorch."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from vdnnsim.plans.operations import Allocate, Release
 from vdnnsim.policies.pytorch import PyTorch
 
 SHARE = 0.01
-"""By which we may be off: running moments, and the gradients of a join's branches, which are views of its own."""
+"""Tolerance: running moments, and gradients of the branches of a concatenation, which are views of its own."""
 
 MEMBERS = ["resnet18", "resnet34", "resnet152", "resnet110", "wrn_8_1", "wrn_28_10"]
 
@@ -32,7 +32,7 @@ def our_peak_bytes(graph: LayerGraph, batch_size: int, *, gradients_kept: bool) 
 
 @pytest.mark.parametrize("gradients_kept", [False, True], ids=["set to none", "kept"])
 @pytest.mark.parametrize("network", each_network([*NETWORKS, *MEMBERS]))
-def test_we_say_what_is_alive_at_most(network: str, gradients_kept: bool) -> None:  # noqa: FBT001 - as pytest gives it
+def test_peak_live_bytes_are_those_of_pytorch(network: str, gradients_kept: bool) -> None:  # noqa: FBT001 - as pytest gives it
     graph = build_network(network)
     ours = our_peak_bytes(graph, 8, gradients_kept=gradients_kept)
 

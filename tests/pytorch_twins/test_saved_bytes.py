@@ -1,4 +1,4 @@
-"""What we say that autograd saves, against what it saves."""
+"""Saved bytes by the autograd rule, compared with PyTorch."""
 
 import pytest
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -17,13 +17,11 @@ OTHER_BYTES = 100
 MEMBERS = ["resnet18", "resnet34", "resnet101", "resnet152", "resnet20", "resnet110", "wrn_8_1", "wrn_16_4"]
 
 OF_CUDA_ALONE = {"p3d_resnet199", "caffenet", "lstm_cnn"}
-"""Of whose operators autocast has other lists on the CPU: there pooling in time is in float32, and not the power of a
-local response normalization.
-"""
+"""Autocast has other lists on the CPU: there pooling in time is in float32, the power of an LRN is not."""
 
 
 @pytest.mark.parametrize("network", each_network([*NETWORKS, *MEMBERS]))
-def test_we_say_what_autograd_saves(network: str) -> None:
+def test_saved_bytes_are_those_of_autograd(network: str) -> None:
     graph = build_network(network)
     ours = Workload(graph, 8).saved_by(SavingRule.AUTOGRAD).step.saved_bytes
 
@@ -31,7 +29,7 @@ def test_we_say_what_autograd_saves(network: str) -> None:
 
 
 @pytest.mark.parametrize("network", each_network(each for each in [*NETWORKS, *MEMBERS] if each not in OF_CUDA_ALONE))
-def test_we_say_what_autograd_saves_under_autocast(network: str) -> None:
+def test_saved_bytes_are_those_of_autograd_under_autocast(network: str) -> None:
     """Narrow maps and the narrow copies of weights, which PyTorch's CPU casts as its CUDA does."""
     graph = build_network(network)
     ours = Workload(under_autocast(graph, ElementType.BFLOAT16), 8).saved_by(SavingRule.AUTOGRAD).step.saved_bytes

@@ -1,4 +1,4 @@
-"""Twins are what they stand for: they have our parameters, and do without storage what PyTorch does with it."""
+"""Twins have the parameters of their networks, and behave without storage as with it."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A torch program for any graph of ours: its layers one after the other, as a rule over tensors without storage."""
+"""A torch program for any `LayerGraph`, by default on tensors without storage."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -62,7 +62,7 @@ class Twin:
         return saved_bytes(self.loss, [*self.parameters, *self.buffers])
 
     def live_bytes(self, *, gradients_kept: bool) -> LiveBytes:
-        """Return what is alive in an iteration behind which gradients are set to none, or kept and set to zero."""
+        """Return the live bytes of an iteration whose gradients are set to none, or kept and set to zero."""
         live = LiveBytes()
         live.hold([*self.parameters, *self.buffers, self.batch, self.labels])
         for parameter in self.parameters:
@@ -75,7 +75,7 @@ class Twin:
         return live
 
     def loss(self) -> torch.Tensor:
-        """Run forward; a map is let go as soon as its last reader has run."""
+        """Run forward; a map is freed as soon as its last reader has run."""
         maps = {0: self.batch}
         with self.tensors, torch.autocast("cpu", torch.bfloat16, enabled=self.amp):
             for layer in self.graph.layers:
