@@ -1,5 +1,4 @@
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,12 +134,6 @@ def test_an_operator_is_read_as_it_is_written(text: str) -> None:
 )
 def test_unknown_operators_are_none(text: str) -> None:
     assert read_operator(text) is None
-
-
-def test_a_failed_measurement_has_a_note_instead_of_a_time(tmp_path: Path) -> None:
-    failed = replace(ROW, seconds=None, count=0, note="out of memory")
-    path = write(tmp_path, *kernel_table_text([failed]).splitlines())
-    assert read_kernel_table(path) == (failed,)
 
 
 @pytest.mark.parametrize(

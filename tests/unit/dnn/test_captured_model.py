@@ -69,7 +69,7 @@ def test_one_capture_has_one_batch() -> None:
         CapturedModel(chain(2)).workload(3)
 
 
-def test_who_can_capture_takes_three_and_extends_them() -> None:
+def test_a_capturing_model_extends_three_captures() -> None:
     """At twice and three times the first, which is 1 here, too small to tell: so at 2, 4 and 6."""
     captures = Captures(chain)
     model = CapturedModel(chain(1), capture=captures)
@@ -82,7 +82,7 @@ def test_who_can_capture_takes_three_and_extends_them() -> None:
     assert "a third capture, at 6" in model.batches
 
 
-def test_what_is_no_line_is_captured_at_each_batch() -> None:
+def test_a_model_that_is_not_linear_is_captured_at_each_batch() -> None:
     captures = Captures(squared)
     model = CapturedModel(squared(2), capture=captures)
 
@@ -92,7 +92,7 @@ def test_what_is_no_line_is_captured_at_each_batch() -> None:
     assert "storages[5].nbytes: 64 at a batch of 2, 256 at 4" in model.batches
 
 
-def test_a_small_batch_that_is_a_case_apart_is_left_out_of_the_line() -> None:
+def test_a_small_batch_that_differs_is_left_out_of_the_line() -> None:
     """At 2 it says another number of parameters; 4 and 6 make a line, which a capture at 9 proves."""
 
     def step_of(n: int) -> CapturedStep:
@@ -108,7 +108,7 @@ def test_a_small_batch_that_is_a_case_apart_is_left_out_of_the_line() -> None:
 
 
 @given(SIZES, SIZES, SIZES)
-def test_what_grows_on_a_line_is_what_would_have_been_captured(first: int, second: int, wanted: int) -> None:
+def test_an_interpolated_step_equals_the_capture(first: int, second: int, wanted: int) -> None:
     """Every size of the chain is so much for an image and so much for all."""
     if first != second:
         assert at_batch(chain(first), chain(second), wanted) == chain(wanted)
@@ -129,14 +129,15 @@ def test_a_size_on_a_line_is_extended_and_its_square_is_not(
     assert found.place == "storages[9].nbytes"
 
 
-def test_what_is_no_whole_number_at_a_batch_is_refused_there_alone() -> None:
-    """5 B at 2 and 8 B at 4 grow by 3 for 2: 11 B at 6, and nothing at 5."""
-    low, high = with_storage(chain(2), 9, 5), with_storage(chain(4), 9, 8)
-    assert at_batch(low, high, 6) == with_storage(chain(6), 9, 11)
+def test_a_size_that_is_no_integer_is_refused_at_that_batch_alone() -> None:
+    """5 B at 2 and 8 B at 4 grow by 3 for 2: 11 B at 6, and nothing at 5. Notes are those of the first."""
+    low = msgspec.structs.replace(with_storage(chain(2), 9, 5), notes=("two images",))
+    high = with_storage(chain(4), 9, 8)
+    assert at_batch(low, high, 6) == msgspec.structs.replace(with_storage(chain(6), 9, 11), notes=("two images",))
     assert str(at_batch(low, high, 5)).startswith("storages[9].nbytes: 5 at a batch of 2, 8 at 4")
 
 
-def test_what_shrinks_as_the_batch_grows_is_refused() -> None:
+def test_a_size_that_shrinks_as_the_batch_grows_is_refused() -> None:
     assert isinstance(at_batch(with_storage(chain(2), 9, 8), with_storage(chain(4), 9, 4), 3), Difference)
     assert isinstance(at_batch(with_storage(chain(4), 9, 4), with_storage(chain(2), 9, 8), 3), Difference)
 
@@ -157,8 +158,3 @@ def test_the_first_difference_that_is_no_size_is_named() -> None:
         "parameters: 3 at a batch of 2, 4 at 4",
         "batch_size: found 2 in both, expected two batch sizes",
     ]
-
-
-def test_notes_are_those_of_the_first() -> None:
-    low = msgspec.structs.replace(chain(2), notes=("two images",))
-    assert at_batch(low, chain(4), 8) == msgspec.structs.replace(chain(8), notes=("two images",))

@@ -72,7 +72,7 @@ def test_parameters(name: str, parameters: int) -> None:
 
 
 def test_every_network_is_counted_here() -> None:
-    """Each with its own name; nine of them in `test_torchvision_networks.py`."""
+    """Each with its own name; nine of them in `test_shapes_of_networks.py`."""
     assert len(NETWORKS) == 33
     assert [build_network(name).name for name in NETWORKS] == list(NETWORKS)
 

@@ -1,12 +1,10 @@
 """PyTorch's caching allocator, by hand; sizes in MiB unless stated otherwise."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.memory_requests import rest_given_back, toggled, written
+from tests.memory_requests import written
 from vdnnsim.memory.caching import place_pytorch
-from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.memory.requests import Overflow, Placed, Request
 from vdnnsim.memory.segments import segment_bytes
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.units import MIB
@@ -83,42 +81,6 @@ def test_segments_go_back_to_the_gpu_when_it_has_no_room(
 ) -> None:
     answer = place_pytorch(written(requests), capacity_mib * MIB, 512)
     assert (answer.pool_bytes if isinstance(answer, Placed) else answer) == expected
-
-
-SIZES = st.sampled_from((1, 700, 4096, MIB, MIB + 1, 3 * MIB, 9 * MIB, 10 * MIB, 15 * MIB + 5, 40 * MIB))
-
-
-@pytest.mark.parametrize("grow", [False, True])
-@settings(max_examples=60)
-@given(
-    toggles=st.lists(st.tuples(st.integers(0, 7), SIZES), max_size=40),
-    capacity_bytes=st.sampled_from((24 * MIB, 96 * MIB, ROOMY)),
-)
-def test_blocks_in_use_never_overlap_and_nothing_is_lost(
-    grow: bool,  # noqa: FBT001  # given by pytest
-    toggles: list[tuple[int, int]],
-    capacity_bytes: int,
-) -> None:
-    """Blocks in use lie apart and are as large as asked; allocated <= reserved <= capacity."""
-    requests = toggled(toggles)
-    requests += rest_given_back(requests)
-    answer = place_pytorch(requests, capacity_bytes, 512, AllocatorSettings(expandable_segments=grow))
-    if isinstance(answer, Overflow):
-        assert 0 <= answer.largest_free_bytes <= answer.free_bytes <= capacity_bytes
-        return
-    live: dict[int, tuple[int, int]] = {}
-    for request, offset, delta in zip(requests, answer.offsets, answer.deltas, strict=True):
-        assert offset is not None
-        if request.nbytes is None:
-            assert live.pop(request.key) == (offset, offset - delta)
-            continue
-        assert delta >= round_up(request.nbytes, 512)
-        assert all(offset + delta <= start or end <= offset for start, end in live.values())
-        live[request.key] = (offset, offset + delta)
-        assert sum(end - start for start, end in live.values()) <= answer.pool_bytes
-    assert not live
-    assert sum(answer.deltas) == 0
-    assert answer.pool_bytes <= capacity_bytes
 
 
 def test_preallocated_memory_is_kept() -> None:

@@ -5,7 +5,7 @@ import pytest
 from tests.memory_requests import serving
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.models import MODELS_WITH_EXTENTS, extent_granule_bytes, place
-from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.memory.requests import Overflow, Placed, Request
 from vdnnsim.units import MIB
 
 ideal, best_fit = serving(MemoryModel.IDEAL), serving(MemoryModel.BEST_FIT)
@@ -48,11 +48,6 @@ def test_every_model_rounds_to_the_granule_and_serves_nothing(model: MemoryModel
     nothing = place([Request(0, 0), Request(0, None)], model, 0, 512)
     assert isinstance(nothing, Placed)
     assert (nothing.deltas, nothing.pool_bytes) == ((0, 0), 0)
-
-
-@pytest.mark.parametrize(("nbytes", "expected"), [(0, 0), (1, 512), (511, 512), (512, 512), (513, 1024)])
-def test_sizes_are_whole_granules(nbytes: int, expected: int) -> None:
-    assert round_up(nbytes, 512) == expected
 
 
 @pytest.mark.parametrize(

@@ -56,12 +56,6 @@ def test_long_sequences_know_their_neighbours_too(ends_in_the_middle: bool) -> N
     assert answer.pool_bytes == 30
 
 
-def test_a_key_may_be_taken_again() -> None:
-    """Twice the same key, of 10 and of 20 B: two lives, both at 0."""
-    requests = [Request(0, 10), Request(0, None), Request(0, 20), Request(0, None)]
-    assert place_planned(requests, 20, 1) == Placed((0, 0, 0, 0), (10, -10, 20, -20), 20)
-
-
 @pytest.mark.parametrize(
     ("requests", "capacity_bytes", "expected"),
     [
