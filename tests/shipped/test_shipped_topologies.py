@@ -1,0 +1,97 @@
+"""Topologies of the shipped servers of several GPUs."""
+
+import shutil
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from vdnnsim.hardware.profile import load_profile, read_profile
+from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.topology import Topology
+from vdnnsim.hardware.write import profile_text
+
+PROFILES = Path(__file__).parents[2] / "hw_profiles"
+SERVERS = ("p100_x2", "p100_x4", "dgx1_p100", "h100_x8", "h200_x8", "gh200")
+
+
+@cache
+def server(name: str) -> Server:
+    return load_profile(PROFILES / f"{name}.yaml").server
+
+
+def topology(name: str) -> Topology:
+    found = server(name).topology
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [
+        ("p100_x2", [(0, 1)]),
+        ("p100_x4", [(0, 1), (2, 3)]),
+        ("dgx1_p100", [(0, 1), (2, 3), (4, 5), (6, 7)]),
+        ("h100_x8", [(0, 1, 2, 3), (4, 5, 6, 7)]),
+        ("h200_x8", [(0, 1, 2, 3), (4, 5, 6, 7)]),
+        ("gh200", [(0,)]),
+    ],
+)
+def test_the_groups_of_gpus_are_those_of_the_machine(name: str, groups: list[tuple[int, ...]]) -> None:
+    found = topology(name)
+    assert list(dict.fromkeys(found.group(gpu) for gpu in range(len(found.gpus)))) == groups
+
+
+def test_the_path_of_a_p100_to_its_host() -> None:
+    """Over the switch and the socket; the link of one is PCIe, two links of 5 us: host memory is faster."""
+    names = [hop.link for hop in topology("p100_x4").to_host(2)]
+    assert names == ["switch1-gpu2", "socket0-switch1", "memory-socket0"]
+    link = server("p100_x2").link
+    assert (link.name, link.h2d_bytes_per_s, link.d2h_bytes_per_s) == ("PCIe gen3 x16", 12.256e9, 13.512e9)
+    assert link.latency_s == pytest.approx(10e-6)
+
+
+def test_dgx1_is_a_hybrid_cube_mesh() -> None:
+    """Two full meshes of four, and four edges between them: 2 x 6 + 4 = 16 links, four at each GPU."""
+    pairs = {frozenset((peer.first, peer.second)) for peer in topology("dgx1_p100").peers}
+    meshes = {frozenset((f"gpu{a}", f"gpu{b}")) for quad in ("0123", "4567") for a, b in combinations(quad, 2)}
+    assert pairs == meshes | {frozenset((f"gpu{g}", f"gpu{g + 4}")) for g in range(4)}
+    assert len(topology("dgx1_p100").peers) == 16
+
+
+@pytest.mark.parametrize("name", ["h100_x8", "h200_x8"])
+def test_hopper_servers_have_a_fabric_between_all(name: str) -> None:
+    found = topology(name)
+    assert [hop.link for hop in found.between(0, 7)] == ["fabric-gpu0", "fabric-gpu7"]
+    assert found.links["fabric-gpu0"].down_bytes_per_s == 450e9
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_is_written_as_it_was_read(name: str, tmp_path: Path) -> None:
+    """The kernels of a profile lie beside it, so the copy of h200_x8 finds none where it is written."""
+    read = server(name)
+    if read.kernels is not None:
+        shutil.copy(read.kernels.table, tmp_path)
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(profile_text(read, "a server"), encoding="utf-8")
+    again = read_profile(path)
+    assert (again.topology, again.link, again.gpu, again.host) == (read.topology, read.link, read.gpu, read.host)
+    assert again.figures == read.figures
+
+
+@pytest.mark.parametrize(
+    ("name", "ring"),
+    [
+        ("dgx1_p100", (0, 1, 2, 3, 7, 5, 6, 4)),
+        ("h100_x8", (0, 1, 2, 3, 4, 5, 6, 7)),
+        ("p100_x4", (0, 1, 2, 3)),
+    ],
+)
+def test_a_ring_goes_over_peer_links_where_they_close_one(name: str, ring: tuple[int, ...]) -> None:
+    """The cube mesh joins 0 to 3 and 4 to 7 with each other, and 0 to 4, 1 to 5, 2 to 6, 3 to 7; the P100 by no peer.
+
+    By number 0, 1, 2, 3 leads to 7. Behind it 4 cannot be the last, and of 5 and 6 neither is a peer of 0; so 5 comes
+    next, and behind 5 not 4, for the same reason, but 6, and 4 closes the ring.
+    """
+    assert topology(name).ring(len(ring)) == ring
