@@ -67,6 +67,11 @@ def toy_chain(convolutions: int) -> LayerGraph:
     y = 0
     for number in range(1, convolutions + 1):
         y = net.conv(f"conv{number}", y, 5, 1, relu=False)
+    return with_fc(net, y)
+
+
+def with_fc(net: GraphBuilder, y: int) -> LayerGraph:
+    """Return a network of convolutions with an FC layer of one feature behind map y, and a loss."""
     net.begin_classifier()
     return net.build(net.fc("fc", y, 1, relu=False))
 

@@ -1,19 +1,21 @@
-"""Whole iterations as text, one event a line: a change of a prediction shows as a story.
+"""Whole iterations as text, one event a line, so that a change of a prediction shows as a diff.
 
 Rewritten only with `pytest --update-golden`; CHANGELOG.md then says why the numbers moved.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.toy import replay, toy_costs, toy_setting, toy_workload
+from tests.toy import replay, toy_costs, toy_setting, toy_workload, with_fc
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.plans.operations import describe
 from vdnnsim.plans.trace import IterationTrace, Span, Stall
 from vdnnsim.policies.algorithms import Algorithms
+from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.simulator import Simulator
@@ -22,8 +24,8 @@ HERE = Path(__file__).parent
 SCENARIOS = HERE.parents[1] / "scenarios"
 
 
-def story(trace: IterationTrace) -> str:
-    """Tell a trace: when, where, what; durations in brackets, memory in use behind every change."""
+def as_text(trace: IterationTrace) -> str:
+    """Return time, place and name of each event, durations in brackets, and the memory in use after each change."""
     plan = trace.plan
 
     def name(operation: int) -> str:
@@ -53,30 +55,28 @@ def toy_fork() -> IterationTrace:
     a = net.conv("left", x, 3, 1)
     b = net.pool("right", x, 1, stride=1)
     y = net.conv("conv2", net.concat("join", (a, b)), 5, 1)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
     costs = toy_costs(workload, {}, default_s=8.0)
     return replay(VdnnAll().plan(toy_setting(workload, costs)), costs)
 
 
-def alexnet_all_m() -> IterationTrace:
-    """AlexNet (128) on the Titan X under vdnn_all(m)."""
+def alexnet(policy: Policy) -> IterationTrace:
+    """AlexNet (128) on the Titan X."""
     scenario = read_scenario(SCENARIOS / "alexnet.yaml")
     simulator = Simulator.of(scenario.workload, scenario.server, scenario.memory_model, scenario.pinned_memory)
-    return simulator.run(VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL), simulator.oracle())[0].trace
+    return simulator.run(policy, simulator.oracle())[0].trace
 
 
-def alexnet_conv_p() -> IterationTrace:
-    """AlexNet (128) on the Titan X under vdnn_conv(p)."""
-    scenario = read_scenario(SCENARIOS / "alexnet.yaml")
-    simulator = Simulator.of(scenario.workload, scenario.server, scenario.memory_model, scenario.pinned_memory)
-    return simulator.run(VdnnConv(), simulator.oracle())[0].trace
+CASES: dict[str, Callable[[], IterationTrace]] = {
+    "toy_fork": toy_fork,
+    "alexnet_all_m": partial(alexnet, VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL)),
+    "alexnet_conv_p": partial(alexnet, VdnnConv()),
+}
 
 
-@pytest.mark.parametrize("case", [toy_fork, alexnet_all_m, alexnet_conv_p])
-def test_a_replay_tells_the_same_story(case: Callable[[], IterationTrace], *, update_golden: bool) -> None:
-    golden = HERE / f"{case.__name__}.txt"
-    told = story(case())
+@pytest.mark.parametrize("case", CASES)
+def test_a_replay_matches_its_golden_trace(case: str, *, update_golden: bool) -> None:
+    golden, text = HERE / f"{case}.txt", as_text(CASES[case]())
     if update_golden:
-        golden.write_text(told, encoding="utf-8")
-    assert told == golden.read_text(encoding="utf-8")
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What holds of DDP's buckets, whatever gradients are written in which order and whoever needs them meanwhile."""
+"""Invariants of DDP's buckets, in whatever order gradients are written and read."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What holds of PyTorch's caching allocator whatever several streams ask of it, with either kind of segments."""
+"""Invariants of PyTorch's caching allocator under requests of several streams, with either kind of segments."""
 
 from collections import deque
 from collections.abc import Callable
@@ -17,20 +17,20 @@ from vdnnsim.units import MIB
 
 SIZES = st.sampled_from((1, 700, 4096, MIB, MIB + 1, 3 * MIB, 9 * MIB, 10 * MIB, 15 * MIB + 5, 40 * MIB))
 STREAMS = range(3)
-# A key that has nothing takes bytes on the stream, which before that is done with all its work or not; what a key has
-# is used by the stream and comes back.
+# A key without a block allocates one on the stream, which has finished its work or not; a block that a key has is used
+# by the stream and freed.
 EVENTS = st.lists(st.tuples(st.integers(0, 7), SIZES, st.sampled_from(STREAMS), st.booleans()), max_size=40)
 
 
 @pytest.mark.parametrize("segments", [WholeSegments, ExpandableSegments])
 @settings(max_examples=60)
 @given(events=EVENTS, capacity_bytes=st.sampled_from((45 * MIB, 96 * MIB, 2**40)))
-def test_what_is_in_use_or_waits_or_is_free_lies_apart_and_is_all_that_is_reserved(
+def test_blocks_are_disjoint_and_add_up_to_reserved_bytes(
     segments: Callable[[int, int], Segments], events: list[tuple[int, int, int, bool]], capacity_bytes: int
 ) -> None:
-    """Nothing is lost, nothing is there twice, and never is more reserved than there is.
+    """In use, waiting for a stream or free; never more is reserved than the capacity.
 
-    Once all is given back and the cache is emptied, nothing is left.
+    Once all is freed and the cache is emptied, nothing is reserved.
     """
     model = CachingAllocator(segments(capacity_bytes, 512))
     held: dict[int, Block] = {}

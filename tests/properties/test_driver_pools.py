@@ -1,7 +1,7 @@
-"""What holds of the two memory models whose pool is what the driver hands out: `cuda_malloc` and `mxnet`.
+"""Invariants of the two memory models whose pool is what the driver hands out: `cuda_malloc` and `mxnet`.
 
-A list of (key, bytes) is read as a sequence of requests: a key that is not in use takes the bytes, one that is gives
-them back. Sizes lie on both sides of 1 MiB, from which on a buffer has blocks of its own.
+A list of (key, bytes) is read as a sequence of requests: a key that is not in use allocates the bytes, one that is
+frees them. Sizes lie on both sides of 1 MiB, from which on a buffer has blocks of its own.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ def test_a_pool_just_as_large_as_needed_serves_the_same(model: MemoryModel, requ
 
 
 @given(requests=REQUESTS)
-def test_all_that_is_given_back_goes_back_to_the_gpu(requests: list[Request]) -> None:
+def test_freed_blocks_are_returned_to_the_gpu(requests: list[Request]) -> None:
     """After it, `cuda_malloc` has the whole of the GPU for one buffer again."""
     pool_bytes = served(requests, MemoryModel.CUDA_MALLOC).pool_bytes
     rest = [*rest_given_back(requests), Request(99, pool_bytes)]
@@ -82,7 +82,7 @@ def test_more_requests_never_need_less(model: MemoryModel, requests: list[Reques
 
 
 @given(requests=LARGE_REQUESTS)
-def test_storages_that_are_kept_need_no_less_than_buffers_that_go(requests: list[Request]) -> None:
+def test_kept_storages_need_no_less_than_freed_buffers(requests: list[Request]) -> None:
     kept, gone = served(requests, MemoryModel.MXNET), served(requests, MemoryModel.CUDA_MALLOC)
 
     assert kept.pool_bytes >= gone.pool_bytes
@@ -98,7 +98,7 @@ def test_storages_need_no_more_than_one_for_each_request(requests: list[Request]
 @MODELS
 @given(requests=REQUESTS, capacity_bytes=st.integers(0, 30 * MIB))
 def test_an_overflow_tells_the_truth(model: MemoryModel, requests: list[Request], capacity_bytes: int) -> None:
-    """It names who holds what and what is free; the requests before are served, and with this one they are not."""
+    """It names what is held and what is free; the requests before are served, and with this one they are not."""
     answer = answered(requests, model, capacity_bytes)
     if isinstance(answer, Placed):
         assert answer.pool_bytes <= capacity_bytes

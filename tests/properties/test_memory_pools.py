@@ -1,7 +1,7 @@
-"""What holds of every memory pool, whatever it is asked.
+"""Invariants of every memory pool.
 
-A list of (key, bytes) is read as a sequence of requests: a key that is not in use takes the bytes, one that is gives
-them back.
+A list of (key, bytes) is read as a sequence of requests: a key that is not in use allocates the bytes, one that is
+frees them.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def assert_no_overlap(requests: Sequence[Request], answer: Placed) -> None:
     for request, offset, delta in zip(requests, answer.offsets, answer.deltas, strict=True):
         assert offset is not None
         if request.nbytes is None:
-            assert live.pop(request.key) == (offset, offset - delta), "given back where it was taken"
+            assert live.pop(request.key) == (offset, offset - delta), "freed where it was allocated"
             continue
         assert offset >= 0
         assert request.nbytes <= delta
@@ -96,7 +96,7 @@ def test_addresses_never_need_less_than_the_sum(
 def test_a_pool_just_as_large_as_needed_serves_the_same(
     model: MemoryModel, requests: list[Request], granule_bytes: int
 ) -> None:
-    """Not asked of `best_fit`: in a smaller pool what was never taken may be the best fit instead of a gap below."""
+    """Not `best_fit`: in a smaller pool memory never used may be the best fit instead of a gap below."""
     answer = served(requests, model, granule_bytes)
 
     assert served(requests, model, granule_bytes, answer.pool_bytes) == answer
@@ -104,9 +104,7 @@ def test_a_pool_just_as_large_as_needed_serves_the_same(
 
 @MODELS
 @given(requests=REQUESTS, granule_bytes=GRANULES)
-def test_a_pool_to_which_all_was_given_back_is_one_piece(
-    model: MemoryModel, requests: list[Request], granule_bytes: int
-) -> None:
+def test_an_emptied_pool_is_one_piece(model: MemoryModel, requests: list[Request], granule_bytes: int) -> None:
     capacity_bytes = 2_000 * granule_bytes
     rest = [Request(key, None) for key in granules_held(requests, granule_bytes)]
 
@@ -121,9 +119,9 @@ def test_a_pool_to_which_all_was_given_back_is_one_piece(
 def test_an_overflow_tells_the_truth(
     model: MemoryModel, requests: list[Request], granule_bytes: int, capacity_bytes: int
 ) -> None:
-    """It names who holds what, and what is free is too little in one piece for what was asked.
+    """It names what is held, and no free piece is large enough for the request.
 
-    Without the request that failed, the ones before it are served; a plan ahead would be another one without it.
+    The requests before it are served; a plan ahead would be another one without it.
     """
     answer = place(requests, model, capacity_bytes=capacity_bytes, granule_bytes=granule_bytes)
     if isinstance(answer, Placed):
@@ -149,13 +147,3 @@ def test_where_a_pool_with_addresses_serves_ideal_does(requests: list[Request], 
             answer = place(requests, model, capacity_bytes=capacity_bytes, granule_bytes=8)
             assert isinstance(answer, Overflow)
             assert answer.position <= ideal.position
-
-
-@MODELS
-@given(requests=REQUESTS, granule_bytes=GRANULES, capacity_bytes=st.integers(0, 2_000))
-def test_the_same_question_has_the_same_answer(
-    model: MemoryModel, requests: list[Request], granule_bytes: int, capacity_bytes: int
-) -> None:
-    first = place(requests, model, capacity_bytes=capacity_bytes, granule_bytes=granule_bytes)
-
-    assert place(list(requests), model, capacity_bytes=capacity_bytes, granule_bytes=granule_bytes) == first

@@ -37,7 +37,7 @@ class Machine:
 
     @property
     def setting(self) -> Setting:
-        """What policies are given."""
+        """The setting of a policy."""
         return toy_setting(self.workload, self.costs, self.limits, self.server)
 
 
@@ -59,14 +59,14 @@ def machines(draw: st.DrawFn) -> Machine:
 
 
 def is_of_the_class(plan: TrainingPlan, workload: Workload, *, recompute: bool) -> bool:
-    """Whether a plan is of a workload, keeps weights, their gradients and states on the GPU, and may compute again."""
+    """Whether a plan keeps weights, their gradients and states on the GPU, and recomputes nothing unless it may."""
     moved = {plan.buffers[each.buffer].kind for each in plan.operations if isinstance(each, Offload | Prefetch)}
     again = any(isinstance(each, Compute) and each.repeat for each in plan.operations)
     return plan.workload == workload and (recompute or not again) and moved.isdisjoint(RESIDENT)
 
 
 def trials_of_others(machine: Machine, *, recompute: bool) -> Iterator[tuple[str, Trial]]:
-    """What the other policies of the class do that fit."""
+    """Yield the trials of other policies of the class that fit."""
     for policy in OTHERS:
         plan = make_plan(policy, machine.setting)
         trial = machine.setting.trials.run_trial(plan)
@@ -75,7 +75,7 @@ def trials_of_others(machine: Machine, *, recompute: bool) -> Iterator[tuple[str
 
 
 def hold(machine: Machine, *, recompute: bool) -> None:
-    """Plan, and replay everybody."""
+    """Compare with every other policy, replayed."""
     plan = make_plan(Optimal(recompute=recompute), machine.setting)
     found = machine.setting.trials.run_trial(plan)
     assert plan.certificate is not None

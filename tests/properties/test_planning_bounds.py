@@ -1,4 +1,4 @@
-"""No schedule that a policy makes is faster than the bounds of its own order in as little memory as it takes itself."""
+"""The bounds of an order of kernels in the memory of a plan hold for that plan, whatever its policy."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -91,7 +91,7 @@ def bound_s(case: Case, placement: Placement, granule_bytes: int = 1) -> float:
 
 
 def bound_of_any_s(case: Case, placement: Placement, granule_bytes: int = 1) -> float:
-    """The bound of any schedule in that memory: of the order of the kernels that are not computed again."""
+    """The bound of any schedule in that memory, of the order without its recomputations."""
     first_runs = [each for each in runs_of(case.plan) if not each.repeat]
     problem = problem_of_plan(case, placement, granule_bytes, first_runs)
     return recomputation_bound(problem, links_of(case.server), placement.host_bytes, Deadline.after(0.5)).seconds
@@ -114,7 +114,7 @@ def test_no_random_schedule_is_faster(case: Case) -> None:
 
 @settings(max_examples=12)
 @given(case=cases(vdnn_policies() | swap_policies() | st.sampled_from((Memonger(), Checkpoint(), SuperNeurons()))))
-def test_no_random_schedule_that_computes_again_is_faster(case: Case) -> None:
+def test_no_random_schedule_with_recomputation_is_faster(case: Case) -> None:
     placement = place_plan(case.plan, ROOMY)
     assert isinstance(placement, Placement)
 

@@ -1,4 +1,4 @@
-"""What holds of every replay: random networks, kernels, links and policies on a machine with round numbers."""
+"""Invariants of every replay: random networks, kernels, links and policies on a machine with round numbers."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -30,7 +30,7 @@ from vdnnsim.policies.base import Base
 
 
 @given(cases(vdnn_policies() | swap_policies()))
-def test_what_is_offloaded_comes_back_once_before_it_is_read(case: Case) -> None:
+def test_an_offloaded_map_is_prefetched_once_before_it_is_read(case: Case) -> None:
     """A prefetch follows its offload in time, and every later kernel that reads the map starts after it has ended."""
     plan, trace = case.plan, case.play()
     away: dict[int, float] = {}
@@ -57,8 +57,8 @@ def test_what_is_offloaded_comes_back_once_before_it_is_read(case: Case) -> None
 
 
 @given(cases(paging_policies()))
-def test_what_is_paged_in_is_what_was_paged_out_last(case: Case) -> None:
-    """In time, with no kernel between that wrote the buffer; a kernel that reads it starts after it has arrived."""
+def test_a_page_in_follows_the_last_page_out(case: Case) -> None:
+    """With no kernel between that wrote the buffer; a kernel that reads it starts after the copy."""
     plan, trace = case.plan, case.play()
     spans = {span.operation: span for span in trace.spans}
     out: dict[int, int] = {}
@@ -94,7 +94,7 @@ def test_paging_fits_wherever_its_largest_kernel_does(data: st.DataObject, capac
 
 
 @given(cases())
-def test_the_pool_ends_as_it_began_and_holds_just_what_fits(case: Case) -> None:
+def test_the_pool_ends_empty_and_its_peak_is_the_least_capacity(case: Case) -> None:
     """All allocations are given back; with its maximum as the capacity a plan fits, with one byte less it does not."""
     plan, trace = case.plan, case.play()
     in_use, peak = 0, 0

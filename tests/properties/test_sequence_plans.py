@@ -1,4 +1,4 @@
-"""What holds of the plans of every policy for random networks of sequences, and for the shipped ones."""
+"""Invariants of plans for random networks of sequences, and for the built-in ones."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ NETWORKS = (
 
 @st.composite
 def graphs(draw: st.DrawFn) -> LayerGraph:
-    """Texts of two tokens: layers of every kind in a row, now and then added to or multiplied with what they read."""
+    """Sequences of two tokens: layers of every kind in a row, some added to or multiplied with their input."""
     net = GraphBuilder("random", MapShape(1, steps=2))
     y = net.layer("table", Embedding(5, 4, positions=draw(st.sampled_from((0, 2)))), 0)
     kinds = ("norm", "attention", "smooth", "dropout", "lstm", "residual", "gated", "relu", "lrn")
@@ -123,8 +123,8 @@ def test_statistics_are_written_once_before_they_are_read_once(workload: Workloa
 
 @given(workloads(), st.sampled_from(POLICIES))
 @settings(max_examples=20)
-def test_the_maximum_of_nothing_offloaded_is_at_least_that_of_any_other(workload: Workload, policy: Policy) -> None:
-    """`base` holds all maps at once; no policy that we have holds more."""
+def test_base_has_the_largest_peak(workload: Workload, policy: Policy) -> None:
+    """`base` holds all maps at once; no other policy here holds more."""
     costs = toy_costs(workload, {})
     trace = replay(checked_plan(workload, policy), costs, limits=ROOMY)
     base = replay(checked_plan(workload, Base()), costs, limits=ROOMY)
@@ -134,7 +134,7 @@ def test_the_maximum_of_nothing_offloaded_is_at_least_that_of_any_other(workload
 
 @pytest.mark.parametrize("name", each_network(NETWORKS))
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.label)
-def test_every_policy_plans_the_networks_that_layrub_and_transformers_brought(name: str, policy: Policy) -> None:
+def test_every_policy_plans_the_networks_of_layrub_and_transformers(name: str, policy: Policy) -> None:
     plan = checked_plan(Workload(build_network(name), 2, optimizer=Optimizer.MOMENTUM), policy)
 
     assert plan.layers[-1] == "loss"

@@ -1,4 +1,4 @@
-"""What holds of several GPUs on random trees of links, whatever they copy and exchange."""
+"""Invariants of several GPUs that copy and exchange over random trees of links."""
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -90,7 +90,7 @@ def carries(link: TopologyLink, up: float, down: float) -> bool:
 @settings(max_examples=25)
 @given(iterations())
 def test_rates_on_a_link_never_exceed_its_bandwidth(together: Together) -> None:
-    """At every moment, by the last change of each direction; in the end nothing is carried."""
+    """At any time, by the last change of each direction; in the end nothing is carried."""
     carried: defaultdict[Hop, float] = defaultdict(float)
     loads = together.trace.loads
     for number, load in enumerate(loads):

@@ -19,7 +19,7 @@ from vdnnsim.policies.optimal import Optimal
 
 @given(data=st.data())
 @settings(max_examples=12)
-def test_what_is_on_the_host_comes_for_the_update_and_no_bound_is_above_a_replay(data: st.DataObject) -> None:
+def test_states_are_prefetched_for_the_update_and_no_bound_is_above_a_replay(data: st.DataObject) -> None:
     """In all memory and in less; the least is what the largest update takes, which may be too little for the rest."""
     optimizer = data.draw(st.sampled_from([each for each in Optimizer if each.states]))
     workload = replace(data.draw(workloads()), mode=Mode.TRAINING, optimizer=optimizer)

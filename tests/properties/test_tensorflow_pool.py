@@ -1,4 +1,4 @@
-"""What holds of TensorFlow's BFC allocator, whatever it is asked."""
+"""Invariants of TensorFlow's BFC allocator."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -72,7 +72,7 @@ def test_a_pool_needs_no_less_than_the_sum_and_serves_the_same_when_it_is_all_th
 
 
 @given(REQUESTS)
-def test_all_that_is_given_back_leaves_whole_regions(requests: list[Request]) -> None:
+def test_freed_chunks_merge_into_whole_regions(requests: list[Request]) -> None:
     """By how much the pool grows with each request is its regions; the first shows as 2 if it has 1.
 
     When nothing is in use any more each region serves a request of its size, the largest asked for first.
@@ -94,7 +94,7 @@ def test_all_that_is_given_back_leaves_whole_regions(requests: list[Request]) ->
 @settings(max_examples=200)
 @given(REQUESTS, CAPACITIES)
 def test_an_overflow_tells_the_truth(requests: list[Request], capacity_bytes: int) -> None:
-    """It names who holds what and what is free; the requests before are served."""
+    """It names what is held and what is free; the requests before are served."""
     answer = place_tensorflow(requests, capacity_bytes, 1)
     if isinstance(answer, Placed):
         return

@@ -16,7 +16,7 @@ Start = tuple[float, tuple[Hop, ...], int]
 
 
 def server(sharing: Sharing, kept: float = 1.0) -> Topology:
-    """Three GPUs behind one switch; the switch's uplink behaves as told, the GPUs' own links are split duplex."""
+    """Three GPUs behind one switch with an uplink of some kind; the GPUs' own links are split duplex."""
 
     def own(name: str) -> TopologyLink:
         return TopologyLink(name, 10.0, 10.0, 0.0, Sharing.SPLIT_DUPLEX)
@@ -37,7 +37,7 @@ SPLIT = server(Sharing.SPLIT_DUPLEX)
 
 
 def run(topology: Topology, starts: list[Start]) -> tuple[list[float], Interconnect]:
-    """Start copies at their moments; return when each ended."""
+    """Start copies at their times; return when each ended."""
     env = simpy.Environment()
     links = Interconnect(env, topology)
     ends = [math.nan] * len(starts)
@@ -63,7 +63,7 @@ def test_two_copies_share_the_uplink_and_the_longer_speeds_up_when_the_other_is_
     assert run(SPLIT, [(0.0, SPLIT.to_host(0), 50), (0.0, SPLIT.to_host(1), 100)])[0] == [10.0, 15.0]
 
 
-def test_a_copy_is_slowed_from_the_moment_another_starts() -> None:
+def test_a_copy_is_slowed_from_the_start_of_another() -> None:
     """Alone until 2: 20 of 60 B. Shared: 40 B at 5 B/s end at 10, as do 40 B of the second."""
     assert run(SPLIT, [(0.0, SPLIT.to_host(0), 60), (2.0, SPLIT.to_host(1), 40)])[0] == [10.0, 10.0]
 
@@ -87,14 +87,14 @@ def test_a_lossy_link_keeps_a_fraction_while_the_other_direction_is_busy() -> No
 
 
 def test_three_copies_end_together() -> None:
-    """10/3 B/s each; equal copies end at the same moment, without a remainder of rounding."""
+    """10/3 B/s each; equal copies end at the same time, without rounding errors."""
     ends, links = run(SPLIT, [(0.0, SPLIT.to_host(gpu), 50) for gpu in range(3)])
 
     assert ends == pytest.approx([15.0] * 3)
     assert links.loads[-1].copies == 0
 
 
-def test_loads_tell_what_a_link_carries() -> None:
+def test_loads_record_what_a_link_carries() -> None:
     """The uplink carries 10 B/s of one copy, of two, of one again, then nothing."""
     _, links = run(SPLIT, [(0.0, SPLIT.to_host(0), 60), (2.0, SPLIT.to_host(1), 60)])
     uplink = [(load.time_s, load.bytes_per_s, load.copies) for load in links.loads if load.hop == Hop("uplink", Way.UP)]

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import toy_costs, toy_setting, toy_workload
+from tests.toy import toy_costs, toy_setting, toy_workload, with_fc
 from tests.two_gpus import SERVER, TREE, placed
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
@@ -39,8 +39,7 @@ THREE = Topology(
 def replay_three(aggregation: Aggregation) -> ServerTrace:
     net = GraphBuilder("uneven", MapShape(5, 1, 1))
     y = net.conv("conv1", 0, 4, 1, relu=False)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
     costs = toy_costs(workload, {})
     plan = aggregate_gradients(Base().plan(toy_setting(workload, costs)), aggregation)
     server = replace(SERVER, gpu=replace(SERVER.gpu, dram_bytes_per_s=120 / US), topology=THREE)

@@ -18,7 +18,7 @@ from vdnnsim.errors import SimulationDeadlock
 from vdnnsim.hardware.topology import Hop, Node, NodeKind, PeerLink, Sharing, Topology, Way
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.data_parallel import aggregate_gradients
-from vdnnsim.plans.operations import Aggregation, AllReduce, Stream
+from vdnnsim.plans.operations import Aggregation, Stream
 from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.trace import StallCause
 from vdnnsim.policies.base import Base
@@ -154,7 +154,7 @@ def test_copies_of_two_gpus_share_the_uplink() -> None:
     assert [(load.bytes_per_s, load.copies) for load in uplink][:2] == [(10.0, 2), (0.0, 0)]
 
 
-def test_an_update_waits_for_the_sum_and_says_so() -> None:
+def test_an_update_stalls_for_the_aggregation() -> None:
     """The end of the iteration is no kernel; where a kernel reads a sum its stall is that of the aggregation."""
     workload = replace(WORKLOAD, optimizer=Optimizer.SGD)
     costs = toy_costs(workload, {})
@@ -186,20 +186,9 @@ def test_the_updates_wait_for_their_bucket() -> None:
         (Aggregation.DDP, r"bucket of 2 gradients, completed by conv1 \(ddp\)"),
     ],
 )
-def test_a_gpu_that_never_comes_is_a_deadlock(aggregation: Aggregation, what: str) -> None:
-    """The second GPU exchanges nothing, so the first waits for ever at its first exchange."""
+def test_a_gpu_that_exchanges_nothing_is_a_deadlock(aggregation: Aggregation, what: str) -> None:
+    """The second GPU exchanges nothing, so the first waits at its first exchange."""
     plans = [placed(aggregate_gradients(BASE, aggregation)), placed(BASE)]
 
     with pytest.raises(SimulationDeadlock, match=f"aggregation of the {what}"):
         simulate_server(plans, COSTS, SERVER, PinnedMemory.ARENA)
-
-
-def test_every_weight_gradient_is_exchanged_once() -> None:
-    plan = aggregate_gradients(BASE, Aggregation.CPU)
-    exchanged = [operation for operation in plan.operations if isinstance(operation, AllReduce)]
-
-    assert [plan.buffers[each.buffers[0]].name for each in exchanged] == [
-        "weight gradient of fc",
-        "weight gradient of conv1",
-    ]
-    assert [each.collective for each in exchanged] == [0, 1]

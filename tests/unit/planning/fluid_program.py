@@ -1,7 +1,7 @@
-"""The fluid model as a mixed-integer program that supposes nothing: every wait has its own copies at all times.
+"""The fluid model as a mixed-integer program without assumptions: every idle interval has copies of its own.
 
-An algorithm of each kernel is chosen whole; of each content bytes leave beside kernels and in the pauses between them,
-as fast as the link goes, and come back. What is away for a kernel has left before it and comes back behind it.
+Each kernel has one algorithm; bytes are copied beside kernels and in the stalls between them, at the rate of the link.
+What is on the host during a kernel is offloaded before it and prefetched after it.
 """
 
 from collections import defaultdict
@@ -20,7 +20,6 @@ class Program:
     """Columns and rows of a program, as they come."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self.costs: list[float] = []
         self.whole: list[int] = []
         self.most: list[float] = []
@@ -69,7 +68,7 @@ def fluid_seconds(problem: Problem, links: Links) -> float:
         returning[wait] = {time: program.column() for time in range(2 * wait.last + 2, 2 * wait.next + 1)}
         out, back = leaving[wait], returning[wait]
         program.at_most([(each, 1.0) for each in out.values()], wait.nbytes)
-        # At any time no more has come back than has left, at the end as much.
+        # At any time no more is prefetched than offloaded, at the end as much.
         for time in back:
             sent = [(each, -1.0) for at, each in out.items() if at <= time]
             program.at_most(sent + [(each, 1.0) for at, each in back.items() if at <= time], 0.0)

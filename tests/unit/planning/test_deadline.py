@@ -45,8 +45,8 @@ def test_parts_and_shifts_are_of_what_is_left() -> None:
     assert deadline.part(0.25).is_over
 
 
-def test_of_two_deadlines_the_sooner_counts_whichever_clock_it_is_on() -> None:
-    """4 s on a clock that stands still, 10 s on one that goes: the second is over first, at 10 s."""
+def test_the_sooner_of_two_deadlines_on_different_clocks_counts() -> None:
+    """4 s on a clock that stands still, 10 s on one that advances: the second is over first, at 10 s."""
     still, going = Clock(), Clock()
     both = Deadline.after(4.0, still).sooner(Deadline.after(10.0, going))
     going.now_s = 9.0
@@ -75,6 +75,6 @@ def test_a_limit_names_its_clock_or_means_processor_time(text: str, seconds: flo
 
 
 @pytest.mark.parametrize("text", ["soon", "20", "0 s", "-1 s", "20 s moon", "wall", "20 GiB", ""])
-def test_what_is_no_limit_is_refused(text: str) -> None:
+def test_wrong_limits_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="found"):
         TimeLimit.parse(text)

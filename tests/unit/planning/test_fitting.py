@@ -1,6 +1,6 @@
-"""Plans of an order whose addresses do not fit: the chain of ten kernels at 306 B, where all of its bytes do.
+"""Plans of an order that does not fit for fragmentation: the chain of ten kernels at 306 B, where its bytes do.
 
-A request that finds no room lacks 1 B each time: plans are made for 306, 305, 303 and 299 B, and in 291 B none runs.
+A request that fails lacks 1 B each time: plans are made for 306, 305, 303 and 299 B, and in 291 B none runs.
 """
 
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ LINKS = Links(1, 1)
 
 
 class Places:
-    """Finds room for plans that were made for at most so many bytes."""
+    """Places plans that were made for at most so many bytes."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes, self.asked = nbytes, list[int]()
@@ -53,8 +53,8 @@ def order(capacity_bytes: int = 306) -> Order:
     return Order(frozenset(), problem, optimum, 0.0)
 
 
-def test_an_order_that_finds_room_loses_nothing() -> None:
-    """All stays, and the kernels take 10 s."""
+def test_an_order_that_fits_loses_nothing() -> None:
+    """Nothing is offloaded, and the kernels take 10 s."""
     made = fitting(places := Places(306))
 
     assert made.judged(NEVER) == Verdict()
@@ -63,7 +63,7 @@ def test_an_order_that_finds_room_loses_nothing() -> None:
     assert made.best.found.seconds == 10
 
 
-def test_an_order_that_finds_none_is_planned_as_in_less_memory() -> None:
+def test_an_order_that_does_not_fit_is_planned_for_less_memory() -> None:
     """At 299 B it takes 17 s (test_planner.py): 7 s more than its own."""
     made = fitting(places := Places(299))
 
@@ -74,7 +74,7 @@ def test_an_order_that_finds_none_is_planned_as_in_less_memory() -> None:
     assert places.asked == [306, 305, 303, 299]
 
 
-def test_an_order_that_finds_none_at_all_says_what_it_lacked_first() -> None:
+def test_an_order_that_never_fits_reports_what_it_lacked_first() -> None:
     made = fitting(places := Places(0))
 
     assert made.judged(NEVER) == Verdict(lacking_bytes=1)
@@ -82,16 +82,16 @@ def test_an_order_that_finds_none_at_all_says_what_it_lacked_first() -> None:
     assert made.best.found is None
 
 
-def test_five_plans_are_looked_at_of_an_order() -> None:
-    """Those for 320, 319, 317, 313 and 305 B, of which in the first four nothing leaves: they are one."""
+def test_an_order_is_planned_at_most_five_times() -> None:
+    """Those for 320, 319, 317, 313 and 305 B, of which the first four, without offloads, are one."""
     made = fitting(places := Places(0), capacity_bytes=320)
 
     assert made.judged(NEVER) == Verdict(lacking_bytes=1)
     assert places.asked == [320, 305]
 
 
-def test_no_plan_is_made_that_is_slower_than_one_that_is_there() -> None:
-    """One of 10 s is there; at 305 B 1 B must leave and come back, which hides beside kernels, and at 303 B not."""
+def test_no_plan_is_made_that_is_slower_than_the_best() -> None:
+    """The best takes 10 s; at 305 B 1 B is offloaded, which kernels hide, and at 303 B they do not."""
     first = fitting(Places(306))
     first.judged(NEVER)
 
@@ -109,7 +109,7 @@ def test_a_plan_that_was_refused_is_not_made_again() -> None:
     assert places.asked == [306, 305, 303, 299]
 
 
-def test_who_has_no_time_looks_once() -> None:
+def test_without_time_one_plan_is_made() -> None:
     made = fitting(places := Places(0))
 
     assert made.judged(PAST) == Verdict(lacking_bytes=1)

@@ -17,7 +17,7 @@ MUCH = 10**6
 
 
 def need(seconds: float, away_bytes: int = 0) -> Need:
-    """An algorithm that needs so much away, both before and after."""
+    """An algorithm that needs so much on the host, both before and after."""
     option = Option(KernelCost(ONLY, seconds, 0, Origin.ASSUMED), seconds, 0)
     return Need(option, seconds, away_bytes, away_bytes)
 
@@ -35,46 +35,46 @@ def barred(problem: Problem, host_bytes: int = MUCH) -> Kernel | None:
     return impossible(problem, stages_of(problem, LINKS, host_bytes))
 
 
-def test_what_need_not_leave_takes_what_kernels_take() -> None:
+def test_where_all_fits_the_bound_is_the_kernels_time() -> None:
     assert bound_s(chain_problem(306)) == pytest.approx(10.0, rel=1e-12)
 
 
-def test_what_leaves_beside_kernels_costs_nothing() -> None:
-    """At 305 B 1 B must be away for the kernels 5 and 6, which has left beside kernel 0, for it is of the input."""
+def test_offloads_beside_kernels_cost_nothing() -> None:
+    """At 305 B 1 B must be on the host for kernels 5 and 6, of the input, which is offloaded beside kernel 0."""
     assert bound_s(chain_problem(305)) == pytest.approx(10.0, rel=1e-12)
 
 
-def test_kernels_wait_for_what_must_have_left_and_be_back() -> None:
+def test_kernels_wait_for_offloads_and_prefetches() -> None:
     """At 286 B kernel 1 lacks 8 B, 2 lacks 10 B, 3 and 4 lack 12 B, 5 and 6 lack 20 B, 7 and 8 lack 18 B.
 
-    Beside kernel 0 leaves 1 B, so 1 waits until 8 s and ends at 9 s, when 9 B have left; 2 waits until 10 s, 3 until
-    12 s; 4 ends at 14 s, 5 waits until 20 s, and 6 ends at 22 s. Beside kernel 7 1 B of the 20 B comes back, 1 B before
-    it. 8 lacks 18 B, of which 8 B are of the gradient that 7 has made: they leave in a stall, as 8 B of conv1 return.
-    What is wanted behind kernel 9 is nothing, so 18 B come back before it: 22 + 1 + 1 + 8 + 1 + 18 + 1 s.
+    Beside kernel 0 1 B is offloaded, so 1 waits until 8 s and ends at 9 s with 9 B offloaded; 2 waits until 10 s, 3
+    until 12 s; 4 ends at 14 s, 5 waits until 20 s, and 6 ends at 22 s. Beside kernel 7 1 B of the 20 B is prefetched,
+    1 B before it. 8 lacks 18 B, of which 8 B are of the gradient that 7 has written: they are offloaded in a stall, as
+    8 B of conv1 are prefetched. The other 18 B are prefetched before kernel 9: 22 + 1 + 1 + 8 + 1 + 18 + 1 s.
     """
     assert bound_s(chain_problem(286)) == pytest.approx(52.0, rel=1e-12)
 
 
 def test_each_direction_has_its_rate() -> None:
-    """As above; at 10 B/s back 18 B take 1.8 s, and what comes back before kernel 7 and 8 needs no stall of its own.
+    """As above; at 10 B/s 18 B are prefetched in 1.8 s, and those before kernels 7 and 8 need no stall of their own.
 
     22 + 1 + 8 + 1 + 1.8 + 1 s.
     """
     assert bound_s(chain_problem(286), Links(1.0, 10.0)) == pytest.approx(34.8, rel=1e-12)
 
 
-def test_nothing_leaves_before_it_is_made() -> None:
-    """The second kernel needs 4 B away, of which there are 3 B before the first kernel has made more: 3 B in 10 s.
+def test_nothing_is_offloaded_before_it_is_written() -> None:
+    """The second kernel needs 4 B on the host, of which 3 B exist before the first kernel has ended: 3 B in 10 s.
 
-    Then it waits 1 s; of 5 s behind it 4 s suffice to come back.
+    Then it waits 1 s; the 4 B are prefetched in the 5 s after it.
     """
     stages = [stage(need(10.0), sendable_bytes=3), stage(need(1.0, 4)), stage(need(5.0))]
 
     assert fluid_optimum(stages, LINKS).seconds == pytest.approx(17.0, rel=1e-12)
 
 
-def test_a_slower_algorithm_may_be_better_than_to_wait() -> None:
-    """In 1 s with 10 B away, which takes 9 s to leave and 9 s to return beside kernels of 1 s; or in 5 s with none."""
+def test_a_slower_algorithm_may_be_better_than_a_stall() -> None:
+    """In 1 s with 10 B on the host, which stalls for 9 s each way beside kernels of 1 s; or in 5 s with none."""
     stages = [stage(need(1.0)), stage(need(1.0, 10), need(5.0)), stage(need(1.0))]
     found = fluid_optimum(stages, LINKS)
 
@@ -83,11 +83,11 @@ def test_a_slower_algorithm_may_be_better_than_to_wait() -> None:
 
 
 def test_one_slow_kernel_pays_for_several_fast_ones() -> None:
-    """Each of the three in the middle takes 1 s with 6 B away, or 4 s: 1 s beside the first, so 5 s of waiting a way.
+    """Each of the three in the middle takes 1 s with 6 B on the host, or 4 s: 1 s beside the first, so stalls of 5 s.
 
-    Fast they take 1 + 5 + 3 + 5 + 1 = 15 s. Slow all take 14 s. Slow and then two fast: beside 1 + 4 s leave 5 B, 1 s
-    of waiting, and as long as above to come back: 1 + 4 + 1 + 2 + 5 + 1 = 14 s; slow, fast, slow: 1 + 4 + 1 + 1 + 1 + 4
-    + 1 = 13 s.
+    Fast they take 1 + 5 + 3 + 5 + 1 = 15 s. Slow all take 14 s. Slow and then two fast: 5 B are offloaded in 1 + 4 s, a
+    stall of 1 s, and one of 5 s as above: 1 + 4 + 1 + 2 + 5 + 1 = 14 s; slow, fast, slow: 1 + 4 + 1 + 1 + 1 + 4 + 1
+    = 13 s.
     """
     middle = [stage(need(1.0, 6), need(4.0)) for _ in range(3)]
     found = fluid_optimum([stage(need(1.0)), *middle, stage(need(1.0))], LINKS)
@@ -98,9 +98,9 @@ def test_one_slow_kernel_pays_for_several_fast_ones() -> None:
 
 
 def test_labels_that_are_merged_make_one_that_is_better_than_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    """20 B leave in 20 s before a turn of 1 s, and come back behind it; behind the kernels there are no more than 4 B.
+    """20 B are offloaded in 20 s before a turn of 1 s, and prefetched after it; there at most 4 B can stay away.
 
-    In reversed time the last kernel brings 1 B back in 1 s. The one before it takes 1 s behind a stall of 5 s, 7 s and
+    In reversed time the last kernel hides 1 B in 1 s. The one before it takes 1 s behind a stall of 5 s, 7 s and
     7 B so far, or 4 s without: 5 s and 4 B. What is left takes 13 s or 16 s: 20 + 1 + 20 s is best. Merged they are 5 s
     with 7 B: 18 s.
     """
@@ -116,7 +116,7 @@ def test_labels_that_are_merged_make_one_that_is_better_than_both(monkeypatch: p
     assert fluid_optimum(stages, LINKS).seconds == pytest.approx(39.0, rel=1e-12)
 
 
-def test_what_no_schedule_can_run_is_named() -> None:
+def test_a_kernel_that_no_schedule_can_run_is_named() -> None:
     """At 283 B kernels 0, 1 and 7 to 9 hold more, 284 B each; the first that lacks most is forward of conv1."""
     problem = chain_problem(283)
 
@@ -127,8 +127,8 @@ def test_what_no_schedule_can_run_is_named() -> None:
     assert barred(chain_problem(284)) is None
 
 
-def test_the_host_holds_what_is_away() -> None:
-    """At 286 B 20 B are away at a time."""
+def test_host_memory_limits_the_bound() -> None:
+    """At 286 B 20 B are on the host at once."""
     problem = chain_problem(286)
 
     assert barred(problem, 20) is None
@@ -137,13 +137,13 @@ def test_the_host_holds_what_is_away() -> None:
     assert found.run.layer.name == "fc"
 
 
-def test_granules_are_no_bytes_to_copy() -> None:
-    """In granules of 16 B 288 B are held throughout, every kernel holds 32 B of its own, and 16 B each that waits.
+def test_padding_to_granules_is_not_copied() -> None:
+    """In granules of 16 B 288 B are held throughout, every kernel holds 32 B of its own, and 16 B for each idle buffer.
 
-    A copy of one moves 10 B, so that of n that wait 6 n B take no time to leave. At 336 B kernel 2 lacks 16 B beside
+    A copy of one moves 10 B, so that of n idle ones 6 n B are freed without a copy. At 336 B kernel 2 lacks 16 B beside
     two of them, kernels 3 to 6 lack 32 B beside three, 7 and 8 lack 16 B beside two: 4 B, 14 B and 4 B to move. Kernel
-    2 waits until 4 s and ends at 5 s, 3 waits until 14 s, and 6 ends at 18 s. Before kernel 9 come back 4 B, beside 8
-    and 7 come 2 B, before 7 the other 8 B: 18 + 8 + 2 + 4 + 1 s.
+    2 waits until 4 s and ends at 5 s, 3 waits until 14 s, and 6 ends at 18 s. Before kernel 9 4 B are prefetched,
+    beside 8 and 7 2 B, before 7 the other 8 B: 18 + 8 + 2 + 4 + 1 s.
     """
     workload = toy_workload(toy_chain(2))
     table = toy_costs(workload, {}).table(workload)

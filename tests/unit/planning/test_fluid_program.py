@@ -1,4 +1,4 @@
-"""The fluid bound against a program that supposes nothing of it (`fluid_program.py`), on random chains."""
+"""The fluid bound compared with an independent program (`fluid_program.py`), on random chains."""
 
 from random import Random
 
@@ -22,7 +22,7 @@ MUCH = 10**9
 def random_chain(random: Random, layers: int, *, nested: bool) -> Problem:
     """A chain of CONV layers with up to three algorithms each, in too little memory for all.
 
-    Nested, the weight gradient of a layer comes before its data gradient, so that no gradient ever waits; else it is
+    Nested, the weight gradient of a layer comes before its data gradient, so that no gradient is ever idle; else it is
     the other way round, and some layers have rectifiers.
     """
     net = GraphBuilder("chain", MapShape(random.randint(1, 40), 1, 1))
@@ -63,7 +63,7 @@ def found_and_expected(seed: int, most_layers: int, *, nested: bool) -> tuple[fl
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_bound_is_the_optimum_where_waits_are_nested(seed: int) -> None:
+def test_the_bound_is_the_optimum_for_nested_idle_intervals(seed: int) -> None:
     found, expected = found_and_expected(seed, most_layers=6, nested=True)
 
     assert found == pytest.approx(expected, rel=1e-4)
@@ -71,7 +71,7 @@ def test_the_bound_is_the_optimum_where_waits_are_nested(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [*range(12), 5076, 5080, 5117])
 def test_the_bound_is_never_above_the_optimum(seed: int) -> None:
-    """It may be below, where a gradient must leave behind the turn, or a map once more after it has come back."""
+    """It may be below, where a gradient is offloaded after the turn, or a map once more after its prefetch."""
     found, expected = found_and_expected(seed, most_layers=6, nested=False)
 
     assert found <= expected * (1 + 1e-6)
@@ -79,7 +79,7 @@ def test_the_bound_is_never_above_the_optimum(seed: int) -> None:
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize("seed", range(1000, 1200))
-def test_so_it_is_on_longer_chains(seed: int) -> None:
+def test_the_bound_is_the_optimum_on_longer_chains(seed: int) -> None:
     """Minutes: `pytest -m benchmark tests/unit/planning`."""
     found, expected = found_and_expected(seed, most_layers=30, nested=True)
 

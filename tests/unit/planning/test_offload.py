@@ -1,8 +1,8 @@
-"""The search on the chain of ten kernels: copies of 1 B/s, and machines on which whole buffers fill a need badly."""
+"""The offload search on the chain of ten kernels with copies of 1 B/s, and on one with maps of uneven size."""
 
 import pytest
 
-from tests.toy import toy_costs, toy_workload
+from tests.toy import toy_costs, toy_workload, with_fc
 from tests.unit.planning.chain_of_ten_kernels import chain_problem
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
@@ -24,18 +24,18 @@ def search(problem: Problem, *, seconds: float = 10.0) -> OffloadSearch:
     return OffloadSearch(problem, optimum_of(problem), COPIES, 1, Deadline.after(seconds))
 
 
-def test_where_all_fits_nothing_leaves() -> None:
+def test_where_all_fits_nothing_is_offloaded() -> None:
     for chunk in (None, WHOLE, 3):
         found = search(chain_problem(306)).best(chunk)
         assert found is not None
         assert (found.movement.chunks, found.seconds) == ((), 10)
 
 
-def test_chunks_that_end_where_needs_do_reach_the_bound() -> None:
+def test_chunks_cut_at_needs_reach_the_bound() -> None:
     """At 299 B the kernels 5 and 6 lack 7 B, 7 and 8 lack 5 B; kernel 9 is the first to touch the input again.
 
-    7 B of the input leave until 7 s, so that 5 waits from 5 to 7 and 6 ends at 9. 2 B come back beside 7 and 8 until
-    11 s, 5 B until 16 s, and 9 ends at 17.
+    7 B of the input are offloaded until 7 s, so that 5 waits from 5 to 7 and 6 ends at 9. 2 B are prefetched beside 7
+    and 8 until 11 s, 5 B until 16 s, and 9 ends at 17.
     """
     found = search(chain_problem(299)).best(None)
 
@@ -46,7 +46,7 @@ def test_chunks_that_end_where_needs_do_reach_the_bound() -> None:
 
 
 def test_no_cut_is_made_that_costs_more_than_it_saves() -> None:
-    """At 294 B, where each copy takes 1 s more: uncut the input leaves until 11 s, and 2 B of conv1 until 14 s.
+    """At 294 B, where each copy takes 1 s more: uncut the input is offloaded until 11 s, 2 B of conv1 until 14 s.
 
     Kernel 2 waits from 2 until 11, 5 begins at 14, and 6 ends at 16. 2 B are back at 19, so that 8 waits from 17 to 19,
     and the input at 31 for kernel 9. Cut at the needs of kernels 2 and 3, each cut would add 1 s each way.
@@ -65,10 +65,10 @@ def late_s(nbytes: int) -> float:
     return nbytes + 1.0
 
 
-def test_chunks_of_a_size_lose_what_rounding_loses() -> None:
-    """At 299 B 7 B leave as 4 B and 3 B until 7 s, and 6 ends at 9.
+def test_chunks_of_a_given_size_are_rounded_up() -> None:
+    """At 299 B 7 B are offloaded as 4 B and 3 B until 7 s, and 6 ends at 9.
 
-    Behind it 5 B are needed away, that is both: they come back for kernel 9 from 11 to 18. 19 s.
+    After it 5 B must be on the host, that is both chunks: they are prefetched for kernel 9 from 11 to 18. 19 s.
     """
     found = search(chain_problem(299)).best(4)
 
@@ -77,7 +77,7 @@ def test_chunks_of_a_size_lose_what_rounding_loses() -> None:
     assert found.seconds == 19
 
 
-def test_whole_buffers_leave_as_a_whole() -> None:
+def test_whole_buffers_are_not_cut() -> None:
     """At 299 B the input: 5 waits from 5 to 10, 6 ends at 12, 8 at 14, and 9 begins at 24."""
     found = search(chain_problem(299)).best(WHOLE)
 
@@ -86,8 +86,8 @@ def test_whole_buffers_leave_as_a_whole() -> None:
     assert found.seconds == 25
 
 
-def test_no_movement_fits_where_too_little_can_leave_before_it_is_touched() -> None:
-    """At 293 B kernel 8 lacks 11 B, and of what waits over the turn only the input waits then."""
+def test_where_too_little_is_idle_nothing_fits() -> None:
+    """At 293 B kernel 8 lacks 11 B, and of the buffers idle over the turn only the input is idle then."""
     for chunk in (None, WHOLE, 3):
         assert search(chain_problem(293)).best(chunk) is None
 
@@ -96,21 +96,21 @@ def uneven_problem() -> Problem:
     """The chain of ten kernels with a map of 40 B behind conv1, and a kernel 5 that takes 60 B of workspace.
 
     Without biases W and dW of conv1, conv2 and fc hold 2 x (200 + 200 + 12) = 824 B. Kernel 5 needs 2 + 10 B for itself
-    and 10 + 40 + 10 B wait: with its workspace 956 B. The kernels 7 and 8 hold 40 + 10 B, and 10 + 40 B wait: 924 B.
+    and 10 + 40 + 10 B are idle: with its workspace 956 B. Kernels 7 and 8 hold 40 + 10 B, and 10 + 40 B are idle: 924
+    B.
     """
     net = GraphBuilder("uneven", MapShape(5, 1, 1))
     y = net.conv("conv1", 0, 20, 1, bias=False, relu=False)
     y = net.conv("conv2", y, 5, 1, bias=False, relu=False)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
     costs = toy_costs(workload, {}, workspace_bytes={("fc", Phase.BACKWARD_DATA): 60})
     return problem_of(iteration(workload), workload, costs.table(workload), 924)
 
 
 def test_other_buffers_are_tried_in_place_of_the_first() -> None:
-    """At 924 B kernel 5 alone lacks anything, 32 B: the map of conv1 is enough, but the input is the first to leave.
+    """At 924 B kernel 5 alone lacks anything, 32 B: the map of conv1 is enough, but the input is idle longest.
 
-    conv1 leaves from 1 to 41, kernel 5 ends at 42, conv1 comes back until 82, for kernel 8, and 9 ends at 84.
+    conv1 is offloaded from 1 to 41, kernel 5 ends at 42, conv1 is back at 82, for kernel 8, and 9 ends at 84.
     """
     found = search(uneven_problem()).best(WHOLE)
 
@@ -119,8 +119,8 @@ def test_other_buffers_are_tried_in_place_of_the_first() -> None:
     assert found.seconds == 84
 
 
-def test_a_search_that_has_no_time_returns_the_first_buffers() -> None:
-    """Both leave until 50, kernel 5 ends at 51; conv1 comes back until 91, the input until 101, and 9 ends at 102."""
+def test_a_search_without_time_returns_the_first_buffers() -> None:
+    """Both are offloaded until 50, kernel 5 ends at 51; conv1 is back at 91, the input at 101, and 9 ends at 102."""
     found = search(uneven_problem(), seconds=-1.0).best(WHOLE)
 
     assert found is not None

@@ -1,4 +1,4 @@
-"""What kernels hold, what waits beside them and what can move, on networks whose memory is counted by hand.
+"""Bytes that kernels hold, idle bytes and what can be offloaded, on networks whose memory is counted by hand.
 
 Maps of conv layers, the input and their gradients hold 10 B, those of fc and of the loss 2 B. A CONV layer of the toy
 network has 5 x 5 + 5 weights, so that W and dW of it hold 60 B each; fc has 5 + 1, 12 B each. All that is held
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import ToyCosts, toy_chain, toy_costs, toy_workload
+from tests.toy import ToyCosts, toy_chain, toy_costs, toy_workload, with_fc
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
@@ -31,12 +31,12 @@ def problem(graph: LayerGraph = CHAIN, *, granule_bytes: int = 1) -> Problem:
 
 
 def waits(found: Problem) -> list[tuple[str, int, int, int, int]]:
-    """Waits with the names of their buffers."""
+    """Idle intervals with the names of their buffers."""
     names = [each.name for each in found.workload.step.storages]
     return [(names[each.buffer], each.nbytes, each.made, each.last, each.next) for each in found.idle]
 
 
-def test_what_kernels_hold_and_what_waits() -> None:
+def test_held_and_idle_bytes() -> None:
     """By kernel, on top of 264 B, X and Y in forward, X or W and both gradients in backward.
 
     0 conv1: X 10, Y 10          1 conv2: 10 + 10; the input waits     2 fc: 10 + 2; so does conv1
@@ -60,11 +60,11 @@ def test_what_kernels_hold_and_what_waits() -> None:
     assert found.fastest_s == pytest.approx(10.0, rel=1e-15)
 
 
-def test_what_has_been_made_and_what_can_leave_in_a_stall_alone() -> None:
-    """What waits for a later kernel than the next: of 50 B the input from the start, what others make behind them.
+def test_bytes_that_can_be_offloaded() -> None:
+    """Buffers idle for more than the next kernel: of 50 B the input from the start, others once they are written.
 
     The input until 7, before the kernel that reads it after the next one; conv1 from 1 to 6, conv2 from 2 to 4. The
-    gradient of conv2, made by 5, waits for 6 alone, and that of conv1, made by 7, for 8: no kernel runs meanwhile.
+    gradient of conv2, written by 5, is idle over 6 alone, and that of conv1, by 7, over 8: only a stall can hide them.
     """
     found = problem()
 
@@ -72,7 +72,7 @@ def test_what_has_been_made_and_what_can_leave_in_a_stall_alone() -> None:
     assert [each.fresh_bytes for each in found.kernels] == [0, 0, 0, 0, 0, 0, 10, 0, 10, 0]
 
 
-def test_granules_are_held_and_no_copy_moves_them() -> None:
+def test_padding_to_granules_is_held_and_not_copied() -> None:
     """In granules of 16 B a map takes 16 B, W 64 B and 16 B: 2 x (64 + 64 + 16) + 32 = 320 B in forward of conv1."""
     found = problem(granule_bytes=16)
 
@@ -82,7 +82,7 @@ def test_granules_are_held_and_no_copy_moves_them() -> None:
     assert found.kernels[3].sendable_bytes == 30
 
 
-def test_a_map_of_several_readers_waits_between_them() -> None:
+def test_a_map_of_several_readers_is_idle_between_them() -> None:
     """conv1 is read by conv2 to conv4, of which the last two take the same map, and by the sum: forward 1, 5.
 
     Kernels: 0 to 3 conv1 to conv4, 4 their sum, 5 the sum of all, 6 fc, 7 loss, 8 loss dX, 9 fc dX, 10 fc dW,
@@ -95,30 +95,28 @@ def test_a_map_of_several_readers_waits_between_them() -> None:
     left, right = (net.conv(name, branch, 5, 1, relu=False) for name in ("conv3", "conv4"))
     both = net.add("branches", left, right, relu=False)
     whole = net.add("sum", both, y, relu=False)
-    net.begin_classifier()
-    found = problem(net.build(net.fc("fc", whole, 1, relu=False)))
+    found = problem(with_fc(net, whole))
 
     of = [each[2:] for each in waits(found) if each[0] == "map conv1"]
     assert of == [(0, 1, 5), (0, 5, 18)]
-    # However often it waits a content leaves once: the input, conv1 and conv2.
+    # A content is offloaded once: the input, conv1 and conv2.
     assert found.kernels[2].sendable_bytes == 30
 
 
-def test_what_is_rewritten_in_place_is_another_content() -> None:
+def test_a_map_rewritten_in_place_is_another_content() -> None:
     """conv1 makes the map, the rectifier behind it writes it over (kernel 1); conv2 reads it then and in backward."""
     net = GraphBuilder("rectified", MapShape(5, 1, 1))
     y = net.conv("conv1", 0, 5, 1, relu=True)
     y = net.conv("conv2", y, 5, 1, relu=False)
-    net.begin_classifier()
-    found = problem(net.build(net.fc("fc", y, 1, relu=False)))
+    found = problem(with_fc(net, y))
 
     (wait,) = (each for each in waits(found) if each[0] == "map conv1")
     assert wait[2:4] == (1, 2)
-    # The input alone could leave before the rectifier has run.
+    # Only the input could be offloaded before the rectifier has run.
     assert [each.sendable_bytes for each in found.kernels[:3]] == [10, 10, 20]
 
 
-def test_inference_lets_every_map_go_after_its_last_reader() -> None:
+def test_inference_frees_every_map_after_its_last_reader() -> None:
     workload = replace(toy_workload(CHAIN), mode=Mode.INFERENCE)
     found = problem_of(iteration(workload), workload, toy_costs(workload, {}).table(workload), 1000)
 
@@ -126,8 +124,8 @@ def test_inference_lets_every_map_go_after_its_last_reader() -> None:
     assert {each.waiting_bytes for each in found.kernels} == {0}
 
 
-def test_algorithms_are_those_that_are_slower_for_less_workspace() -> None:
-    """Of 1 s with 30 B, 2 s with 40 B, 3 s with 7 B and 4 s with 7 B, the second and the last are good for nothing."""
+def test_dominated_algorithms_are_left_out() -> None:
+    """Of 1 s with 30 B, 2 s with 40 B, 3 s with 7 B and 4 s with 7 B, the second and the last are dominated."""
     workload = toy_workload(CHAIN)
     costs = toy_costs(workload, {})
     first = tuple(

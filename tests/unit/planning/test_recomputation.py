@@ -1,4 +1,4 @@
-"""What can run again, and in which order, on networks of a few kernels."""
+"""Droppable buffers and orders with recomputation, on networks of a few kernels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from tests.captured_steps import DX, DY, Recording, X, Y
-from tests.toy import toy_chain, toy_costs, toy_workload
+from tests.toy import toy_chain, toy_costs, toy_workload, with_fc
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
@@ -28,26 +28,26 @@ def named(graph: LayerGraph, buffers: Sequence[int]) -> list[str]:
 
 
 def again(runs: Sequence[Run]) -> list[str]:
-    """The kernels of backward by layer, `+` before those that run again."""
+    """The kernels of backward by layer, `+` before recomputations."""
     behind = [each for each in runs if each.repeat or each.phase.is_backward]
     return [f"+{each.layer.name}" if each.repeat else each.layer.name for each in behind]
 
 
-def test_what_backward_reads_and_forward_writes_can_be_dropped() -> None:
-    """The input is given, and nobody reads the logits again: of the loss backward reads what it gave."""
+def test_maps_that_forward_writes_and_backward_reads_are_droppable() -> None:
+    """The input is given, and backward reads the output of the loss, not the logits."""
     graph = toy_chain(3)
 
     assert named(graph, recomputation(graph).droppable) == ["map conv1", "map conv2", "map conv3", "map loss"]
 
 
-def test_nothing_dropped_nothing_runs_again() -> None:
+def test_without_drops_the_order_is_unchanged() -> None:
     graph = toy_chain(2)
     found = recomputation(graph)
 
     assert found.order(()) == found.runs
 
 
-def test_a_map_is_restored_just_before_the_first_that_reads_it() -> None:
+def test_a_map_is_restored_right_before_its_first_reader() -> None:
     """The map of conv1 is read by dW of conv2, behind its dX."""
     graph = toy_chain(2)
     found = recomputation(graph)
@@ -56,7 +56,7 @@ def test_a_map_is_restored_just_before_the_first_that_reads_it() -> None:
     assert again(found.order({conv1})) == ["loss", "fc", "fc", "conv2", "+conv1", "conv2", "conv1"]
 
 
-def test_what_was_dropped_in_a_row_is_restored_from_what_was_kept() -> None:
+def test_maps_dropped_in_a_row_are_restored_as_a_segment() -> None:
     """The map of conv3 is read by dW of fc; restored from the input on, those of conv1 and conv2 stay for the rest."""
     graph = toy_chain(3)
     found = recomputation(graph)
@@ -67,14 +67,13 @@ def test_what_was_dropped_in_a_row_is_restored_from_what_was_kept() -> None:
     ]
 
 
-def test_what_backward_does_not_read_is_restored_for_what_is_made_of_it() -> None:
-    """Backward of the sum reads nothing, so that the maps of both branches go after forward: it needs them again."""
+def test_maps_that_only_forward_reads_are_restored_for_their_readers() -> None:
+    """Backward of the sum reads nothing, so the maps of both branches are freed; recomputing the sum needs them."""
     net = GraphBuilder("branches", MapShape(5, 1, 1))
     y = net.conv("conv1", 0, 5, 1, relu=False)
     left, right = (net.conv(name, y, 5, 1, relu=False) for name in ("left", "right"))
     whole = net.add("sum", left, right, relu=False)
-    net.begin_classifier()
-    graph = net.build(net.fc("fc", whole, 1, relu=False))
+    graph = with_fc(net, whole)
     found = recomputation(graph)
     conv1, summed, _ = found.droppable
 
@@ -87,8 +86,7 @@ def test_the_price_of_a_buffer_is_that_of_the_kernels_which_write_it() -> None:
     """A map of 10 B, made in 4 s by a convolution and in 1 s by the rectifier that writes it over."""
     net = GraphBuilder("rectified", MapShape(5, 1, 1))
     y = net.conv("conv1", 0, 5, 1, relu=True)
-    net.begin_classifier()
-    graph = net.build(net.fc("fc", y, 1, relu=False))
+    graph = with_fc(net, y)
     found = recomputation(graph, {("conv1", Phase.FORWARD): 4.0})
     (conv1, _) = found.droppable
 
@@ -97,13 +95,12 @@ def test_the_price_of_a_buffer_is_that_of_the_kernels_which_write_it() -> None:
     assert again(found.order({conv1}))[:5] == ["loss", "fc", "+conv1", "+conv1/relu", "fc"]
 
 
-def test_what_two_restored_buffers_need_is_restored_once() -> None:
+def test_a_shared_input_is_restored_once() -> None:
     """The sum is of the map of conv1 and of that of conv2, which is made of the former; backward reads all three."""
     net = GraphBuilder("residual", MapShape(5, 1, 1))
     y = net.conv("conv1", 0, 5, 1, relu=False)
     whole = net.add("sum", y, net.conv("conv2", y, 5, 1, relu=True), relu=False)
-    net.begin_classifier()
-    found = recomputation(net.build(net.fc("fc", whole, 1, relu=False)))
+    found = recomputation(with_fc(net, whole))
 
     assert again(found.order(found.droppable[:3]))[:7] == [
         *("loss", "fc", "+conv1", "+conv2", "+conv2/relu", "+sum"),
@@ -111,10 +108,10 @@ def test_what_two_restored_buffers_need_is_restored_once() -> None:
     ]
 
 
-def test_a_temporary_of_forward_is_made_again_and_not_kept_for_what_is_made_of_it() -> None:
-    """One layer makes a temporary of its input, and of that the map that backward reads, as GELU its tanh.
+def test_a_temporary_of_forward_is_recomputed_and_not_kept() -> None:
+    """One layer computes a temporary of its input, and from it the map that backward reads, as GELU its tanh.
 
-    A counter that it raises was there before the iteration, so that nobody can make it again.
+    A counter that it updates is given, so that it cannot be restored.
     """
     note = Recording("gelu", 1, ["act", "next"])
     given = note.memory("input", BufferKind.FEATURE_MAP, (4,), given=True)
@@ -133,24 +130,23 @@ def test_a_temporary_of_forward_is_made_again_and_not_kept_for_what_is_made_of_i
     assert found.droppable == [tanh, output]
     assert [each.operation for each in found.order({tanh}) if each.repeat] == [0, 1]
 
-    # The operations that make the cube and the tanh may not run again.
+    # Cube and tanh are not repeatable.
     kept = tuple(structs.replace(each, repeatable=number > 1) for number, each in enumerate(workload.step.operations))
     workload = replace(workload, step=structs.replace(workload.step, operations=kept))
     found = Recomputation(iteration(workload), workload, toy_costs(workload, {}).table(workload))
     assert found.droppable == [output]
 
 
-def test_of_segments_what_passes_from_one_to_the_next_stays_and_the_last_as_a_whole() -> None:
-    """Maps of 10, 30, 10, 30 and 10 B in a chain and a loss of 2 B: each of three segments makes some 31 B of 92 B.
+def test_segments_keep_their_outputs_and_the_last_keeps_all() -> None:
+    """Maps of 10, 30, 10, 30 and 10 B in a chain and a loss of 2 B: each of three segments writes some 31 B of 92 B.
 
-    The first has the map of conv0. The second has those of conv1 and conv2 and ends behind the narrower one, so that
-    that of conv1 goes, which nobody else reads. All else is of the last. One segment is all, and stays.
+    The first has the map of conv0. The second has those of conv1 and conv2 and ends after the narrower one, so that
+    that of conv1 is dropped. All else is in the last. A single segment drops nothing.
     """
     net, y = GraphBuilder("waves", MapShape(5, 1, 1)), 0
     for number, channels in enumerate((5, 15, 5, 15, 5)):
         y = net.conv(f"conv{number}", y, channels, 1, relu=False)
-    net.begin_classifier()
-    graph = net.build(net.fc("fc", y, 1, relu=False))
+    graph = with_fc(net, y)
     found = recomputation(graph)
 
     assert named(graph, found.segmented(3)) == ["map conv1"]

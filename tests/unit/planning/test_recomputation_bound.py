@@ -1,18 +1,17 @@
-"""The bound of schedules that may compute again, on cases worked out by hand and against the fluid bound."""
+"""The bound of schedules with recomputation, on cases worked out by hand and compared with the fluid bound."""
 
 import math
 from random import Random
 
 import pytest
 
-from tests.toy import toy_chain, toy_costs, toy_workload
+from tests.toy import toy_chain, toy_costs, toy_workload, with_fc
 from tests.unit.planning.chain_of_ten_kernels import chain_problem, impossible
 from tests.unit.planning.test_fluid_program import random_chain
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.planning import recomputation_bound as module
-from vdnnsim.planning import recomputation_bound as program
 from vdnnsim.planning.deadline import NEVER, PAST, Deadline
 from vdnnsim.planning.fluid_bound import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
@@ -27,25 +26,25 @@ def bound_s(problem: Problem, links: Links = NO_LINK, host_bytes: int = MUCH) ->
     return recomputation_bound(problem, links, host_bytes, NEVER).seconds
 
 
-def test_what_fits_takes_what_kernels_take() -> None:
+def test_where_all_fits_the_bound_is_the_kernels_time() -> None:
     assert bound_s(chain_problem(306)) == pytest.approx(10.0, rel=1e-4)
 
 
-def test_what_is_computed_again_takes_its_seconds() -> None:
+def test_recomputation_costs_the_time_of_its_kernels() -> None:
     """At 296 B kernels 3 and 4 lack 2 B, 5 and 6 lack 10 B, 7 and 8 lack 8 B.
 
-    conv1 waits from kernel 2 to 7: without it all of these run but 8, for 1 s of forward of conv1. While 8 runs the
-    gradient of conv1 waits, 8 of 10 B of which take all of the data gradient of conv2, 1 s. The input is given.
+    conv1 is idle from kernel 2 to 7: dropped, all of these fit but 8, for 1 s of forward of conv1. While 8 runs the
+    gradient of conv1 is idle, 8 of 10 B of which take all of the data gradient of conv2, 1 s. The input is given.
     """
     assert bound_s(chain_problem(296)) == pytest.approx(12.0, rel=1e-4)
 
 
-def test_a_fast_link_spares_computing() -> None:
+def test_a_fast_link_avoids_recomputation() -> None:
     assert bound_s(chain_problem(296), Links(1e6, 1e6)) == pytest.approx(10.0, rel=1e-4)
 
 
-def test_the_host_may_hold_too_little() -> None:
-    """With 4 B there conv1 must still be computed again for kernels 5 to 7, the gradient of conv1 for kernel 8."""
+def test_host_memory_limits_offloads() -> None:
+    """With 4 B conv1 must still be recomputed for kernels 5 to 7, the gradient of conv1 for kernel 8."""
     fast = Links(1e6, 1e6)
 
     assert bound_s(chain_problem(296), fast, host_bytes=4) == pytest.approx(12.0, rel=1e-4)
@@ -55,18 +54,17 @@ def test_the_host_may_hold_too_little() -> None:
 def rectified_problem(capacity_bytes: int) -> Problem:
     """conv1 of 5 s, a rectifier that writes over its map, fc and the loss: 9 kernels of 13 s.
 
-    2 x (60 + 12) B are held throughout. Together with what waits kernels take 164, 164, 166, 168, 168, 176, 176, 174
-    and 164 B; 5 and 6 are dX and dW of fc, 7 backward of the rectifier, beside which the input alone waits.
+    2 x (60 + 12) B are held throughout. With idle bytes kernels take 164, 164, 166, 168, 168, 176, 176, 174
+    and 164 B; 5 and 6 are dX and dW of fc, 7 backward of the rectifier, beside which the input alone is idle.
     """
     net = GraphBuilder("rectified", MapShape(5, 1, 1))
     y = net.conv("conv1", 0, 5, 1, relu=True)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
     table = toy_costs(workload, {("conv1", Phase.FORWARD): 5.0}).table(workload)
     return problem_of(iteration(workload), workload, table, capacity_bytes)
 
 
-def test_what_was_written_over_is_computed_by_all_that_wrote_it() -> None:
+def test_a_rewritten_map_is_recomputed_by_all_its_writers() -> None:
     """At 174 B kernels 5 and 6 lack 2 B.
 
     For 5 they are of conv1, whose map takes 5 + 1 s. It is read by 6, for which they are of the gradient of conv1,
@@ -75,7 +73,7 @@ def test_what_was_written_over_is_computed_by_all_that_wrote_it() -> None:
     assert bound_s(rectified_problem(174)) == pytest.approx(13 + 6 + 1, rel=1e-4)
 
 
-def test_what_takes_no_time_is_computed_again_in_none() -> None:
+def test_kernels_without_time_are_recomputed_in_none() -> None:
     """As above at 296 B, but that forward of conv1 and the data gradient of conv2 take none: eight kernels of 1 s."""
     workload = toy_workload(toy_chain(2))
     costs = toy_costs(workload, {("conv1", Phase.FORWARD): 0.0, ("conv2", Phase.BACKWARD_DATA): 0.0})
@@ -94,17 +92,17 @@ def test_without_time_the_bound_is_what_kernels_take() -> None:
     assert recomputation_bound(rectified_problem(174), NO_LINK, MUCH, PAST).seconds == pytest.approx(13.0, rel=1e-12)
 
 
-def test_a_solver_that_comes_to_nothing_in_its_time_proves_nothing() -> None:
-    """A nanosecond is left, on a clock that stands still, so that the solver is begun and ends at once."""
+def test_a_solver_without_time_proves_nothing() -> None:
+    """A nanosecond is left, on a clock that stands still, so that the solver starts and ends at once."""
     moment = Deadline(((lambda: 0.0, 1e-9),))
     found = recomputation_bound(rectified_problem(174), NO_LINK, MUCH, moment)
     assert found.seconds == pytest.approx(13.0, rel=1e-12)
     assert not found.again
 
 
-def test_with_too_little_time_for_whole_numbers_the_linear_program_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_little_time_the_linear_program_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     whole_s = bound_s(rectified_problem(174))
-    monkeypatch.setattr(program, "LEAST_SHARE", math.inf)
+    monkeypatch.setattr(module, "LEAST_SHARE", math.inf)
 
     found = recomputation_bound(rectified_problem(174), NO_LINK, MUCH, Deadline.after(60))
 
@@ -113,7 +111,7 @@ def test_with_too_little_time_for_whole_numbers_the_linear_program_is_a_bound(mo
 
 @pytest.mark.parametrize("seed", range(8))
 def test_it_is_not_above_the_fluid_bound(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Where nothing can be computed again both are the same."""
+    """Where nothing can be recomputed both are equal."""
     random = Random(seed)  # noqa: S311 - the same on every run
     problem = random_chain(random, random.randint(2, 5), nested=True)
     links = Links(10.0, 10.0)

@@ -1,7 +1,7 @@
-"""The search for what to drop, on a chain of four CONV layers beside a link on which a byte takes 1000 s.
+"""The recomputation search, on a chain of four CONV layers with a link on which a byte takes 1000 s.
 
-W and dW of the layers hold 2 x (4 x 60 + 12) = 504 B, and with the input and maps of 10 B that wait the most that is
-held is 566 B. Sixteen kernels take 1 s each.
+W and dW of the layers hold 2 x (4 x 60 + 12) = 504 B, and the peak with the input and maps of 10 B is 566 B. Sixteen
+kernels take 1 s each.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.toy import toy_chain, toy_costs, toy_workload
+from tests.toy import toy_chain, toy_costs, toy_workload, with_fc
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.planning.deadline import NEVER, PAST, Deadline
@@ -32,7 +32,7 @@ def problem(runs: Sequence[Run], capacity_bytes: int) -> Problem:
 
 
 def search(capacity_bytes: int, *, until: Deadline = NEVER, goal_s: float = 0.0) -> tuple[DropSearch, list[Problem]]:
-    """A search, and the problems that it looked at."""
+    """A search, and the problems that it tries."""
     seen: list[Problem] = []
 
     def watched(runs: Sequence[Run]) -> Problem:
@@ -47,8 +47,8 @@ def at_556(**changes: Any) -> DropSearch:  # noqa: ANN401 - fields of a search
     return replace(search(556)[0], **changes)
 
 
-def test_what_is_dropped_need_not_leave() -> None:
-    """At 556 B 10 B too much: they leave and come back in 20,000 s, or a map is computed again in 1 s."""
+def test_a_dropped_map_is_not_offloaded() -> None:
+    """At 556 B 10 B lack: copied in 20,000 s, or recomputed in 1 s."""
     kept, dropped = search(556)[0].orders({})
 
     assert not kept.dropped
@@ -57,15 +57,15 @@ def test_what_is_dropped_need_not_leave() -> None:
     assert dropped.optimum.seconds == pytest.approx(17, rel=1e-3)
 
 
-def test_every_better_order_is_told() -> None:
-    told: list[float] = []
-    found = at_556(found=told.append).orders({})
+def test_every_better_order_is_reported() -> None:
+    seconds: list[float] = []
+    found = at_556(found=seconds.append).orders({})
 
-    assert told == [each.optimum.seconds for each in found] == sorted(told, reverse=True)
+    assert seconds == [each.optimum.seconds for each in found] == sorted(seconds, reverse=True)
 
 
-def test_who_is_as_fast_as_anything_searches_no_more() -> None:
-    """At 566 B all fits. Where the kernels alone are the goal, one order is looked at, and otherwise many."""
+def test_a_search_ends_at_its_goal() -> None:
+    """At 566 B all fits. Where the kernels' time is the goal, one order is tried, and otherwise many."""
     ready, looked = search(566, goal_s=16.0)
     other, more = search(566)
 
@@ -73,8 +73,8 @@ def test_who_is_as_fast_as_anything_searches_no_more() -> None:
     assert len(looked) == 1 < len(more)
 
 
-def test_a_search_begins_with_what_is_known() -> None:
-    """At 556 B; an order that is the goal is all that is found, and no other is looked at."""
+def test_a_search_begins_with_a_known_order() -> None:
+    """At 556 B; an order that reaches the goal is the only one."""
     begin = search(556)[0].orders({})[0]
 
     known = DropSearch(
@@ -84,8 +84,8 @@ def test_a_search_begins_with_what_is_known() -> None:
     assert known.orders({}) == [begin]
 
 
-def test_at_the_end_of_its_time_a_search_has_what_it_found() -> None:
-    """While its grace lasts it looks at one order, for it has nothing yet; behind that at none."""
+def test_a_search_without_time_tries_one_order_in_its_grace() -> None:
+    """While its grace lasts it tries one order, as it has none yet; later none."""
     late, looked = search(556, until=Deadline(((lambda: 0.1, 0.0),)))
 
     assert [each.dropped for each in late.orders({})] == [frozenset()]
@@ -96,13 +96,12 @@ def test_at_the_end_of_its_time_a_search_has_what_it_found() -> None:
 
 
 def test_more_time_adds_to_what_was_found() -> None:
-    """On a chain of eight layers of any sizes; the clock goes on by 1 s whenever it is read."""
+    """On a chain of eight uneven layers; the clock advances by 1 s whenever it is read."""
     net = GraphBuilder("uneven", MapShape(5, 1, 1))
     y = 0
     for number, channels in enumerate((3, 10, 14, 13, 13, 2, 5, 2)):
         y = net.conv(f"conv{number}", y, channels, 1, relu=False)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
     costs = toy_costs(workload, {}).table(workload)
     runs = iteration(workload)
     most = max(each.held_bytes + each.waiting_bytes for each in problem_of(runs, workload, costs, 0).kernels)
@@ -124,7 +123,7 @@ def test_more_time_adds_to_what_was_found() -> None:
     assert len(found[0]) < len(found[-1])
 
 
-def test_who_interrupts_a_search_gets_what_it_found() -> None:
+def test_an_interrupted_search_returns_what_it_found() -> None:
     def interrupted(runs: Sequence[Run]) -> Problem:
         if any(each.repeat for each in runs):
             raise KeyboardInterrupt
@@ -141,27 +140,17 @@ def test_where_nothing_fits_nothing_is_found() -> None:
 
 
 def dropped_in_turn(again: dict[int, float]) -> list[list[str]]:
-    """The layers that run again in the orders that a search looks at, by name."""
+    """The layers recomputed in the orders that a search tries, by name."""
     found, looked = search(556)
     found.orders(again)
     return [sorted(each.run.layer.name for each in seen.kernels if each.run.repeat) for seen in looked]
 
 
-def test_what_a_bound_computes_again_is_tried() -> None:
-    """The map of conv3 in whole, that of conv2 in part: those above each threshold are an order."""
-    conv2, conv3 = RECOMPUTATION.droppable[1:3]
+def test_what_the_bound_recomputes_is_rounded_and_spread_over_equal_maps() -> None:
+    """The map of conv3 in whole, of conv2 in part: those above each threshold are tried.
 
-    tried = dropped_in_turn({conv2: 0.2, conv3: 1.0})
-
-    assert tried[0] == []
-    assert ["conv3"] in tried
-    assert ["conv2", "conv3"] in tried
-
-
-def test_of_maps_that_are_alike_a_share_is_dropped_evenly_spread() -> None:
-    """Four maps of 10 B are alike, of which the bound computes again 0.3: the second; the one of 2 B stays.
-
-    The best set drops one of the four, conv3. A quarter more are the first and the third.
+    Of four equal maps of 10 B the bound recomputes 0.3 on average: the second; the one of 2 B is kept. The best set
+    drops one of the four, conv3. A quarter more are the first and the third.
     """
     conv2, conv3 = RECOMPUTATION.droppable[1:3]
 
@@ -189,8 +178,8 @@ def test_from_the_best_set_its_shares_are_adjusted() -> None:
                 assert all(more.seconds < less.seconds for less, more in pairwise(found))
 
 
-def test_what_finds_no_room_is_kept_aside_and_what_loses_time_counts_with_it() -> None:
-    """At 556 B orders that drop one map alone find no room; others lose 1 s, so that two, in 18 s, take 19 s."""
+def test_orders_that_fragment_are_set_aside_and_lost_time_counts() -> None:
+    """At 556 B orders that drop one map do not fit; others lose 1 s, so that two, in 18 s, take 19 s."""
 
     def judged(order: Order, _until: Deadline) -> Verdict:
         return Verdict(lacking_bytes=3) if len(order.dropped) == 1 else Verdict(lost_s=1.0)
@@ -203,7 +192,7 @@ def test_what_finds_no_room_is_kept_aside_and_what_loses_time_counts_with_it() -
     assert best.seconds == pytest.approx(19, rel=1e-3)
 
 
-def test_while_nothing_finds_room_the_search_goes_on_from_what_lacks_least() -> None:
+def test_while_nothing_fits_the_search_continues_from_what_lacks_least() -> None:
     """Each order lacks as many bytes as it keeps maps."""
     tried = list[frozenset[int]]()
 
@@ -219,17 +208,14 @@ def test_while_nothing_finds_room_the_search_goes_on_from_what_lacks_least() -> 
 
 
 def test_segments_are_tried_first() -> None:
-    """Of maps of 10 B two segments make two each: that of conv1 goes, and that of conv2 passes.
+    """Two segments write two maps of 10 B each: that of conv1 is dropped, that of conv2 kept as an output.
 
-    Of three to twelve segments one makes one map at most, and nothing goes. Of more the last makes the loss alone and
-    the one before it ends behind fc, whose output nobody needs again: that of conv4 goes.
+    Of three to twelve segments each writes at most one, and nothing is dropped. Of more the last has the loss alone and
+    the one before it ends after fc, whose output is not needed: the map of conv4 is dropped.
     """
     found, looked = search(556)
 
     found.begin_with_segments()
 
-    assert [[run.layer.name for run in again(seen)] for seen in looked] == [[], ["conv1"], ["conv4"]]
-
-
-def again(seen: Problem) -> list[Run]:
-    return [each.run for each in seen.kernels if each.run.repeat]
+    recomputed = [[each.run.layer.name for each in seen.kernels if each.run.repeat] for seen in looked]
+    assert recomputed == [[], ["conv1"], ["conv4"]]

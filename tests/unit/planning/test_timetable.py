@@ -1,4 +1,4 @@
-"""Chunks and when they move, on the chain of ten kernels: copies of 1 B/s, one after the other."""
+"""Chunks and their copies, on the chain of ten kernels: 1 B/s, one after the other."""
 
 from collections.abc import Sequence
 
@@ -20,14 +20,14 @@ def timetable(capacity_bytes: int, chunks: Sequence[Chunk]) -> Timetable:
     return move.timetable([each.options[0] for each in move.problem.kernels])
 
 
-def test_what_begins_to_wait_first_leaves_first() -> None:
-    """Over kernel 5 wait three maps, over kernel 7 two, and no gradient over a kernel that touches it."""
+def test_the_buffer_idle_first_is_offloaded_first() -> None:
+    """Over kernel 5 three maps are idle, over kernel 7 two, and no gradient over a kernel that uses it."""
     assert leaving(WAITS, 5) == [(INPUT, 10), (CONV1, 10), (CONV2, 10)]
     assert leaving(WAITS, 7) == [(INPUT, 10), (CONV1, 10)]
     assert leaving(WAITS, 0) == []
 
 
-def test_no_more_leaves_than_is_asked_for() -> None:
+def test_no_more_is_offloaded_than_requested() -> None:
     assert leaving(WAITS, 5, 15) == [(INPUT, 10), (CONV1, 5)]
     assert leaving(WAITS, 5, 10) == [(INPUT, 10)]
     assert leaving(WAITS, 5, 1000) == leaving(WAITS, 5)
@@ -48,9 +48,9 @@ def test_a_whole_buffer_in_one_piece_has_no_extent() -> None:
 
 
 def test_chunks_end_where_needs_do() -> None:
-    """8 B must be away, then 10, 12 and 20 B: the input is cut at 8, the map of conv1 at 12 - 10.
+    """8 B must be on the host, then 10, 12 and 20 B: the input is cut at 8, the map of conv1 at 12 - 10.
 
-    Behind the turn the input comes back last; when 18 B are still needed, 2 B of conv1 may have come back, its first.
+    After the turn the input is prefetched last; while 18 B must be on the host, the first 2 B of conv1 may be back.
     """
     moved = [(INPUT, 10), (CONV1, 10)]
 
@@ -63,8 +63,8 @@ def test_chunks_end_where_needs_do() -> None:
     assert [each.extent for each in at_needs(moved, (), (13,), 1)] == [None, range(7), range(7, 10)]
 
 
-def test_cuts_are_rounded_so_that_as_much_is_away_as_is_needed() -> None:
-    """In granules of 4 B the cut at 2 is made at 4 before the turn; behind it, 18 B would be cut at 2, that is at 0."""
+def test_cuts_are_rounded_up_to_granules() -> None:
+    """In granules of 4 B the cut at 2 is made at 4 before the turn; after it, 18 B would be cut at 2, that is at 0."""
     moved = [(INPUT, 10), (CONV1, 10)]
 
     assert [each.extent for each in at_needs(moved, (12,), (), 4)] == [None, range(4), range(4, 10)]
@@ -72,13 +72,13 @@ def test_cuts_are_rounded_so_that_as_much_is_away_as_is_needed() -> None:
     assert [each.extent for each in at_needs(moved, (), (13,), 4)] == [None, range(4), range(4, 10)]
 
 
-def test_kernels_wait_for_what_leaves_and_for_what_comes_back() -> None:
+def test_kernels_wait_for_offloads_and_prefetches() -> None:
     """At 294 B kernel 2 lacks 2 B, 3 and 4 lack 4 B, 5 and 6 lack 12 B, 7 and 8 lack 10 B.
 
-    The input leaves from 0 on, beside kernel 0: 2 B until 2 s, 2 more until 4, 6 more until 10, 2 B of conv1 until 12.
+    The input is offloaded from 0 on: 2 B until 2 s, 2 more until 4, 6 more until 10, 2 B of conv1 until 12.
     Kernels 0, 1 and 2 follow each other until 3 s, 3 waits until 4, 4 ends at 6, 5 waits until 12, and 6 ends at 14.
-    conv1 comes back from then until 16, so that 8 waits 1 s behind 7. The input is needed away until 8 ends at 17: it
-    is back at 27, when 9 begins.
+    conv1 is prefetched from then until 16, so that 8 waits 1 s after 7. The input must be on the host until 8 ends at
+    17: it is back at 27, when 9 begins.
     """
     chunks = at_needs([(INPUT, 10), (CONV1, 2)], (2, 4, 12), (12, 10), 1)
     found = timetable(294, chunks)
@@ -90,24 +90,24 @@ def test_kernels_wait_for_what_leaves_and_for_what_comes_back() -> None:
     assert found.seconds == 28
 
 
-def test_finer_chunks_would_serve_those_who_wait_and_those_beside_whom_nothing_comes_back() -> None:
-    """In the timetable of 28 s the kernels 3 and 5 wait for what leaves.
+def test_kernels_that_finer_chunks_would_help() -> None:
+    """In the timetable of 28 s kernels 3 and 5 wait for offloads.
 
-    From 12 to 14 s, beside 5 and 6, the link rests, and from 16 to 17 s, beside 8.
+    From 12 to 14 s, beside 5 and 6, the link is idle, and from 16 to 17 s, beside 8.
     """
     found = timetable(294, at_needs([(INPUT, 10), (CONV1, 2)], (2, 4, 12), (12, 10), 1))
 
     assert found.hindered == {3, 5, 6, 8}
 
 
-def test_nothing_leaves_before_it_is_made() -> None:
-    """Kernel 0 makes the map of conv1: its copy follows that of the input, or begins with kernel 1."""
+def test_nothing_is_offloaded_before_it_is_written() -> None:
+    """Kernel 0 writes the map of conv1: its copy follows that of the input, or begins with kernel 1."""
     assert movement(294, in_pieces([(INPUT, 10), (CONV1, 10)], 10)).issued == [0, 1]
     assert timetable(304, [Chunk(CONV1, 10, None)]).stalls[:6] == [0, 0, 0, 0, 0, 6]
 
 
-def test_what_moves_in_time_makes_nobody_wait() -> None:
-    """At 305 B 1 B is away for the kernels 5 and 6, and is back long before kernel 9."""
+def test_copies_in_time_stall_nothing() -> None:
+    """At 305 B 1 B is on the host for kernels 5 and 6, and back long before kernel 9."""
     found = timetable(305, in_pieces(leaving(WAITS, TURN, 1), 1))
 
     assert found.released == (0, 0, 0, 0, 0, 1, 1, 1, 1, 1)
@@ -115,10 +115,10 @@ def test_what_moves_in_time_makes_nobody_wait() -> None:
     assert found.seconds == 10
 
 
-def test_a_search_sees_what_whole_chunks_leave_of_the_needs() -> None:
-    """At 294 B kernel 2 lacks 2 B, for which a chunk of 10 B is away, kernel 5 lacks 12 B: both are.
+def test_stages_round_needs_up_to_chunks() -> None:
+    """At 294 B kernel 2 lacks 2 B, for which a chunk of 10 B is offloaded, kernel 5 lacks 12 B: both chunks.
 
-    Kernel 8 lacks 10 B, and of both only the input waits then. Before kernel 1 the map of conv1 has not been made.
+    Kernel 8 lacks 10 B, and only the input is idle then. Before kernel 1 the map of conv1 does not exist.
     """
     stages = movement(294, in_pieces([(INPUT, 10), (CONV1, 10)], 10)).stages
 
@@ -129,8 +129,8 @@ def test_a_search_sees_what_whole_chunks_leave_of_the_needs() -> None:
 
 
 @pytest.mark.parametrize("capacity", [293, 250])
-def test_a_kernel_that_too_little_can_be_away_for_has_no_need(capacity: int) -> None:
-    """For kernel 8 only the input can be away, 10 B, and below 294 B it lacks more."""
+def test_a_kernel_with_too_little_idle_memory_has_no_need(capacity: int) -> None:
+    """For kernel 8 only the input can be on the host, 10 B, and below 294 B it lacks more."""
     stages = movement(capacity, in_pieces([(INPUT, 10), (CONV1, 10)], 10)).stages
 
     assert stages[8].needs == ()

@@ -47,8 +47,8 @@ def _bytes(extent: range | None) -> str:
     return "" if extent is None else f"[{extent.start}:{extent.stop}]"
 
 
-def test_copies_stand_before_the_kernels_whose_memory_they_are_about() -> None:
-    """The timetable of 28 s of test_timetable.py: what a kernel waits for is given back the last first."""
+def test_copies_stand_before_the_kernels_that_need_their_memory() -> None:
+    """The timetable of 28 s of test_timetable.py: the last copy that a kernel waits for is waited for first."""
     chunks = [Chunk(INPUT, len(each), each) for each in (range(2), range(2, 4), range(4, 10))]
     found = timetable(294, *chunks, Chunk(CONV1, 2, range(2)))
     x, y = INPUT.buffer, CONV1.buffer
@@ -71,7 +71,7 @@ def test_copies_stand_before_the_kernels_whose_memory_they_are_about() -> None:
         [Chunk(INPUT, 10, None), Chunk(CONV1, 5, range(5))],
     ],
 )
-def test_a_replay_takes_as_long_as_the_timetable_says_in_that_memory(chunks: list[Chunk]) -> None:
+def test_a_replay_takes_as_long_as_its_timetable(chunks: list[Chunk]) -> None:
     found = timetable(294, *chunks)
     kernels = kernels_of([each.run for each in found.movement.problem.kernels], found.options)
     plan = lower(steps_of(found), WORKLOAD, kernels, label="plan", algorithms="one by one")

@@ -82,9 +82,9 @@ class _Script:
 def script(text: str) -> TrainingPlan:
     """Return the plan of statements on buffers of 10 B, or of 11 as in `y=11`, or on their bytes as in `x[0:4]`.
 
-    `given` and `host` name buffers with content on the GPU, which are allocated, and on the host; `turn x y` lets a
-    kernel read x and write y; `a>b` lets stream b wait for all that a has been given, `mark a` records an event,
-    `wait 0 b` waits for one, `sync` holds the host.
+    `given` and `host` declare buffers with content on the GPU, which are allocated, and on the host; in `turn x y` a
+    kernel reads x and writes y; `a>b` lets stream b wait for all issued to a, `mark a` records an event, `wait 0 b`
+    waits for one, `sync` synchronizes the host.
     """
     made = _Script()
     for statement in filter(None, map(str.strip, text.split(";"))):
@@ -107,7 +107,7 @@ def script(text: str) -> TrainingPlan:
 
 
 def refusal(plan: TrainingPlan) -> str:
-    """Return what the check says of a plan that it refuses."""
+    """Return the message with which the check refuses a plan."""
     with pytest.raises(PlanError) as failure:
         check_plan(plan)
     return str(failure.value)

@@ -1,4 +1,4 @@
-"""DDP's buckets: which gradients are exchanged together, when, and what memory the buckets take.
+"""DDP's buckets: which gradients they hold, when they are exchanged, and their memory.
 
 Each gradient is that of a layer of its own, and its kernels write nothing else unless a test says so.
 """
@@ -10,12 +10,11 @@ import pytest
 
 from tests.plan_writer import PlanWriter
 from tests.toy import touching, toy_chain, toy_costs, toy_setting, toy_workload
-from tests.unit.plans.hand_written import WORKLOAD, refusal
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.buckets import bucket_bytes
 from vdnnsim.plans.check import check_plan
@@ -25,8 +24,6 @@ from vdnnsim.plans.operations import (
     Allocate,
     AllReduce,
     Compute,
-    Offload,
-    RecordEvent,
     Release,
     Stream,
     WaitEvent,
@@ -111,42 +108,6 @@ def test_one_kernel_may_complete_two_buckets() -> None:
     assert [each.collective for each in exchanges(plan)] == [0, 1]
 
 
-def test_a_bucket_waits_for_its_last_gradient() -> None:
-    """Three layers, 600 KiB each: two make the first bucket. The exchange stands behind the kernel of the second.
-
-    Operations of the plan itself: 2 buckets and 3 gradients are allocated (0 to 4), kernels of layers 2, 1 and 0.
-    """
-    backward = Backward(*[600 * 1024] * 3)
-    for layer in (2, 1, 0):
-        backward.write(layer, layer=layer)
-    plan = backward.in_buckets()
-
-    assert plan.operations[5:15] == (
-        Compute(2, W, "only", touching(writes=[2])),
-        Compute(1, W, "only", touching(writes=[1])),
-        RecordEvent(0, Stream.COMPUTE),
-        WaitEvent(0, Stream.COMMUNICATION),
-        AllReduce(0, (2, 1), 1, Aggregation.DDP),
-        RecordEvent(1, Stream.COMMUNICATION),
-        Compute(0, W, "only", touching(writes=[0])),
-        RecordEvent(2, Stream.COMPUTE),
-        WaitEvent(2, Stream.COMMUNICATION),
-        AllReduce(1, (0,), 0, Aggregation.DDP),
-    )
-
-
-def test_a_shared_gradient_is_ready_when_all_layers_have_written() -> None:
-    """Layers 3 and 0 share dW0, so it comes behind dW1, with which the bucket would have been full."""
-    backward = Backward(MIB, MIB)
-    backward.write(0, layer=3)
-    backward.write(1, layer=2)
-    backward.write(0, layer=0)
-    plan = backward.in_buckets()
-
-    assert contents(plan) == [(1,), (0,)]
-    assert [each.layer for each in exchanges(plan)] == [2, 0]
-
-
 def test_tied_weights_are_exchanged_once() -> None:
     """GPT-2 small reads the embedding again at its end: the last layer writes its gradient, and then the first."""
     workload = Workload(build_network("gpt2_small"), 1, ElementType.FLOAT16)
@@ -179,7 +140,7 @@ def test_the_update_waits_once_for_each_bucket() -> None:
 
 
 @pytest.mark.parametrize("need", ["update", "offload", "release"])
-def test_whoever_needs_a_sum_does_not_wait_for_a_full_bucket(need: str) -> None:
+def test_a_gradient_that_is_needed_early_closes_its_bucket(need: str) -> None:
     """dW0 is needed before dW1 is written, and so goes alone; the later bucket has its 25 MiB."""
     backward = Backward(10, 3 * MIB, 22 * MIB, 10)
     backward.write(0)
@@ -194,35 +155,12 @@ def test_whoever_needs_a_sum_does_not_wait_for_a_full_bucket(need: str) -> None:
             writer.release(backward.gradients.pop(0))
     for gradient in (1, 2, 3):
         backward.write(gradient)
-    plan = backward.in_buckets()
 
-    assert contents(plan) == [(0,), (1, 2), (3,)]
-    first = plan.operations.index(exchanges(plan)[0])
-    wanted = next(i for i, each in enumerate(plan.operations) if is_need(each))
-    assert first < wanted
+    assert contents(backward.in_buckets()) == [(0,), (1, 2), (3,)]
 
 
-def is_need(operation: object) -> bool:
-    """Whether an operation of the test above needs dW0."""
-    match operation:
-        case Compute(reads=(0,)) | Offload(buffer=0) | Release(buffer=0):
-            return True
-        case _:
-            return False
-
-
-def test_a_plan_that_forgets_a_gradient_is_told_by_the_check() -> None:
-    """Its bucket is exchanged all the same."""
-    backward = Backward(10)
-    backward.write(0)
-    plan = aggregate_gradients(backward.writer.finish("hand", "m"), Aggregation.DDP)
-
-    assert contents(plan) == [(0,)]
-    assert refusal(plan) == "hand: operation 7 (release bucket 1 of gradients): dW0 is still allocated at the end"
-
-
-def test_what_nobody_waits_for_leaves_a_bucket_open() -> None:
-    """The update reads dW0, which is on its way, before and after dW1 is written; dW2 still joins dW1."""
+def test_reading_an_exchanged_gradient_leaves_the_open_bucket_alone() -> None:
+    """The update reads dW0, which is being exchanged, before and after dW1 is written; dW2 still joins dW1."""
     backward = Backward(MIB, 10, 10)
     backward.write(0)
     backward.read(0)
@@ -275,13 +213,6 @@ def test_blocks_of_the_driver_take_more_than_what_buckets_take_at_most(model: Me
     assert bucket_bytes(workload, 1) == 3 * MIB + 60
 
 
-def test_inference_has_no_buckets() -> None:
-    workload = replace(WORKLOAD, mode=Mode.INFERENCE)
-    plan = Base().plan(toy_setting(workload, toy_costs(workload, {})))
-
-    assert aggregate_gradients(plan, Aggregation.DDP) == plan
-
-
 def test_what_buckets_take_at_most() -> None:
     """Four CONV layers of 5 x 5 + 5 weights, one FC layer of 5 + 1, in float16: 4 x 60 + 12 B, or in units of 50 B."""
     assert bucket_bytes(CHAIN, 1) == 4 * 60 + 12
@@ -289,8 +220,8 @@ def test_what_buckets_take_at_most() -> None:
     assert bucket_bytes(replace(CHAIN, optimizer=Optimizer.ADAM), 1) == 4 * 60 + 12
 
 
-def test_gradients_that_are_views_of_buckets_are_held_throughout_and_computed_apart() -> None:
-    """Gradients of 6 and 2 MiB are made by kernels one after the other and given up at the end: 8 MiB at most.
+def test_gradients_that_are_bucket_views_live_throughout_beside_the_one_being_computed() -> None:
+    """Gradients of 6 and 2 MiB are written by one kernel each and freed at the end: 8 MiB at most.
 
     Buckets beside them make it 16; with views in them, 8 throughout and the larger of what is computed: 14.
     """
@@ -308,21 +239,14 @@ def test_gradients_that_are_views_of_buckets_are_held_throughout_and_computed_ap
         writer.release(gradient)
     plan = writer.finish("hand", "m")
 
-    def peak(aggregation: Aggregation) -> int:
-        ready = aggregate_gradients(plan, aggregation)
-        check_plan(ready)
-        return needed_bytes(ready)
-
-    assert needed_bytes(plan) == 8 * MIB
-    assert (peak(Aggregation.DDP), peak(Aggregation.DDP_VIEWS)) == (16 * MIB, 14 * MIB)
+    plans = [plan, *(aggregate_gradients(plan, each) for each in (Aggregation.DDP, Aggregation.DDP_VIEWS))]
+    check_plan(plans[-1])
+    assert [needed_bytes(each) for each in plans] == [8 * MIB, 16 * MIB, 14 * MIB]
 
 
-def test_gradients_that_are_held_throughout_lie_in_their_buckets_as_they_are() -> None:
-    """As those that an iteration begins with: 3 MiB, twice that with a second copy."""
+@pytest.mark.parametrize(("aggregation", "mib"), [(Aggregation.DDP_VIEWS, 3), (Aggregation.DDP, 6)])
+def test_gradients_that_live_throughout_need_no_second_copy_as_bucket_views(aggregation: Aggregation, mib: int) -> None:
+    backward = Backward(3 * MIB)
+    backward.write(0)
 
-    def peak(aggregation: Aggregation) -> int:
-        backward = Backward(3 * MIB)
-        backward.write(0)
-        return needed_bytes(backward.in_buckets(aggregation))
-
-    assert (peak(Aggregation.DDP_VIEWS), peak(Aggregation.DDP)) == (3 * MIB, 6 * MIB)
+    assert needed_bytes(backward.in_buckets(aggregation)) == mib * MIB

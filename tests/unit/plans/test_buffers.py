@@ -1,4 +1,4 @@
-"""Which buffers an operation touches, where the program holds more than it reads."""
+"""Buffers that an operation touches where the program keeps references to more than it reads."""
 
 from dataclasses import replace
 
@@ -14,10 +14,10 @@ from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.schedule import Run, by_operation, iteration
 
 
-def test_what_an_operation_makes_and_holds_it_does_not_read() -> None:
-    """Of a and b in a row, a holds what both make: its own map it writes, that of b it would have to find.
+def test_an_operation_does_not_read_what_it_writes_and_holds() -> None:
+    """Of a and b in a row, a holds what both write: its own map is no operand to read, that of b is.
 
-    A second run holds nothing. Were a map read by who makes it, nobody could make it again.
+    A recomputation holds nothing: else a map could not be recomputed by its own writer.
     """
     note = Recording("two", 1, ["a", "b"])
     first, second = (note.memory(name, BufferKind.FEATURE_MAP, (4,), held=True) for name in ("first", "second"))

@@ -1,4 +1,4 @@
-"""The contract of plans: scripts that keep it, and a fragment of what is said of those that break it."""
+"""The contract of plans: scripts that keep it, and scripts that break it with a fragment of the refusal."""
 
 import pytest
 
@@ -25,46 +25,44 @@ VALID = {
     ),
     "a synchronization orders what is issued later": "given x; offload x; sync memory; free x",
     "the host knows what its stream waited for": "given x; offload x; memory>compute; sync compute; free x",
-    "a copy that is kept serves again": f"{AWAY}; keep x; {AGAIN}; keep x; {AGAIN}; free x",
+    "a copy that is kept is prefetched again": f"{AWAY}; keep x; {AGAIN}; keep x; {AGAIN}; free x",
     "given content is read": "given x; read x; free x",
-    "a stale copy is made again": (
+    "a stale copy is offloaded again": (
         "take x; write x; sync; offload x; sync; write x; sync; offload x; sync; free x; take x; sync; "
         "prefetch x; sync; read x; free x"
     ),
-    "a copy that was kept and is stale is made again": (
+    "a kept copy that is stale is offloaded again": (
         f"{AWAY}; keep x; sync; write x; sync; offload x; sync; free x; take x; sync; prefetch x; sync; read x; free x"
     ),
-    "what is given on the host is fetched and kept": "host x; take x; sync; keep x; sync; read x; free x",
-    "what is given on the host and written is offloaded": (
+    "a buffer given on the host is prefetched and kept": "host x; take x; sync; keep x; sync; read x; free x",
+    "a buffer given on the host and written is offloaded": (
         "host x; take x; sync; keep x; sync; write x; sync; offload x; sync; free x"
     ),
-    "a buffer is laid into another and taken out": (
-        "take s; lay y s; write y; read y; free y; lay y s; free y; free s"
-    ),
+    "a buffer lies in another for a while": ("take s; lay y s; write y; read y; free y; lay y s; free y; free s"),
     "a kernel may read what it covers, as a batch normalization that writes dX over X": (
         "take s; write s; lay y s; turn s y; free y; free s"
     ),
-    "one part is freed while the other leaves, and comes while it comes": (
+    "parts are freed and copied one after the other": (
         "take x; write x; compute>memory; offload x[0:4]; mark memory; offload x[4:10]; mark memory; "
         "wait 1 compute; free x[0:4]; wait 2 compute; free x[4:10]; take x[4:10]; compute>memory; prefetch x[4:10]; "
         "take x[0:4]; compute>memory; prefetch x[0:4]; memory>compute; read x; free x"
     ),
-    "parts come back by other ranges": (
+    "parts are prefetched by other ranges": (
         f"{BOTH_FREED}; take x[0:2]; compute>memory; prefetch x[0:2]; take x[2:10]; compute>memory; "
         "prefetch x[2:10]; memory>compute; read x; free x"
     ),
-    "a buffer is released with a part away": (
+    "a buffer is released with a part offloaded": (
         f"{BOTH_OFFLOADED}; memory>compute; free x[0:4]; free x; take x; compute>memory; prefetch x; memory>compute; "
         "read x; free x"
     ),
-    "what lies in another buffer leaves in parts": (
+    "a buffer that lies in another is offloaded in parts": (
         "take s; lay x s; write x; compute>memory; offload x[0:4]; offload x[4:10]; memory>compute; free x; free s"
     ),
     "an exchange between its kernels": EXCHANGED,
     "a sum is offloaded behind its exchange": (
         "take x; write x; compute>communication; exchange x; communication>memory; offload x; sync memory; free x"
     ),
-    "what is offloaded is exchanged behind its copy": (
+    "an exchange waits for an offload": (
         "take x; write x; compute>memory; offload x; memory>communication; exchange x; communication>compute; free x"
     ),
 }

@@ -60,7 +60,7 @@ def test_a_synchronization_of_the_host_is_a_wait() -> None:
         f"take below; {OFFLOADED.replace('take x', 'lay x below')}; free x; free below",
     ],
 )
-def test_the_memory_of_a_buffer_that_is_used_or_lies_in_another_is_freed_as_a_whole(text: str) -> None:
+def test_a_buffer_in_use_or_inside_another_is_freed_as_a_whole(text: str) -> None:
     plan = in_chunks(script(text), 4)
 
     assert [each.extent for each in plan.operations if isinstance(each, Offload)] == CHUNKS

@@ -11,7 +11,7 @@ from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.data_parallel import aggregate_gradients
-from vdnnsim.plans.operations import Aggregation, AllReduce, Compute, Offload, RecordEvent, Release, Stream, WaitEvent
+from vdnnsim.plans.operations import Aggregation, AllReduce, Compute, Offload, RecordEvent, Stream, WaitEvent
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.interface import Policy
@@ -61,26 +61,18 @@ def test_the_last_kernel_that_writes_is_followed_by_the_exchange(written_twice: 
     )
 
 
-def test_what_nobody_reads_is_waited_for_at_its_end() -> None:
-    plan = aggregate_gradients(Base().plan(toy_setting(WORKLOAD, toy_costs(WORKLOAD, {}))), Aggregation.CPU)
-    exchanged = [buffer for op in plan.operations if isinstance(op, AllReduce) for buffer in op.buffers]
-
-    for buffer in exchanged:
-        end = plan.operations.index(Release(buffer))
-        assert isinstance(plan.operations[end - 1], WaitEvent)
-
-
-def test_inference_exchanges_nothing() -> None:
+@pytest.mark.parametrize("aggregation", [Aggregation.CPU, Aggregation.DDP])
+def test_inference_exchanges_nothing(aggregation: Aggregation) -> None:
     workload = replace(WORKLOAD, mode=Mode.INFERENCE)
     plan = Base().plan(toy_setting(workload, toy_costs(workload, {})))
 
-    assert aggregate_gradients(plan, Aggregation.CPU) == plan
+    assert aggregate_gradients(plan, aggregation) == plan
 
 
 @pytest.mark.parametrize("policy", [Base(), VdnnAll(), PageMigration()], ids=lambda policy: policy.name)
 @pytest.mark.parametrize("optimizer", [Optimizer.NONE, Optimizer.ADAM])
 def test_every_plan_keeps_the_contract(policy: Policy, optimizer: Optimizer) -> None:
-    """Page migration has no room for all of dW at once, and so pages sums out."""
+    """Page migration cannot hold all of dW at once, and so pages sums out."""
     workload = replace(toy_workload(toy_chain(3)), optimizer=optimizer)
     setting = toy_setting(workload, toy_costs(workload, {}))
     plan = policy.plan(replace(setting, known_limits=replace(setting.limits, device_bytes=300)))

@@ -1,4 +1,4 @@
-"""Host memory of copies: as the papers' systems pin it, and as PyTorch does; each budget with its own sentence."""
+"""Host memory of copies, pinned as the papers' systems do and as PyTorch does, and its two limits."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.plan_writer import PlanWriter
 from tests.toy import TOY_LIMITS
-from tests.unit.plans.hand_written import script
+from tests.unit.plans.hand_written import WORKLOAD, script
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
@@ -18,7 +18,8 @@ from vdnnsim.units import GIB
 PYTORCH = replace(TOY_LIMITS, model=MemoryModel.PYTORCH, device_bytes=2**40, host_bytes=128 * GIB, granule_bytes=512)
 
 
-def offloading(writer: PlanWriter, *sizes: int, back: bool = False) -> TrainingPlan:
+def offloading(*sizes: int, back: bool = False) -> TrainingPlan:
+    writer = PlanWriter(WORKLOAD)
     for number, nbytes in enumerate(sizes):
         buffer = writer.buffer(f"x{number}", BufferKind.FEATURE_MAP, nbytes, Stage.FEATURES, given=True)
         writer.allocate(buffer, 0, Phase.FORWARD)
@@ -34,41 +35,32 @@ def pinned(plan: TrainingPlan, limits: MemoryLimits) -> int:
     return placed.host_bytes
 
 
-def test_33_gib_become_64_in_pytorch_alone(writer: PlanWriter) -> None:
-    plan = offloading(writer, 33 * GIB)
+def test_33_gib_become_64_in_pytorch_alone() -> None:
+    plan = offloading(33 * GIB)
     assert pinned(plan, PYTORCH) == 64 * GIB
     assert pinned(plan, replace(PYTORCH, model=MemoryModel.BEST_FIT)) == 33 * GIB
 
 
-def test_what_came_back_is_kept_for_its_own_size(writer: PlanWriter) -> None:
+def test_pytorch_reuses_freed_blocks_of_the_same_size_alone() -> None:
     """3 and 4 B share a block of 4, which 5 B cannot use and take one of 8: 12 B; others have 5 B at most."""
-    plan = offloading(writer, 3, 4, 5, back=True)
+    plan = offloading(3, 4, 5, back=True)
     assert pinned(plan, PYTORCH) == 12
     assert pinned(plan, replace(PYTORCH, model=MemoryModel.BEST_FIT)) == 5
 
 
 @pytest.mark.parametrize(
-    ("limits", "pool", "told"),
+    ("changes", "pool", "free_gib"),
     [
-        (
-            replace(PYTORCH, pinned_bytes=40 * GIB),
-            Pool.PINNED,
-            "asked for 64.0 GiB (x0) of pinned host memory; 40.0 GiB of 40.0 GiB were free; held: nothing",
-        ),
-        (
-            replace(PYTORCH, host_bytes=65 * GIB, process_bytes=2 * GIB),
-            Pool.HOST,
-            "asked for 64.0 GiB (x0) of host memory; 63.0 GiB of 65.0 GiB were free; held: nothing",
-        ),
+        ({"pinned_bytes": 40 * GIB}, Pool.PINNED, 40),
+        ({"host_bytes": 65 * GIB, "process_bytes": 2 * GIB}, Pool.HOST, 63),
     ],
 )
-def test_pinned_memory_and_that_of_the_host_are_told_apart(
-    writer: PlanWriter, limits: MemoryLimits, pool: Pool, told: str
-) -> None:
+def test_an_overflow_says_which_host_limit_it_hit(changes: dict[str, int], pool: Pool, free_gib: int) -> None:
     """A block of 64 GiB: of 40 that may be pinned; and of 65 of which the process has 2."""
-    refused = place_plan(offloading(writer, 33 * GIB), limits)
+    refused = place_plan(offloading(33 * GIB), replace(PYTORCH, **changes))
     assert isinstance(refused, DoesNotFit)
-    assert (refused.pool, refused.explain()) == (pool, f"forward of conv1 {told}")
+    assert (refused.pool, refused.requested_bytes, refused.free_bytes) == (pool, 64 * GIB, free_gib * GIB)
+    assert f"asked for 64.0 GiB (x0) of {pool.value}" in refused.explain()
 
 
 AWAY = "take x; sync; write x; sync; offload x; sync; free x; sync; take x; sync"
@@ -82,7 +74,7 @@ AWAY = "take x; sync; write x; sync; offload x; sync; free x; sync; take x; sync
         f"{AWAY}; keep x; sync; free x",
     ],
 )
-def test_a_new_copy_takes_the_place_of_the_old_one(text: str) -> None:
+def test_a_new_copy_replaces_the_old_one(text: str) -> None:
     """However often a buffer of 10 B is offloaded, the host holds 10 B."""
     plan = script(text)
     check_plan(plan)

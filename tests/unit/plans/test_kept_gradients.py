@@ -24,8 +24,8 @@ def plan(*, set_to_none: bool) -> TrainingPlan:
     return made
 
 
-def test_gradients_that_are_kept_outlive_an_iteration_and_what_is_computed_dies_at_once() -> None:
-    """Each is computed in memory of its own, given up before the next one is asked for."""
+def test_kept_gradients_outlive_an_iteration_and_computed_ones_are_freed_at_once() -> None:
+    """Each is computed in memory of its own, released before the next is allocated."""
     kept, dropped = plan(set_to_none=False), plan(set_to_none=True)
     gradients = {number for number, each in enumerate(dropped.buffers) if each.name.endswith(".weight.grad")}
     assert len(gradients) == 3

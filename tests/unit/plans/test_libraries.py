@@ -10,7 +10,6 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.memory.process import CUBLAS_BYTES
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.device_requests import Asked, device_requests
-from vdnnsim.plans.operations import Compute
 from vdnnsim.plans.pieces import Pieces
 from vdnnsim.plans.repetition import cublas_bytes, first_products, repeated, resident_buffers, with_cublas_workspaces
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
@@ -31,7 +30,7 @@ def workspaces(of: TrainingPlan) -> list[tuple[str, int]]:
     return [(each.name, each.nbytes) for each in of.buffers if "cuBLAS" in each.name]
 
 
-def test_each_thread_that_multiplies_has_one_throughout() -> None:
+def test_forward_and_backward_each_hold_a_workspace_throughout() -> None:
     held = with_cublas_workspaces(plan(chain()))
     check_plan(held)
     assert workspaces(held) == [
@@ -41,13 +40,7 @@ def test_each_thread_that_multiplies_has_one_throughout() -> None:
     assert {held.buffers[each].name for each in resident_buffers(held)} >= {name for name, _ in workspaces(held)}
 
 
-def test_the_first_products_are_one_of_forward_and_one_of_backward() -> None:
-    whole = with_cublas_workspaces(plan(chain()))
-    first = (whole.operations[position] for position in first_products(whole).values())
-    assert [each.phase.is_backward for each in first if isinstance(each, Compute)] == [False, True]
-
-
-def test_what_was_captured_on_a_cpu_and_what_is_not_pytorchs_has_none() -> None:
+def test_cpu_captures_and_other_memory_models_have_no_workspace() -> None:
     on_cpu = msgspec.structs.replace(chain(), device="cpu")
     assert with_cublas_workspaces(plan(on_cpu)) == plan(on_cpu)
     assert cublas_bytes(CapturedWorkload.of(on_cpu), 512) == 0
@@ -55,7 +48,7 @@ def test_what_was_captured_on_a_cpu_and_what_is_not_pytorchs_has_none() -> None:
     assert workspaces(ready) == []
 
 
-def test_a_policy_is_given_what_they_leave() -> None:
+def test_a_policy_gets_the_memory_that_workspaces_leave() -> None:
     """Two of 8,519,680 B each, which are whole granules of 512 B."""
     machine = simulator(chain())
     roomy = msgspec.structs.replace(chain(), device="cpu")
@@ -63,7 +56,7 @@ def test_a_policy_is_given_what_they_leave() -> None:
     assert machine.setting().limits.device_bytes == max(0, without - 2 * CUBLAS_BYTES)
 
 
-def test_the_first_iteration_takes_them_at_the_first_product_and_the_last_gives_them_back() -> None:
+def test_the_first_iteration_allocates_them_at_the_first_product_and_the_last_frees_them() -> None:
     """Of two iterations the second asks for neither; weights are there before anything else."""
     held = with_cublas_workspaces(plan(chain()))
     twice = repeated(held, device_requests(held, MemoryModel.PYTORCH, 512, Pieces(held)), 2)
@@ -94,7 +87,7 @@ def test_the_third_iteration_is_what_a_placement_shows() -> None:
     assert 2 * CUBLAS_BYTES < placed.pool_bytes < GIB
 
 
-def test_a_device_that_is_not_told_as_captures_tell_it_has_no_compute_capability() -> None:
+def test_only_a_device_with_a_version_has_a_compute_capability() -> None:
     devices = ("cuda 9.0", "cuda", "cuda x.y", "cpu")
-    told = [msgspec.structs.replace(chain(), device=each).compute_capability for each in devices]
-    assert told == [(9, 0), None, None, None]
+    found = [msgspec.structs.replace(chain(), device=each).compute_capability for each in devices]
+    assert found == [(9, 0), None, None, None]

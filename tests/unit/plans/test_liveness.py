@@ -95,7 +95,7 @@ def test_the_last_layer_that_touches_a_map_in_forward(name: str, last: int) -> N
     assert last_forward_use(MAPS[name]) == last
 
 
-def test_a_rewriter_may_be_the_last_to_touch_a_map() -> None:
+def test_the_last_use_may_be_a_rewriter() -> None:
     """A map read by layer 1 and rewritten by layer 2; no builder of ours orders them so, but nothing forbids it."""
     rewritten: FeatureMap = replace(MAPS["conv"], consumers=(1,), rewriters=(2,))
 

@@ -17,6 +17,11 @@ COSTS = toy_costs(WORKLOAD, {}, default_s=6.0)
 LEFT, RIGHT = range(5), range(5, 10)
 INPUT = (IterationBuffers(WORKLOAD).maps[0],)
 CONV1, CONV2, FC, LOSS = WORKLOAD.graph.layers
+FIRST, *REST = forward(WORKLOAD)
+ORDER = backward(WORKLOAD)
+AT_CONV1 = next(at for at, run in enumerate(ORDER) if run.layer is CONV1)
+DATA, WEIGHTS = (at for at, run in enumerate(ORDER) if run.layer is CONV2)
+"""Where backward of conv1 and the two gradients of conv2 stand in it."""
 
 
 def played(schedule: Schedule) -> IterationTrace:
@@ -27,36 +32,33 @@ def played(schedule: Schedule) -> IterationTrace:
 
 
 def copies(trace: IterationTrace) -> list[str]:
-    """Tell what was copied when, and which kernel waited."""
+    """What was copied when."""
     plan = trace.plan
-    told = []
-    for span in trace.spans_on(Stream.MEMORY):
-        what = describe(plan.operations[span.operation], plan.buffer_names, plan.layers).partition(" during")[0]
-        told.append(f"{what}: {span.start_s:g} to {span.end_s:g}")
-    return told
+    copied = [
+        (span, describe(plan.operations[span.operation], plan.buffer_names, plan.layers))
+        for span in trace.spans_on(Stream.MEMORY)
+    ]
+    return [f"{what.partition(' during')[0]}: {span.start_s:g} to {span.end_s:g}" for span, what in copied]
 
 
-def test_halves_leave_and_come_back_beside_kernels_of_their_own() -> None:
-    """Forward of conv1 ends at 6, of conv2 at 12; the input leaves in halves of 5 s behind each.
+def test_halves_are_copied_beside_different_kernels() -> None:
+    """Forward of conv1 ends at 6, of conv2 at 12; after each half of the input is offloaded in 5 s.
 
-    Backward begins at 24: the loss has one kernel, fc and conv2 have two each, conv1 one. So the input comes back in
-    halves beside those of conv2, from 42 and 48, and is there when that of conv1 begins at 54: nobody waits.
+    Backward begins at 24: the loss has one kernel, fc and conv2 have two each, conv1 one. So the input is
+    prefetched in halves beside those of conv2, from 42 and 48, before that of conv1 begins at 54: nothing stalls.
     """
-    after_conv1, *rest = forward(WORKLOAD)
-    order = backward(WORKLOAD)
-    conv2 = [position for position, run in enumerate(order) if run.layer is CONV2]
     schedule: list[ScheduleStep] = [
-        after_conv1,
+        FIRST,
         Offload(INPUT, CONV1, extent=LEFT),
-        *rest[:1],
+        *REST[:1],
         Offload(INPUT, CONV2, extent=RIGHT),
-        *rest[1:],
+        *REST[1:],
         Wait(INPUT),
-        *order[: conv2[0]],
+        *ORDER[:DATA],
         Prefetch(INPUT, CONV2, Phase.BACKWARD_DATA, on_demand=False, extent=LEFT),
-        *order[conv2[0] : conv2[1]],
+        *ORDER[DATA:WEIGHTS],
         Prefetch(INPUT, CONV2, Phase.BACKWARD_DATA, on_demand=False, extent=RIGHT),
-        *order[conv2[1] :],
+        *ORDER[WEIGHTS:],
     ]
 
     trace = played(schedule)
@@ -72,19 +74,16 @@ def test_halves_leave_and_come_back_beside_kernels_of_their_own() -> None:
 
 
 def test_a_kernel_waits_for_the_last_half() -> None:
-    """Both halves come back ahead of backward of conv1 alone: it waits for 10 s."""
-    runs = forward(WORKLOAD)
-    order = backward(WORKLOAD)
-    first = next(position for position, run in enumerate(order) if run.layer is CONV1)
+    """Both halves are prefetched right before backward of conv1: it waits for 10 s."""
     schedule: list[ScheduleStep] = [
-        runs[0],
+        FIRST,
         Offload(INPUT, CONV1),
-        *runs[1:],
+        *REST,
         Wait(INPUT),
-        *order[:first],
+        *ORDER[:AT_CONV1],
         Prefetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True, extent=RIGHT),
         Prefetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True, extent=LEFT),
-        *order[first:],
+        *ORDER[AT_CONV1:],
     ]
 
     (stall,) = played(schedule).stalls
@@ -92,22 +91,20 @@ def test_a_kernel_waits_for_the_last_half() -> None:
     assert stall.end_s - stall.start_s == 10
 
 
-def test_a_wait_for_a_half_gives_its_memory_back_and_the_buffer_stays() -> None:
-    """The left half has left until 11 s, so that conv2 waits from 6 to 11; its 5 B are free until it comes back.
+def test_a_wait_for_a_half_frees_its_memory_and_keeps_the_buffer() -> None:
+    """The left half is offloaded until 11 s, so that conv2 waits from 6 to 11; its 5 B are free until the prefetch.
 
-    At 17 s conv2 ends, and forward at 29. The half comes back beside dW of conv2, from 53 to 58, before conv1 begins.
+    At 17 s conv2 ends, and forward at 29. The half is prefetched beside dW of conv2, from 53 to 58, before conv1
+    begins.
     """
-    after_conv1, *rest = forward(WORKLOAD)
-    order = backward(WORKLOAD)
-    conv2 = [position for position, run in enumerate(order) if run.layer is CONV2]
     schedule: list[ScheduleStep] = [
-        after_conv1,
+        FIRST,
         Offload(INPUT, CONV1, extent=LEFT),
         Wait(INPUT, LEFT),
-        *rest,
-        *order[: conv2[1]],
+        *REST,
+        *ORDER[:WEIGHTS],
         Prefetch(INPUT, CONV2, Phase.BACKWARD_WEIGHTS, on_demand=False, extent=LEFT),
-        *order[conv2[1] :],
+        *ORDER[WEIGHTS:],
     ]
 
     trace = played(schedule)
@@ -125,30 +122,26 @@ def test_a_wait_for_a_half_gives_its_memory_back_and_the_buffer_stays() -> None:
     assert trace.iteration_s == 65
 
 
-def test_who_waits_for_the_last_half_has_waited_for_both() -> None:
-    """The memory stream runs in order: both halves have left at 16 s, and the second wait takes no time."""
-    after_conv1, *rest = forward(WORKLOAD)
-    order = backward(WORKLOAD)
-    first = next(position for position, run in enumerate(order) if run.layer is CONV1)
+def test_a_wait_for_the_last_half_covers_both() -> None:
+    """The memory stream runs in order: both halves are copied at 16 s, and the second wait takes no time."""
     schedule: list[ScheduleStep] = [
-        after_conv1,
+        FIRST,
         Offload(INPUT, CONV1, extent=LEFT),
         Offload(INPUT, CONV1, extent=RIGHT),
         Wait(INPUT, RIGHT),
         Wait(INPUT, LEFT),
-        *rest,
-        *order[:first],
+        *REST,
+        *ORDER[:AT_CONV1],
         Prefetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True, extent=LEFT),
         Prefetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True, extent=RIGHT),
-        *order[first:],
+        *ORDER[AT_CONV1:],
     ]
 
     assert [each.end_s - each.start_s for each in played(schedule).stalls] == [10, 10]
 
 
 def test_a_wait_for_bytes_that_no_copy_moves_is_refused() -> None:
-    after_conv1, *rest = forward(WORKLOAD)
-    schedule: list[ScheduleStep] = [after_conv1, Offload(INPUT, CONV1, extent=LEFT), Wait(INPUT, RIGHT), *rest]
+    schedule: list[ScheduleStep] = [FIRST, Offload(INPUT, CONV1, extent=LEFT), Wait(INPUT, RIGHT), *REST]
 
     with pytest.raises(PlanError, match=r"^halves: waits for map input, which no copy moves"):
         played(schedule)

@@ -40,21 +40,15 @@ from vdnnsim.plans.operations import (
             "prefetch of bytes 9 to 9 of map conv1 during backward of conv1",
         ),
         (Offload(1, 0), "offload of map conv1 during forward of conv1"),
-        (Prefetch(1, 0, on_demand=False), "prefetch of map conv1 during backward of conv1"),
         (Prefetch(1, 0, on_demand=True), "fetch on demand of map conv1 during backward of conv1"),
         (
             Prefetch(1, 1, on_demand=True, phase=Phase.FORWARD),
             "fetch on demand of map conv1 during forward of conv2",
         ),
-        (
-            Prefetch(1, 1, on_demand=False, phase=Phase.BACKWARD_WEIGHTS),
-            "prefetch of map conv1 during backward of conv2",
-        ),
         (Offload(1, 1, Phase.BACKWARD_DATA, Paged(4096, 1e-5)), "page-out of map conv1 for conv2"),
         (Prefetch(1, 0, on_demand=True, mechanism=Paged(4096, 1e-5)), "page-in of map conv1 for conv1"),
         (RecordEvent(7, Stream.COMPUTE), "record event 7 on the compute stream"),
         (WaitEvent(7, Stream.MEMORY), "wait for event 7 on the memory stream"),
-        (HostSynchronize((Stream.MEMORY,)), "host synchronization with memory"),
         (HostSynchronize((Stream.COMPUTE, Stream.MEMORY)), "host synchronization with compute and memory"),
     ],
 )

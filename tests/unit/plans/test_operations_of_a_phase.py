@@ -15,7 +15,7 @@ POOL, LOSS = WORKLOAD.graph.layers[3], WORKLOAD.graph.layers[5]
 
 
 @pytest.mark.parametrize(("moved", "behind"), [((6,), 1), ((8,), 2), ((6, 8), 2)])
-def test_a_copy_is_beside_the_first_operation_that_leaves_it_alone(moved: tuple[int, ...], behind: int) -> None:
+def test_a_copy_starts_with_the_first_operation_after_the_last_writer(moved: tuple[int, ...], behind: int) -> None:
     run, copy = Run(POOL, Phase.FORWARD), Offload(moved, POOL, beside=True)
     expected: list[Run | Offload] = [Run(POOL, Phase.FORWARD, operation=at) for at in (0, 1)]
     expected.insert(behind, copy)

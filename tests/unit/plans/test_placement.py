@@ -3,12 +3,11 @@ from dataclasses import replace
 import pytest
 
 from tests.plan_writer import PlanWriter
-from tests.toy import TOY_LIMITS, touching, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.host_memory import Pool
-from vdnnsim.plans.operations import Stream
 from vdnnsim.plans.placement import DoesNotFit, PlacedChange, Placement, needed_bytes, place_plan
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.vdnn import VdnnAll
@@ -47,7 +46,7 @@ def in_pieces(writer: PlanWriter) -> TrainingPlan:
     return writer.finish("hand", "m")
 
 
-def test_changes_stand_at_their_operation_and_an_alias_is_none(writer: PlanWriter) -> None:
+def test_changes_are_listed_by_operation_and_an_alias_changes_nothing(writer: PlanWriter) -> None:
     """10 and 20 B, of which 7 lie in the 20: 30 B. Only the Release of the storage frees; the most was 30."""
     x, y = take(writer, "x", 10), take(writer, "y", 20)
     inside = writer.buffer("inside", MAP, 7, Stage.FEATURES)
@@ -128,9 +127,7 @@ def test_an_overflow_names_layer_phase_request_and_what_held_the_rest(writer: Pl
 def test_an_overflow_of_an_empty_pool_was_held_by_nothing(writer: PlanWriter) -> None:
     take(writer, "x", 2048)
 
-    assert must_overflow(writer.finish("hand", "m"), device_bytes=1024).explain() == (
-        "forward of conv1 asked for 2.00 KiB (x) of GPU memory; 1.00 KiB of 1.00 KiB were free; held: nothing"
-    )
+    assert "held: nothing" in must_overflow(writer.finish("hand", "m"), device_bytes=1024).explain()
 
 
 def test_an_overflow_for_fragmentation_says_so(writer: PlanWriter) -> None:
@@ -139,10 +136,7 @@ def test_an_overflow_for_fragmentation_says_so(writer: PlanWriter) -> None:
 
     assert isinstance(answer, DoesNotFit)
     assert (answer.free_bytes, answer.largest_free_bytes) == (60, 30)
-    assert answer.explain() == (
-        "backward weights of conv2 asked for 40 B (d) of GPU memory; "
-        "60 B of 90 B were free in pieces of at most 30 B; held: feature maps 30 B"
-    )
+    assert "60 B of 90 B were free in pieces of at most 30 B" in answer.explain()
 
 
 def test_the_model_decides_whether_a_plan_fits(writer: PlanWriter) -> None:
@@ -161,8 +155,8 @@ def test_the_model_decides_whether_a_plan_fits(writer: PlanWriter) -> None:
     assert needed == {MemoryModel.IDEAL: 90, MemoryModel.PLANNED: 90}
 
 
-def test_what_the_host_holds_is_walked_from_offload_to_prefetch(writer: PlanWriter) -> None:
-    """10 to the host, 20 to the host: 30. 10 come back, 15 go: 35, the most. A buffer that never comes back stays."""
+def test_host_memory_is_taken_by_an_offload_and_freed_by_a_prefetch(writer: PlanWriter) -> None:
+    """10 and 20 B are offloaded: 30. 10 are prefetched, 15 offloaded: 35, the peak. What is never prefetched stays."""
     sizes = (10, 20, 15)
     first, second, third = (take(writer, f"x{i}", size) for i, size in enumerate(sizes))
     writer.offload(first, 0)
@@ -200,13 +194,11 @@ def test_an_overflow_of_the_host_is_an_overflow(writer: PlanWriter) -> None:
         capacity_bytes=15,
         held_bytes=((MAP, 10),),
     )
-    assert overflow.explain() == (
-        "forward of conv2 asked for 10 B (x2) of pinned host memory; 5 B of 15 B were free; held: feature maps 10 B"
-    )
+    assert "asked for 10 B (x2) of pinned host memory" in overflow.explain()
 
 
-def test_what_came_back_holds_nothing_on_the_host(writer: PlanWriter) -> None:
-    """W of 8 B goes and comes back, a map of 10 B goes; the third, for conv2's weight gradient, finds 5 of 15 B."""
+def test_a_prefetched_buffer_holds_nothing_on_the_host(writer: PlanWriter) -> None:
+    """W of 8 B is offloaded and prefetched, a map of 10 B offloaded; a third, for dW of conv2, finds 5 of 15 B."""
     weights = take(writer, "weights", 8, WEIGHTS)
     first, second = take(writer, "x1", 10), take(writer, "x2", 10)
     writer.offload(weights, 0)
@@ -240,15 +232,6 @@ def test_the_first_overflow_of_either_memory_decides(writer: PlanWriter) -> None
     assert overflow(device_bytes=30, host_bytes=5) == (Pool.PINNED, 1)
 
 
-def test_events_and_kernels_take_no_memory(writer: PlanWriter) -> None:
-    x = take(writer, "x", 10)
-    writer.compute(0, F, "only", touching(writes=[x]))
-    writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
-    writer.synchronize()
-
-    assert place_plan(writer.finish("hand", "m"), TOY_LIMITS) == Placement({0: PlacedChange(0, x, 10, None)}, 10, 0)
-
-
 def test_vdnn_all_needs_what_lives_at_once() -> None:
     """A chain of one CONV and one FC layer in float16: maps of 10, 10, 2 and 2 B, W 30 and 6 elements, 60 and 12 B.
 
@@ -263,10 +246,8 @@ def test_vdnn_all_needs_what_lives_at_once() -> None:
     assert isinstance(answer, Placement)
     assert (answer.pool_bytes, answer.host_bytes) == (176, 10)
     overflow = must_overflow(plan, device_bytes=175)
-    assert overflow.explain() == (
-        "backward data of fc asked for 10 B (gradient of conv1) of GPU memory; 9 B of 175 B were free; "
-        "held: weights 72 B, weight gradients 72 B, feature maps 20 B, gradient maps 2 B"
-    )
+    assert "backward data of fc asked for 10 B (gradient of conv1)" in overflow.explain()
+    assert "held: weights 72 B, weight gradients 72 B, feature maps 20 B, gradient maps 2 B" in overflow.explain()
 
 
 def changed_by(plan: TrainingPlan, granule_bytes: int) -> list[int]:
@@ -285,12 +266,12 @@ def changed_by(plan: TrainingPlan, granule_bytes: int) -> list[int]:
         (64, [64, 0, 0, 0, 0, -64]),
     ],
 )
-def test_a_granule_is_given_back_once_no_byte_of_it_is_held(
+def test_a_granule_is_freed_once_no_byte_of_it_is_held(
     writer: PlanWriter, granule_bytes: int, expected: list[int]
 ) -> None:
-    """Of 30 B go 0 to 9, 15 to 19 and 10 to 14; 5 to 14 come again.
+    """Of 30 B 0 to 9, 15 to 19 and 10 to 14 are freed; 5 to 14 are allocated again.
 
-    In granules of 10 the second goes with its last half, and comes again, as the first does, with one half.
+    In granules of 10 the second is freed with its last half, and allocated, as the first is, for one half.
     """
     x = take(writer, "x", 30)
     for first, nbytes in ((0, 10), (15, 5), (10, 5)):
@@ -301,7 +282,7 @@ def test_a_granule_is_given_back_once_no_byte_of_it_is_held(
     assert changed_by(writer.finish("hand", "m"), granule_bytes) == expected
 
 
-def test_a_part_for_which_there_is_no_room(writer: PlanWriter) -> None:
+def test_a_part_may_overflow(writer: PlanWriter) -> None:
     """Of 40 B x holds 20 of its 30 and y 20, when x asks for the other 10 again."""
     x = take(writer, "x", 30)
     writer.release_extent(x, range(10))
@@ -309,15 +290,14 @@ def test_a_part_for_which_there_is_no_room(writer: PlanWriter) -> None:
     writer.allocate_extent(x, range(10), 1, W)
     plan = writer.finish("hand", "m")
 
-    assert must_overflow(plan, device_bytes=40).explain() == (
-        "backward weights of conv2 asked for 10 B (x) of GPU memory; 0 B of 40 B were free; held: feature maps 20 B, "
-        "weights 20 B"
-    )
+    refusal = must_overflow(plan, device_bytes=40)
+    assert (refusal.requested_bytes, refusal.free_bytes) == (10, 0)
+    assert refusal.held_bytes == ((MAP, 20), (WEIGHTS, 20))
     assert needed_bytes(plan) == 50
 
 
-def test_what_the_host_holds_is_walked_by_parts(writer: PlanWriter) -> None:
-    """6 of 10 B leave, then the others: 10. 8 come back, of the parts that left one and a half, and 4 of y leave: 6."""
+def test_host_memory_is_counted_by_parts(writer: PlanWriter) -> None:
+    """6 of 10 B are offloaded, then 4: 10. 8 are prefetched, one and a half parts, and 4 of y offloaded: 6."""
     x, y = take(writer, "x", 10), take(writer, "y", 4)
     writer.offload(x, 0, extent=range(6))
     writer.offload(x, 0, extent=range(6, 10))
@@ -336,14 +316,9 @@ def test_what_the_host_holds_is_walked_by_parts(writer: PlanWriter) -> None:
 @pytest.mark.parametrize(
     "model", [each for each in MemoryModel if each not in (MemoryModel.IDEAL, MemoryModel.CUDA_VMM)]
 )
-def test_a_model_that_gives_back_no_parts_refuses_them_by_name(writer: PlanWriter, model: MemoryModel) -> None:
+def test_a_memory_model_without_extents_refuses_them_by_name(writer: PlanWriter, model: MemoryModel) -> None:
     x = take(writer, "x", 10)
     writer.release_extent(x, range(4))
 
-    with pytest.raises(PolicyError) as refusal:
+    with pytest.raises(PolicyError, match=rf"^hand: memory_model: found '{model.value}'.*bytes 0 to 3 of x.*cuda_vmm"):
         place_plan(writer.finish("hand", "m"), replace(TOY_LIMITS, model=model))
-
-    assert str(refusal.value) == (
-        f"hand: memory_model: found '{model.value}', which gives buffers back as a whole and no part of one (release "
-        "bytes 0 to 3 of x), expected 'ideal' or 'cuda_vmm'"
-    )

@@ -41,7 +41,7 @@ def give(*buffers: int) -> tuple[MemoryOperation, ...]:
 COPIES = Offload(X, 0), Prefetch(X, 0, on_demand=False)
 
 
-def test_weights_and_states_stay_and_the_input_comes_anew() -> None:
+def test_weights_and_states_stay_allocated_between_iterations() -> None:
     held = plan(*take(W, X, M), *COPIES, *give(M, X, W))
     assert (leading_operations(held), end_of_work(held)) == (3, 5)
     assert resident_buffers(held) == {W, M}
@@ -50,20 +50,20 @@ def test_weights_and_states_stay_and_the_input_comes_anew() -> None:
 @pytest.mark.parametrize(
     "operations",
     [
-        pytest.param((*take(W, X), *COPIES, *give(W), *COPIES, *give(X)), id="given back in the middle"),
-        pytest.param((*take(X), *COPIES, *take(W), *COPIES, *give(W, X)), id="taken in the middle"),
-        pytest.param((*take(W, X), *COPIES, *give(W), *take(W), *COPIES, *give(W, X)), id="taken again"),
+        pytest.param((*take(W, X), *COPIES, *give(W), *COPIES, *give(X)), id="released in the middle"),
+        pytest.param((*take(X), *COPIES, *take(W), *COPIES, *give(W, X)), id="allocated in the middle"),
+        pytest.param((*take(W, X), *COPIES, *give(W), *take(W), *COPIES, *give(W, X)), id="allocated again"),
         pytest.param((*take(X), Alias(W, X), *COPIES, *give(W, X)), id="laid into another"),
-        pytest.param((*take(W, X), *COPIES, *give(X)), id="never given back"),
+        pytest.param((*take(W, X), *COPIES, *give(X)), id="never released"),
     ],
 )
-def test_what_a_plan_does_not_hold_throughout_does_not_stay(operations: tuple[Operation, ...]) -> None:
+def test_a_buffer_that_is_not_live_throughout_does_not_stay(operations: tuple[Operation, ...]) -> None:
     assert resident_buffers(plan(*operations)) == frozenset()
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_a_gradient_stays_where_it_is_added_to(*, given: bool) -> None:
-    """With what zero_grad left in it an iteration begins; another gradient is written when backward comes to it."""
+def test_a_weight_gradient_stays_if_it_is_accumulated(*, given: bool) -> None:
+    """What zero_grad left in memory is given; another gradient is first written in backward."""
     gradient = Buffer("dW", BufferKind.WEIGHT_GRADIENT, MIB, Stage.FEATURES, given=given)
     held = plan(*take(0), *COPIES, *give(0), buffers=(gradient,))
     assert resident_buffers(held) == ({0} if given else frozenset())
@@ -85,6 +85,8 @@ TWO_HOLES = (
     Buffer("B", BufferKind.WORKSPACE, 4 * MIB, Stage.FEATURES),
     Buffer("C", BufferKind.WORKSPACE, 8 * MIB, Stage.FEATURES),
 )
+HEAD = (*take(G, X4, W8), Offload(X4, 0), Prefetch(X4, 0, on_demand=False))
+WORK = plan(*HEAD, *take(B), *give(G, X4), *take(C), *give(C, B, W8), buffers=TWO_HOLES)
 
 
 @pytest.mark.parametrize(("times", "reserved_bytes"), [(1, 20 * MIB), (2, 40 * MIB), (5, 40 * MIB)])
@@ -92,31 +94,27 @@ def test_weights_that_stay_may_make_a_second_iteration_need_more(times: int, res
     """One segment of 20 MiB holds G, X, W and B in the first iteration, and C in the place of G and X.
 
     In the second one G finds the 4 MiB behind W, which fit it best, X the first 4 of the 8 before W, and B the other 4.
-    So what G and X leave are 4 MiB before and 4 behind W, and C takes a segment of its own. From then on there is room.
+    So G and X free 4 MiB before and 4 behind W, and C takes a segment of its own, which later iterations reuse.
     """
-    copies = Offload(X4, 0), Prefetch(X4, 0, on_demand=False)
-    work = plan(*take(G, X4, W8), *copies, *take(B), *give(G, X4), *take(C), *give(C, B, W8), buffers=TWO_HOLES)
-    placed = place_repeatedly(work, PYTORCH, times)
+    placed = place_repeatedly(WORK, PYTORCH, times)
     assert isinstance(placed, Placed)
     assert placed.pool_bytes == reserved_bytes
-    assert max(accumulate(placed.deltas)) == needed_bytes(work) == 20 * MIB
+    assert max(accumulate(placed.deltas)) == needed_bytes(WORK) == 20 * MIB
 
 
-def test_a_repetition_that_finds_no_room_is_told() -> None:
+def test_a_repetition_may_overflow() -> None:
     """W needs a segment of 20 MiB."""
     work = plan(*take(W8), *COPIES, *take(C), *give(C, W8), buffers=TWO_HOLES)
     assert isinstance(place_repeatedly(work, replace(PYTORCH, device_bytes=19 * MIB), 2), Overflow)
 
 
 @pytest.mark.parametrize(("grows", "device_mib", "reserved_mib"), [(False, 31, 30), (True, 45, 40), (False, 21, 20)])
-def test_what_is_taken_ahead_is_what_segments_leave(*, grows: bool, device_mib: int, reserved_mib: int) -> None:
+def test_preallocation_takes_what_segments_leave(*, grows: bool, device_mib: int, reserved_mib: int) -> None:
     """G, X and W, with which an iteration begins, have a segment of 20 MiB; the rest is taken by 2 MiB, or by 20.
 
     B finds the 4 MiB behind W, and C the 8 of G and X, so that nothing is taken beyond.
     """
-    copies = Offload(X4, 0), Prefetch(X4, 0, on_demand=False)
-    work = plan(*take(G, X4, W8), *copies, *take(B), *give(G, X4), *take(C), *give(C, B, W8), buffers=TWO_HOLES)
     settings = AllocatorSettings(expandable_segments=grows, preallocated=True)
-    placed = place_plan(work, replace(PYTORCH, model=settings, device_bytes=device_mib * MIB))
+    placed = place_plan(WORK, replace(PYTORCH, model=settings, device_bytes=device_mib * MIB))
     assert isinstance(placed, Placement)
     assert placed.pool_bytes == reserved_mib * MIB

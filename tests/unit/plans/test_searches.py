@@ -1,4 +1,4 @@
-"""Searches of cuDNN in the plan of the captured chain, its convolution as if it were of 64 channels of 8 x 8.
+"""cuDNN's algorithm searches in the plan of the captured chain, its convolution one of 64 channels of 8 x 8.
 
 Two images of it are maps of 32 KiB, W under windows of 3 x 3 has 144 KiB; a search takes half as much again as all.
 """
@@ -28,19 +28,8 @@ FIRST, BACK = 0, -2
 
 
 def work(*computes: str, channels_last: bool = False, groups: int = 1, batch_size: int = 2) -> ConvolutionWork:
-    return ConvolutionWork(
-        batch_size,
-        64,
-        64,
-        (8, 8),
-        (3, 3),
-        (1, 1),
-        (1, 1),
-        (1, 1),
-        groups,
-        channels_last=channels_last,
-        computes=computes,
-    )
+    shape = (batch_size, 64, 64, (8, 8), (3, 3), (1, 1), (1, 1), (1, 1), groups)
+    return ConvolutionWork(*shape, channels_last=channels_last, computes=computes)
 
 
 def with_convolutions(forward: ConvolutionWork, backward: ConvolutionWork, device: str = "cuda 8.0") -> CapturedStep:
@@ -83,7 +72,7 @@ def test_each_convolution_is_searched_for_before_it_takes_its_workspace() -> Non
     ]
 
 
-def test_what_takes_no_workspace_is_searched_for_before_it_runs() -> None:
+def test_a_convolution_without_workspace_is_searched_for_before_it_runs() -> None:
     """Without tensor cores nothing is known of any; of one gradient there is one search."""
     of = with_convolutions(work(), work("weight"), device="cuda 7.5")
     made = plan(of)

@@ -33,7 +33,7 @@ def plan_of(out: list[int], back: list[int]) -> TrainingPlan:
 
 
 @pytest.mark.parametrize(("out", "back"), [([0, 1], [1, 0]), ([0, 1], [0]), ([3], [3]), ([1, 0], [])])
-def test_copies_come_back_in_any_order_or_not_at_all(out: list[int], back: list[int]) -> None:
+def test_copies_are_prefetched_in_any_order_or_not_at_all(out: list[int], back: list[int]) -> None:
     check_plan(plan_of(out, back))
 
 
@@ -46,7 +46,7 @@ def test_copies_come_back_in_any_order_or_not_at_all(out: list[int], back: list[
         ([0, 1], [1, 1], "x is prefetched but not on the host"),
     ],
 )
-def test_a_copy_is_made_once_and_good_once(out: list[int], back: list[int], message: str) -> None:
+def test_a_copy_is_offloaded_once_and_prefetched_once(out: list[int], back: list[int], message: str) -> None:
     with pytest.raises(PlanError, match=message):
         check_plan(plan_of(out, back))
 

@@ -1,11 +1,10 @@
-"""Iterations of Kim et al. (2018) on a chain, every moment worked out by hand.
+"""Iterations of Kim et al. (2018) on a chain, every time worked out by hand.
 
 conv1 conv2 conv3 fc loss: maps of 10 B, but those of fc and the loss of 2 B; kernels take 1 s, copies 5 s, at 2 B/s.
 W and dW take 2 x 192 = 384 B. Steps of backward: loss, fc, conv3, conv2, conv1. Without any stall forward lasts until
 5, backward of the loss until 6, of fc until 8, conv3 10, conv2 12, and conv1, which has no data gradient, 13.
 
-The map of conv1 leaves with its last reader, the forward of conv2, from 1 to 6; backward of conv2 is the first to read
-it again.
+The map of conv1 is offloaded with its last reader, forward of conv2, from 1 to 6; backward of conv2 reads it first.
 """
 
 from dataclasses import replace
@@ -13,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_workload
+from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_workload, with_fc
 from tests.unit.policies.copies import timed
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.graph import GraphBuilder
@@ -75,15 +74,15 @@ def started(trace: IterationTrace, layer: str, phase: Phase) -> float:
         (1, 8.0, 16.0),
         # With fc, at 6: it arrives at 11, 1 s too late.
         (2, 6.0, 14.0),
-        # With the loss, at 5, when the map has not left yet: the compute stream waits for that until 6, and all is 1 s
-        # later; the map is there at 11, when it is wanted.
+        # With the loss, at 5, while the map is still being offloaded: the compute stream waits until 6, and all is 1 s
+        # later; the map is there at 11, when it is read.
         (3, 6.0, 14.0),
         # There is nothing earlier in backward.
         (4, 6.0, 14.0),
         (99, 6.0, 14.0),
     ],
 )
-def test_a_map_comes_back_at_its_trigger(lead: int, fetched_s: float, iteration_s: float) -> None:
+def test_a_map_is_prefetched_at_its_trigger(lead: int, fetched_s: float, iteration_s: float) -> None:
     trace = replay(plan_of({CONV1: lead}), COSTS, server=SERVER)
 
     assert moved(trace) == [("map conv1", 1, 6), ("map conv1", fetched_s, fetched_s + 5)]
@@ -112,7 +111,7 @@ def test_nothing_synchronizes_layers() -> None:
 # 384 B, and in backward of conv3: input, conv1, conv2 and the gradients of conv2 and conv3, 50 B. With an earlier
 # trigger in backward of fc: input, conv1 to conv3, the gradient of conv3, 50 B, and that of fc, 2 B.
 @pytest.mark.parametrize(("lead", "needed_bytes"), [(1, 434), (2, 436), (3, 436)])
-def test_the_earlier_a_map_comes_back_the_more_memory_is_needed(lead: int, needed_bytes: int) -> None:
+def test_an_earlier_prefetch_needs_more_memory(lead: int, needed_bytes: int) -> None:
     fits, overflows = (
         place_plan(plan_of({CONV1: lead}, capacity_bytes=capacity), replace(TOY_LIMITS, device_bytes=capacity))
         for capacity in (needed_bytes, needed_bytes - 1)
@@ -123,21 +122,21 @@ def test_the_earlier_a_map_comes_back_the_more_memory_is_needed(lead: int, neede
 
 
 @pytest.mark.parametrize(
-    ("capacity_bytes", "conv4_s", "given_back"),
+    ("capacity_bytes", "conv4_s", "released"),
     [
         # Weights of four CONV layers and fc, 504 B, input and conv1 to conv4, 50 B, and the workspace of conv4, 10 B.
         (564, 3.0, []),
-        # One map must go: conv1's, which left first. It is away at 6.
+        # One map is released: conv1's, which was offloaded first, until 6.
         (563, 6.0, ["map conv1"]),
         (554, 6.0, ["map conv1"]),
-        # conv1's for the map of conv4, then conv2's, which is away at 11, for its workspace.
+        # conv1's for the map of conv4, then conv2's, offloaded until 11, for its workspace.
         (553, 11.0, ["map conv1", "map conv2"]),
     ],
 )
-def test_memory_is_given_back_when_a_request_would_not_fit_the_oldest_first(
-    capacity_bytes: int, conv4_s: float, given_back: list[str]
+def test_a_request_without_room_releases_the_oldest_offload(
+    capacity_bytes: int, conv4_s: float, released: list[str]
 ) -> None:
-    """Two maps leave, from 1 to 6 and from 6 to 11; forward of conv4 would start at 3."""
+    """Two maps are offloaded, from 1 to 6 and from 6 to 11; forward of conv4 would start at 3."""
     workload = toy_workload(toy_chain(4))
     costs = toy_costs(workload, {}, workspace_bytes={("conv4", Phase.FORWARD): 10})
     plan = plan_of({CONV1: 1, CONV2: 1}, workload=workload, costs=costs, capacity_bytes=capacity_bytes)
@@ -151,11 +150,10 @@ def test_memory_is_given_back_when_a_request_would_not_fit_the_oldest_first(
     trace = replay(plan, costs, server=SERVER)
 
     assert started(trace, "conv4", Phase.FORWARD) == conv4_s
-    released = [plan.buffer_names[op.buffer] for op in plan.operations[:conv4] if isinstance(op, Release)]
-    assert released == given_back
+    assert [plan.buffer_names[op.buffer] for op in plan.operations[:conv4] if isinstance(op, Release)] == released
 
 
-def test_what_comes_back_together_comes_in_the_order_in_which_it_is_read() -> None:
+def test_maps_with_one_trigger_are_prefetched_in_the_order_of_use() -> None:
     """Both at the beginning of backward: that of conv2, which backward of conv3 reads, before that of conv1."""
     trace = replay(plan_of({CONV1: 9, CONV2: 9}), COSTS, server=SERVER)
 
@@ -171,8 +169,7 @@ def test_the_first_reader_may_be_an_activation() -> None:
     net = GraphBuilder("branches", MapShape(5, 1, 1))
     left, right = net.conv("left", 0, 5, 1), net.conv("right", 0, 5, 1)
     y = net.concat("join", (left, right))
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
     costs = toy_costs(workload, {})
     names = [layer.name for layer in workload.graph.layers]
 

@@ -30,7 +30,6 @@ OTHER = KernelCost(ONLY, 1.0, 0, Origin.ASSUMED)
 
 
 def costs_of(workload: Workload, fft: KernelCost = FFT, gemm: KernelCost = GEMM) -> ToyCosts:
-    """Both algorithms for every CONV kernel."""
     return ToyCosts(
         {
             (layer.index, phase): (fft, gemm) if layer.kind is LayerKind.CONV else (OTHER,)
@@ -41,18 +40,15 @@ def costs_of(workload: Workload, fft: KernelCost = FFT, gemm: KernelCost = GEMM)
 
 
 def found(capacity_bytes: int, workload: Workload = CHAIN) -> TrainingPlan:
-    """What the search settles on."""
     limits = replace(TOY_LIMITS, device_bytes=capacity_bytes)
     return BoundarySearch().plan(toy_setting(workload, costs_of(workload), limits))
 
 
 def passes(plan: TrainingPlan) -> list[tuple[str, float]]:
-    """The trials: configuration and seconds."""
     return [(each.name, each.cost_s) for each in plan.passes]
 
 
 def offloaded(plan: TrainingPlan) -> list[str]:
-    """Names of the maps that leave."""
     return [plan.buffer_names[op.buffer] for op in plan.operations if isinstance(op, Offload)]
 
 
@@ -66,7 +62,7 @@ def test_where_all_fits_the_fastest_algorithm_offloads_nothing() -> None:
 
 
 def test_one_map_less_is_cheaper_than_the_slower_algorithm() -> None:
-    """The input leaves in 10 s beside conv1, 9 more, and comes back in 10 s beside 2 s of conv2, 8 more: 33 s."""
+    """The input is offloaded in 10 s beside conv1, 9 more, and prefetched in 10 s beside 2 s of conv2, 8 more: 33 s."""
     plan = found(663)
 
     assert passes(plan) == [("fft, first 1 of 4", 33)]
@@ -81,7 +77,7 @@ def test_two_maps_less_are_not() -> None:
     assert plan.algorithms == "gemm, first 0 of 4"
 
 
-def test_a_step_on_which_nothing_fits_is_not_tried() -> None:
+def test_an_algorithm_with_which_nothing_fits_is_not_tried() -> None:
     """Below 644 B fft is out; below 566 B gemm offloads the input: 7 s beyond conv1 and 4 s beyond conv2."""
     assert passes(found(643)) == [("gemm, first 0 of 4", 38)]
     assert passes(found(565)) == [("gemm, first 1 of 4", 49)]
@@ -96,7 +92,7 @@ def test_a_trial_may_show_that_a_slower_algorithm_is_slower() -> None:
     assert plan.algorithms == "fft, first 1 of 4"
 
 
-def test_what_does_not_fit_at_all_is_the_corner_that_needs_least() -> None:
+def test_where_nothing_fits_the_plan_needs_least_memory() -> None:
     plan = found(100)
 
     assert plan.passes == ()

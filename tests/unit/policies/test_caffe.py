@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.cost.table import CostModel, CostTable, KernelCost
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
@@ -31,22 +31,20 @@ def forked() -> LayerGraph:
     net = GraphBuilder("forked", MapShape(5))
     x = net.conv("conv1", 0, 5, 1, relu=False)
     y = net.add("add", net.conv("conv2", x, 5, 1, relu=False), x, relu=False)
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 1, relu=False))
+    return with_fc(net, y)
 
 
 def normalized() -> LayerGraph:
     """One CONV layer, its batch normalization, and fc."""
     net = GraphBuilder("normalized", MapShape(5))
     y = net.batch_norm("bn", net.conv("conv", 0, 5, 1, bias=False, relu=False), relu=False)
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 1, relu=False))
+    return with_fc(net, y)
 
 
 def test_every_map_has_its_gradient() -> None:
     """W and dW: two CONV of 60 B and fc of 12 B, twice, 264 B. Maps: 10 + 10 + 10 + 2 + 2 = 34 B.
 
-    Gradients: of conv1, conv2 and fc, 22 B; the input and the loss have none. 350 B from the first moment to the last.
+    Gradients: of conv1, conv2 and fc, 22 B; the input and the loss have none. 350 B throughout.
     Four kernels forward, six backward: the first CONV has no data gradient.
     """
     trace = replayed(toy_workload(toy_chain(2)))
@@ -79,8 +77,8 @@ def test_inference_has_no_gradients_and_keeps_no_temporary_map() -> None:
     assert replayed(workload).pool_bytes == 82 + 30 + 34 + 40
 
 
-def test_the_fastest_kernel_within_8_mib_and_else_the_least_greedy() -> None:
-    """Of three algorithms the fastest wants a byte too many: the second is taken. Without it, the least greedy."""
+def test_the_fastest_kernel_within_8_mib_is_taken_else_the_least_workspace() -> None:
+    """Of three algorithms the fastest needs a byte too many: the second is taken. Without it, the least workspace."""
     workload = toy_workload(toy_chain(1))
     costs = toy_costs(workload, {})
 

@@ -1,7 +1,6 @@
-"""Policies that search, under a deadline on a clock that goes on by 1 s whenever it is read.
+"""Policies that search, under a deadline on a clock that advances by 1 s whenever it is read.
 
-Each is asked with every limit from 0 s to one at which it comes to its end by itself, so that every place where it
-looks at its deadline ends it once.
+Each runs with every limit from 0 s to one at which it completes, so that every check of its deadline ends it once.
 """
 
 from dataclasses import replace
@@ -47,7 +46,7 @@ def costs(*, with_choice: bool) -> ToyCosts:
 
 
 def ended(policy: Policy, setting: Setting, limit_s: int) -> tuple[TrainingPlan, bool]:
-    """The plan under a limit, and whether the policy came to its end before it."""
+    """The plan under a limit, and whether the search completed before it."""
     reads = count()
     plan = make_plan(policy, replace(setting, deadline=Deadline(((reads.__next__, limit_s),))))
     check_plan(plan)
@@ -62,13 +61,13 @@ def plans_by_limit(policy: Policy, setting: Setting, step_s: int = 1) -> list[Tr
         plans.append(plan)
         if is_at_its_end:
             return plans
-    raise AssertionError("it counts without end")
+    raise AssertionError("count() is infinite")
 
 
 @pytest.mark.parametrize("model", [MemoryModel.IDEAL, MemoryModel.BEST_FIT])
 @pytest.mark.parametrize("policy", [Optimal(), Optimal(recompute=False)])
-def test_whenever_time_is_up_the_answer_of_optimal_fits(policy: Optimal, model: MemoryModel) -> None:
-    """At 560 B beside a slow link 6 B lack (test_planner.py); a search without time says that it was ended."""
+def test_optimal_fits_whenever_its_time_is_up(policy: Optimal, model: MemoryModel) -> None:
+    """At 560 B beside a slow link 6 B lack (test_planner.py); a search without time is reported as incomplete."""
     limits = replace(TOY_LIMITS, device_bytes=560, model=model)
     setting = toy_setting(CHAIN, toy_costs(CHAIN, {}), limits, replace(TOY_SERVER, link=SLOW))
 
@@ -92,7 +91,7 @@ def test_whenever_time_is_up_the_answer_of_optimal_fits(policy: Optimal, model: 
         (Accumulate(), 640),
     ],
 )
-def test_whenever_time_is_up_a_policy_has_a_sound_plan(policy: Policy, device_bytes: int) -> None:
+def test_a_policy_has_a_valid_plan_whenever_its_time_is_up(policy: Policy, device_bytes: int) -> None:
     """The last plan is what it finds without a deadline."""
     workload = replace(CHAIN, batch_size=4) if isinstance(policy, Accumulate) else CHAIN
     limits = replace(TOY_LIMITS, device_bytes=device_bytes)

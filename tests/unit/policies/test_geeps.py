@@ -9,14 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import timed
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.placement import Placement, place_plan
@@ -32,8 +31,8 @@ def trace_of(kernel_s: float, workload: Workload = CHAIN) -> IterationTrace:
     return replay(GeePS().plan(toy_setting(workload, costs, limits)), costs, limits=limits)
 
 
-def test_copies_run_beside_the_access_behind_and_the_access_before() -> None:
-    """Ten kernels of 10 s, each copy beside one of them: 100 s; the loss has conv2 leave before it fetches it."""
+def test_copies_overlap_with_the_neighbouring_accesses() -> None:
+    """Ten kernels of 10 s, each copy beside one of them: 100 s; conv2 is offloaded before the loss prefetches it."""
     trace = trace_of(10)
 
     assert timed(trace) == [
@@ -48,11 +47,11 @@ def test_copies_run_beside_the_access_behind_and_the_access_before() -> None:
     assert trace.host_bytes == 30
 
 
-def test_an_access_waits_until_what_the_one_before_the_last_changed_has_left() -> None:
+def test_an_access_waits_for_the_offloads_of_the_one_before_the_last() -> None:
     """Kernels of 5 s: fc waits for the input till 15, forward of the loss for conv1 till 25, its backward for conv2.
 
-    That ends at 35, and begins the fetch of conv2 till 45, for which fc waits; conv1 follows till 55, as long as fc
-    takes; the input comes beside conv2, and conv1 ends at 70.
+    That ends at 35; conv2 is prefetched till 45, for which fc waits, conv1 till 55, as long as fc takes; the input is
+    prefetched beside conv2, and conv1 ends at 70.
     """
     trace = trace_of(5)
 
@@ -75,10 +74,10 @@ def test_the_pool_is_held_throughout() -> None:
     assert held == [264 + 60] * 10
 
 
-def test_what_nobody_changes_is_copied_out_once() -> None:
-    """Both branches read the output of bn, five layers apart: it comes back for the second, and for backward of both.
+def test_unchanged_data_are_offloaded_once() -> None:
+    """Both branches read the output of bn, five layers apart: it is prefetched for the second and for both backwards.
 
-    The sum of its gradient is begun by one branch and comes back for the other. Statistics leave and return as maps do.
+    One branch begins the sum of its gradient, which is prefetched for the other. Statistics are copied as maps are.
     """
     net = GraphBuilder("forked", MapShape(5))
     stem = left = right = net.batch_norm("bn", net.conv("stem", 0, 5, 1, relu=False), relu=False)
@@ -87,8 +86,7 @@ def test_what_nobody_changes_is_copied_out_once() -> None:
     for number in range(1, 5):
         right = net.conv(f"right{number}", right if number > 1 else stem, 5, 1, relu=False)
     joined = net.add("join", left, right, relu=False)
-    net.begin_classifier()
-    trace = trace_of(10, toy_workload(net.build(net.fc("fc", joined, 1, relu=False))))
+    trace = trace_of(10, toy_workload(with_fc(net, joined)))
 
     out = [name for kind, name, *_ in timed(trace) if kind == "Offload"]
     back = [name for kind, name, *_ in timed(trace) if kind == "Prefetch"]
@@ -105,11 +103,11 @@ def test_what_nobody_changes_is_copied_out_once() -> None:
     }
 
 
-def test_an_access_without_room_waits_for_what_leaves() -> None:
-    """Forward alone, in a pool of 40 B; an access is of 20 B, and q is of p, s of r, made three and four accesses ago.
+def test_an_access_without_room_waits_for_offloads() -> None:
+    """Forward alone, in a pool of 40 B; an access is of 20 B; q reads p, s reads r, three and four accesses later.
 
-    x and y leave from 40 to 50 and to 60 s; q at 40 s wants 10 B, and r ahead of s 10 B, beside p: q waits for x. Then
-    r is fetched from 60 to 70 s, behind y, and s waits for it.
+    x and y are offloaded from 40 to 50 and to 60 s; q at 40 s needs 10 B, and r ahead of s 10 B, beside p: q waits
+    for x. Then r is prefetched from 60 to 70 s, after y, and s waits for it.
     """
     net = GraphBuilder("interleaved", MapShape(5))
     p = net.conv("p", 0, 5, 1, relu=False)
@@ -122,8 +120,7 @@ def test_an_access_without_room_waits_for_what_leaves() -> None:
     total = ends[0]
     for number, end in enumerate(ends[1:]):
         total = net.add(f"sum{number}", total, end, relu=False)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", total, 1, relu=False)))
+    workload = toy_workload(with_fc(net, total))
     trace = trace_of(10, replace(workload, mode=Mode.INFERENCE))
 
     assert [span.start_s for span in trace.spans_on(Stream.COMPUTE)][:6] == [0, 10, 20, 30, 50, 70]
@@ -171,16 +168,9 @@ def test_a_workspace_lies_beside_the_pool() -> None:
     assert maximum_bytes(replay(GeePS().plan(toy_setting(CHAIN, costs)), costs)) == 264 + 60 + 100
 
 
-def test_inference_leaves_nothing() -> None:
+def test_inference_copies_nothing() -> None:
     """The largest access is forward of conv1 or conv2, of 20 B; W alone are 132 B."""
     trace = trace_of(10, replace(CHAIN, mode=Mode.INFERENCE))
 
     assert timed(trace) == []
     assert maximum_bytes(trace) == 132 + 40
-
-
-def test_it_plans_for_a_pool_with_addresses() -> None:
-    limits = replace(TOY_LIMITS, model=MemoryModel.BEST_FIT)
-    costs = toy_costs(CHAIN, {})
-
-    assert isinstance(place_plan(GeePS().plan(toy_setting(CHAIN, costs, limits)), limits), Placement)

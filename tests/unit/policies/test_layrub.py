@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import issued
 from tests.unit.policies.test_caffe import forked, normalized
 from vdnnsim.cost.table import CostModel
@@ -18,14 +18,12 @@ from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.operations import Alias, Allocate, Compute, HostSynchronize, Offload, Prefetch
+from vdnnsim.plans.operations import Alias, Compute, HostSynchronize, Offload, Prefetch
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.policies.caffe import Caffe
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.layrub import LayrubHybrid, LayrubInter, LayrubIntra
 
-ALL = (LayrubIntra(), LayrubInter(), LayrubHybrid())
 AHEAD = 30
 
 
@@ -50,16 +48,14 @@ def rectified() -> LayerGraph:
     """conv1 and conv2 with their rectifiers, then fc."""
     net = GraphBuilder("rectified", MapShape(5))
     y = net.conv("conv2", net.conv("conv1", 0, 5, 1), 5, 1)
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 1, relu=False))
+    return with_fc(net, y)
 
 
 def pooled() -> LayerGraph:
     """A CONV layer, a POOL layer and fc."""
     net = GraphBuilder("pooled", MapShape(5))
     y = net.pool("pool", net.conv("conv", 0, 5, 1, relu=False), 1, stride=1)
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 1, relu=False))
+    return with_fc(net, y)
 
 
 def test_within_layers_gradients_take_no_memory_of_their_own() -> None:
@@ -89,8 +85,8 @@ def test_weight_gradients_come_before_data_gradients_and_the_barrier_before_thes
     ]
 
 
-def test_between_layers_maps_leave_at_reference_count_zero_and_come_back_a_layer_ahead() -> None:
-    """conv1 reads the input last, conv2 conv1's Y, fc conv2's Y; each returns beside the backward before its reader's.
+def test_between_layers_maps_are_offloaded_by_their_last_reader_and_prefetched_a_layer_ahead() -> None:
+    """conv1 reads the input last, conv2 conv1's Y, fc conv2's Y; each is prefetched beside the backward before its own.
 
     Forward: each copy of 10 B outlasts its kernel: 30 s, and 1 s of the loss. Backward: beside the loss, fc and conv2
     10 s each, then conv1's own second: 62 s.
@@ -103,7 +99,7 @@ def test_between_layers_maps_leave_at_reference_count_zero_and_come_back_a_layer
 
 
 def test_between_layers_four_regions_hold_two_pairs() -> None:
-    """Beside backward of fc: its X, conv1's Y on its way back, dX, and dY of 2 B; beside conv2's four of 10 B.
+    """Beside backward of fc: its X, conv1's Y being prefetched, dX, and dY of 2 B; beside conv2's four of 10 B.
 
     So four regions, of 10 B each, beside 264 B of W and dW.
     """
@@ -118,7 +114,7 @@ def test_streams_are_synchronized_at_every_layer_of_backward_and_at_those_that_o
 
 
 def test_hybrid_needs_three_regions() -> None:
-    """Beside backward of conv2: its dY over its Y, its X, over which dX comes to lie, and the input on its way back.
+    """Beside backward of conv2: its dY over its Y, its X, over which dX is laid, and the input being prefetched.
 
     Copies hide the barriers, so it takes as long as without reuse within layers.
     """
@@ -133,8 +129,8 @@ def test_records_of_rectifiers_pass_through_one_region() -> None:
 
     conv1 and its rectifier end at 2 s, the copy of the record at 7 s, before which nothing runs; conv2, its rectifier
     and the record at 14 s, fc and the loss at 16 s. Backward of the loss ends at 17 s; beside that of fc, of 2.061 s,
-    the record of the second rectifier comes back until 22 s. It ends at 23 s; beside conv2 the other record comes back
-    until 28 s, then run its rectifier and conv1.
+    the record of the second rectifier is prefetched until 22 s. It ends at 23 s; beside conv2 the other record is
+    prefetched until 28 s, then its rectifier and conv1 run.
     """
     trace = replayed(LayrubIntra(), toy_workload(rectified()))
 
@@ -149,12 +145,11 @@ def test_records_of_rectifiers_pass_through_one_region() -> None:
 
 
 def test_two_batch_normalizations_in_a_row_take_turns_in_the_region() -> None:
-    """What the lower one kept is copied back once backward of the upper one is done with its own, and not beside it."""
+    """What the lower one keeps is prefetched after backward of the upper one, not beside it."""
     net = GraphBuilder("twice", MapShape(5))
     y = net.batch_norm("bn1", net.conv("conv", 0, 5, 1, bias=False, relu=False), relu=False)
     y = net.batch_norm("bn2", y, relu=False)
-    net.begin_classifier()
-    plan = replayed(LayrubInter(), toy_workload(net.build(net.fc("fc", y, 1, relu=False)))).plan
+    plan = replayed(LayrubInter(), toy_workload(with_fc(net, y))).plan
 
     backward_or_copy = [
         (type(op).__name__, plan.layers[op.layer])
@@ -166,8 +161,8 @@ def test_two_batch_normalizations_in_a_row_take_turns_in_the_region() -> None:
     check_plan(plan)
 
 
-def test_what_a_batch_normalization_made_leaves_behind_it() -> None:
-    """Its X, the normalized map, and 20 B of temporary maps leave when its kernel is done; all come back beside fc's.
+def test_the_temporary_maps_of_a_batch_normalization_are_offloaded_after_it() -> None:
+    """Its X, the normalized map, and 20 B of temporary maps are offloaded after its kernel and prefetched beside fc's.
 
     Forward: conv beside the copy of the input 10 s, bn and 30 B 31 s, fc beside its X 10 s, the loss 1 s: 52 s.
     Backward: the loss beside fc's X 10 s, fc beside 30 B 30 s, bn beside the input 10 s, conv 1 s: 103 s.
@@ -190,29 +185,20 @@ def test_what_a_batch_normalization_made_leaves_behind_it() -> None:
 
 
 def test_maps_that_backward_does_not_read_are_copied_as_well() -> None:
-    """An addition wants neither of its inputs again; conv2's Y, which nobody reads, leaves and comes back for it."""
+    """Backward of an addition reads no input; conv2's Y, which nothing reads, is offloaded and prefetched for it."""
     plan = replayed(LayrubInter(), toy_workload(forked())).plan
 
     assert ("map conv2", "add") in issued(plan, Offload)
     assert ("map conv2", "fc") in issued(plan, Prefetch)
 
 
-def test_a_record_has_a_quarter_of_the_bytes_of_its_map() -> None:
-    """In float32, as in the paper (4.2)."""
-    workload = Workload(rectified(), batch_size=3)
-    plan = LayrubHybrid().plan(toy_setting(workload, toy_costs(workload, {})))
-    nbytes = {buffer.name: buffer.nbytes for buffer in plan.buffers}
-
-    assert nbytes["record of conv1/relu"] / nbytes["map conv1"] == 0.25
-
-
 def test_pooling_and_batch_normalization_write_over_what_they_read() -> None:
-    """Caffe keeps a mask and a normalized map for them; their one kernel reads X and writes dX."""
+    """Caffe keeps a mask and a normalized map for them; one kernel reads X and writes dX."""
     assert ("gradient of conv", "map conv") in over_maps(replayed(LayrubIntra(), toy_workload(pooled())).plan)
     assert ("gradient of conv", "map conv") in over_maps(replayed(LayrubIntra(), toy_workload(normalized())).plan)
 
 
-def test_the_gradient_of_a_map_that_others_still_read_goes_to_a_region() -> None:
+def test_the_gradient_of_a_map_with_later_readers_lies_in_a_region() -> None:
     """Backward of the addition begins the gradient of conv1's Y, which conv2 still reads: a region of 10 B.
 
     A second one for the diff of the other output of Caffe's Split, until conv2 has written it and both are summed.
@@ -228,7 +214,7 @@ def test_temporary_maps_stay_with_their_layers_unless_layers_share() -> None:
     """Within layers: W 164 B, maps 34 B, and the 60 B of statistics and two temporary maps, as in Caffe.
 
     Between layers all share two of them, 20 B, beside the 40 B of statistics. Beside backward of batch normalization
-    lie its X, dX, dY and the input on its way back: four regions of 10 B. With dX over X they are three, and a third
+    lie its X, dX, dY and the input being prefetched: four regions of 10 B. With dX over X they are three, and a third
     temporary map holds dY.
     """
     workload = toy_workload(normalized())
@@ -263,15 +249,3 @@ def test_regions_do_not_grow_with_depth(network: str) -> None:
     maps of batch normalization, which it does not count, do not lie in regions.
     """
     assert region_mib(network) == 710.75
-
-
-def test_more_reuse_takes_less_memory_for_maps_and_gradients() -> None:
-    """All four take it before the first kernel."""
-    workload = Workload(build_network("resnet50"), batch_size=2)
-
-    def map_bytes(policy: Policy) -> int:
-        plan = policy.plan(toy_setting(workload, toy_costs(workload, {})))
-        taken = (plan.buffers[each.buffer] for each in plan.operations if isinstance(each, Allocate))
-        return sum(each.nbytes for each in taken if each.kind in (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP))
-
-    assert map_bytes(LayrubHybrid()) < map_bytes(LayrubInter()) < map_bytes(LayrubIntra()) < map_bytes(Caffe())

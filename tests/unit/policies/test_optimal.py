@@ -1,4 +1,4 @@
-"""Options of `optimal`, and machines that it knows of: a link of its own, a shared one, none."""
+"""Options of `optimal`, and its links: one of its own, a shared one, none."""
 
 from dataclasses import replace
 
@@ -40,13 +40,13 @@ AT_299 = replace(TOY_LIMITS, device_bytes=299)
         ("recompute", "no", "found 'no', expected true or false, as true"),
     ],
 )
-def test_what_is_no_option_is_refused(option: str, value: object, message: str) -> None:
+def test_wrong_options_are_refused(option: str, value: object, message: str) -> None:
     with pytest.raises(PolicyError, match=f"^optimal: {option}: {message}$"):
         resolve_policy({"policy": "optimal", option: value}, TYPES)
 
 
 def test_chunks_are_of_the_size_that_is_given() -> None:
-    """At 299 B 7 B must leave (test_offload.py): as 4 B and 3 B, in 19 s."""
+    """At 299 B 7 B are offloaded (test_offload.py): as 4 B and 3 B, in 19 s."""
     setting = toy_setting(WORKLOAD, COSTS, AT_299)
 
     plan = Optimal(recompute=False, chunk="4 B").plan(setting)
@@ -56,10 +56,10 @@ def test_chunks_are_of_the_size_that_is_given() -> None:
     assert setting.trials.run_trial(plan).cost_s == 19
 
 
-def test_it_knows_how_long_a_copy_waits_for_the_link() -> None:
-    """At 4 B/s 7 B leave in 1.75 s, with 4 s before each copy: so they leave as one, and kernel 5 waits until 5.75 s.
+def test_it_knows_the_latency_of_the_link() -> None:
+    """At 4 B/s 7 B take 1.75 s, with 4 s before each copy: they are offloaded at once, and kernel 5 waits until 5.75 s.
 
-    At 299 B 5 B must still be away for kernel 8, which ends at 9.75 s: they come back until 15.5 s, for kernel 9.
+    At 299 B 5 B must be on the host for kernel 8, which ends at 9.75 s: they are back at 15.5 s, for kernel 9.
     """
     server = replace(TOY_SERVER, link=Link("late", 4.0, 4.0, latency_s=4.0))
     setting = toy_setting(WORKLOAD, COSTS, AT_299, server)
@@ -70,9 +70,9 @@ def test_it_knows_how_long_a_copy_waits_for_the_link() -> None:
 
 
 def test_gpus_that_share_a_link_plan_for_their_part_of_it() -> None:
-    """Two GPUs share 10 B/s: 7 B leave in 1.4 s. At 299 B 5 B come back from 9 to 10 s, for kernel 9.
+    """Two GPUs share 10 B/s: 7 B are offloaded in 1.4 s. At 299 B 5 B are prefetched from 9 to 10 s, for kernel 9.
 
-    The bound, which holds for whatever the other GPU does, counts on 10 B/s: 5 B come back in 0.5 s.
+    The bound, which holds whatever the other GPU does, counts on 10 B/s: 5 B are prefetched in 0.5 s.
     """
     setting = Setting(
         WORKLOAD, COSTS, AT_299, ReplayTrials(COSTS, AT_299), gpus=2, known_copies=HostCopies(SERVER, gpus=2)
@@ -88,7 +88,7 @@ def test_gpus_that_share_a_link_plan_for_their_part_of_it() -> None:
     assert plan.certificate.bound_s == pytest.approx(10.5, rel=1e-4)
 
 
-def test_inference_has_nothing_to_move_or_to_compute_again() -> None:
+def test_inference_neither_offloads_nor_recomputes() -> None:
     workload = replace(WORKLOAD, mode=Mode.INFERENCE)
     setting = toy_setting(workload, COSTS)
 
@@ -99,7 +99,7 @@ def test_inference_has_nothing_to_move_or_to_compute_again() -> None:
     assert plan.certificate.bound_s == 4
 
 
-def test_a_machine_whose_link_nobody_tells_is_refused() -> None:
+def test_a_setting_without_a_link_is_refused() -> None:
     setting = replace(toy_setting(WORKLOAD, COSTS), known_copies=None)
 
     with pytest.raises(PolicyError, match=r"found a look at setting.copies"):
@@ -113,7 +113,7 @@ def alexnet_in_pieces() -> Simulator:
     return replace(machine, limits=limits)
 
 
-def test_workspaces_that_find_no_room_are_replaced_one_by_one() -> None:
+def test_workspaces_that_do_not_fit_are_replaced_one_by_one() -> None:
     """It is no slower than vDNN_dyn, which does the same."""
     machine = alexnet_in_pieces()
     plans = (Optimal(recompute=False).plan(machine.setting()), VdnnDyn().plan(machine.setting()))
@@ -124,8 +124,8 @@ def test_workspaces_that_find_no_room_are_replaced_one_by_one() -> None:
     assert planned.cost_s <= dynamic.cost_s
 
 
-def test_a_search_whose_time_is_up_tries_what_it_has_found() -> None:
-    """Nothing is repaired after the limit; less memory is tried all the same, and what needs least is the last."""
+def test_a_search_without_time_still_returns_a_plan_that_fits() -> None:
+    """Nothing is repaired after the limit; plans for less memory are tried, the smallest last."""
     machine = alexnet_in_pieces()
     plan = Optimal(recompute=False, time_limit="1 us").plan(machine.setting())
 

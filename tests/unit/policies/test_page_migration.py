@@ -32,10 +32,10 @@ def replay_within(capacity_bytes: int, policy: PageMigration, workload: Workload
     return replay(policy.plan(toy_setting(workload, COSTS, limits)), COSTS, limits=limits)
 
 
-def test_what_was_used_least_recently_makes_room() -> None:
+def test_the_least_recently_used_is_paged_out() -> None:
     """100 B for two CONV layers and an FC layer; maps of 10 B, W and dW of 60 B, in FC 12 B, maps of FC and loss 2 B.
 
-    Each line: what the kernel touches, what it lacks against what is free, what goes (* to the host), what comes back.
+    Each line: operands of the kernel, bytes that it lacks of those free, buffers paged out (* copied) and paged in.
 
         conv1 F   input W1 conv1      80 of 100
         conv2 F   conv1 W2 conv2      70 of  20   input* W1*
@@ -45,10 +45,10 @@ def test_what_was_used_least_recently_makes_room() -> None:
         fc D      dfc Wf dconv2       10 of   2   conv1*
         fc W      conv2 dfc dWf       12 of   2   W2*; dfc ends
         conv2 D   dconv2 W2 dconv1    70 of  52   fc* loss* Wf* conv2*          W2
-        conv2 W   conv1 dconv2 dW2    70 of   8   dWf*, W2 as it came; dconv2 ends   conv1
-        conv1 W   input dconv1 dW1    70 of  20   conv1 as it came, dW2*        input
+        conv2 W   conv1 dconv2 dW2    70 of   8   dWf*, W2 unchanged; dconv2 ends    conv1
+        conv1 W   input dconv1 dW1    70 of  20   conv1 unchanged, dW2*         input
 
-    The host does not know that nobody will read the maps of fc and loss again. 10 pages go, 3 come, 20 us each, and
+    The pager does not know that the maps of fc and loss are dead. 10 pages are copied out, 3 in, 20 us each, and
     10 kernels take 1 s each.
     """
     trace = replay_within(100, PageMigration(page_latency="20 us"))
@@ -80,7 +80,7 @@ def test_where_everything_fits_nothing_is_paged() -> None:
 
 
 def test_inference_pages_too() -> None:
-    """In 100 B conv2 finds 20 B free and wants W2 and its Y, 70 B: input and W1 go to the host, nothing comes back."""
+    """In 100 B conv2 finds 20 B free and wants W2 and its Y, 70 B: input and W1 are paged out, nothing is paged in."""
     trace = replay_within(100, PageMigration(), replace(WORKLOAD, mode=Mode.INFERENCE))
 
     assert issued(trace.plan, Offload) == [("map input", "conv2"), ("weights of conv1", "conv2")]
@@ -103,10 +103,8 @@ def test_a_workspace_needs_room_like_a_map() -> None:
     assert not isinstance(place_plan(plans[0], limits), DoesNotFit)
     refusal = place_plan(plans[1], limits)
     assert isinstance(refusal, DoesNotFit)
-    assert refusal.explain() == (
-        "forward of conv1 asked for 21 B (workspace of conv1) of GPU memory; 20 B of 100 B were free; "
-        "held: weights 60 B, feature maps 20 B"
-    )
+    assert (refusal.requested_bytes, refusal.free_bytes) == (21, 20)
+    assert refusal.plan.buffers[refusal.buffer].name == "workspace of conv1"
 
 
 def test_a_host_that_is_too_small_is_named_with_the_phase_that_wanted_room() -> None:
@@ -115,25 +113,23 @@ def test_a_host_that_is_too_small_is_named_with_the_phase_that_wanted_room() -> 
     refusal = place_plan(PageMigration().plan(toy_setting(WORKLOAD, COSTS, limits)), limits)
 
     assert isinstance(refusal, DoesNotFit)
-    assert refusal.explain() == (
-        "backward weights of fc asked for 60 B (weights of conv2) of pinned host memory; 20 B of 100 B were free; "
-        "held: weights 60 B, feature maps 20 B"
+    assert refusal.explain().startswith(
+        "backward weights of fc asked for 60 B (weights of conv2) of pinned host memory"
     )
 
 
 @pytest.mark.parametrize(
     ("latency", "message"),
     [
-        ("10 us", "page_latency: found '10 us', expected from 20 us to 50 us"),
-        ("0.051 ms", "page_latency: found '0.051 ms', expected from 20 us to 50 us"),
-        ("35", "page_latency: found '35', expected a number with one of the units s, ms, us, ns"),
-        (35, "page_latency: found 35, expected text, as '35 us'"),
+        ("10 us", "found '10 us', expected from 20 us to 50 us"),
+        ("0.051 ms", "found '0.051 ms', expected from 20 us to 50 us"),
+        ("35", "found '35', expected a number with one of the units"),
+        (35, "found 35, expected text, as '35 us'"),
     ],
 )
 def test_a_wrong_latency_is_refused(latency: object, message: str) -> None:
-    with pytest.raises(PolicyError) as caught:
+    with pytest.raises(PolicyError, match=f"^page_migration: page_latency: {message}"):
         resolve_policy({"policy": "page_migration", "page_latency": latency}, known_policies())
-    assert str(caught.value) == f"page_migration: {message}"
 
 
 @pytest.mark.parametrize(("latency", "bytes_per_s"), [("20 us", 204.8e6), ("35 us", 4096 / 35e-6), ("50 us", 81.92e6)])
@@ -158,15 +154,11 @@ def test_vgg16_pages_at_the_rate_of_the_paper(latency: str, bytes_per_s: float) 
     assert all(rate == pytest.approx(bytes_per_s, rel=1e-6) for rate in rates)
 
 
-def test_pages_need_no_addresses() -> None:
-    """A model that places buffers in one piece would refuse what paging can do; the policy asks for the other."""
+def test_a_memory_model_with_addresses_is_refused() -> None:
+    """A model that places buffers in one piece would refuse plans that paging can run."""
     workload = toy_workload(toy_chain(1))
     costs = toy_costs(workload, {})
     placed = replace(TOY_LIMITS, model=MemoryModel.BEST_FIT)
 
-    with pytest.raises(PolicyError) as failure:
+    with pytest.raises(PolicyError, match="memory_model: found 'best_fit', expected 'ideal'"):
         make_plan(PageMigration(), toy_setting(workload, costs, placed))
-
-    assert str(failure.value) == (
-        "page_migration(p): memory_model: found 'best_fit', expected 'ideal', for pages need no contiguous memory"
-    )

@@ -1,10 +1,10 @@
-"""`pytorch`, and the rule of autograd by which it and the other policies of PyTorch save."""
+"""`pytorch`, and the tensors that autograd saves under it and the other policies of PyTorch."""
 
 from dataclasses import replace
 
 import pytest
 
-from tests.toy import replay, toy_costs, toy_setting, toy_workload
+from tests.toy import replay, toy_costs, toy_setting, toy_workload, with_fc
 from vdnnsim.analysis.memory import maximum_bytes, peak_by_kind
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
 from vdnnsim.cost.measured import MeasuredCosts
@@ -31,8 +31,7 @@ def pooled(*, average: bool = False, height: int = 1) -> LayerGraph:
     net = GraphBuilder("pooled", MapShape(5, height))
     add = net.average_pool if average else net.pool
     y = add("pool", net.conv("conv1", 0, 5, 1, relu=False), 1, stride=1)
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 1, relu=False))
+    return with_fc(net, y)
 
 
 WORKLOAD = toy_workload(pooled())
@@ -56,7 +55,7 @@ def backward_of(plan: TrainingPlan, layer: str) -> Compute:
     return found
 
 
-def test_a_maximum_is_known_by_its_index() -> None:
+def test_max_pooling_saves_its_indices() -> None:
     """Five indices of 8 B; backward reads X and them, and Y no more."""
     plan = plan_of(PyTorch())
     kernel = backward_of(plan, "pool")
@@ -68,7 +67,7 @@ def test_a_maximum_is_known_by_its_index() -> None:
 
 
 @pytest.mark.parametrize(("height", "kept"), [(2, {"map conv1"}), (1, set())])
-def test_an_average_is_known_by_the_shape_of_its_input(height: int, kept: set[str]) -> None:
+def test_average_pooling_saves_its_input_unless_it_is_a_mean(height: int, kept: set[str]) -> None:
     """Backward reads X, which autograd keeps for its sizes, and neither Y nor an index.
 
     Of two pixels a window is one. Where it is all of the map, autograd's node is `mean`, which keeps nothing.
@@ -79,8 +78,8 @@ def test_an_average_is_known_by_the_shape_of_its_input(height: int, kept: set[st
 
 
 @pytest.mark.parametrize(("wanted_bytes", "taken_bytes"), [(100, [60, 2, 50]), (45, [5, 2]), (0, [2])])
-def test_a_pooling_takes_no_workspace_for_what_is_saved(wanted_bytes: int, taken_bytes: list[int]) -> None:
-    """Of what was measured, forward 40 B less, for the indices, backward 10 B more than that, for a second Y.
+def test_saved_indices_are_no_workspace_of_a_pooling(wanted_bytes: int, taken_bytes: list[int]) -> None:
+    """Of the measured bytes forward has 40 B less, for the indices, backward 10 B less besides, for a second Y.
 
     Between the two, in backward of the loss, stands the gradient of the logarithms of the probabilities: one, 2 B.
     """
@@ -128,7 +127,7 @@ def test_inference_saves_nothing() -> None:
     assert dict(peak_by_kind(trace)) == {BufferKind.WEIGHTS: 72, BufferKind.FEATURE_MAP: 20, BufferKind.LABELS: 8}
 
 
-def test_the_map_of_a_pooling_dies_with_its_last_reader() -> None:
+def test_the_map_of_a_pooling_is_released_after_its_last_reader() -> None:
     """It is fc that saves it, and fc's weight gradient comes last."""
     plan = plan_of(PyTorch())
     released = plan.operations.index(Release(plan.buffer_names.index("map pool")))
@@ -138,16 +137,11 @@ def test_the_map_of_a_pooling_dies_with_its_last_reader() -> None:
 
 
 @pytest.mark.parametrize("policy", [PyTorch(), Checkpoint(), SaveOnCpu()])
-def test_all_that_is_pytorch_saves_by_its_rule(policy: Policy) -> None:
+def test_all_policies_of_pytorch_save_what_autograd_saves(policy: Policy) -> None:
     plan = plan_of(policy)
 
     assert plan.workload.graph.saving is SavingRule.AUTOGRAD
     assert "statistics of pool" in plan.buffer_names
-
-
-def test_the_rule_of_the_paper_changes_nothing() -> None:
-    assert WORKLOAD.saved_by(SavingRule.PAPER) is WORKLOAD
-    assert plan_of(Resident()).workload.graph.saving is SavingRule.PAPER
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import recomputed
+from tests.unit.policies.test_residual import residual
 from vdnnsim.analysis.memory import maximum_bytes
-from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
@@ -79,7 +80,7 @@ def of_maps(buffer: Buffer) -> bool:
     ],
     ids=lambda value: value.label if isinstance(value, Policy) else "",
 )
-def test_what_is_recomputed_when_and_what_is_held(policy: Policy, again: list[str], held_bytes: int) -> None:
+def test_recomputed_layers_and_peak_memory(policy: Policy, again: list[str], held_bytes: int) -> None:
     trace = replay(plan_of(policy), COSTS)
 
     assert [name for name, _ in recomputed(trace.plan)] == again
@@ -100,8 +101,8 @@ def test_what_is_recomputed_when_and_what_is_held(policy: Policy, again: list[st
         (Checkpoint(set_to_none=False, segments=1), 90 + 60),
     ],
 )
-def test_a_weight_gradient_that_is_kept_is_computed_beside_it(policy: Policy, held_bytes: int) -> None:
-    """All dW are there throughout, and what backward computes of one is a temporary beside the maps; a label, too."""
+def test_a_kept_weight_gradient_is_computed_in_memory_of_its_own(policy: Policy, held_bytes: int) -> None:
+    """All dW live throughout, and each that backward computes is a temporary beside the maps and a label."""
     trace = replay(plan_of(policy), COSTS, limits=replace(TOY_LIMITS, device_bytes=2000))
 
     assert maximum_bytes(trace) == RESIDENT_BYTES + 8 + held_bytes
@@ -109,10 +110,9 @@ def test_a_weight_gradient_that_is_kept_is_computed_beside_it(policy: Policy, he
 
 @pytest.mark.parametrize(("policy", "held_bytes"), [(Memonger(), 60 + 8), (Checkpoint(), AT_LAST_BYTES)])
 def test_memonger_holds_one_workspace_throughout(policy: Policy, held_bytes: int) -> None:
-    """MXNet's temporary space has 8 B, what the most demanding kernel wants, while 60 B of maps are held beside it.
+    """MXNet's temporary space has 8 B, the largest workspace, beside 60 B of maps.
 
-    PyTorch gives the workspaces back: those of 7 B and 8 B, in forward of conv1 and conv2, when little is held, and
-    none where most is.
+    PyTorch frees workspaces: those of 7 B and 8 B, in forward of conv1 and conv2, do not count at the peak.
     """
     wanted = {("conv1", Phase.FORWARD): 7, ("conv2", Phase.FORWARD): 8}
     costs = toy_costs(CHAIN, {}, workspace_bytes=wanted)
@@ -123,10 +123,7 @@ def test_memonger_holds_one_workspace_throughout(policy: Policy, held_bytes: int
 
 
 def test_one_segment_is_training_without_recomputation() -> None:
-    """All that `pytorch` does; and all that `none` does in its order, but for the labels and backward of the loss.
-
-    That holds the gradient of the logarithms of the probabilities for a while.
-    """
+    """The operations of `pytorch`; and the kernels of `none`, but for labels and the temporary of the loss."""
 
     def kernels(plan: TrainingPlan) -> list[tuple[Compute, list[tuple[Role, str, Access]]]]:
         added = (Role.LABELS, Role.WORKSPACE)
@@ -169,23 +166,13 @@ def test_a_chain_needs_maps_by_the_square_root_and_one_more_forward(convolutions
     assert len(recomputed(plan)) == root * (root - 1) - 1
 
 
-def residual() -> LayerGraph:
-    """conv1 0, bn1 1, bn1/relu 2, conv2 3, bn2 4, add 5 = bn2 + bn1, add/relu 6, fc 7, loss 8."""
-    net = GraphBuilder("residual", MapShape(5))
-    x = net.batch_norm("bn1", net.conv("conv1", 0, 5, 1, bias=False, relu=False))
-    y = net.batch_norm("bn2", net.conv("conv2", x, 5, 1, bias=False, relu=False), relu=False)
-    y = net.add("add", y, x)
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 1, relu=False))
-
-
 def test_modules_are_cut_where_one_map_passes() -> None:
-    """Not before an activation in place, whose map is not ready, nor within the block, over which bn1's Y passes."""
+    """Not before an activation in place, nor within the block, over which bn1's Y passes."""
     assert modules(toy_workload(residual())) == [range(1), range(1, 3), range(3, 7), range(7, 8), range(8, 9)]
 
 
-def test_a_block_is_recomputed_with_its_activations_and_what_only_forward_reads() -> None:
-    """Five modules, three to a segment: conv1 to add/relu, then fc and loss.
+def test_a_block_is_recomputed_with_its_activations() -> None:
+    """Five modules of `residual`, three to a segment: conv1 to add/relu, then fc and loss.
 
     add/relu stays. bn2 reads conv2, conv2 reads bn1 with its activation, bn1 reads conv1; nobody's backward reads bn2.
     """
@@ -194,8 +181,8 @@ def test_a_block_is_recomputed_with_its_activations_and_what_only_forward_reads(
     assert [name for name, _ in recomputed(plan)] == ["conv1", "bn1", "bn1/relu", "conv2"]
 
 
-def test_statistics_of_a_normalization_that_runs_again_are_not_held_between() -> None:
-    """bn1's are given up after its forward and taken again; bn2's, which does not run again, wait for its backward."""
+def test_statistics_of_a_recomputed_normalization_are_not_held_between() -> None:
+    """bn1's are released after its forward and allocated again; bn2's, not recomputed, live until its backward."""
     plan = plan_of(Memonger(), toy_workload(residual()))
     ids = [plan.buffer_names.index(f"statistics of {name}") for name in ("bn1", "bn2")]
     taken = [sum(isinstance(op, Allocate) and op.buffer == buffer for op in plan.operations) for buffer in ids]
@@ -205,16 +192,15 @@ def test_statistics_of_a_normalization_that_runs_again_are_not_held_between() ->
 
 
 def test_a_network_without_a_place_to_cut_is_one_module() -> None:
-    """The input runs along to the end, where it is joined."""
+    """The input is added at the end."""
     net = GraphBuilder("around", MapShape(5))
     y = net.add("add", net.conv("conv2", net.conv("conv1", 0, 5, 1, relu=False), 5, 1, relu=False), 0, relu=False)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
 
     assert modules(workload) == [range(3), range(3, 4), range(4, 5)]
 
 
-def test_a_budget_ends_segments_and_says_what_is_stored() -> None:
+def test_a_budget_ends_segments() -> None:
     """At 27 B: input, conv1, conv2 are 30 B; conv3 to conv5 30 B; conv6, conv7, fc and loss stay under it at 24 B."""
     groups, stored_bytes, largest_bytes = segments_within(CHAIN, 27)
 

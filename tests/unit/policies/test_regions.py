@@ -27,14 +27,6 @@ def test_regions_are_taken_in_the_order_of_steps_and_then_as_given() -> None:
     assert share_regions(stays) == ([2, 3, 1], [2, 0, 1])
 
 
-def test_spaces_without_a_buffer_take_room() -> None:
-    assert share_regions([Stay(None, 3, 0, 0), Stay(None, 3, 0, 0)])[0] == [3, 3]
-
-
-def test_nobody_needs_no_region() -> None:
-    assert share_regions([]) == ([], [])
-
-
 STAYS = st.lists(
     st.tuples(st.integers(0, 5), st.integers(1, 9), st.integers(0, 9), st.integers(0, 4)).map(
         lambda each: Stay(each[0], each[1], each[2], each[2] + each[3])
@@ -44,7 +36,7 @@ STAYS = st.lists(
 
 
 @given(STAYS)
-def test_nobody_lies_over_another_and_all_find_room(stays: list[Stay]) -> None:
+def test_stays_in_one_region_never_overlap(stays: list[Stay]) -> None:
     sizes, region_of = share_regions(stays)
 
     for i, (stay, region) in enumerate(zip(stays, region_of, strict=True)):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, replay, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import issued
 from vdnnsim.analysis.memory import peak_by_kind
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
@@ -30,8 +30,7 @@ def residual() -> LayerGraph:
     x = net.batch_norm("bn1", net.conv("conv1", 0, 5, 1, bias=False, relu=False))
     y = net.batch_norm("bn2", net.conv("conv2", x, 5, 1, bias=False, relu=False), relu=False)
     y = net.add("add", y, x)
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 1, relu=False))
+    return with_fc(net, y)
 
 
 WORKLOAD = toy_workload(residual())
@@ -62,7 +61,7 @@ def test_base_keeps_the_statistics_and_needs_three_gradient_buffers() -> None:
     }
 
 
-def test_the_one_backward_kernel_of_a_normalization_touches_all_that_both_halves_would() -> None:
+def test_a_normalization_has_one_backward_kernel_for_both_gradients() -> None:
     plan = plan_of(Base())
     (kernel,) = [
         op for op in plan.operations if isinstance(op, Compute) and (op.layer, op.phase.is_backward) == (4, True)
@@ -92,8 +91,8 @@ def test_all_offloads_what_normalizations_read_and_conv_what_convolutions_do() -
     assert maps_of_conv(WORKLOAD) == {0, 2}
 
 
-def test_a_shortcut_leaves_with_its_addition_and_what_backward_does_not_read_is_released_at_once() -> None:
-    """bn1's Y has its last reader in the addition. bn2's Y is saved by nobody, so it is dropped and not copied."""
+def test_a_shortcut_is_offloaded_by_its_addition() -> None:
+    """bn1's Y has its last reader in the addition. bn2's Y is not saved, and so not copied."""
     assert issued(plan_of(VdnnAll()), Offload) == [
         ("map input", "conv1"),
         ("map conv1", "bn1"),
@@ -120,12 +119,11 @@ def test_neither_a_normalization_nor_an_addition_launches_a_prefetch() -> None:
     assert demanded == [False, True, False, True]
 
 
-def test_a_map_under_a_layer_without_backward_is_not_kept() -> None:
-    """The pool over the input batch computes no gradient, so nothing reads the input again, wherever it might be."""
+def test_the_input_of_a_layer_without_backward_is_not_kept() -> None:
+    """The pool over the input batch computes no gradient, so the input is not read again."""
     net = GraphBuilder("pool first", MapShape(5))
     y = net.batch_norm("bn", net.pool("pool", 0, 1, stride=1))
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
     costs = toy_costs(workload, {})
 
     plan = VdnnAll().plan(toy_setting(workload, costs))
@@ -136,7 +134,7 @@ def test_a_map_under_a_layer_without_backward_is_not_kept() -> None:
 
 @pytest.mark.parametrize("device_bytes", [1000, 300])
 def test_statistics_are_paged_like_anything_else(device_bytes: int) -> None:
-    """Left alone, 458 B are in use at most; in 300 B the statistics are among what has to leave and come back."""
+    """458 B are in use at most; in 300 B the statistics are paged as well."""
     limits = replace(TOY_LIMITS, device_bytes=device_bytes)
     plan = PageMigration().plan(toy_setting(WORKLOAD, COSTS, limits))
     replay(plan, COSTS, limits=limits)

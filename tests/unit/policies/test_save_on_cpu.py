@@ -12,7 +12,7 @@ the label, the input and the gradient of conv1: 264 + 28 B. In that of conv2 the
 
 import pytest
 
-from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import timed
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.dnn.graph import GraphBuilder
@@ -69,11 +69,10 @@ def test_kernels_wait_for_every_copy() -> None:
     assert trace.host_bytes == 32
 
 
-def test_copies_overlap_with_the_layer_behind_and_the_layer_before() -> None:
+def test_copies_overlap_with_the_neighbouring_layers() -> None:
     """Only the loss, 2 B, is waited for, out at 40 and back at 42; backward of 60 s begins at 44.
 
-    Most of maps is held in the data gradient of conv2: conv1, the input that comes, the gradients of conv2 and conv1,
-    40 B.
+    Most of maps is held in the data gradient of conv2: conv1, the input, the gradients of conv2 and conv1, 40 B.
     """
     trace = trace_of(SaveOnCpu(overlap=True))
 
@@ -96,12 +95,11 @@ def test_copies_overlap_with_the_layer_behind_and_the_layer_before() -> None:
 
 
 @pytest.mark.parametrize(("overlap", "copied"), [(False, 2), (True, 1)])
-def test_what_two_layers_save_is_copied_twice_unless_copies_overlap(*, overlap: bool, copied: int) -> None:
+def test_a_tensor_saved_twice_is_copied_twice_unless_copies_overlap(*, overlap: bool, copied: int) -> None:
     """A rectifier saves its output, which the convolution behind it saves again: 42 B on the host, or 32 B."""
     net = GraphBuilder("rectified", MapShape(5))
     y = net.conv("conv2", net.conv("conv1", 0, 5, 1), 5, 1, relu=False)
-    net.begin_classifier()
-    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(net.build(net.fc("fc", y, 1, relu=False))))
+    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(with_fc(net, y)))
 
     for kind in (Offload, Prefetch):
         assert [name for name, *_ in moved(trace, kind)].count("map conv1") == copied
@@ -110,11 +108,10 @@ def test_what_two_layers_save_is_copied_twice_unless_copies_overlap(*, overlap: 
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_statistics_are_saved_like_maps(*, overlap: bool) -> None:
-    """Mean and inverse deviation of 5 channels in float32, 40 B; they leave with their layer and come back for it."""
+    """Mean and inverse deviation of 5 channels in float32, 40 B; they are copied with their layer."""
     net = GraphBuilder("normalized", MapShape(5))
     y = net.batch_norm("bn", net.conv("conv1", 0, 5, 1, relu=False), relu=False)
-    net.begin_classifier()
-    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(net.build(net.fc("fc", y, 1, relu=False))))
+    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(with_fc(net, y)))
 
     assert ("statistics of bn", "bn") in [each[:2] for each in moved(trace, Offload)]
     assert ("statistics of bn", "fc" if overlap else "bn") in [each[:2] for each in moved(trace, Prefetch)]
@@ -146,13 +143,12 @@ def test_a_layer_without_backward_saves_nothing(*, overlap: bool) -> None:
     """The pool over the input batch computes no gradient; conv1 saves what it reads, the pool's output."""
     net = GraphBuilder("pool first", MapShape(5))
     y = net.conv("conv1", net.pool("pool", 0, 1, stride=1), 5, 1, relu=False)
-    net.begin_classifier()
-    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(net.build(net.fc("fc", y, 1, relu=False))))
+    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(with_fc(net, y)))
 
     assert [name for name, *_ in moved(trace, Offload)] == ["map pool", "map conv1", "map loss"]
 
 
-def test_what_an_embedding_saves_is_awaited_by_its_backward() -> None:
+def test_the_saved_indices_of_an_embedding_are_back_for_its_backward() -> None:
     """GPT-2 numbers its tokens: its embedding saves the numbers, and only its weight gradient reads them."""
     workload = Workload(build_network("gpt2_small"), 1)
     plan = SaveOnCpu(overlap=True).plan(toy_setting(workload, toy_costs(workload, {})))

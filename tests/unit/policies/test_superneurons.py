@@ -2,15 +2,16 @@
 
 conv1, pool1, conv2, pool2, fc, loss: the input and all maps hold 10 B, but those of fc and the loss, 2 B. Kernels take
 1 s, copies a second a byte. W are 2 x 30 + 6 elements, 132 B, and so are dW: 264 B. Six forwards; in backward fc and
-conv2 have two kernels, the loss, the pools and conv1 one: 8. The maps of the pools are given up and computed again.
+conv2 have two kernels, the loss, the pools and conv1 one: 8. The maps of the pools are recomputed.
 """
 
 from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, ToyCosts, replay, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, ToyCosts, replay, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import recomputed, timed
+from tests.unit.policies.test_residual import residual
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.elementwise import ElementwiseProduct
@@ -37,8 +38,7 @@ def pools(*before: int) -> LayerGraph:
         for _ in range(count):
             number += 1
             y = net.pool(f"pool{number}", y, 1, stride=1)
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 1, relu=False))
+    return with_fc(net, y)
 
 
 CHAIN = toy_workload(pools(1, 1))
@@ -58,7 +58,7 @@ def trace_of(device_bytes: int) -> IterationTrace:
     return replay(plan_of(device_bytes=device_bytes), toy_costs(CHAIN, {}), limits=limits)
 
 
-def test_with_room_for_all_pools_are_computed_again_and_nothing_is_copied() -> None:
+def test_with_ample_memory_pools_are_recomputed_and_nothing_is_copied() -> None:
     """Most is held in backward of pool2: input, conv1, conv2, pool2, and the gradients of pool2 and conv2, 60 B."""
     trace = trace_of(1000)
 
@@ -68,12 +68,12 @@ def test_with_room_for_all_pools_are_computed_again_and_nothing_is_copied() -> N
     assert maximum_bytes(trace) == 264 + 60
 
 
-def test_the_map_used_least_recently_leaves_and_comes_back_with_the_convolution_above_its_reader() -> None:
-    """In a byte less the input leaves before backward of pool2, at 10: 6 forwards, the loss, pool2 again, twice fc.
+def test_the_least_recently_used_map_is_offloaded_and_prefetched_by_the_convolution_above() -> None:
+    """In a byte less the input is offloaded before backward of pool2, at 10: 6 forwards, the loss, pool2, twice fc.
 
-    Backward of pool2 runs from 20, pool1 again from 21, conv2 from 22, and with it the input comes until 32. conv1,
-    which wants it, would be ready at 25; it ends at 33. Most is now held in the weight gradient of fc: all four maps of
-    10 B, and the gradients of pool2 and fc.
+    Backward of pool2 runs from 20, pool1 is recomputed from 21, conv2 runs from 22, and with it the input is prefetched
+    until 32. conv1, which reads it, would be ready at 25; it ends at 33. Most is now held in the weight gradient of fc:
+    all four maps of 10 B, and the gradients of pool2 and fc.
     """
     trace = trace_of(264 + 59)
 
@@ -82,10 +82,10 @@ def test_the_map_used_least_recently_leaves_and_comes_back_with_the_convolution_
     assert maximum_bytes(trace) == 264 + 52
 
 
-def test_a_map_that_no_convolution_prefetched_is_fetched_on_demand() -> None:
-    """In 40 B the input must go for the output of fc, at 4, and conv1 for the gradient of pool2, at 18.
+def test_a_map_that_is_not_prefetched_is_fetched_on_demand() -> None:
+    """In 40 B the input is offloaded for the output of fc, at 4, and conv1 for the gradient of pool2, at 18.
 
-    pool1 is computed again from conv1, which is away, before backward of conv2 could have fetched it. That runs with
+    pool1 is recomputed from conv1 before backward of conv2 could have prefetched it. That runs with
     conv1, pool1, and the gradients of conv2 and pool1, 40 B, so there is no room for the input either.
     """
     trace = trace_of(264 + 40)
@@ -105,7 +105,7 @@ def test_a_map_that_no_convolution_prefetched_is_fetched_on_demand() -> None:
     [
         # All four maps, 40 B, are not more than backward of a pool needs: X, Y, dX and dY.
         (4, [("pool1", 1), ("pool2", 1), ("pool3", 1), ("pool4", 1)]),
-        # 50 B are: anew for fc, and for each pool, which wants its X and Y.
+        # 50 B are: once for fc, and for each pool, which reads its X and Y.
         (
             5,
             [(f"pool{i}", 1) for i in range(1, 6)]
@@ -134,20 +134,13 @@ def test_memory_stays_at_the_largest_working_set() -> None:
     assert maximum_bytes(trace) == 2 * 72 + 20 + 40
 
 
-def test_a_normalization_is_computed_again_with_the_activation_in_place_over_it() -> None:
-    """conv2 wants bn1 with its activation; a join ends a segment, and so bn2 is one of its own, which nobody reads."""
-    net = GraphBuilder("residual", MapShape(5))
-    x = net.batch_norm("bn1", net.conv("conv1", 0, 5, 1, bias=False, relu=False))
-    y = net.batch_norm("bn2", net.conv("conv2", x, 5, 1, bias=False, relu=False), relu=False)
-    y = net.add("add", y, x)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
-
-    assert recomputed(plan_of(workload)) == [("bn1", 1), ("bn1/relu", 1)]
+def test_a_normalization_is_recomputed_with_its_activation_in_place() -> None:
+    """conv2 reads bn1 with its activation; a join ends a segment, and so bn2 is one of its own, which nothing reads."""
+    assert recomputed(plan_of(toy_workload(residual()))) == [("bn1", 1), ("bn1/relu", 1)]
 
 
-def test_a_pool_with_an_activation_in_place_is_computed_again_for_its_own_backward() -> None:
-    """Its Y was rewritten, and backward of the pool wants it once more; so the rewriter above it runs as well.
+def test_a_pool_under_an_activation_in_place_is_recomputed_for_its_own_backward() -> None:
+    """Its Y was rewritten, and backward of the pool reads it; so its rewriter is recomputed as well.
 
     The first of five, that is six times, as above.
     """
@@ -155,21 +148,19 @@ def test_a_pool_with_an_activation_in_place_is_computed_again_for_its_own_backwa
     y = net.pool("pool", net.conv("conv1", 0, 5, 1, relu=False), 1, stride=1)
     for number in range(2, 6):
         y = net.pool(f"pool{number}", net.dropout(f"dropout{number}", y, mask_bytes=1, in_place=True), 1, stride=1)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
 
     assert recomputed(plan_of(workload))[-2:] == [("pool", 6), ("dropout2", 6)]
 
 
-def test_maps_of_cheap_layers_that_meet_hang_together() -> None:
+def test_joined_cheap_layers_are_one_segment() -> None:
     """A pool over conv1, one over conv2, and their product: one segment of 30 B, computed once, without conv2."""
     net = GraphBuilder("meeting", MapShape(5))
     x = net.conv("conv1", 0, 5, 1, relu=False)
     a = net.pool("a", x, 1, stride=1)
     b = net.pool("b", net.conv("conv2", x, 5, 1, relu=False), 1, stride=1)
     y = net.layer("product", ElementwiseProduct(), a, b)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
 
     assert recomputed(plan_of(workload)) == [("a", 1), ("b", 1), ("product", 1)]
 
@@ -184,7 +175,7 @@ def test_maps_of_cheap_layers_that_meet_hang_together() -> None:
     ],
 )
 def test_a_kernel_takes_the_fastest_algorithm_whose_workspace_is_left(device_bytes: int, chosen: str) -> None:
-    """No map leaves for the sake of a workspace."""
+    """No map is offloaded for a workspace."""
     costs = dict(toy_costs(CHAIN, {}).kernels)
     costs[2, Phase.FORWARD] = tuple(
         KernelCost(name, seconds, workspace_bytes, Origin.ASSUMED)
@@ -197,8 +188,8 @@ def test_a_kernel_takes_the_fastest_algorithm_whose_workspace_is_left(device_byt
     assert not [op for op in plan.operations if isinstance(op, Offload) and op.phase is Phase.FORWARD]
 
 
-def test_what_cannot_fit_is_planned_all_the_same() -> None:
-    """With a working set that exceeds the GPU all that may leave has left; what a kernel works on stays."""
+def test_a_network_that_cannot_fit_is_planned() -> None:
+    """Where the working set exceeds the GPU, all but the operands of the kernel is offloaded."""
     plan = plan_of(device_bytes=264 + 10)
     first = next(op for op in plan.operations if isinstance(op, Offload))
 

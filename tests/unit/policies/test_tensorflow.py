@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
@@ -37,7 +37,7 @@ def algorithm_of(plan: TrainingPlan) -> str:
     return name
 
 
-def test_nothing_leaves_and_nothing_waits() -> None:
+def test_nothing_is_copied_and_nothing_waits() -> None:
     costs = toy_costs(CHAIN, {})
     trace = replay(TensorFlow().plan(toy_setting(CHAIN, costs)), costs)
 
@@ -50,15 +50,14 @@ def test_statistics_live_from_forward_to_backward_of_their_layer() -> None:
     """They are allocated with the forward of bn, after W, the input and conv1, and released before dW."""
     net = GraphBuilder("normalized", MapShape(5))
     y = net.batch_norm("bn", net.conv("conv1", 0, 5, 1, relu=False), relu=False)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
     plan = TensorFlow().plan(toy_setting(workload, toy_costs(workload, {})))
 
     buffer = plan.buffer_names.index("statistics of bn")
     (taken,) = (op for op in plan.operations if isinstance(op, Allocate) and op.buffer == buffer)
     assert (plan.layers[taken.layer], taken.phase) == ("bn", Phase.FORWARD)
-    given_back = plan.operations.index(Release(buffer))
-    assert any(isinstance(op, Compute) for op in plan.operations[given_back:])
+    released = plan.operations.index(Release(buffer))
+    assert any(isinstance(op, Compute) for op in plan.operations[released:])
 
 
 @pytest.mark.parametrize(
@@ -75,20 +74,13 @@ def test_a_convolution_takes_the_fastest_algorithm_for_which_there_is_room(
     assert replay(plan, costs, limits=limits).iteration_s == seconds
 
 
-def test_where_there_is_room_for_none_it_does_not_fit() -> None:
-    costs, limits = with_options(("fast", 1, 700), ("slow", 3, 100)), replace(TOY_LIMITS, device_bytes=383)
+@pytest.mark.parametrize(("capacity_bytes", "buffer"), [(383, "workspace of conv1"), (270, "map input")])
+def test_a_request_that_no_algorithm_can_help_overflows(capacity_bytes: int, buffer: str) -> None:
+    costs, limits = with_options(("fast", 1, 700), ("slow", 3, 100)), replace(TOY_LIMITS, device_bytes=capacity_bytes)
     refusal = place_plan(TensorFlow().plan(toy_setting(CHAIN, costs, limits)), limits)
 
     assert isinstance(refusal, DoesNotFit)
-    assert refusal.requested_bytes == 100
-
-
-def test_where_a_map_does_not_fit_no_algorithm_helps() -> None:
-    costs, limits = with_options(("fast", 1, 700), ("slow", 3, 100)), replace(TOY_LIMITS, device_bytes=270)
-    refusal = place_plan(TensorFlow().plan(toy_setting(CHAIN, costs, limits)), limits)
-
-    assert isinstance(refusal, DoesNotFit)
-    assert refusal.plan.buffers[refusal.buffer].name == "map input"
+    assert refusal.plan.buffers[refusal.buffer].name == buffer
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ from vdnnsim.policies.swap import DELAY_TOLERANCE, StaggeredSwap, SwapIn
 
 CHAIN = toy_workload(toy_chain(3))
 COSTS = toy_costs(CHAIN, {})
+SIX = toy_workload(toy_chain(6))
+SIX_COSTS = toy_costs(SIX, {})
 ONE_MAP = StaggeredSwap(interval=3)
 """Swaps the output of conv1, which backward of conv2 reads first, after that of loss, fc and conv3."""
 
@@ -42,7 +44,7 @@ def setting(
 
 
 def fetched(plan: TrainingPlan) -> list[tuple[str, str]]:
-    """Which map comes back beside the backward of which layer."""
+    """(map, layer beside whose backward it is prefetched)."""
     return [
         (plan.buffers[op.buffer].name.removeprefix("map "), plan.layers[op.layer])
         for op in plan.operations
@@ -70,14 +72,12 @@ def test_the_latest_trigger_that_delays_nothing_is_taken() -> None:
 
 
 def test_between_two_distances_that_were_tried_the_latest_is_bisected() -> None:
-    """Six CONV layers take 22 s, and the map of conv1 comes back in 5 s, at 2 B/s, after 1 s to the host.
+    """Six CONV layers take 22 s, and the map of conv1 is offloaded in 1 s and prefetched in 5 s, at 2 B/s.
 
-    Backward of conv2 begins at 19, a step takes 2 s. With conv3, at 17, the map comes 3 s too late, with conv4 1 s, and
-    with conv5, at 13, in time.
+    Backward of conv2 begins at 19, a step takes 2 s. Prefetched with conv3, at 17, the map is 3 s late, with conv4 1 s,
+    and with conv5, at 13, in time.
     """
-    workload = toy_workload(toy_chain(6))
-    costs = toy_costs(workload, {})
-    given = setting(d2h_bytes_per_s=10.0, h2d_bytes_per_s=2.0, workload=workload, costs=costs)
+    given = setting(d2h_bytes_per_s=10.0, h2d_bytes_per_s=2.0, workload=SIX, costs=SIX_COSTS)
 
     plan = StaggeredSwap(interval=6).plan(given)
 
@@ -93,11 +93,9 @@ def test_between_two_distances_that_were_tried_the_latest_is_bisected() -> None:
 
 
 def test_after_the_most_trials_maps_keep_the_common_distance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As above with five trials: three steps ahead would be the sixth, so conv1 comes back four ahead, with conv6."""
+    """As above with five trials: three steps ahead would be the sixth, so conv1 is prefetched with conv6."""
     monkeypatch.setattr("vdnnsim.policies.swap.MOST_TRIALS", 5)
-    workload = toy_workload(toy_chain(6))
-    costs = toy_costs(workload, {})
-    given = setting(d2h_bytes_per_s=10.0, h2d_bytes_per_s=2.0, workload=workload, costs=costs)
+    given = setting(d2h_bytes_per_s=10.0, h2d_bytes_per_s=2.0, workload=SIX, costs=SIX_COSTS)
 
     plan = StaggeredSwap(interval=6).plan(given)
 
@@ -121,7 +119,7 @@ def test_an_earlier_trigger_that_overflows_is_not_taken(capacity_bytes: int) -> 
 
 
 def test_what_does_not_fit_just_in_time_is_tried_once() -> None:
-    """Step 1: out of memory. The plan that is answered says where."""
+    """Step 1 runs out of memory, and its plan is returned."""
     given = setting(d2h_bytes_per_s=2.0, h2d_bytes_per_s=2.0, capacity_bytes=433)
 
     plan = ONE_MAP.plan(given)
@@ -131,10 +129,10 @@ def test_what_does_not_fit_just_in_time_is_tried_once() -> None:
 
 
 def test_an_earlier_trigger_that_delays_is_not_taken() -> None:
-    """The map leaves until 9, 8 s at 1.25 B/s, and comes back in 1 s.
+    """The map is offloaded until 9, 8 s at 1.25 B/s, and prefetched in 1 s.
 
-    Just in time it is wanted back at 8: 1 s late, 14 s. Two steps ahead, at 6, the compute stream would wait 3 s for it
-    to leave, three steps ahead, at 5, 4 s. So nothing is left for step 3 to do.
+    Just in time the prefetch is issued at 8: 1 s late, 14 s. Two steps ahead, at 6, the compute stream would wait 3 s
+    for the offload, three steps ahead, at 5, 4 s. So nothing is left for step 3 to do.
     """
     plan = ONE_MAP.plan(setting(d2h_bytes_per_s=1.25, h2d_bytes_per_s=10.0))
 
@@ -146,11 +144,11 @@ def test_an_earlier_trigger_that_delays_is_not_taken() -> None:
     assert fetched(plan) == [("conv1", "conv3")]
 
 
-def test_only_the_maps_that_would_delay_come_back_earlier() -> None:
+def test_only_maps_that_would_delay_are_prefetched_earlier() -> None:
     """All three outputs are swapped, at 10 B/s; backward of conv3 lasts 0.5 s, so that a kernel's work is 11.5 s.
 
-    Just in time the map of conv3 comes back with the loss, from 5 to 6, that of conv2 with fc, from 6 to 7, and that of
-    conv1 with conv3, from 8 to 9, 0.5 s late. One step earlier, behind that of conv2 from 7 to 8, it is not.
+    Just in time the map of conv3 is prefetched with the loss, from 5 to 6, that of conv2 with fc, from 6 to 7, and that
+    of conv1 with conv3, from 8 to 9, 0.5 s late. One step earlier, after that of conv2 from 7 to 8, it is not.
     """
     costs = toy_costs(CHAIN, {("conv3", Phase.BACKWARD_DATA): 0.25, ("conv3", Phase.BACKWARD_WEIGHTS): 0.25})
     plan = StaggeredSwap(interval=1).plan(setting(d2h_bytes_per_s=10.0, h2d_bytes_per_s=10.0, costs=costs))
@@ -172,20 +170,16 @@ def test_the_earliest_distance_is_bisected() -> None:
     and conv1 if it is back: n + 2 maps of 10 B. That of fc holds input, conv2 to conv6, the gradient of conv6, conv1 if
     it is back, and 2 B. So four steps ahead, with conv6, 80 B are needed, and 82 B with fc, further ahead.
     """
-    workload = toy_workload(toy_chain(6))
-    costs = toy_costs(workload, {})
-    policy = StaggeredSwap(interval=6)
 
     def tried(capacity_bytes: int) -> list[tuple[int, bool]]:
-        plan = policy.plan(
-            setting(
-                d2h_bytes_per_s=2.0,
-                h2d_bytes_per_s=0.5,
-                capacity_bytes=capacity_bytes,
-                workload=workload,
-                costs=costs,
-            )
+        given = setting(
+            d2h_bytes_per_s=2.0,
+            h2d_bytes_per_s=0.5,
+            capacity_bytes=capacity_bytes,
+            workload=SIX,
+            costs=SIX_COSTS,
         )
+        plan = StaggeredSwap(interval=6).plan(given)
         return [(int(each.name.split()[2]), each.fits) for each in plan.passes if each.name.startswith("step 2")]
 
     assert tried(744 + 82) == [(2, True), (4, True), (6, True)]
@@ -218,8 +212,8 @@ class Together:
 def test_all_gpus_are_tried_together() -> None:
     """A trial lasts until the last GPU is done, and fits if all fit; each GPU's plan has the record of all trials.
 
-    GPU 0 swaps conv1 and takes 16 s just in time, 14 s two steps ahead. GPU 1 swaps conv2, which leaves from 2 to 7:
-    fc, with which it comes back, waits from 6 to 7, and conv3 from 9 to 12, so that it takes 17 s, and 18 s here.
+    GPU 0 swaps conv1 and takes 16 s just in time, 14 s two steps ahead. GPU 1 swaps conv2, offloaded from 2 to 7:
+    fc, with which it is prefetched, waits from 6 to 7, and conv3 from 9 to 12, so that it takes 17 s, and 18 s here.
     """
     alone = setting(d2h_bytes_per_s=2.0, h2d_bytes_per_s=2.0)
     server = Together(alone)

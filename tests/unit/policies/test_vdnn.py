@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import issued
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
@@ -28,8 +28,7 @@ def pooled_chain() -> LayerGraph:
     y = net.pool("pool1", y, 1, stride=1)
     y = net.conv("conv2", y, 5, 1)
     y = net.pool("pool2", y, 1, stride=1)
-    net.begin_classifier()
-    return net.build(net.fc("fc", y, 1, relu=False))
+    return with_fc(net, y)
 
 
 def plan_of(policy: Policy, graph: LayerGraph) -> TrainingPlan:
@@ -56,15 +55,14 @@ def test_conv_offloads_the_x_of_conv_layers_alone() -> None:
     assert issued(plan_of(VdnnConv(), pooled_chain()), Offload) == [("map input", "conv1"), ("map pool1", "conv2")]
 
 
-def test_a_map_that_several_layers_read_is_offloaded_by_the_last_and_counts_as_convs() -> None:
-    """conv1's Y is read by a POOL and then by a CONV: it is one of vdnn_conv's and goes with the CONV, its last."""
+def test_a_map_with_a_conv_reader_is_offloaded_by_its_last_reader() -> None:
+    """conv1's Y is read by a POOL and then by a CONV: vdnn_conv offloads it with the CONV."""
     net = GraphBuilder("fork", MapShape(5, 1, 1))
     x = net.conv("conv1", 0, 5, 1)
     a = net.pool("pool", x, 1, stride=1)
     b = net.conv("conv2", x, 5, 1)
     y = net.concat("join", (a, b))
-    net.begin_classifier()
-    graph = net.build(net.fc("fc", y, 1, relu=False))
+    graph = with_fc(net, y)
 
     assert issued(plan_of(VdnnConv(), graph), Offload) == [("map input", "conv1"), ("map conv1", "conv2")]
 
@@ -93,7 +91,7 @@ def test_the_search_ends_at_the_first_conv_layer() -> None:
     assert issued(plan_of(VdnnConv(), pooled_chain()), Prefetch) == [("map pool1", "fc"), ("map input", "conv2")]
 
 
-def test_without_pool_what_only_pool_would_prefetch_is_fetched_on_demand() -> None:
+def test_without_pool_some_maps_are_fetched_on_demand() -> None:
     """pool2 and pool1 launch nothing: pool1's Y is needed by pool1 and conv2, the input by conv1, and are fetched then.
 
     fc launches conv2's Y for pool2. conv2 needs its X, pool1's Y, and fetches it; then it launches conv1's Y, the X
@@ -142,10 +140,10 @@ def test_inference_offloads_nothing_and_holds_one_layer_at_a_time() -> None:
     assert not issued(trace.plan, Offload)
 
 
-def test_maps_may_leave_and_come_back_in_chunks() -> None:
-    """Of 10 B leave 4, 4 and 2, at 1 B/s beside kernels of 1 s; of the first two memory is given back on the way.
+def test_maps_are_offloaded_in_chunks() -> None:
+    """10 B are offloaded as 4, 4 and 2, at 1 B/s beside kernels of 1 s; the memory of the first two is freed early.
 
-    The input leaves with conv1 from 0 to 10, conv1's Y with conv2 from 10 to 20: nothing takes longer or more memory.
+    The input is offloaded with conv1 from 0 to 10, conv1's Y with conv2 from 10 to 20: as fast and as small as whole.
     """
     workload = toy_workload(toy_chain(2))
     costs = toy_costs(workload, {})
@@ -157,24 +155,21 @@ def test_maps_may_leave_and_come_back_in_chunks() -> None:
     assert chunked.plan.policy == "vdnn_all(p, chunk=4 B)"
     moved = [chunked.plan.copied_bytes(each) for each in chunked.plan.operations if isinstance(each, Offload)]
     assert moved == [4, 4, 2, 4, 4, 2]
-    given_back = [(op.buffer, op.extent) for op in chunked.plan.operations if isinstance(op, ReleaseExtent)]
-    assert given_back == [(0, range(4)), (0, range(4, 8)), (1, range(4)), (1, range(4, 8))]
-    times_s = [each.time_s for each in chunked.memory if each.operation in _positions(chunked.plan, ReleaseExtent)]
+    released = [(op.buffer, op.extent) for op in chunked.plan.operations if isinstance(op, ReleaseExtent)]
+    assert released == [(0, range(4)), (0, range(4, 8)), (1, range(4)), (1, range(4, 8))]
+    operations = chunked.plan.operations
+    times_s = [each.time_s for each in chunked.memory if isinstance(operations[each.operation], ReleaseExtent)]
     assert times_s == [4, 8, 14, 18]
     assert (chunked.iteration_s, chunked.pool_bytes) == (whole.iteration_s, whole.pool_bytes)
     assert chunked.host_bytes == whole.host_bytes == 20
 
 
-def test_a_memory_model_that_gives_back_no_extents_refuses_chunks() -> None:
+def test_a_memory_model_without_extents_refuses_chunks() -> None:
     workload = toy_workload(toy_chain(2))
     plan = VdnnAll(chunk="4 B").plan(toy_setting(workload, toy_costs(workload, {})))
 
     with pytest.raises(PolicyError, match=r"^vdnn_all\(p, chunk=4 B\): memory_model: found 'best_fit', which gives "):
         place_plan(plan, replace(TOY_LIMITS, model=MemoryModel.BEST_FIT))
-
-
-def _positions(plan: TrainingPlan, kind: type[ReleaseExtent]) -> list[int]:
-    return [position for position, each in enumerate(plan.operations) if isinstance(each, kind)]
 
 
 def test_a_workspace_lives_as_long_as_its_kernel() -> None:

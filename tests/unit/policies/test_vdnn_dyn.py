@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, ReplayTrials, ToyCosts, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, ReplayTrials, ToyCosts, toy_costs, toy_setting, toy_workload, with_fc
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
@@ -39,8 +39,7 @@ def setting(capacity_bytes: int, host_bytes: int = 1000) -> Setting:
     y = net.conv("conv2", y, 5, 1, relu=False)
     y = net.pool("pool2", y, 1, stride=1)
     y = net.conv("conv3", y, 5, 1, relu=False)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
     table = dict(toy_costs(workload, {}).kernels)
     conv3 = next(layer.index for layer in workload.graph.layers if layer.name == "conv3")
     table[conv3, W] = tuple(
@@ -143,7 +142,7 @@ def test_where_host_memory_is_short_the_passes_go_on() -> None:
     assert offloading.algorithms == "conv(p)"
 
 
-def test_host_memory_cannot_be_won_by_downgrading_an_algorithm() -> None:
+def test_downgrading_an_algorithm_frees_no_host_memory() -> None:
     """29 B cannot hold the 3 maps of conv: greedy leaves its plans alone, and the last resort fails like the first."""
     plan = VdnnDyn().plan(setting(507, host_bytes=29))
 
@@ -153,19 +152,18 @@ def test_host_memory_cannot_be_won_by_downgrading_an_algorithm() -> None:
 
 
 class _OnlyThisFits:
-    """A port whose memory holds nothing but the plans of all(m), whatever the walk of allocations says."""
+    """Trials that fail but for plans of all(m)."""
 
     def __init__(self, given: Setting) -> None:
         self._trials = ReplayTrials(given.cost_model)
         self._refusal = place_plan(VdnnDyn().plan(setting(433)), setting(433).limits)
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
-        """Run all(m), refuse the others."""
         assert isinstance(self._refusal, DoesNotFit)
         return self._trials.run_trial(plan) if plan.algorithms == "all(m)" else Trial(self._refusal, 0.5)
 
 
-def test_the_last_resort_is_the_first_configuration_again() -> None:
+def test_the_last_resort_is_the_first_configuration() -> None:
     """Where every trial but all(m) fails, all(m) is run a second time at the end of the paper's order and taken."""
     given = setting(1000)
 
@@ -177,8 +175,8 @@ def test_the_last_resort_is_the_first_configuration_again() -> None:
     assert plan.algorithms == "all(m)"
 
 
-def test_a_greedy_pass_leaves_a_full_host_alone() -> None:
-    """Every trial fails and the host has room for nothing: greedy plans come back as they are, and are refused."""
+def test_a_greedy_pass_does_not_downgrade_for_host_memory() -> None:
+    """Every trial fails and the host has no memory: greedy plans are unchanged, and refused."""
     given = setting(1000)
     full_host = replace(given.limits, host_bytes=0)
 

@@ -1,18 +1,18 @@
 """`vdnn_pp` on a chain, beside vDNN, every second and byte worked out by hand.
 
 conv1, conv2, fc, loss; maps of 10 B but for those of fc and the loss, 2 B; 264 B of W and dW. Kernels take 5 s, a map
-is copied in 10 s. The input and the map of conv1 leave.
+is copied in 10 s. The input and the map of conv1 are offloaded.
 
 vDNN waits at the end of conv1 and of conv2 for their copies, 20 s; forward ends at 30 s. Backward of the loss ends at
-35; conv1 comes back beside fc, 10 s, and the input beside conv2, 10 s; conv1 ends at 60 s. Most is held in conv2: two
-maps and two gradient maps, 40 B.
+35; conv1 is prefetched beside fc, 10 s, and the input beside conv2, 10 s; conv1 ends at 60 s. Most is held in conv2:
+two maps and two gradient maps, 40 B.
 """
 
 from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import timed
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.dnn.graph import GraphBuilder
@@ -40,7 +40,7 @@ def copies(trace: IterationTrace) -> list[tuple[str, str, float, float]]:
 
 
 def test_copies_run_on_beside_later_layers() -> None:
-    """Forward is 20 s and waits for nothing; backward is that of vDNN, 30 s, for both maps are back in time."""
+    """Forward takes 20 s without a wait; backward that of vDNN, 30 s, for both maps are prefetched in time."""
     trace = trace_of(VdnnPlusPlus())
 
     assert copies(trace) == [
@@ -54,16 +54,16 @@ def test_copies_run_on_beside_later_layers() -> None:
 
 
 def test_it_takes_no_more_memory_than_vdnn() -> None:
-    """In fc the input, on its way out since 0 s, would make 42 B; it has gone by then, and nothing waits."""
+    """In fc the input, offloaded from 0 s on, would make 42 B; its copy is done by then, and nothing waits."""
     assert maximum_bytes(trace_of(VdnnPlusPlus())) == maximum_bytes(trace_of(VdnnAll())) == 264 + 40
 
 
-def test_what_wants_more_waits_for_what_leaves() -> None:
+def test_a_request_beyond_vdnns_memory_waits_for_an_offload() -> None:
     """Five CONV layers, 40 B beside W under vDNN, whose every CONV layer takes 10 s forward: 120 s in all.
 
-    conv4 gets the room of the input, which has left at 10 s, conv5 that of conv1 at 20 s. At 25 s fc wants 2 B more
-    than there is: it waits for conv2, which leaves from 20 to 30 s. Backward of the loss ends at 45 s; conv4 has left
-    at 50 s and comes back beside fc. Five layers of 10 s and conv1 of 5 s end at 105 s.
+    conv4 gets the memory of the input, offloaded at 10 s, conv5 that of conv1 at 20 s. At 25 s fc needs 2 B more
+    than there is: it waits for conv2, offloaded from 20 to 30 s. Backward of the loss ends at 45 s; conv4 is offloaded
+    at 50 s and prefetched beside fc. Five layers of 10 s and conv1 of 5 s end at 105 s.
     """
     chain = toy_workload(toy_chain(5))
     trace, vdnn = trace_of(VdnnPlusPlus(), chain), trace_of(VdnnAll(), chain)
@@ -75,7 +75,7 @@ def test_what_wants_more_waits_for_what_leaves() -> None:
 
 
 def test_there_may_be_less_memory_than_vdnn_wants() -> None:
-    """With 302 B for what would take 304 B it does not fit either, but asks for no more."""
+    """With 302 B of the 304 B it does not fit, and asks for no more."""
     costs, limits = toy_costs(CHAIN, {}), replace(TOY_LIMITS, device_bytes=302)
     refusal = place_plan(VdnnPlusPlus().plan(toy_setting(CHAIN, costs, limits)), limits)
 
@@ -88,8 +88,7 @@ def test_which_maps_leave_is_an_option(maps: str, expected: list[str]) -> None:
     """The pool reads the map of conv1 and is no CONV layer."""
     net = GraphBuilder("pooled", MapShape(5))
     y = net.conv("conv2", net.pool("pool", net.conv("conv1", 0, 5, 1, relu=False), 1, stride=1), 5, 1, relu=False)
-    net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    workload = toy_workload(with_fc(net, y))
 
     trace = trace_of(VdnnPlusPlus(maps=Offloaded(maps)), workload)
 
