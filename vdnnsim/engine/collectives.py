@@ -1,8 +1,8 @@
-"""Collectives of GPUs in simulated time: they begin when every GPU has reached them, and move copies that share links.
+"""Collectives of GPUs in simulated time: they begin when every GPU has reached them, and their copies share links.
 
-Adding up is bound by memory: n gradients are read and one is written, by the host at the bandwidth of its memory, which
-copies share, or by a GPU at the bandwidth of its DRAM, beside its kernels and at no cost to them. What DDP exchanges is
-timed as NCCL would (`vdnnsim.hardware.nccl`), between copies of the gradients into their bucket and back.
+Sums are memory-bound: n gradients are read and one is written, by the host at the bandwidth of its memory, which copies
+share, or by a GPU at the bandwidth of its DRAM, without slowing its kernels. Exchanges of DDP are timed as by NCCL
+(`vdnnsim.hardware.nccl`), between copies of the gradients into their bucket and back.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ class Collectives:
         self._done: dict[int, simpy.Event] = {}
 
     def join(self, all_reduce: AllReduce, nbytes: int) -> simpy.Event:
-        """A GPU reaches an exchange of nbytes; return the event of its end, which comes to all GPUs at once."""
+        """Join an exchange of nbytes; return the event of its end, the same for all GPUs."""
         number = all_reduce.collective
         done = self._done.setdefault(number, self._env.event())
         self._arrived[number] = self._arrived.get(number, 0) + 1
@@ -68,8 +68,8 @@ class Collectives:
         yield from self._copy((self._topology.between(0, gpu) for gpu in others), nbytes)
 
     def _around_ring(self, nbytes: int) -> Process:
-        # The steps of a ring follow each other without a gap, and each lasts as long as its slowest copy: one flow for
-        # all that a GPU sends its neighbour takes as long as one for each step.
+        # Each step lasts as long as its slowest copy: one flow for all bytes to the neighbour takes as long as the
+        # steps.
         ring = self._ring
         steps, part = 2 * (self._gpus - 1), -(-nbytes // self._gpus)
         yield self._env.timeout((steps - 1) * max(self._topology.latency_s(path) for path in ring))
@@ -77,8 +77,7 @@ class Collectives:
         yield self._env.timeout((self._gpus - 1) * 3 * part / self._dram_bytes_per_s)
 
     def _in_a_bucket(self, nbytes: int) -> Process:
-        # The copies into the bucket and back each read all bytes and write them. NCCL adds up what arrives while more
-        # of it does, which its rates contain.
+        # The copies into the bucket and back each read and write all bytes. NCCL's rates include its sums.
         copied_s = 2 * nbytes / self._dram_bytes_per_s
         sent = 2 * (self._gpus - 1) * -(-nbytes // self._gpus)
         ring = self._nccl_ring

@@ -1,19 +1,17 @@
 """Host time of each operation of a plan, by how the framework runs the network.
 
-Run eagerly, a kernel costs the host what the framework does before it (`Host.dispatch_forward_s`,
-`Host.dispatch_backward_s`) and the call that puts it on its stream (`Host.issue_s`). Autograd is left and entered once
-for each operator of forward: what it runs for the same operator again, as a sum of gradients or the second kernel of a
-layer's backward, costs the call alone. Copies, events and waits are calls too. What cuDNN computes costs more
-(`Host.dispatch_library_s`): convolutions, the two gradients of each by themselves, and batch normalizations in float32,
-but no depthwise convolution, for which PyTorch has kernels of its own.
+Run eagerly, a kernel costs the host the dispatch of the framework (`Host.dispatch_forward_s`,
+`Host.dispatch_backward_s`) and the call that issues it (`Host.issue_s`). Autograd dispatches once for each operator of
+forward: its other kernels for the same operator, as a sum of gradients or the second kernel of a layer's backward, cost
+the call alone. Copies, events and waits are calls too. Calls of cuDNN cost more (`Host.dispatch_library_s`):
+convolutions, each of their two gradients, and batch normalizations in float32, but no depthwise convolutions, for which
+PyTorch has kernels of its own.
 
-A layer of a network that we build is one operator, but for the loss: logarithms of probabilities and the loss itself,
-and in backward the gradient 1 before both; and for backward of additions, which is such a sum. All weights are updated
-by one call for lists of tensors, as PyTorch's optimizers do it by default.
+A layer of a built network is one operator, except the loss, log-softmax and the loss itself, in backward with the
+gradient 1; and backward of an addition, which is such a sum. All weights are updated by one call for lists of tensors,
+PyTorch's default. Operations without GPU time are no kernels and cost nothing.
 
-What takes no time on the GPU, as an operator that only takes memory, is no kernel and costs nothing.
-
-A CUDA graph is one call for all that was recorded. Compiled code has only calls left, one for each kernel.
+A CUDA graph is one call. Compiled code has one call for each kernel.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,15 +53,14 @@ class Execution(Enum):
 
 _NARROW_BYTES: Final = 2
 _UNISSUED = (Allocate, Release, AllocateExtent, ReleaseExtent, Alias, HostSynchronize)
-"""What the host puts on no stream."""
+"""Operations that are on no stream."""
 
 
 def check_execution(plan: TrainingPlan, execution: Execution, pinned: PinnedMemory) -> None:
-    """Refuse a plan that cannot be run in a way.
+    """Refuse a plan that an execution cannot run.
 
     Raises:
-        PolicyError: a graph would have to record what the host does itself, or a kernel that is fused with others is
-            to run once more alone.
+        PolicyError: a CUDA graph would have to record host work, or a fused kernel would be recomputed by itself.
     """
     why = ""
     if execution is Execution.CUDA_GRAPHS:
@@ -80,7 +77,7 @@ def check_execution(plan: TrainingPlan, execution: Execution, pinned: PinnedMemo
 def issue_seconds(
     plan: TrainingPlan, host: Host, execution: Execution, durations_s: Mapping[int, float]
 ) -> dict[int, float]:
-    """Return by position what the host spends on issuing each operation that goes on a stream."""
+    """Return by position the host time of each operation on a stream."""
     operations = enumerate(plan.operations)
     issued = [at for at, each in operations if not isinstance(each, _UNISSUED) and durations_s.get(at, 1)]
     called = issued[:1] if execution is Execution.CUDA_GRAPHS else issued
@@ -92,7 +89,7 @@ def issue_seconds(
 
 
 def _dispatched(plan: TrainingPlan, issued: Sequence[int], host: Host) -> Iterator[tuple[int, float]]:
-    """Yield the position of each kernel, and what the framework and its libraries do before it."""
+    """Yield the position of each kernel, and the time of its framework and libraries."""
     last: object = None
     for at in issued:
         each = plan.operations[at]
@@ -113,14 +110,14 @@ def _dispatched(plan: TrainingPlan, issued: Sequence[int], host: Host) -> Iterat
 
 
 def _captured(plan: TrainingPlan, kernel: Compute) -> StepOperation | None:
-    """Return what a kernel was in a captured program; None of a network that we build."""
+    """Return the captured operation of a kernel; None in a built network."""
     if not isinstance(plan.workload, CapturedWorkload):
         return None
     return plan.workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation]
 
 
 def _operators_of_layer(plan: TrainingPlan, kernel: Compute) -> int:
-    """Return how many of the framework's operators a kernel of a layer stands for."""
+    """Return how many operators of the framework a kernel of a built layer is."""
     kind, is_backward = plan.workload.graph.layers[kernel.layer].kind, kernel.phase.is_backward
     if kind is LayerKind.LOSS:
         return 3 if is_backward else 2
@@ -130,15 +127,14 @@ def _operators_of_layer(plan: TrainingPlan, kernel: Compute) -> int:
 
 def _calls_of_captured(operation: StepOperation) -> int:
     """Return how often an operation calls cuDNN."""
-    match operation.work:
-        case ConvolutionWork() as work:
-            return 0 if work.is_depthwise else max(1, len(work.gradients))
-        case _:
-            return int("cudnn" in operation.name)
+    work = operation.work
+    if isinstance(work, ConvolutionWork):
+        return 0 if work.is_depthwise else max(1, len(work.gradients))
+    return int("cudnn" in operation.name)
 
 
 def _calls_of_layer(plan: TrainingPlan, kernel: Compute) -> int:
-    """Return how often a kernel of a layer calls cuDNN."""
+    """Return how often a kernel of a built layer calls cuDNN."""
     if kernel.phase is Phase.UPDATE:
         return 0
     layer = plan.workload.graph.layers[kernel.layer]
@@ -147,5 +143,5 @@ def _calls_of_layer(plan: TrainingPlan, kernel: Compute) -> int:
 
 
 def pins(operation: object) -> TypeGuard[Offload]:
-    """Return whether an operation copies to memory that may have to be pinned for it."""
+    """Return whether an operation copies to pinned memory."""
     return isinstance(operation, Offload) and isinstance(operation.mechanism, Pinned)

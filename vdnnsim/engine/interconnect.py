@@ -1,8 +1,7 @@
 """The links of a server in simulated time: concurrent copies share them max-min fairly.
 
 A copy is a flow of bytes over the hops of its path. Whenever flows start or end, those that share links with them,
-directly or through others, get new rates; the rest is left alone, so what a re-timing costs grows with the flows that
-share links and not with all of them. Flows that start at one moment are timed together.
+directly or through others, get new rates, all others keep theirs. Flows that start at the same time are timed together.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,19 +16,19 @@ from vdnnsim.hardware.topology import Hop, Sharing, Topology, Way
 from vdnnsim.plans.trace import LinkLoad
 
 NOTHING_LEFT_BYTES: Final = 0.5
-"""A flow with less than this to go is done; what is left is rounding of the clock."""
+"""A flow with less left is done, but for rounding errors of the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Crossing:
-    """A hop as numbers, for they are looked up at every re-timing.
+    """A hop as numbers, for speed.
 
     Attributes:
-        hop: its place among all hops.
-        channel: what copies share there: this direction of the link, or the whole of a shared one.
+        hop: its number.
+        channel: that copies share: this direction of the link, or the whole of a shared one.
         opposite: the hop in the other direction.
-        domain: what is timed together: the channel, or the whole link where its directions interact.
-        alone_bytes_per_s, beside_bytes_per_s: what the channel carries alone, and while the other direction is busy.
+        domain: that is timed together: the channel, or the whole link where its directions interact.
+        alone_bytes_per_s, beside_bytes_per_s: rate of the channel alone, and while the other direction is busy.
     """
 
     hop: int
@@ -42,11 +41,11 @@ class _Crossing:
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """One copy under way.
+    """One copy in flight.
 
     Attributes:
         done: succeeds when the last byte has arrived.
-        retimed: how often its rate was looked at; whoever set a clock for it knows by this whether it is still right.
+        retimed: version of its rate, by which an outdated timeout is recognized.
     """
 
     crossings: tuple[_Crossing, ...]
@@ -64,7 +63,7 @@ class Flow:
 
 @dataclass(slots=True)
 class _Carried:
-    """What a hop carries: the sum of rates, and of how many copies."""
+    """The rate and the number of copies of a hop."""
 
     bytes_per_s: float = 0.0
     copies: int = 0
@@ -74,7 +73,7 @@ class Interconnect:
     """All links of a server.
 
     Attributes:
-        loads: every change of what a link carries, in the order of time.
+        loads: every change of the rate of a link, in order of time.
     """
 
     def __init__(self, env: simpy.Environment, topology: Topology) -> None:
@@ -124,7 +123,7 @@ class Interconnect:
             self._retime([flow])
 
     def _retime(self, changed: Iterable[Flow]) -> None:
-        """Settle what flows have moved, end those that are done, and share the links anew among the others."""
+        """Update the bytes left of flows, end those that are done, and share the links among the others."""
         now_s = self._env.now
         seen: dict[Flow, None] = {}
         for flow in changed:
@@ -138,7 +137,7 @@ class Interconnect:
                 each.retimed += 1
                 if not each.under_way:
                     self._end(each)
-            # What ended may have been all that joined the others: each part that is left has a clock of its own.
+            # A flow that ended may have been the only connection: each remaining component has a timeout of its own.
             left = {each: None for each in together if each.under_way}
             while left:
                 part = self._sharing_links(next(iter(left)))
@@ -147,7 +146,7 @@ class Interconnect:
             self._note_loads(together)
 
     def _sharing_links(self, flow: Flow) -> dict[Flow, None]:
-        """Return the flows that share links with a flow, directly or through others, in the order of their start."""
+        """Return the flows that share links with a flow, directly or through others, in order of their start."""
         found: dict[Flow, None] = {flow: None}
         looked_at: set[int] = set()
         waiting = [flow]
@@ -163,13 +162,13 @@ class Interconnect:
         return found
 
     def rates_alone(self, paths: Iterable[tuple[Hop, ...]]) -> list[float]:
-        """Return the rates of copies over these paths at once while nothing else is under way."""
+        """Return the rates of simultaneous copies over paths that are otherwise idle."""
         return _rates([tuple(self._crossings[hop] for hop in path) for path in paths])
 
     def _share(self, flows: list[Flow]) -> None:
         for flow, rate in zip(flows, _rates([flow.crossings for flow in flows]), strict=True):
             flow.rate_bytes_per_s = rate
-        # When the first of them ends, all are timed anew, so that no other needs a clock.
+        # All are re-timed when the first ends, so one timeout is enough.
         first = min(flows, key=lambda flow: flow.left_bytes / flow.rate_bytes_per_s)
         clock = self._env.timeout(first.left_bytes / first.rate_bytes_per_s)
         _call(clock, partial(self._finish, first, first.retimed))
@@ -194,7 +193,7 @@ class Interconnect:
 
 
 def _rates(paths: list[tuple[_Crossing, ...]]) -> list[float]:
-    """Return the rates of the copies that are under way, each by what it crosses."""
+    """Return the rates of copies by their crossings."""
     busy = {crossing.hop for path in paths for crossing in path}
     capacities = {
         crossing.channel: crossing.beside_bytes_per_s if crossing.opposite in busy else crossing.alone_bytes_per_s
@@ -205,5 +204,5 @@ def _rates(paths: list[tuple[_Crossing, ...]]) -> list[float]:
 
 
 def _call(event: simpy.Event, callback: Callable[[simpy.Event], None]) -> None:
-    assert event.callbacks is not None, "the event has not happened yet"
+    assert event.callbacks is not None
     event.callbacks.append(callback)

@@ -37,7 +37,7 @@ _STREAM_OF: Final[dict[type, Stream]] = {
     operations.Prefetch: Stream.MEMORY,
     operations.AllReduce: Stream.COMMUNICATION,
 }
-"""Where operations run; all others run on the compute stream, and events on their own."""
+"""Streams of operations; events name theirs, all others run on the compute stream."""
 
 
 def simulate(
@@ -51,7 +51,7 @@ def simulate(
     """Replay one iteration of a plan that fits, on one GPU.
 
     Raises:
-        SimulationDeadlock: the plan cannot end; the message says what each stream waits for.
+        SimulationDeadlock: the plan cannot complete; the message says what each stream waits for.
     """
     return simulate_server([(plan, placement)], cost_model, server, pinned, execution).gpus[0]
 
@@ -66,7 +66,7 @@ def simulate_server(
     """Replay one iteration of several GPUs, begun together; each has a plan that fits.
 
     Raises:
-        SimulationDeadlock: a plan cannot end; the message says what each stream waits for.
+        SimulationDeadlock: a plan cannot complete; the message says what each stream waits for.
     """
     env = simpy.Environment(initial_time=0.0)
     interconnect = collectives = None
@@ -83,7 +83,7 @@ def simulate_server(
     try:
         env.run(until=env.all_of(hosts))
     except RuntimeError as error:
-        # SimPy raises this in place of EmptySchedule when nothing is left to happen although a host has not finished.
+        # SimPy raises this for an EmptySchedule before the end of `until`.
         if not isinstance(error.__context__, EmptySchedule):
             raise
         stuck = [gpu.deadlock() for gpu, host in zip(gpus, hosts, strict=True) if host.is_alive]
@@ -129,7 +129,7 @@ class _Iteration:
         self._end_s = self.env.now
 
     def trace(self) -> IterationTrace:
-        """Return what happened on this GPU."""
+        """Return the trace of this GPU."""
         trace = self._recorder.trace(
             iteration_s=self._end_s,
             pool_bytes=self.placement.pool_bytes,
@@ -142,7 +142,7 @@ class _Iteration:
         clock_s = 0.0
         for position, operation in enumerate(self.plan.operations):
             if isinstance(operation, operations.Alias):
-                continue  # which bytes a buffer shares concerns the check of the plan, not its timing
+                continue  # takes no time
             if isinstance(operation, operations.HostSynchronize):
                 self._host_waits_for = position
                 yield from self._drain(operation.streams, clock_s)
@@ -156,7 +156,6 @@ class _Iteration:
                 stream = operation.stream
             else:
                 stream = _STREAM_OF.get(type(operation), Stream.COMPUTE)
-            # Allocations cost nothing.
             clock_s = self._spend(clock_s, self._issue_s.get(position, 0.0))
             self._streams[stream].put(position, clock_s, operation)
         self._host_waits_for = len(self.plan.operations)

@@ -1,8 +1,8 @@
 """Streams: queues of operations that run strictly in order, as CUDA streams do.
 
-The host puts operations on a stream together with the moment at which it had issued them; the stream runs each as
-soon as the one before is done and it has been issued. A kernel takes its time from the cost table, a copy occupies
-the copy engine of its direction, everything else takes no time.
+The host puts operations on a stream with their issue times; the stream runs each as soon as it is issued and the one
+before is done. A kernel takes its time from the cost table, a copy occupies the copy engine of its direction,
+everything else takes no time.
 """
 
 from collections import defaultdict, deque
@@ -27,14 +27,14 @@ Process = Generator[simpy.Event, Any, None]
 """A SimPy process."""
 
 Queued = operations.Operation | simpy.Event
-"""An operation in a stream's queue, or an event of the host's, which succeeds when all before it is done."""
+"""An operation, or an event of the host that succeeds when all operations before it are done."""
 
 
 @dataclass(eq=False)
 class CopyEngines:
-    """The copy engines of one GPU, one per direction, each serving one copy at a time in the order of request.
+    """The copy engines of one GPU, one per direction, each serving one copy at a time in order of request.
 
-    Where the server has no topology its GPU has a link of its own, and a copy takes what it takes alone.
+    Without a topology the GPU has a link of its own.
     """
 
     env: simpy.Environment
@@ -44,7 +44,7 @@ class CopyEngines:
     collectives: Collectives | None
 
     def __post_init__(self) -> None:
-        """Have both engines free."""
+        """Create both engines."""
         self._d2h, self._h2d = (simpy.Resource(self.env, capacity=1) for _ in Direction)
 
     def of(self, copy: operations.Offload | operations.Prefetch) -> simpy.Resource:
@@ -65,7 +65,7 @@ class CopyEngines:
             yield self.interconnect.start(path, nbytes).done
 
     def exchange(self, all_reduce: operations.AllReduce, nbytes: int) -> simpy.Event:
-        """Join the other GPUs in an exchange; return the event of its end."""
+        """Join an exchange; return the event of its end."""
         assert self.collectives is not None, "a GPU alone exchanges nothing"
         return self.collectives.join(all_reduce, nbytes)
 
@@ -75,8 +75,8 @@ class StreamProcess:
     """One stream; `put` is the host's side, `run` the GPU's.
 
     Attributes:
-        events: the SimPy event behind each CUDA event, which succeeds when the recording stream reaches it.
-        waiting_for: position of the operation that the stream cannot get past at the moment; None when it can.
+        events: the SimPy event of each CUDA event, which succeeds when the recording stream reaches it.
+        waiting_for: position of the operation that blocks the stream; None when it is not blocked.
     """
 
     env: simpy.Environment
@@ -90,18 +90,18 @@ class StreamProcess:
     waiting_for: int | None = None
 
     def __post_init__(self) -> None:
-        """Begin with nothing to do."""
+        """Create an empty queue."""
         self._queue: deque[tuple[int, float, Queued]] = deque()
         self._wake = self.env.event()
 
     def put(self, position: int, issue_s: float, operation: Queued) -> None:
-        """Append an operation that the host has issued at a moment."""
+        """Append an operation with its issue time."""
         self._queue.append((position, issue_s, operation))
         if not self._wake.triggered:
             self._wake.succeed()
 
     def run(self) -> Process:
-        """Run operations in order, for ever."""
+        """Run operations in order."""
         env, queue = self.env, self._queue
         while True:
             if not queue:
@@ -120,7 +120,7 @@ class StreamProcess:
                     if position in self.placement.changes:
                         self.recorder.memory_change(self.placement.changes[position], start_s)
                 case operations.Compute():
-                    # SimPy adds the delay to its clock; the same sum here, so that both agree to the last bit.
+                    # The same sum as SimPy's, so that both agree to the last bit.
                     delay_s = start_s + self.durations_s[position] - env.now
                     self.recorder.kernel(position, operation, issue_s, start_s, env.now + delay_s)
                     yield env.timeout(delay_s)

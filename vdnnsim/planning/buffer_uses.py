@@ -18,12 +18,12 @@ RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT, BufferKind.OP
 
 @dataclass(frozen=True, slots=True)
 class IdleInterval:
-    """The kernels between two uses of a buffer, over which its content is kept, and may be on the host.
+    """The kernels between two uses of a buffer, during which it may be on the host.
 
     Attributes:
-        nbytes: of the content, granules aside.
-        made: the kernel that wrote the content, by position; -1 where an iteration begins with it.
-        last, next: the kernels that use it before and after, by position; -1 as above.
+        nbytes: of the content, not rounded to granules.
+        made: position of the kernel that wrote the content; -1 if it is given.
+        last, next: positions of the kernels that use it before and after; -1 as above.
     """
 
     buffer: int
@@ -34,12 +34,12 @@ class IdleInterval:
 
 
 class Residency(NamedTuple):
-    """The kernels for which a buffer is on the GPU that is on the host before or behind them.
+    """The kernels during which a buffer is on the GPU that is on the host before or after them.
 
     Attributes:
-        first, last: the kernels that use it first and last, by position.
-        prefetched: whether it has a content before them.
-        offloaded: whether one of them writes what is needed behind them.
+        first, last: positions of the kernels that use it first and last.
+        prefetched: whether it has content before them.
+        offloaded: whether they write content that is used later.
     """
 
     buffer: int
@@ -51,7 +51,7 @@ class Residency(NamedTuple):
 
 
 class BufferUses:
-    """By kernel the bytes that must be on the GPU, those that may be on the host, and what can be copied by then."""
+    """By kernel the bytes that must be on the GPU, those that may be on the host, and those that can be copied."""
 
     def __init__(self, runs: Sequence[Run], buffers: IterationBuffers, granule_bytes: int) -> None:
         self._buffers = buffers
@@ -63,7 +63,7 @@ class BufferUses:
         self._parked: list[Span] = []
         self.idle: list[IdleInterval] = []
         self.residencies: list[Residency] = []
-        # Where each buffer is written, and the kernels in a row that touch it, from first to last.
+        # By buffer the kernels that write it, and ranges of consecutive kernels that use it.
         self._written: dict[int, list[int]] = defaultdict(list)
         self._touched: dict[int, list[list[int]]] = defaultdict(list)
         for position, run in enumerate(runs):
@@ -87,12 +87,12 @@ class BufferUses:
         self.content = sums_of([(each.last + 1, each.next, each.nbytes) for each in self.idle], count)
         made_just_before = (each for each in self.idle if -1 < each.made == each.last)
         self.fresh = sums_of([(each.made + 1, each.made + 2, each.nbytes) for each in made_just_before], count)
-        # A content that waits several times leaves once.
+        # A content with several idle intervals is offloaded once.
         contents = {(each.buffer, each.made): each for each in self.idle}
         self.sendable = sums_of([(each.made + 1, each.next - 1, each.nbytes) for each in contents.values()], count)
 
     def _lives(self, runs: Sequence[Run]) -> Iterator[tuple[int, int, int]]:
-        """Yield each buffer, the kernel that makes it, the last that touches it; -1 and the end for no kernel."""
+        """Yield each buffer, the kernel that first writes it, and the last that uses it; -1 and the end for none."""
         throughout = [buffer for buffer, _ in self._buffers.held(with_statistics=False)]
         lived = lifetimes(runs, self._buffers, frozenset(throughout))
         living = dict.fromkeys(lived.given, -1)
@@ -119,38 +119,29 @@ class BufferUses:
                 self.idle.append(IdleInterval(buffer, found.nbytes, made, before, after))
 
     def _enter_residencies(self, buffer: int) -> None:
-        """Enter a buffer that is on the host between backward and update, or but for the update."""
+        """Enter a buffer that is on the host between backward and update, or except during the update."""
         found = self._buffers.buffers[buffer]
         size = round_up(found.nbytes, self._granule_bytes)
         touched = [at for begin, end in self._touched[buffer] for at in range(begin, end + 1)]
         before, behind = ([each for each in touched if (each < self._update) is early] for early in (True, False))
         if before and before[-1] + 1 == behind[0]:
-            self.residencies.append(
-                Residency(buffer, found.nbytes, before[0], behind[-1], prefetched=False, offloaded=False)
-            )
-            self._held.append((before[0], behind[-1] + 1, size))
-            return
-        if before:
-            self.residencies.append(
-                Residency(buffer, found.nbytes, before[0], before[-1], prefetched=False, offloaded=True)
-            )
+            stays = [(before[0], behind[-1], False, False)]
+        elif before:
+            stays = [(before[0], before[-1], False, True), (behind[0], behind[-1], True, False)]
             self._parked.append((before[-1] + 1, behind[0], found.nbytes))
-            self._held.append((before[0], before[-1] + 1, size))
         else:
+            stays = [(behind[0], behind[-1], True, bool(self._written[buffer]))]
             self._parked += [(0, behind[0], found.nbytes), (behind[-1] + 1, self._count, found.nbytes)]
-        offloaded = not before and bool(self._written[buffer])
-        self.residencies.append(
-            Residency(buffer, found.nbytes, behind[0], behind[-1], prefetched=True, offloaded=offloaded)
-        )
-        self._held.append((behind[0], behind[-1] + 1, size))
+        self.residencies += (Residency(buffer, found.nbytes, *each) for each in stays)
+        self._held += ((first, last + 1, size) for first, last, *_ in stays)
 
 
 Span = tuple[int, int, int]
-"""Bytes from one kernel to another, the latter not included: the two, and the bytes."""
+"""First kernel, kernel after the last, and bytes."""
 
 
 def sums_of(spans: Iterable[Span], count: int) -> list[int]:
-    """Return by kernel the bytes of the spans that it is in."""
+    """Return by kernel the sum of the bytes of its spans."""
     changes = [0] * (count + 2)
     for start, stop, nbytes in spans:
         changes[start] += nbytes

@@ -1,4 +1,4 @@
-"""Deadlines of searches: handed down, and looked at between plans and inside long loops."""
+"""Deadlines of searches, polled between plans and inside long loops."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,37 +10,37 @@ from vdnnsim.errors import InputError
 from vdnnsim.units import Dimension, parse_quantity
 
 Clock = Callable[[], float]
-"""Returns seconds since some moment."""
+"""Returns seconds since an arbitrary origin."""
 
 CLOCKS: Final[dict[str, Clock]] = {"wall": monotonic, "cpu": process_time}
-"""What a time limit may name behind its time: wall time, or processor time of this process, all its threads."""
+"""Clocks that a time limit may name: wall time, or processor time of all threads of this process."""
 UNNAMED: Final = "cpu"
-"""The clock of a limit that names none: what else a machine does changes no answer then."""
+"""The default, under which results do not depend on the load of the machine."""
 GRACE_S: Final = 0.5
-"""So much longer a search may take while it has nothing to answer with."""
+"""How much longer a search may take while it has no result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """Moments, each on its clock; it is over when the first of them has passed.
+    """End times, each on its clock; the first to pass counts.
 
-    Nothing is interrupted: who is given one looks at it. So it holds in any thread of any process, and what was found
-    by then is whole. What cannot be stopped once it has begun is begun only while there is time for it.
+    Searches poll it and are never interrupted, so that it works in any thread and results are complete. Work that
+    cannot be stopped is begun only if it will end in time.
 
     Attributes:
-        moments: clocks and what they show at the end; none for a search without a limit.
+        moments: clocks and their values at the end; none for a search without a limit.
     """
 
     moments: tuple[tuple[Clock, float], ...] = ()
 
     @classmethod
     def after(cls, seconds: float, clock: Clock = CLOCKS[UNNAMED]) -> "Deadline":
-        """Return the moment in so many seconds; none if they are infinite."""
+        """Return the deadline in so many seconds; `NEVER` if they are infinite."""
         return cls() if seconds == inf else cls(((clock, clock() + seconds),))
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until then; 0 when it has passed, infinite without a limit."""
+        """Seconds left; infinite without a limit."""
         return min((max(0.0, at_s - clock()) for clock, at_s in self.moments), default=inf)
 
     @property
@@ -49,7 +49,7 @@ class Deadline:
         return any(clock() >= at_s for clock, at_s in self.moments)
 
     def sooner(self, other: "Deadline") -> "Deadline":
-        """Return this one or another, whichever is over first."""
+        """Return the earlier of two deadlines."""
         return Deadline(tuple(dict.fromkeys(self.moments + other.moments)))
 
     @property
@@ -58,25 +58,25 @@ class Deadline:
         return max((max(0.0, clock() - at_s) for clock, at_s in self.moments), default=0.0)
 
     def allows(self, seconds: float) -> bool:
-        """Return whether so many seconds are left, and any."""
+        """Return whether it is not over and so many seconds are left."""
         return not self.is_over and self.remaining_s >= seconds
 
     def spent_since(self, remaining_s: float) -> float:
-        """Return the seconds since so many remained; 0 without a limit."""
+        """Return the seconds spent since so many were left; 0 without a limit."""
         return 0.0 if remaining_s == inf else remaining_s - self.remaining_s
 
     def part(self, share: float) -> "Deadline":
-        """Return the moment in so much of the time that is left."""
+        """Return the deadline after a share of the time left."""
         now = [(clock, clock(), at_s) for clock, at_s in self.moments]
         return Deadline(tuple((clock, now_s + share * max(0.0, at_s - now_s)) for clock, now_s, at_s in now))
 
     def earlier(self, seconds: float) -> "Deadline":
-        """Return the moment so many seconds before."""
+        """Return a deadline so many seconds earlier."""
         return Deadline(tuple((clock, at_s - seconds) for clock, at_s in self.moments))
 
     @property
     def with_grace(self) -> "Deadline":
-        """The moment until which a search goes on that has found nothing yet."""
+        """The deadline of a search that has no result yet."""
         return self.earlier(-GRACE_S)
 
 
@@ -112,7 +112,7 @@ class TimeLimit:
         return cls(seconds, last)
 
     def begin(self) -> Deadline:
-        """Return when a search that begins now is to end."""
+        """Return the deadline of a search that begins now."""
         return Deadline.after(self.seconds, CLOCKS[self.clock])
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Explanations of a plan in words: what is offloaded, which kernels are slower, what waits, what fills the memory."""
+"""Explanations of a plan in words: offloads, slower kernels, stalls, and what fills the memory."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,13 @@ from vdnnsim.units import format_bytes, format_seconds
 
 MOST_REASONS: Final = 3
 NEGLIGIBLE: Final = 1e-4
-"""A part of the iteration; what costs less is no reason."""
+"""Part of an iteration below which a cost is not mentioned."""
 OF_NOTE: Final = 0.1
-"""A part of the memory that no schedule gets below; states that take less are not what fills it."""
+"""Part of the least memory below which optimizer states are not mentioned."""
 
 
 def offloaded(timetable: Timetable, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Return what leaves, with bytes, in the order in which it does."""
+    """Return names and bytes of offloaded buffers, in order."""
     moved: Counter[int] = Counter()
     for chunk in timetable.movement.chunks:
         moved[chunk.wait.buffer] += chunk.nbytes
@@ -29,7 +29,7 @@ def offloaded(timetable: Timetable, names: Sequence[str]) -> tuple[tuple[str, in
 
 
 def slower_kernels(timetable: Timetable) -> tuple[SlowerKernel, ...]:
-    """Return the kernels that do not run by their fastest algorithm, the largest loss first."""
+    """Return the kernels that do not use their fastest algorithm, the largest loss first."""
     found = []
     for kernel, option in zip(timetable.movement.problem.kernels, timetable.options, strict=True):
         fastest = kernel.options[0]
@@ -48,9 +48,9 @@ def slower_kernels(timetable: Timetable) -> tuple[SlowerKernel, ...]:
 
 
 def levers(timetable: Timetable, names: Sequence[str], states_s: float) -> tuple[str, ...]:
-    """Return what costs most, in at most three sentences: waits for copies, and workspaces that crowd out maps.
+    """Return in at most three sentences what costs most: stalls, small workspaces, and states on the host.
 
-    And states on the host, of which it is given how much longer an iteration takes at the least for them.
+    The latter cost at least `states_s`.
     """
     reasons = [*_waits(timetable, names), *_workspaces(timetable), *_held_up(timetable.movement.problem, states_s)]
     negligible_s = NEGLIGIBLE * timetable.seconds
@@ -59,7 +59,7 @@ def levers(timetable: Timetable, names: Sequence[str], states_s: float) -> tuple
 
 
 def _workspaces(timetable: Timetable) -> Iterator[tuple[float, str]]:
-    """Yield the seconds that kernels lose by their workspaces."""
+    """Yield the seconds that kernels lose by smaller workspaces."""
     waiting = {_name(each): each.waiting_bytes for each in timetable.movement.problem.kernels}
     for each in slower_kernels(timetable):
         name = f"{each.phase} of {each.layer}"
@@ -71,7 +71,7 @@ def _workspaces(timetable: Timetable) -> Iterator[tuple[float, str]]:
 
 
 def _waits(timetable: Timetable, names: Sequence[str]) -> Iterator[tuple[float, str]]:
-    """Yield the seconds for which kernels wait for copies."""
+    """Yield the stalls of kernels for copies."""
     movement = timetable.movement
     for number, stall_s in enumerate(timetable.stalls):
         if not stall_s:
@@ -87,7 +87,7 @@ def _waits(timetable: Timetable, names: Sequence[str]) -> Iterator[tuple[float, 
 
 
 def kept_on_host(problem: Problem) -> tuple[tuple[str, int], ...]:
-    """Return the bytes of states that come for the update and of gradients that leave before it, by kind."""
+    """Return the bytes of states and gradients that are prefetched for the update, by kind."""
     moved = Counter[BufferKind]()
     for each in problem.residencies:
         moved[problem.workload.step.storages[each.buffer].kind] += each.nbytes * each.prefetched
@@ -95,16 +95,13 @@ def kept_on_host(problem: Problem) -> tuple[tuple[str, int], ...]:
 
 
 def _held_up(problem: Problem, lost_s: float) -> Iterator[tuple[float, str]]:
-    """Yield the seconds that states and gradients take to come for the update and to leave."""
+    """Yield the seconds that copies of states and gradients take."""
     moved = " and ".join(f"{format_bytes(nbytes)} of {kind}" for kind, nbytes in kept_on_host(problem))
     yield lost_s, f"{moved} come for the update and leave: at least {format_seconds(lost_s)} of that no kernel hides"
 
 
 def what_stays(problem: Problem) -> tuple[str, ...]:
-    """Return below which memory no schedule of the order gets, and for whom; below which none that is sought does.
-
-    And whether states are in the way.
-    """
+    """Return the kernel that limits the memory of any schedule, the one that limits the search, and states held."""
     tightest = max(problem.kernels, key=floor_bytes)
     floor = floor_bytes(tightest)
     storages = [each for number, each in enumerate(problem.workload.step.storages) if number not in problem.on_host]
@@ -125,7 +122,7 @@ def what_stays(problem: Problem) -> tuple[str, ...]:
 
 
 def floor_bytes(kernel: Kernel) -> int:
-    """Return below which memory a kernel cannot run, whatever is away."""
+    """Return the least memory in which a kernel can run."""
     return kernel.held_bytes + kernel.options[-1].workspace_bytes
 
 

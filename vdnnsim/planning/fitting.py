@@ -1,4 +1,4 @@
-"""Fitting: from an order of kernels to a plan that fits, by its bytes in a timetable and by its addresses."""
+"""Fitting: makes plans of an order of kernels that fit by their bytes and at addresses."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,15 +19,15 @@ from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.units import format_seconds
 
 MOST_REPAIRS: Final = 64
-"""So often a plan is made again for kernels that find no room."""
+"""Plans that are made again for requests that fail."""
 LESS: Final = tuple(1 - at / 64 for step in (8, 4, 2, 1) for at in range(step, 33, 2 * step if step < 8 else step))
-"""Of the memory, where addresses do not fit into all of it: plans are made for these shares, from coarse to fine."""
+"""Shares of the memory for which plans are made, from coarse to fine, where plans for all of it fragment."""
 MOST_JUDGED: Final = 5
-"""So often a plan is made when an order is looked at, each time with less memory."""
+"""Plans that are made when an order is judged, each for less memory."""
 MOST_LATE: Final = 4
-"""So many shares are tried after the time is up, while nothing fits."""
+"""Shares that are tried after the deadline, while nothing fits."""
 NEAR: Final = 1e-3
-"""What is so near to what nothing is faster than need not be better."""
+"""Gap to a lower bound, as a fraction, that need not be reduced."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,19 @@ class Candidate:
 
     @cached_property
     def seconds(self) -> float:
-        """What an iteration takes on the machine, its host and other GPUs included."""
+        """Time of a replay on the machine, with its host and other GPUs."""
         return self.replay(self.plan)
 
 
 @dataclass
 class Best:
-    """The fastest plan so far, which is there whenever a search is interrupted.
+    """The fastest plan so far, for a search that may be interrupted.
 
     Attributes:
         label: of the policy.
-        progress: receives a line on what has been found, and how far it is above the lower bound.
-        bound_s: the lower bound, as far as it is known.
-        plan_s: what the plan took to make that took longest.
+        progress: receives a line on each improvement and its gap.
+        bound_s: the lower bound so far.
+        plan_s: the longest time in which a plan was made.
     """
 
     label: str
@@ -70,17 +70,17 @@ class Best:
         return True
 
     def report(self, seconds: float) -> None:
-        """Report the seconds of an iteration that has been found, the host aside."""
+        """Report the seconds of an iteration, the host aside."""
         if self.progress is not None:
             above = seconds / self.bound_s - 1 if self.bound_s else 0.0
             self.progress(f"{self.label}: {format_seconds(seconds)}, {100 * above:.1f} % above the bound")
 
 
 class NoRoom(NamedTuple):
-    """The first request of a plan that finds no room.
+    """The first request of a plan that fails.
 
     Attributes:
-        where: the layer and the phase that ask.
+        where: the layer and the phase of the request.
         lacking_bytes: by which the largest free piece is too small; at least a byte.
     """
 
@@ -95,13 +95,13 @@ class Fitting:
     """Makes plans of an order.
 
     Attributes:
-        best: is offered every plan that fits.
+        best: receives every plan that fits.
         lowered: makes a plan of a timetable.
-        place: says where the buffers of a plan come to lie.
-        replay: says what an iteration of a plan takes that fits.
-        host_bytes: that may be away at a time.
-        granule_bytes: in which memory can be given back.
-        chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
+        place: places a plan.
+        replay: returns the seconds of an iteration.
+        host_bytes: host memory for offloads.
+        granule_bytes: in which memory can be released.
+        chunk_bytes: the most that a copy moves; None for the best, `WHOLE` for whole buffers.
     """
 
     order: Order
@@ -116,11 +116,11 @@ class Fitting:
     _refused: dict[Hashable, NoRoom] = field(default_factory=dict, init=False)
 
     def first(self, deadline: Deadline) -> Candidate | None:
-        """Offer a plan in all of the memory, where kernels that find no room get it."""
+        """Offer a plan for all of the memory, with repairs."""
         return self._faster(None, self._repaired(self.order.problem, self.order.optimum, deadline))
 
     def judged(self, deadline: Deadline) -> Verdict:
-        """Offer a plan that is made at once; where a request finds no room, some with so much less memory in all."""
+        """Offer the first plan, or if it fragments plans for as much less memory as it lacks."""
         problem, optimum, lacking = self.order.problem, self.order.optimum, list[int]()
         while len(lacking) < MOST_JUDGED and not (lacking and not deadline.allows(self.best.plan_s)):
             made = self._planned(problem, optimum, PAST, deadline)
@@ -140,12 +140,11 @@ class Fitting:
         return Verdict(lacking_bytes=lacking[0] if lacking else 1)
 
     def search(self, deadline: Deadline) -> bool:
-        """Look for the fastest plan of the order whose addresses fit as well as its bytes; return whether to the end.
+        """Search for the fastest plan of the order that fits at addresses; return whether the search completed.
 
-        Where they do not, there are three ways: kernels that find no room get it, all have less memory, or what waits
-        leaves and comes back as if there were less, and kernels run as in all of it. How much less serves best nobody
-        knows ahead, so that from coarse to fine several amounts are planned for; not those in which even the fluid is
-        slower than what has been found.
+        Plans that fragment are changed in three ways: repairs for the requests that fail; plans for less memory; and
+        offloads as in less memory with the algorithms of all of it. Several amounts are tried, from coarse to fine,
+        unless their fluid bound exceeds the best plan.
         """
         known, order = self.best.found, self.order
         if not (deadline if known else deadline.with_grace).allows(self.best.plan_s):
@@ -170,7 +169,7 @@ class Fitting:
     def _planned(
         self, problem: Problem, optimum: Optimum, search_until: Deadline, deadline: Deadline
     ) -> Candidate | NoRoom | None:
-        """Return the plan of a problem, or who finds no room in it; None where no timetable of it fits by its bytes."""
+        """Return the plan of a problem, or its failed request; None where no timetable fits by its bytes."""
         remaining_s = deadline.remaining_s
         timetable = self._search(problem, optimum, search_until).best(self.chunk_bytes)
         made = self._made(timetable) if timetable else None
@@ -181,7 +180,7 @@ class Fitting:
         return OffloadSearch(problem, optimum, self.copies, self.granule_bytes, deadline)
 
     def _made(self, timetable: Timetable) -> Candidate | NoRoom:
-        """Return a plan that fits, or who finds no room in it; what was refused once is not made again."""
+        """Return the plan of a timetable, or its failed request, which is remembered."""
         refused = self._refused.get(timetable.decisions)
         if refused:
             return refused
@@ -204,7 +203,7 @@ class Fitting:
     def _downgraded(
         self, movement: Movement, options: Sequence[Option], best: Candidate | None, deadline: Deadline
     ) -> Candidate | None:
-        """Give a smaller workspace to kernels whose workspace finds no room; None unless that may be the best."""
+        """Return a plan with smaller workspaces where these do not fit; None unless it may be the best."""
         kernels = movement.problem.kernels
         while not deadline.is_over:
             timetable = movement.timetable(options)
@@ -225,7 +224,7 @@ class Fitting:
         return None
 
     def _repaired(self, problem: Problem, optimum: Optimum | None, deadline: Deadline) -> Candidate | None:
-        """Give a smaller workspace to a kernel whose workspace finds no room, and more room to one that lacks it."""
+        """Return a plan with smaller workspaces, or more memory kept free, for the requests that fail."""
         lacked: dict[tuple[int, Phase], int] = {}
         for _ in range(MOST_REPAIRS):
             made = self._planned(problem, optimum, deadline, deadline) if optimum else None
@@ -245,12 +244,12 @@ class Fitting:
 
 
 def _with_less_room(problem: Problem, where: tuple[int, Phase], nbytes: int) -> Problem:
-    """Return a problem in which the kernels of a phase must find more than they hold."""
+    """Return a problem in which the kernels of a phase hold more."""
     return _changed(problem, where, lambda each: replace(each, held_bytes=each.held_bytes + nbytes))
 
 
 def _with_smaller_workspaces(problem: Problem, where: tuple[int, Phase], nbytes: int) -> Problem:
-    """Return a problem in which the kernels of a phase have less workspace than that, if they can do with less."""
+    """Return a problem in which the kernels of a phase have a smaller workspace, if any."""
 
     def smaller(kernel: Kernel) -> Kernel:
         options = tuple(each for each in kernel.options if each.workspace_bytes < nbytes)

@@ -1,26 +1,25 @@
-"""The fluid bound: no schedule of an order of kernels, whatever it moves when, is faster than this.
+"""The fluid bound: a lower bound for all schedules of an order of kernels, whatever they offload.
 
-What is away while a kernel runs must have been sent before the kernel starts, and must come back after it ends. So take
-any schedule, and of its kernels the one for which most must be away, the turn. What must be away for a kernel before it
-has left by the start of that kernel; what must be away for one behind it comes back only after the end of that one; of
-the turn itself both are true. Count nothing else: bytes may leave in any order, in fractions, at the best rate that the
-link ever has, and nothing takes latency. Only what a kernel has just made takes a stall to leave before the next. What
-is left of the problem is solved exactly, by two searches from both ends of the iteration towards the turn:
+Bytes that are on the host ("away") while a kernel runs are offloaded before it starts and prefetched after it ends.
+Take any schedule, and of its kernels the turn, for which most bytes are away. Bytes away for a kernel before the turn
+are offloaded by the start of that kernel; bytes away for one after it are prefetched after the end of that one; for the
+turn both are true. Nothing else is counted: bytes are copied in any order, in fractions, at the best rate of the link
+and without latency. Only bytes that the kernel just before has written need a stall to be offloaded. This relaxation is
+solved exactly, by two searches from both ends of the iteration towards the turn:
 
-- A label after some kernels is the time and the bytes sent. One with time t1 and bytes x1 is no worse than one with t2
-  and x2 if t1 <= t2 and x1 + rate (t2 - t1) >= x2. Of each kernel every algorithm is tried, with the wait for what must
-  have left. Behind the turn it is the same in reversed time, with what comes back.
-- How much must be away for the turn is found by bisection. Where it is at least `least` and at most `most`, no kernel
-  needs more than `most`: that is a bound for all turns between. The lowest of the bounds is split until none of its
-  kernels needs more than its turn.
+- A label after some kernels is the time and the bytes offloaded. One with time t1 and bytes x1 dominates one with t2
+  and x2 if t1 <= t2 and x1 + rate (t2 - t1) >= x2. Every algorithm of each kernel is tried, with the wait for offloads.
+  After the turn the same holds in reversed time for prefetches.
+- The bytes away for the turn are bisected. Where they are between `least` and `most`, no kernel needs more than `most`:
+  that is a bound for all turns between. The lowest bound is split until no kernel needs more than the turn.
 
-It holds for whole buffers and for parts, for any choice of algorithms, any order of copies, stalls anywhere, copies
-that serve several waits, and branches; for one GPU's link at its best, latencies, contention, fragmentation and the
-host can only add. Where all that waits waits over the turn and waits once, as maps of a chain do, it is the optimum of
-the fluid model; else it may be below that, for it does not count what leaves behind the turn or comes back before it.
+It holds for whole buffers and for parts, any choice of algorithms, any order of copies, stalls anywhere, copies that
+serve several idle intervals, and branches, for one GPU's link at its best; latencies, contention, fragmentation and the
+host only add time. Where all idle intervals contain the turn and each buffer has one, as the maps of a chain, it is the
+optimum of the fluid model; else it may be lower, for it ignores offloads after the turn and prefetches before it.
 
-It does not hold where something is recomputed (`vdnnsim.planning.recomputation_bound`), where kernels run in
-another order, or where one writes over what it reads and the workload does not say so (Layrub lays dX over X).
+It does not hold with recomputation (`vdnnsim.planning.recomputation_bound`), for another order of kernels, or where a
+kernel writes over its input and the workload does not say so (Layrub lays dX over X).
 """
 
 from bisect import bisect_left
@@ -35,24 +34,24 @@ from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.planning.problem import Kernel, Option, Problem
 
 MOST_LABELS: Final = 200
-"""After so many for one kernel the two nearest are merged into one that is better than both."""
+"""Above so many for one kernel the two nearest are merged into one that dominates both."""
 TOLERANCE: Final = 1e-4
-"""So near to the optimum a bound is good enough."""
+"""Sufficient relative distance to the optimum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Best rates at which bytes leave and come back, bytes/s."""
+    """Best rates of offloads and prefetches, bytes/s."""
 
     out_bytes_per_s: float
     in_bytes_per_s: float
 
 
 class Need(NamedTuple):
-    """An algorithm of a kernel and what must have been sent before it, and must come back after it, in bytes.
+    """An algorithm of a kernel, and the bytes that must be offloaded before it and prefetched after it.
 
     Attributes:
-        before_s, behind_s: of stalls before it and behind it, at the least.
+        before_s, behind_s: least stalls before and after it.
     """
 
     option: Option
@@ -64,7 +63,7 @@ class Need(NamedTuple):
 
     @property
     def away_bytes(self) -> int:
-        """Return what must be away while it runs."""
+        """Return the bytes that must be away while it runs."""
         return max(self.sent_bytes, self.returned_bytes)
 
     def mirrored(self) -> "Need":
@@ -77,8 +76,8 @@ class Stage(NamedTuple):
 
     Attributes:
         needs: by algorithm.
-        sendable_bytes: the most that can have been sent before it of what is needed away later.
-        returnable_bytes: the most that can come back only after it of what was needed away before.
+        sendable_bytes: the most that can be offloaded before it for later kernels.
+        returnable_bytes: the most that earlier kernels needed away and that can be prefetched only after it.
     """
 
     needs: tuple[Need, ...]
@@ -88,11 +87,11 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The best that there is.
+    """The fluid optimum.
 
     Attributes:
         seconds: the bound.
-        away_bytes: what must be away for the turn.
+        away_bytes: away for the turn.
         turn: its position.
         options: the algorithm of each kernel.
     """
@@ -114,7 +113,7 @@ _START: Final = _Label(0.0, 0.0, None, None)
 
 
 def stages_of(problem: Problem, links: Links, host_bytes: int) -> list[Stage]:
-    """Return the kernels of a problem with what must be away; at most `host_bytes` can be."""
+    """Return the kernels of a problem with the bytes that must be away, at most `host_bytes`."""
     return [
         Stage(tuple(_needs_of(kernel, problem, links, host_bytes)), kernel.sendable_bytes, kernel.returnable_bytes)
         for kernel in problem.kernels
@@ -124,7 +123,7 @@ def stages_of(problem: Problem, links: Links, host_bytes: int) -> list[Stage]:
 def _needs_of(kernel: Kernel, problem: Problem, links: Links, host_bytes: int) -> Iterator[Need]:
     most = min(kernel.content_bytes, host_bytes)
     for option in kernel.options:
-        # Granules that a content does not fill are given back with it and never copied.
+        # Padding to granules is released and never copied.
         away = max(0, kernel.away_bytes(option, problem.capacity_bytes) - kernel.padding_bytes)
         if away <= most:
             before_s = max(0, away + kernel.fresh_bytes - kernel.content_bytes) / links.out_bytes_per_s
@@ -134,14 +133,14 @@ def _needs_of(kernel: Kernel, problem: Problem, links: Links, host_bytes: int) -
 def fluid_optimum(
     stages: Sequence[Stage], links: Links, near: float = TOLERANCE, until: Deadline = NEVER, enough_s: float = inf
 ) -> Optimum:
-    """Return the fastest fluid schedule of kernels each of which has an algorithm that can run.
+    """Return the fastest fluid schedule of kernels each of which can run.
 
     Args:
         stages: the kernels.
-        links: on which bytes move.
-        near: the fraction by which the bound may be below the optimum.
-        until: after which it may be below that by any fraction.
-        enough_s: at or above which as well.
+        links: of the GPU.
+        near: fraction by which the bound may be below the optimum.
+        until: deadline after which it may be lower.
+        enough_s: seconds from which on it may be lower.
     """
     amounts = sorted({each.away_bytes for stage in stages for each in stage.needs})
     least = max(min(each.away_bytes for each in stage.needs) for stage in stages)
@@ -159,7 +158,7 @@ def fluid_optimum(
     enter(bisect_left(amounts, least), len(amounts) - 1)
     while True:
         seconds, _, first, last, found = heappop(heap)
-        assert best is not None, "what was popped was entered"
+        assert best is not None
         if found.is_schedule or best.seconds <= seconds * (1 + near) or seconds >= enough_s or until.is_over:
             chosen = found if found.is_schedule else best
             return Optimum(
@@ -171,20 +170,20 @@ def fluid_optimum(
 
 
 def optimum_of(problem: Problem, links: Links, host_bytes: int, deadline: Deadline) -> Optimum | None:
-    """Return the fluid optimum of a problem; None where some kernel cannot run."""
+    """Return the fluid optimum of a problem; None if a kernel cannot run."""
     stages = stages_of(problem, links, host_bytes)
     return fluid_optimum(stages, links, until=deadline) if all(each.needs for each in stages) else None
 
 
 def _turned(stages: Sequence[Stage], links: Links, solution: "_Solution") -> "_Solution":
-    """Return what a solution takes around the kernel that needs most of all, which it missed as its turn."""
+    """Return a solution around its kernel that needs most, which was not its turn."""
     only = [stage._replace(needs=(need,)) for stage, need in zip(stages, solution.needs, strict=True)]
     most = max(each.away_bytes for each in solution.needs)
     return _solve(only, links, most, most)
 
 
 def fastest_around(stages: Sequence[Stage], links: Links, turn: int) -> tuple[Option, ...] | None:
-    """Return by what algorithms kernels are fastest around a given turn; None if one of them cannot run."""
+    """Return the fastest algorithms around a given turn; None if a kernel cannot run."""
     if not all(each.needs for each in stages):
         return None
     solution = _solve(stages, links, 0, max(need.away_bytes for each in stages for need in each.needs), (turn,))
@@ -199,7 +198,7 @@ class _Solution:
 
     @property
     def is_schedule(self) -> bool:
-        """Whether no kernel needs more to be away than its turn."""
+        """Whether no kernel needs more away than the turn."""
         return all(each.away_bytes <= self.needs[self.turn].away_bytes for each in self.needs)
 
 
@@ -236,7 +235,7 @@ def _solve(
 
 
 def _needs(label: _Label) -> list[Need]:
-    """Return the choices that led to a label, the last first."""
+    """Return the choices of a label, the last first."""
     found = []
     while label.previous is not None:
         assert label.need is not None
@@ -246,11 +245,10 @@ def _needs(label: _Label) -> list[Need]:
 
 
 def _labels(kernels: Sequence[tuple[Sequence[Need], int]], rate: float) -> list[list[_Label]]:
-    """Return the labels before each kernel, by time; `sent_bytes` are what must have moved before it."""
+    """Return the labels before each kernel, by time."""
     labels = [_START]
     found = []
     for needs, movable in kernels:
-        # What has been made since may leave from now on, what was sent before stays sent.
         found.append(labels)
         if len(needs) == 1:
             need = needs[0]
@@ -267,22 +265,19 @@ def _labels(kernels: Sequence[tuple[Sequence[Need], int]], rate: float) -> list[
 
 
 def _wait_s(label: _Label, need: Need, rate: float) -> float:
-    """Return for how long a kernel waits behind a label."""
+    """Return the stall of a kernel after a label."""
     return max(need.before_s, (need.sent_bytes - label.nbytes) / rate)
 
 
 def _after(label: _Label, need: Need, movable: int, rate: float) -> _Label:
     seconds = _wait_s(label, need, rate) + need.seconds
     nbytes = min(movable, label.nbytes + rate * seconds)
-    # In a stall behind the kernel what it touches can move as well; the next kernel waits for it no longer.
+    # In a stall after the kernel its own buffers can be copied as well.
     return _Label(label.seconds + seconds + need.behind_s, nbytes + rate * need.behind_s, label, need)
 
 
 def _insert(labels: list[_Label], new: _Label, rate: float) -> None:
-    """Insert a label among others by time, unless one of them is as good; drop those that it beats.
-
-    Of labels none of which beats another, the later one has sent more even beside what the earlier one sends meanwhile.
-    """
+    """Insert a label by time, unless it is dominated; drop those that it dominates."""
     at = bisect_left(labels, (new.seconds, -new.nbytes), key=lambda each: (each.seconds, -each.nbytes))
     if at and labels[at - 1].nbytes + rate * (new.seconds - labels[at - 1].seconds) >= new.nbytes:
         return
@@ -293,6 +288,6 @@ def _insert(labels: list[_Label], new: _Label, rate: float) -> None:
 
 
 def _merge(labels: list[_Label]) -> None:
-    """Put one label that is better than both in place of the two that are nearest to each other in time."""
+    """Replace the two labels nearest in time by one that dominates both."""
     at = min(range(1, len(labels)), key=lambda each: labels[each].seconds - labels[each - 1].seconds)
     labels[at - 1 : at + 1] = [labels[at - 1]._replace(nbytes=labels[at].nbytes)]

@@ -1,13 +1,12 @@
 """The offload search: which chunks to offload, and the algorithm of each kernel, for the shortest iteration that fits.
 
-The fluid optimum says how much must be away for each kernel, and where the turn is. What begins to wait first leaves
-first, for it waits longest. Then chunks take the place of bytes: the same two searches, with what must be away rounded
-up to chunks. Cut where the fluid optimum needs it, chunks lose next to nothing; of a size that somebody asks for they
-lose what rounding loses.
+The fluid optimum gives the bytes that must be on the host ("away") for each kernel, and the turn. The buffers that are
+idle first are offloaded first, as they are idle longest. The same two searches then run with needs rounded up to
+chunks. Chunks cut at the needs of the fluid optimum lose next to nothing, chunks of a given size the rounding.
 
-Where buffers move as a whole, that order does not fill well what must be away with a few large ones: then others are
-tried in their place, one after the other, as long as the iteration gets shorter and there is time. Beside copies that
-begin late each, whole buffers may also be better than cut ones, and so they are tried where cuts are not good enough.
+Whole buffers may fill a need badly: others are then exchanged for them, one after the other, as long as the iteration
+gets shorter and there is time. With high latency whole buffers may also be better than cut ones, so they are tried
+where cuts are not good enough.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -22,18 +21,18 @@ from vdnnsim.planning.problem import Option, Problem
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, at_needs, in_pieces, leaving
 
 WHOLE: Final = 0
-"""In place of the bytes of a chunk: buffers move as a whole."""
+"""Chunk size for whole buffers."""
 _GAIN: Final = 1e-5
-"""A fraction of an iteration; an exchange that gains less is not made."""
+"""Least gain of an exchange, as a fraction of the iteration."""
 MOST_CUTS: Final = 5
-"""So often cuts are made where they are found to be missing."""
+"""Rounds of cuts for kernels that still wait."""
 MORE_BUFFERS: Final = 4
-"""So many whole buffers beyond those that must be away are tried."""
+"""Whole buffers beyond the necessary ones that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """How long copies of so many bytes take, out and in, and the rates that none exceeds."""
+    """Times of copies by bytes, out and in, and the best rates."""
 
     out_s: Callable[[int], float]
     in_s: Callable[[int], float]
@@ -41,7 +40,7 @@ class Copies:
 
 
 def all_away(problem: Problem, copies: Copies) -> Timetable:
-    """Return the timetable in which all is away that can be, and every kernel has the least workspace."""
+    """Return the timetable that offloads all it can, with the least workspace of every kernel."""
     turn, nothing = problem.fullest, replace(problem, capacity_bytes=0)
     chunks = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(problem.idle, turn)]
     movement = Movement(nothing, turn, chunks, copies.out_s, copies.in_s)
@@ -57,7 +56,7 @@ Timed = TypeVar("Timed", bound=_Timed)
 
 
 def faster(one: Timed | None, other: Timed | None) -> Timed | None:
-    """Return the faster of two, of which either may be missing."""
+    """Return the faster of two, or the one that is not None."""
     if one is None or other is None:
         return one or other
     return min(one, other, key=lambda each: each.seconds)
@@ -65,12 +64,7 @@ def faster(one: Timed | None, other: Timed | None) -> Timed | None:
 
 @dataclass(frozen=True)
 class OffloadSearch:
-    """A problem whose fluid optimum is known.
-
-    Attributes:
-        granule_bytes: in which memory can be given back.
-        deadline: of a search that could go on.
-    """
+    """A problem whose fluid optimum is known; memory can be released in granules."""
 
     problem: Problem
     optimum: Optimum
@@ -82,10 +76,10 @@ class OffloadSearch:
         """Return the fastest timetable found.
 
         Args:
-            chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
+            chunk_bytes: the most that a copy moves; None for the best, `WHOLE` for whole buffers.
 
         Returns:
-            None where none of those tried fits.
+            None where none fits.
         """
         if not self.optimum.away_bytes:
             return self._movement((), self.optimum.turn).timetable(self.optimum.options)
@@ -103,7 +97,7 @@ class OffloadSearch:
         return (self._timetable(chunks, turn) for chunks in choices)
 
     def movements(self, options: Sequence[Option], chunk_bytes: int) -> Iterator[Movement]:
-        """Yield what may leave: as much as kernels need by some algorithms, and some more.
+        """Yield movements with as many bytes as kernels need by some algorithms, and some more.
 
         Args:
             options: the algorithm of each kernel.
@@ -116,11 +110,11 @@ class OffloadSearch:
                 yield self._movement(chunks, turn)
 
     def _turns(self) -> list[int]:
-        """Return where the turn may be: where the fluid has it, and where most waits."""
+        """Return candidates for the turn: that of the fluid optimum, and the kernel with most idle bytes."""
         return list(dict.fromkeys((self.optimum.turn, self.problem.fullest)))
 
     def _choices(self, turn: int, away: int, chunk_bytes: int) -> Iterator[list[Chunk]]:
-        """Yield what may leave: so many bytes, and some more, as chunks round it."""
+        """Yield chunks of so many bytes, and some more."""
         waits = self.problem.idle
         if chunk_bytes == WHOLE:
             everyone = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(waits, turn)]
@@ -131,14 +125,14 @@ class OffloadSearch:
                 yield in_pieces(leaving(waits, turn, away + more * chunk_bytes), chunk_bytes)
 
     def _cut(self, turn: int) -> Timetable | None:
-        """Return the fastest with chunks that end where kernels need it: all of them, or only those whom it helps."""
+        """Return the fastest timetable with chunks cut at the needs of all kernels, or only of those that wait."""
         found = self._timetable(self._chunks(turn, self.optimum.options, range(len(self.problem.kernels))), turn)
         options = found.options if found else self.optimum.options
         served: frozenset[int] = frozenset()
         for _ in range(MOST_CUTS):
             if found and self._is_enough(found):
                 break
-            # Each copy has its latency, so that few cuts may be better than many.
+            # Because of latency few cuts may be better than many.
             other = self._timetable(self._chunks(turn, options, served), turn)
             if other is None:
                 break
@@ -146,7 +140,7 @@ class OffloadSearch:
         return found
 
     def _chunks(self, turn: int, options: Sequence[Option], served: Collection[int]) -> list[Chunk]:
-        """Return as much as kernels need by some algorithms, cut at the needs of some of them."""
+        """Return chunks for the needs of kernels by some algorithms, cut at those of `served` kernels."""
         kernels = zip(self.problem.kernels, options, strict=True)
         needs = [kernel.away_bytes(each, self.problem.capacity_bytes) for kernel, each in kernels]
         moved = leaving(self.problem.idle, turn, max(needs), self.granule_bytes)
@@ -166,11 +160,11 @@ class OffloadSearch:
         return movement.timetable(options) if options else None
 
     def _is_enough(self, found: Timetable) -> bool:
-        """Whether the fluid is next to no faster, or time is up."""
+        """Whether the fluid optimum is reached, or time is up."""
         return found.seconds <= self.optimum.seconds * (1 + TOLERANCE) or self.deadline.is_over
 
     def _exchanged(self, found: Timetable) -> Timetable:
-        """Return what comes of leaving out one buffer, adding one, or one in place of another, again and again."""
+        """Return a local optimum under removing, adding and exchanging whole buffers."""
         turn = found.movement.turn
         everyone = [wait for wait, _ in leaving(self.problem.idle, turn)]
         improved = True

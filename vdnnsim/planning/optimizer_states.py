@@ -1,13 +1,13 @@
 """Offload of optimizer states and weight gradients while no kernel uses them: their bound, amounts and copies.
 
-States are there between iterations: they come for the update and leave again, one by one. They come in the order in
-which the update touches them, as far ahead as memory is free, after the last map is on its way back; where it is not,
-at least those of the next kernel beside those of the running one, for which the compute stream waits until others have
-left. A copy on the host keeps its memory while the states are on the GPU. Weight gradients leave when backward has made
-them, come among the states and are given up behind their update.
+States are on the host between iterations, prefetched for the update and offloaded after it, one by one: in the order of
+the update, as far ahead as memory is free, after the last map has been prefetched; else at least those of the next
+kernel beside the running one, for which the compute stream waits until others are offloaded. The host keeps a copy of
+states on the GPU. Weight gradients are offloaded when backward has written them, prefetched among the states and freed
+after their update.
 
-Each byte that is on the host takes the link twice, so that neither none nor all need be best. The first made of the
-gradients leave, which wait longest, and the first updated of the states, which are the first to have left again.
+Each byte on the host takes the link twice, so that some amount between none and all may be best. Chosen first are the
+gradients written first, which are idle longest, and the states updated first, which are offloaded first.
 """
 
 from collections import defaultdict, deque
@@ -25,13 +25,13 @@ from vdnnsim.plans.schedule import Offload, Prefetch, ScheduleStep, Wait
 
 STATES_SHARES: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 GRADIENTS_SHARES: Final = (0.0, 0.5, 1.0)
-"""Of their bytes, so much may be on the host."""
+"""Shares of their bytes on the host."""
 
 
 def amounts(problem: Problem) -> list[frozenset[int]]:
-    """Return what may be on the host of the states and weight gradients of a problem in which all are: none to all.
+    """Return sets of the states and weight gradients of a problem that may be on the host, from none to all.
 
-    A gradient that is updated as soon as it is made is among them all: it never leaves, and has no memory before.
+    A gradient that is updated right after it is written is in every set: it is never copied, and not live before.
     """
     made = [each for each in problem.residencies if not each.prefetched]
     leaving, gradients = [each for each in made if each.offloaded], frozenset(each.buffer for each in made)
@@ -53,25 +53,24 @@ def _first(stays: list[Residency], share: float) -> frozenset[int]:
 def states_bound(
     problem: Problem, bound_s: float, others_s: float, links: Links, *, recompute: bool, may_stay: bool
 ) -> float:
-    """Return seconds that no schedule is below that has states and weight gradients on the host as a problem says.
+    """Return a lower bound of schedules with the states and weight gradients of a problem on the host.
 
-    All copies of a plan run on one stream, one after the other, at the best rates of the link; if both ways ran at
-    once, this would be no bound.
+    All copies of a plan run on one stream, one after the other, at the best rates of the link; with both directions at
+    once this would be no bound.
 
-    - While a kernel runs, what comes for a later one is on the GPU only as far as it has room beside what the kernel
-      holds, all that may be away being away, and its least workspace. The rest has to come after it ends, and all that
-      leaves behind it or a later kernel has to leave after that.
-    - The first kernel for which something comes ends no sooner than by the bound of all kernels less those behind it by
-      their fastest algorithms: for where these need nothing away, and no wait goes on, they could follow it without a
-      stall. Elsewhere no sooner than by the fastest algorithms of the kernels up to it.
-    - All that comes does, and all that leaves; and so does, out and in, what some kernel needs away by its least
-      workspace, unless it may be recomputed.
-    - Where each of them may as well stay, what does has room beside every kernel, and only the rest moves. But what
-      lacks room beside some kernel, be it of them or of what waits, takes the link both ways.
+    - While a kernel runs, buffers prefetched for later ones fit only beside what the kernel holds and its least
+      workspace. The rest is prefetched after it ends, and all offloads of its and later kernels follow.
+    - The first kernel with a prefetch ends no sooner than the bound of all kernels less those after it by their fastest
+      algorithms, if these need nothing away and no idle interval extends over them, so that they could follow without a
+      stall. Else no sooner than the fastest algorithms of the kernels up to it.
+    - All prefetches and offloads take the link, and so do, out and in, the bytes that some kernel needs away with its
+      least workspace, unless they may be recomputed.
+    - If each may also be held, only bytes that do not fit beside every kernel are copied; the bytes that some kernel
+      lacks, of these or of idle buffers, take the link both ways.
 
     Args:
-        problem: an iteration in which some are on the host.
-        bound_s: what no schedule is below in which they come and leave in no time; of a micro-batch with the update.
+        problem: an iteration with states or gradients on the host.
+        bound_s: bound without their copies, of a micro-batch with the update.
         others_s: likewise, of the micro-batches before it.
         links: of the GPU.
         recompute: whether anything may be recomputed.
@@ -91,7 +90,7 @@ def states_bound(
     for each in problem.residencies:
         to_come[each.first] += each.nbytes * each.prefetched
         to_leave[each.last] += each.nbytes * each.offloaded
-    # What a kernel has there anyway, and gradients that nobody has made yet, need no room beside it.
+    # Operands of a kernel, and gradients not yet written, need no memory beside it.
     own = sums_of(
         ((each.first * each.prefetched, each.last + 1, each.nbytes) for each in problem.residencies), len(kernels)
     )
@@ -122,10 +121,10 @@ def states_bound(
 
 
 class Streaming:
-    """The copies of states and gradients, asked for kernel by kernel in their order; without any it has no step.
+    """The copies of states and gradients, kernel by kernel.
 
     Args:
-        timetable: what else leaves and comes back.
+        timetable: of all other copies.
     """
 
     def __init__(self, timetable: Timetable) -> None:
@@ -133,28 +132,28 @@ class Streaming:
         self._granule_bytes = problem.granule_bytes
         self._runs = [each.run for each in problem.kernels]
         self._coming = [each for each in problem.residencies if each.prefetched]
-        # By gradient the kernel behind which it leaves.
+        # By gradient the kernel after which it is offloaded.
         self._made = {each.buffer: each.last for each in problem.residencies if each.offloaded and not each.prefetched}
         self._begin = timetable.all_fetched
         if problem.workload.rounds > 1:
-            # All that stands before the update is done in each round.
+            # Steps before the update are repeated for each micro-batch.
             self._begin = next((at for at, run in enumerate(self._runs) if run.phase is Phase.UPDATE), 0)
-        # What is on the GPU beside what the timetable knows of: those that came ahead are subtracted at once.
+        # Free memory by kernel, less the buffers that were prefetched ahead.
         self._free = timetable.free_bytes
         self._leaving: deque[Residency] = deque()
         self._leaving_bytes = 0
-        # The kernel for which the last of those that came did.
+        # The kernel of the last prefetch.
         self._reached = 0
         self._last = defaultdict[int, list[Residency]](list)
         for each in problem.residencies:
             self._last[each.last].append(each)
 
     def room_for(self, number: int) -> Iterator[ScheduleStep]:
-        """Yield what stands before all that comes before a kernel: waits for what must have left by then."""
+        """Yield waits for offloads whose memory a kernel needs."""
         yield from self._room(0, number)
 
     def before(self, number: int) -> Iterator[ScheduleStep]:
-        """Yield what stands right before a kernel: what begins to come."""
+        """Yield the prefetches right before a kernel, and the waits for their memory."""
         for stay in [each for each in self._coming if self._made.get(each.buffer, -1) < number]:
             nbytes = self._size(stay)
             if stay.first > number:
@@ -175,7 +174,7 @@ class Streaming:
             self._coming.remove(stay)
 
     def behind(self, number: int) -> Iterator[ScheduleStep]:
-        """Yield what stands right behind a kernel: what begins to leave, and behind the last, a wait for all of it."""
+        """Yield the offloads right after a kernel, and after the last kernel a wait for all."""
         run = self._runs[number]
         for stay in self._last[number]:
             if stay.offloaded:
@@ -186,12 +185,12 @@ class Streaming:
             yield Wait(tuple(each.buffer for each in self._leaving))
 
     def _room(self, nbytes: int, number: int) -> Iterator[ScheduleStep]:
-        """Yield waits for those that leave until there is room or all have left."""
+        """Yield waits for offloads until enough memory is free or none is left."""
         while self._leaving and self._free[number] - self._leaving_bytes < nbytes:
             yield self._left()
 
     def _left(self) -> ScheduleStep:
-        """Return a wait for the first of those that leave."""
+        """Return a wait for the oldest offload."""
         stay = self._leaving.popleft()
         self._leaving_bytes -= self._size(stay)
         return Wait((stay.buffer,))

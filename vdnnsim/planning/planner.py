@@ -1,4 +1,4 @@
-"""The planner: from a workload and a machine to the fastest schedule that fits, with what is proven of it."""
+"""The planner: from a workload and a machine to the fastest schedule that fits, with its certificate."""
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -33,20 +33,20 @@ from vdnnsim.plans.schedule import Run, iteration
 from vdnnsim.plans.training_plan import TrainingPlan
 
 SHORT: Final = 0.01
-"""Where memory costs more than this fraction, it is said what no schedule can move."""
+"""Cost of the memory limit, as a fraction, above which the certificate says what fills the memory."""
 SHARE: Final = 0.4
-"""Of the time that is left, for a plan that recomputes nothing, and then for the bound of what may be."""
+"""Of the time left, for a plan without recomputation, and then for the recomputation bound."""
 RESERVE: Final = 0.25
-"""Of the time limit, at most, to make a plan of the best order; less where the first took less."""
+"""Of the time limit, at most, for the plan of the best order."""
 
 
 class _Way(NamedTuple):
-    """A choice of what is on the host of states and weight gradients.
+    """A set of states and weight gradients on the host.
 
     Attributes:
-        order: that recomputes nothing; None where it cannot run.
-        seconds: what no iteration of it is below; infinite where it cannot run.
-        room_bytes: what every kernel has beside what it must find there; below 0 where one cannot run in any order.
+        order: without recomputation; None where it cannot run.
+        seconds: lower bound of an iteration; infinite where it cannot run.
+        room_bytes: least memory free beside any kernel; below 0 where one cannot run in any order.
     """
 
     on_host: frozenset[int]
@@ -61,14 +61,13 @@ class Planner:
 
     Attributes:
         costs: of the workload.
-        place: says where the buffers of a plan come to lie.
-        replay: says what an iteration of a plan takes that fits.
-        chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
-        recompute: whether parts of forward may run again.
-        movable: states of the optimizer and weight gradients that may be on the host while no kernel wants them.
-        deadline: when a search that could go on ends; there is one.
-        label: under which plans are reported.
-        progress: receives a line on how far the search is; None where nobody watches.
+        place: places a plan.
+        replay: returns the seconds of an iteration.
+        chunk_bytes: the most that a copy moves; None for the best, `WHOLE` for whole buffers.
+        recompute: whether forward may be recomputed.
+        movable: optimizer states and weight gradients that may be on the host while no kernel uses them.
+        label: of the policy.
+        progress: receives a line on each improvement.
     """
 
     workload: Workload
@@ -86,10 +85,7 @@ class Planner:
     _buffers: dict[frozenset[int], IterationBuffers] = field(default_factory=dict, init=False)
 
     def plan(self) -> TrainingPlan:
-        """Return the fastest plan found; where nothing fits, the one that needs least.
-
-        A user who interrupts the search gets what it has found so far.
-        """
+        """Return the fastest plan found, also if the search is interrupted; where nothing fits, the smallest."""
         complete = False
         best = Best(self.label, self.progress, self.problem.fastest_s)
         with suppress(KeyboardInterrupt):
@@ -101,18 +97,18 @@ class Planner:
         return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
 
     def _search_all(self, best: Best, deadline: Deadline) -> bool:
-        """Find the best plan; return whether the search came to its end before its time."""
+        """Find the best plan; return whether the search completed."""
         problem, limit_s = self.problem, deadline.remaining_s
         if max(map(floor_bytes, problem.kernels)) > problem.capacity_bytes:
             best.bound_s = inf
             return True
         ways = self._ways(deadline)
         begin = self._as_it_is(ways, best, deadline.part(SHARE))
-        # Where buffers have addresses, plans of other policies may fit that take no search.
+        # With addresses, plans of other policies may fit without a search.
         if (best.found or self._has_addresses) and not deadline.allows(best.plan_s):
             return False
         if self.recompute and begin.seconds > self._of_all_rounds(best.bound_s) * (1 + NEAR):
-            # Beside what serves best where nothing is recomputed, as little on the host as can be.
+            # The best set without recomputation, and the smallest set with which every kernel can run.
             least = next((way for way in reversed(ways) if way.room_bytes >= 0), begin)
             return self._recomputing({way.on_host: way for way in (least, begin)}.values(), best, deadline, limit_s)
         if not self.recompute and (optimum := self._optimum(problem, (), deadline)):
@@ -120,7 +116,7 @@ class Planner:
         return begin.order is None or self._fitting(begin.order, best).search(deadline)
 
     def _ways(self, deadline: Deadline) -> list[_Way]:
-        """Return what may be on the host: all that can first, and what else there is time to look at."""
+        """Return the sets that may be on the host, all that can be first, as far as time allows."""
         ways: list[_Way] = []
         for on_host in reversed(amounts(self.problem)):
             problem = self._problem(iteration(self.workload), on_host)
@@ -135,9 +131,9 @@ class Planner:
         return ways
 
     def _as_it_is(self, ways: Sequence[_Way], best: Best, deadline: Deadline) -> _Way:
-        """Find a fast plan that recomputes nothing; return its way, without end where it finds no room at once."""
+        """Find a fast plan without recomputation; return its way, with infinite seconds if it fragments."""
         chosen = ways[0]
-        # Of those that are equally fast by what is known, with as little on the host as can be.
+        # Of equal bounds the smallest set first.
         for way in sorted(ways, key=lambda each: (each.seconds, len(each.on_host))):
             is_over = (deadline if best.found else deadline.with_grace).is_over
             if way.order is None or is_over or (best.found and way.seconds >= best.found.seconds * (1 - NEAR)):
@@ -150,22 +146,22 @@ class Planner:
         return chosen._replace(seconds=inf) if self._has_addresses and not is_placed else chosen
 
     def _recomputing(self, ways: Collection[_Way], best: Best, deadline: Deadline, limit_s: float) -> bool:
-        """Find faster plans that compute something again; return whether the search came to its end before its time."""
+        """Find faster plans with recomputation; return whether the search completed."""
         took_s = limit_s - deadline.remaining_s if best.found else inf
         searches = [self._search(way, best, deadline.part(SHARE)) for way in ways]
         for search in searches:
             search.begin_with_segments()
         until, relaxed = deadline.part(SHARE), Relaxed(best.bound_s, {})
-        if until.allows(best.plan_s):  # as long as the program takes to write and to solve
+        if until.allows(best.plan_s):  # about the time to build and solve the program
             relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), until)
         best.bound_s = max(best.bound_s, relaxed.seconds)
-        # Where buffers have addresses, plans of the orders that are found are made on the way.
+        # With addresses, orders are planned during the search.
         fitting_s = 0.0 if self._has_addresses and best.found else min(took_s, RESERVE * limit_s)
         for number, (way, search) in enumerate(zip(ways, searches, strict=True)):
             until = deadline.part(1 / (len(searches) - number))
             search.goal_s, search.deadline = best.bound_s, until.earlier(fitting_s)
             orders = [*(search.orders(relaxed.again) or search.displaced), *([way.order] if way.order else [])]
-            # Those that promise most first; once no time is left, of what has no plan yet of one alone.
+            # The lowest bound first; without time and without a plan only that one.
             for at, order in enumerate(sorted(orders, key=lambda each: each.optimum.seconds + each.states_s)):
                 seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s
                 limit, needed_s = (until, fitting_s) if at else (until.with_grace, best.plan_s)
@@ -202,7 +198,7 @@ class Planner:
         )
         if not self._has_addresses:
             return search
-        # A plan that is offered is reported there.
+        # Plans are reported when they are offered.
         return replace(
             search,
             begin=None,
@@ -213,20 +209,20 @@ class Planner:
 
     @cached_property
     def problem(self) -> Problem:
-        """The kernels in their order, with all memory that there is, and all on the host that may be."""
+        """The kernels in order, in all of the memory, with all movable buffers on the host."""
         return self._problem(iteration(self.workload), self.movable)
 
     def _optimum(self, problem: Problem, on_host: Collection[int], deadline: Deadline) -> Optimum | None:
         return optimum_of(problem, self._copies.best, self._host_bytes(on_host), deadline)
 
     def _host_bytes(self, on_host: Collection[int]) -> int:
-        # What is updated as soon as it is made never goes there.
+        # Gradients that are updated at once are never copied.
         moved = {each.buffer: each.nbytes for each in self.problem.residencies if each.prefetched or each.offloaded}
         taken_bytes, host = sum(moved.get(each, 0) for each in on_host), self.limits.host
         return min(host.pinned_bytes, host.host_bytes - host.process_bytes) - taken_bytes
 
     def _states_s(self, problem: Problem, seconds: float, *, may_stay: bool = False) -> float:
-        """Return how much longer an iteration takes for what is on the host than what its micro-batches take."""
+        """Return the seconds that buffers on the host add to the bound of all micro-batches."""
         if not problem.residencies:
             return 0.0
         whole_s, links = self._of_all_rounds(seconds), self._copies.best
@@ -246,12 +242,12 @@ class Planner:
 
     @property
     def _chunk_bytes(self) -> int | None:
-        """The size that was asked for; whole buffers where the memory model gives no parts of them back."""
+        """The size requested; whole buffers if the memory model has no extents."""
         return WHOLE if self.chunk_bytes is None and self._has_addresses else self.chunk_bytes
 
     @property
     def _has_addresses(self) -> bool:
-        """Whether what fits by its bytes may find no room."""
+        """Whether plans may fragment."""
         return self.limits.model not in MODELS_WITH_EXTENTS
 
     @property
@@ -268,7 +264,7 @@ class Planner:
         )
 
     def _certificate(self, timetable: Timetable, bound_s: float, *, is_short: bool, complete: bool) -> Certificate:
-        """Return what is proven of a timetable, and where memory is short what no schedule can move."""
+        """Return the certificate of a timetable."""
         names = [each.name for each in IterationBuffers(self.workload).buffers]
         runs = (each.run for each in timetable.movement.problem.kernels)
         whole_s = states_s = 0.0
@@ -292,7 +288,7 @@ class Planner:
         return next(each for each in BoundClass if (each.moves_states, each.recomputes) == asked)
 
     def _of_all_rounds(self, seconds: float) -> float:
-        """Return the bound of an iteration, of which the problem has one micro-batch and the update."""
+        """Return the bound of an iteration from that of one micro-batch with the update."""
         updates = (each for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
         update_s = sum(each.options[0].seconds for each in updates)
         return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s

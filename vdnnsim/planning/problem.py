@@ -1,11 +1,11 @@
 """The planning problem: kernels in order, the bytes that each needs on the GPU, and those that may be offloaded.
 
-A buffer may be on the host while it is idle, between two kernels that use it. W, dW and optimizer states are never idle
-here; those that are given on the host are on the GPU for the update alone, from the first kernel that uses them to the
-last, and weight gradients that are there between backward and update for the kernels of either.
+A buffer may be on the host while it is idle, between two kernels that use it. W, dW and optimizer states are never
+idle; those given on the host are on the GPU during the update alone, and weight gradients that are there between
+backward and update during both.
 
-A problem supposes nothing of the order of kernels: in training idle bytes rise to a peak and fall again, which makes
-plans good, but no bound rests on it.
+The order of kernels is arbitrary: in training idle bytes rise to a peak and fall again, which makes plans good, but no
+bound depends on it.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,8 @@ class Option:
     """One algorithm of a kernel.
 
     Attributes:
-        kernel: what the phase of the layer costs by it.
-        seconds, workspace_bytes: of this operation of the phase; the temporary memory that any algorithm takes
-            included.
+        kernel: cost of the phase of the layer.
+        seconds, workspace_bytes: of this operation of the phase, with the temporary memory of any algorithm.
     """
 
     kernel: KernelCost
@@ -40,12 +39,12 @@ class Kernel:
 
     Attributes:
         options: the fastest first, each with less workspace than the one before.
-        held_bytes: what must be on the GPU while it runs, whatever else is away; its workspace aside.
-        waiting_bytes: what lives then and it does not touch, and so may be away.
-        content_bytes: of that, what copies move; the rest rounds it up to granules.
-        fresh_bytes: what of that the kernel just before it has made, which could leave in no time but that of a stall.
-        sendable_bytes: of what waits behind it, what has been made when it starts.
-        parked_bytes: of states and weight gradients what is on the host then, granules aside.
+        held_bytes: that must be on the GPU while it runs, its workspace aside.
+        waiting_bytes: of idle buffers, which may be on the host.
+        content_bytes: of these without the padding to granules, which is not copied.
+        fresh_bytes: of these written by the kernel just before it, which can be offloaded only in a stall.
+        sendable_bytes: of buffers idle after it and written before it.
+        parked_bytes: of states and weight gradients on the host, without padding.
     """
 
     run: Run
@@ -59,16 +58,16 @@ class Kernel:
 
     @property
     def padding_bytes(self) -> int:
-        """Return what is given back with what waits, and never copied."""
+        """Return the padding of idle buffers, which is released and never copied."""
         return self.waiting_bytes - self.content_bytes
 
     @property
     def returnable_bytes(self) -> int:
-        """Return what was needed away before it, at the most, and can come back only after it."""
+        """Return the most that earlier kernels needed on the host and that can be prefetched only after it."""
         return self.content_bytes - self.fresh_bytes
 
     def away_bytes(self, option: Option, capacity_bytes: int) -> int:
-        """Return how much must be away while it runs by an algorithm; below 0 what could be there beside."""
+        """Return the bytes that must be on the host while it runs by an algorithm; below 0 free memory."""
         return self.held_bytes + self.waiting_bytes + option.workspace_bytes - capacity_bytes
 
 
@@ -76,13 +75,11 @@ class Kernel:
 class Problem:
     """An iteration on a machine.
 
-    An iteration begins with what is given on the GPU or on the host, and ends with what is held throughout there.
-
     Attributes:
-        idle: all idle intervals of all buffers that a kernel runs in, in the order in which they begin.
-        residencies: of states and weight gradients that are not held, in the order in which they begin.
+        idle: all idle intervals with a kernel in them, in order of their beginning.
+        residencies: of states and weight gradients that are not held throughout, likewise.
         capacity_bytes: device memory for buffers.
-        granule_bytes: in which they take it.
+        granule_bytes: of that memory.
     """
 
     workload: Workload
@@ -94,12 +91,12 @@ class Problem:
 
     @property
     def on_host(self) -> frozenset[int]:
-        """Return the states and weight gradients that are not held."""
+        """Return the states and weight gradients that are not held throughout."""
         return frozenset(each.buffer for each in self.residencies)
 
     @property
     def fastest_s(self) -> float:
-        """Return what the kernels take by their fastest algorithms, nothing beside."""
+        """Return the time of all kernels by their fastest algorithms."""
         return sum(each.options[0].seconds for each in self.kernels)
 
     @property
@@ -108,7 +105,7 @@ class Problem:
         return max(range(len(self.kernels)), key=lambda at: self.kernels[at].returnable_bytes)
 
     def around(self, turn: int) -> "Problem":
-        """Return the problem in which only buffers that are idle over a kernel may be away, and all else is held."""
+        """Return the problem in which only buffers idle during the turn may be on the host."""
         count, granule = len(self.kernels), self.granule_bytes
         idle = tuple(each for each in self.idle if each.last < turn < each.next)
         waiting = sums_of(((each.last + 1, each.next, round_up(each.nbytes, granule)) for each in idle), count)
@@ -137,15 +134,15 @@ def problem_of(
     *,
     buffers: IterationBuffers | None = None,
 ) -> Problem:
-    """Return what is to be decided about kernels in an order.
+    """Return the planning problem of an order of kernels.
 
     Args:
         schedule: the runs of an iteration, recomputations among them; of a batch in parts those of one part.
-        workload: what is trained.
+        workload: that is trained.
         costs: of its kernels.
         capacity_bytes: device memory for buffers.
-        granule_bytes: in which a buffer takes memory.
-        buffers: of the iteration, where states or weight gradients are on the host, or several orders are looked at.
+        granule_bytes: of that memory.
+        buffers: of the iteration, with states or weight gradients on the host, or shared by several orders.
     """
     runs = [each for each in by_operation(schedule, workload.step) if isinstance(each, Run)]
     uses = BufferUses(runs, buffers or IterationBuffers(workload), granule_bytes)

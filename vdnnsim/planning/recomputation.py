@@ -1,9 +1,8 @@
-"""Orders of kernels with recomputation: some of forward runs once more for backward, instead of being kept.
+"""Orders of kernels with recomputation: buffers are dropped after forward and restored for backward.
 
-What is dropped after forward is restored just before the first kernel of backward that reads it: everything that wrote
-it runs again, and before that whatever of its inputs was dropped as well. So what is dropped in a row is restored as a
-segment, once, from what was kept or came back; and with it temporaries that forward alone reads. An order with
-recomputations is a problem like any other, and what leaves and comes back in it is found as in any other
+A dropped buffer is restored right before the first kernel of backward that reads it, by recomputing the kernels that
+wrote it, after restoring their dropped inputs. So consecutive dropped buffers are restored as a segment, once, together
+with temporaries that only forward reads. Offloads for an order with recomputations are searched like those of any other
 (`vdnnsim.planning.offload`).
 """
 
@@ -23,10 +22,10 @@ from vdnnsim.plans.schedule import Run, Schedule, by_operation
 
 
 class Recomputation:
-    """An iteration whose forward can run again in parts.
+    """An iteration with an optional recomputation of parts of forward.
 
     Attributes:
-        runs: the iteration without any recomputation, operation by operation.
+        runs: the iteration without recomputation, operation by operation.
         droppable: buffers that can be restored and that backward reads, in the order in which forward last writes them.
     """
 
@@ -44,7 +43,7 @@ class Recomputation:
                 self._writers[each].append(at)
         wanted = {each for at, run in enumerate(self.runs) if run.phase.is_backward for each in self._touched[at][0]}
         kinds = (BufferKind.FEATURE_MAP, BufferKind.STATISTICS, BufferKind.WORKSPACE)
-        # Of what an iteration begins with nobody can make the content again.
+        # Given buffers cannot be restored.
         made = (each for each in self._writers if not buffers.buffers[each].given)
         self._restorable = [each for each in made if buffers.buffers[each].kind in kinds and self._can_run_again(each)]
         self.droppable = sorted(wanted.intersection(self._restorable), key=lambda each: (self._made(each), each))
@@ -55,28 +54,28 @@ class Recomputation:
         return self._buffers.nbytes(buffer)
 
     def price(self, buffer: int) -> float:
-        """Return the seconds a byte that it takes to restore a buffer whose inputs are there."""
+        """Return the seconds per byte to restore a buffer whose inputs are live."""
         runs = [self.runs[at] for at in self._writers[buffer]]
         kernels = (self._costs.fastest(run.layer.index, run.phase).of(run.operation or 0) for run in runs)
         return sum(each.seconds for each in kernels) / max(1, self.nbytes(buffer))
 
     def segmented(self, count: int) -> list[int]:
-        """Return what goes where of segments of forward only stays what passes from one to the next.
+        """Return the buffers to drop if forward is checkpointed in segments, all but the last.
 
-        Each of so many makes equally much, and ends where least passes; of the last all stays.
+        Segments write equally many bytes, and end where the fewest bytes are live.
         """
         last, end = {each: at for at in self._forward for each in self._touched[at][0]}, len(self.runs)
         passing = sums_of(((self._made(each), last.get(each, -1), self.nbytes(each)) for each in self._restorable), end)
         made = sums_of(((self._made(each), end, self.nbytes(each)) for each in self.droppable), end)
         parts = groupby(self._forward, key=lambda at: made[at] * count // (made[-1] + 1))
         *cuts, _ = (min(reversed(list(part)), key=passing.__getitem__) for _, part in parts)
-        # Of each the end of the segment that makes it.
+        # The end of the segment of each buffer.
         ends = {each: cuts[bisect_left(cuts, self._made(each)) :][:1] for each in self.droppable}
         return [each for each, found in ends.items() if found and found[0] >= last.get(each, -1)]
 
     def order(self, dropped: Collection[int]) -> list[Run]:
-        """Return the kernels of an iteration that drops some buffers and restores them."""
-        # What only forward reads is not kept for what is restored from it, but restored as well.
+        """Return the kernels of an iteration that drops and restores some buffers."""
+        # Buffers that only forward reads are restored as well.
         absent, runs = self._unwanted.union(dropped), list[Run]()
         for at, run in enumerate(self.runs):
             if run.phase.is_backward:
@@ -86,7 +85,7 @@ class Recomputation:
         return runs
 
     def _restored(self, buffer: int, absent: set[int]) -> Iterator[Run]:
-        """Yield the runs that restore a buffer, if it is absent, and what they read."""
+        """Yield the runs that restore an absent buffer and their inputs."""
         waiting = [buffer] if buffer in absent else []
         while waiting:
             current = waiting[-1]
@@ -106,8 +105,8 @@ class Recomputation:
         return self._writers[buffer][-1]
 
     def _can_run_again(self, buffer: int) -> bool:
-        """Whether what wrote a buffer may run again, and reads what nobody in forward writes over but that buffer."""
-        if not all(self._is_repeatable(self.runs[at]) for at in self._writers[buffer]):
+        """Whether the writers of a buffer are repeatable, and forward overwrites none of their other inputs."""
+        if not all(self.runs[at].of(self._step).repeatable for at in self._writers[buffer]):
             return False
         return not any(
             later > at
@@ -116,6 +115,3 @@ class Recomputation:
             if each != buffer
             for later in self._writers.get(each, ())
         )
-
-    def _is_repeatable(self, run: Run) -> bool:
-        return self._step.operations_of(run.layer.index, run.phase)[run.operation or 0].repeatable

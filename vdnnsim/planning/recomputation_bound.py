@@ -1,29 +1,28 @@
 """A lower bound for schedules of an order of kernels that may offload and recompute any number of times.
 
-Weights, their gradients and states of the optimizer are held throughout (`vdnnsim.planning.problem`).
+Weights, their gradients and optimizer states are held throughout (`vdnnsim.planning.problem`).
 
-Take any schedule, and of each idle interval (`vdnnsim.planning.buffer_uses.IdleInterval`; "wait" below) the bytes that
-are ever away. They come back by the link, or because the kernel that made them runs again: let r be 1 for a wait where
-the latter is ever true of any of them, else 0. The program below then has a solution that costs no more than the
-schedule takes, for each of its constraints is true of any schedule:
+Take any schedule, and of each idle interval (`vdnnsim.planning.buffer_uses.IdleInterval`) the bytes that are ever
+absent from the GPU. They are prefetched, or the kernels that wrote them are recomputed: let r be 1 for an interval
+where the latter is ever true of any of them, else 0. The program below has a solution that costs no more than the
+schedule, as each of its constraints holds for any schedule:
 
-- A kernel runs by one of its algorithms, after a stall, which is what passes since the kernel before it. Copies go on
-  beside both, at the best rates of the link.
-- Of the bytes that are ever away in waits with r = 0, S have left for the first time when a kernel starts, and Q have
-  come back for the last time when it ends. Those that are away while it runs are among S - Q, for memory is taken and
-  given back between kernels. Of waits with r = 1 that it is in all may be away. What is left of all that waits has room
+- A kernel runs by one of its algorithms, after a stall. Copies overlap with both, at the best rates of the link.
+- Of the bytes that are ever absent in intervals with r = 0, S are offloaded for the first time when a kernel starts,
+  and Q are prefetched for the last time when it ends. Those absent while it runs are among S - Q, for memory is
+  allocated and freed between kernels. Of intervals with r = 1 around it all may be absent. All other idle bytes fit
   beside what the kernel holds and its workspace.
-- S is at most what has been made, and what comes back behind a kernel at most what waits to be touched behind it, but
-  for contents that wait once, with r = 1. Where a kernel writes over what it reads, what leaves may be what was there
-  before, and come back to be written over again.
-- With r = 1 the kernel that made the content runs again, by its fastest algorithm at best, in the stalls between the
-  first kernel of the wait and its end; where kernels wrote one over the other, all of them. A run serves all contents
-  that a kernel makes, so each pays by its size; but not two waits, of which one has ended when the other begins. What
-  the kernel reads is taken to be there.
+- S is at most the bytes written so far, and what is prefetched after a kernel at most the idle bytes used after it,
+  except contents with one idle interval and r = 1. Where a kernel rewrites its input, the former content may be
+  offloaded, and prefetched to be rewritten again.
+- With r = 1 the kernel that wrote the content is recomputed, by its fastest algorithm at best, in the stalls between
+  the first kernel of the interval and its end; of several writers all. A run serves all contents that a kernel writes,
+  so each pays by its size; but not two intervals, of which one has ended when the other begins. The inputs of the
+  kernel are assumed to be live.
 
-With every r = 0 this is the fluid model of `vdnnsim.planning.fluid_bound`, and where waits are nested the bound is not
-above the one there. Algorithms and r are chosen whole, which is a mixed-integer program; when time is up, what the
-solver has proven so far is a bound, too.
+With every r = 0 this is the fluid model of `vdnnsim.planning.fluid_bound`, and for nested intervals the bound is not
+above that one. Algorithms and r are integers in a mixed-integer program; at the deadline the solver's dual bound is
+returned.
 """
 
 import math
@@ -38,19 +37,19 @@ from vdnnsim.planning.problem import Problem
 from vdnnsim.plans.buffers import IterationBuffers
 
 _TOLERANCE: Final = 1e-6
-"""By what fraction the solver's tolerances may raise a bound."""
+"""Fraction by which the solver's tolerances may raise a bound."""
 LEAST_SHARE: Final = 1.5
-"""So many times what the linear program took, the program in whole numbers must have, which solves it first."""
+"""Least time for the mixed-integer program, as a multiple of that of its linear relaxation."""
 RESERVE: Final = 0.2
-"""Of the time that is left, for what the solver takes beyond its limit."""
+"""Of the time left, for the solver's overrun of its limit."""
 
 
 class Relaxed(NamedTuple):
-    """What the program says.
+    """The solution of the program.
 
     Attributes:
-        seconds: that no schedule is below; infinite where none can run.
-        again: by buffer that may be recomputed, the fraction of it for which that serves best, were it divisible.
+        seconds: the bound; infinite where no schedule can run.
+        again: by buffer that may be recomputed, the fraction that the relaxation recomputes.
     """
 
     seconds: float
@@ -58,15 +57,15 @@ class Relaxed(NamedTuple):
 
 
 def recomputation_bound(problem: Problem, links: Links, host_bytes: int, deadline: Deadline) -> Relaxed:
-    """Return seconds that no schedule is below.
+    """Return the lower bound.
 
     Args:
-        problem: of an order in which nothing is recomputed yet.
+        problem: of an order without recomputation.
         links: of the GPU.
-        host_bytes: that may be away at a time.
-        deadline: after which the solver ends with what it has proven.
+        host_bytes: host memory for offloads.
+        deadline: of the solver.
     """
-    # Late, for they take longer to import than most plans to make.
+    # Slow to import.
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
@@ -75,13 +74,13 @@ def recomputation_bound(problem: Problem, links: Links, host_bytes: int, deadlin
     program = _program_of(problem, links, host_bytes, unit_s)
     if program is None:
         return Relaxed(math.inf, {})
-    # To hand the program to the solver takes about as long as to write it.
+    # Passing the program to the solver takes about as long as building it.
     took_s = deadline.spent_since(remaining_s)
     rows, columns, factors = zip(*program.entries, strict=True)
     matrix = csr_array((factors, (rows, columns)), shape=(len(program.most), len(program.costs)))
     best, again = problem.fastest_s / unit_s, dict[int, float]()
     for whole in (False, True):
-        # Stopped early, the second may have proven nothing, and it does not look at the clock all the time.
+        # The second may prove nothing if stopped early, and checks the clock rarely.
         if not deadline.allows(LEAST_SHARE * took_s):
             break
         left_s = deadline.remaining_s
@@ -93,7 +92,7 @@ def recomputation_bound(problem: Problem, links: Links, host_bytes: int, deadlin
             options={"time_limit": left_s * (1 - RESERVE if whole else 1)},
         )
         took_s = deadline.spent_since(left_s)
-        # What a linear program has come to when its time is up proves nothing.
+        # An unfinished linear program proves nothing.
         proven = found.mip_dual_bound if whole else found.fun if found.status == 0 else None
         best = max(best, (proven or 0.0) * (1 - _TOLERANCE))
         if found.x is not None:
@@ -102,12 +101,12 @@ def recomputation_bound(problem: Problem, links: Links, host_bytes: int, deadlin
 
 
 class _Content(NamedTuple):
-    """What a buffer holds between two writes, where it ever waits with it.
+    """The content of a buffer between two writes, if it is ever idle.
 
     Attributes:
-        idle: its intervals in their order.
-        first: the kernel behind which its bytes may leave at the earliest; -1 where an iteration begins with it.
-        again_s: what it takes to compute all of it again; infinite where no kernels make it.
+        idle: its idle intervals in order.
+        first: the kernel after which it may be offloaded; -1 if it is given.
+        again_s: time to recompute it; infinite if it is given.
     """
 
     idle: tuple[IdleInterval, ...]
@@ -133,7 +132,7 @@ def _contents(problem: Problem) -> list[_Content]:
     waits = defaultdict[tuple[int, int], list[IdleInterval]](list)
     for wait in problem.idle:
         waits[wait.buffer, wait.made].append(wait)
-    # The kernels that make a content, the last first; -1 behind those that write over what was given.
+    # The kernels that write a content, the last first; -1 after those that rewrite a given one.
     chains: dict[tuple[int, int], list[int]] = {}
     made_bytes = defaultdict[int, int](int)
     for (buffer, made), found in waits.items():
@@ -158,7 +157,7 @@ _Term = tuple[int, float]
 
 
 class _Program:
-    """Columns from 0 to a bound, and rows between two limits, as they come."""
+    """Columns from 0 to a bound, and rows between two limits."""
 
     def __init__(self) -> None:
         self.again: dict[IdleInterval, int] = {}
@@ -181,15 +180,15 @@ class _Program:
         self.least.append(least)
 
     def grow(self, totals: Sequence[int], at: int, beside: Iterable[_Term], rate: float) -> None:
-        """Let a total not fall from one position to the next, and rise by at most a rate times some terms."""
+        """Let a total be monotonic, and rise by at most a rate times some terms from one position to the next."""
         step = [(totals[at], 1.0), *([(totals[at - 1], -1.0)] if at else [])]
         self.row([*step, *((column, -rate * factor) for column, factor in beside)])
         self.row((column, -factor) for column, factor in step)
 
     def sums(self, spans: Iterable[tuple[int, int, _Term]], count: int) -> list[int]:
-        """Return for each of so many positions a column that is the sum of the terms of the spans that it is in.
+        """Return for each position a column with the sum of the terms of its spans.
 
-        A span is its first position, the one behind its last, and a term.
+        A span is its first position, the one after its last, and a term.
         """
         changes: list[list[_Term]] = [[] for _ in range(count + 1)]
         for start, stop, (column, factor) in spans:
@@ -203,9 +202,9 @@ class _Program:
 
 
 def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) -> _Program | None:
-    """Return the program in units of time and of the largest content; None where it has no solution.
+    """Return the program in units of time and of the largest content; None where it is infeasible.
 
-    Position k of a list is kernel k, and behind the last the end of the iteration.
+    Position k of a list is kernel k, or the end of the iteration.
     """
     program, end = _Program(), len(problem.kernels)
     unit_bytes = max((each.nbytes for each in problem.idle), default=0) or 1
@@ -222,7 +221,7 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
     absent = program.sums(((w.last + 1, w.next, (column, w.nbytes / unit_bytes)) for w, column in again.items()), end)
     for number, kernel in enumerate(problem.kernels):
         room = problem.capacity_bytes - kernel.held_bytes
-        # Without a limit of time all that can be recomputed is, and all else is on the host, as far as that goes.
+        # In unlimited time everything is recomputed or, up to `host_bytes`, offloaded.
         staying_bytes = max(0, kernel.content_bytes - computable[number] - host_bytes)
         fitting = [each for each in kernel.options if each.workspace_bytes + staying_bytes <= room]
         if not fitting:
@@ -232,7 +231,7 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
         run = [(column, each.seconds / unit_s) for column, each in zip(chosen, fitting, strict=True)]
         program.grow(left, 2 * number + 1, run, out_rate)
         program.grow(back, 2 * number + 1, run, in_rate)
-        # What lacks room and is not recomputed is away by the link.
+        # Bytes that do not fit and are not recomputed are offloaded.
         lacking = [(column, each.workspace_bytes / unit_bytes) for column, each in zip(chosen, fitting, strict=True)]
         lacking.append((absent[number], -1.0))
         spare = (room - kernel.content_bytes) / unit_bytes

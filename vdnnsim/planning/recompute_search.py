@@ -1,15 +1,12 @@
 """The recomputation search: which buffers to drop and recompute, so that the iteration with its copies is shortest.
 
-Each set of dropped buffers makes an order of kernels, and the fluid optimum of that says what it is worth; where they
-have addresses, the plan that is made of it at once, if it finds room. Sets are tried in rounds. First what users of
-PyTorch checkpoint: all but the last of equal segments, of which what passes from one to the next stays; what is freed
-segment by segment leaves few gaps. Then those that the linear program of the bound recomputes, rounded; of buffers
-that are alike, as the same map of every block is, as many as there, but evenly spread over forward, for in a row they
-would be restored at once; and those that cost least time for their bytes, in growing number. Then, from the best of
-these, or while none fits from the one that lacks least, the shares that are dropped of buffers that are alike are
-raised and lowered one after the other, evenly spread, as long as that helps. Then of those made one after the other one
-in so many is kept and the rest dropped; at last ranges of buffers are dropped or kept instead, large ranges first, as
-long as there is time.
+A set of dropped buffers gives an order of kernels, which is valued by its fluid optimum, and with addresses by a plan
+that is made at once. Sets are tried in rounds: checkpointed segments, all but the last, which fragment little; what the
+linear relaxation of the bound recomputes, rounded, and of equal buffers, as the same map of every block, the same
+number spread evenly over forward, as consecutive ones are restored at once; and the cheapest per byte, in growing
+number. Then, from the best of these, or while none fits from the one that lacks least, the dropped shares of equal
+buffers are raised and lowered, evenly spread, as long as that helps. Then of consecutive buffers one in so many is
+kept; at last ranges of buffers are dropped or kept instead, large ranges first, as long as there is time.
 """
 
 from collections import defaultdict
@@ -28,17 +25,17 @@ from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.plans.schedule import Run
 
 SHARES: Final = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
-"""Of the bytes that could be dropped, in the first two rounds."""
+"""Shares of the droppable bytes that are tried."""
 INTERVALS: Final = (2, 3, 4, 6, 8, 12, 16, 24)
-"""One in so many is kept in the second round."""
+"""One in so many consecutive buffers is kept."""
 SEGMENTS: Final = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Into so many forward is cut, of which all but the last run again."""
+"""Numbers of checkpointed segments."""
 THRESHOLDS: Final = (0.99, 0.5, 0.2, 0.01)
-"""From which fraction on what the relaxed problem recomputes in part is dropped."""
+"""Fractions of the relaxation from which on a buffer is dropped."""
 STEPS: Final = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
-"""By which shares of buffers that are alike are changed, from coarse to fine."""
+"""Changes of the dropped shares of equal buffers, from coarse to fine."""
 MARGIN: Final = 5e-4
-"""A fraction of an iteration; what gains less is no gain."""
+"""Least gain, as a fraction of the iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +43,10 @@ class Order:
     """The kernels of an iteration in which some buffers are dropped and restored.
 
     Attributes:
-        problem: in which only what waits over one kernel may be away.
-        optimum: of what leaves and comes back beside.
-        states_s: how much longer it takes for states and weight gradients that are on the host.
-        lost_s: how much longer than its optimum its plan takes, where addresses count.
+        problem: in which only buffers idle during one kernel may be on the host.
+        optimum: of its offloads.
+        states_s: additional seconds for states and weight gradients on the host.
+        lost_s: seconds by which its plan exceeds the optimum, with addresses.
     """
 
     dropped: frozenset[int]
@@ -60,16 +57,16 @@ class Order:
 
     @property
     def seconds(self) -> float:
-        """Return what it is worth."""
+        """Return the estimated seconds of an iteration."""
         return self.optimum.seconds + self.states_s + self.lost_s
 
 
 class Verdict(NamedTuple):
-    """What the addresses of a plan make of an order.
+    """The result of planning an order with addresses.
 
     Attributes:
-        lost_s: how much longer than its optimum its plan takes.
-        lacking_bytes: that the first request lacks which finds no room; 0 where all do.
+        lost_s: seconds by which its plan exceeds the optimum.
+        lacking_bytes: of the first request that fails; 0 if the plan fits.
     """
 
     lost_s: float = 0.0
@@ -83,15 +80,13 @@ class DropSearch:
     Attributes:
         recomputation: of the iteration.
         problem_of: makes the problem of an order of kernels.
-        links: as of the fluid bound.
-        host_bytes: as of the fluid bound.
-        deadline: when it ends.
-        goal_s: what no iteration is faster than; who is that near it searches no more.
+        links, host_bytes: as of the fluid bound.
+        goal_s: lower bound at which the search ends.
         found: receives the seconds of every better order.
         begin: the order that drops nothing; None where it does not fit.
-        states_s: how much longer than its optimum an order takes for what is on the host.
-        look_s: what the longest look at a set takes, as far as is known.
-        judged: looks at the plan of an order, where not its bytes alone count, until the search ends.
+        states_s: returns the additional seconds of an order for buffers on the host.
+        look_s: longest time of a try so far.
+        judged: plans an order, with addresses.
     """
 
     recomputation: Recomputation
@@ -110,21 +105,19 @@ class DropSearch:
         """Begin with the order that drops nothing."""
         self._found = [self.begin] if self.begin else []
         self._tried = {each.dropped for each in self._found}
-        # From where to go on: the best order, or while none fits the set that lacks least, and how much that is.
+        # The best set, or while none fits the one that lacks least, and how much that is.
         self._base: frozenset[int] = frozenset()
         self._lacking = (0.0, 0.0) if self.begin else (inf, inf)
         # Whether the search was ended by time.
         self._is_cut = False
-        # Those whose bytes fit and whose addresses do not, the best last.
+        # Orders that fit by their bytes and fragment, the best last.
         self.displaced = list[Order]()
 
     def orders(self, again: Mapping[int, float]) -> list[Order]:
-        """Return the orders found, each better than those before it, from `begin` on; none where none fits.
-
-        A user who interrupts the search gets those found so far.
+        """Return the orders found, each better than the last, from `begin` on, also if the search is interrupted.
 
         Args:
-            again: by buffer the fraction of it that a relaxed problem recomputes (`recomputation_bound`).
+            again: by buffer the fraction that the relaxation recomputes (`recomputation_bound`).
         """
         with suppress(KeyboardInterrupt):
             if self._found and self._is_over():
@@ -134,12 +127,12 @@ class DropSearch:
         return self._found
 
     def begin_with_segments(self) -> None:
-        """Try what users of PyTorch do: to compute all again but the last of equal segments."""
+        """Try checkpointed segments."""
         self._all_tried(((), *map(self.recomputation.segmented, SEGMENTS)))
 
     @property
     def is_complete(self) -> bool:
-        """Whether the search came to its end before its time."""
+        """Whether the search completed."""
         return not self._is_cut
 
     def _proposals(self, again: Mapping[int, float]) -> Iterator[Iterable[int]]:
@@ -148,7 +141,7 @@ class DropSearch:
         for least in THRESHOLDS:
             yield (each for each in order if again.get(each, 0.0) >= least)
         yield _spread_over(
-            self._alike, [sum(again.get(each, 0.0) for each in group) / len(group) for group in self._alike]
+            self._equal, [sum(again.get(each, 0.0) for each in group) / len(group) for group in self._equal]
         )
         cheapest = sorted(order, key=self.recomputation.price)
         for share in SHARES:
@@ -163,7 +156,7 @@ class DropSearch:
                     yield (each for at, each in enumerate(part, start=1) if at % interval)
 
     def _all_tried(self, proposals: Iterable[Iterable[int]]) -> bool:
-        """Try sets as long as the search goes on, and return whether it does."""
+        """Try sets until the search is over; return whether it is not."""
         for dropped in proposals:
             if self._is_over() and (self._tried or self.look_s or self.deadline.with_grace.is_over):
                 return False
@@ -171,16 +164,16 @@ class DropSearch:
         return not self._is_over()
 
     @cached_property
-    def _alike(self) -> list[list[int]]:
-        """Buffers of one size and price, those that have the most bytes first."""
-        alike = defaultdict[tuple[int, float], list[int]](list)
+    def _equal(self) -> list[list[int]]:
+        """Groups of buffers of equal size and price, most bytes first."""
+        equal = defaultdict[tuple[int, float], list[int]](list)
         for each in self.recomputation.droppable:
-            alike[self.recomputation.nbytes(each), self.recomputation.price(each)].append(each)
-        return sorted(alike.values(), key=lambda each: -len(each) * self.recomputation.nbytes(each[0]))
+            equal[self.recomputation.nbytes(each), self.recomputation.price(each)].append(each)
+        return sorted(equal.values(), key=lambda each: -len(each) * self.recomputation.nbytes(each[0]))
 
     def _adjust(self) -> bool:
-        """Raise and lower what the best set drops of buffers that are alike; return whether the search goes on."""
-        groups = self._alike
+        """Raise and lower the shares that the best set drops of equal buffers; return whether time is left."""
+        groups = self._equal
         shares = [len(self._base.intersection(group)) / len(group) for group in groups]
         self._try(_spread_over(groups, shares))
         for step in STEPS:
@@ -197,7 +190,7 @@ class DropSearch:
         return True
 
     def _share(self, order: Sequence[int], share: float) -> list[int]:
-        """Return the first of an order, as far as a share of all bytes goes."""
+        """Return the first buffers of an order up to a share of all bytes."""
         left = share * sum(self.recomputation.nbytes(each) for each in order)
         part = []
         for each in order:
@@ -250,14 +243,14 @@ class DropSearch:
         return True
 
     def _is_nearer(self, buffers: frozenset[int], lacking: tuple[int, int]) -> bool:
-        """Go on from a set if it lacks less than any before it, while none fits."""
+        """Continue from a set if it lacks less than any before it, while none fits."""
         if lacking >= self._lacking:
             return False
         self._base, self._lacking = buffers, lacking
         return True
 
     def _refine(self) -> None:
-        """Drop or keep ranges of buffers the other way, halving their length whenever none helps."""
+        """Toggle ranges of buffers, halving their length whenever none helps."""
         order = self.recomputation.droppable
         length = max(1, len(order) // 4)
         while True:
@@ -287,6 +280,6 @@ def _spread_over(groups: Iterable[Sequence[int]], shares: Iterable[float]) -> It
 
 
 def _lacking_bytes(kernel: Kernel, capacity_bytes: int, host_bytes: int) -> int:
-    """Return what a kernel lacks that no algorithm can run, whatever is away; at least a byte."""
+    """Return the bytes that a kernel lacks with all idle buffers on the host; at least a byte."""
     away = min(each.workspace_bytes for each in kernel.options) + kernel.held_bytes + kernel.waiting_bytes
     return max(1, away - capacity_bytes - min(kernel.content_bytes, host_bytes))

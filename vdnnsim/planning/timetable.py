@@ -1,8 +1,8 @@
 """Timetables: when chunks of idle buffers are offloaded and prefetched, and how long the iteration then takes.
 
-Chunks leave in the order in which their buffers are last touched before the turn, and come back in the order in which
-they are first touched behind it; both ways the memory stream runs in order. A chunk is away, as far as memory goes,
-from the kernel before which the compute stream waits for its copy to the one before which its copy back is issued.
+Chunks are offloaded in the order of their last use before the turn, and prefetched in the order of their first use
+after it; the memory stream runs in order. The memory of a chunk is free ("away") from the kernel before which the
+compute stream waits for its offload to the one before which its prefetch is issued.
 """
 
 from bisect import bisect_left, bisect_right
@@ -19,11 +19,7 @@ from vdnnsim.planning.problem import Option, Problem
 
 
 class Chunk(NamedTuple):
-    """Bytes that leave as one.
-
-    Attributes:
-        extent: which of the buffer; None for all of it.
-    """
+    """Bytes that are copied at once, an extent of a buffer or, with None, all of it."""
 
     wait: IdleInterval
     nbytes: int
@@ -33,9 +29,9 @@ class Chunk(NamedTuple):
 def leaving(
     waits: Sequence[IdleInterval], turn: int, nbytes: int | None = None, granule_bytes: int = 1
 ) -> list[tuple[IdleInterval, int]]:
-    """Return who waits over a turn in the order in which they can leave, and how much of each: all of it, or `nbytes`.
+    """Return the intervals around a turn in the order of their offload, and the bytes of each, `nbytes` in all.
 
-    Of the last of them whole granules leave.
+    The last is rounded up to granules.
     """
     found: list[tuple[IdleInterval, int]] = []
     missing = sum(each.nbytes for each in waits) if nbytes is None else nbytes
@@ -57,13 +53,13 @@ def in_pieces(moved: Sequence[tuple[IdleInterval, int]], chunk_bytes: int) -> li
 def at_needs(
     moved: Sequence[tuple[IdleInterval, int]], before: Iterable[int], behind: Iterable[int], granule_bytes: int
 ) -> list[Chunk]:
-    """Return chunks that end where a kernel needs no more to be away, so that it waits for nothing else.
+    """Return chunks that are cut at the needs of kernels, so that these wait for nothing else.
 
     Args:
-        moved: who leaves, in order, and how much of it.
-        before: how many bytes must be away for kernels before the turn: the first that leave.
-        behind: how many for kernels behind it: the last that come back.
-        granule_bytes: of which the size of a chunk is a multiple, but for the last of a buffer.
+        moved: intervals and bytes to offload, in order.
+        before: bytes that must be away for kernels before the turn: the first offloaded.
+        behind: bytes for kernels after it: the last prefetched.
+        granule_bytes: divides the size of all chunks but the last of a buffer.
     """
     cuts: dict[IdleInterval, set[int]] = {wait: set() for wait, _ in moved}
     needs = sorted(set(before))
@@ -90,7 +86,7 @@ def _cut(wait: IdleInterval, nbytes: int, cuts: Iterable[int]) -> list[Chunk]:
 
 @dataclass(frozen=True)
 class Movement:
-    """Chunks that leave and come back around a turn, with the seconds that their copies take."""
+    """Chunks that are offloaded and prefetched around a turn, with the times of their copies."""
 
     problem: Problem
     turn: int
@@ -100,12 +96,12 @@ class Movement:
 
     @cached_property
     def returning(self) -> list[Chunk]:
-        """The chunks in the order in which they come back."""
+        """The chunks in the order of their prefetches."""
         return sorted(self.chunks, key=lambda each: each.wait.next)
 
     @cached_property
     def nbytes(self) -> int:
-        """All that moves."""
+        """Bytes of all chunks."""
         return sum(each.nbytes for each in self.chunks)
 
     @cached_property
@@ -114,13 +110,13 @@ class Movement:
 
     @cached_property
     def _kept_back(self) -> list[int]:
-        """By count, the bytes of so many chunks that come back last."""
+        """Bytes of the n chunks prefetched last."""
         return list(accumulate((each.nbytes for each in reversed(self.returning)), initial=0))
 
     def away(self, kernel: int, nbytes: int) -> int | None:
         """Return how many chunks must be away for a kernel that lacks so many bytes; None if too few can.
 
-        Before the turn of those that leave first, from the turn on of those that come back last.
+        Up to the turn these are the first offloaded, after it the last prefetched.
         """
         if nbytes <= 0:
             return 0
@@ -129,22 +125,22 @@ class Movement:
         return count if count <= self._waiting[kernel] else None
 
     def away_bytes(self, left: int, to_return: int) -> int:
-        """Return the bytes that are away when so many chunks have left and so many have yet to come back."""
+        """Return the bytes away when so many chunks are offloaded and so many are not yet prefetched."""
         return self._sent[left] + self._kept_back[to_return] - self.nbytes
 
     @cached_property
     def _waiting(self) -> list[int]:
-        """By kernel, how many chunks wait then: from the first on before the turn, from the last on behind it."""
+        """By kernel, how many chunks are idle: the first ones up to the turn, the last ones after it."""
         begins, ends = [each.wait.last for each in self.chunks], [each.wait.next for each in self.returning]
         count = len(self.problem.kernels)
         before = [bisect_left(begins, kernel) for kernel in range(self.turn + 1)]
-        # Those whose next touch is behind the kernel, and not that kernel.
+        # Those whose next use is after the kernel.
         behind = [len(ends) - bisect_left(ends, kernel + 1) for kernel in range(self.turn + 1, count)]
         return before + behind
 
     @cached_property
     def stages(self) -> list[Stage]:
-        """The kernels as the search of `fluid` sees them, what must be away in whole chunks."""
+        """The kernels as stages of the fluid search, with needs in whole chunks."""
         problem, found = self.problem, []
         for number, kernel in enumerate(problem.kernels):
             needs = []
@@ -164,11 +160,11 @@ class Movement:
 
     @cached_property
     def issued(self) -> list[int]:
-        """By chunk in the order of leaving, the kernel before which its copy is issued."""
+        """By chunk, the kernel before which its offload is issued."""
         return list(accumulate((each.wait.made + 1 for each in self.chunks), max))
 
     def timetable(self, options: Sequence[Option]) -> "Timetable":
-        """Return what leaves and comes back when, for kernels by some algorithms; where that is too little, all."""
+        """Return the timetable for some algorithms; where all chunks are too little, they are all away."""
         count, away = len(self.chunks), []
         for number, (kernel, option) in enumerate(zip(self.problem.kernels, options, strict=True)):
             enough = self.away(number, kernel.away_bytes(option, self.problem.capacity_bytes))
@@ -181,11 +177,11 @@ class Movement:
 
 @dataclass(frozen=True)
 class Timetable:
-    """A movement with its moments.
+    """A movement with its schedule.
 
     Attributes:
-        released: by kernel, how many of the chunks have left before it.
-        fetched: by kernel, of how many in the order of return the copies have been issued before it.
+        released: by kernel, how many offloads have been waited for before it.
+        fetched: by kernel, how many prefetches have been issued before it.
     """
 
     movement: Movement
@@ -195,17 +191,17 @@ class Timetable:
 
     @property
     def seconds(self) -> float:
-        """What the iteration takes, the host aside."""
+        """Time of the iteration, the host aside."""
         return sum(self.stalls) + sum(each.seconds for each in self.options)
 
     @property
     def all_fetched(self) -> int:
-        """The kernel before which the last copy back has been issued; the first where nothing is away."""
+        """The kernel before which the last prefetch has been issued; the first without chunks."""
         return bisect_left(self.fetched, len(self.movement.chunks))
 
     @property
     def free_bytes(self) -> list[int]:
-        """By kernel, the memory that is left beside it; below 0 where some is lacking."""
+        """By kernel, the free memory beside it; below 0 where some is lacking."""
         move, count = self.movement, len(self.movement.chunks)
         free = []
         for number, (kernel, option) in enumerate(zip(move.problem.kernels, self.options, strict=True)):
@@ -215,23 +211,23 @@ class Timetable:
 
     @property
     def decisions(self) -> Hashable:
-        """What of kernels in an order makes a plan: plans are equal where this is."""
+        """A key of the plan of an order: equal keys give equal plans."""
         move = self.movement
-        # Only states that are on the host look at what memory is free.
+        # Only copies of states depend on free memory.
         free = tuple(self.free_bytes) if move.problem.residencies else ()
         return tuple(move.chunks), self.options, self.released, self.fetched, free
 
     @property
     def stalls(self) -> list[float]:
-        """By kernel, for how many seconds it waits for copies."""
+        """By kernel, the seconds that it waits for copies."""
         return self._played[0]
 
     @property
     def hindered(self) -> frozenset[int]:
-        """The kernels whose needs finer chunks would serve.
+        """The kernels that finer chunks would help.
 
-        Before the turn those that wait for what leaves, behind it those beside which nothing comes back, though
-        something is still to come.
+        Up to the turn those that wait for offloads, after it those beside which the link is idle before the last
+        prefetch.
         """
         return self._played[1]
 

@@ -1,4 +1,4 @@
-"""A timetable as a schedule: the steps that policies write, and the kernels that they run by."""
+"""A timetable as the steps of a schedule, and the algorithms of its kernels."""
 
 from collections.abc import Sequence
 
@@ -35,14 +35,14 @@ def steps_of(timetable: Timetable) -> list[ScheduleStep]:
 
 
 def _waits(chunks: Sequence[Chunk]) -> list[ScheduleStep]:
-    """Return waits for chunks, the last first, for who has waited for it has waited for all."""
+    """Return waits for chunks, the last first, which covers all."""
     whole = tuple(each.wait.buffer for each in chunks if each.extent is None)
     parts = [Wait((each.wait.buffer,), each.extent) for each in reversed(chunks) if each.extent is not None]
     return [*parts, *([Wait(whole)] if whole else [])]
 
 
 def kernels_of(runs: Sequence[Run], options: Sequence[Option]) -> KernelChoice:
-    """Return the kernel of each phase; where its operations chose differently, the one with the least workspace."""
+    """Return the algorithm of each phase, of several for its operations the one with the least workspace."""
     chosen: dict[tuple[int, Phase], KernelCost] = {}
     for run, option in zip(runs, options, strict=True):
         where = run.layer.index, run.phase

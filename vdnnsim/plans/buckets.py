@@ -1,4 +1,4 @@
-"""The buckets in which PyTorch's DistributedDataParallel (DDP) exchanges gradients, and the memory that they take.
+"""Gradient buckets of PyTorch's DistributedDataParallel (DDP), and the memory that they take.
 
 Gradients go into buckets in the order in which they become ready. The first bucket is closed when it holds 1 MiB, each
 later one when it holds 25 MiB, so that a large gradient makes a bucket larger than that; what is left is the last.
@@ -8,20 +8,17 @@ Source: pytorch/pytorch, torch/csrc/distributed/c10d/reducer.cpp at ad78a7b33a49
 reverse of the model's where it is a chain; the sizes are the defaults of torch/nn/parallel/distributed.py at
 25562d3d418774598bd22d0fae875897a96a917b, `_DEFAULT_FIRST_BUCKET_BYTES` and `bucket_cap_mb`.
 
-What is read into it:
+Assumptions:
 
-- Iterations are those after the first, in which buckets are as they stay.
-- The weights of a layer are one gradient here, where PyTorch has weight and bias apart; so a boundary between buckets
-  may lie a bias further on. A gradient that several layers share is ready when the last of them has written it.
-- DDP knows no policy that reads, offloads or releases a gradient during backward. Where one does so before the bucket
-  is full, the bucket is closed with what it holds: nobody waits for gradients that are yet to come.
-- Where gradients are no views of buckets, as is the default, these are a second copy of them, in memory that is
-  taken before the first kernel and held throughout. The copies into them and back run on the communication stream and
-  cost the kernels nothing, where PyTorch makes them on the stream of backward.
-- Where they are views of buckets (`gradient_as_bucket_view`), gradients are held throughout instead, dropped or not;
-  what a kernel of backward computes is memory of its own, which is copied into the bucket and given up.
-- `broadcast_buffers` is left out, by which the first process sends all others the statistics of its batch
-  normalizations before every forward, as is the default.
+- Iterations are those after the first, once buckets are rebuilt.
+- Weight and bias of a layer are one gradient here and two in PyTorch, so that buckets may differ by a bias. A gradient
+  that several layers share is ready when the last of them has written it.
+- A policy that reads, offloads or releases a gradient before its bucket is full closes the bucket.
+- By default buckets are a second copy of the gradients, allocated before the first kernel and held throughout. The
+  copies into them and back run on the communication stream, in PyTorch on the stream of backward.
+- As views of buckets (`gradient_as_bucket_view`) gradients are held throughout, dropped or not; a kernel of backward
+  computes into memory of its own, which is copied into the bucket and freed.
+- `broadcast_buffers`, which sends the statistics of batch normalizations before every forward, is left out.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -39,7 +36,7 @@ FIRST_BUCKET_BYTES: Final = 2**20
 BUCKET_BYTES: Final = 25 * 2**20
 
 Exchanges = Mapping[int, Sequence[tuple[int, ...]]]
-"""The buffers that are exchanged together, by the position of the operation after which they are."""
+"""Groups of buffers, by the position of the operation after which each is exchanged."""
 
 
 class Buckets:
@@ -60,7 +57,7 @@ class Buckets:
             self._close()
 
     def give_up(self, buffers: Collection[int]) -> None:
-        """Somebody needs the sums of buffers: close the bucket that holds one of them."""
+        """Close the open bucket if it holds one of these buffers, whose sums are needed now."""
         if not set(self._open).isdisjoint(buffers):
             self._close()
 
@@ -77,7 +74,7 @@ class Buckets:
 
 
 def with_bucket_memory(plan: TrainingPlan) -> TrainingPlan:
-    """Return a plan that exchanges buckets with a buffer for each, which is that of the layer that completes it."""
+    """Return a plan with a buffer for each bucket that it exchanges, owned by the layer that completes it."""
     exchanges = [each for each in plan.operations if isinstance(each, AllReduce)]
     ids = range(len(plan.buffers), len(plan.buffers) + len(exchanges))
     buffers = (
@@ -95,16 +92,15 @@ def with_bucket_memory(plan: TrainingPlan) -> TrainingPlan:
 
 
 def with_bucket_views(plan: TrainingPlan) -> TrainingPlan:
-    """Return a plan whose gradients lie in their buckets throughout; those that it holds anyway stay as they are."""
+    """Return a plan whose gradients are views of buckets, and so live throughout."""
     exchanges = (each for each in plan.operations if isinstance(each, AllReduce))
     return with_kept(plan, {gradient for each in exchanges for gradient in each.buffers})
 
 
 def bucket_bytes(workload: Workload, granule_bytes: int) -> int:
-    """Return what the buckets of a workload take at most where memory is rounded to the granule alone.
+    """Return an upper bound of the memory of a workload's buckets, rounded to granules: one bucket for each gradient.
 
-    That is each gradient in a bucket of its own. Memory models that count blocks, segments or regions may take more for
-    buckets: then a policy plans with more room than there is, and its trials and the placement of its plan tell.
+    Memory models that count blocks, segments or regions may take more, which only trials and the placement show.
     """
     owners = (layer for layer in workload.graph.layers if layer.parameters)
     return sum(round_up(workload.weight_bytes(layer), granule_bytes) for layer in owners)
@@ -117,10 +113,9 @@ def with_kept_gradients(plan: TrainingPlan) -> TrainingPlan:
 
 
 def with_kept(plan: TrainingPlan, gradients: Collection[int]) -> TrainingPlan:
-    """Return a plan that holds gradients throughout; those that it begins with stay as they are.
+    """Return a plan that holds gradients throughout.
 
-    What a kernel of backward computes then is memory of its own, which is added to or copied into what is kept and
-    given up at once; that takes no time here.
+    A kernel of backward computes into memory of its own, which is accumulated or copied, in no time here, and freed.
     """
     head = {each.buffer for each in plan.operations[: leading_operations(plan)] if isinstance(each, Allocate)}
     wanted = set(gradients) - head

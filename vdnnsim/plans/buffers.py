@@ -1,4 +1,4 @@
-"""The buffers of one iteration, one for each storage of the workload's step, and which of them each kernel touches."""
+"""The buffers of an iteration, one for each storage of the workload's step, and the operands of each kernel."""
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Step, WeightGradients
@@ -13,20 +13,22 @@ class IterationBuffers:
     Attributes:
         maps: buffer of feature map i.
         gradients: buffer of the gradient of feature map i, for those that have one.
-        on_host: those that are not held, but on the host while no kernel wants them.
-        resident: those that hold from iteration to iteration (W, optimizer states) or throughout one (dW, batch
-            statistics), with the index of their layer.
+        on_host: those that are on the host while no kernel uses them.
+        resident: those live between iterations (W, optimizer states) or throughout one (dW, batch statistics), with
+            the index of their layer.
     """
 
     def __init__(self, workload: Workload, on_host: frozenset[int] = frozenset()) -> None:
-        """Take the storages of a workload, of which those on the host are not held.
+        """Number the storages of a workload.
 
-        These are states of the optimizer that are given there, and weight gradients that are there between backward and
-        update, behind which they are given up.
+        Args:
+            workload: that is trained.
+            on_host: optimizer states that are given on the host, and weight gradients that are there between backward
+                and update.
         """
         self.on_host = on_host
         self._step = workload.step
-        # What training writes anew for its backward, and what it makes and holds to its end.
+        # Kinds that training writes for its backward, and that it writes and holds to its end.
         self._brief = {BufferKind.STATISTICS} if workload.is_training else set()
         drops = workload.is_training and workload.weight_gradients is WeightGradients.DROPPED
         self._made = {BufferKind.WEIGHT_GRADIENT} if drops else set()
@@ -46,14 +48,14 @@ class IterationBuffers:
         self.resident = [(number, each.owner) for number, each in enumerate(storages) if each.kind not in passing]
 
     def add(self, buffer: Buffer) -> int:
-        """Add what the step does not know, and return its number."""
+        """Add a buffer that is no storage of the step, and return its number."""
         self.buffers.append(buffer)
         return len(self.buffers) - 1
 
     def held(self, *, with_statistics: bool) -> list[tuple[int, int]]:
-        """Return those resident, with the statistics that training writes anew for its backward or without.
+        """Return the buffers held throughout and their layers, with the statistics of training or without.
 
-        Weight gradients that are dropped live from backward to the end; what is on the host in between is not held.
+        Not held are weight gradients that are dropped, which live from backward on, and what is on the host meanwhile.
         """
         others = self._made if with_statistics else self._made | self._brief
         found = ((self.buffers[buffer], (buffer, owner)) for buffer, owner in self.resident)
@@ -61,7 +63,7 @@ class IterationBuffers:
 
     @property
     def results(self) -> frozenset[int]:
-        """Return what an iteration makes and holds to its end: weight gradients that are dropped only then."""
+        """Return the buffers that live from backward to the end: weight gradients that are dropped after the update."""
         made = frozenset(buffer for buffer, _ in self.resident if self.buffers[buffer].kind in self._made)
         return made - self.on_host
 
@@ -70,13 +72,13 @@ class IterationBuffers:
         return self.buffers[buffer].nbytes
 
     def operands(self, run: Run) -> tuple[Operand, ...]:
-        """Return the buffers that one operation of a phase of a layer touches, by their roles, the workspace aside.
+        """Return the operands of one operation of a phase of a layer, the workspace aside.
 
-        Of a later part of the batch it adds to the weight gradients of those before it.
+        Parts of the batch after the first accumulate weight gradients.
         """
         key = run.layer.index, run.phase, run.operation or 0, run.part > 1
         if key not in self._operands:
-            # Written out, for `replace` takes several times as long, and each plan asks for each operand.
+            # `replace` takes several times as long, and each plan does this for every operand.
             self._operands[key] = tuple(
                 Operand(
                     each.role,
@@ -89,10 +91,9 @@ class IterationBuffers:
         return self._operands[key]
 
     def touched(self, run: Run) -> tuple[list[int], list[int]]:
-        """Return the buffers that a kernel reads or holds and those that it writes, the workspace aside.
+        """Return the buffers that a run reads or holds and those that it writes, the workspace aside.
 
-        Of several kernels, what an earlier one writes is not among what they read. One that runs again holds nothing:
-        the program has moved on.
+        Of several operations, what an earlier one writes is not read. A recomputation holds nothing.
         """
         key = run.layer.index, run.phase, run.operation, run.part > 1, run.repeat > 0
         if key not in self._touched:
@@ -101,7 +102,6 @@ class IterationBuffers:
             for single in runs_of(run, self._step):
                 operands = self.operands(single)
                 made = [each.memory for each in operands if each.access.writes]
-                # What it holds from here on it need not find.
                 holds = () if run.repeat else (each for each in single.of(self._step).holds if each not in made)
                 found = (*(each.memory for each in operands if each.access.reads), *holds)
                 reads += (each for each in found if each not in writes)
@@ -111,7 +111,7 @@ class IterationBuffers:
 
 
 def states_of_update(step: Step) -> frozenset[int]:
-    """Return the states that the update alone touches; that of a scaler, which forward reads, is none of them."""
+    """Return the states that only the update uses, which excludes that of a gradient scaler."""
     touched: dict[bool, set[int]] = {True: set(), False: set()}
     for operation in step.operations:
         tensors = (step.tensors[each.memory] for each in operation.operands)
@@ -122,7 +122,7 @@ def states_of_update(step: Step) -> frozenset[int]:
 
 
 def gradients_of_update(step: Step) -> frozenset[int]:
-    """Return the weight gradients that backward makes anew and the update reads."""
+    """Return the weight gradients that backward writes first and the update reads."""
     first: dict[int, Operand] = {}
     read = set[int]()
     for operation in step.operations:

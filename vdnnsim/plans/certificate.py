@@ -1,11 +1,11 @@
-"""The certificate of a plan: a lower bound for a class of schedules, and what the plan does, in words."""
+"""The certificate of a plan: a lower bound for a class of schedules, and a summary of the plan in words."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class BoundClass(Enum):
-    """For which schedules a bound holds; all run the kernels of the plan's workload in its order."""
+    """The schedules for which a bound holds; all run the kernels of the workload in the plan's order."""
 
     OFFLOAD = "schedules of this order that compute nothing again and keep weights, their gradients and states"
     ANY = (
@@ -24,27 +24,27 @@ class BoundClass(Enum):
 
     @property
     def moves_states(self) -> bool:
-        """Whether schedules that have states or weight gradients on the host are among them."""
+        """Whether it includes schedules with states or weight gradients on the host."""
         return self in (BoundClass.OFFLOAD_AND_STATES, BoundClass.ANY_AND_STATES)
 
     @property
     def recomputes(self) -> bool:
-        """Whether schedules that compute something again are among them."""
+        """Whether it includes schedules with recomputation."""
         return self in (BoundClass.ANY, BoundClass.ANY_AND_STATES)
 
     def includes(self, other: "BoundClass") -> bool:
-        """Say whether all schedules of a class are among them."""
+        """Return whether it includes all schedules of another class."""
         return self.recomputes >= other.recomputes and self.moves_states >= other.moves_states
 
 
 @dataclass(frozen=True, slots=True)
 class SlowerKernel:
-    """A kernel that does not run by its fastest algorithm, for its workspace would crowd out something else.
+    """A kernel that does not use its fastest algorithm, whose workspace does not fit.
 
     Attributes:
         layer, phase, chosen, fastest: in words, as results show them.
-        lost_s: how much longer it takes than by the fastest.
-        saved_bytes: how much less workspace it has.
+        lost_s: seconds more than the fastest algorithm.
+        saved_bytes: workspace less than that of the fastest.
     """
 
     layer: str
@@ -57,20 +57,19 @@ class SlowerKernel:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What is proven of a plan, and what it does.
+    """A lower bound, and a summary of the plan.
 
     Attributes:
         bound_s: no schedule of the class takes less.
         holds_for: the class.
-        offloaded: names of what leaves and comes back, with bytes, in the order in which it leaves.
+        offloaded: names and bytes of offloaded buffers, in the order of their offloads.
         on_host: bytes of optimizer states that are on the host between iterations, and of weight gradients that are
             there between backward and update, by kind in words.
-        recomputed: names of the layers whose forward runs again.
-        slower: kernels that do not run by their fastest algorithm, the largest loss first.
-        levers: why the plan is as it is: at most three sentences, what costs most first.
-        stays: where offload does not help: at most three sentences with bytes, of what the peak consists that cannot
-            leave; empty where nothing of note is in the way.
-        complete: whether the search came to its end, and not only to its time limit.
+        recomputed: names of recomputed layers.
+        slower: kernels that do not use their fastest algorithm, the largest loss first.
+        levers: what costs most time: at most three sentences.
+        stays: what fills the memory and cannot be offloaded: at most three sentences; empty where memory is ample.
+        complete: whether the search ended before its time limit.
     """
 
     bound_s: float
@@ -84,5 +83,5 @@ class Certificate:
     complete: bool = True
 
     def gap(self, iteration_s: float) -> float:
-        """Return how far an iteration is above the bound, as a fraction."""
+        """Return the gap of an iteration, as a fraction of the bound."""
         return iteration_s / self.bound_s - 1 if self.bound_s else 0.0

@@ -1,17 +1,17 @@
-"""The check of a plan: what must hold of any plan before an executor may run it.
+"""The check of a plan: the invariants that executors rely on.
 
 - Every buffer is allocated before it is used, once, and released before the plan ends.
 - A kernel reads only what has been written or copied back, a copy only what has been written.
-- Whatever touches the same bytes from two streams is ordered by events or synchronizations: a kernel after the
-  prefetch that it reads, an offload or an exchange between GPUs after the kernel that wrote its buffer, a prefetch
-  after the Allocate that made it, a Release after every copy of its buffer.
-- What was offloaded and released is read again only after a prefetch. A prefetch that keeps the copy may be followed by
-  others, until a kernel writes the buffer: then the copy is stale and a new offload is due.
-- A buffer may have several copies on the host, by their numbers; each is offloaded once and good for one prefetch.
-- What a Release gives up is gone; only a copy on the host brings it back. What is given there is there at the end.
-- What is true of a buffer is true of every piece of it: a kernel needs all of them, a copy those that it moves. An
-  extent is given back and taken again in turn, and what was in it is gone.
-- What lies in the bytes of another buffer covers it; a kernel that works in place may still read what was there.
+- Operations on the same bytes from two streams are ordered by events or synchronizations: a kernel after the prefetch
+  that it reads, an offload or an exchange between GPUs after the kernel that wrote its buffer, a prefetch after the
+  Allocate of its buffer, a Release after every copy of its buffer.
+- A released buffer is read only after a prefetch. A prefetch that keeps the copy may be followed by others, until a
+  kernel writes the buffer: then the copy is stale.
+- A buffer may have several numbered copies on the host; each is offloaded once and prefetched once.
+- A buffer that is given on the host is there at the end.
+- All of this holds for every piece of a buffer: a kernel needs all pieces, a copy those that it moves. An extent is
+  released and allocated in turn, and loses its content.
+- A buffer that lies in another covers it; a kernel that works in place may still read the other.
 """
 
 from collections.abc import Iterator
@@ -26,17 +26,17 @@ from vdnnsim.plans.training_plan import TrainingPlan
 
 
 def check_plan(plan: TrainingPlan) -> None:
-    """Prove that a plan keeps the contract.
+    """Check a plan.
 
     Raises:
-        PlanError: it does not; the message names the policy, the operation and what is wrong with it.
+        PlanError: it breaks an invariant; the message names the policy, the operation and the buffer.
     """
     _Checker(plan).check()
 
 
 @dataclass(slots=True)
 class _Piece:
-    """What is known of some bytes of a buffer: positions of the last operations that matter for order."""
+    """The state of some bytes of a buffer, with the positions of the last operations on them."""
 
     name: str
     held: bool = False
@@ -50,7 +50,7 @@ class _Piece:
 
 @dataclass(slots=True)
 class _BufferState:
-    """What is known of one buffer as a whole, and of its pieces in their order."""
+    """The state of a buffer, and of its pieces in order."""
 
     pieces: list[_Piece]
     allocated: bool = False
@@ -159,7 +159,7 @@ class _Checker:
         self._states[buffer] = _BufferState(pieces, allocated=True)
 
     def _taken(self, piece: _Piece, *, written: bool = False) -> _Piece:
-        # The allocation is a point of the compute stream: a copy into the fresh bytes must come after it.
+        # An allocation is ordered on the compute stream: a copy into the new bytes must come after it.
         self._order.run(Stream.COMPUTE, self._position)
         return _Piece(piece.name, held=True, written=written, on_host=piece.on_host, last_compute=self._position)
 
@@ -173,7 +173,7 @@ class _Checker:
     def _release(self, buffer: int) -> None:
         state = self._use(buffer)
         self._order.reach(Stream.COMPUTE)
-        pieces = [self._given_back(piece) if piece.held else piece for piece in state.pieces]
+        pieces = [self._released(piece) if piece.held else piece for piece in state.pieces]
         if state.storage is not None:
             self._states[state.storage].covered_by = None
             self._lose(state.storage)
@@ -188,15 +188,15 @@ class _Checker:
             raise self._error(f"{self._name(buffer)} lies in {self._name(state.storage)} and has no memory of its own")
         self._order.reach(Stream.COMPUTE)
         for number, piece in zip(self._pieces.covered(buffer, extent), self._held(buffer, extent), strict=True):
-            state.pieces[number] = self._given_back(piece)
+            state.pieces[number] = self._released(piece)
 
-    def _given_back(self, piece: _Piece) -> _Piece:
+    def _released(self, piece: _Piece) -> _Piece:
         if self._unfinished(piece.last_copy, Stream.COMPUTE):
             raise self._error(f"{piece.name} is released before the compute stream waited for its copy")
         return _Piece(piece.name, on_host=piece.on_host)
 
     def _lose(self, storage: int) -> None:
-        """What lay in a storage is written over by what lies in it."""
+        """Mark the content of a storage as overwritten by a buffer that lies in it."""
         for piece in self._states[storage].pieces:
             piece.written = False
 
@@ -248,11 +248,11 @@ class _Checker:
         self._order.run(Stream.COMMUNICATION, self._position)
 
     def _unfinished(self, copies: dict[Stream, int], stream: Stream) -> list[Stream]:
-        """Return on which streams the last copy of a buffer may not be done, as far as another stream knows."""
+        """Return the streams whose last copy of a buffer is not ordered before a stream."""
         return [each for each in copies if not self._order.knows(stream, each, copies[each])]
 
     def _use(self, buffer: int, covered_for: tuple[int, ...] = ()) -> _BufferState:
-        """Return what is known of a buffer in use; a kernel may read what it is to cover with what it writes."""
+        """Return the state of a buffer in use; a kernel may read a buffer that it covers with one of its outputs."""
         state = self._states[buffer]
         if not state.allocated:
             raise self._error(f"{self._name(buffer)} is used while it is not allocated")
@@ -261,14 +261,14 @@ class _Checker:
         return state
 
     def _use_extent(self, buffer: int, extent: range | None) -> _BufferState:
-        """Return what is known of a buffer in use, of which an operation may name an extent."""
+        """Return the state of a buffer in use, an extent of which is within its bounds."""
         state, nbytes = self._use(buffer), self._plan.buffers[buffer].nbytes
         if extent is not None and (len(extent) < 1 or extent.step != 1 or extent.start < 0 or extent.stop > nbytes):
             raise self._error(f"{self._name(buffer)} has {nbytes} B, found {len(extent)} B from byte {extent.start} on")
         return state
 
     def _held(self, buffer: int, extent: range | None = None) -> Iterator[_Piece]:
-        """Yield the pieces of a buffer, or of an extent of it; all must have memory."""
+        """Yield the pieces of a buffer, or of an extent of it; all must be allocated."""
         for number in self._pieces.covered(buffer, extent):
             piece = self._states[buffer].pieces[number]
             if not piece.held:

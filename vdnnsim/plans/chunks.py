@@ -1,10 +1,9 @@
-"""Chunked copies: makes a plan whose copies move buffers piece by piece of one that moves them whole.
+"""Chunked copies: turns the copies of a plan into copies of bounded size.
 
-Each copy by a copy engine becomes a row of copies of at most so many bytes. Memory that is given back once it was
-offloaded goes chunk by chunk: where the compute stream is about to wait for the whole copy, it waits for one chunk
-after the other and gives each back at once. So no kernel waits longer than before, but for what the host takes to issue
-more operations, and no operation finds less memory. What comes back lies in memory that is taken as a whole: beside
-which kernels each of its chunks could come is for a policy to say (`vdnnsim.plans.operations.AllocateExtent`).
+Where the compute stream waits for an offload and releases the buffer, it waits for one chunk after the other and
+releases each at once. So kernels wait no longer, issue time aside, and no operation finds less memory. A prefetched
+buffer is allocated as a whole; only a policy can say when each of its chunks is needed
+(`vdnnsim.plans.operations.AllocateExtent`).
 """
 
 from collections.abc import Sequence
@@ -17,11 +16,13 @@ from vdnnsim.plans.training_plan import TrainingPlan
 
 
 def in_chunks(plan: TrainingPlan, chunk_bytes: int) -> TrainingPlan:
-    """Return a plan with its copies in chunks; it needs a memory model that gives back extents of buffers.
+    """Return a plan with its copies in chunks, for a memory model with extents.
 
-    A chunk is the most that a copy moves, best a multiple of the granule in which memory is given back.
+    Args:
+        plan: with whole copies.
+        chunk_bytes: the most that a copy moves, best a multiple of the granule of the memory model.
     """
-    assert chunk_bytes > 0, "a chunk holds something"
+    assert chunk_bytes > 0
     writer = _ChunkWriter(plan, chunk_bytes)
     for position in range(len(plan.operations)):
         writer.write(position)
@@ -38,11 +39,10 @@ class _ChunkWriter:
             (each.event for each in plan.operations if isinstance(each, operations.RecordEvent)), default=-1
         )
         self._aliased: set[int] = set()
-        # By position of an offload, the waits and releases of its chunks; the last goes with the rest of the buffer.
-        self._leaving: dict[int, list[Operation]] = {}
+        # By position of an offload, the waits and releases of its chunks but the last, released with the buffer.
+        self._freed_chunks: dict[int, list[Operation]] = {}
 
     def write(self, position: int) -> None:
-        """Write what becomes of the operation at a position."""
         operation = self._plan.operations[position]
         match operation:
             case (
@@ -65,8 +65,8 @@ class _ChunkWriter:
             case _:
                 pass
         waited_for = self._order.reach(Stream.COMPUTE)[Stream.MEMORY]
-        for offload in [each for each in self._leaving if each <= waited_for]:
-            self.operations += self._leaving.pop(offload)
+        for offload in [each for each in self._freed_chunks if each <= waited_for]:
+            self.operations += self._freed_chunks.pop(offload)
         self.operations.append(operation)
 
     def _write_copy(self, position: int, copy: operations.Offload | operations.Prefetch) -> None:
@@ -76,20 +76,17 @@ class _ChunkWriter:
             self.operations.append(copy)
             return
         chunks = [range(first, min(first + self._chunk_bytes, nbytes)) for first in firsts]
-        goes = isinstance(copy, operations.Offload) and self._is_released_next(copy.buffer, position)
+        is_freed = isinstance(copy, operations.Offload) and self._is_released_next(copy.buffer, position)
         for chunk in chunks:
             self.operations.append(replace(copy, extent=chunk))
-            if goes and chunk is not chunks[-1]:
+            if is_freed and chunk is not chunks[-1]:
                 self._event += 1
                 self.operations.append(operations.RecordEvent(self._event, Stream.MEMORY))
-                going = self._leaving.setdefault(position, [])
-                going += [
-                    operations.WaitEvent(self._event, Stream.COMPUTE),
-                    operations.ReleaseExtent(copy.buffer, chunk),
-                ]
+                wait = operations.WaitEvent(self._event, Stream.COMPUTE)
+                self._freed_chunks.setdefault(position, []).extend((wait, operations.ReleaseExtent(copy.buffer, chunk)))
 
     def _is_released_next(self, buffer: int, position: int) -> bool:
-        """Return whether a buffer with memory of its own is given back before anything else happens to it."""
+        """Return whether the next operation on a buffer with memory of its own is its Release."""
         later = self._plan.operations[position + 1 :]
         touching = (each for each in later if buffer in _touched(each))
         return buffer not in self._aliased and isinstance(next(touching, None), operations.Release)

@@ -1,10 +1,9 @@
-"""Data-parallel training: adds to the plan of one GPU what it exchanges with the others.
+"""Data-parallel training: adds gradient exchanges to the plan of one GPU.
 
 After the last kernel that writes the weight gradient of a layer, the gradient is summed over all GPUs on the
-communication stream, beside what backward of the other layers computes; before the first kernel that reads a sum, and
-before the end of the iteration, the compute stream waits; before a sum is offloaded the memory stream does. This is a
-function of plans, so every policy has it. What is exchanged together is what one kernel completes, or under `ddp` a
-bucket (`vdnnsim.plans.buckets`).
+communication stream, beside backward of other layers. The compute stream waits before the first kernel that reads a
+sum and at the end of the iteration, the memory stream before it offloads one. An exchange has the gradients that one
+kernel completes, or under `ddp` a bucket (`vdnnsim.plans.buckets`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,7 +65,7 @@ def _exchanging(plan: TrainingPlan, aggregation: Aggregation, exchanges: Exchang
     """Write exchanges and the events around them into a plan."""
     event = 1 + max((each.event for each in plan.operations if isinstance(each, RecordEvent)), default=-1)
     operations: list[Operation] = []
-    # By stream and buffer that is being exchanged, the event that marks its end; and what ends with each event.
+    # By stream and buffer that is being exchanged, the event at its end; and the buffers of each event.
     awaited: dict[tuple[Stream, int], int] = {}
     ending: dict[int, tuple[int, ...]] = {}
     collectives = 0
@@ -93,7 +92,7 @@ def _exchanging(plan: TrainingPlan, aggregation: Aggregation, exchanges: Exchang
 
 
 def _touched(operation: Operation) -> tuple[Stream, tuple[int, ...]]:
-    """Return the buffers whose content an operation reads or gives up, and its stream."""
+    """Return the stream of an operation, and the buffers that it reads or releases."""
     match operation:
         case Compute(reads=reads):
             return Stream.COMPUTE, reads
@@ -106,7 +105,7 @@ def _touched(operation: Operation) -> tuple[Stream, tuple[int, ...]]:
 
 
 def exchanged(plan: TrainingPlan) -> list[tuple[int, tuple[str, ...]]]:
-    """Return the exchanges of a plan: on behalf of which layer, and of what."""
+    """Return the layer and the buffers of each exchange of a plan."""
     names = plan.buffer_names
     exchanges = (each for each in plan.operations if isinstance(each, AllReduce))
     return [(each.layer, tuple(names[buffer] for buffer in each.buffers)) for each in exchanges]
@@ -115,9 +114,9 @@ def exchanged(plan: TrainingPlan) -> list[tuple[int, tuple[str, ...]]]:
 def until_one_overflows(
     plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]
 ) -> tuple[TrainingPlan, ...]:
-    """Return of each plan the part that runs: until its own memory runs out, or until it waits for one that has.
+    """Return the part of each plan that runs before a GPU is out of memory.
 
-    A GPU whose memory ran out comes to no later exchange, and the others wait at the first of these.
+    That GPU reaches no later exchange, and the others wait at the first of these.
     """
     ends = [
         each.operation if isinstance(each, DoesNotFit) else len(plan.operations)

@@ -28,18 +28,18 @@ class Asked(NamedTuple):
 _OF_MEMORY: Final = frozenset(
     {operations.Allocate, operations.Alias, operations.Release, operations.AllocateExtent, operations.ReleaseExtent}
 )
-"""The operations that change memory; to ask for the type is quicker than to match each of the others."""
+"""Operations that change memory; testing the type first is faster than matching all operations."""
 
 
 def device_requests(plan: TrainingPlan, model: MemoryChoice, granule_bytes: int, pieces: Pieces) -> list[Asked]:
-    """Return the operations of a plan that ask for device memory or give it back, and what each of them asks.
+    """Return the memory requests of a plan.
 
     Raises:
-        PolicyError: the plan gives back extents of buffers, which the memory model cannot.
+        PolicyError: the plan releases extents of buffers, which the memory model cannot.
     """
     asked: list[Asked] = []
     aliases: set[int] = set()
-    # Of the buffers of which extents were given back, the pieces that are still held.
+    # Pieces held of buffers of which extents were released.
     held: dict[int, set[int]] = {}
     for position, operation in enumerate(plan.operations):
         if type(operation) not in _OF_MEMORY:
@@ -68,7 +68,7 @@ def device_requests(plan: TrainingPlan, model: MemoryChoice, granule_bytes: int,
 
 
 def _held_bytes(ranges: Sequence[range], held: Collection[int], granule_bytes: int) -> int:
-    """Return the granules in which pieces of a buffer are held, in bytes; one that several share counts once."""
+    """Return the bytes of the granules that pieces of a buffer touch."""
     nbytes = reached = 0
     for number in sorted(held):
         first = max(reached, ranges[number].start // granule_bytes * granule_bytes)
@@ -87,14 +87,13 @@ def _without_extents(plan: TrainingPlan, operation: Operation, model: MemoryChoi
 
 
 def searches(plan: TrainingPlan, workload: CapturedWorkload) -> list[Asked]:
-    """Return what `torch.backends.cudnn.benchmark` asks besides, each at the operation before which it is made.
+    """Return the requests of `torch.backends.cudnn.benchmark`, each at the operation before which it is made.
 
-    The first time that a convolution of these sizes is computed, forward, for its data gradient or its weight gradient,
-    PyTorch takes the largest workspace of all kernels that cuDNN names for it, where there is no room for that half of
-    it and so on, tries each kernel in it, gives it back, and gives back to the GPU all that is free. Only then it takes
-    the workspace of the fastest. Which that is nobody knows who has no GPU: here it is the first that cuDNN's
-    heuristics name, as where nobody searches (`vdnnsim.cost.pytorch_workspace`). Depthwise convolutions are searched
-    for where maps lie as N, H, W, C alone; elsewhere PyTorch has kernels of its own.
+    The first time that a convolution of some sizes runs, forward, for its data or for its weight gradient, PyTorch
+    allocates the largest workspace of all kernels that cuDNN suggests, or half of it and so on, times each kernel,
+    frees the workspace, and empties the cache. Then it allocates the workspace of the fastest, which without a GPU is
+    unknown: here it is the first of cuDNN's heuristics, as without a search (`vdnnsim.cost.pytorch_workspace`).
+    Depthwise convolutions are searched for in NHWC only; otherwise PyTorch has kernels of its own.
 
     Source: github.com/pytorch/pytorch, aten/src/ATen/native/cudnn/Conv_v8.cpp (run_single_conv, get_plans_from_find,
     generate_and_filter_plans).
@@ -120,7 +119,7 @@ def searches(plan: TrainingPlan, workload: CapturedWorkload) -> list[Asked]:
 def _places(
     plan: TrainingPlan, kernel: operations.Compute, position: int, work: ConvolutionWork
 ) -> Iterator[tuple[str, int]]:
-    """Yield what a kernel searches for, and before which operation: that which takes its workspace, or itself."""
+    """Yield each search of a kernel and its operation: the one that allocates its workspace, or the kernel."""
     own = {each.memory for each in kernel.operands if each.role is Role.WORKSPACE}
     before = plan.operations[position - 1]
     last = position - 1 if isinstance(before, operations.Allocate) and before.buffer in own else position

@@ -1,9 +1,7 @@
 """Host memory that the copies of a plan take, pinned or not, walked in issue order.
 
-What is given on the host has its bytes from the beginning on. An offload takes the bytes that it moves unless it has
-them, a prefetch gives them back unless it keeps the copy.
-Systems of the papers pin what is in use; PyTorch pins blocks of powers of two and keeps them
-(`vdnnsim.memory.process`).
+An offload allocates the bytes that it moves unless they are there, a prefetch frees them unless it keeps the copy.
+Systems of the papers pin what is in use; PyTorch keeps pinned blocks of powers of two (`vdnnsim.memory.process`).
 """
 
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 
 
 class Pool(Enum):
-    """The memories that a plan can overflow; of the host's, what may be pinned is a part."""
+    """The memories that a plan can overflow; pinned memory is a part of the host's."""
 
     DEVICE = "GPU memory"
     PINNED = "pinned host memory"
@@ -25,13 +23,12 @@ class Pool(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HostLimits:
-    """What there is of the host for one GPU.
+    """Host memory of one GPU.
 
     Attributes:
-        host_bytes: of its memory.
-        pinned_bytes: of it that may be pinned.
-        process_bytes: that the process holds beside what it pins.
-        of_pytorch: whether it pins as PyTorch does.
+        pinned_bytes: that may be pinned.
+        process_bytes: that the process takes besides pinned memory.
+        of_pytorch: whether blocks are pinned as by PyTorch.
     """
 
     host_bytes: int
@@ -42,11 +39,11 @@ class HostLimits:
 
 @dataclass(frozen=True, slots=True)
 class HostOverflow:
-    """An offload that found no room, or what is given on the host.
+    """The first copy that does not fit.
 
     Attributes:
-        operation: its position in the plan; the first of all for what is given.
-        held: bytes of the copies on the host by buffer, as they were asked for.
+        operation: position of its offload; 0 for a buffer given on the host.
+        held: bytes of the copies on the host by buffer.
     """
 
     pool: Pool
@@ -59,7 +56,7 @@ class HostOverflow:
 
 
 class _PinnedBytes:
-    """Pinned memory that counts bytes, and frees what is freed; with the methods of `PinnedBlocks`."""
+    """Pinned memory that counts bytes, with the methods of `PinnedBlocks`."""
 
     def __init__(self) -> None:
         self.taken_bytes = 0
@@ -79,7 +76,7 @@ _Part = tuple[int, int, int]
 
 
 def walk_host(plan: TrainingPlan, limits: HostLimits, pieces: Pieces) -> int | HostOverflow:
-    """Return the maximum of pinned host memory, or what found no room in it."""
+    """Return the peak of pinned host memory, or the first overflow."""
     host = _Host(limits, pieces)
     overflow: HostOverflow | None = None
     for buffer, each in enumerate(plan.buffers):
@@ -96,7 +93,7 @@ def walk_host(plan: TrainingPlan, limits: HostLimits, pieces: Pieces) -> int | H
 
 
 class _Host:
-    """The copies on the host as a plan goes on."""
+    """The copies on the host during a plan."""
 
     def __init__(self, limits: HostLimits, pieces: Pieces) -> None:
         self._limits = limits
@@ -106,7 +103,7 @@ class _Host:
         self.peak_bytes = 0
 
     def take(self, operation: int, buffer: int, copy: int = 0, extent: range | None = None) -> HostOverflow | None:
-        """Take what a copy needs beyond what it has; return what is missing, if there is no room."""
+        """Allocate the bytes of a copy that are not there; return the overflow, if any."""
         ranges, pinned, limits = self._pieces.ranges(buffer), self._pinned, self._limits
         coming = {(buffer, copy, each): len(ranges[each]) for each in self._pieces.covered(buffer, extent)}
         new = [nbytes for each, nbytes in coming.items() if each not in self._held]
@@ -126,6 +123,6 @@ class _Host:
         return None
 
     def free(self, copy: Prefetch) -> None:
-        """Free what a copy took that does not stay."""
+        """Free the copy that a prefetch does not keep."""
         for each in self._pieces.covered(copy.buffer, copy.extent):
             self._pinned.free(self._held.pop((copy.buffer, copy.copy, each)))

@@ -7,18 +7,18 @@ from vdnnsim.plans.buffers import IterationBuffers
 from vdnnsim.plans.schedule import Allocate, Offload, Prefetch, Release, Run, Schedule, ScheduleStep, Synchronize, Wait
 
 Copied = tuple[int, range | None]
-"""What a copy moves: a buffer, or some of its bytes."""
+"""A copied buffer, and the extent of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """What a scheme of allocation goes by.
+    """The lifetimes that a scheme of allocation follows.
 
     Attributes:
-        given: the buffers that are there from the start on, with what an iteration begins with.
-        begins, ends: by step, the buffers whose content begins with it, and those whose content ends with it.
-        awaited: copies that somebody waits for, other than the host, as position of the step and buffer.
-        departing: offloads after which nobody uses the buffer until it has been waited for and ends.
+        given: buffers live from the start.
+        begins, ends: by step, the buffers whose life begins or ends with it.
+        awaited: copies that a stream waits for, as position of the step and buffer.
+        departing: offloads that are the last use of the buffer before the wait that ends it.
     """
 
     given: list[int]
@@ -29,7 +29,7 @@ class Lifetimes:
 
 
 def touched(step: ScheduleStep, buffers: IterationBuffers) -> tuple[list[int], list[int]]:
-    """Return the buffers that a step reads or holds and those that it writes, a workspace aside."""
+    """Return the buffers that a step reads or holds and those that it writes, workspaces aside."""
     match step:
         case Run():
             return buffers.touched(step)
@@ -47,8 +47,8 @@ def lifetimes(
     """Return the lifetimes of the buffers of a schedule, but of those that are held throughout.
 
     Raises:
-        PlanError: something is offloaded and neither released nor fetched after; or released, and used again without a
-            fetch; or waited for without being copied. The message names it and the layer.
+        PlanError: a buffer is offloaded and neither released nor prefetched after; or released and used without a
+            prefetch; or waited for without a copy. The message names it and the layer.
     """
     return _Survey(schedule, buffers, throughout, label).lifetimes()
 
@@ -71,19 +71,18 @@ class _Survey:
         self._begins: list[list[int]] = [[] for _ in schedule]
         self._ended: list[_Life] = []
         self._living: dict[int, _Life] = {}
-        # By buffer and extent the copies that nobody has waited for yet, as step and place in it; those that somebody
-        # waits for, and the last of their steps; extents whose memory was given back; the last fetch of a copy.
+        # By buffer and extent the copies not yet waited for, as step and place in it; copies that are waited for, and
+        # the last of their steps; extents whose memory was released; the last prefetch of a copy.
         self._under_way: dict[int, dict[range | None, tuple[int, int]]] = {}
         self._awaited: set[tuple[int, int]] = set()
         self._waited_for = -1
         self._away: set[Copied] = set()
         self._fetched: dict[tuple[int, int], int] = {}
-        # What the layer that runs has touched since it began or was synchronized.
+        # Buffers that the running layer has used since it began or was synchronized.
         self._layer: tuple[int, bool] | None = None
         self._of_layer: dict[int, None] = {}
 
     def lifetimes(self) -> Lifetimes:
-        """Return those of the whole schedule."""
         for position, step in enumerate(self._schedule):
             reads, writes = touched(step, self._buffers)
             if isinstance(step, Synchronize):
@@ -123,13 +122,13 @@ class _Survey:
                 if buffer not in self._throughout:
                     (self._begins[position] if buffer in writes else self._given).append(buffer)
             elif is_run and isinstance(self._schedule[life.touched_by[-1]], Run):
-                # Of kernels in a row the last says all.
+                # Of consecutive kernels only the last counts.
                 life.touched_by[-1] = position
                 continue
             life.touched_by.append(position)
 
     def _begins_anew(self, life: _Life, position: int) -> bool:
-        """Whether a step that writes a buffer wants new memory: not if it was just allocated, or is still leaving."""
+        """Whether a step that writes a buffer begins a new life: not if just allocated or being offloaded."""
         step = self._schedule[position]
         if isinstance(step, Prefetch) and (life.buffer in self._under_way or (life.buffer, step.extent) in self._away):
             return False
@@ -146,7 +145,7 @@ class _Survey:
             case Run():
                 self._await_arrivals(buffers)
             case Wait(buffers=what, extent=extent):
-                # The memory stream runs in order: who waits for the last copy waits for all.
+                # The memory stream runs in order: a wait for the last copy covers all.
                 (start, _), last = max(self._waited(buffer, extent) for buffer in what)
                 if extent is None or start > self._waited_for:
                     self._awaited.add((start, last))
@@ -157,7 +156,7 @@ class _Survey:
                 pass
 
     def _waited(self, buffer: int, extent: range | None) -> tuple[tuple[int, int], int]:
-        """Return where the last copy of a buffer, or of an extent of it, stands, which is waited for now; and whose."""
+        """Remove the copies of a buffer or extent that are waited for; return the last, and the buffer."""
         copies = self._under_way.get(buffer, {})
         found = [copies.pop(each) for each in list(copies) if extent in (None, each)]
         if not found:
@@ -167,7 +166,7 @@ class _Survey:
         return max(found), buffer
 
     def _await_arrivals(self, buffers: list[int]) -> None:
-        """Let a kernel wait for what it touches and comes; of the extents of a buffer the last is waited for."""
+        """Let a kernel wait for the last prefetch of each of its operands."""
         for buffer in buffers if self._under_way else ():
             copies = self._under_way.get(buffer, {})
             starts = [start for start, _ in copies.values() if self._is_fetch(start)]

@@ -1,7 +1,7 @@
 """A measured step of a user's training loop under a plan, as plain data.
 
-All times are seconds since the step began. Kernels are not watched one by one, which would change what runs: what is
-known is when the loop came to each tensor that autograd saves or takes, and when it went on from there.
+All times are seconds since the step began. Kernels are not timed one by one, which would change the step: known are
+the times at which the loop packs and unpacks each saved tensor.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Operations of the captured step that ran one after the other between two such moments, by their numbers."""
+    """Consecutive operations of the captured step between two such times, by their numbers."""
 
     operations: range
     start_s: float
@@ -19,7 +19,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """What the loop waited for a copy, or recomputed, before an operation of the captured step."""
+    """A wait for a copy, or a recomputation, before an operation of the captured step."""
 
     operation: int
     start_s: float
@@ -27,7 +27,7 @@ class Pause:
 
 
 class Way(Enum):
-    """Where the bytes of a copy went."""
+    """The direction of a copy."""
 
     OUT = "offload"
     BACK = "prefetch"
@@ -35,7 +35,7 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LiveCopy:
-    """Bytes of a storage of the captured step that were copied."""
+    """A copy of some bytes of a storage of the captured step."""
 
     way: Way
     storage: int
@@ -46,7 +46,7 @@ class LiveCopy:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What PyTorch had allocated before an operation of the captured step."""
+    """Bytes that PyTorch had allocated before an operation of the captured step."""
 
     operation: int
     time_s: float
@@ -58,13 +58,12 @@ class LiveStep:
     """One step.
 
     Attributes:
-        device: a card's name, or `cpu`.
-        number: which of the loop's steps it was, from 1.
-        seconds: forward and backward, without what the loop does before and after.
-        peak_bytes: the most that PyTorch had allocated since the step before began; None where there is no GPU.
-        offloaded_bytes, fetched_bytes: that were moved.
-        stretches, pauses, copies, memory: in their order, where they were asked for; memory on a GPU alone.
-        snapshot: of PyTorch's allocator, pickled; None where none was asked for, or there is none.
+        device: name of the GPU, or `cpu`.
+        number: of the step in the loop, from 1.
+        seconds: of forward and backward.
+        peak_bytes: allocated by PyTorch since the step before began; None without a GPU.
+        stretches, pauses, copies, memory: in order, if they were recorded; memory only on a GPU.
+        snapshot: of PyTorch's allocator, pickled, if one was taken.
     """
 
     device: str

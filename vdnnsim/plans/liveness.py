@@ -43,7 +43,7 @@ def maps_touched(workload: Workload, layer: Layer, phase: Phase) -> MapsTouched:
 
 
 def last_forward_use(feature_map: FeatureMap) -> int:
-    """Index of the last layer that touches a map in forward; its producer where no layer reads it."""
+    """Index of the last layer that uses a map in forward."""
     users = feature_map.consumers + feature_map.rewriters
     if users:
         return max(users)

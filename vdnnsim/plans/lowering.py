@@ -1,4 +1,4 @@
-"""Lowering of schedules: writes the operations of a plan, with memory by a scheme of allocation."""
+"""Lowering of schedules to the operations of a plan, with memory by a scheme of allocation."""
 
 from collections.abc import Iterable, Sequence
 
@@ -37,13 +37,12 @@ def lower(
     handles: int = 0,
     buffers: IterationBuffers | None = None,
 ) -> TrainingPlan:
-    """Return the plan of an iteration that takes these steps.
+    """Return the plan of a schedule.
 
-    `buffers` are those of the workload, with what a policy added to them.
+    `buffers` are those of the workload and any that the policy added.
 
     Raises:
-        PlanError: something is offloaded that is neither released nor fetched after, or the like
-            (`vdnnsim.plans.lifetimes`).
+        PlanError: the schedule is invalid (`vdnnsim.plans.lifetimes.lifetimes`).
     """
     buffers, schedule = buffers or IterationBuffers(workload), by_operation(schedule, workload.step)
     schedule = in_rounds(schedule, workload.rounds)
@@ -63,17 +62,16 @@ class _Lowering:
         self._plan = draft.plan
         self._buffers = draft.buffers
         self._under_way = draft.under_way
-        # What comes, by buffer; extents that leave, and those whose memory was given back.
+        # Extents being prefetched, by buffer; extents being offloaded, and those whose memory was released.
         self._coming: dict[int, list[range | None]] = {}
         self._leaving: set[Copied] = set()
         self._away: set[Copied] = set()
         self._allocation = allocation
         self._lived = lived
-        # The point from which on copies beside the last kernel may begin; None once the memory stream waits for it.
+        # The event after which copies beside the last kernel may begin; None once the memory stream waits for it.
         self._ready: int | None = None
 
     def write(self) -> None:
-        """Write what the steps do."""
         for buffer in self._lived.given:
             self._allocation.take(buffer, 0, Phase.FORWARD)
         dying: list[int] = []
@@ -89,9 +87,9 @@ class _Lowering:
                 dying = []
 
     def _copies_go_on(self, position: int) -> bool:
-        """Whether the next step is still a copy beside a kernel, with which it is issued before memory is given back.
+        """Whether the next step copies beside the same kernel, and so is issued before memory is released.
 
-        Or a fetch of what has just begun to leave so.
+        Or prefetches what such an offload copies.
         """
         step, following = self._schedule[position], self._following(position)
         if isinstance(following, Prefetch):
@@ -110,15 +108,9 @@ class _Lowering:
             case Prefetch():
                 self._fetch(position, step)
             case Wait(buffers=what, extent=extent):
-                self._wait(
-                    [
-                        (buffer, each)
-                        for buffer in what
-                        for each in self._under_way.get(buffer, ())
-                        if extent in (None, each)
-                    ]
-                )
-                self._give_back([(buffer, extent) for buffer in what if (buffer, extent) in self._leaving])
+                copies = ((buffer, each) for buffer in what for each in self._under_way.get(buffer, ()))
+                self._wait([copied for copied in copies if extent in (None, copied[1])])
+                self._release_extents([(buffer, extent) for buffer in what if (buffer, extent) in self._leaving])
             case Synchronize():
                 self._plan.add(operations.HostSynchronize((Stream.COMPUTE, Stream.MEMORY)))
                 self._under_way.clear()
@@ -174,25 +166,25 @@ class _Lowering:
             self._mark(position, (buffer, extent))
             self._coming.setdefault(buffer, []).append(extent)
 
-    def _give_back(self, extents: Iterable[Copied]) -> None:
+    def _release_extents(self, extents: Iterable[Copied]) -> None:
         for buffer, extent in extents:
-            assert extent is not None, "what leaves as a whole ends with its life"
+            assert extent is not None, "whole buffers are released by lifetime"
             self._plan.add(operations.ReleaseExtent(buffer, extent))
             self._leaving.remove((buffer, extent))
             self._away.add((buffer, extent))
 
     def _follow_compute(self) -> None:
-        """Let the next copy begin after the kernels so far."""
+        """Order the next copy after the kernels so far."""
         self._plan.add(operations.WaitEvent(self._plan.record(Stream.COMPUTE), Stream.MEMORY))
 
     def _mark(self, position: int, copied: Copied) -> None:
-        """Mark the end of a copy for which somebody waits."""
+        """Record an event after a copy that is waited for."""
         buffer, extent = copied
         awaited = (position, buffer) in self._lived.awaited
         self._under_way.setdefault(buffer, {})[extent] = self._plan.record(Stream.MEMORY) if awaited else None
 
     def _wait(self, copies: Sequence[Copied]) -> None:
-        """Let the compute stream wait for copies, unless the scheme of allocation has done so ahead."""
+        """Let the compute stream wait for copies, unless the scheme of allocation already has."""
         for buffer, _ in copies:
             self._coming.pop(buffer, None)
         events = [

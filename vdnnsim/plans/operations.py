@@ -1,8 +1,8 @@
-"""The vocabulary of a plan: what a host may issue to a GPU, in plain frozen data.
+"""The operations that the host may issue to a GPU.
 
-Operations are issued by the host in the order of the plan and run in order on their stream, as CUDA does. Allocate,
-Alias and Release are ordered on the compute stream: whether and where they fit is decided in issue order by a memory
-model (`vdnnsim.memory`), their time is when the compute stream reaches them.
+They are issued in the order of the plan and run in order on their stream, as in CUDA. Allocate, Alias and Release are
+ordered on the compute stream: a memory model (`vdnnsim.memory`) decides in issue order whether and where they fit, and
+they happen when the compute stream reaches them.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from vdnnsim.dnn.step import Operand
 
 
 class Stream(Enum):
-    """The two CUDA streams of vDNN (III-B), for kernels and for copies, and one for what several GPUs exchange."""
+    """The two CUDA streams of vDNN (III-B), for kernels and for copies, and one for exchanges between GPUs."""
 
     COMPUTE = "compute"
     MEMORY = "memory"
@@ -28,13 +28,11 @@ class Compute:
     """One kernel: a phase of a layer, or one operation of it, by a named algorithm.
 
     Attributes:
-        operands: the buffers that it touches by their roles, its workspace the last.
-        repeat: 0 for the first time in an iteration, n for the n-th recomputation, whose result is the same, even where
-            random numbers are drawn.
-        barrier_s: what it loses by a barrier before it, where kernels would overlap without.
-        part: over which part of the batch it runs, from 1; 0 is the whole. Parts behind the first add to weight
-            gradients.
-        operation: which of the operations of the phase it is.
+        operands: its buffers by role, its workspace last.
+        repeat: 0 for the first run in an iteration, n for the n-th recomputation, which repeats random numbers.
+        barrier_s: time lost by a barrier before it, without which kernels would overlap.
+        part: of the batch, from 1; 0 is the whole. Parts after the first accumulate weight gradients.
+        operation: its number in the phase.
         reads, writes: ids of the buffers that it reads and writes.
     """
 
@@ -50,14 +48,14 @@ class Compute:
     writes: tuple[int, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Derive what is read and written."""
+        """Derive `reads` and `writes`."""
         object.__setattr__(self, "reads", tuple(each.memory for each in self.operands if each.access.reads))
         object.__setattr__(self, "writes", tuple(each.memory for each in self.operands if each.access.writes))
 
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Takes the bytes of a buffer from the memory pool, on behalf of a phase of a layer."""
+    """Allocates a buffer, on behalf of a phase of a layer."""
 
     buffer: int
     layer: int
@@ -66,7 +64,7 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Lays a buffer into the bytes of an allocated one; its Release ends it and frees nothing."""
+    """Places a buffer inside an allocated one; its Release frees nothing."""
 
     buffer: int
     storage: int
@@ -74,16 +72,16 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Gives the bytes of a buffer back to the memory pool."""
+    """Frees a buffer."""
 
     buffer: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseExtent:
-    """Gives the memory of some bytes of an allocated buffer back; it keeps its addresses and its other bytes.
+    """Frees the memory of some bytes of a buffer; it keeps its addresses and its other bytes.
 
-    A memory model hands memory back in granules, once no byte of one is held any more (`vdnnsim.memory.models`).
+    A granule is freed once no byte of it is held (`vdnnsim.memory.models`).
     """
 
     buffer: int
@@ -92,7 +90,7 @@ class ReleaseExtent:
 
 @dataclass(frozen=True, slots=True)
 class AllocateExtent:
-    """Takes memory for some bytes of an allocated buffer again, on behalf of a phase of a layer; they are empty."""
+    """Allocates memory for released bytes of a buffer, without content, on behalf of a phase of a layer."""
 
     buffer: int
     extent: range
@@ -107,7 +105,7 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Paged:
-    """Many copies of one page each, every one of which waits for the host to handle a page fault.
+    """Copies of one page each, every one of which waits for the host to handle a page fault.
 
     Attributes:
         page_latency_s: from the fault until the page has arrived, the transfer included.
@@ -118,7 +116,7 @@ class Paged:
 
 
 Mechanism = Pinned | Paged
-"""How a copy between GPU and host is done."""
+"""The mechanism of a copy between GPU and host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +124,9 @@ class Offload:
     """Copies a buffer to the host.
 
     Attributes:
-        layer, phase: on whose behalf; under vDNN the layer that has just read the buffer last in forward.
-        copy: which of several copies of the same content on the host, where a system makes more than one.
-        extent: the bytes that it moves; None for all of the buffer.
+        layer, phase: on whose behalf; under vDNN the layer that reads the buffer last in forward.
+        copy: number of the copy, where a system makes several of the same content.
+        extent: the bytes to copy; None for all.
     """
 
     buffer: int
@@ -144,11 +142,11 @@ class Prefetch:
     """Copies a buffer back from the host.
 
     Attributes:
-        layer, phase: the kernel for which, or under vDNN beside which, the copy was launched.
+        layer, phase: the kernel for which, or under vDNN beside which, the copy is launched.
         on_demand: whether that layer itself needs the buffer, so that the copy cannot overlap with it.
-        keeps_copy: whether the copy on the host stays, good until a kernel writes the buffer; else its memory is free.
-        copy: which of several copies, as of the Offload.
-        extent: the bytes that it moves; None for all of the buffer. They may have left by other extents.
+        keeps_copy: whether the copy on the host stays valid until a kernel writes the buffer; else it is freed.
+        copy: as of the Offload.
+        extent: as of the Offload, which may have had other extents.
     """
 
     buffer: int
@@ -164,11 +162,10 @@ class Prefetch:
 class Aggregation(Enum):
     """How the gradients of several GPUs become one sum on each of them.
 
-    `cpu`: each copies its own to the host, which adds them up, and copies the sum back. `gpu`: all copy theirs to the
-    first GPU, which adds them up and sends the sum to each. `ring`: reduce-scatter and all-gather around a ring, in
-    2 (n - 1) steps of one nth (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009). `ddp`: a ring as
-    well, in buckets as PyTorch's DistributedDataParallel fills them, with the latencies of NCCL; `ddp_views` lets the
-    gradients lie in their buckets (`gradient_as_bucket_view`), where `ddp` has a second copy of them.
+    `cpu`: the host adds up copies of all and returns the sum. `gpu`: so does the first GPU. `ring`: reduce-scatter and
+    all-gather around a ring, in 2 (n - 1) steps of one nth (Patarasuk and Yuan, Bandwidth optimal all-reduce
+    algorithms, 2009). `ddp`: a ring with the latencies of NCCL, in the buckets of PyTorch's DistributedDataParallel;
+    under `ddp_views` gradients are views of buckets (`gradient_as_bucket_view`), under `ddp` these are a second copy.
     """
 
     CPU = "cpu"
@@ -185,10 +182,10 @@ class Aggregation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AllReduce:
-    """Sums buffers over all GPUs; runs on the communication stream, when every GPU has reached it.
+    """Sums buffers over all GPUs on the communication stream, once every GPU has reached it.
 
     Attributes:
-        collective: the id by which the plans of the GPUs mean the same exchange.
+        collective: id of the exchange, the same in the plans of all GPUs.
         layer: on whose behalf.
     """
 
@@ -222,13 +219,13 @@ class HostSynchronize:
 
 
 MemoryOperation = Allocate | AllocateExtent | Alias | Release | ReleaseExtent
-"""What takes memory or gives it back, where the compute stream reaches it."""
+"""Operations that allocate or free memory, ordered on the compute stream."""
 
 Operation = Compute | MemoryOperation | Offload | Prefetch | AllReduce | RecordEvent | WaitEvent | HostSynchronize
 
 
 def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: tuple[str, ...]) -> str:
-    """Return an operation in one line for people: `prefetch of X conv2_1 during backward of conv2_2`."""
+    """Return an operation in words: `prefetch of X conv2_1 during backward of conv2_2`."""
     match operation:
         case Compute(layer=layer, phase=phase, algorithm=algorithm, repeat=repeat, part=part):
             again = f", recomputation {repeat}" if repeat else ""
@@ -272,7 +269,7 @@ def of_extent(name: str, extent: range | None) -> str:
 
 
 def exchanged(exchange: AllReduce, layer_names: tuple[str, ...]) -> str:
-    """Return what an exchange adds up: `gradients of conv2_1`."""
+    """Return the gradients of an exchange in words: `gradients of conv2_1`."""
     layer = layer_names[exchange.layer]
     if exchange.aggregation.has_buckets:
         return f"bucket of {len(exchange.buffers)} gradients, completed by {layer}"

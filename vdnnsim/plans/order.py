@@ -1,9 +1,8 @@
-"""Order between streams: which operations of a plan are done when another one starts, whatever the durations.
+"""Order between streams: the operations of a plan that happen before another, whatever the durations.
 
-The order between streams is followed as knowledge, while the host issues a plan: for each stream and for the host, up
-to which position the other streams are known to be done. RecordEvent stores what its stream knows, WaitEvent merges it
-into another, HostSynchronize gives it to everything issued later. What is known may be asked of a plan alone, to prove
-it, or of what happened: nothing may have started before the end of what its stream knew to be done.
+For each stream and for the host the position up to which every other stream is known to be done is tracked in issue
+order, like vector clocks: RecordEvent stores the clock of its stream, WaitEvent merges it into another stream's,
+HostSynchronize into that of everything issued later.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,21 +11,21 @@ from typing import Final
 from vdnnsim.plans.operations import Stream
 
 NOTHING: Final = -1
-"""The position up to which a stream is known to be done of which nothing is known."""
+"""The position of a stream of which nothing is known."""
 
 
 class StreamOrder:
-    """What streams know, while a plan is walked in the order of issue; the caller says which positions it asks for."""
+    """The clocks of all streams while a plan is walked in issue order."""
 
     def __init__(self) -> None:
         self._known = {stream: dict.fromkeys(Stream, NOTHING) for stream in Stream}
         self._host = dict.fromkeys(Stream, NOTHING)
-        # Streams that nothing was issued to since the host learned something.
+        # Streams without an operation since the last synchronization.
         self._behind: set[Stream] = set()
         self._events: dict[int, Mapping[Stream, int]] = {}
 
     def reach(self, stream: Stream) -> Mapping[Stream, int]:
-        """Return up to which position each stream is done when a stream comes to what the host issues to it now."""
+        """Return the positions up to which each stream is done before the next operation on a stream."""
         known = self._known[stream]
         if stream in self._behind:
             _merge(known, self._host)
@@ -34,28 +33,28 @@ class StreamOrder:
         return known
 
     def run(self, stream: Stream, position: int) -> None:
-        """The host issues the operation at a position to a stream."""
+        """Issue the operation at a position to a stream."""
         self.reach(stream)
         self._known[stream][stream] = position
 
     def knows(self, stream: Stream, other: Stream, position: int) -> bool:
-        """Return whether a stream that was reached knows another one to be done with a position."""
+        """Return whether a position of another stream happens before the next operation on a stream."""
         return position <= self._known[stream][other]
 
     def is_recorded(self, event: int) -> bool:
-        """Return whether the host has issued the record of an event."""
+        """Return whether an event has been recorded."""
         return event in self._events
 
     def record(self, event: int, stream: Stream) -> None:
-        """An event is recorded on a stream."""
+        """Record an event on a stream."""
         self._events[event] = dict(self.reach(stream))
 
     def wait(self, event: int, stream: Stream) -> None:
-        """A stream waits for an event that was recorded."""
+        """Let a stream wait for a recorded event."""
         _merge(self._known[stream], self._events[event])
 
     def synchronize(self, streams: Iterable[Stream]) -> None:
-        """The host waits for all that it issued to streams."""
+        """Let the host wait for streams."""
         for stream in streams:
             _merge(self._host, self._known[stream])
         self._behind.update(Stream)

@@ -1,4 +1,4 @@
-"""The pieces into which the operations of a plan cut its buffers: what is true of one byte is true of its piece."""
+"""Pieces of buffers: the smallest extents that the operations of a plan distinguish."""
 
 from bisect import bisect_left
 from itertools import pairwise
@@ -11,11 +11,11 @@ _MAY_NAME_EXTENTS: Final = frozenset({Offload, Prefetch, AllocateExtent, Release
 
 
 class Pieces:
-    """The pieces of each buffer, in their order; a buffer of which no operation names an extent is one piece."""
+    """The pieces of each buffer in order; without extents it is one piece."""
 
     def __init__(self, plan: TrainingPlan) -> None:
         cuts: dict[int, set[int]] = {}
-        # Of thousands of operations few name an extent, and those that cannot are told quickest by their type.
+        # Few of thousands of operations name an extent; testing the type first is fastest.
         candidates = (each for each in plan.operations if type(each) in _MAY_NAME_EXTENTS)
         for each in candidates:
             assert isinstance(each, Offload | Prefetch | AllocateExtent | ReleaseExtent)
@@ -30,7 +30,7 @@ class Pieces:
         return len(self._cuts[buffer]) - 1 if buffer in self._cuts else 1
 
     def covered(self, buffer: int, extent: range | None = None) -> range:
-        """Return the numbers of the pieces that an extent of a buffer, or all of it, is made of."""
+        """Return the numbers of the pieces of an extent of a buffer, or of all of it."""
         if extent is None:
             return range(self.count(buffer))
         cuts = self._cuts[buffer]
@@ -43,6 +43,6 @@ class Pieces:
         return [range(*each) for each in pairwise(self._cuts[buffer])]
 
     def names(self, buffer: int) -> list[str]:
-        """Return what to call each piece."""
+        """Return the name of each piece."""
         name = self._buffers[buffer].name
         return [of_extent(name, each) for each in self.ranges(buffer)] if buffer in self._cuts else [name]

@@ -1,11 +1,8 @@
-"""Whether a plan fits, and where: its allocations walked in issue order by a memory model, without a clock.
+"""Placement of a plan: its allocations in issue order, by a memory model, without a clock.
 
-Allocate and Release are ordered on the compute stream, so issue order is their order in time and the answer does not
-depend on durations. Host memory for copies is walked alongside (`vdnnsim.plans.host_memory`). A buffer takes the
-granules in which a byte of it is held.
-
-What was captured is placed by PyTorch's allocator as its process goes on: the third iteration counts, which finds what
-the first two left of the pool.
+Allocate and Release are ordered on the compute stream, so issue order is their order in time and the result does not
+depend on durations. Host memory for copies is counted as well (`vdnnsim.plans.host_memory`). Under PyTorch's allocator
+the third iteration of a captured step counts, which inherits the pool of the first two.
 """
 
 from collections import Counter
@@ -29,19 +26,18 @@ from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import format_bytes
 
 ITERATIONS: Final = 3
-"""After so many PyTorch's pool rarely grows: on pretended GPUs most scripts' did not after the second."""
+"""After so many PyTorch's pool rarely grows; on pretended GPUs most scripts' did not after the second."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """The memories of a machine and how its pool places buffers.
+    """The memories of a machine, and its memory model.
 
     Attributes:
-        device_bytes: device memory that buffers may take, less `handle_bytes` for each handle that a plan opens.
-        host_bytes: memory of the host.
-        total_bytes: all memory of the GPU; what buffers may take unless given.
-        pinned_bytes: of the host's memory that may be pinned; all of it unless given.
-        process_bytes: that a process holds of the host beside what it pins.
+        device_bytes: device memory for buffers, less `handle_bytes` for each handle that a plan opens.
+        total_bytes: all memory of the GPU; by default `device_bytes`.
+        pinned_bytes: host memory that may be pinned; by default all.
+        process_bytes: host memory of a process beside what it pins.
     """
 
     model: MemoryChoice
@@ -55,7 +51,7 @@ class MemoryLimits:
 
     @classmethod
     def of_server(cls, server: Server, model: MemoryChoice, gpus: int) -> "MemoryLimits":
-        """Return the memory of one GPU, and its part of that of the host, which all GPUs share equally."""
+        """Return the memory of one GPU, and its equal share of host memory."""
         return cls(
             model=model,
             device_bytes=max(0, server.gpu.memory_bytes - server.gpu.context_bytes),
@@ -69,20 +65,17 @@ class MemoryLimits:
 
     @property
     def host(self) -> HostLimits:
-        """What there is of the host."""
+        """Host memory of one GPU."""
         pinned = self.host_bytes if self.pinned_bytes is None else self.pinned_bytes
         return HostLimits(self.host_bytes, pinned, self.process_bytes, is_of_pytorch(self.model))
 
     def pool_bytes(self, plan: TrainingPlan) -> int:
-        """Device memory that is left for the buffers of a plan."""
+        """Device memory for the buffers of a plan."""
         return max(0, self.device_bytes - plan.handles * self.handle_bytes)
 
 
 class PlacedChange(NamedTuple):
-    """One allocation (delta above zero) or release (below) as the memory model decided it.
-
-    A plan has thousands, and a tuple is made in a third of the time.
-    """
+    """One allocation (delta above zero) or release (below), a tuple for the speed of its constructor."""
 
     operation: int
     buffer: int
@@ -96,9 +89,9 @@ class Placement:
 
     Attributes:
         changes: the allocations and releases by position of their operation in the plan.
-        pool_bytes: device memory that the model needed, gaps included.
-        host_bytes: pinned host memory in use at its maximum.
-        peaks_in_search: whether the pool is as large for a search for convolutions alone.
+        pool_bytes: peak of device memory, gaps included.
+        host_bytes: peak of pinned host memory.
+        peaks_in_search: whether only a search for convolution algorithms reaches that peak.
     """
 
     changes: dict[int, PlacedChange]
@@ -109,13 +102,13 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class DoesNotFit:
-    """A plan that asks for more memory than there is: a result, not an error.
+    """The first request of a plan that fails: a result, not an error.
 
     Attributes:
-        operation: position in the plan of the request that failed.
-        layer, phase: on whose behalf it was made.
-        free_bytes, largest_free_bytes: what was free, and the largest piece of it where pieces matter.
-        held_bytes: what held the rest, by kind, largest first.
+        operation: its position in the plan.
+        layer, phase: on whose behalf it is made.
+        free_bytes, largest_free_bytes: free memory, and its largest piece.
+        held_bytes: by kind, largest first.
     """
 
     plan: TrainingPlan
@@ -131,7 +124,7 @@ class DoesNotFit:
     held_bytes: tuple[tuple[BufferKind, int], ...]
 
     def explain(self) -> str:
-        """Return one line: who asked for how much, what was free, and what held the rest."""
+        """Return the request, free memory and held bytes in one line."""
         held = ", ".join(f"{kind.value} {format_bytes(nbytes)}" for kind, nbytes in self.held_bytes) or "nothing"
         pieces = ""
         if self.largest_free_bytes < min(self.free_bytes, self.requested_bytes):
@@ -144,10 +137,10 @@ class DoesNotFit:
 
 
 def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotFit:
-    """Walk the allocations of a plan; the first request that cannot be served decides.
+    """Place a plan, up to the first request that fails.
 
     Raises:
-        PolicyError: the plan gives back extents of buffers, which the memory model cannot.
+        PolicyError: the plan releases extents of buffers, which the memory model cannot.
     """
     pieces = Pieces(plan)
     asked = list(chain.from_iterable(_asked(plan, limits, pieces)))
@@ -158,7 +151,7 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
     if not isinstance(host, int):
         return _host_overflow(plan, host)
     assert not isinstance(answer, Overflow)
-    # Of several iterations the last one's stay.
+    # The last of several iterations overwrites the others.
     changes = {
         operation: PlacedChange(operation, request.key, delta, offset)
         for (operation, request), delta, offset in zip(asked, answer.deltas, answer.offsets, strict=True)
@@ -168,18 +161,18 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
 
 
 def asked_by_iteration(plan: TrainingPlan, limits: MemoryLimits) -> list[list[Asked]]:
-    """Return what `place_plan` asks of a memory model: in each iteration, from an empty pool on until it is empty."""
+    """Return the requests of `place_plan` in each iteration, from an empty pool to an empty pool."""
     return _asked(plan, limits, Pieces(plan))
 
 
 def place_repeatedly(plan: TrainingPlan, limits: MemoryLimits, times: int) -> Placed | Overflow:
-    """Ask a memory model, empty at first, for the device memory of so many iterations in a row."""
+    """Place several iterations in a row in an empty pool."""
     asked = device_requests(plan, limits.model, limits.granule_bytes, Pieces(plan))
     return _serve(plan, limits, list(chain.from_iterable(repeated(plan, asked, times))))
 
 
 def place_unlimited(plan: TrainingPlan, limits: MemoryLimits) -> Placement:
-    """Place a plan on a GPU and a host without a capacity."""
+    """Place a plan in unlimited memory."""
     roomy = replace(
         limits,
         device_bytes=UNLIMITED_BYTES,
@@ -195,7 +188,7 @@ def place_unlimited(plan: TrainingPlan, limits: MemoryLimits) -> Placement:
 
 
 def needed_bytes(plan: TrainingPlan, granule_bytes: int = 1) -> int:
-    """Return the peak of a plan by its lifetimes, wherever its buffers come to lie."""
+    """Return the peak of the live bytes of a plan, without fragmentation."""
     return place_unlimited(plan, MemoryLimits(MemoryModel.IDEAL, 0, 0, granule_bytes)).pool_bytes
 
 
@@ -226,7 +219,6 @@ def _serve(plan: TrainingPlan, limits: MemoryLimits, asked: Sequence[Asked]) -> 
 def _host_overflow(plan: TrainingPlan, overflow: HostOverflow) -> DoesNotFit:
     operation, given = plan.operations[overflow.operation], plan.buffers[overflow.buffer].given_on_host
     assert given or isinstance(operation, Offload)
-    # What is given is there on behalf of the first layer, as memory of the GPU is.
     layer, phase = (operation.layer, operation.phase) if isinstance(operation, Offload) else (0, Phase.FORWARD)
     return DoesNotFit(
         plan=plan,
@@ -250,7 +242,6 @@ def _device_overflow(
     operation = plan.operations[position]
     assert isinstance(operation, Allocate | AllocateExtent)
     granule_bytes = limits.granule_bytes
-    # The last that a key asked for is what it holds.
     sizes = {request.key: round_up(request.nbytes or 0, granule_bytes) for request in requests[:-1]}
     requested_bytes = round_up(requests[-1].nbytes or 0, granule_bytes)
     return DoesNotFit(

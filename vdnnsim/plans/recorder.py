@@ -1,12 +1,10 @@
 """The recorder of traces: spans, memory changes and the causes of stalls of the compute stream, for any executor.
 
-A stall is the gap between two kernels. Whoever holds the compute stream back says so while it happens: a wait for an
-event, a synchronization of the host, the pinning of memory. The recorder remembers until when, why, and for which
-copy. When the next kernel starts, its gap is divided among those reasons in the order of their time; what nobody
-claims is the host that had not issued the kernel yet.
+A stall is the gap between two kernels. Its causes are reported as they happen: a wait for an event, a synchronization
+of the host, the pinning of memory. When the next kernel starts, the gap before it is divided among these in order of
+time; the rest is the host, which had not issued the kernel yet.
 
-It also asserts that no kernel, copy or release touches a buffer that a copy or kernel of the other stream is using:
-copies in flight are remembered, and whatever meets one is a bug of the plan check.
+The recorder also asserts that no operation uses a buffer of a copy in flight, which the check of plans excludes.
 """
 
 from dataclasses import dataclass
@@ -25,7 +23,7 @@ class _Hold:
 
 
 class Recorder:
-    """Collects the parts of a trace of one plan; it is told of everything in the order in which it happens."""
+    """Collects the trace of a plan from events in order of time."""
 
     def __init__(self, plan: TrainingPlan) -> None:
         self._plan = plan
@@ -37,19 +35,19 @@ class Recorder:
         self._in_flight: dict[int, Offload | Prefetch | AllReduce] = {}
         self._running: Compute | None = None
         self._last_copy: dict[Stream, int] = {}
-        # By event recorded on a stream of copies, the last one that had ended there.
+        # By event, the last copy on its stream before it.
         self._copy_before: dict[int, int] = {}
 
     def kernel(self, operation: int, kernel: Compute, issue_s: float, start_s: float, end_s: float) -> None:
-        """A kernel starts on the compute stream and will end at end_s."""
+        """A kernel starts, and will end at end_s."""
         for buffer in kernel.reads:
             in_flight = self._in_flight.get(buffer)
-            assert in_flight is None or isinstance(in_flight, Offload), f"kernel {operation} reads what is on its way"
+            assert in_flight is None or isinstance(in_flight, Offload), f"kernel {operation} reads a buffer in flight"
         for buffer in kernel.writes:
             assert buffer not in self._in_flight, f"kernel {operation} writes under a copy"
         if start_s > self._kernel_end_s:
             self._divide_gap(operation, start_s)
-        # The host runs ahead, so a hold may concern a kernel after this one.
+        # The host runs ahead: a hold may concern a later kernel.
         self._holds = [hold for hold in self._holds if hold.until_s > start_s]
         self._running = kernel
         self._kernel_end_s = end_s
@@ -70,7 +68,7 @@ class Recorder:
         self._spans.append(Span(operation, Stream.MEMORY, issue_s, start_s, end_s))
 
     def all_reduce_starts(self, operation: int, all_reduce: AllReduce) -> None:
-        """The communication stream reaches an exchange, and waits for the other GPUs."""
+        """The communication stream reaches an exchange."""
         for buffer in all_reduce.buffers:
             assert buffer not in self._in_flight, f"exchange {operation} meets a copy"
             self._in_flight[buffer] = all_reduce
@@ -98,24 +96,24 @@ class Recorder:
             self._copy_before[event] = self._last_copy[stream]
 
     def event_waited(self, event: int, stream: Stream, now_s: float) -> None:
-        """A stream goes on behind its wait for an event."""
+        """A stream continues after its wait for an event."""
         copy = self._copy_before.get(event)
         if stream is Stream.COMPUTE and copy is not None:
             self._holds.append(_Hold(now_s, self._copy_cause(copy), copy))
 
     def host_synchronized(self, streams: tuple[Stream, ...], now_s: float) -> None:
-        """Streams have done all that the host waited for; a copy among it has held up what the host issues next."""
+        """The host has waited for streams, and so for their last copies."""
         for stream in streams:
             if stream in self._last_copy:
                 copy = self._last_copy[stream]
                 self._holds.append(_Hold(now_s, self._copy_cause(copy), copy))
 
     def host_pins(self, until_s: float) -> None:
-        """The host is busy with pinning memory until a moment."""
+        """The host pins memory until until_s."""
         self._holds.append(_Hold(until_s, StallCause.PINNING, None))
 
     def trace(self, *, iteration_s: float, pool_bytes: int, host_bytes: int, host_issue_s: float) -> IterationTrace:
-        """Return what was recorded."""
+        """Return the trace."""
         return IterationTrace(
             plan=self._plan,
             iteration_s=iteration_s,
@@ -128,7 +126,7 @@ class Recorder:
         )
 
     def _lie_apart(self, change: int, in_flight: Offload | Prefetch | AllReduce) -> bool:
-        """Return whether memory is taken or given back for other bytes of a buffer than those that are on their way."""
+        """Return whether a change of an extent and a copy in flight concern different bytes."""
         operation = self._plan.operations[change]
         return (
             isinstance(operation, AllocateExtent | ReleaseExtent)

@@ -1,7 +1,7 @@
-"""Repeated iterations of a plan: what stays allocated between them, and the memory that all of them take.
+"""Repeated iterations of a plan: buffers that stay allocated between them, and the requests of all.
 
-A pool that places online and keeps what it once took needs more for several iterations than for the first one, which
-found it empty; and weights that stay where they are lie between what comes and goes.
+A pool that places online and keeps its segments may need more for later iterations than for the first, which found it
+empty, as weights stay allocated among other buffers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,17 +26,17 @@ _OUTLIVES_AN_ITERATION = frozenset(
     {BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE, BufferKind.WEIGHT_GRADIENT, BufferKind.WORKSPACE}
 )
 _NAMES: Final = {False: "workspace of cuBLAS for forward", True: "workspace of cuBLAS for backward"}
-"""By whether it is of the thread of backward."""
+"""By whether they belong to the thread of backward."""
 
 
 def leading_operations(plan: TrainingPlan) -> int:
-    """Return how many operations at the head of a plan only take memory."""
+    """Return how many operations at the head of a plan only allocate."""
     operations = enumerate(plan.operations)
     return next((i for i, each in operations if not isinstance(each, Allocate | Alias)), len(plan.operations))
 
 
 def end_of_work(plan: TrainingPlan) -> int:
-    """Return the position behind the last operation that is not a Release."""
+    """Return the position after the last operation that is not a Release."""
     end = len(plan.operations)
     while end and isinstance(plan.operations[end - 1], Release):
         end -= 1
@@ -44,11 +44,9 @@ def end_of_work(plan: TrainingPlan) -> int:
 
 
 def resident_buffers(plan: TrainingPlan) -> frozenset[int]:
-    """Return the buffers that stay allocated between iterations: W, optimizer states, dW that is added to.
+    """Return the buffers that stay allocated between iterations.
 
-    And workspaces that a library keeps.
-
-    Those alone that an iteration begins with and that the plan holds from its head to its tail.
+    These are W, optimizer states, accumulated dW and workspaces of libraries that are given and live throughout.
     """
     head, tail = plan.operations[: leading_operations(plan)], plan.operations[end_of_work(plan) :]
     taken = {each.buffer for each in head if isinstance(each, Allocate)}
@@ -64,11 +62,11 @@ def resident_buffers(plan: TrainingPlan) -> frozenset[int]:
 def repeated(
     plan: TrainingPlan, asked: Sequence[Asked], times: int, searched: Sequence[Asked] = ()
 ) -> list[list[Asked]]:
-    """Return what so many iterations in a row ask of an empty pool, each; what stays is given back at the very end.
+    """Return the requests of several iterations in a row in an empty pool; resident buffers are freed at the end.
 
-    A process that trains what was captured begins with weights alone: the first update makes the states of the
-    optimizer, and the first products take the workspaces of cuBLAS, amid what comes and goes. `searched` is what the
-    first iteration asks besides, each before what the operation at its position asks.
+    A captured step begins with weights alone: the first update allocates optimizer states, and the first products the
+    workspaces of cuBLAS. `searched` are additional requests of the first iteration, each before that of the operation
+    at its position.
     """
     residents = resident_buffers(plan)
     made = _made(plan) if isinstance(plan.workload, CapturedWorkload) else {}
@@ -88,10 +86,9 @@ def preallocated(
     granule_bytes: int,
     settings: AllocatorSettings,
 ) -> list[Asked]:
-    """Return the first of several iterations with the piece of memory that is taken ahead, and given back at once.
+    """Return the first of several iterations with the preallocation, which is freed at once.
 
-    It is what segments leave of the memory that hold what an iteration begins with, or small blocks at any time: these
-    have segments of their own.
+    It takes the memory that is left by the segments of given buffers, and by those of small blocks of all iterations.
     """
     begin, first = leading_operations(plan), iterations[0]
     head = [*takewhile(lambda each: each.operation < begin and plan.buffers[each.request.key].given, first)]
@@ -106,13 +103,13 @@ def preallocated(
 
 
 def whole_pages(nbytes: int, settings: AllocatorSettings) -> int:
-    """Return how much of so many bytes PyTorch can take in one piece."""
+    """Return the whole pages in so many bytes."""
     page_bytes = LARGE_SEGMENT_BYTES if settings.expandable_segments else SEGMENT_GRANULE_BYTES
     return max(0, nbytes) // page_bytes * page_bytes
 
 
 def reserved_bytes(requests: Iterable[Request], granule_bytes: int, settings: AllocatorSettings, *, small: bool) -> int:
-    """Return what PyTorch reserves for those of some requests that it serves from one of its two kinds of segments."""
+    """Return the bytes that PyTorch reserves for the small requests, or for the large ones."""
     sizes, own = dict[int, int](), list[Request]()
     for each in requests:
         nbytes = sizes[each.key] if each.nbytes is None else round_up(each.nbytes, granule_bytes)
@@ -120,12 +117,12 @@ def reserved_bytes(requests: Iterable[Request], granule_bytes: int, settings: Al
         if (nbytes <= LARGEST_SMALL_BYTES) is small:
             own.append(each)
     placed = place_pytorch(own, UNLIMITED_BYTES, granule_bytes, settings)
-    assert isinstance(placed, Placed), "there is enough"
+    assert isinstance(placed, Placed)
     return placed.pool_bytes
 
 
 def _made(plan: TrainingPlan) -> dict[int, int]:
-    """Return before which operation the first iteration takes the buffers with which a process does not begin."""
+    """Return the operation before which the first iteration allocates states and workspaces."""
     buffers, made = plan.buffers, dict[int, int]()
     for position, each in enumerate(plan.operations):
         if isinstance(each, Compute):
@@ -135,11 +132,10 @@ def _made(plan: TrainingPlan) -> dict[int, int]:
 
 
 def with_cublas_workspaces(plan: TrainingPlan) -> TrainingPlan:
-    """Return a plan with the workspaces of cuBLAS that its products use; the same where it was not captured for CUDA.
+    """Return a plan captured for CUDA with the workspaces of cuBLAS; others unchanged.
 
-    PyTorch takes them at the first product of a thread and keeps them (`vdnnsim.memory.process`): forward and the
-    update run on one thread, backward and what is recomputed in it on another. To iterations after the first, which
-    find them, they are buffers that a plan begins with and holds throughout.
+    PyTorch allocates one at the first product of a thread and keeps it (`vdnnsim.memory.process`): forward and update
+    run on one thread, backward and its recomputations on another. After the first iteration they are given.
     """
     workload = plan.workload
     capability = workload.captured.compute_capability if isinstance(workload, CapturedWorkload) else None
@@ -158,20 +154,20 @@ def with_cublas_workspaces(plan: TrainingPlan) -> TrainingPlan:
 
 
 def first_products(plan: TrainingPlan) -> dict[int, int]:
-    """Return of each workspace of cuBLAS in a plan the position of the first product that uses it."""
+    """Return the position of the first product of each workspace of cuBLAS in a plan."""
     late = _first_products(plan)
     names = {_NAMES[each]: position for each, position in late.items()}
     return {number: names[each.name] for number, each in enumerate(plan.buffers) if each.name in names}
 
 
 def cublas_bytes(workload: CapturedWorkload, granule_bytes: int) -> int:
-    """Return what the workspaces of cuBLAS take at most."""
+    """Return the memory of all workspaces of cuBLAS."""
     capability = workload.captured.compute_capability
     return 0 if capability is None else len(_NAMES) * round_up(cublas_workspace_bytes(capability), granule_bytes)
 
 
 def _first_products(plan: TrainingPlan) -> dict[bool, int]:
-    """Return the position of the first product of each thread, by whether it is that of backward."""
+    """Return the position of the first product of each thread, by whether it is backward's."""
     step, found = plan.workload.step, dict[bool, int]()
     for position, each in enumerate(plan.operations):
         if not isinstance(each, Compute):

@@ -2,7 +2,7 @@
 
 When memory is allocated and freed follows from a schedule by a scheme of allocation (`vdnnsim.plans.schemes`);
 `vdnnsim.plans.lowering` makes the operations of a plan of both (`vdnnsim.plans.operations`). Steps name storages of the
-workload's step by number. They may be in any order that keeps what kernels read: backward need not be forward reversed.
+workload's step by number. They may be in any order that respects data dependences.
 """
 
 import warnings
@@ -31,13 +31,13 @@ class Run:
     operation: int | None = None
 
     def of(self, step: Step) -> StepOperation:
-        """Return the operation that it is; of several the first."""
+        """Return its operation, the first of several."""
         return step.operations_of(self.layer.index, self.phase)[self.operation or 0]
 
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """Begins to copy storages to the host, on behalf of a layer; they stay on the GPU until the copy is waited for.
+    """Starts to copy storages to the host, on behalf of a layer; they stay on the GPU until a Wait.
 
     Attributes:
         beside: whether it begins with the kernel before it, which must not write them, and not after that kernel.
@@ -56,10 +56,9 @@ class Offload:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Begins to copy storages back after the kernels so far, on behalf of a layer; the first kernel that reads waits.
+    """Starts to copy storages back after the kernels so far, on behalf of a layer; the first kernel that reads waits.
 
-    Their memory is allocated anew, or, where nothing has waited for their offload, is the one that they still have. An
-    extent is copied into its place in the buffer, whose memory is allocated again if it was freed.
+    Storages are allocated, unless their offload was never waited for, and so are released extents.
     """
 
     buffers: tuple[int, ...]
@@ -111,7 +110,7 @@ _RENAMED = {"Fetch": "Prefetch", "Step": "ScheduleStep"}
 
 
 def __getattr__(name: str) -> object:
-    """Return what a policy of a user's imports by its old name, for one version."""
+    """Return a class by its old name, for users' policies, for one version."""
     if name not in _RENAMED:
         raise AttributeError(name)
     warnings.warn(f"{__name__}.{name} is called {_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
@@ -119,7 +118,7 @@ def __getattr__(name: str) -> object:
 
 
 def in_rounds(schedule: Schedule, rounds: int) -> Schedule:
-    """Return a schedule that repeats all before the update, and before prefetches for it, for each micro-batch."""
+    """Return a schedule that repeats all steps before the update and its prefetches, once for each micro-batch."""
     of_update = (isinstance(each, Run | Prefetch) and each.phase is Phase.UPDATE for each in schedule)
     update_at = next((at for at, is_of_update in enumerate(of_update) if is_of_update), len(schedule))
     return [*schedule[:update_at]] * rounds + [*schedule[update_at:]]
@@ -136,8 +135,7 @@ def runs_of(run: Run, step: Step) -> tuple[Run, ...]:
 def by_operation(schedule: Schedule, step: Step) -> Schedule:
     """Return a schedule with a run for each operation.
 
-    A copy beside a run begins with the first operation from which on none writes what it moves; where there is none,
-    behind them all.
+    A copy beside a run starts with the first operation after the last one that writes its storages, or after them all.
     """
     steps: list[ScheduleStep] = []
     rest = list(reversed(schedule))
@@ -169,7 +167,7 @@ def feature_maps(workload: Workload, *indices: int) -> tuple[int, ...]:
 
 
 def forward(workload: Workload) -> list[Run]:
-    """Return forward of all layers; what was captured of an optimizer has none."""
+    """Return forward of all layers but a captured optimizer."""
     return [Run(layer, Phase.FORWARD) for layer in workload.graph.layers if Phase.FORWARD in workload.phases(layer)]
 
 

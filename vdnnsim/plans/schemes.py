@@ -1,9 +1,8 @@
-"""Schemes of allocation: when the buffers of a schedule take memory, and which of them share it.
+"""Schemes of allocation: when the buffers of a schedule are allocated, and which of them share memory.
 
-`ByLifetime` is what others build on: a buffer is held from the step that first writes it to the last that uses what was
-written then. `NetworkWide` holds all but gradients throughout, `Pool` lets what leaves go only when memory is short,
-`AsScheduled` holds nothing that the schedule does not allocate. A scheme of a policy's own says what else is held and
-what lies in it, as regions that buffers share (`vdnnsim.policies.iterations.layrub_memory`).
+`ByLifetime` allocates a buffer from its first write to its last use. `NetworkWide` holds all but gradients throughout,
+`Pool` releases offloaded buffers only when memory is short, `AsScheduled` follows the schedule alone. A policy may
+derive a scheme of its own, as with regions that buffers share (`vdnnsim.policies.iterations.layrub_memory`).
 """
 
 from collections.abc import Callable
@@ -28,8 +27,7 @@ class Draft:
     """A plan in the making.
 
     Attributes:
-        under_way: by buffer and extent of what is being copied and has not been waited for, the event at the end of
-            its copy; None where nobody waits for it alone.
+        under_way: by buffer and extent of each copy not yet waited for, the event at its end; None without an event.
     """
 
     workload: Workload
@@ -41,18 +39,18 @@ class Draft:
 
 
 class ByLifetime:
-    """Every buffer lives as briefly as it can, but W, dW, optimizer states and what inference finds: they are held.
+    """Every buffer lives as briefly as it can, but W, dW, optimizer states and the statistics of inference.
 
-    Each kernel has a workspace of its own while it runs, those that it takes in turn one after the other; or all share
-    one, which is held throughout.
+    Each kernel has a workspace of its own while it runs, or all share one, which is held throughout.
 
     Attributes:
-        held: what is held throughout, as buffer, layer and phase on whose behalf.
-        lies_in: of buffers that have no memory of their own, in which they lie, time after time; the last for good.
+        held: buffers held throughout, with layer and phase on whose behalf.
+        lies_in: for buffers without memory of their own, the buffers in which they lie, one for each allocation; the
+            last for all further ones.
     """
 
     def __init__(self, draft: Draft, *, shares_workspace: bool = False, holds_statistics: bool = False) -> None:
-        """Say what is held throughout: a workspace for all kernels, what layers keep beside maps, if told so."""
+        """Hold the resident buffers, and optionally a workspace for all kernels and the statistics of layers."""
         self._draft = draft
         self._plan = draft.plan
         self._buffers = draft.buffers
@@ -64,12 +62,12 @@ class ByLifetime:
             self._share_workspace()
 
     def begin(self, lifetimes: Lifetimes) -> None:  # noqa: ARG002 - for schemes that lay out ahead
-        """Allocate what is held throughout."""
+        """Allocate the buffers held throughout."""
         for each in self.held:
             self.take(*each)
 
     def take(self, buffer: int, layer: int, phase: Phase) -> None:
-        """Allocate a buffer, or lay it into another."""
+        """Allocate a buffer, or place it inside another."""
         if buffer not in self.lies_in:
             self._plan.add(operations.Allocate(buffer, layer, phase))
             return
@@ -81,10 +79,10 @@ class ByLifetime:
         self._plan.add(operations.Release(buffer))
 
     def leaves(self, buffer: int) -> None:
-        """Note that a buffer is on its way to the host, and nobody uses it until it is there and released."""
+        """Note the offload of a buffer that is not used before its release."""
 
     def compute(self, run: Run) -> None:
-        """Launch a kernel, with the workspace that it may want."""
+        """Launch a kernel with its workspace."""
         layer, phase = run.layer, run.phase
         number = run.operation or 0
         choice, operands = self._draft.kernels[layer.index, phase], self._buffers.operands(run)
@@ -122,12 +120,12 @@ class ByLifetime:
             self.give(workspaces[-1])
 
     def end(self) -> None:
-        """Release what is held throughout, what lies in others first, so that an iteration ends as it began."""
+        """Release the buffers held throughout, those that lie in others first."""
         for buffer, _, _ in sorted(self.held, key=lambda each: each[0] not in self.lies_in):
             self.give(buffer)
 
     def _share_workspace(self) -> None:
-        """Hold one workspace for all kernels, as large as the largest that any of them wants."""
+        """Hold one workspace for all kernels, as large as the largest."""
         (layer, phase), largest = max(self._draft.kernels.items(), key=lambda item: item[1].workspace_bytes)
         if largest.workspace_bytes:
             on_behalf = self._draft.workload.graph.layers[layer]
@@ -144,11 +142,11 @@ class ByLifetime:
 
 
 Scheme = Callable[[Draft], ByLifetime]
-"""Takes over the allocation of a plan: one of the classes here, with its options bound."""
+"""One of the classes here, with its options bound."""
 
 
 class AsScheduled(ByLifetime):
-    """Nothing is held but by the steps of the schedule, which allocate and release it."""
+    """Only the steps of the schedule allocate and release."""
 
     def __init__(self, draft: Draft) -> None:
         """Hold nothing."""
@@ -157,27 +155,27 @@ class AsScheduled(ByLifetime):
 
 
 class Pool(ByLifetime):
-    """A pool that counts bytes: what leaves is released when a request would not fit beside it, the oldest first.
+    """A pool that counts bytes: offloaded buffers are released when a request would not fit, the oldest first.
 
-    Or else where the schedule waits for it. Only then does the compute stream wait for the copy.
+    Otherwise where the schedule waits for them. Only then does the compute stream wait for the copy.
     """
 
     def __init__(self, draft: Draft, *, limits: MemoryLimits) -> None:
-        """Take the memory that there is."""
+        """Take the limits of the pool."""
         super().__init__(draft, holds_statistics=True)
         self._limits = limits
         self._in_use_bytes = 0
-        # Buffers that leave, the oldest first, and those that were released ahead of their step.
+        # Buffers being offloaded, the oldest first, and those that were released ahead of their step.
         self._leaving: dict[int, None] = {}
         self._gone: set[int] = set()
 
     def take(self, buffer: int, layer: int, phase: Phase) -> None:
-        """Allocate a buffer, once as many of those that leave are given back as it needs."""
+        """Allocate a buffer, after releasing as many offloaded ones as it needs."""
         size_bytes = self._size_bytes(buffer)
         while self._leaving and self._in_use_bytes + size_bytes > self._limits.device_bytes:
             oldest = next(iter(self._leaving))
             event = self._draft.under_way[oldest].pop(None)
-            assert event is not None, "the schedule waits for it"
+            assert event is not None
             self._plan.add(operations.WaitEvent(event, Stream.COMPUTE))
             self.give(oldest)
             self._gone.add(oldest)
@@ -185,7 +183,7 @@ class Pool(ByLifetime):
         super().take(buffer, layer, phase)
 
     def give(self, buffer: int) -> None:
-        """Release a buffer, unless that has been done ahead."""
+        """Release a buffer, unless it was released ahead."""
         self._leaving.pop(buffer, None)
         if buffer in self._gone:
             self._gone.remove(buffer)
@@ -194,7 +192,7 @@ class Pool(ByLifetime):
         super().give(buffer)
 
     def leaves(self, buffer: int) -> None:
-        """Let a buffer go when its memory is wanted."""
+        """Release a buffer when its memory is needed."""
         self._leaving[buffer] = None
 
     def _size_bytes(self, buffer: int) -> int:
@@ -202,11 +200,10 @@ class Pool(ByLifetime):
 
 
 class NetworkWide(ByLifetime):
-    """Everything is held throughout: all maps, W and dW, one workspace, and as few buffers for gradients as will do.
+    """Everything is held throughout: all maps, W and dW, one workspace, and as few slots for gradient maps as possible.
 
-    Gradient maps take turns in these, best fit first. In a linear network they are two, each as large as the largest
-    gradient map (vDNN paper, Fig. 2). A network with forks needs a few more; each further one is as large as the first
-    map that needed it.
+    Gradient maps share slots by best fit. A linear network has two, each as large as the largest gradient map (vDNN
+    paper, Fig. 2). A network with forks needs more; each further one is as large as the first map that needed it.
     """
 
     def __init__(self, draft: Draft) -> None:
@@ -227,7 +224,7 @@ class NetworkWide(ByLifetime):
         super().begin(lifetimes)
 
     def _lay_out(self, lifetimes: Lifetimes) -> tuple[list[tuple[int, Layer]], dict[int, list[int]]]:
-        """Return the bytes of each slot and the layer on whose account it stands, and by gradient its slots in turn."""
+        """Return the bytes and the layer of each slot, and the slots of each gradient in turn."""
         layers, gradients = self._draft.workload.graph.layers, self._buffers.gradients
         largest = max(gradients, key=lambda index: self._buffers.nbytes(gradients[index]))
         producer = self._draft.workload.graph.maps[largest].producer

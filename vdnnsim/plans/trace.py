@@ -1,4 +1,4 @@
-"""Traces, the contract of executors: what happened in one iteration, the same from every executor.
+"""Traces, the common result of all executors: the events of one iteration.
 
 A trace refers to its plan by position: `Span.operation` indexes `plan.operations`, `MemoryChange.buffer` indexes
 `plan.buffers`. All times are seconds since the host began to issue the plan.
@@ -15,7 +15,7 @@ from vdnnsim.plans.training_plan import TrainingPlan
 
 
 class StallCause(Enum):
-    """Why the compute stream stood still before or between kernels."""
+    """Why the compute stream was idle before or between kernels."""
 
     OFFLOAD = "waits for an offload"
     PREFETCH = "waits for a prefetch"
@@ -31,7 +31,7 @@ class Span:
 
     Attributes:
         operation: its position in the plan.
-        issue_s: when the host had put it on its stream.
+        issue_s: when the host had issued it.
     """
 
     operation: int
@@ -46,8 +46,8 @@ class Stall:
     """An interval in which the compute stream waited, and for what.
 
     Attributes:
-        blocked: position in the plan of the kernel that had to wait.
-        waited_for: position of the copy it waited for; None when it waited for the host.
+        blocked: position in the plan of the kernel that waited.
+        waited_for: position of the copy that it waited for; None for the host.
     """
 
     start_s: float
@@ -59,13 +59,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCount:
-    """Device memory in bytes, as it is counted at each of three levels.
-
-    Attributes:
-        requested_bytes: what was asked for.
-        allocated_bytes: what PyTorch's allocator gives for it, in blocks; None where there is no such allocator.
-        reserved_bytes: what PyTorch's allocator holds of the GPU, in segments; None likewise.
-    """
+    """Device memory in bytes at three levels: requested, and allocated and reserved by PyTorch, None without it."""
 
     requested_bytes: int
     allocated_bytes: int | None
@@ -115,10 +109,10 @@ class IterationTrace:
     Attributes:
         iteration_s: from the first issue until host and streams are done.
         memory: in the order in which the compute stream reaches the operations.
-        pool_bytes: bytes the memory model needed in all, gaps included; `ideal` has none.
-        host_bytes: pinned host memory in use at its maximum.
+        pool_bytes: peak of device memory, gaps included; `ideal` has none.
+        host_bytes: peak of pinned host memory.
         host_issue_s: time in which the host issued operations or pinned memory.
-        peaks_in_search: whether the memory model needed as many for a search for convolutions alone.
+        peaks_in_search: whether only a search for convolution algorithms reached the peak.
     """
 
     plan: TrainingPlan
@@ -137,24 +131,20 @@ class IterationTrace:
 
     @property
     def kernels(self) -> tuple[tuple[Span, Compute], ...]:
-        """What ran on the compute stream, in order, each with its operation."""
+        """Spans of kernels, in order, each with its operation."""
         found = ((span, self.plan.operations[span.operation]) for span in self.spans)
         return tuple((span, kernel) for span, kernel in found if isinstance(kernel, Compute))
 
     @property
     def copies(self) -> tuple[tuple[Span, Offload | Prefetch], ...]:
-        """What ran on the memory stream, in order, each with its operation."""
+        """Spans of copies, in order, each with its operation."""
         found = ((span, self.plan.operations[span.operation]) for span in self.spans)
         return tuple((span, copy) for span, copy in found if isinstance(copy, Offload | Prefetch))
 
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """What a link carries in one direction from a moment on.
-
-    Attributes:
-        copies: how many copies cross it in this direction.
-    """
+    """The rate of a link in one direction from a time on, and the number of copies that share it."""
 
     time_s: float
     hop: Hop
@@ -164,11 +154,11 @@ class LinkLoad:
 
 @dataclass(frozen=True, slots=True)
 class ServerTrace:
-    """One iteration of all GPUs of a server, begun at the same moment.
+    """One iteration of all GPUs of a server, begun at the same time.
 
     Attributes:
         gpus: the trace of each GPU, by number.
-        loads: every change of what a link carries, in the order of time; empty for one GPU on a link of its own.
+        loads: every change of the rate of a link, in order of time; empty for one GPU on a link of its own.
     """
 
     gpus: tuple[IterationTrace, ...]
@@ -176,5 +166,5 @@ class ServerTrace:
 
     @property
     def iteration_s(self) -> float:
-        """Until the last GPU is done."""
+        """Time until the last GPU is done."""
         return max(trace.iteration_s for trace in self.gpus)

@@ -17,11 +17,9 @@ class Buffer:
     """One buffer of a plan; its id is its position in `TrainingPlan.buffers`.
 
     Attributes:
-        given: whether its content is there when an iteration begins: the input batch, W and optimizer states.
-        storage: the storage of the workload's step that it holds; None for a workspace, for memory into which others
-            are laid, and for what the step does not know.
-        given_on_host: whether what is given lies on the host when an iteration begins, and must when it ends; its
-            memory on the GPU is empty when it is allocated.
+        given: whether it has content when an iteration begins: the input batch, W and optimizer states.
+        storage: of the workload's step; None for workspaces and other buffers that are no storages.
+        given_on_host: whether its content is on the host at the beginning and the end of an iteration.
     """
 
     name: str
@@ -34,18 +32,18 @@ class Buffer:
 
     @property
     def given_on_gpu(self) -> bool:
-        """Whether its content is in its memory when that is first allocated."""
+        """Whether it has content when it is first allocated."""
         return self.given and not self.given_on_host
 
 
 @dataclass(frozen=True, slots=True)
 class ProfilingPass:
-    """One trial iteration that a policy asked for before it decided.
+    """A trial iteration of a policy.
 
     Attributes:
-        name: the configuration tried, in the paper's words.
-        fits: whether it ran to its end.
-        cost_s: what the trial took: its iteration, or the part of it before memory ran out.
+        name: the configuration, in the paper's words.
+        fits: whether it completed.
+        cost_s: time of the iteration, or of its part before memory ran out.
     """
 
     name: str
@@ -58,14 +56,13 @@ class TrainingPlan:
     """What one GPU does in one iteration.
 
     Attributes:
-        workload: what is trained, as the policy planned it: by its saving rule, in its parts. What its kernels cost is
-            what they cost for this workload.
-        policy: the label under which the plan is reported, as `vdnn_all(m)`.
-        algorithms: how convolution algorithms were chosen: m, p, or what a dynamic policy settled on.
-        operations: in the order in which the host issues them.
-        handles: of libraries that the framework opens beyond the first, which take device memory of their own.
-        passes: the trials behind the decision, in their order; empty for a static policy.
-        certificate: what is proven of the plan, where a planner made it.
+        workload: with the saving rule and the parts that the policy planned for, which decide its kernels' costs.
+        policy: the label in results, as `vdnn_all(m)`.
+        algorithms: m, p, or the choice of a dynamic policy.
+        operations: in issue order.
+        handles: of libraries beyond the first, which take device memory.
+        passes: the trials of a dynamic policy, in order.
+        certificate: of the plan of a planner.
     """
 
     workload: Workload
@@ -79,12 +76,12 @@ class TrainingPlan:
 
     @cached_property
     def layers(self) -> tuple[str, ...]:
-        """Names of the layers to which operations refer."""
+        """Names of the layers by index."""
         return tuple(layer.name for layer in self.workload.graph.layers)
 
     @cached_property
     def layer_stages(self) -> tuple[Stage, ...]:
-        """Stages of the layers."""
+        """Stages of the layers by index."""
         return tuple(layer.stage for layer in self.workload.graph.layers)
 
     @cached_property

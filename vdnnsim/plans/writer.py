@@ -12,7 +12,7 @@ class PlanWriter:
     """Collects buffers and operations; `finish` freezes them into a `TrainingPlan`."""
 
     def __init__(self, workload: Workload, buffers: Iterable[Buffer] = ()) -> None:
-        """Begin with these buffers, whose ids are their positions."""
+        """Begin with some buffers, whose ids are their positions."""
         self._workload = workload
         self._buffers = list(buffers)
         self._operations: list[Operation] = []

@@ -1,21 +1,16 @@
-"""`accumulate`: smaller batches with accumulated gradients, the answer that needs no memory management.
+"""`accumulate`: gradient accumulation over micro-batches, which needs no other memory management.
 
-The batch is cut into parts of equal size. Forward and backward run over one part after the other, each adding its
-weight gradients to those before it, and the weights are updated once, after the last. An iteration is that of the whole
-batch, so its images per second compare with those of every other policy. It is what users do by hand: in PyTorch
-`loss.backward()` several times before one `optimizer.step()`, in Caffe `iter_size`. Within a part everything is freed
-after its last reader.
+The batch is cut into parts of equal size. Forward and backward run over one part after the other and accumulate weight
+gradients, and the weights are updated once, after the last; in PyTorch `loss.backward()` several times before one
+`optimizer.step()`, in Caffe `iter_size`. Within a part everything is freed after its last reader. An iteration is that
+of the whole batch, so its images per second compare with those of every other policy. Kernels cost what they cost for
+the smaller batch.
 
-A kernel over fewer images fills the GPU less well and costs more an image; so the costs are those of the smaller batch.
-The plan's workload is cut into the parts, and a kernel of the plan says in which of them it runs.
+All parts after the second need the same memory, so the number of parts that fit is found with plans of two of them;
+only the result is planned and placed in full. A plan has at most `MOST_PARTS`; more would take minutes to plan.
 
-Each part after the first takes what the second does, so which number of parts fits is found with plans of two of them;
-only what is found is planned, and placed, in full. A plan has at most `MOST_PARTS`: more of them tell no more, and take
-minutes.
-
-What is read into it: dW is added to by the kernel that computes it, as cuDNN does with beta = 1, in no more time; the
-next part of the input is at hand in the place of the last, as the first is under every policy. Where layers normalize
-over the batch, they do so over a part, and what is computed is not quite what the whole batch would give.
+Assumptions: dW is accumulated by the kernel that computes it, as by cuDNN with beta = 1, in no more time; the next part
+of the input is allocated in the place of the last. Batch normalization normalizes over a part, which changes results.
 """
 
 from dataclasses import replace
@@ -32,7 +27,7 @@ from vdnnsim.policies.interface import DecidedBy, Setting
 
 MOST_PARTS: Final = 512
 _UNLIKE = 2
-"""Parts of which none needs the memory that another needs; the others need what the last of these does."""
+"""Parts that may differ in memory; all others need what the last of these does."""
 
 
 class Accumulate(ByRule, frozen=True, kw_only=True):
@@ -57,7 +52,7 @@ class Accumulate(ByRule, frozen=True, kw_only=True):
 
     @property
     def decided_by(self) -> DecidedBy:
-        """The fewest parts that fit are as many as memory takes."""
+        """Memory decides the fewest parts that fit."""
         return DecidedBy.COSTS if self.steps else DecidedBy.MEMORY
 
     @property
@@ -71,7 +66,7 @@ class Accumulate(ByRule, frozen=True, kw_only=True):
         return None if self.steps else Accumulate(algorithms=self.algorithms, steps=1)
 
     def misfit(self, workload: Workload, memory_model: MemoryChoice | None) -> str:
-        """Say that the batch cannot be cut into so many equal parts."""
+        """Refuse a batch that cannot be cut into so many equal parts."""
         possible = _divisors(workload.batch_size)
         if self.steps and self.steps not in possible:
             divisors = ", ".join(map(str, possible))
@@ -79,10 +74,10 @@ class Accumulate(ByRule, frozen=True, kw_only=True):
         return super().misfit(workload, memory_model)
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule; at the setting's deadline in as many parts as would be tried next.
+        """Plan with the kernels of one rule; at the deadline with the next number of parts.
 
         Raises:
-            PolicyError: what fits takes more than `MOST_PARTS`.
+            PolicyError: it fits only in more than `MOST_PARTS`.
         """
         batch_size = setting.workload.batch_size
         if self.steps:
@@ -117,5 +112,5 @@ class Accumulate(ByRule, frozen=True, kw_only=True):
 
 
 def _divisors(batch_size: int) -> list[int]:
-    """Return into how many equal parts a batch can be cut."""
+    """Return the possible numbers of equal parts of a batch."""
     return [steps for steps in range(1, min(batch_size, MOST_PARTS) + 1) if batch_size % steps == 0]

@@ -1,8 +1,8 @@
 """Choice of algorithms for kernels: the rules of the vDNN paper and of TensorFlow, and the fastest within a limit.
 
-TensorFlow before 1.3 times every algorithm of cuDNN once and takes the fastest, but leaves out Winograd's that is not
-fused unless the user asks for it (TF_ENABLE_WINOGRAD_NONFUSED; github.com/tensorflow/tensorflow/issues/9339), and what
-needs more than 4 GiB of workspace (`1LL << 32` beside TF_CUDNN_WORKSPACE_LIMIT_IN_MB in its kernels of convolutions).
+TensorFlow before 1.3 times every algorithm of cuDNN once and takes the fastest, except non-fused Winograd unless the
+user enables it (TF_ENABLE_WINOGRAD_NONFUSED; github.com/tensorflow/tensorflow/issues/9339), and those with more than
+4 GiB of workspace (`1LL << 32` beside TF_CUDNN_WORKSPACE_LIMIT_IN_MB in its convolution kernels).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -78,20 +78,17 @@ def kernels_within(workload: Workload, costs: CostTable, limit_bytes: int) -> Ke
 def fastest_within(
     costs: CostTable, layer: int, phase: Phase, limit_bytes: int, *, without: Collection[str] = ()
 ) -> KernelCost:
-    """Return the fastest algorithm whose workspace keeps to a limit; where none does, the one with the least.
-
-    Algorithms named in `without` are not among the first.
-    """
+    """Return the fastest algorithm within a limit of workspace, those in `without` aside; else the least workspace."""
     return fastest_of(costs.options(layer, phase), limit_bytes, without=without)
 
 
 def downgraded_until_it_fits(
     setting: Setting, kernels: KernelChoice, plan_with: Callable[[KernelChoice], TrainingPlan]
 ) -> TrainingPlan:
-    """Take, while a workspace is what does not fit, the fastest algorithm with a smaller one in its place.
+    """Replace algorithms whose workspace does not fit by the fastest with a smaller one, one after the other.
 
-    Ends with a plan that fits, or with one that overflows where no algorithm can help: in a map or gradient map, in
-    host memory, or in the smallest workspace that a layer can do with; or with the last one at the setting's deadline.
+    Returns a plan that fits, or one that overflows where no algorithm can help: in a map, in host memory, or in the
+    smallest workspace of a kernel; or the last one at the deadline.
     """
     costs, kernels = setting.costs, dict(kernels)
     while True:

@@ -29,10 +29,9 @@ class Base(ByRule, frozen=True, kw_only=True):
 
 
 class Resident(ByRule, frozen=True, kw_only=True):
-    """Keep every map on the GPU until its last reader is done, allocated layer by layer, as frameworks do.
+    """Keep every map until its last reader is done, as frameworks do.
 
-    It is the pass without offload of vDNN_dyn (MICRO 2016, III-C), and what Kim et al. (2018) call training without
-    swap.
+    This is the pass without offload of vDNN_dyn (MICRO 2016, III-C), and training without swap of Kim et al. (2018).
     """
 
     name: ClassVar[str] = "none"

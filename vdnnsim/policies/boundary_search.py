@@ -1,20 +1,18 @@
-"""`boundary_search`: offload the first layers, use one algorithm for all, and search along the edge of what fits.
+"""`boundary_search`: offload the first layers, use one algorithm for all, and search the boundary of what fits.
 
-The blog post about vDNN reduces what there is to choose to two numbers: up to which layer, from the input on, maps are
-offloaded, for those have the longest reuse distance; and which one convolution algorithm all layers use. Between the
-corner that needs least memory (offload everything, slowest algorithm) and the one that is fastest runs an edge like a
-ladder, beyond which nothing fits; the best configuration lies on it, and is searched there. Source: Zhu, How to Train a
-Very Large and Deep Model on One GPU? (2016), "Configure the time-space trade-off".
+Two numbers describe a configuration: up to which layer, from the input on, maps are offloaded, as those have the
+longest reuse distance; and the one convolution algorithm of all layers. The best configuration lies on the boundary
+beyond which nothing fits. Source: Zhu, How to Train a Very Large and Deep Model on One GPU? (2016), a blog post about
+vDNN, "Configure the time-space trade-off".
 
-What is read into it:
+Assumptions:
 
-- The steps of the ladder are the algorithms that the cost table offers for convolutions, from the fastest in sum to the
-  slowest. A kernel for which there is no such algorithm uses the one with the least workspace.
-- On each step the edge is where the fewest maps are offloaded that let it fit, found by bisection without replaying,
-  since whether a plan fits needs no clock; one trial iteration then says how fast it is. A step whose kernels alone
-  take as long as the best trial so far is not tried. For the search in its details the post refers to vDNN (III-C).
-- A deadline ends it with the fastest plan that was tried.
-- Maps are those of `vdnn_all`, in the order in which they are made; the iteration is vDNN's.
+- Algorithms are those that the cost table offers for convolutions, the fastest in sum first. A kernel without the
+  algorithm uses the one with the least workspace.
+- For each algorithm the fewest offloaded maps that fit are found by bisection, without a replay; one trial iteration
+  then times it. An algorithm whose kernels alone take as long as the best trial so far is not tried.
+- A deadline ends the search with the fastest plan that was tried.
+- Maps are those of `vdnn_all`, in the order in which they are written; the iteration is vDNN's.
 """
 
 from dataclasses import replace
@@ -34,7 +32,7 @@ from vdnnsim.policies.vdnn import maps_of_all
 
 
 class BoundarySearch(Policy, frozen=True, kw_only=True):
-    """Try one configuration on each step of the edge."""
+    """Try one configuration for each algorithm."""
 
     name: ClassVar[str] = "boundary_search"
     summary: ClassVar[str] = (
@@ -44,12 +42,12 @@ class BoundarySearch(Policy, frozen=True, kw_only=True):
     prefetch_search: PrefetchSearch = PrefetchSearch.FIG10
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Return the fastest plan on the edge; where nothing fits, the one that needs least memory."""
+        """Return the fastest plan on the boundary; where nothing fits, the one that needs least memory."""
         return _Search(setting, self).decide()
 
 
 def one_algorithm(workload: Workload, costs: CostTable, algorithm: str) -> KernelChoice:
-    """Return the kernels with one algorithm wherever there is a choice and it is on offer."""
+    """Return the kernels with one algorithm wherever it is available."""
     chosen: dict[tuple[int, Phase], KernelCost] = {}
     for layer in workload.graph.layers:
         for phase in workload.phases(layer):
@@ -94,10 +92,9 @@ class _Search:
         return replace(best or self._smallest(), passes=tuple(passes))
 
     def _edge(self, algorithm: str) -> TrainingPlan | None:
-        """Return the plan with as few of the first maps offloaded as fit; None where all of them are too few."""
-        nothing_leaves = self._fitting(algorithm, 0)
-        if nothing_leaves is not None:
-            return nothing_leaves
+        """Return the plan that fits with the fewest offloaded maps; None where none does."""
+        if (resident := self._fitting(algorithm, 0)) is not None:
+            return resident
         fits, too_few = len(self._maps), 0
         edge = self._fitting(algorithm, fits)
         while edge is not None and fits - too_few > 1 and not self._setting.deadline.is_over:
@@ -114,7 +111,7 @@ class _Search:
         return plan if isinstance(place_plan(plan, self._setting.limits), Placement) else None
 
     def _smallest(self) -> TrainingPlan:
-        """Return the corner: everything offloaded, with the algorithm whose largest workspace is the least."""
+        """Return the plan with everything offloaded and the algorithm of the smallest largest workspace."""
         algorithm = min(
             self._ladder, key=lambda name: max(each.workspace_bytes for each in self._ladder[name].values())
         )

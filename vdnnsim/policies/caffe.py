@@ -5,15 +5,13 @@ gradient map; layers in place share the blob of their input. Where several layer
 whose outputs share the data and have a diff each (src/caffe/layers/split_layer.cpp): a map of n readers has n + 1
 diffs. Counted so, with batch normalization in place, ResNet-152 at batch 32 has the 11.61 GB (GiB) of Table 1.
 
-Caffe's batch normalization works in place and keeps a copy of what it normalized all the same, data and diff, which
-stand among the maps and gradients here as its X and dX. Beside them it keeps a temporary map, and the Scale behind it,
-in place as well, another (batch_norm_layer.cpp, scale_layer.cpp); these are no blobs of the network and count as
-statistics of their layer.
+Caffe's batch normalization works in place and keeps a copy of its input, data and diff, which are its X and dX here.
+It keeps a temporary map besides, and so does the Scale after it (batch_norm_layer.cpp, scale_layer.cpp); these are no
+blobs of the network and count as statistics of their layer.
 
-cuDNN chooses the fastest algorithm whose workspace keeps within 8 MiB (`workspace_limit_bytes`), or one that wants the
-least. Each CONV layer holds a workspace of its own for each of its three streams, from the first iteration on; kernels
-run one after the other here, and all share one: of the algorithms within the limit, those of the cost model want some
-KiB each. Each stream has a handle, which takes device memory, too. Source: github.com/BVLC/caffe,
+cuDNN chooses the fastest algorithm with at most 8 MiB of workspace (`workspace_limit_bytes`), else the least workspace.
+Each CONV layer holds a workspace for each of its three streams; kernels run one after the other here and share one,
+which takes some KiB. Each stream has a handle, which takes device memory. Source: github.com/BVLC/caffe,
 src/caffe/layers/cudnn_conv_layer.cpp.
 
 A data layer reads four batches ahead into device memory (`prefetch` of DataParameter in src/caffe/proto/caffe.proto,
@@ -40,11 +38,11 @@ TEMPORARY_MAPS: Final = 2
 """Of a batch normalization: its own, and that of its Scale; each as large as Y."""
 
 BATCH_AHEAD_NAMES: Final = ("batch 1 ahead", "batch 2 ahead", "batch 3 ahead")
-"""The buffers of those on the GPU beside the input that is trained on."""
+"""Buffers of the batches that are read ahead."""
 
 
 class Caffe(Policy, frozen=True, kw_only=True):
-    """Keep every blob."""
+    """Allocate every blob network-wide."""
 
     name: ClassVar[str] = "caffe"
     summary: ClassVar[str] = "network-wide activations and gradients, as Caffe allocates them (Layrub paper, 5.1)"
@@ -52,7 +50,7 @@ class Caffe(Policy, frozen=True, kw_only=True):
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels that Caffe's limit of workspace admits."""
+        """Plan with the kernels within Caffe's limit of workspace."""
         workload = setting.workload
         kernels = kernels_within(workload, setting.costs, WORKSPACE_LIMIT_BYTES)
         handles = cudnn_handles(workload)
@@ -62,7 +60,7 @@ class Caffe(Policy, frozen=True, kw_only=True):
 
 
 class _Blobs(ByLifetime):
-    """Every blob is held throughout, data and diff, beside what Caffe's layers keep."""
+    """Every blob is held throughout, data and diff, and the internals of layers."""
 
     def __init__(self, draft: Draft) -> None:
         super().__init__(draft, holds_statistics=True)
@@ -91,10 +89,7 @@ def cudnn_handles(workload: Workload) -> int:
 
 
 def hold_what_layers_keep(scheme: ByLifetime, draft: Draft, *, temporary_maps: bool = True) -> None:
-    """Hold the batches ahead throughout, and, with `temporary_maps`, those of batch normalization in training.
-
-    They stand among the statistics of their layer.
-    """
+    """Hold the batches ahead throughout, and optionally the temporary maps of batch normalization as statistics."""
     workload, plan, first = draft.workload, draft.plan, draft.workload.graph.maps[0]
     keeping = workload.graph.layers if workload.is_training and temporary_maps else ()
     for layer in keeping:

@@ -1,18 +1,15 @@
 """`checkpoint`: activation checkpointing as PyTorch users have it, `torch.utils.checkpoint.checkpoint_sequential`.
 
-A sequence of modules is cut into as many segments as the option says, each of as many modules as the others; the last
-one takes what is left over, and it alone runs as ever, for its backward follows its forward at once. Of every other
-segment only its input stays. When backward reaches a segment, its forward runs again, and stops when backward has all
-that it reads (`early_stop`, the default without reentrance). Random numbers are drawn again as they were drawn first
-(`preserve_rng_state`). Source: documentation of PyTorch 2, torch.utils.checkpoint, and its function
-`checkpoint_sequential`; the idea is Chen et al., Training Deep Nets with Sublinear Memory Cost (2016).
+A sequence of modules is cut into segments of equally many modules; the last one has the rest and is not checkpointed.
+Every other segment keeps only its input. When backward reaches a segment, its forward is recomputed, until backward has
+all that it reads (`early_stop`, the default without reentrance), with the same random numbers (`preserve_rng_state`).
+Source: documentation of PyTorch 2, torch.utils.checkpoint, `checkpoint_sequential`; the idea is Chen et al., Training
+Deep Nets with Sublinear Memory Cost (2016).
 
-What the documentation leaves to the user and what is read here: the modules of a network are its parts between which a
-single map passes, an in-place activation with the layer that it follows; the number of segments, where it is not given,
-is the square root of the number of modules, after Chen et al. (section 4.3). Maps that several segments read, as in a
-network without such parts, cannot be cut by `checkpoint_sequential`; such a network is one segment and nothing runs
-again. Everything else is freed as soon as nobody needs it, as autograd does, and what is saved
-is what autograd saves (`SavingRule.AUTOGRAD`).
+The modules of a network are here its parts between which a single map passes, an in-place activation with the layer
+before it; the default number of segments is the square root of the number of modules (Chen et al., section 4.3). A
+network without such parts is one segment, without recomputation. Everything else is freed as by autograd, and what is
+saved is what autograd saves (`SavingRule.AUTOGRAD`).
 """
 
 from math import isqrt
@@ -46,7 +43,7 @@ class Checkpoint(PyTorchLoop, frozen=True, kw_only=True):
             raise ValueError(message)
 
     def misfit(self, workload: Workload, memory_model: MemoryChoice | None) -> str:
-        """Say that there are more segments than modules."""
+        """Refuse more segments than modules."""
         if self.segments:
             count = len(modules(self.loop(workload)))
             if self.segments > count:

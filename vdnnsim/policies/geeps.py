@@ -1,20 +1,20 @@
 """`geeps`: a double-buffered GPU pool, with all local data in host memory (Cui et al., EuroSys 2016).
 
-GeePS lets layers access maps, gradient maps and what else they keep between their passes, its "local data", through
-buffers of a pool on the GPU. It knows from a first iteration which data each access touches. While one access computes,
-the data of the next are copied into the other half of the pool, and what the one before has changed is copied out of
-it. Source: GeePS: Scalable Deep Learning on Distributed GPUs with a GPU-Specialized Parameter Server, 3.3; the Layrub
-paper, 5.3.1, measures it with a pool twice as large as the activation data that a layer needs.
+GeePS lets layers access maps, gradient maps and other data that they keep, its "local data", through buffers of a pool
+on the GPU. A first iteration records the data of each access. While one access computes, the data of the next are
+prefetched into the other half of the pool, and those that the last one changed are offloaded. Source: GeePS: Scalable
+Deep Learning on Distributed GPUs with a GPU-Specialized Parameter Server, 3.3; the Layrub paper, 5.3.1, measures it
+with a pool twice as large as the activation data that a layer needs.
 
-What is read into it:
+Assumptions:
 
 - An access is forward or backward of one layer. Half the pool is as large as the data of the largest access, and the
-  pool is held throughout: what no access uses at a time is a buffer of its own.
-- GeePS keeps on the GPU what finds room beside the pool, from iteration to iteration. Here no local data stay, which is
-  how the Layrub paper compares it; parameters, which are its parameter cache, and workspaces lie beside the pool.
-- Data that the next access or the one after it reads stay in the pool. Other data leave if their copy on the host is
-  stale, beside the access that follows; the one behind that waits until they have left, and so does an access that
-  finds no room before. What nobody reads again is not copied.
+  pool is held throughout: its unused rest is a buffer of its own.
+- GeePS keeps on the GPU what fits beside the pool. Here no local data stay, as in the Layrub paper's comparison;
+  parameters and workspaces lie beside the pool.
+- Data that one of the next two accesses reads stay in the pool. Other data are offloaded if their copy on the host is
+  stale, beside the next access; the one after that waits for the copy, and so does an access without room. Dead data
+  are not copied.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,7 +43,7 @@ from vdnnsim.policies.interface import DecidedBy, Setting
 
 
 class GeePS(ByRule, frozen=True, kw_only=True):
-    """Copy what each access needs into a pool of two halves."""
+    """Copy the data of each access into a pool of two halves."""
 
     name: ClassVar[str] = "geeps"
     summary: ClassVar[str] = "a double-buffered pool, all local data on the host (GeePS, Cui et al. 2016)"
@@ -62,9 +62,9 @@ class _Access:
     """Forward or backward of a layer.
 
     Attributes:
-        touched: the local data that it reads or writes.
-        needed: those whose content it reads before it writes them.
-        written: those that it changes.
+        touched: local data that it reads or writes.
+        needed: those that it reads before it writes them.
+        written: those that it writes.
     """
 
     runs: Sequence[Run]
@@ -74,7 +74,7 @@ class _Access:
 
 
 class _Walk:
-    """Walks the accesses of an iteration; `steps` are what comes of it, `buffers` hold the rests of the pool, too."""
+    """Writes the `steps` of an iteration, access by access; `buffers` include the unused rests of the pool."""
 
     def __init__(self, workload: Workload, granule_bytes: int) -> None:
         self.steps: list[ScheduleStep] = []
@@ -86,15 +86,15 @@ class _Walk:
         self._accesses += [self._access_of(backward_of(layer)) for layer in backward_layers(workload)]
         self._next_readers = _next_readers(self._accesses)
         self._pool_bytes = 2 * max(self._size_bytes(access.touched) for access in self._accesses)
-        # Local data on the GPU; those on their way to the host, oldest first, with the access that is done with them;
-        # those on their way back; and those of which the host has a copy.
+        # Local data on the GPU; those being offloaded, oldest first, with their last access; those being prefetched;
+        # and those of which the host has a valid copy.
         self._held: set[int] = set()
         self._leaving: dict[int, int] = {}
         self._coming: set[int] = set()
         self._on_host: set[int] = set()
 
     def walk(self) -> None:
-        """Walk the whole iteration."""
+        """Write the whole iteration."""
         for number in range(len(self._accesses)):
             self._access(number)
         self.steps += update(self._workload)
@@ -116,7 +116,7 @@ class _Walk:
         following = self._accesses[number + 1] if number + 1 < len(self._accesses) else None
         for buffer, done_with in list(self._leaving.items()):
             if done_with < number - 1:
-                self._give_back(buffer)
+                self._release(buffer)
         own = [buffer for buffer in access.touched if buffer not in self._held]
         ahead = [] if following is None else [b for b in following.touched if b in following.needed - self._held]
         arriving = [buffer for buffer in ahead if buffer not in own]
@@ -137,13 +137,13 @@ class _Walk:
         self._leave(number)
 
     def _rest(self, run: Run) -> tuple[int, ...]:
-        """Name what no access uses of the pool now, if anything is left."""
+        """Return a buffer for the unused rest of the pool, if any."""
         rest_bytes = self._pool_bytes - self._size_bytes(self._held)
         rest = Buffer("rest of the pool", BufferKind.FEATURE_MAP, rest_bytes, run.layer.stage)
         return (self.buffers.add(rest),) if rest_bytes else ()
 
     def _leave(self, number: int) -> None:
-        """After an access, let go of what neither of the next two accesses reads."""
+        """After an access, release or offload what neither of the next two accesses reads."""
         access = self._accesses[number]
         unchanged, changed = [], []
         for buffer in access.touched:
@@ -163,9 +163,9 @@ class _Walk:
 
     def _make_room(self, needed_bytes: int) -> None:
         while self._leaving and self._size_bytes(self._held) + needed_bytes > self._pool_bytes:
-            self._give_back(next(iter(self._leaving)))
+            self._release(next(iter(self._leaving)))
 
-    def _give_back(self, buffer: int) -> None:
+    def _release(self, buffer: int) -> None:
         self.steps.append(Wait((buffer,)))
         del self._leaving[buffer]
         self._held.remove(buffer)
@@ -175,7 +175,7 @@ class _Walk:
 
 
 def _next_readers(accesses: Sequence[_Access]) -> list[dict[int, int]]:
-    """Return for each access the next one that reads what its data then hold; those written anew have none."""
+    """Return for each access the next reader of each of its data, if any, before it is overwritten."""
     readers: list[dict[int, int]] = []
     next_reader: dict[int, int] = {}
     for number, access in reversed(list(enumerate(accesses))):

@@ -1,12 +1,10 @@
 """The interface of policies: their options and `plan`, and the `Setting` with workload, costs, memory and trials.
 
-A policy is a frozen msgspec Struct: its fields are its options, read from a scenario with unknown ones refused, and
-`plan` is a pure function of them and of its `Setting`. The trials of a dynamic policy run wherever the caller plugs
-the port in: on the simulator, or on a real GPU.
+A policy is a frozen msgspec Struct: its fields are its options, and `plan` is a pure function of them and of its
+`Setting`. Trials of a dynamic policy run on the simulator or on a real GPU.
 
-`make_plan` and `make_plans` are how plans are asked for: they keep from a policy what it does not declare to be decided
-by, so that a study may give one plan to all points that agree in what it does, and they turn whatever fails in a user's
-policy into one line that names it.
+Plans are made by `make_plan` and `make_plans`, which hide what a policy does not declare to be decided by, so that a
+study can share plans between points, and turn any failure of a user's policy into one line that names it.
 """
 
 import traceback
@@ -34,10 +32,10 @@ from vdnnsim.plans.training_plan import TrainingPlan
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The outcome of one trial iteration, and what it took: of a plan that does not fit, the part before it failed.
+    """The outcome of a trial iteration, and its time; of a plan that does not fit, of the part before it failed.
 
     Attributes:
-        outcome: the iteration; where it is only asked what fits, the placement of the plan instead.
+        outcome: the iteration, or the placement of the plan where only that is needed.
     """
 
     outcome: IterationTrace | Placement | DoesNotFit
@@ -45,7 +43,7 @@ class Trial:
 
     @property
     def fits(self) -> bool:
-        """Whether the iteration ran to its end."""
+        """Whether the iteration completed."""
         return not isinstance(self.outcome, DoesNotFit)
 
 
@@ -53,21 +51,20 @@ class TrialPort(Protocol):
     """Runs one iteration of a plan."""
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
-        """Run a plan once and say how it went."""
+        """Run a plan once."""
 
 
 class ServerTrialPort(Protocol):
     """Runs one iteration of all GPUs of a server."""
 
     def run_server_trial(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
-        """Run a plan on each GPU, begun together, and say how each went."""
+        """Run a plan on each GPU, begun together."""
 
 
 class DecidedBy(Enum):
     """What decides a plan besides the options of its policy; each includes those before it.
 
-    The workload, its costs and the GPUs that train together; the memory that there is; and what trials say, in which
-    the whole machine takes part.
+    The workload, its costs and the number of GPUs; the memory of the machine; and trials on the whole machine.
     """
 
     COSTS = "costs"
@@ -77,18 +74,18 @@ class DecidedBy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """All that a policy may know.
+    """The inputs of a policy.
 
     Attributes:
-        cost_model: what the kernels of any workload cost on the machine.
-        known_limits, known_trials: None where they are kept from the policy, which reads `limits` and `trials`.
+        cost_model: of the machine.
+        known_limits, known_trials: None where they are hidden from the policy, which reads `limits` and `trials`.
         gpus: how many GPUs train together.
-        groups: their numbers by the switch on which they hang.
-        server_trials: the port for trials of all of them; None for one GPU alone.
-        known_copies: how long copies to and from the host take; None where that is kept from the policy, or not known.
-        placed: says where the buffers of a plan come to lie beside what no policy knows of; None for nothing beside.
-        progress: receives a line on how far a search is; None where nobody watches.
-        deadline: when a search is to end; a policy that searches looks at it, and returns the best it has found.
+        groups: their numbers by switch.
+        server_trials: for trials of all GPUs; None for one GPU.
+        known_copies: times of copies to and from the host; None where they are hidden or unknown.
+        placed: places a plan beside other memory that policies do not know; None for `place_plan`.
+        progress: receives a line on the progress of a search.
+        deadline: of a search, which then returns the best plan so far.
     """
 
     workload: Workload
@@ -105,16 +102,16 @@ class Setting:
 
     @property
     def costs(self) -> CostTable:
-        """What the kernels of the workload cost as it stands; of another rule or in parts they cost `costs_of` it."""
+        """Costs of the workload; with another saving rule or in parts `costs_of` it."""
         return self.costs_of(self.workload)
 
     def costs_of(self, workload: Workload) -> CostTable:
-        """Return what the kernels of a workload cost."""
+        """Return the costs of a workload."""
         return self.cost_model.table(workload)
 
     @property
     def limits(self) -> MemoryLimits:
-        """The memory of one GPU, and its part of that of the host.
+        """The memory of one GPU, and its share of host memory.
 
         Raises:
             PolicyError: the policy does not declare that memory decides its plans.
@@ -136,17 +133,17 @@ class Setting:
 
     @property
     def copies(self) -> HostCopies:
-        """How long copies between the host and one GPU take, beside those of the others.
+        """Times of copies between the host and one GPU, beside those of the others.
 
         Raises:
-            PolicyError: the policy does not declare that trials decide its plans, which the link does as well.
+            PolicyError: the policy does not declare that trials decide its plans.
         """
         if self.known_copies is None:
             raise _undeclared("copies", DecidedBy.TRIALS)
         return self.known_copies
 
     def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
-        """Say whether a plan fits, without running it."""
+        """Place a plan without running it."""
         return place_plan(plan, self.limits) if self.placed is None else self.placed(plan)
 
     def run_on_all_gpus(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
@@ -156,7 +153,7 @@ class Setting:
         return tuple(self.trials.run_trial(plan) for plan in plans)
 
     def of(self, decided_by: DecidedBy) -> "Setting":
-        """Return as much of it as a policy may know that is decided by no more than this."""
+        """Return a setting without what a policy does not declare."""
         if decided_by is DecidedBy.TRIALS:
             return self
         limits = self.known_limits if decided_by is DecidedBy.MEMORY else None
@@ -176,7 +173,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Attributes:
         name: the policy's name in scenarios.
         summary: one sentence for `vdnnsim list policies`.
-        only_built: why it has a meaning only for networks that we build; empty where it has one for captured models.
+        only_built: why it is undefined for captured models; empty if it is defined.
     """
 
     name: ClassVar[str]
@@ -198,23 +195,23 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def decided_by(self) -> DecidedBy:
-        """What its plans are decided by, and so all that it is told; everything, where a policy does not say."""
+        """What decides its plans; by default everything."""
         return DecidedBy.TRIALS
 
     @property
     def batch_multiple(self) -> int:
-        """Of what a batch must be a multiple."""
+        """A divisor of every batch that it can run."""
         return 1
 
     @property
     def of_a_part(self) -> "Policy | None":
-        """The policy of each part, where a batch of any size is cut into parts that fit; None elsewhere."""
+        """The policy of each part, if it cuts a batch of any size into parts that fit."""
         return None
 
     def misfit(self, workload: Workload, memory_model: MemoryChoice | None) -> str:  # noqa: ARG002 - for subclasses
-        """Return why it has no plan for a workload, as far as no plan need be made to know; empty where it may have.
+        """Return why it cannot plan a workload, if that is known without planning; else an empty text.
 
-        The memory model is None where it is kept from the policy.
+        The memory model is None where it is hidden from the policy.
         """
         if self.only_built and isinstance(workload, CapturedWorkload):
             return (
@@ -225,19 +222,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @abstractmethod
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Decide one iteration of one GPU."""
+        """Plan one iteration of one GPU."""
 
     def plans(self, setting: Setting) -> tuple[TrainingPlan, ...]:
-        """Decide one iteration of every GPU of the server; all do the same unless a policy says otherwise."""
+        """Plan one iteration of every GPU of the server; by default the same for all."""
         return (make_plan(self, setting),) * setting.gpus
 
 
 def make_plan(policy: Policy, setting: Setting) -> TrainingPlan:
-    """Let a policy decide one iteration of one GPU.
+    """Plan one iteration of one GPU.
 
     Raises:
-        PolicyError: it refuses, looks at what it does not declare, has no meaning for the workload, or, one of a user's
-            own, fails or returns no plan.
+        PolicyError: the policy refuses, reads what it does not declare, or fails or returns no plan.
     """
     _refuse_misfit(policy, setting)
     with _failures_named(policy, "plan"):
@@ -245,7 +241,7 @@ def make_plan(policy: Policy, setting: Setting) -> TrainingPlan:
 
 
 def make_plans(policy: Policy, setting: Setting) -> tuple[TrainingPlan, ...]:
-    """Let a policy decide one iteration of every GPU of a server.
+    """Plan one iteration of every GPU of a server.
 
     Raises:
         PolicyError: as `make_plan`; or the plans are not one for each GPU.
@@ -261,7 +257,7 @@ def make_plans(policy: Policy, setting: Setting) -> tuple[TrainingPlan, ...]:
 
 
 def is_shipped(policy: type[Policy]) -> bool:
-    """Say whether a policy is one of vdnnsim's."""
+    """Return whether a policy is built in."""
     return policy.__module__.partition(".")[0] == "vdnnsim"
 
 
@@ -279,7 +275,7 @@ def _checked_plan(made: object) -> TrainingPlan:
 
 @contextmanager
 def _failures_named(policy: Policy, member: str) -> Iterator[None]:
-    """Prefix exceptions of a user's policy with its label; the traceback, which its author needs, is in a note."""
+    """Prefix exceptions of a user's policy with its label, and add the traceback as a note."""
     try:
         yield
     except Exception as error:

@@ -1,24 +1,23 @@
 """`layrub_intra`, `layrub_inter`, `layrub_hybrid`: Layrub (Jin et al., TACO 2018), which is built on Caffe.
 
-*Within layers* (3.2, 4.2, 4.3): weight gradients are computed before data gradients, and dX is laid over X, which
-nobody reads any more. A rectifier keeps one byte for each element, which goes to host memory and comes back. A barrier
-between the two gradients costs 3.05 % of their time, in which Caffe's streams overlap.
+*Within layers* (3.2, 4.2, 4.3): weight gradients are computed before data gradients, and dX is laid over the dead X. A
+rectifier keeps one byte for each element, which is offloaded and prefetched. A barrier between the two gradients costs
+3.05 % of their time, in which Caffe's streams overlap.
 
-*Between layers* (3.3, 4.1): a few of the largest spaces are the fixed regions that all maps and gradients share; maps
-of several readers have regions of their own, and so have their gradients. Every map leaves with forward of its last
-reader (reference count zero), beside its kernel; what a layer in place made leaves behind its kernel
-(`vdnnsim.policies.iterations.layrub_memory`), and so does the normalized map of a batch normalization. While backward
-of a layer runs, all that the layer below it left comes back, whether its backward reads it or not. Streams are
-synchronized at the end of each layer that copied, and of each layer in backward.
+*Between layers* (3.3, 4.1): all maps and gradients share a few fixed regions; maps of several readers have regions of
+their own, and so have their gradients. Every map is offloaded with forward of its last reader (reference count zero),
+beside its kernel; the data of a layer in place after its kernel (`vdnnsim.policies.iterations.layrub_memory`), and so
+is the normalized map of a batch normalization. While backward of a layer runs, all that the layer below it offloaded is
+prefetched, whether its backward reads it or not. Streams are synchronized at the end of each layer that copied, and of
+each layer in backward.
 
-What the paper leaves open: where dX cannot lie over X, for other layers still read it or the kernel itself does, dX
-goes to a fixed region, under reuse within layers as well; kernels of batch normalization and pooling may write over
-what they read. The diffs of a Split (`vdnnsim.policies.caffe`) lie in regions, and all batch normalizations share the
-temporary maps of one. So have the authors, with the copies and waits above (github.com/CGCL-codes/Layrub at 0657919,
-src/caffe/net.cpp: ForwardFromTo, BackwardFromTo, interlayer, intralayer). They differ in little: a diff that lies over
-no data is taken from the driver and given back in every backward, which may make a copy wait; streams are synchronized
-at the end of each layer; the last three layers copy nothing; and a batch normalization is two layers, of which the
-second hides what comes back for the first.
+Where dX cannot lie over X, which other layers or the kernel itself still read, it lies in a fixed region; kernels of
+batch normalization and pooling may write over their input. The diffs of a Split (`vdnnsim.policies.caffe`) lie in
+regions, and all batch normalizations share temporary maps. This follows the authors' code
+(github.com/CGCL-codes/Layrub at 0657919, src/caffe/net.cpp: ForwardFromTo, BackwardFromTo, interlayer, intralayer).
+Differences of that code: a diff that lies over no data is allocated by the driver in every backward, which may delay a
+copy; streams are synchronized at the end of each layer; the last three layers copy nothing; and a batch normalization
+is two layers, of which the second hides the prefetches of the first.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,7 +52,7 @@ from vdnnsim.policies.interface import DecidedBy, Policy, Setting
 from vdnnsim.policies.iterations.layrub_memory import Buffers, Layout, Reuse, Spaces, Stay, lay_out
 
 BARRIER_FRACTION: Final = 0.0305
-"""Of the time of the weight and the data gradient of a layer with weights, what a barrier between them costs (4.3)."""
+"""Cost of a barrier between weight and data gradient, of their time (4.3)."""
 
 
 class _Layrub(Policy, frozen=True, kw_only=True):
@@ -62,7 +61,7 @@ class _Layrub(Policy, frozen=True, kw_only=True):
     reuse: ClassVar[Reuse]
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels that Caffe's limit of workspace admits."""
+        """Plan with the kernels within Caffe's limit of workspace."""
         workload, reuse = setting.workload, self.reuse
         kernels = kernels_within(workload, setting.costs, WORKSPACE_LIMIT_BYTES)
         layout = lay_out(workload, reuse)
@@ -82,10 +81,7 @@ class _Layrub(Policy, frozen=True, kw_only=True):
 
 
 class LayrubIntra(_Layrub, frozen=True, kw_only=True):
-    """Lay dX over X.
-
-    All maps stay on the GPU, network-wide as in Caffe; the records of rectifiers alone go to the host and come back.
-    """
+    """Lay dX over X; all maps stay on the GPU, and only the records of rectifiers are offloaded."""
 
     name: ClassVar[str] = "layrub_intra"
     summary: ClassVar[str] = "lays gradients over activations (Layrub paper, 3.2)"
@@ -93,10 +89,7 @@ class LayrubIntra(_Layrub, frozen=True, kw_only=True):
 
 
 class LayrubInter(_Layrub, frozen=True, kw_only=True):
-    """Let all layers share fixed regions; maps leave at reference count zero.
-
-    A gradient takes a space of its own, as every blob of Caffe has one for its data and one for its diff.
-    """
+    """Let all layers share fixed regions, with a space for each gradient; offload maps at reference count zero."""
 
     name: ClassVar[str] = "layrub_inter"
     summary: ClassVar[str] = "offloads at reference count zero, all layers share a few regions (Layrub paper, 3.3)"
@@ -104,7 +97,7 @@ class LayrubInter(_Layrub, frozen=True, kw_only=True):
 
 
 class LayrubHybrid(_Layrub, frozen=True, kw_only=True):
-    """Lay dX over X, in fixed regions (3.4); what the paper means where it says Layrub."""
+    """Lay dX over X, in fixed regions (3.4): the paper's Layrub."""
 
     name: ClassVar[str] = "layrub_hybrid"
     summary: ClassVar[str] = "reuses memory within and between layers (Layrub paper, 3.4)"
@@ -141,7 +134,7 @@ class _Walk:
         self._backward = backward_layers(self.workload)
         self._below = {above.index: below for above, below in pairwise(self._backward)}
         self._steps: list[ScheduleStep] = []
-        # By step of the layout, what is laid before it, and what is given back after it, a gradient over a map first.
+        # By step of the layout, buffers allocated before it, and released after it, gradients over maps first.
         number = len(self.workload.graph.layers) + len(self._backward)
         over = layout.gradients_over_maps_ending
         self._begins: list[list[int]] = [[] for _ in range(number)]

@@ -1,14 +1,13 @@
 """`memonger`: recomputation in O(sqrt n) memory, as MXNet's memonger does it (Chen et al. 2016).
 
-The network is cut into segments; forward keeps the output of each segment alone, and backward of a segment begins with
-its forward from what the segment before it left (Algorithm 1, section 4.3). With k segments of n / k layers a chain
-needs O(n / k + k) maps, the least at k = sqrt n, and one more forward. The last segment is recomputed like the others,
-for memonger marks all nodes but those that it stores to be mirrored; the network's own output is no node to mirror.
+The network is cut into segments; forward keeps the output of each segment alone, and before backward of a segment its
+forward is recomputed (Algorithm 1, section 4.3). With k segments of n / k layers a chain needs O(n / k + k) maps, the
+least at k = sqrt n, and one more forward. The last segment is recomputed like the others.
 
 Source: Chen, Xu, Zhang, Guestrin, Training Deep Nets with Sublinear Memory Cost, arXiv 1604.06174, and the code that it
 refers to, `memonger.py` of dmlc/mxnet-memonger.
 
-What is left open and how it is read here:
+Assumptions:
 
 - Candidates for a cut are what the user marks (`mirror_stage`). Here they are all places where a single map passes: the
   block outputs of a residual network, every layer of a chain, where an in-place activation belongs to its layer.
@@ -18,10 +17,9 @@ What is left open and how it is read here:
   largest segment, beginning at 0, then six budgets between the smallest y and sqrt 2 times the last guess; the plan
   that needs the least memory is taken. The code counts in whole MiB, and this in bytes.
 - What backward of a segment does not read is not recomputed, since MXNet mirrors a node only for a backward that reads
-  it. MXNet plans memory by lifetime and shares it in place; so every map lives as briefly as it can.
-- Workspaces come from one temporary space, which grows to the most demanding kernel's and is never given back (MXNet's
-  src/resource.cc, SpaceAllocator). `MXNET_GPU_TEMP_COPY` is 1, as in version 1; before some time in 2017 it was 4, and
-  kernels took turns in four such spaces.
+  it. MXNet plans memory by lifetime; so every map lives as briefly as it can.
+- Workspaces share one temporary space, as large as the largest, which is never freed (MXNet's src/resource.cc,
+  SpaceAllocator; `MXNET_GPU_TEMP_COPY` is 1, as in version 1; before some time in 2017 it was 4).
 """
 
 from enum import Enum
@@ -57,7 +55,7 @@ class Memonger(ByRule, frozen=True, kw_only=True):
 
     @property
     def decided_by(self) -> DecidedBy:
-        """A search counts what plans take in granules."""
+        """A search compares the memory of plans in granules."""
         return DecidedBy.MEMORY if self.segmentation is Segmentation.BUDGET else DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:

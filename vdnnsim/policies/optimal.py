@@ -1,10 +1,10 @@
 """`optimal`: the fastest schedule that fits, found by search, with a lower bound that certifies it.
 
 Offloads, prefetches, recomputation and the algorithm of each kernel are decided together (`vdnnsim.planning`). The plan
-carries a certificate: no schedule of the same order is faster than its lower bound.
+has a certificate: no schedule of the same order is faster than its lower bound.
 
-Under a memory model with addresses, what fits by its bytes may not fit for fragmentation. There the plans of other
-policies (`ALTERNATIVES`) are replayed as well, as far as the bound holds for them, and the fastest of all is taken.
+Under a memory model with addresses a plan may not fit because of fragmentation. There the plans of other policies
+(`ALTERNATIVES`) are replayed as well, as far as the bound holds for them, and the fastest is returned.
 """
 
 from collections import Counter
@@ -51,9 +51,9 @@ ALTERNATIVES: Final[tuple[type[Policy], ...]] = (
     *(SaveOnCpu, PyTorch, Checkpoint, SuperNeurons, Memonger, GeePS, LayrubInter, TensorFlow, Caffe),
     *(StaggeredSwap, Swap, BoundarySearch, VdnnPlusPlus, VdnnDyn, VdnnConv, VdnnAll, Resident, Base),
 )
-"""Policies whose plans are tried, those that are planned in no time first.
+"""Policies whose plans are tried, those that plan fastest first.
 
-The bound does not hold for the others: smaller batches, pages, and two policies that write over what a kernel reads.
+The bound does not hold for the others: smaller batches, pages, and two policies that write over inputs of kernels.
 """
 
 
@@ -61,13 +61,12 @@ class Optimal(Policy, frozen=True, kw_only=True):
     """Search for the fastest schedule.
 
     Attributes:
-        recompute: whether parts of forward may run again.
-        chunk: the most that a copy moves, as `64 MiB`; `auto` cuts where memory is short, which needs a memory model
-            that gives back parts of buffers and is `whole` under others; `whole` moves whole buffers.
-        offload_optimizer: whether states of the optimizer may be on the host between iterations, and weight gradients
-            between backward and update, in pinned memory; as much of them as serves best.
-        time_limit: after which the search ends with the best that it has found; processor time, or wall time where it
-            is named, as in `20 s wall`.
+        recompute: whether forward may be recomputed.
+        chunk: the most that a copy moves, as `64 MiB`; `auto` cuts where memory is short, if the memory model has
+            extents, else it is `whole`, which copies whole buffers.
+        offload_optimizer: whether optimizer states may be on the host between iterations, and weight gradients between
+            backward and update, in pinned memory; the best amount of both is chosen.
+        time_limit: of the search, in processor time, or in wall time as in `20 s wall`.
     """
 
     name: ClassVar[str] = "optimal"
@@ -79,7 +78,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
     time_limit: str = "20 s"
 
     def __post_init__(self) -> None:
-        """Check the size of a chunk and the limit.
+        """Check the chunk and the limit.
 
         Raises:
             ValueError: one is no quantity, or not above 0; msgspec makes that the refusal of the option.
@@ -92,10 +91,10 @@ class Optimal(Policy, frozen=True, kw_only=True):
             raise ValueError(f"time_limit: {failure}") from None
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Search for what is fastest in the memory that there is.
+        """Search for the fastest plan that fits.
 
         Raises:
-            PolicyError: states of the optimizer are to be on the host, and there are none.
+            PolicyError: `offload_optimizer` without optimizer states.
         """
         if self.offload_optimizer and not states_of_update(setting.workload.step):
             raise PolicyError(
@@ -126,12 +125,12 @@ class Optimal(Policy, frozen=True, kw_only=True):
         ).plan()
 
     def _or_faster(self, plan: TrainingPlan, setting: Setting, deadline: Deadline) -> TrainingPlan:
-        """Return a plan, or the fastest of those of other policies that the bound holds for, if that is faster.
+        """Return a plan, or the fastest of other policies for which the bound holds, if that is faster.
 
-        While nothing fits, they are looked at for as long as the grace of the deadline.
+        While nothing fits, they are tried until the end of the grace.
         """
         certificate, trial = plan.certificate, setting.trials.run_trial(plan)
-        assert certificate is not None, "a planner proves what it plans"
+        assert certificate is not None
         best, best_s = plan, trial.cost_s if trial.fits else inf
         look_s = 0.0
         if not certificate.bound_s:
@@ -142,7 +141,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             if not deadline.allows(look_s) and (best_s < inf or deadline.with_grace.is_over):
                 break
             remaining_s = deadline.remaining_s
-            # One that has no plan for this workload says so, or makes one that lacks what a live loop holds all along.
+            # Some have no plan for this workload, or one that lacks buffers which a live loop holds.
             with suppress(PolicyError, PlanError):
                 other = make_plan(policy(), replace(setting, deadline=deadline))
                 trial = setting.trials.run_trial(other)
@@ -159,7 +158,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
 
 
 def taken(plan: TrainingPlan, certificate: Certificate) -> Certificate:
-    """Return what is proven of a plan that another policy made."""
+    """Return the certificate of another policy's plan."""
     moved: Counter[str] = Counter()
     layers = plan.workload.graph.layers
     for each in plan.operations:
@@ -177,7 +176,7 @@ def taken(plan: TrainingPlan, certificate: Certificate) -> Certificate:
 
 
 def _movable(workload: Workload) -> frozenset[int]:
-    """Return what may be on the host; gradients to which several micro-batches add stay."""
+    """Return the states and gradients that may be on the host; gradients of several micro-batches may not."""
     gradients = gradients_of_update(workload.step) if workload.rounds == 1 else frozenset()
     return states_of_update(workload.step) | gradients
 

@@ -1,19 +1,17 @@
-"""`page_migration`: the virtual memory that vDNN is weighed against (MICRO 2016, II-C), on the same networks.
+"""`page_migration`: the virtual memory with which vDNN is compared (MICRO 2016, II-C), on the same networks.
 
-Nothing is managed: all maps, W and dW live in one virtual space larger than the GPU, and whatever a kernel touches
-must be on the GPU before it runs. What is missing is paged in, and what was used least recently is paged out to make
-room, both in pages of 4 KB that take 20 to 50 us each (Zheng et al., HPCA 2016, as the paper cites them), while the
-kernel waits. A buffer that no kernel has written since it was last copied need not be copied again. Where everything
-fits nothing is paged, and an iteration takes what it takes under `base`.
+All maps, W and dW are in one virtual space larger than the GPU, and the operands of a kernel must be on the GPU before
+it runs. Missing ones are paged in, and the least recently used are paged out for them, both in pages of 4 KB that take
+20 to 50 us each (Zheng et al., HPCA 2016, as the paper cites them), while the kernel waits. A buffer that was not
+written since its last copy is not copied again. Where everything fits nothing is paged, and an iteration takes as long
+as under `base`. The pager does not know liveness: it copies dead maps. Gradient maps and workspaces come from the
+framework's pool, and so end with their last kernel.
 
-The pager sees accesses and no purposes: it writes back a map that nobody will read again. Gradient maps and workspaces
-come from the framework's pool, which reuses their memory, and so end with their last kernel.
-
-Pages need no contiguous memory, so the policy asks for the memory model that counts bytes, `ideal`.
+Pages need no contiguous memory, so the policy requires the memory model `ideal`.
 
 Limitations: the least recently used is found among buffers, not among pages, so that up to a buffer more than needed
 is paged out. A kernel whose operands exceed the GPU does not fit, where page migration would fetch the same pages again
-and again. As under every policy an iteration begins with the input batch and W at hand.
+and again. An iteration begins with the input batch and W on the GPU, as under every policy.
 """
 
 from collections.abc import Iterable
@@ -73,7 +71,7 @@ class PageMigration(ByRule, frozen=True, kw_only=True):
         return parse_quantity(self.page_latency, Dimension.SECONDS)
 
     def misfit(self, workload: Workload, memory_model: MemoryChoice | None) -> str:
-        """Say that the memory model places buffers at addresses, or that the iteration has several micro-batches."""
+        """Refuse memory models with addresses, and several micro-batches."""
         if workload.rounds > 1:
             found = f"found {workload.rounds} micro-batches before an update, expected one"
             return f"{found}: where pages are then is not where each begins"
@@ -90,7 +88,7 @@ class PageMigration(ByRule, frozen=True, kw_only=True):
 
 
 class _Pager:
-    """Walks the kernels of an iteration with the memory of the GPU in view; `steps` are what comes of it."""
+    """Writes the `steps` of an iteration, kernel by kernel."""
 
     def __init__(self, workload: Workload, kernels: KernelChoice, limits: MemoryLimits, paged: Paged) -> None:
         self.steps: list[ScheduleStep] = []
@@ -101,11 +99,11 @@ class _Pager:
         self._buffers = IterationBuffers(workload)
         # Rounded bytes of the buffers on the GPU, the least recently used first.
         self._resident: dict[int, int] = {}
-        # Buffers of which the host has a copy that no kernel has made stale.
+        # Buffers of which the host has a valid copy.
         self._on_host: set[int] = set()
 
     def walk(self) -> None:
-        """Walk the whole iteration."""
+        """Write the whole iteration."""
         gradients = {*self._buffers.gradients.values()}
         for run, ending in zip(self._runs, lifetimes(self._runs, self._buffers).ends, strict=True):
             self._kernel(run)
@@ -132,7 +130,7 @@ class _Pager:
         self._on_host.difference_update(writes)
 
     def _least_recent(self, needed_bytes: int, operands: dict[int, None]) -> list[int]:
-        """Return what must go so that a kernel has room: all that may go, where even that is too little."""
+        """Return the buffers to page out so that a kernel fits, or all that may be paged out."""
         free_bytes = self._limits.device_bytes - sum(self._resident.values())
         leaving = []
         for buffer, nbytes in self._resident.items():
@@ -144,7 +142,7 @@ class _Pager:
         return leaving
 
     def _page_out(self, leaving: list[int], run: Run) -> None:
-        """Copy what the host does not have yet, after the kernels so far, and release all."""
+        """Copy buffers without a valid copy, after the kernels so far, and release all."""
         changed = [buffer for buffer in leaving if buffer not in self._on_host]
         if changed:
             what = tuple(changed)

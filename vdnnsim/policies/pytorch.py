@@ -1,17 +1,17 @@
-"""`pytorch`: a training loop as users write it, with nothing managed but what autograd and its allocator manage.
+"""`pytorch`: a plain PyTorch training loop, with memory managed by autograd and the allocator alone.
 
-Forward keeps what autograd saves (`SavingRule.AUTOGRAD`): for a maximum pooling X and int64 indices, where cuDNN and
-the vDNN paper keep X and Y; for a rectifier its output, for batch normalization X and the statistics, for dropout its
-mask, for the loss the logarithms of the probabilities and the labels. Everything else dies with its last reference: a
-map after its last reader, saved or not, a gradient map after the backward that reads it. Gradients of maps are new
-memory at every node of backward, in place or not, but those that an addition hands on; where several meet, those after
-the first are computed apart and added. Source: PyTorch's derivatives.yaml, and `saved_tensors_hooks` and a dispatch
-mode that counts storages, which show what is saved and what lives (`tests/pytorch_twins`).
+Forward keeps what autograd saves (`SavingRule.AUTOGRAD`): for max pooling X and int64 indices, where cuDNN and the vDNN
+paper keep X and Y; for a rectifier its output, for batch normalization X and the statistics, for dropout its mask, for
+the loss the log-probabilities and the labels. Everything else is freed with its last reference: a map after its last
+reader, a gradient map after the backward that reads it. Every node of backward allocates its gradients, in place or
+not, but for those that an addition passes on; of several for one map all but the first are computed apart and added.
+Source: PyTorch's derivatives.yaml, and `saved_tensors_hooks` and a dispatch mode that counts storages, which show what
+is saved and what lives (`tests/pytorch_twins`).
 
-Where its buffers lie is decided by the memory model of the scenario; PyTorch's own is `memory_model: pytorch`.
+PyTorch's allocator is `memory_model: pytorch`.
 
-What is read into it: activations are in place, as in torchvision's networks; the gradient of a join is copied to its
-branches, where autograd hands each a view of it; running moments of batch normalizations are left out, 8 B a channel.
+Assumptions: activations are in place, as in torchvision's networks; the gradient of a join is copied to its branches,
+of which autograd makes views; running moments of batch normalizations are left out, 8 B a channel.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ from vdnnsim.policies.interface import DecidedBy, Setting
 
 
 def pytorch_loop(workload: Workload, *, set_to_none: bool) -> Workload:
-    """Return a workload as a loop in PyTorch runs it, which drops the weight gradients or keeps their memory."""
+    """Return a workload as a PyTorch loop runs it, which drops the weight gradients or keeps their memory."""
     gradients = WeightGradients.DROPPED if set_to_none else WeightGradients.KEPT
     return replace(workload.saved_by(SavingRule.AUTOGRAD), weight_gradients=gradients)
 
@@ -49,7 +49,7 @@ class PyTorchLoop(ByRule, frozen=True, kw_only=True):
 
 
 class PyTorch(PyTorchLoop, frozen=True, kw_only=True):
-    """Keep what autograd saves, free all else at once."""
+    """Keep what autograd saves, and free all else at once."""
 
     name: ClassVar[str] = "pytorch"
     summary: ClassVar[str] = "keeps what PyTorch's autograd saves, frees all else at once"

@@ -4,7 +4,7 @@ A user's policy is a subclass of `vdnnsim.policies.interface.Policy`, either in 
 `--policy-module NAME`, or behind an entry point of the group `vdnnsim.policies`. A scenario file only ever names
 policies: YAML never imports code.
 
-In one line a policy reads as results print it: `vdnn_all(m)`, `swap(p, interval=2, stagger=True)`.
+The short form of a policy is its label in results: `vdnn_all(m)`, `swap(p, interval=2, stagger=True)`.
 """
 
 import importlib
@@ -53,7 +53,7 @@ _ENTRY_POINT_GROUP = "vdnnsim.policies"
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _NAME = re.compile(r"\w{1,100}")
 _PLAIN_TYPES: dict[object, str] = {str: "text", bool: "true or false", int: "an integer", float: "a number"}
-"""What messages call the types of options that are plain values."""
+"""Names of option types in messages."""
 
 _SHORT_FORM = re.compile(r"(\w+)\s*(?:\(([^()]*)\))?")
 _OPENING, _CLOSING = "({[", ")}]"
@@ -80,9 +80,7 @@ def known_policies(modules: Iterable[str] = ()) -> PolicyTypes:
 
 
 def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
-    """Return the policy that a scenario asks for: `vdnn_all(m)`, or a mapping `{policy: vdnn_all, algorithms: m}`.
-
-    In one line it may be asked for as its label reads: `vdnn_all(m, prefetch_search=fig10_without_pool)`.
+    """Return the policy of a label, as `vdnn_all(m)`, or of a mapping, as `{policy: vdnn_all, algorithms: m}`.
 
     Raises:
         PolicyError: the form, the name, or an option is wrong.
@@ -93,7 +91,7 @@ def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
         case {"policy": str(name), **rest}:
             options = {str(key): value for key, value in rest.items()}
         case _:
-            # A list of YAML in one line is parted at every comma.
+            # YAML splits a flow sequence at every comma.
             parted = "; one with a comma needs quotes" if isinstance(spec, str) and "(" in spec else ""
             raise PolicyError(
                 f"found {describe(spec)}, expected a policy as vdnn_all(m) or a mapping with the key policy{parted}"
@@ -118,7 +116,7 @@ def _import(load: Callable[[], object], origin: str) -> object:
         return load()
     except SystemExit as error:
         raise PolicyError(f"{origin}: cannot be imported: it calls sys.exit({one_line(repr(error.code))})") from error
-    except Exception as error:  # whatever a user's module raises while it is imported is the user's to see, in one line
+    except Exception as error:  # whatever a user's module raises
         raise PolicyError(f"{origin}: cannot be imported: {describe_exception(error)}") from error
 
 
@@ -134,7 +132,7 @@ def _add(types: dict[str, type[Policy]], origin: str, found: tuple[object, ...])
 
 
 def _check_class(policy: type[Policy], where: str) -> None:
-    """Refuse a class that cannot be listed or run; msgspec builds instances of it all the same."""
+    """Refuse a class that cannot be listed or run, which msgspec would accept."""
     members = ("name", "summary", "decided_by", "plan")
     name, summary, decided_by, plan = (getattr(policy, member, None) for member in members)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -153,10 +151,7 @@ def describe_options(policy: type[Policy]) -> str:
 
 
 def _parse_short_form(text: str) -> tuple[str, dict[str, object]] | None:
-    """Return the name of a policy and the texts of its options; None of what has another form.
-
-    What stands first in the brackets, without a name, are the algorithms.
-    """
+    """Return the name and the options of a short form, whose first option may be the algorithms without a name."""
     match = _SHORT_FORM.fullmatch(text.strip())
     if match is None:
         return None
@@ -172,7 +167,7 @@ def _parse_short_form(text: str) -> tuple[str, dict[str, object]] | None:
 
 
 def split_policies(text: str) -> list[str]:
-    """Return what commas part that stand outside of brackets."""
+    """Split a text at commas outside of brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in _OPENING) - (character in _CLOSING)
@@ -184,10 +179,10 @@ def split_policies(text: str) -> list[str]:
 
 
 def _check_option(where: str, value: object, field: FieldInfo, *, is_text: bool) -> None:
-    """Refuse what an option cannot be with a message that says what would be right, which msgspec's does not.
+    """Refuse a wrong value of an option with what would be right, which msgspec's message lacks.
 
     Raises:
-        PolicyError: `value` is none that the option may have, or a text that states none; it begins with `where`.
+        PolicyError: the value is wrong; the message begins with `where`.
     """
     if _is_enum(field.type):
         names = tuple(str(choice.value) for choice in field.type)

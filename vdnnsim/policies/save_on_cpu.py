@@ -1,23 +1,20 @@
-"""`save_on_cpu`: what PyTorch users have today to offload, `torch.autograd.graph.save_on_cpu(pin_memory=True)`.
+"""`save_on_cpu`: PyTorch's offloading of saved tensors, `torch.autograd.graph.save_on_cpu(pin_memory=True)`.
 
-Every tensor that autograd saves is copied to the host when it is saved, and back when backward of its layer wants it.
-Both copies are queued on the stream of the kernels: nothing overlaps. A tensor that two layers save, as a rectifier its
-output and the convolution behind it its input, is copied once for each of them, out and back; backward frees what it
-fetched after the layer. Source: documentation of PyTorch 2, torch.autograd.graph.save_on_cpu, and its source: the hook
-packs one saved tensor at a time and knows no other.
+Every tensor that autograd saves is offloaded when it is packed, and prefetched when backward unpacks it. Both copies
+are on the stream of the kernels: nothing overlaps. A tensor that two layers save, as a rectifier its output and the
+next convolution its input, is copied once for each of them; backward frees it after the layer. Source: documentation
+and source of PyTorch 2, torch.autograd.graph.save_on_cpu, whose hook packs each saved tensor by itself.
 
-What is read into it:
+Assumptions:
 
-- Pinned host memory is at hand, as it is from the second iteration on, when its caching allocator has all it needs.
-- The copy to the host ends before the next kernel begins, the copy back begins after the kernel before it has ended.
-- What is saved is what autograd saves beside W, the indices of a maximum pooling among it (`SavingRule.AUTOGRAD`).
-- Labels stay: the loop holds them.
-- Autograd saves W as well, and `save_on_cpu` copies it, though it stays on the GPU; users leave parameters out by a
-  hook of their own, and so does this policy.
+- Pinned host memory is cached, as it is from the second iteration on.
+- An offload ends before the next kernel begins, a prefetch begins after the last kernel has ended.
+- Saved tensors are those of autograd, with the indices of max pooling (`SavingRule.AUTOGRAD`), but no labels, which the
+  loop holds, and no W, which `save_on_cpu` copies unless users exclude parameters by a hook of their own.
 
-`overlap: true` is what the offloading hooks of torchtune and of TransformerEngine do with a stream of their own: every
-tensor is copied once, after the last layer that reads it in forward, beside the forward of the next layer, at whose end
-it is released; it comes back beside the backward of the layer before the one that wants it.
+`overlap: true` is what the hooks of torchtune and of TransformerEngine do with a stream of their own: every tensor is
+copied once, after the last layer that reads it in forward, beside the forward of the next layer, at whose end it is
+released; it is prefetched beside the backward of the layer before the one that reads it.
 """
 
 from collections import Counter
@@ -70,7 +67,7 @@ class SaveOnCpu(PyTorchLoop, frozen=True, kw_only=True):
 
 
 def saved_by(workload: Workload, layer: Layer) -> list[int]:
-    """Return the storages that a layer saves for its backward, labels and what has no bytes aside."""
+    """Return the storages that a layer saves for its backward, labels and empty ones aside."""
     storages, operations = workload.step.storages, workload.step.operations_of(layer.index, Phase.FORWARD)
     saved = dict.fromkeys(each for operation in operations for each in operation.saves)
     return [each for each in saved if storages[each].kind is not BufferKind.LABELS and storages[each].nbytes]
@@ -94,7 +91,7 @@ def _synchronous(workload: Workload) -> list[ScheduleStep]:
 
 
 def _wanted_by(workload: Workload, layer: Layer, what: int) -> int:
-    """Return whose backward wants what a layer saved: where it has none, as a checkpoint, that which reads it first."""
+    """Return the layer whose backward reads what a layer saved: itself, or of a checkpoint the first reader."""
     if layer.backward_phases:
         return layer.index
     storage, step = workload.step.storages[what], workload.step

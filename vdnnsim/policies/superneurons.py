@@ -1,33 +1,29 @@
 """`superneurons`: liveness, a tensor cache, and recomputation of what is cheap (Wang et al., PPoPP 2018).
 
 SuperNeurons: Dynamic GPU Memory Management for Training Deep Neural Networks, section 3, and its code
-(linnanwang/superneurons-release). Three techniques bring the maximum down to the largest working set of a layer, and a
-fourth spends what is left:
+(linnanwang/superneurons-release). Three techniques reduce the peak to the largest working set of a layer, and a fourth
+spends the rest of the memory:
 
 - liveness analysis (3.2): everything is freed after its last reader;
 - the unified tensor pool (3.3): maps of CONV layers are offloaded and prefetched, through a cache that copies only when
   memory is short, the least recently used first;
 - cost-aware recomputation (3.4) of POOL, ACTV, LRN, BN and dropout layers;
-- for each kernel the fastest algorithm whose workspace fits into what is left (3.5).
+- for each kernel the fastest algorithm whose workspace fits into the rest (3.5).
 
-What the text leaves open and how it is read here: recomputation is always on, as a build of the code has it or has not,
-and as only its cost, not the memory at hand, decides; so an iteration takes longer than one without it even where all
-would fit. What may leave are the input and all maps that are not recomputed, for the code treats FC, join and concat
-like CONV. An in-place activation belongs to its layer, and where that is CONV nothing of it is recomputed. A fetch
-gives up the copy on the host. The cache counts bytes: under a memory model that places buffers at addresses, gaps may
-leave less room than it thinks.
+Assumptions: recomputation is always on, a build option of the code; so an iteration takes longer than without it even
+where all fits. All maps that are not recomputed and the input may be offloaded, as the code treats FC, join and concat
+like CONV. An in-place activation belongs to its layer, and that of a CONV layer is not recomputed. A prefetch frees the
+copy on the host. The cache counts bytes: under a memory model with addresses fragmentation may leave less room.
 
-Recomputation (3.4): maps of cheap layers are given up after their last reader in forward and recomputed for
-backward, from the maps of the layers between which they lie. A segment is what hangs together among them. Where all its
-maps together take no more than the largest working set of a backward, l_peak, it is computed once for all of its
-backward (speed-centric); elsewhere anew for each layer that wants one of its maps, and held for that layer alone
-(memory-centric). So the maximum stays at l_peak, and little is computed more than twice.
+Recomputation (3.4): maps of cheap layers are released after their last reader in forward and recomputed for backward
+from the maps around them. A segment is a connected set of them. Where all its maps take no more than the largest
+working set of a backward, l_peak, it is recomputed once (speed-centric), otherwise once for each layer that reads one
+of its maps (memory-centric). So the peak stays at l_peak, and little is computed more than twice.
 
-The cache (3.3.2) and the choice of algorithms (3.5): the runs of an iteration are walked with the memory of the GPU in
-view. What a kernel needs and is not there is allocated or fetched; where there is no room, the maps that were used
-least recently leave until there is. As long as all fits, nothing is copied. While a CONV layer runs in backward, the
-next map that is away and wanted before the CONV layer below has run comes back, if there is room for it (3.3.1). Each
-kernel then takes the fastest of its algorithms whose workspace fits into what is left.
+The cache (3.3.2) and the choice of algorithms (3.5): missing operands of a kernel are allocated or prefetched; where
+memory is short, the least recently used maps are offloaded first. While a CONV layer runs in backward, the next map on
+the host that is read before the CONV layer below has run is prefetched, if it fits (3.3.1). Each kernel then takes the
+fastest of its algorithms whose workspace fits.
 """
 
 from collections import Counter
@@ -69,15 +65,14 @@ CHEAP: Final = frozenset(
         LayerKind.PRODUCT,
     }
 )
-"""The paper's POOL, ACT, LRN, BN and dropout; of what it does not know, what is of that kind: LN and products.
+"""The paper's POOL, ACT, LRN, BN and dropout, and LN and products, which it does not have.
 
-The others stay: CONV and FC for their cost, joins and forks because its code ends segments there, attention, recurrent
-and embedding layers for their cost.
+The others are not recomputed: joins and forks because its code ends segments there, the rest for their cost.
 """
 
 
 class SuperNeurons(Policy, frozen=True, kw_only=True):
-    """Recompute what is cheap, copy what does not fit, and give workspaces the rest."""
+    """Recompute cheap layers, offload what does not fit, and spend the rest on workspaces."""
 
     name: ClassVar[str] = "superneurons"
     summary: ClassVar[str] = (
@@ -97,29 +92,29 @@ class SuperNeurons(Policy, frozen=True, kw_only=True):
 
 
 class TensorCache:
-    """One walk.
+    """Writes the schedule of an iteration.
 
     Attributes:
-        steps: the runs walked and the copies between them.
-        kernels: the algorithm of each; of a kernel that runs more than once, the one with the least workspace.
+        steps: the runs and the copies between them.
+        kernels: the algorithm of each; of a recomputed kernel the one with the least workspace.
     """
 
     def __init__(self, workload: Workload, costs: CostTable, limits: MemoryLimits, cached: frozenset[int]) -> None:
-        """Prepare a walk in which only the cached maps, by index, may leave."""
+        """Allow only the cached maps, by index, to be offloaded."""
         self._costs = costs
         self._limits = limits
         self._buffers = IterationBuffers(workload)
         self._cached = {self._buffers.maps[index] for index in cached}
         self._held = frozenset(buffer for buffer, _ in self._buffers.held(with_statistics=False))
         self._in_use_bytes = sum(self._size_bytes(each) for each in (*self._held, self._buffers.maps[0]))
-        # Cached maps on the GPU, the least recently used first, and those that have left.
+        # Cached maps on the GPU, the least recently used first, and those on the host.
         self._recent: dict[int, None] = {}
         self._away: set[int] = set()
         self.steps: list[ScheduleStep] = []
         self.kernels: dict[tuple[int, Phase], KernelCost] = {}
 
     def walk(self, runs: Sequence[Run]) -> None:
-        """Walk all runs."""
+        """Write all runs."""
         lived = lifetimes(runs, self._buffers, self._held)
         for position, run in enumerate(runs):
             reads, writes = self._buffers.touched(run)
@@ -162,7 +157,7 @@ class TensorCache:
         self._in_use_bytes += self._size_bytes(buffer)
 
     def _prefetch(self, runs: Sequence[Run], position: int, reserved_bytes: int) -> None:
-        """Prefetch, with the first kernel of backward of a CONV layer, the next map that is wanted, if it fits."""
+        """Prefetch, with the first kernel of backward of a CONV layer, the next map that is read, if it fits."""
         run = runs[position]
         if run.layer.kind is LayerKind.CONV and run.phase is run.layer.backward_phases[0]:
             wanted = next(self._wanted_after(runs, position), None)
@@ -170,7 +165,7 @@ class TensorCache:
                 self._fetch(wanted, run, on_demand=False)
 
     def _wanted_after(self, runs: Sequence[Run], position: int) -> Iterator[int]:
-        """Yield what is away and read by the runs up to those of the CONV layer below, that included."""
+        """Yield maps on the host that are read up to the CONV layer below, that included."""
         below = None
         for index in range(position + 1, len(runs)):
             layer = runs[index].layer
@@ -194,7 +189,7 @@ class TensorCache:
 
 
 def recomputed_maps(workload: Workload) -> frozenset[int]:
-    """Return the maps that are given up: those that a cheap layer writes and another reads."""
+    """Return the maps that a cheap layer writes and another reads."""
     layers = workload.graph.layers
     return frozenset(
         each.index
@@ -221,7 +216,7 @@ def largest_backward_bytes(workload: Workload) -> int:
 
 
 def backward_with_recomputation(workload: Workload) -> list[Run]:
-    """Return backward of all layers, and before each what is recomputed for it; nothing in inference."""
+    """Return backward of all layers, and before each its recomputations; nothing in inference."""
     return _Recomputation(workload).runs() if workload.is_training else []
 
 
@@ -230,31 +225,30 @@ class _Recomputation:
         self._workload = workload
         self._layers = workload.graph.layers
         self._maps = workload.graph.maps
-        self._given_up = recomputed_maps(workload)
+        self._dropped = recomputed_maps(workload)
         self._segment_of = self._segments()
         limit_bytes = largest_backward_bytes(workload)
         sizes: Counter[int] = Counter()
-        for index in self._given_up:
+        for index in self._dropped:
             sizes[self._segment_of[index]] += workload.map_bytes(index)
         self._small = {segment for segment, nbytes in sizes.items() if nbytes <= limit_bytes}
-        # Maps of small segments that were recomputed and are held.
+        # Live recomputed maps of small segments.
         self._held: set[int] = set()
         self._times: Counter[int] = Counter()
 
     def runs(self) -> list[Run]:
-        """Return all of backward."""
         runs: list[Run] = []
         for layer in backward_layers(self._workload):
-            missing = self._given_up.intersection(layer.saved_maps) - self._held
+            missing = self._dropped.intersection(layer.saved_maps) - self._held
             if missing:
                 runs += self._recompute(missing, layer)
             runs += backward_of(layer)
         return runs
 
     def _segments(self) -> dict[int, int]:
-        """Return a number for each map that is given up, equal for those that hang together."""
+        """Return the number of the segment of each recomputed map."""
         segment_of: dict[int, int] = {}
-        for index in sorted(self._given_up):
+        for index in sorted(self._dropped):
             below = [segment_of[x] for x in self._layers[self._writers_of(index)[0]].inputs if x in segment_of]
             segment_of[index] = min(below, default=index)
             joined = dict.fromkeys(below, segment_of[index])
@@ -262,7 +256,7 @@ class _Recomputation:
         return segment_of
 
     def _writers_of(self, index: int) -> tuple[int, ...]:
-        """Return the layers that write a map, those in place included."""
+        """Return the layers that write a map, rewriters in place included."""
         producer = self._maps[index].producer
         assert producer is not None, "a layer writes it"
         return (producer, *self._maps[index].rewriters)
@@ -272,7 +266,7 @@ class _Recomputation:
         for segment in {self._segment_of[index] for index in missing} & self._small:
             wanted.update(
                 index
-                for index in self._given_up - self._held
+                for index in self._dropped - self._held
                 if self._segment_of[index] == segment
                 and any(reader <= layer.index for reader in self._maps[index].saved_for)
             )
@@ -287,7 +281,7 @@ class _Recomputation:
             again.append(each)
             if not each.in_place:
                 pending.remove(each.output)
-                below = self._given_up.intersection(each.inputs) - self._held - wanted
+                below = self._dropped.intersection(each.inputs) - self._held - wanted
                 wanted |= below
                 pending |= below
         self._held.update(index for index in wanted if self._segment_of[index] in self._small)

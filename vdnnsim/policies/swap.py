@@ -1,28 +1,27 @@
-"""`swap` and `staggered_swap`: feature maps of every few CONV layers leave, on several GPUs (Kim et al. 2018).
+"""`swap` and `staggered_swap`: offload of the outputs of every x-th CONV layer on several GPUs (Kim et al. 2018).
 
-Both swap the outputs of every x-th CONV layer. `swap` is what the paper calls the original: every GPU swaps the same
-layers at the same time, as vDNN does, with a synchronization at each layer that copies, and a map comes back during the
-backward just before the one that reads it. `staggered_swap` is the paper's proposal: the i-th GPU of a switch group
-swaps layers i mod x + j x (III-A, Fig. 3), nothing synchronizes layers, and the trigger of each swap-in is found by
-trial iterations (III-C).
+`swap` is what the paper calls the original: every GPU swaps the same layers at the same time, as vDNN does, with a
+synchronization at each layer that copies and a prefetch during the backward just before the one that reads the map.
+`staggered_swap` is the paper's proposal: the i-th GPU of a switch group swaps layers i mod x + j x (III-A, Fig. 3),
+layers are not synchronized, and the trigger of each swap-in is found by trial iterations (III-C).
 
-The paper leaves open which layers "need to swap" and when streams synchronize. Both are options here; x = 3 is the
-reading under which the ratios of its Tables II and III come out. The layers that are counted are the CONV layers, whose
-outputs are its feature maps (II-A), from 0 in the order of execution.
+The paper leaves open which layers "need to swap" and when streams synchronize. Both are options here; x = 3 reproduces
+the ratios of its Tables II and III. Layers are counted among CONV layers, whose outputs are its feature maps (II-A),
+from 0 in the order of execution.
 
 The triggers of the adaptive swap-in (III-C, Fig. 7):
 
-1. Every map comes back just in time, one step of backward ahead. If that does not fit, nothing will; the largest batch
-   for which it does is what `vdnnsim max-batch` finds.
-2. The earliest triggers that do not overflow: one distance for all maps. It is doubled until memory overflows, then
-   bisected, where the paper goes on by increments.
+1. Every map is prefetched just in time, one step of backward ahead. If that does not fit, nothing will; the largest
+   batch for which it does is what `vdnnsim max-batch` finds.
+2. The earliest triggers that do not overflow: one distance for all maps, doubled until memory overflows, then bisected,
+   where the paper increments it.
 3. The latest triggers that delay nothing: of the distances tried the shortest, then just in time for as many maps as
-   possible, and for each of the rest a distance of its own, bisected. After `MOST_TRIALS` in all, maps that are left
-   keep the common distance, which delays nothing; ResNet-50 takes 113, with a third of its CONV outputs swapped.
+   possible, and for each of the rest a distance of its own, bisected. After `MOST_TRIALS` in all, the other maps keep
+   the common distance, which delays nothing; ResNet-50 takes 113, with a third of its CONV outputs swapped.
 
-Delay is against the fastest trial of the second step, which need not be the earliest: where the memory for a map must
-be taken from another that is still being offloaded, fetching it early costs time. So what is found is never slower than
-just in time by more than the tolerance.
+Delay is relative to the fastest trial of the second step, which need not be the earliest: where a map's memory must be
+taken from one still being offloaded, an early prefetch costs time. So the result is never slower than just in time by
+more than the tolerance.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +41,7 @@ from vdnnsim.policies.iterations.asynchronous import asynchronous_schedule, step
 from vdnnsim.policies.iterations.layerwise import LAYERWISE, layerwise_schedule
 
 Triggers = Mapping[int, int | None]
-"""By feature map, its trigger: steps of backward before the first that reads it; None for none."""
+"""By feature map, the steps of backward before its first reader at which it is prefetched; None for no trigger."""
 
 Planner = Callable[[Sequence[Triggers]], tuple[TrainingPlan, ...]]
 """Plans every GPU with its triggers."""
@@ -51,21 +50,21 @@ JUST_IN_TIME = 1
 """The trigger of vDNN: the step before the one that reads the map."""
 
 DELAY_TOLERANCE = 1e-3
-"""A trigger delays nothing if the iteration is at most this fraction longer; the paper names no threshold."""
+"""A longer iteration, as a fraction, that counts as no delay; the paper names no threshold."""
 
 MOST_TRIALS = 256
-"""Iterations that step 3 may bring it to; a network of hundreds of layers would take thousands."""
+"""Trials after which step 3 ends; a network of hundreds of layers would take thousands."""
 
 
 class Synchronization(Enum):
-    """Whether compute and memory stream meet at the end of each layer that copies."""
+    """Whether compute and memory stream are synchronized at the end of each layer that copies."""
 
     LAYER = "layer"
     NONE = "none"
 
 
 class SwapIn(Enum):
-    """When a map comes back: one step ahead, right behind its offload (Fig. 5), or at a trigger found by trials."""
+    """When a map is prefetched: one step ahead, right after its offload (Fig. 5), or at a trigger found by trials."""
 
     JUST_IN_TIME = "just_in_time"
     UNTRIGGERED = "untriggered"
@@ -93,7 +92,7 @@ class Swap(ByRule, frozen=True, kw_only=True):
     swap_in: SwapIn = SwapIn.JUST_IN_TIME
 
     def __post_init__(self) -> None:
-        """Refuse options that mean nothing together."""
+        """Refuse inconsistent options."""
         if not 1 <= self.interval <= LARGEST_INTERVAL:
             message = f"interval: found {self.interval}, expected an integer from 1 to {LARGEST_INTERVAL}"
             raise ValueError(message)
@@ -103,7 +102,7 @@ class Swap(ByRule, frozen=True, kw_only=True):
 
     @property
     def decided_by(self) -> DecidedBy:
-        """Triggers are found by trials; without synchronization, maps under way take what memory there is."""
+        """Trials decide triggers; without synchronization memory decides when offloaded maps are released."""
         if self.swap_in is SwapIn.ADAPTIVE:
             return DecidedBy.TRIALS
         return DecidedBy.COSTS if self.synchronization is Synchronization.LAYER else DecidedBy.MEMORY
@@ -160,7 +159,7 @@ def swapped_maps(workload: Workload, interval: int, offset: int) -> list[int]:
 
 
 def find_triggers(setting: Setting, maps: Sequence[Sequence[int]], planner: Planner) -> tuple[TrainingPlan, ...]:
-    """Return the plans at the triggers found; those of step 1 where even they do not fit.
+    """Return the plans at the triggers found, or those of step 1 where these do not fit.
 
     Where two GPUs swap the same map, its trigger is the same on both.
     """
@@ -194,7 +193,7 @@ class _TriggerSearch:
         return tuple(replace(plan, passes=tuple(self._passes)) for plan in plans)
 
     def _earlier(self) -> dict[int, float]:
-        """Step 2: return the seconds of an iteration at every common distance that was tried and fits."""
+        """Step 2: return the seconds of an iteration at every common distance that fits."""
         farthest = max(self._farthest.values(), default=JUST_IN_TIME)
         leads_s: dict[int, float] = {}
         fits, overflows = JUST_IN_TIME, farthest + 1
@@ -208,7 +207,7 @@ class _TriggerSearch:
         return leads_s
 
     def _later(self, maps: list[int], lead: int) -> None:
-        """Step 3, for maps that come back `lead` steps ahead, for they would delay if all came back just in time."""
+        """Step 3, for maps prefetched `lead` steps ahead, which would delay if all were just in time."""
         if len(maps) == 1:
             self._latest(maps[0], lead)
             return
@@ -228,7 +227,7 @@ class _TriggerSearch:
                 delays = middle
 
     def _accepts(self, maps: list[int], lead: int, name: str) -> bool:
-        """Try other triggers for some maps while trials and time last, and keep them if they fit and delay nothing."""
+        """Try other triggers for some maps while trials and time last; keep them if they fit and delay nothing."""
         if len(self._passes) >= MOST_TRIALS or self._setting.deadline.is_over:
             return False
         triggers = {**self._triggers, **dict.fromkeys(maps, lead)}

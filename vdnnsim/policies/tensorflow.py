@@ -1,25 +1,23 @@
 """`tensorflow`: TensorFlow 1 as the papers measure it: liveness, best fit with coalescing, and nothing offloaded.
 
-The Layrub paper says of it that memory is allocated for the layers that run, activations or gradients as they are
-wanted, by a greedy best fit with coalescing, with no other optimization (Table 2 and 5.3.1). Tensors are counted
-references: the last reader of a tensor gives it back. Sources: Abadi et al., TensorFlow, OSDI 2016; and TensorFlow 1,
-`core/kernels/conv_ops.cc`.
+By the Layrub paper memory is allocated for the layers that run, by a greedy best fit with coalescing, with no other
+optimization (Table 2 and 5.3.1). Tensors are reference-counted: the last reader frees a tensor. Sources: Abadi et al.,
+TensorFlow, OSDI 2016; and TensorFlow 1, `core/kernels/conv_ops.cc`.
 
-How it differs from `none`:
+Differences from `none`:
 
-- What a layer keeps for its backward beside maps, such as batch statistics and dropout masks, is a tensor like any
-  other and lives from its forward to its backward, where `none` holds it throughout.
-- A convolution takes the fastest algorithm whose workspace the allocator can give when it is first run, 4 GiB at most
-  (`TF_CUDNN_WORKSPACE_LIMIT_IN_MB`). So a network for which there is no workspace still trains, slower.
+- Data that a layer keeps for its backward, such as batch statistics and dropout masks, are tensors that live from its
+  forward to its backward, where `none` holds them throughout.
+- A convolution takes the fastest algorithm whose workspace can be allocated when it is first run, 4 GiB at most
+  (`TF_CUDNN_WORKSPACE_LIMIT_IN_MB`). So a network without room for workspaces trains, slower.
 
-What is read into it:
+Assumptions:
 
-- Activations are in place: since version 1.0 an element-wise operation takes over the buffer of an input that nobody
-  else refers to (`forward_input_or_allocate_output`), and the gradient of a rectifier needs the output alone.
-- The allocator is the memory model of the scenario, as for every policy; TensorFlow's own is `memory_model: tensorflow`
-  (`vdnnsim.memory.bfc`).
-- Operations run in the order of layers, which one stream makes of the graph. W gradients are held throughout, the
-  reading that all policies share. Where branches meet, gradients are added up as they come.
+- Activations are in place: since version 1.0 an element-wise operation reuses the buffer of an input without other
+  references (`forward_input_or_allocate_output`), and the gradient of a rectifier needs the output alone.
+- TensorFlow's allocator is `memory_model: tensorflow` (`vdnnsim.memory.bfc`).
+- Operations run in the order of layers, on one stream. dW are held throughout, as under all policies. Where branches
+  meet, gradients are accumulated.
 """
 
 from typing import ClassVar
@@ -32,14 +30,14 @@ from vdnnsim.policies.interface import DecidedBy, Policy, Setting
 
 
 class TensorFlow(Policy, frozen=True, kw_only=True):
-    """Free every tensor after its last reader, and take the fastest algorithm for which there is room."""
+    """Free every tensor after its last reader, and take the fastest algorithm that fits."""
 
     name: ClassVar[str] = "tensorflow"
     summary: ClassVar[str] = "liveness and the fastest algorithms for which there is room (TensorFlow 1)"
     decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the algorithms that autotuning would find, as long as a workspace is what does not fit."""
+        """Plan with the algorithms that autotuning would find."""
         workload = setting.workload
         steps = iteration(workload)
         return downgraded_until_it_fits(

@@ -3,16 +3,16 @@
 `vdnn_all` offloads the X of every feature-extraction layer, `vdnn_conv` of the CONV layers alone. A map that several
 layers read counts as a CONV layer's if any of them is one. The classifier's input stays, for vDNN leaves the
 classification layers unchanged (IV-A); an in-place ACTV has no X of its own. The X of batch normalization and of
-element-wise addition, which the paper does not have, are X of feature-extraction layers like any other; what backward
-reads no more, as the X of an addition alone, is released and not copied.
+element-wise addition, which the paper does not have, are treated like any other; what backward does not read, as the X
+of an addition alone, is released and not copied.
 
 `vdnn_dyn` decides by profiling passes which maps to offload and which algorithms to use. The passes in the paper's
-order, each one trial iteration, the first that succeeds from the second on is taken:
+order, each one trial iteration; the first from the second on that succeeds is taken:
 
-1. vdnn_all with memory-optimal algorithms: can the network be trained at all? It needs the least GPU memory, so there
-   the passes end if it fails; where only host memory is short they go on, for the others need less of that;
-2. the fastest algorithms without any offload, `none(p)`: maps stay, but everything is still allocated and released
-   layer by layer. Whether this pass succeeds is a named choice, `NoOffloadPass`;
+1. vdnn_all with memory-optimal algorithms, which needs the least GPU memory: the passes end if it fails there; where
+   only host memory is short they continue, as the others need less of that;
+2. the fastest algorithms without any offload, `none(p)`, still allocated layer by layer. `NoOffloadPass` decides when
+   this pass succeeds;
 3. the fastest algorithms with vdnn_conv, then
 4. with vdnn_all;
 5. greedy vdnn_conv, then
@@ -63,9 +63,12 @@ class _Static(ByRule, frozen=True, kw_only=True):
     """Offload a fixed set of maps.
 
     Attributes:
-        chunk: the most that a copy moves, as `64 MiB`; what has left of a map is given back while the rest of it leaves
-            (`vdnnsim.plans.chunks`). Under `whole`, as in the paper, a copy moves a map.
+        offloaded: returns the indices of the maps.
+        chunk: the most that a copy moves, as `64 MiB`, whose memory is then released (`vdnnsim.plans.chunks`). Under
+            `whole`, as in the paper, a copy moves a map.
     """
+
+    offloaded: ClassVar[Callable[[Workload], frozenset[int]]]
 
     prefetch_search: PrefetchSearch = PrefetchSearch.FIG10
     chunk: str = WHOLE
@@ -82,14 +85,10 @@ class _Static(ByRule, frozen=True, kw_only=True):
         except InputError as failure:
             raise ValueError(f"chunk: {failure}, or {WHOLE}") from None
 
-    def maps(self, workload: Workload) -> frozenset[int]:
-        """Indices of the maps to offload."""
-        raise NotImplementedError  # pragma: no cover  # each of the two says its own
-
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
         workload = setting.workload
-        schedule = layerwise_schedule(workload, self.maps(workload), self.prefetch_search)
+        schedule = layerwise_schedule(workload, type(self).offloaded(workload), self.prefetch_search)
         plan = self.lowered(setting, schedule, LAYERWISE)
         return plan if self.chunk == WHOLE else in_chunks(plan, int(parse_quantity(self.chunk, Dimension.BYTES)))
 
@@ -100,10 +99,7 @@ class VdnnAll(_Static, frozen=True, kw_only=True):
     name: ClassVar[str] = "vdnn_all"
     summary: ClassVar[str] = "offloads the input maps of all feature-extraction layers (vDNN paper, III-C)"
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
-
-    def maps(self, workload: Workload) -> frozenset[int]:
-        """Maps that only feature-extraction layers read."""
-        return maps_of_all(workload)
+    offloaded = staticmethod(maps_of_all)
 
 
 class VdnnConv(_Static, frozen=True, kw_only=True):
@@ -112,10 +108,7 @@ class VdnnConv(_Static, frozen=True, kw_only=True):
     name: ClassVar[str] = "vdnn_conv"
     summary: ClassVar[str] = "offloads the input maps of the CONV layers (vDNN paper, III-C)"
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
-
-    def maps(self, workload: Workload) -> frozenset[int]:
-        """Maps that a CONV layer reads, among those of `vdnn_all`."""
-        return maps_of_conv(workload)
+    offloaded = staticmethod(maps_of_conv)
 
 
 class NoOffloadPass(Enum):
@@ -157,7 +150,7 @@ class _Profiler:
         conv, everything = maps_of_conv(workload), maps_of_all(workload)
         smallest = self._layerwise(least, everything, "all(m)")
         first = self._try(smallest, "all(m)")
-        # Of host memory all(m) wants the most, and later passes want less.
+        # all(m) needs the most host memory.
         if isinstance(first.outcome, DoesNotFit) and first.outcome.pool is Pool.DEVICE:
             return self._finished(smallest)
         resident = self._without_offload(fastest)
@@ -179,7 +172,7 @@ class _Profiler:
         return self._finished(smallest)
 
     def _without_offload(self, fastest: KernelChoice) -> TrainingPlan | None:
-        """Return the plan that keeps everything; None where its pass fails."""
+        """Return the plan without offload; None where its pass fails."""
         if self._options.no_offload_pass is NoOffloadPass.LAYER_WISE:
             resident = self._layerwise(fastest, frozenset(), "none(p)")
             return resident if self._try(resident, "none(p)").fits else None
@@ -192,7 +185,7 @@ class _Profiler:
         return lower(schedule, workload, kernels, LAYERWISE, label=options.label, algorithms=algorithms)
 
     def _greedy(self, fastest: KernelChoice, maps: frozenset[int], algorithms: str) -> TrainingPlan:
-        """Downgrade, layer by layer, the algorithm that overflows to the fastest one with a smaller workspace."""
+        """Downgrade algorithms that overflow to the fastest one with a smaller workspace."""
         setting = self._setting
         return downgraded_until_it_fits(setting, fastest, lambda kernels: self._layerwise(kernels, maps, algorithms))
 

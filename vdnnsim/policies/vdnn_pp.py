@@ -1,18 +1,16 @@
 """`vdnn_pp`: vDNN++, vDNN without the synchronization at the end of each layer (Shriram, Garg, Kulkarni, IPDPS 2019).
 
-vDNN starts the next layer only when the copy beside the last one is done. vDNN++ names that delayed start as the first
-of vDNN's bottlenecks and goes on at once: an offload runs beside as many layers as it takes, its memory is given back
-when the copy is done, and a kernel waits for no more than the map that it reads. Source: Dynamic Memory Management for
-GPU-Based Training of Deep Neural Networks, IPDPS 2019, whose other two concerns, gaps in the memory pool and the amount
-of pinned memory, which it compresses, are not part of this policy.
+vDNN starts the next layer only when the copy beside the last one is done. vDNN++ starts it at once: an offload runs
+beside as many layers as it takes, its memory is released when the copy is done, and a kernel waits only for the map
+that it reads. Source: Dynamic Memory Management for GPU-Based Training of Deep Neural Networks, IPDPS 2019, whose other
+two concerns, fragmentation and the amount of pinned memory, which it compresses, are not part of this policy.
 
-What is read into it:
+Assumptions:
 
-- What is offloaded is what `vdnn_all` offloads, or with `maps: conv` what `vdnn_conv` does. A map comes back during the
-  backward of the layer before the one that reads it.
-- How much memory maps on their way to the host may take is open. Here it is what vDNN itself would take, with the same
-  maps and algorithms, and no more than there is: a request beyond that waits for the oldest copy under way, and no
-  other request waits. So vDNN++ takes the memory of vDNN and less time.
+- Maps are those of `vdnn_all`, or with `maps: conv` of `vdnn_conv`. A map is prefetched during the backward of the
+  layer before the one that reads it.
+- Memory is limited to what vDNN would take with the same maps and algorithms: a request beyond that waits for the
+  oldest offload under way. So vDNN++ takes the memory of vDNN and less time.
 """
 
 from dataclasses import replace
@@ -41,7 +39,7 @@ class Offloaded(Enum):
 
 
 class VdnnPlusPlus(ByRule, frozen=True, kw_only=True):
-    """Offload as vDNN does, and wait only for what is needed."""
+    """Offload as vDNN does, without synchronization of layers."""
 
     name: ClassVar[str] = "vdnn_pp"
     summary: ClassVar[str] = "vDNN without synchronization at layer ends (vDNN++, Shriram et al. 2019)"

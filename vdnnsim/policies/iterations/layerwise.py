@@ -3,8 +3,8 @@
 Forward of a layer allocates its Y and workspace. If the layer is the last consumer of an X that is to be offloaded,
 the copy starts with the layer's kernel on the memory stream; at the end of the layer both streams are synchronized
 and X is released (III-B). Backward of a layer first searches for one layer whose X to prefetch meanwhile (Fig. 10),
-and synchronizes at its end if it found one. What no search found is fetched on demand. Each map and gradient map is
-released as soon as no kernel to come reads it.
+and synchronizes at its end if it found one. Other maps are fetched on demand. Each map and gradient map is
+released after its last reader.
 """
 
 from collections.abc import Collection, Sequence
@@ -34,11 +34,10 @@ class PrefetchSearch(Enum):
     """Which layers' backward launches a prefetch.
 
     `fig10` is the search as printed: CONV, POOL and FC do. `fig10_without_pool` leaves POOL out, the reading under
-    which VGG-16 (128) under all(m) needs the 4.8 GB that the paper reports (V-A); what only POOL would have
-    prefetched is then fetched on demand. Layers that the paper does not speak of launch nothing under either: the
-    loss, a concatenation, batch normalization, element-wise addition, and an in-place ACTV, which is part of the layer
-    before it. So where a CONV layer is followed by a BN layer whose X was offloaded as well, one search per pair of
-    them finds only one of the two maps, and the other is fetched on demand.
+    which VGG-16 (128) under all(m) needs the 4.8 GB that the paper reports (V-A); what only POOL would prefetch is then
+    fetched on demand. Layers that the paper does not have launch nothing: the loss, a concatenation, batch
+    normalization, element-wise addition, and an in-place ACTV, which is part of the layer before it. So of a CONV and
+    a BN layer whose X are both offloaded one search finds only one map, and the other is fetched on demand.
     """
 
     FIG10 = "fig10"
@@ -56,7 +55,7 @@ LAYERWISE: Final = partial(ByLifetime, holds_statistics=True)
 
 
 def offloads_by_layer(workload: Workload, offloaded: Collection[int]) -> list[list[int]]:
-    """Return by layer the maps that leave with its forward: of those named, what backward needs and it reads last."""
+    """Return by layer the maps offloaded with its forward: those given that backward needs and that it reads last."""
     offloads: list[list[int]] = [[] for _ in workload.graph.layers]
     for each in workload.graph.maps:
         if each.index in offloaded and needed_in_backward(workload, each):
@@ -67,7 +66,7 @@ def offloads_by_layer(workload: Workload, offloaded: Collection[int]) -> list[li
 def layerwise_schedule(
     workload: Workload, offloaded: Collection[int], search: PrefetchSearch = PrefetchSearch.FIG10
 ) -> Schedule:
-    """Return the schedule that offloads the feature maps with these indices, as far as backward needs them."""
+    """Return the schedule that offloads the given feature maps that backward needs."""
     offloads = offloads_by_layer(workload, offloaded)
     away = {index for leaving in offloads for index in leaving}
     steps: list[ScheduleStep] = []
@@ -93,7 +92,7 @@ def layerwise_schedule(
 def _maps_to_prefetch(
     workload: Workload, offloads: Sequence[Sequence[int]], away: Collection[int], layer: Layer
 ) -> list[int]:
-    """Fig. 10: what is away of the closest layer below that has any, unless a CONV layer comes first."""
+    """Fig. 10: the offloaded maps of the closest layer below that has any, unless a CONV layer comes first."""
     for below in reversed(workload.graph.layers[: layer.index]):
         found = [index for index in offloads[below.index] if index in away]
         if found or below.kind is LayerKind.CONV:

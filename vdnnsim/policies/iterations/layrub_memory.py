@@ -1,18 +1,16 @@
-"""Memory under Layrub: when each map and gradient is on the GPU, what lies over what, and the regions that they share.
+"""Memory under Layrub: the stays of maps and gradients on the GPU, gradients laid over maps, and shared regions.
 
-A step is forward of a layer, by its index, or backward of a layer that has one, in their order behind forward.
+A step is forward of a layer, by its index, or backward of a layer that has one, numbered after forward.
 
-Fixed regions of memory are shared by stays of buffers: Layrub (3.3) selects "two pairs or more of the largest memory
-spaces" before training begins. How is read from its source: each buffer takes the first region that is free, which
-grows to hold it, or a new one where none is (github.com/CGCL-codes/Layrub at 0657919, src/caffe/net.cpp,
-getMemoryBlock).
+Buffers share fixed regions: Layrub (3.3) selects "two pairs or more of the largest memory spaces" before training.
+By its source each buffer takes the first free region, which grows to hold it, else a new one
+(github.com/CGCL-codes/Layrub at 0657919, src/caffe/net.cpp, getMemoryBlock).
 
-Layers in place keep something for their backward beside maps: a rectifier a record, one byte for each element of Y,
-which says where Y is above zero (4.2); a batch normalization temporary maps (`vdnnsim.policies.caffe`), which layers
-share once maps are offloaded: the authors' code moves them like maps (src/caffe/layers/batch_norm_layer.cpp and
-scale_layer.cpp, TransferDataToCPU). All that is kept of one sort passes through one region: it is offloaded behind the
-kernel that made it, before the next layer runs, and prefetched a layer before its backward, which is never the first:
-that is the loss's.
+Layers in place keep data for their backward: a rectifier a record of one byte for each element of Y (4.2); a batch
+normalization temporary maps (`vdnnsim.policies.caffe`), which are copied like maps
+(src/caffe/layers/batch_norm_layer.cpp and scale_layer.cpp, TransferDataToCPU). Data of one sort share one region: they
+are offloaded after the kernel that writes them, before the next layer runs, and prefetched a layer before their
+backward.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,12 +35,12 @@ _IN_PLACE = (LayerKind.BN, LayerKind.POOL)
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Which memory is reused.
+    """The kinds of memory reuse.
 
     Attributes:
-        within_layers: gradients lie over their maps where nobody reads these any more, for rectifiers read records in
-            the place of their maps; weight gradients are computed before data gradients.
-        between_layers: maps leave with their last reader in forward, and come back a step before the first in backward.
+        within_layers: gradients lie over dead maps, as rectifiers read records instead of maps; weight gradients are
+            computed before data gradients.
+        between_layers: maps are offloaded by their last reader in forward, and prefetched a step before backward.
     """
 
     within_layers: bool
@@ -51,7 +49,7 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A buffer on the GPU from one step of an iteration to another, both included; None for a space kept free."""
+    """A buffer on the GPU from one step to another, both included; None for unused space."""
 
     buffer: int | None
     nbytes: int
@@ -60,10 +58,7 @@ class Stay:
 
 
 def share_regions(stays: Iterable[Stay]) -> tuple[list[int], list[int]]:
-    """Return the bytes of each region, and the region of each stay in the order given.
-
-    Stays that begin with the same step take their regions in the order given.
-    """
+    """Return the bytes of each region, and the region of each stay, in the order given within a step."""
     sizes: list[int] = []
     busy_until: list[int] = []
     region_of: dict[int, int] = {}
@@ -80,16 +75,16 @@ def share_regions(stays: Iterable[Stay]) -> tuple[list[int], list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where maps and gradients stay.
+    """The stays of maps and gradients.
 
     Attributes:
-        map_stays: by index of the map.
-        gradient_stays: likewise, of the gradients that do not lie over their map.
-        split_stays: of the further diffs that Caffe has for a map of several readers, until they are summed; a plan,
-            whose kernels add to one gradient, has no buffers for them.
-        offloads: by layer, the maps that leave with its forward.
-        prefetches: by step, the maps that come back beside it.
-        over_maps: by kernel that is the first to write them, the gradients that lie over their map from then on.
+        map_stays: with the index of the map.
+        gradient_stays: likewise, of gradients that do not lie over their map.
+        split_stays: of the further diffs that Caffe has for a map of several readers, until they are summed; kernels of
+            a plan accumulate into one gradient instead.
+        offloads: by layer, the maps offloaded with its forward.
+        prefetches: by step, the maps prefetched beside it.
+        over_maps: by the kernel that writes them first, the gradients that lie over their map.
         gradients_over_maps_ending: by step, those of them that end with it.
     """
 
@@ -123,16 +118,16 @@ class _Builder:
         self._step_of = {
             layer.index: step for step, layer in enumerate(backward_layers(workload), start=len(self._layers))
         }
-        # By layer, the step after which nobody behind it, nor itself, runs backward any more.
+        # By layer, the last step of backward of itself and of later layers.
         behind = accumulate((self._step_of.get(layer.index, 0) for layer in reversed(self._layers)), max)
         self._end_of = list(reversed(list(behind)))
 
     def add(self, each: FeatureMap) -> None:
-        """Say where a map and its gradient stay."""
+        """Add the stays of a map and its gradient."""
         first, last_forward = each.producer or 0, last_forward_use(each)
         readers = self._readers(each)
         last = self._step_of[min(readers)] if readers else last_forward
-        # What the very first backward reads does not leave: it would have to be back at once.
+        # What the first backward reads is not offloaded: it would be prefetched at once.
         if self._reuse.between_layers and readers and self._step_of[max(readers)] > len(self._layers):
             fetch = self._step_of[max(readers)] - 1
             self._stay(self.layout.map_stays, each, first, last_forward)
@@ -144,7 +139,7 @@ class _Builder:
         self._stay(self.layout.map_stays, each, first, last)
 
     def _add_gradient(self, each: FeatureMap, readers: list[int], last: int) -> int:
-        """Say where a gradient stays; return until when its map does, longer where the gradient lies over it."""
+        """Add the stay of a gradient; return the end of its map's, extended where the gradient lies over it."""
         writer, phase = self._first_writer(each)
         assert each.producer is not None, "the input batch has no gradient"
         writers = [self._step_of[index] for index in reversed(each.consumers)]
@@ -159,9 +154,9 @@ class _Builder:
         return last
 
     def _readers(self, each: FeatureMap) -> list[int]:
-        """Return the layers for whose backward a map is on the GPU, by index; a rectifier reads its record instead.
+        """Return the layers in whose backward a map is on the GPU; a rectifier reads its record instead.
 
-        Where maps leave, each comes back for its last reader in forward, at least.
+        An offloaded map is prefetched at least for its last reader in forward.
         """
         records = self._reuse.within_layers
         saved_for = each.saved_for if needed_in_backward(self._workload, each) else ()
@@ -175,7 +170,7 @@ class _Builder:
         return layer, next(x for x in phases if each.index in maps_touched(self._workload, layer, x).gradients_written)
 
     def _lies_over(self, each: FeatureMap, readers: list[int], writer: Layer, phase: Phase) -> bool:
-        """Whether nobody reads the map any more once the first kernel writes its gradient, and it is there."""
+        """Whether the map is on the GPU and dead when the first kernel writes its gradient."""
         if not self._reuse.within_layers or (self._reuse.between_layers and not readers):
             return False
         phases = self.layout.phases(writer)
@@ -190,11 +185,11 @@ class _Builder:
 
 @dataclass(frozen=True, slots=True)
 class KeptInPlace:
-    """What the layers of one sort keep, all in one region.
+    """Data of layers of one sort, all in one region.
 
     Attributes:
-        region: what the region is called, and what it holds.
-        of_layers: buffers by index of the layer, in their order in forward.
+        region: its name and kind.
+        of_layers: buffers by index of the layer, in forward order.
     """
 
     region: tuple[str, BufferKind]
@@ -202,7 +197,7 @@ class KeptInPlace:
 
 
 class Buffers(IterationBuffers):
-    """Those of an iteration with what layers in place keep, which their kernels write, or read in backward."""
+    """Buffers of an iteration with the data of layers in place, written in forward and read in backward."""
 
     def __init__(self, workload: Workload, reuse: Reuse) -> None:
         super().__init__(workload)
@@ -225,11 +220,11 @@ class Buffers(IterationBuffers):
         self.kept.append(KeptInPlace(region, {index: self.add(buffer) for index, buffer in kept}))
 
     def kept_of(self, layer: Layer | None) -> KeptInPlace | None:
-        """Return what a layer keeps with others of its sort."""
+        """Return the sort of data that a layer keeps."""
         return next((kept for kept in self.kept if layer and layer.index in kept.of_layers), None)
 
     def operands(self, run: Run) -> tuple[Operand, ...]:
-        """Add what is kept; the record of a rectifier stands for its map."""
+        """Add the data kept; a rectifier reads its record instead of its map."""
         operands, layer, phase = super().operands(run), run.layer, run.phase
         kept = self.kept_of(layer)
         if kept is None or phase is Phase.UPDATE:
@@ -241,7 +236,7 @@ class Buffers(IterationBuffers):
 
 
 class Spaces(ByLifetime):
-    """Regions are held throughout, beside what Caffe's layers keep, and maps where these do not leave."""
+    """Regions are held throughout, with the internals of Caffe's layers, and maps that are not offloaded."""
 
     def __init__(
         self,
@@ -288,7 +283,7 @@ class Spaces(ByLifetime):
             self.lies_in |= {buffer: [region] for buffer in kept.of_layers.values()}
 
     def _hold_copy_of_gradient(self) -> None:
-        """Hold the diff of the normalized map, in which dY is kept where dX comes to lie over it; all share one."""
+        """Hold a shared copy of dY for batch normalizations, where dX is laid over the map."""
         workload = self._draft.workload
         normalized = [layer for layer in backward_layers(workload) if layer.kind is LayerKind.BN]
         if normalized:

@@ -1,8 +1,7 @@
-"""Segments of a network that are recomputed ahead of their backward, as several policies do it.
+"""Segments of a network that are recomputed before their backward, shared by several policies.
 
-After forward only the maps stay that go from one segment into another, and the output of the network. Backward of a
-recomputed segment begins with its forward, as far as its backward needs it, from the maps that stayed. Nothing runs
-more than twice.
+After forward only maps between segments and the output of the network are kept. Before backward of a segment its
+forward is recomputed from these, as far as backward needs it, once.
 """
 
 from collections.abc import Sequence
@@ -30,12 +29,11 @@ class Segment:
 def modules(workload: Workload) -> list[range]:
     """Return the parts of a network that are checkpointed one by one, in order, as indices of layers.
 
-    Of a captured model its blocks: modules that stand in a list or sequence of modules and are made of several
-    themselves, as a bottleneck of a residual network or a layer of a transformer; of nested ones the outermost. What
-    lies between two of them is a part of its own. Of other models, and where there are no blocks, the smallest between
-    which exactly one map passes: the links of a chain, the blocks of a residual network and the modules of an Inception
-    network. A layer in place belongs to the part whose map it rewrites. A network in which maps run along from end to
-    end is one part.
+    Of a captured model its blocks: the outermost modules with children that are in a list or sequence of modules, as a
+    bottleneck of a residual network or a layer of a transformer. Layers between two of them are a part of their own. Of
+    other models, and without blocks, the smallest parts between which exactly one map passes: the links of a chain, the
+    blocks of a residual network and the modules of an Inception network. A layer in place belongs to the part whose map
+    it rewrites.
     """
     if isinstance(workload, CapturedWorkload) and (blocks := blocks_of(workload)):
         return blocks
@@ -55,12 +53,12 @@ def modules(workload: Workload) -> list[range]:
 
 
 def joined(parts: Sequence[range]) -> range:
-    """Return parts that follow each other as one."""
+    """Return consecutive parts as one."""
     return range(parts[0].start, parts[-1].stop)
 
 
 def segmented_steps(workload: Workload, segments: Sequence[Segment]) -> list[Run]:
-    """Return the steps of an iteration in which segments are recomputed; in inference there is nothing to recompute."""
+    """Return the runs of an iteration in which segments are recomputed; in inference forward alone."""
     steps = forward(workload)
     if workload.mode is Mode.INFERENCE:
         return steps
@@ -73,7 +71,7 @@ def segmented_steps(workload: Workload, segments: Sequence[Segment]) -> list[Run
 
 
 def stays(feature_map: FeatureMap, segment: Segment) -> bool:
-    """Whether a map made in a recomputed segment is held from forward on: others read it, or nobody does."""
+    """Whether a map of a recomputed segment is kept: other segments read it, or none does."""
     return not feature_map.consumers or feature_map.consumers[-1] not in segment.layers
 
 
@@ -89,10 +87,7 @@ def _recomputation(workload: Workload, segment: Segment) -> list[Run]:
 
 
 def blocks_of(workload: CapturedWorkload) -> list[range]:
-    """Return the layers of each block, and of what lies between two, in order; empty where a model has no blocks.
-
-    The layer of an optimizer, which has no forward, is of none.
-    """
+    """Return the layers of each block, and of those between two, in order; empty without blocks."""
     paths = _block_paths(workload)
     if not paths:
         return []
@@ -114,7 +109,7 @@ def _block_paths(workload: CapturedWorkload) -> frozenset[str]:
 
 
 def _path(workload: CapturedWorkload, layer: Layer) -> str:
-    """Return the module of a layer; where it was joined with others, that of the last."""
+    """Return the module of a layer, of several the last."""
     return workload.step.path_of(workload.step.operations_of(layer.index, Phase.FORWARD)[-1])
 
 
