@@ -172,10 +172,23 @@ def replay(
     return simulate(plan, costs, server, placement, pinned)
 
 
+def replayed(
+    policy: Policy,
+    workload: Workload,
+    costs: CostModel | None = None,
+    *,
+    server: Server = TOY_SERVER,
+    limits: MemoryLimits = TOY_LIMITS,
+    pinned: PinnedMemory = PinnedMemory.ARENA,
+) -> IterationTrace:
+    """Plan and replay a workload on the toy machine, with kernels of 1 s unless costs are given."""
+    costs = costs or toy_costs(workload, {})
+    return replay(policy.plan(toy_setting(workload, costs, limits)), costs, server=server, limits=limits, pinned=pinned)
+
+
 def toy_trace(
     policy: Policy, convolutions: int, seconds: Mapping[tuple[str, Phase], float] | None = None
 ) -> IterationTrace:
     """Replay a policy on the toy chain, whose kernels take 1 s unless they are given."""
     workload = toy_workload(toy_chain(convolutions))
-    costs = toy_costs(workload, seconds or {})
-    return replay(policy.plan(toy_setting(workload, costs)), costs)
+    return replayed(policy, workload, toy_costs(workload, seconds or {}))

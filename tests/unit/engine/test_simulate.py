@@ -3,7 +3,17 @@ from dataclasses import replace
 import pytest
 
 from tests.plan_writer import PlanWriter
-from tests.toy import TOY_LIMITS, TOY_SERVER, replay, touching, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import (
+    TOY_LIMITS,
+    TOY_SERVER,
+    replay,
+    replayed,
+    touching,
+    toy_chain,
+    toy_costs,
+    toy_workload,
+    with_fc,
+)
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
@@ -36,7 +46,7 @@ def test_base_takes_the_sum_of_its_kernels_when_issuing_is_free() -> None:
 
     That makes 7 kernels of 1 s and nothing else.
     """
-    trace = replay(Base().plan(toy_setting(WORKLOAD, COSTS)), COSTS)
+    trace = replayed(Base(), WORKLOAD, COSTS)
 
     assert trace.iteration_s == 7
     assert trace.stalls == ()
@@ -48,7 +58,7 @@ def test_kernels_shorter_than_their_issue_wait_for_the_host() -> None:
 
     The compute stream stands still for 2 s before each kernel but the first, and for 3 s before that one.
     """
-    trace = replay(Base().plan(toy_setting(WORKLOAD, COSTS)), COSTS, server=issuing_in(3.0))
+    trace = replayed(Base(), WORKLOAD, COSTS, server=issuing_in(3.0))
 
     assert trace.iteration_s == 22
     assert [(stall.start_s, stall.end_s) for stall in trace.stalls] == [(0, 3)] + [
@@ -62,7 +72,7 @@ def test_the_host_runs_ahead_of_long_kernels() -> None:
     """Issuing takes 1 s, each kernel 5 s: only the first issue is seen, and 7 kernels end at 1 + 35."""
     costs = toy_costs(WORKLOAD, {}, default_s=5.0)
 
-    trace = replay(Base().plan(toy_setting(WORKLOAD, costs)), costs, server=issuing_in(1.0))
+    trace = replayed(Base(), WORKLOAD, costs, server=issuing_in(1.0))
 
     assert trace.iteration_s == 36
 
@@ -71,7 +81,7 @@ def test_a_copy_takes_the_latency_of_its_link_and_the_rate_of_its_direction() ->
     """10 B at 5 B/s to the host and at 2 B/s back, 3 s latency: OFF takes 3 + 2 = 5 s, PRE 3 + 5 = 8 s."""
     link = replace(TOY_SERVER, link=Link("link", h2d_bytes_per_s=2.0, d2h_bytes_per_s=5.0, latency_s=3.0))
 
-    trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, COSTS)), COSTS, server=link)
+    trace = replayed(VdnnAll(), WORKLOAD, COSTS, server=link)
 
     assert [span.end_s - span.start_s for span in trace.spans_on(Stream.MEMORY)] == [5, 8]
 
@@ -83,7 +93,7 @@ def test_pinning_at_each_offload_holds_the_host() -> None:
     """
     host = replace(TOY_SERVER, host=Host(1000, issue_s=0.0, pin_latency_s=1.0, pin_bytes_per_s=2.0))
 
-    trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, COSTS)), COSTS, server=host, pinned=PinnedMemory.PER_OFFLOAD)
+    trace = replayed(VdnnAll(), WORKLOAD, COSTS, server=host, pinned=PinnedMemory.PER_OFFLOAD)
 
     assert [(stall.start_s, stall.end_s, stall.cause) for stall in trace.stalls][:2] == [
         (1, 6, StallCause.PINNING),
@@ -104,7 +114,7 @@ def test_a_map_that_is_not_prefetched_is_fetched_on_demand() -> None:
     costs = toy_costs(workload, {})
     policy = VdnnAll(prefetch_search=PrefetchSearch.FIG10_WITHOUT_POOL)
 
-    trace = replay(policy.plan(toy_setting(workload, costs)), costs)
+    trace = replayed(policy, workload, costs)
 
     assert [stall.end_s - stall.start_s for stall in trace.stalls if stall.cause is StallCause.ON_DEMAND] == [10]
 
@@ -172,7 +182,7 @@ def test_a_hidden_copy_causes_no_stall() -> None:
     """
     costs = toy_costs(WORKLOAD, {("conv1", F): 30.0})
 
-    trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, costs)), costs, server=issuing_in(1.0))
+    trace = replayed(VdnnAll(), WORKLOAD, costs, server=issuing_in(1.0))
 
     assert (trace.stalls[1].start_s, trace.stalls[1].end_s, trace.stalls[1].cause) == (32, 33, StallCause.HOST)
 
@@ -206,4 +216,4 @@ def test_a_runtime_error_is_not_called_a_deadlock(monkeypatch: pytest.MonkeyPatc
     costs = toy_costs(WORKLOAD, {})
 
     with pytest.raises(NotImplementedError, match="this copy engine"):
-        replay(VdnnAll().plan(toy_setting(WORKLOAD, costs)), costs)
+        replayed(VdnnAll(), WORKLOAD, costs)

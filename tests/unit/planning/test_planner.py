@@ -10,7 +10,6 @@ from vdnnsim.cost.table import CostModel, KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Link, Origin
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.planning import fitting
@@ -19,7 +18,7 @@ from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import AllocateExtent, Offload
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.interface import Trial
+from vdnnsim.policies.interface import Setting, Trial
 from vdnnsim.policies.optimal import Optimal
 
 FLOOR = (
@@ -146,13 +145,14 @@ def test_parts_of_buffers_are_offloaded_where_the_memory_model_frees_them(
     assert trial.cost_s == (17 if parts else 25)
 
 
-def uneven_workload() -> Workload:
+def uneven_setting(device_bytes: int, model: MemoryModel = MemoryModel.BEST_FIT) -> Setting:
     """A chain whose maps are of several sizes."""
     net = GraphBuilder("uneven", MapShape(9, 1, 1))
     y = 0
     for number, channels in enumerate((5, 9, 5)):
         y = net.conv(f"conv{number}", y, channels, 1, bias=False, relu=False)
-    return toy_workload(with_fc(net, y))
+    workload = toy_workload(with_fc(net, y))
+    return toy_setting(workload, toy_costs(workload, {}), limits(device_bytes, model=model))
 
 
 def test_plans_that_fragment_are_made_for_less_memory() -> None:
@@ -160,14 +160,12 @@ def test_plans_that_fragment_are_made_for_less_memory() -> None:
 
     With the map of conv0 offloaded all fits, in 27 s, the fastest plan found.
     """
-    workload = uneven_workload()
-    memory = limits(649, model=MemoryModel.BEST_FIT)
-    setting = toy_setting(workload, toy_costs(workload, {}), memory)
-    roomy = toy_setting(workload, toy_costs(workload, {}), replace(memory, model=MemoryModel.IDEAL))
+    setting = uneven_setting(649)
 
-    plan, by_bytes = (Optimal(recompute=False, chunk="whole").plan(each) for each in (setting, roomy))
+    policy = Optimal(recompute=False, chunk="whole")
+    plan, by_bytes = (policy.plan(each) for each in (setting, uneven_setting(649, MemoryModel.IDEAL)))
 
-    refused = place_plan(by_bytes, memory)
+    refused = place_plan(by_bytes, setting.limits)
     assert isinstance(refused, DoesNotFit)
     assert (refused.requested_bytes, refused.free_bytes, refused.largest_free_bytes) == (18, 29, 17)
     assert setting.trials.run_trial(plan).cost_s == 27
@@ -178,8 +176,7 @@ def test_plans_that_fragment_are_made_for_less_memory() -> None:
 def test_plans_for_less_memory_remain_when_repairs_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same without repairs: a plan for less memory also takes 27 s."""
     monkeypatch.setattr(fitting, "MOST_REPAIRS", 1)
-    workload = uneven_workload()
-    setting = toy_setting(workload, toy_costs(workload, {}), limits(649, model=MemoryModel.BEST_FIT))
+    setting = uneven_setting(649)
 
     trial = setting.trials.run_trial(Optimal(recompute=False, chunk="whole").plan(setting))
 
@@ -212,8 +209,7 @@ def test_offloading_more_than_necessary_avoids_fragmentation(device_bytes: int, 
 
     In 609 B 18 B are asked for and 17 B are free.
     """
-    workload = uneven_workload()
-    setting = toy_setting(workload, toy_costs(workload, {}), limits(device_bytes, model=MemoryModel.BEST_FIT))
+    setting = uneven_setting(device_bytes)
 
     assert setting.trials.run_trial(Optimal(recompute=False).plan(setting)).fits is fits
 
@@ -223,8 +219,7 @@ def test_with_addresses_the_fastest_plan_may_be_another_policys() -> None:
 
     Of 36 s of copies three kernels hide 3 s, and 13 kernels take 1 s each.
     """
-    workload = uneven_workload()
-    setting = toy_setting(workload, toy_costs(workload, {}), limits(620, model=MemoryModel.PLANNED))
+    setting = uneven_setting(620, MemoryModel.PLANNED)
 
     plan = Optimal(recompute=False).plan(setting)
 
@@ -242,8 +237,7 @@ def test_a_search_without_result_falls_back_to_a_policy_that_fits(
     """The time is up before any of them is tried."""
     monkeypatch.setattr(fitting.Fitting, "search", lambda *_: None)
     monkeypatch.setattr(fitting.Fitting, "first", lambda *_: None)
-    workload = uneven_workload()
-    setting = toy_setting(workload, toy_costs(workload, {}), limits(620, model=MemoryModel.PLANNED))
+    setting = uneven_setting(620, MemoryModel.PLANNED)
 
     plan = Optimal(recompute=False, time_limit="1 us").plan(setting)
 

@@ -4,8 +4,9 @@ W and dW of the layers hold 2 x (4 x 60 + 12) = 504 B, and the peak with the inp
 kernels take 1 s each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count, pairwise
 from typing import Any
 
@@ -31,6 +32,18 @@ def problem(runs: Sequence[Run], capacity_bytes: int) -> Problem:
     return problem_of(runs, WORKLOAD, COSTS, capacity_bytes)
 
 
+def drop_search(
+    problem_of: Callable[[Sequence[Run]], Problem],
+    recomputation: Recomputation = RECOMPUTATION,
+    *,
+    links: Links = LINKS,
+    until: Deadline = NEVER,
+    goal_s: float = 0.0,
+    begin: Order | None = None,
+) -> DropSearch:
+    return DropSearch(recomputation, problem_of, links, 10**6, until, goal_s, None, begin)
+
+
 def search(capacity_bytes: int, *, until: Deadline = NEVER, goal_s: float = 0.0) -> tuple[DropSearch, list[Problem]]:
     """A search, and the problems that it tries."""
     seen: list[Problem] = []
@@ -39,7 +52,7 @@ def search(capacity_bytes: int, *, until: Deadline = NEVER, goal_s: float = 0.0)
         seen.append(problem(runs, capacity_bytes))
         return seen[-1]
 
-    return DropSearch(RECOMPUTATION, watched, LINKS, 10**6, until, goal_s, None, None), seen
+    return drop_search(watched, until=until, goal_s=goal_s), seen
 
 
 def at_556(**changes: Any) -> DropSearch:  # noqa: ANN401 - fields of a search
@@ -77,9 +90,7 @@ def test_a_search_begins_with_a_known_order() -> None:
     """At 556 B; an order that reaches the goal is the only one."""
     begin = search(556)[0].orders({})[0]
 
-    known = DropSearch(
-        RECOMPUTATION, lambda _: pytest.fail("looked at an order"), LINKS, 10**6, NEVER, 1e9, None, begin
-    )
+    known = drop_search(lambda _: pytest.fail("tried an order"), goal_s=1e9, begin=begin)
 
     assert known.orders({}) == [begin]
 
@@ -107,15 +118,10 @@ def test_more_time_adds_to_what_was_found() -> None:
     most = max(each.held_bytes + each.waiting_bytes for each in problem_of(runs, workload, costs, 0).kernels)
     found = []
     for seconds in (*range(0, 600, 13), 10**6):
-        limited = DropSearch(
-            Recomputation(runs, workload, costs),
+        limited = drop_search(
             lambda order: problem_of(order, workload, costs, most - 50),
-            LINKS,
-            10**6,
-            Deadline(((count().__next__, seconds),)),
-            0.0,
-            None,
-            None,
+            Recomputation(runs, workload, costs),
+            until=Deadline(((count().__next__, seconds),)),
         )
         found.append([each.dropped for each in limited.orders({})])
 
@@ -129,7 +135,7 @@ def test_an_interrupted_search_returns_what_it_found() -> None:
             raise KeyboardInterrupt
         return problem(runs, 556)
 
-    found = DropSearch(RECOMPUTATION, interrupted, LINKS, 10**6, NEVER, 0.0, None, None).orders({})
+    found = drop_search(interrupted).orders({})
 
     assert [each.dropped for each in found] == [frozenset()]
 
@@ -169,12 +175,8 @@ def test_from_the_best_set_its_shares_are_adjusted() -> None:
         most = max(each.held_bytes + each.waiting_bytes for each in problem_of(runs, workload, costs, 0).kernels)
         for links in (LINKS, Links(1, 1)):
             for capacity in range(most - 30, most, 4):
-
-                def within(order: Sequence[Run], capacity: int = capacity) -> Problem:
-                    return problem_of(order, workload, costs, capacity)  # noqa: B023 - called within this round
-
-                recomputation = Recomputation(runs, workload, costs)
-                found = DropSearch(recomputation, within, links, 10**6, NEVER, 0.0, None, None).orders({})
+                within = partial(problem_of, workload=workload, costs=costs, capacity_bytes=capacity)
+                found = drop_search(within, Recomputation(runs, workload, costs), links=links).orders({})
                 assert all(more.seconds < less.seconds for less, more in pairwise(found))
 
 

@@ -1,6 +1,6 @@
 """`base` and `none`, which offload nothing."""
 
-from tests.toy import ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import ToyCosts, replay, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from vdnnsim.analysis.memory import maximum_bytes, peak_by_kind
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
@@ -27,7 +27,7 @@ def test_network_wide_allocation_of_a_chain() -> None:
     workload = toy_workload(toy_chain(2))
     costs = toy_costs(workload, {}, workspace_bytes={("conv1", F): 4, ("conv2", W): 7})
 
-    trace = replay(Base().plan(toy_setting(workload, costs)), costs)
+    trace = replayed(Base(), workload, costs)
 
     assert dict(peak_by_kind(trace)) == {
         BufferKind.FEATURE_MAP: 34,
@@ -42,9 +42,7 @@ def test_network_wide_allocation_of_a_chain() -> None:
 def test_inference_allocates_weights_and_maps_alone() -> None:
     """Fig. 2: the sum of W and X. 132 B of weights and 34 B of maps, no gradients and no backward."""
     workload = Workload(toy_chain(2), 1, toy_workload(toy_chain(2)).element_type, mode=Mode.INFERENCE)
-    costs = toy_costs(workload, {})
-
-    trace = replay(Base().plan(toy_setting(workload, costs)), costs)
+    trace = replayed(Base(), workload)
 
     assert maximum_bytes(trace) == 166
     assert len(trace.spans) == 4
@@ -56,9 +54,7 @@ def test_an_optimizer_adds_its_states_and_an_update_per_layer_with_weights() -> 
     Without: forward of 4 layers, data gradients of all but conv1, weight gradients of 3: 4 + 3 + 3 = 10.
     """
     workload = Workload(toy_chain(2), 1, toy_workload(toy_chain(2)).element_type, optimizer=Optimizer.ADAM)
-    costs = toy_costs(workload, {})
-
-    trace = replay(Base().plan(toy_setting(workload, costs)), costs)
+    trace = replayed(Base(), workload)
 
     assert dict(peak_by_kind(trace))[BufferKind.OPTIMIZER_STATE] == 264
     assert len(trace.spans) == 13
@@ -76,9 +72,7 @@ def test_a_fork_needs_a_third_gradient_buffer() -> None:
     b = net.conv("b", x, 1, 1, relu=False)
     y = net.concat("join", (a, b))
     workload = toy_workload(with_fc(net, y))
-    costs = toy_costs(workload, {})
-
-    trace = replay(Base().plan(toy_setting(workload, costs)), costs)
+    trace = replayed(Base(), workload)
 
     assert dict(peak_by_kind(trace))[BufferKind.GRADIENT_MAP] == 10 + 10 + 2
 
@@ -101,7 +95,7 @@ def test_a_map_stays_until_its_last_reader_is_done() -> None:
 
     Network-wide allocation would take all maps, 44 B, and two gradients, 20 B.
     """
-    assert replay(Resident().plan(toy_setting(CHAIN_OF_THREE, COSTS_OF_THREE)), COSTS_OF_THREE).pool_bytes == 384 + 52
+    assert replayed(Resident(), CHAIN_OF_THREE, COSTS_OF_THREE).pool_bytes == 384 + 52
 
 
 def test_none_is_the_pass_without_offload_of_vdnn_dyn() -> None:

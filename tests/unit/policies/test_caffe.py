@@ -7,23 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, TOY_SERVER, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from vdnnsim.analysis.memory import runtime_bytes
-from vdnnsim.cost.table import CostModel, CostTable, KernelCost
+from vdnnsim.cost.table import CostTable, KernelCost
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Mode
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.placement import DoesNotFit, place_plan
-from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.algorithms import kernels_within
 from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES, Caffe
-
-
-def replayed(workload: Workload, costs: CostModel | None = None) -> IterationTrace:
-    costs = costs or toy_costs(workload, {})
-    return replay(Caffe().plan(toy_setting(workload, costs)), costs)
 
 
 def forked() -> LayerGraph:
@@ -47,7 +41,7 @@ def test_every_map_has_its_gradient() -> None:
     Gradients: of conv1, conv2 and fc, 22 B; the input and the loss have none. 350 B throughout.
     Four kernels forward, six backward: the first CONV has no data gradient.
     """
-    trace = replayed(toy_workload(toy_chain(2)))
+    trace = replayed(Caffe(), toy_workload(toy_chain(2)))
 
     assert trace.pool_bytes == 264 + 30 + 34 + 22
     assert trace.iteration_s == 10
@@ -59,7 +53,7 @@ def test_a_map_of_two_readers_has_three_diffs() -> None:
 
     Diffs: 3 x 10 B of conv1, 10 B of conv2, 10 B of the sum, 2 B of fc.
     """
-    assert replayed(toy_workload(forked())).pool_bytes == 264 + 30 + 44 + 52
+    assert replayed(Caffe(), toy_workload(forked())).pool_bytes == 264 + 30 + 44 + 52
 
 
 def test_batch_normalization_keeps_two_temporary_maps() -> None:
@@ -67,14 +61,14 @@ def test_batch_normalization_keeps_two_temporary_maps() -> None:
 
     Statistics: mean and inverse deviation of 5 channels in float32, 40 B, beside 2 x 10 B.
     """
-    assert replayed(toy_workload(normalized())).pool_bytes == 164 + 30 + 34 + 22 + 60
+    assert replayed(Caffe(), toy_workload(normalized())).pool_bytes == 164 + 30 + 34 + 22 + 60
 
 
 def test_inference_has_no_gradients_and_keeps_no_temporary_map() -> None:
     """W 82 B, maps 34 B, statistics 40 B."""
     workload = replace(toy_workload(normalized()), mode=Mode.INFERENCE)
 
-    assert replayed(workload).pool_bytes == 82 + 30 + 34 + 40
+    assert replayed(Caffe(), workload).pool_bytes == 82 + 30 + 34 + 40
 
 
 def test_the_fastest_kernel_within_8_mib_is_taken_else_the_least_workspace() -> None:
@@ -102,14 +96,14 @@ def test_all_kernels_share_one_workspace() -> None:
     workload = toy_workload(toy_chain(2))
     wanted = {("conv1", Phase.FORWARD): 4, ("conv2", Phase.BACKWARD_WEIGHTS): 7}
 
-    assert replayed(workload, toy_costs(workload, {}, workspace_bytes=wanted)).pool_bytes == 357
+    assert replayed(Caffe(), workload, toy_costs(workload, {}, workspace_bytes=wanted)).pool_bytes == 357
 
 
 def test_what_nvidia_smi_shows_counts_the_context_and_the_handles() -> None:
     """350 B of the chain, a context of 100 B, and six handles of 5 B."""
     gpu = replace(TOY_SERVER.gpu, context_bytes=100, handle_bytes=5)
 
-    assert runtime_bytes(replayed(toy_workload(toy_chain(2))), gpu) == 480
+    assert runtime_bytes(replayed(Caffe(), toy_workload(toy_chain(2))), gpu) == 480
 
 
 @pytest.mark.parametrize(("handle_bytes", "fits"), [(20, True), (21, False)])

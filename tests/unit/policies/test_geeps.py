@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import timed
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.dnn.graph import GraphBuilder
@@ -28,7 +28,7 @@ CHAIN = toy_workload(toy_chain(2))
 def trace_of(kernel_s: float, workload: Workload = CHAIN) -> IterationTrace:
     """An iteration with kernels of equal length."""
     costs, limits = toy_costs(workload, {}, default_s=kernel_s), replace(TOY_LIMITS, device_bytes=2000)
-    return replay(GeePS().plan(toy_setting(workload, costs, limits)), costs, limits=limits)
+    return replayed(GeePS(), workload, costs, limits=limits)
 
 
 def test_copies_overlap_with_the_neighbouring_accesses() -> None:
@@ -165,7 +165,7 @@ def test_a_workspace_lies_beside_the_pool() -> None:
     conv2 = next(layer for layer in CHAIN.graph.layers if layer.name == "conv2")
     costs = toy_costs(CHAIN, {}, workspace_bytes={("conv2", conv2.backward_phases[0]): 100})
 
-    assert maximum_bytes(replay(GeePS().plan(toy_setting(CHAIN, costs)), costs)) == 264 + 60 + 100
+    assert maximum_bytes(replayed(GeePS(), CHAIN, costs)) == 264 + 60 + 100
 
 
 def test_inference_copies_nothing() -> None:

@@ -8,10 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import issued
 from tests.unit.policies.test_caffe import forked, normalized
-from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
@@ -19,17 +18,11 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Alias, Compute, HostSynchronize, Offload, Prefetch
-from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.layrub import LayrubHybrid, LayrubInter, LayrubIntra
 
 AHEAD = 30
-
-
-def replayed(policy: Policy, workload: Workload, costs: CostModel | None = None) -> IterationTrace:
-    costs = costs or toy_costs(workload, {})
-    return replay(policy.plan(toy_setting(workload, costs)), costs)
 
 
 def over_maps(plan: TrainingPlan) -> list[tuple[str, str]]:

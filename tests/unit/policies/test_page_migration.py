@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, replay, replayed, toy_chain, toy_costs, toy_setting, toy_workload
 from tests.unit.policies.copies import issued
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 
 def replay_within(capacity_bytes: int, policy: PageMigration, workload: Workload = WORKLOAD) -> IterationTrace:
     limits = replace(TOY_LIMITS, device_bytes=capacity_bytes)
-    return replay(policy.plan(toy_setting(workload, COSTS, limits)), COSTS, limits=limits)
+    return replayed(policy, workload, COSTS, limits=limits)
 
 
 def test_the_least_recently_used_is_paged_out() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import replay, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import replay, replayed, toy_costs, toy_setting, toy_workload, with_fc
 from vdnnsim.analysis.memory import maximum_bytes, peak_by_kind
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
 from vdnnsim.cost.measured import MeasuredCosts
@@ -103,8 +103,7 @@ def test_what_is_held_on_a_small_network() -> None:
     `none`, where the paper's rule holds, has all dW throughout, no indices or labels, and pool's map one kernel longer:
     30 B and gradients of 20 B.
     """
-    costs = toy_costs(WORKLOAD, {})
-    trace = replay(PyTorch().plan(toy_setting(WORKLOAD, costs)), costs)
+    trace = replayed(PyTorch(), WORKLOAD)
 
     assert dict(peak_by_kind(trace)) == {
         BufferKind.WEIGHTS: 72,
@@ -114,7 +113,7 @@ def test_what_is_held_on_a_small_network() -> None:
         BufferKind.STATISTICS: 40,
         BufferKind.LABELS: 8,
     }
-    assert maximum_bytes(replay(Resident().plan(toy_setting(WORKLOAD, costs)), costs)) == 144 + 50
+    assert maximum_bytes(replayed(Resident(), WORKLOAD)) == 144 + 50
     assert trace.iteration_s == 4 + 5
 
 

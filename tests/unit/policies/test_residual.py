@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, replay, replayed, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import issued
 from vdnnsim.analysis.memory import peak_by_kind
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
@@ -50,7 +50,7 @@ def test_base_keeps_the_statistics_and_needs_three_gradient_buffers() -> None:
     Statistics: mean and inverse deviation of 5 channels, twice, in float32: 80 B. Backward of the addition reads its
     gradient and writes those of bn2 and bn1: three of 10 B, which the rest reuses.
     """
-    trace = replay(Base().plan(toy_setting(WORKLOAD, COSTS)), COSTS)
+    trace = replayed(Base(), WORKLOAD, COSTS)
 
     assert dict(peak_by_kind(trace)) == {
         BufferKind.FEATURE_MAP: 64,

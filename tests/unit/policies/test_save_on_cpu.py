@@ -12,7 +12,7 @@ the label, the input and the gradient of conv1: 264 + 28 B. In that of conv2 the
 
 import pytest
 
-from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import timed
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.dnn.graph import GraphBuilder
@@ -31,7 +31,7 @@ CHAIN = toy_workload(toy_chain(2))
 def trace_of(policy: SaveOnCpu, workload: Workload = CHAIN) -> IterationTrace:
     """An iteration with kernels of 10 s."""
     costs = toy_costs(workload, {}, default_s=10.0)
-    return replay(policy.plan(toy_setting(workload, costs)), costs)
+    return replayed(policy, workload, costs)
 
 
 def of_maps(buffer: Buffer) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, ToyCosts, replay, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
@@ -38,8 +38,7 @@ def algorithm_of(plan: TrainingPlan) -> str:
 
 
 def test_nothing_is_copied_and_nothing_waits() -> None:
-    costs = toy_costs(CHAIN, {})
-    trace = replay(TensorFlow().plan(toy_setting(CHAIN, costs)), costs)
+    trace = replayed(TensorFlow(), CHAIN)
 
     assert trace.iteration_s == 10
     assert maximum_bytes(trace) == 264 + 42

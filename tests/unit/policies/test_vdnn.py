@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, replay, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import issued
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
@@ -122,9 +122,7 @@ def test_maps_are_released_after_their_last_reader() -> None:
     prefetches for conv1, dY and dX: 40 B. conv2's Y has gone with fc's backward, which read it last.
     """
     workload = toy_workload(toy_chain(2))
-    costs = toy_costs(workload, {})
-
-    trace = replay(VdnnAll().plan(toy_setting(workload, costs)), costs)
+    trace = replayed(VdnnAll(), workload)
 
     assert trace.pool_bytes == 264 + 40
 
@@ -132,9 +130,7 @@ def test_maps_are_released_after_their_last_reader() -> None:
 def test_inference_offloads_nothing_and_holds_one_layer_at_a_time() -> None:
     """W of 132 B, and X and Y of one layer: 20 B."""
     workload = Workload(toy_chain(2), 1, toy_workload(toy_chain(2)).element_type, mode=Mode.INFERENCE)
-    costs = toy_costs(workload, {})
-
-    trace = replay(VdnnAll().plan(toy_setting(workload, costs)), costs)
+    trace = replayed(VdnnAll(), workload)
 
     assert trace.pool_bytes == 152
     assert not issued(trace.plan, Offload)
@@ -185,10 +181,10 @@ def test_a_workspace_lives_as_long_as_its_kernel() -> None:
     assert [(plan.layers[op.layer], op.phase) for op in kernels] == [("conv2", W)]
 
 
-@pytest.mark.parametrize(("network", "count"), [("vgg16", 21), ("alexnet", 8)])
-def test_maps_of_all_on_the_papers_networks(network: str, count: int) -> None:
-    """VGG-16 has 16 CONV and 5 POOL layers, AlexNet 5 and 3: one X each. Those of CONV are 16 and 5."""
+@pytest.mark.parametrize(("network", "convolutions", "pools"), [("vgg16", 16, 5), ("alexnet", 5, 3)])
+def test_maps_of_the_papers_networks(network: str, convolutions: int, pools: int) -> None:
+    """One X for each layer."""
     workload = Workload(build_network(network), 1)
 
-    assert len(maps_of_all(workload)) == count
-    assert len(maps_of_conv(workload)) == {"vgg16": 16, "alexnet": 5}[network]
+    assert len(maps_of_all(workload)) == convolutions + pools
+    assert len(maps_of_conv(workload)) == convolutions

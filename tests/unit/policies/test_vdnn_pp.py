@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import timed
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.dnn.graph import GraphBuilder
@@ -31,7 +31,7 @@ CHAIN = toy_workload(toy_chain(2))
 def trace_of(policy: Policy, workload: Workload = CHAIN, capacity_bytes: int = 1000) -> IterationTrace:
     """An iteration with kernels of 5 s."""
     costs, limits = toy_costs(workload, {}, default_s=5.0), replace(TOY_LIMITS, device_bytes=capacity_bytes)
-    return replay(policy.plan(toy_setting(workload, costs, limits)), costs, limits=limits)
+    return replayed(policy, workload, costs, limits=limits)
 
 
 def copies(trace: IterationTrace) -> list[tuple[str, str, float, float]]:
