@@ -58,7 +58,6 @@ def exchanged(plan: TrainingPlan) -> list[AllReduce]:
 
 
 def without_exchanges(plan: TrainingPlan, buffers: int) -> list[Operation]:
-    """Return the operations of the plan itself that take time or memory."""
     return [
         each
         for each in plan.operations
@@ -78,7 +77,6 @@ def test_every_gradient_is_in_one_bucket_in_the_order_in_which_they_are_ready(ba
 
 @given(backwards())
 def test_no_byte_is_lost(backward: Backward) -> None:
-    """Each bucket has as many as its gradients, and all together as many as all gradients."""
     plan = aggregate_gradients(backward.plan, Aggregation.DDP)
     buckets = plan.buffers[len(backward.plan.buffers) :]
 

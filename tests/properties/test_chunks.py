@@ -77,5 +77,4 @@ def test_chunks_cost_a_replay_nothing_where_issue_and_latency_do_not(case: Case,
 
 
 def memory_time(trace: IterationTrace) -> float:
-    """Bytes in use, added up over time."""
     return sum(change.delta_bytes * (trace.iteration_s - change.time_s) for change in trace.memory)

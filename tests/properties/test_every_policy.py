@@ -20,7 +20,7 @@ from vdnnsim.policies.interface import Setting, make_plan
 from vdnnsim.policies.registry import known_policies
 
 POLICIES = known_policies()
-OTHERS = ("googlenet", "mobilenet_v2", "unet", "vit_b_16", "densenet121")
+OTHERS = ("googlenet", "mobilenet_v2", "unet", "vit_b_16", "densenet121", "p3d_resnet199", "llama_1b", "resnet101")
 NETWORKS = (
     *("alexnet", "resnet50", "caffenet", "lstm_rnn", "lstm_cnn", "gpt2_small", "tiny_forked", "alexnet_torchvision"),
     *(pytest.param(each, marks=pytest.mark.thorough) for each in OTHERS),
@@ -39,7 +39,6 @@ def setting_of(network: str, mode: Mode = Mode.TRAINING) -> Setting:
 
 @cache
 def plan_of(name: str, network: str) -> TrainingPlan:
-    """A plan of a policy with its default options."""
     return make_plan(POLICIES[name](), setting_of(network))
 
 

@@ -37,7 +37,6 @@ class Machine:
 
     @property
     def setting(self) -> Setting:
-        """The setting of a policy."""
         return toy_setting(self.workload, self.costs, self.limits, self.server)
 
 
@@ -75,7 +74,6 @@ def trials_of_others(machine: Machine, *, recompute: bool) -> Iterator[tuple[str
 
 
 def hold(machine: Machine, *, recompute: bool) -> None:
-    """Compare with every other policy, replayed."""
     plan = make_plan(Optimal(recompute=recompute), machine.setting)
     found = machine.setting.trials.run_trial(plan)
     assert plan.certificate is not None

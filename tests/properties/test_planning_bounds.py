@@ -51,7 +51,6 @@ CASES = [
 
 
 def runs_of(plan: TrainingPlan) -> list[Run]:
-    """The kernels of a plan in their order."""
     layers = plan.workload.graph.layers
     return [
         Run(layers[each.layer], each.phase, each.repeat, each.part, operation=each.operation)
@@ -76,7 +75,6 @@ def works_in_place(plan: TrainingPlan) -> bool:
 
 
 def links_of(server: Server) -> Links:
-    """The best rates of copies."""
     return Links(*(HostCopies(server).best_bytes_per_s(each) for each in (Direction.D2H, Direction.H2D)))
 
 
@@ -123,7 +121,6 @@ def test_no_random_schedule_with_recomputation_is_faster(case: Case) -> None:
 
 @cache
 def simulator_of(network: str) -> Simulator:
-    """A network on the vDNN paper's machine."""
     server = read_profile(find_profile("titan_x_maxwell", ROOT / "scenarios"))
     workload = Workload(build_network(network), NETWORKS[network], optimizer=Optimizer.MOMENTUM)
     return Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)

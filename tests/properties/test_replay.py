@@ -124,7 +124,6 @@ def test_addresses_of_live_buffers_never_overlap(case: Case) -> None:
 
 
 def busy_seconds(trace: IterationTrace, operations: Iterable[type]) -> float:
-    """Time in which spans of these kinds run."""
     kinds = tuple(operations)
     return sum(s.end_s - s.start_s for s in trace.spans if isinstance(trace.plan.operations[s.operation], kinds))
 

@@ -2,17 +2,14 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.networks import each_network
 from tests.operands import operands
 from tests.toy import TOY_LIMITS, replay, toy_costs, toy_setting
 from vdnnsim.dnn.elementwise import ElementwiseProduct, LocalResponseNormalization
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
@@ -26,10 +23,6 @@ from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn
 
 ROOMY = replace(TOY_LIMITS, device_bytes=2**45, host_bytes=2**45)
 POLICIES: tuple[Policy, ...] = (Base(), Resident(), VdnnAll(), VdnnConv(), VdnnDyn(), PageMigration())
-NETWORKS = (
-    *("lenet", "caffenet", "lstm_rnn", "lstm_cnn", "p3d_resnet199", "gpt2_small", "llama_1b"),
-    *("resnet18", "resnet20", "resnet34", "resnet101", "wrn_8_256", "wrn_16_1"),
-)
 
 
 @st.composite
@@ -130,25 +123,3 @@ def test_base_has_the_largest_peak(workload: Workload, policy: Policy) -> None:
     base = replay(checked_plan(workload, Base()), costs, limits=ROOMY)
 
     assert trace.pool_bytes <= base.pool_bytes
-
-
-@pytest.mark.parametrize("name", each_network(NETWORKS))
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.label)
-def test_every_policy_plans_the_networks_of_layrub_and_transformers(name: str, policy: Policy) -> None:
-    plan = checked_plan(Workload(build_network(name), 2, optimizer=Optimizer.MOMENTUM), policy)
-
-    assert plan.layers[-1] == "loss"
-
-
-@pytest.mark.parametrize(
-    "policy", [Base(), pytest.param(VdnnAll(), marks=pytest.mark.thorough)], ids=lambda policy: policy.label
-)
-def test_the_deepest_network_is_planned_as_well(policy: Policy) -> None:
-    """Each of its 1,520 CONV and BN layers, 505 additions, 1,516 rectifiers, 2 poolings, FC and loss runs forward.
-
-    A rectifier stands behind two BN layers and the addition of each block, and behind the stem.
-    """
-    plan = checked_plan(Workload(build_network("resnet1517"), 32), policy)
-    forward = [op for op in plan.operations if isinstance(op, Compute) and op.phase is Phase.FORWARD]
-
-    assert len(forward) == 2 * 1_520 + 505 + (3 * 505 + 1) + 2 + 2

@@ -26,7 +26,6 @@ _RATES = st.sampled_from((0.5, 1.0, 3.0, 64.0))
 
 @st.composite
 def links(draw: st.DrawFn, name: str) -> TopologyLink:
-    """Any way of sharing, slow to fast."""
     kept = draw(st.sampled_from((0.5, 0.875))), draw(st.sampled_from((0.5, 0.875)))
     latency_s = draw(st.sampled_from((0.0, 0.25)))
     return TopologyLink(name, draw(_RATES), draw(_RATES), latency_s, draw(st.sampled_from(Sharing)), *kept)
@@ -78,7 +77,6 @@ def iterations(draw: st.DrawFn) -> Together:
 
 
 def carries(link: TopologyLink, up: float, down: float) -> bool:
-    """Whether a link can carry so much at once in its two directions."""
     slack = 1 + 1e-9
     if link.sharing is Sharing.SHARED:
         return up + down <= max(link.up_bytes_per_s, link.down_bytes_per_s) * slack

@@ -37,7 +37,6 @@ SPLIT = server(Sharing.SPLIT_DUPLEX)
 
 
 def run(topology: Topology, starts: list[Start]) -> tuple[list[float], Interconnect]:
-    """Start copies at their times; return when each ended."""
     env = simpy.Environment()
     links = Interconnect(env, topology)
     ends = [math.nan] * len(starts)

@@ -187,7 +187,6 @@ def test_the_updates_wait_for_their_bucket() -> None:
     ],
 )
 def test_a_gpu_that_exchanges_nothing_is_a_deadlock(aggregation: Aggregation, what: str) -> None:
-    """The second GPU exchanges nothing, so the first waits at its first exchange."""
     plans = [placed(aggregate_gradients(BASE, aggregation)), placed(BASE)]
 
     with pytest.raises(SimulationDeadlock, match=f"aggregation of the {what}"):

@@ -38,7 +38,6 @@ class Program:
         self._limits.append(limit)
 
     def least(self) -> float:
-        """Return the least cost; infinity where nothing keeps to the limits."""
         rows, columns, factors = zip(*self._entries, strict=True)
         matrix = csr_array((factors, (rows, columns)), shape=(len(self._limits), len(self.costs)))
         found = milp(

@@ -31,7 +31,6 @@ def bound_s(problem: Problem, links: Links = LINKS) -> float:
 
 
 def barred(problem: Problem, host_bytes: int = MUCH) -> Kernel | None:
-    """The kernel that no schedule can run."""
     return impossible(problem, stages_of(problem, LINKS, host_bytes))
 
 

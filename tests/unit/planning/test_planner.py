@@ -34,7 +34,6 @@ def limits(device_bytes: int, pinned_bytes: int = 1000, model: MemoryModel = Mem
 def planned(
     memory: MemoryLimits, costs: CostModel = COSTS, chunk: str = "auto"
 ) -> tuple[TrainingPlan, Certificate, Trial]:
-    """A plan, its certificate, and its replay."""
     setting = toy_setting(WORKLOAD, costs, memory)
     plan = Optimal(recompute=False, chunk=chunk).plan(setting)
     assert plan.certificate is not None

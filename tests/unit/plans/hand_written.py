@@ -107,12 +107,10 @@ def script(text: str) -> TrainingPlan:
 
 
 def refusal(plan: TrainingPlan) -> str:
-    """Return the message with which the check refuses a plan."""
     with pytest.raises(PlanError) as failure:
         check_plan(plan)
     return str(failure.value)
 
 
 def with_operations(plan: TrainingPlan, operations: list[Operation]) -> TrainingPlan:
-    """Return a plan with other operations."""
     return replace(plan, operations=tuple(operations))

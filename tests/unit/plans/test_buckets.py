@@ -39,8 +39,6 @@ F, W, UPDATE = Phase.FORWARD, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
 
 
 class Backward:
-    """Writes gradients by hand."""
-
     def __init__(self, *sizes: int) -> None:
         """Allocate a gradient of each size."""
         self.writer = PlanWriter(CHAIN)
@@ -52,11 +50,9 @@ class Backward:
             self.writer.allocate(gradient, 0, F)
 
     def write(self, *gradients: int, layer: int = 0) -> None:
-        """One kernel writes gradients."""
         self.writer.compute(layer, W, "only", touching(writes=gradients))
 
     def read(self, gradient: int) -> None:
-        """The update reads a gradient."""
         self.writer.compute(gradient, UPDATE, "only", touching(reads=(gradient,)))
 
     def in_buckets(self, aggregation: Aggregation = Aggregation.DDP) -> TrainingPlan:

@@ -37,7 +37,6 @@ FORWARD, BACKWARD = forward(CHAIN), backward(CHAIN)
 
 
 def lowered(steps: Sequence[ScheduleStep], scheme: Scheme = ByLifetime) -> TrainingPlan:
-    """A checked plan."""
     plan = lower(steps, CHAIN, KERNELS, scheme, label="hand", algorithms="p")
     check_plan(plan)
     return plan

@@ -25,14 +25,12 @@ DATA, WEIGHTS = (at for at, run in enumerate(ORDER) if run.layer is CONV2)
 
 
 def played(schedule: Schedule) -> IterationTrace:
-    """Lower, check and replay."""
     costs = COSTS.table(WORKLOAD)
     kernels = choose_kernels(WORKLOAD, costs, Algorithms.PERFORMANCE_OPTIMAL)
     return replay(lower(schedule, WORKLOAD, kernels, label="halves", algorithms="p"), COSTS)
 
 
 def copies(trace: IterationTrace) -> list[str]:
-    """What was copied when."""
     plan = trace.plan
     copied = [
         (span, describe(plan.operations[span.operation], plan.buffer_names, plan.layers))

@@ -24,14 +24,12 @@ def writer() -> PlanWriter:
 
 
 def take(writer: PlanWriter, name: str, nbytes: int, kind: BufferKind = MAP, layer: int = 0, phase: Phase = F) -> int:
-    """Name and allocate a buffer."""
     buffer = writer.buffer(name, kind, nbytes, Stage.FEATURES)
     writer.allocate(buffer, layer, phase)
     return buffer
 
 
 def must_overflow(plan: TrainingPlan, device_bytes: int = 1000, host_bytes: int = 1000) -> DoesNotFit:
-    """Place under `ideal`."""
     answer = place_plan(plan, replace(TOY_LIMITS, device_bytes=device_bytes, host_bytes=host_bytes))
     assert isinstance(answer, DoesNotFit)
     return answer

@@ -41,7 +41,6 @@ def plan_of(policy: Accumulate, workload: Workload = CHAIN, device_bytes: int = 
 
 
 def kernels(plan: TrainingPlan) -> list[Compute]:
-    """The kernels of a plan."""
     return [op for op in plan.operations if isinstance(op, Compute)]
 
 

@@ -42,7 +42,6 @@ def plan_of(
     costs: CostModel = COSTS,
     capacity_bytes: int = 1000,
 ) -> TrainingPlan:
-    """A checked plan with these triggers."""
     kernels = choose_kernels(workload, costs.table(workload), Algorithms.PERFORMANCE_OPTIMAL)
     limits = replace(TOY_LIMITS, device_bytes=capacity_bytes)
     schedule, scheme = asynchronous_schedule(workload, triggers), partial(Pool, limits=limits)
@@ -57,7 +56,6 @@ def moved(trace: IterationTrace) -> list[tuple[str, float, float]]:
 
 
 def started(trace: IterationTrace, layer: str, phase: Phase) -> float:
-    """When a kernel started."""
     (found,) = [
         span.start_s
         for span in trace.spans_on(Stream.COMPUTE)

@@ -29,7 +29,6 @@ def forked() -> LayerGraph:
 
 
 def normalized() -> LayerGraph:
-    """One CONV layer, its batch normalization, and fc."""
     net = GraphBuilder("normalized", MapShape(5))
     y = net.batch_norm("bn", net.conv("conv", 0, 5, 1, bias=False, relu=False), relu=False)
     return with_fc(net, y)

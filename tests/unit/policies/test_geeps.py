@@ -26,7 +26,6 @@ CHAIN = toy_workload(toy_chain(2))
 
 
 def trace_of(kernel_s: float, workload: Workload = CHAIN) -> IterationTrace:
-    """An iteration with kernels of equal length."""
     costs, limits = toy_costs(workload, {}, default_s=kernel_s), replace(TOY_LIMITS, device_bytes=2000)
     return replayed(GeePS(), workload, costs, limits=limits)
 

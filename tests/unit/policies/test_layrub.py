@@ -45,7 +45,6 @@ def rectified() -> LayerGraph:
 
 
 def pooled() -> LayerGraph:
-    """A CONV layer, a POOL layer and fc."""
     net = GraphBuilder("pooled", MapShape(5))
     y = net.pool("pool", net.conv("conv", 0, 5, 1, relu=False), 1, stride=1)
     return with_fc(net, y)

@@ -46,7 +46,6 @@ def plan_of(policy: Policy, workload: Workload = WORKLOAD) -> TrainingPlan:
 
 
 def backward_of(plan: TrainingPlan, layer: str) -> Compute:
-    """The kernel of the data gradient of a layer."""
     (found,) = [
         op
         for op in plan.operations

@@ -51,7 +51,6 @@ def plan_of(policy: Policy, workload: Workload = CHAIN) -> TrainingPlan:
 
 
 def of_maps(buffer: Buffer) -> bool:
-    """Select maps and their gradients."""
     return buffer.kind in (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
 
 
@@ -192,7 +191,6 @@ def test_statistics_of_a_recomputed_normalization_are_not_held_between() -> None
 
 
 def test_a_network_without_a_place_to_cut_is_one_module() -> None:
-    """The input is added at the end."""
     net = GraphBuilder("around", MapShape(5))
     y = net.add("add", net.conv("conv2", net.conv("conv1", 0, 5, 1, relu=False), 5, 1, relu=False), 0, relu=False)
     workload = toy_workload(with_fc(net, y))

@@ -10,14 +10,13 @@ from vdnnsim.analysis.memory import peak_by_kind
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Optimizer
+from vdnnsim.dnn.workload import Mode
 from vdnnsim.plans.operations import Compute, Offload, Prefetch
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.page_migration import PageMigration
-from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn, maps_of_all, maps_of_conv
+from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, maps_of_all, maps_of_conv
 
 
 def residual() -> LayerGraph:
@@ -141,31 +140,3 @@ def test_statistics_are_paged_like_anything_else(device_bytes: int) -> None:
     paged = {name for name, _ in issued(plan, Prefetch)}
 
     assert ("statistics of bn1" in paged) == (device_bytes == 300)
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [Base(), Base(algorithms=Algorithms.MEMORY_OPTIMAL), VdnnAll(), VdnnConv(), VdnnDyn(), PageMigration()],
-    ids=lambda policy: policy.label,
-)
-@pytest.mark.parametrize("mode", Mode)
-def test_every_buffer_says_what_it_belongs_to(policy: Policy, mode: Mode) -> None:
-    """Maps and gradient maps by map, all that a layer keeps by layer; slots and workspaces belong to nothing."""
-    workload = replace(WORKLOAD, mode=mode, optimizer=Optimizer.ADAM if mode is Mode.TRAINING else Optimizer.NONE)
-    wanted = {(layer.name, phase): 4 for layer in workload.graph.layers for phase in workload.phases(layer)}
-    plan = policy.plan(toy_setting(workload, toy_costs(workload, {}, workspace_bytes=wanted)))
-
-    for buffer in plan.buffers:
-        match buffer.kind:
-            case BufferKind.WORKSPACE:
-                owner = None
-            case BufferKind.GRADIENT_MAP if buffer.name.startswith("gradient slot"):
-                owner = None
-            case BufferKind.FEATURE_MAP | BufferKind.GRADIENT_MAP:
-                (owner,) = [each.index for each in workload.graph.maps if buffer.name.endswith(f" {each.name}")]
-            case _:
-                (owner,) = [each.index for each in workload.graph.layers if buffer.name.endswith(f" of {each.name}")]
-        storage = None if buffer.storage is None else workload.step.storages[buffer.storage]
-        assert (storage and storage.owner) == owner, buffer.name
-        assert storage is None or storage.kind is buffer.kind
-    assert {buffer.kind for buffer in plan.buffers} >= {BufferKind.STATISTICS, BufferKind.WORKSPACE}

@@ -35,7 +35,6 @@ def trace_of(policy: SaveOnCpu, workload: Workload = CHAIN) -> IterationTrace:
 
 
 def of_maps(buffer: Buffer) -> bool:
-    """Select maps and their gradients."""
     return buffer.kind in (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
 
 

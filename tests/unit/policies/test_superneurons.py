@@ -53,7 +53,6 @@ def plan_of(workload: Workload = CHAIN, device_bytes: int = 1000, costs: ToyCost
 
 
 def trace_of(device_bytes: int) -> IterationTrace:
-    """An iteration of the chain in so much memory."""
     limits = replace(TOY_LIMITS, device_bytes=device_bytes)
     return replay(plan_of(device_bytes=device_bytes), toy_costs(CHAIN, {}), limits=limits)
 

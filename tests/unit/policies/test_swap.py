@@ -43,14 +43,12 @@ SWITCH = Topology(
 
 
 def setting_of(groups: tuple[tuple[int, ...], ...], convolutions: int) -> Setting:
-    """A chain on GPUs in these groups."""
     workload = toy_workload(toy_chain(convolutions))
     gpus = sum(map(len, groups))
     return replace(toy_setting(workload, toy_costs(workload, {})), gpus=gpus, groups=groups)
 
 
 def offloaded(plan: TrainingPlan) -> list[str]:
-    """Which layers' outputs a plan offloads, in order."""
     return [plan.buffers[op.buffer].name.removeprefix("map ") for op in plan.operations if isinstance(op, Offload)]
 
 
@@ -59,7 +57,6 @@ def convs(numbers: Iterable[int]) -> list[str]:
 
 
 def replay_both(plans: Iterable[TrainingPlan]) -> ServerTrace:
-    """Replay plans behind one switch, with room enough."""
     work = []
     for plan in plans:
         check_plan(plan)

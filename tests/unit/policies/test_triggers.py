@@ -37,7 +37,6 @@ def setting(
     workload: Workload = CHAIN,
     costs: CostModel = COSTS,
 ) -> Setting:
-    """The toy machine with another link, or less memory."""
     link = replace(TOY_SERVER.link, h2d_bytes_per_s=h2d_bytes_per_s, d2h_bytes_per_s=d2h_bytes_per_s)
     limits = replace(TOY_LIMITS, device_bytes=capacity_bytes)
     return Setting(workload, costs, limits, ReplayTrials(costs, limits, replace(TOY_SERVER, link=link)))

@@ -183,7 +183,6 @@ def test_a_workspace_lives_as_long_as_its_kernel() -> None:
 
 @pytest.mark.parametrize(("network", "convolutions", "pools"), [("vgg16", 16, 5), ("alexnet", 5, 3)])
 def test_maps_of_the_papers_networks(network: str, convolutions: int, pools: int) -> None:
-    """One X for each layer."""
     workload = Workload(build_network(network), 1)
 
     assert len(maps_of_all(workload)) == convolutions + pools

@@ -32,7 +32,6 @@ W = Phase.BACKWARD_WEIGHTS
 
 
 def setting(capacity_bytes: int, host_bytes: int = 1000) -> Setting:
-    """The chain above on a GPU with so much memory."""
     net = GraphBuilder("dyn", MapShape(5, 1, 1))
     y = net.conv("conv1", 0, 5, 1, relu=False)
     y = net.pool("pool1", y, 1, stride=1)
@@ -79,7 +78,6 @@ def choice(plan: TrainingPlan) -> str:
 def test_each_pass_is_taken_down_to_the_byte_at_which_it_fits(
     capacity_bytes: int, algorithms: str, algorithm: str
 ) -> None:
-    """The bounds are worked out at the top of this file; all(m) always comes first."""
     plan = VdnnDyn().plan(setting(capacity_bytes))
 
     order = ["all(m)", "base(p)", "conv(p)", "all(p)", "greedy conv", "greedy all"]
