@@ -28,10 +28,10 @@ class Deadline:
     cannot be stopped is begun only if it will end in time.
 
     Attributes:
-        moments: clocks and their values at the end; none for a search without a limit.
+        ends: clocks and their values at the end; none for a search without a limit.
     """
 
-    moments: tuple[tuple[Clock, float], ...] = ()
+    ends: tuple[tuple[Clock, float], ...] = ()
 
     @classmethod
     def after(cls, seconds: float, clock: Clock = CLOCKS[UNNAMED]) -> "Deadline":
@@ -41,21 +41,21 @@ class Deadline:
     @property
     def remaining_s(self) -> float:
         """Seconds left; infinite without a limit."""
-        return min((max(0.0, at_s - clock()) for clock, at_s in self.moments), default=inf)
+        return min((max(0.0, at_s - clock()) for clock, at_s in self.ends), default=inf)
 
     @property
     def is_over(self) -> bool:
         """Whether it has passed."""
-        return any(clock() >= at_s for clock, at_s in self.moments)
+        return any(clock() >= at_s for clock, at_s in self.ends)
 
     def sooner(self, other: "Deadline") -> "Deadline":
         """Return the earlier of two deadlines."""
-        return Deadline(tuple(dict.fromkeys(self.moments + other.moments)))
+        return Deadline(tuple(dict.fromkeys(self.ends + other.ends)))
 
     @property
     def late_s(self) -> float:
         """Seconds since it passed; 0 before."""
-        return max((max(0.0, clock() - at_s) for clock, at_s in self.moments), default=0.0)
+        return max((max(0.0, clock() - at_s) for clock, at_s in self.ends), default=0.0)
 
     def allows(self, seconds: float) -> bool:
         """Return whether it is not over and so many seconds are left."""
@@ -67,12 +67,12 @@ class Deadline:
 
     def part(self, share: float) -> "Deadline":
         """Return the deadline after a share of the time left."""
-        now = [(clock, clock(), at_s) for clock, at_s in self.moments]
+        now = [(clock, clock(), at_s) for clock, at_s in self.ends]
         return Deadline(tuple((clock, now_s + share * max(0.0, at_s - now_s)) for clock, now_s, at_s in now))
 
     def earlier(self, seconds: float) -> "Deadline":
         """Return a deadline so many seconds earlier."""
-        return Deadline(tuple((clock, at_s - seconds) for clock, at_s in self.moments))
+        return Deadline(tuple((clock, at_s - seconds) for clock, at_s in self.ends))
 
     @property
     def with_grace(self) -> "Deadline":

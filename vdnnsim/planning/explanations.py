@@ -77,9 +77,9 @@ def _waits(timetable: Timetable, names: Sequence[str]) -> Iterator[tuple[float, 
         if not stall_s:
             continue
         kernel = movement.problem.kernels[number]
-        coming = [each.wait.buffer for each in movement.chunks if each.wait.next == number]
-        if coming and number > movement.turn:
-            what = f"{names[coming[0]]} has come back"
+        prefetched = [each.wait.buffer for each in movement.chunks if each.wait.next == number]
+        if prefetched and number > movement.turn:
+            what = f"{names[prefetched[0]]} has come back"
         else:
             gone = sum(each.nbytes for each in movement.chunks[: timetable.released[number]])
             what = f"{format_bytes(gone)} have left"

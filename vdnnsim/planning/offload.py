@@ -18,7 +18,7 @@ from vdnnsim.planning.buffer_uses import IdleInterval
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid_bound import TOLERANCE, Links, Optimum, fastest_around
 from vdnnsim.planning.problem import Option, Problem
-from vdnnsim.planning.timetable import Chunk, Movement, Timetable, at_needs, in_pieces, leaving
+from vdnnsim.planning.timetable import Chunk, Movement, Timetable, at_needs, in_pieces, to_offload
 
 WHOLE: Final = 0
 """Chunk size for whole buffers."""
@@ -42,7 +42,7 @@ class Copies:
 def all_away(problem: Problem, copies: Copies) -> Timetable:
     """Return the timetable that offloads all it can, with the least workspace of every kernel."""
     turn, nothing = problem.fullest, replace(problem, capacity_bytes=0)
-    chunks = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(problem.idle, turn)]
+    chunks = [Chunk(wait, nbytes, None) for wait, nbytes in to_offload(problem.idle, turn)]
     movement = Movement(nothing, turn, chunks, copies.out_s, copies.in_s)
     return movement.timetable([each.options[-1] for each in problem.kernels])
 
@@ -117,12 +117,12 @@ class OffloadSearch:
         """Yield chunks of so many bytes, and some more."""
         waits = self.problem.idle
         if chunk_bytes == WHOLE:
-            everyone = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(waits, turn)]
-            least = len(leaving(waits, turn, away))
+            everyone = [Chunk(wait, nbytes, None) for wait, nbytes in to_offload(waits, turn)]
+            least = len(to_offload(waits, turn, away))
             yield from (everyone[:count] for count in range(least, min(least + MORE_BUFFERS, len(everyone)) + 1))
         else:
             for more in range(3):
-                yield in_pieces(leaving(waits, turn, away + more * chunk_bytes), chunk_bytes)
+                yield in_pieces(to_offload(waits, turn, away + more * chunk_bytes), chunk_bytes)
 
     def _cut(self, turn: int) -> Timetable | None:
         """Return the fastest timetable with chunks cut at the needs of all kernels, or only of those that wait."""
@@ -143,7 +143,7 @@ class OffloadSearch:
         """Return chunks for the needs of kernels by some algorithms, cut at those of `served` kernels."""
         kernels = zip(self.problem.kernels, options, strict=True)
         needs = [kernel.away_bytes(each, self.problem.capacity_bytes) for kernel, each in kernels]
-        moved = leaving(self.problem.idle, turn, max(needs), self.granule_bytes)
+        moved = to_offload(self.problem.idle, turn, max(needs), self.granule_bytes)
         before = (needs[at] for at in served if at <= turn)
         behind = (needs[at] for at in served if at >= turn)
         return at_needs(moved, before, behind, self.granule_bytes)
@@ -166,7 +166,7 @@ class OffloadSearch:
     def _exchanged(self, found: Timetable) -> Timetable:
         """Return a local optimum under removing, adding and exchanging whole buffers."""
         turn = found.movement.turn
-        everyone = [wait for wait, _ in leaving(self.problem.idle, turn)]
+        everyone = [wait for wait, _ in to_offload(self.problem.idle, turn)]
         improved = True
         while improved and not self._is_enough(found):
             improved = False

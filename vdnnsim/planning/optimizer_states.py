@@ -34,12 +34,12 @@ def amounts(problem: Problem) -> list[frozenset[int]]:
     A gradient that is updated right after it is written is in every set: it is never copied, and not live before.
     """
     made = [each for each in problem.residencies if not each.prefetched]
-    leaving, gradients = [each for each in made if each.offloaded], frozenset(each.buffer for each in made)
+    offloaded, gradients = [each for each in made if each.offloaded], frozenset(each.buffer for each in made)
     states = [each for each in problem.residencies if each.buffer not in gradients]
-    at_once = gradients.difference(each.buffer for each in leaving)
+    at_once = gradients.difference(each.buffer for each in offloaded)
     return list(
         dict.fromkeys(
-            at_once | _first(states, states_share) | _first(leaving, gradients_share)
+            at_once | _first(states, states_share) | _first(offloaded, gradients_share)
             for states_share, gradients_share in product(STATES_SHARES, GRADIENTS_SHARES)
         )
     )
@@ -76,27 +76,27 @@ def states_bound(
         recompute: whether anything may be recomputed.
         may_stay: whether each of them may also be held.
     """
-    coming = [each for each in problem.residencies if each.prefetched]
-    if not coming:
+    prefetched = [each for each in problem.residencies if each.prefetched]
+    if not prefetched:
         return others_s + bound_s
-    first, kernels = coming[0].first, problem.kernels
+    first, kernels = prefetched[0].first, problem.kernels
     fastest_s = [each.options[0].seconds for each in kernels]
     capacity = problem.capacity_bytes
     now_s = others_s + sum(fastest_s[: first + 1])
     is_calm = all(each.away_bytes(each.options[0], capacity) <= 0 for each in kernels[first + 1 :])
     if is_calm and all(each.next <= first for each in problem.idle):
         now_s = max(now_s, others_s + bound_s - sum(fastest_s[first + 1 :]))
-    to_come, to_leave = [0] * len(kernels), [0] * len(kernels)
+    to_prefetch, to_offload = [0] * len(kernels), [0] * len(kernels)
     for each in problem.residencies:
-        to_come[each.first] += each.nbytes * each.prefetched
-        to_leave[each.last] += each.nbytes * each.offloaded
+        to_prefetch[each.first] += each.nbytes * each.prefetched
+        to_offload[each.last] += each.nbytes * each.offloaded
     # Operands of a kernel, and gradients not yet written, need no memory beside it.
     own = sums_of(
         ((each.first * each.prefetched, each.last + 1, each.nbytes) for each in problem.residencies), len(kernels)
     )
     rooms = [max(0, capacity - each.held_bytes - each.options[-1].workspace_bytes) for each in kernels]
     staying = min(map(sum, zip(rooms, own, strict=True))) if may_stay else 0
-    in_bytes, out_bytes = (max(0, sum(each) - staying) for each in (to_come, to_leave))
+    in_bytes, out_bytes = (max(0, sum(each) - staying) for each in (to_prefetch, to_offload))
     moved = 0
     for kernel, room in zip(kernels, rooms, strict=True):
         parked = kernel.parked_bytes if may_stay else 0
@@ -104,18 +104,18 @@ def states_bound(
         maps = max(0, lacking - parked)
         moved = max(moved, min(parked, lacking) + maps * problem.workload.rounds)
     if may_stay:
-        unchanged = sum(each.nbytes for each in coming) - sum(to_leave)
+        unchanged = sum(each.nbytes for each in prefetched) - sum(to_offload)
         in_bytes, out_bytes = max(in_bytes, moved), max(out_bytes, moved - max(0, unchanged))
     else:
         in_bytes, out_bytes = in_bytes + moved, out_bytes + moved
     seconds = max(others_s + bound_s, in_bytes / links.in_bytes_per_s + out_bytes / links.out_bytes_per_s)
-    still_to_come, still_to_leave = sum(to_come[first:]), sum(to_leave[first:])
+    left_to_prefetch, left_to_offload = sum(to_prefetch[first:]), sum(to_offload[first:])
     for number in range(first, len(kernels)):
-        still_to_come -= to_come[number]
-        copies_s = max(0, still_to_come - rooms[number]) / links.in_bytes_per_s
-        copies_s += max(0, still_to_leave - staying) / links.out_bytes_per_s
+        left_to_prefetch -= to_prefetch[number]
+        copies_s = max(0, left_to_prefetch - rooms[number]) / links.in_bytes_per_s
+        copies_s += max(0, left_to_offload - staying) / links.out_bytes_per_s
         seconds = max(seconds, now_s + copies_s)
-        still_to_leave -= to_leave[number]
+        left_to_offload -= to_offload[number]
         now_s += sum(fastest_s[number + 1 : number + 2])
     return seconds
 
@@ -131,7 +131,7 @@ class Streaming:
         problem = timetable.movement.problem
         self._granule_bytes = problem.granule_bytes
         self._runs = [each.run for each in problem.kernels]
-        self._coming = [each for each in problem.residencies if each.prefetched]
+        self._to_prefetch = [each for each in problem.residencies if each.prefetched]
         # By gradient the kernel after which it is offloaded.
         self._made = {each.buffer: each.last for each in problem.residencies if each.offloaded and not each.prefetched}
         self._begin = timetable.all_fetched
@@ -140,8 +140,8 @@ class Streaming:
             self._begin = next((at for at, run in enumerate(self._runs) if run.phase is Phase.UPDATE), 0)
         # Free memory by kernel, less the buffers that were prefetched ahead.
         self._free = timetable.free_bytes
-        self._leaving: deque[Residency] = deque()
-        self._leaving_bytes = 0
+        self._offloading: deque[Residency] = deque()
+        self._offloading_bytes = 0
         # The kernel of the last prefetch.
         self._reached = 0
         self._last = defaultdict[int, list[Residency]](list)
@@ -154,24 +154,24 @@ class Streaming:
 
     def before(self, number: int) -> Iterator[ScheduleStep]:
         """Yield the prefetches right before a kernel, and the waits for their memory."""
-        for stay in [each for each in self._coming if self._made.get(each.buffer, -1) < number]:
+        for stay in [each for each in self._to_prefetch if self._made.get(each.buffer, -1) < number]:
             nbytes = self._size(stay)
             if stay.first > number:
                 if number < self._begin or min(self._free[number : stay.first]) < nbytes:
                     return
                 is_next = self._reached <= number or self._reached == stay.first
-                if not is_next and self._free[number] - self._leaving_bytes < nbytes:
+                if not is_next and self._free[number] - self._offloading_bytes < nbytes:
                     return
                 yield from self._room(nbytes, number)
                 for at in range(number, stay.first):
                     self._free[at] -= nbytes
-            while any(each.buffer == stay.buffer for each in self._leaving):
+            while any(each.buffer == stay.buffer for each in self._offloading):
                 yield self._left()
             run = self._runs[stay.first]
             keeps_copy = stay.buffer not in self._made
             yield Prefetch((stay.buffer,), run.layer, run.phase, stay.first == number, keeps_copy=keeps_copy)
             self._reached = stay.first
-            self._coming.remove(stay)
+            self._to_prefetch.remove(stay)
 
     def behind(self, number: int) -> Iterator[ScheduleStep]:
         """Yield the offloads right after a kernel, and after the last kernel a wait for all."""
@@ -179,20 +179,20 @@ class Streaming:
         for stay in self._last[number]:
             if stay.offloaded:
                 yield Offload((stay.buffer,), run.layer, run.phase)
-                self._leaving.append(stay)
-                self._leaving_bytes += self._size(stay)
-        if number == len(self._runs) - 1 and self._leaving:
-            yield Wait(tuple(each.buffer for each in self._leaving))
+                self._offloading.append(stay)
+                self._offloading_bytes += self._size(stay)
+        if number == len(self._runs) - 1 and self._offloading:
+            yield Wait(tuple(each.buffer for each in self._offloading))
 
     def _room(self, nbytes: int, number: int) -> Iterator[ScheduleStep]:
         """Yield waits for offloads until enough memory is free or none is left."""
-        while self._leaving and self._free[number] - self._leaving_bytes < nbytes:
+        while self._offloading and self._free[number] - self._offloading_bytes < nbytes:
             yield self._left()
 
     def _left(self) -> ScheduleStep:
         """Return a wait for the oldest offload."""
-        stay = self._leaving.popleft()
-        self._leaving_bytes -= self._size(stay)
+        stay = self._offloading.popleft()
+        self._offloading_bytes -= self._size(stay)
         return Wait((stay.buffer,))
 
     def _size(self, stay: Residency) -> int:

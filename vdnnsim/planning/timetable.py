@@ -26,7 +26,7 @@ class Chunk(NamedTuple):
     extent: range | None
 
 
-def leaving(
+def to_offload(
     waits: Sequence[IdleInterval], turn: int, nbytes: int | None = None, granule_bytes: int = 1
 ) -> list[tuple[IdleInterval, int]]:
     """Return the intervals around a turn in the order of their offload, and the bytes of each, `nbytes` in all.

@@ -105,8 +105,8 @@ class _Host:
     def take(self, operation: int, buffer: int, copy: int = 0, extent: range | None = None) -> HostOverflow | None:
         """Allocate the bytes of a copy that are not there; return the overflow, if any."""
         ranges, pinned, limits = self._pieces.ranges(buffer), self._pinned, self._limits
-        coming = {(buffer, copy, each): len(ranges[each]) for each in self._pieces.covered(buffer, extent)}
-        new = [nbytes for each, nbytes in coming.items() if each not in self._held]
+        copied = {(buffer, copy, each): len(ranges[each]) for each in self._pieces.covered(buffer, extent)}
+        new = [nbytes for each, nbytes in copied.items() if each not in self._held]
         missing = pinned.missing_bytes(*new)
         for pool, capacity, others in (
             (Pool.PINNED, limits.pinned_bytes, 0),
@@ -118,7 +118,7 @@ class _Host:
                 return HostOverflow(pool, operation, buffer, missing, free, capacity, held)
         for nbytes in new:
             pinned.take(nbytes)
-        self._held |= coming
+        self._held |= copied
         self.peak_bytes = max(self.peak_bytes, pinned.taken_bytes)
         return None
 

@@ -63,8 +63,8 @@ class _Lowering:
         self._buffers = draft.buffers
         self._under_way = draft.under_way
         # Extents being prefetched, by buffer; extents being offloaded, and those whose memory was released.
-        self._coming: dict[int, list[range | None]] = {}
-        self._leaving: set[Copied] = set()
+        self._prefetching: dict[int, list[range | None]] = {}
+        self._offloading: set[Copied] = set()
         self._away: set[Copied] = set()
         self._allocation = allocation
         self._lived = lived
@@ -110,18 +110,18 @@ class _Lowering:
             case Wait(buffers=what, extent=extent):
                 copies = ((buffer, each) for buffer in what for each in self._under_way.get(buffer, ()))
                 self._wait([copied for copied in copies if extent in (None, copied[1])])
-                self._release_extents([(buffer, extent) for buffer in what if (buffer, extent) in self._leaving])
+                self._release_extents([(buffer, extent) for buffer in what if (buffer, extent) in self._offloading])
             case Synchronize():
                 self._plan.add(operations.HostSynchronize((Stream.COMPUTE, Stream.MEMORY)))
                 self._under_way.clear()
-                self._coming.clear()
+                self._prefetching.clear()
             case _:
                 pass
 
     def _run(self, position: int, step: Run) -> None:
         for buffer in touched(step, self._buffers)[0]:
-            if buffer in self._coming:
-                self._wait([(buffer, extent) for extent in self._coming[buffer]])
+            if buffer in self._prefetching:
+                self._wait([(buffer, extent) for extent in self._prefetching[buffer]])
         following = self._following(position)
         if isinstance(following, Offload) and following.beside:
             self._ready = self._plan.record(Stream.COMPUTE)
@@ -139,9 +139,9 @@ class _Lowering:
             self._plan.add(copy)
             self._mark(position, (buffer, step.extent))
             if step.extent is not None:
-                self._leaving.add((buffer, step.extent))
+                self._offloading.add((buffer, step.extent))
             if (position, buffer) in self._lived.departing:
-                self._allocation.leaves(buffer)
+                self._allocation.note_offload(buffer)
 
     def _fetch(self, position: int, step: Prefetch) -> None:
         copied = [(buffer, step.extent) for buffer in step.buffers]
@@ -164,13 +164,13 @@ class _Lowering:
                 )
             )
             self._mark(position, (buffer, extent))
-            self._coming.setdefault(buffer, []).append(extent)
+            self._prefetching.setdefault(buffer, []).append(extent)
 
     def _release_extents(self, extents: Iterable[Copied]) -> None:
         for buffer, extent in extents:
             assert extent is not None, "whole buffers are released by lifetime"
             self._plan.add(operations.ReleaseExtent(buffer, extent))
-            self._leaving.remove((buffer, extent))
+            self._offloading.remove((buffer, extent))
             self._away.add((buffer, extent))
 
     def _follow_compute(self) -> None:
@@ -186,7 +186,7 @@ class _Lowering:
     def _wait(self, copies: Sequence[Copied]) -> None:
         """Let the compute stream wait for copies, unless the scheme of allocation already has."""
         for buffer, _ in copies:
-            self._coming.pop(buffer, None)
+            self._prefetching.pop(buffer, None)
         events = [
             event for buffer, extent in copies if (event := self._under_way[buffer].pop(extent, None)) is not None
         ]

@@ -78,7 +78,7 @@ class ByLifetime:
         """Release a buffer."""
         self._plan.add(operations.Release(buffer))
 
-    def leaves(self, buffer: int) -> None:
+    def note_offload(self, buffer: int) -> None:
         """Note the offload of a buffer that is not used before its release."""
 
     def compute(self, run: Run) -> None:
@@ -166,14 +166,14 @@ class Pool(ByLifetime):
         self._limits = limits
         self._in_use_bytes = 0
         # Buffers being offloaded, the oldest first, and those that were released ahead of their step.
-        self._leaving: dict[int, None] = {}
+        self._offloading: dict[int, None] = {}
         self._gone: set[int] = set()
 
     def take(self, buffer: int, layer: int, phase: Phase) -> None:
         """Allocate a buffer, after releasing as many offloaded ones as it needs."""
         size_bytes = self._size_bytes(buffer)
-        while self._leaving and self._in_use_bytes + size_bytes > self._limits.device_bytes:
-            oldest = next(iter(self._leaving))
+        while self._offloading and self._in_use_bytes + size_bytes > self._limits.device_bytes:
+            oldest = next(iter(self._offloading))
             event = self._draft.under_way[oldest].pop(None)
             assert event is not None
             self._plan.add(operations.WaitEvent(event, Stream.COMPUTE))
@@ -184,16 +184,16 @@ class Pool(ByLifetime):
 
     def give(self, buffer: int) -> None:
         """Release a buffer, unless it was released ahead."""
-        self._leaving.pop(buffer, None)
+        self._offloading.pop(buffer, None)
         if buffer in self._gone:
             self._gone.remove(buffer)
             return
         self._in_use_bytes -= self._size_bytes(buffer)
         super().give(buffer)
 
-    def leaves(self, buffer: int) -> None:
+    def note_offload(self, buffer: int) -> None:
         """Release a buffer when its memory is needed."""
-        self._leaving[buffer] = None
+        self._offloading[buffer] = None
 
     def _size_bytes(self, buffer: int) -> int:
         return round_up(self._plan.nbytes(buffer), self._limits.granule_bytes)

@@ -2,7 +2,7 @@
 
 `base` is the network-wide allocation that vDNN is compared with (MICRO 2016, II-C and IV-A). Everything is allocated
 before the first kernel and held to the end: all feature maps, W and dW of all layers, one workspace as large as the
-largest that any kernel wants, and the minimal number of gradient-map buffers, reused in backward
+largest of any kernel, and the minimal number of gradient-map buffers, reused in backward
 (`vdnnsim.plans.schemes`).
 """
 

@@ -89,8 +89,8 @@ class _Walk:
         # Local data on the GPU; those being offloaded, oldest first, with their last access; those being prefetched;
         # and those of which the host has a valid copy.
         self._held: set[int] = set()
-        self._leaving: dict[int, int] = {}
-        self._coming: set[int] = set()
+        self._offloading: dict[int, int] = {}
+        self._prefetching: set[int] = set()
         self._on_host: set[int] = set()
 
     def walk(self) -> None:
@@ -114,7 +114,7 @@ class _Walk:
     def _access(self, number: int) -> None:
         access, first = self._accesses[number], self._accesses[number].runs[0]
         following = self._accesses[number + 1] if number + 1 < len(self._accesses) else None
-        for buffer, done_with in list(self._leaving.items()):
+        for buffer, done_with in list(self._offloading.items()):
             if done_with < number - 1:
                 self._release(buffer)
         own = [buffer for buffer in access.touched if buffer not in self._held]
@@ -128,13 +128,13 @@ class _Walk:
         rest = self._rest(first)
         if rest:
             self.steps.append(Allocate(rest, first.layer, first.phase))
-        self.steps += [Wait((buffer,)) for buffer in access.touched if buffer in self._coming]
-        self._coming = (self._coming - {*access.touched}) | {*arriving}
+        self.steps += [Wait((buffer,)) for buffer in access.touched if buffer in self._prefetching]
+        self._prefetching = (self._prefetching - {*access.touched}) | {*arriving}
         self.steps += access.runs
         self._on_host -= access.written
         if rest:
             self.steps.append(Release(rest))
-        self._leave(number)
+        self._evict(number)
 
     def _rest(self, run: Run) -> tuple[int, ...]:
         """Return a buffer for the unused rest of the pool, if any."""
@@ -142,7 +142,7 @@ class _Walk:
         rest = Buffer("rest of the pool", BufferKind.FEATURE_MAP, rest_bytes, run.layer.stage)
         return (self.buffers.add(rest),) if rest_bytes else ()
 
-    def _leave(self, number: int) -> None:
+    def _evict(self, number: int) -> None:
         """After an access, release or offload what neither of the next two accesses reads."""
         access = self._accesses[number]
         unchanged, changed = [], []
@@ -158,16 +158,16 @@ class _Walk:
         if changed:
             last = access.runs[-1]
             self.steps.append(Offload(tuple(changed), last.layer, last.phase))
-            self._leaving |= dict.fromkeys(changed, number)
+            self._offloading |= dict.fromkeys(changed, number)
             self._on_host.update(changed)
 
     def _make_room(self, needed_bytes: int) -> None:
-        while self._leaving and self._size_bytes(self._held) + needed_bytes > self._pool_bytes:
-            self._release(next(iter(self._leaving)))
+        while self._offloading and self._size_bytes(self._held) + needed_bytes > self._pool_bytes:
+            self._release(next(iter(self._offloading)))
 
     def _release(self, buffer: int) -> None:
         self.steps.append(Wait((buffer,)))
-        del self._leaving[buffer]
+        del self._offloading[buffer]
         self._held.remove(buffer)
 
     def _size_bytes(self, buffers: Iterable[int]) -> int:

@@ -155,10 +155,10 @@ class _Walk:
     def _forward(self, run: Run) -> None:
         layer, kept = run.layer, self._kept_of(run.layer)
         self._enter((*self._begins[layer.index], *kept), layer, Phase.FORWARD)
-        leaving = feature_maps(self.workload, *self.layout.offloads.get(layer.index, ())) + kept
+        offloaded = feature_maps(self.workload, *self.layout.offloads.get(layer.index, ())) + kept
         self._steps.append(run)
-        if leaving:
-            self._steps += [Offload(leaving, layer, beside=not kept), Synchronize()]
+        if offloaded:
+            self._steps += [Offload(offloaded, layer, beside=not kept), Synchronize()]
         self._leave((*kept, *self._ends[layer.index]))
 
     def _backward_of(self, layer: Layer, step: int) -> None:

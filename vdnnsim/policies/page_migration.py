@@ -132,28 +132,28 @@ class _Pager:
     def _least_recent(self, needed_bytes: int, operands: dict[int, None]) -> list[int]:
         """Return the buffers to page out so that a kernel fits, or all that may be paged out."""
         free_bytes = self._limits.device_bytes - sum(self._resident.values())
-        leaving = []
+        evicted = []
         for buffer, nbytes in self._resident.items():
             if free_bytes >= needed_bytes:
                 break
             if buffer not in operands:
-                leaving.append(buffer)
+                evicted.append(buffer)
                 free_bytes += nbytes
-        return leaving
+        return evicted
 
-    def _page_out(self, leaving: list[int], run: Run) -> None:
+    def _page_out(self, evicted: list[int], run: Run) -> None:
         """Copy buffers without a valid copy, after the kernels so far, and release all."""
-        changed = [buffer for buffer in leaving if buffer not in self._on_host]
+        changed = [buffer for buffer in evicted if buffer not in self._on_host]
         if changed:
             what = tuple(changed)
             self.steps += [Offload(what, run.layer, run.phase, mechanism=self._paged), Wait(what)]
-        self._release(leaving)
+        self._release(evicted)
         self._on_host.update(changed)
 
     def _release(self, buffers: Iterable[int]) -> None:
-        if leaving := tuple(buffers):
-            self.steps.append(Release(leaving))
-            for buffer in leaving:
+        if released := tuple(buffers):
+            self.steps.append(Release(released))
+            for buffer in released:
                 del self._resident[buffer]
 
     def _rounded(self, nbytes: int) -> int:

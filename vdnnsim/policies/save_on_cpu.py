@@ -104,26 +104,26 @@ def _wanted_by(workload: Workload, layer: Layer, what: int) -> int:
 
 def _overlapped(workload: Workload) -> list[ScheduleStep]:
     layers, runs, storages = workload.graph.layers, forward(workload), workload.step.storages
-    leaving: list[list[int]] = [[] for _ in layers]
-    coming: list[list[int]] = [[] for _ in layers]
+    offloaded: list[list[int]] = [[] for _ in layers]
+    prefetched: list[list[int]] = [[] for _ in layers]
     for each in workload.graph.maps:
         if each.saved_for:
-            leaving[last_forward_use(each)].extend(feature_maps(workload, each.index))
-            coming[max(each.saved_for)].extend(feature_maps(workload, each.index))
+            offloaded[last_forward_use(each)].extend(feature_maps(workload, each.index))
+            prefetched[max(each.saved_for)].extend(feature_maps(workload, each.index))
     for run in runs:
         saved = saved_by(workload, run.layer)
         statistics = [each for each in saved if storages[each].kind is not BufferKind.FEATURE_MAP]
-        leaving[run.layer.index] += statistics
-        coming[run.layer.index] += statistics
+        offloaded[run.layer.index] += statistics
+        prefetched[run.layer.index] += statistics
     steps: list[ScheduleStep] = []
     under_way: list[int] = []
     for run in runs:
         steps += [run, *_wait_for(under_way)]
-        under_way = leaving[run.layer.index]
+        under_way = offloaded[run.layer.index]
         steps += [Offload((what,), run.layer) for what in under_way]
     steps += _wait_for(under_way)
     backward = backward_layers(workload)
-    wanted = [coming[layer.index] for layer in backward]
+    wanted = [prefetched[layer.index] for layer in backward]
     steps += [Prefetch((what,), backward[0], backward[0].backward_phases[0], on_demand=True) for what in wanted[0]]
     for position, layer in enumerate(backward):
         if position + 1 < len(backward):

@@ -70,7 +70,7 @@ def test_a_limit_names_its_clock_or_means_processor_time(text: str, seconds: flo
     limit = TimeLimit.parse(text)
     assert limit == TimeLimit(seconds, clock)
     assert TimeLimit.parse(str(limit)) == limit
-    ((read, _),) = limit.begin().moments
+    ((read, _),) = limit.begin().ends
     assert read is CLOCKS[clock]
 
 

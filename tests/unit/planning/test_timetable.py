@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.unit.planning.chain_of_ten_kernels import TURN, chain_problem, wait_of
-from vdnnsim.planning.timetable import Chunk, Movement, Timetable, at_needs, in_pieces, leaving
+from vdnnsim.planning.timetable import Chunk, Movement, Timetable, at_needs, in_pieces, to_offload
 
 INPUT, CONV1, CONV2 = (wait_of(f"map {name}") for name in ("input", "conv1", "conv2"))
 WAITS = chain_problem(1000).idle
@@ -22,15 +22,15 @@ def timetable(capacity_bytes: int, chunks: Sequence[Chunk]) -> Timetable:
 
 def test_the_buffer_idle_first_is_offloaded_first() -> None:
     """Over kernel 5 three maps are idle, over kernel 7 two, and no gradient over a kernel that uses it."""
-    assert leaving(WAITS, 5) == [(INPUT, 10), (CONV1, 10), (CONV2, 10)]
-    assert leaving(WAITS, 7) == [(INPUT, 10), (CONV1, 10)]
-    assert leaving(WAITS, 0) == []
+    assert to_offload(WAITS, 5) == [(INPUT, 10), (CONV1, 10), (CONV2, 10)]
+    assert to_offload(WAITS, 7) == [(INPUT, 10), (CONV1, 10)]
+    assert to_offload(WAITS, 0) == []
 
 
 def test_no_more_is_offloaded_than_requested() -> None:
-    assert leaving(WAITS, 5, 15) == [(INPUT, 10), (CONV1, 5)]
-    assert leaving(WAITS, 5, 10) == [(INPUT, 10)]
-    assert leaving(WAITS, 5, 1000) == leaving(WAITS, 5)
+    assert to_offload(WAITS, 5, 15) == [(INPUT, 10), (CONV1, 5)]
+    assert to_offload(WAITS, 5, 10) == [(INPUT, 10)]
+    assert to_offload(WAITS, 5, 1000) == to_offload(WAITS, 5)
 
 
 def test_pieces_are_of_one_size_but_for_the_last() -> None:
@@ -108,7 +108,7 @@ def test_nothing_is_offloaded_before_it_is_written() -> None:
 
 def test_copies_in_time_stall_nothing() -> None:
     """At 305 B 1 B is on the host for kernels 5 and 6, and back long before kernel 9."""
-    found = timetable(305, in_pieces(leaving(WAITS, TURN, 1), 1))
+    found = timetable(305, in_pieces(to_offload(WAITS, TURN, 1), 1))
 
     assert found.released == (0, 0, 0, 0, 0, 1, 1, 1, 1, 1)
     assert found.fetched == (0, 0, 0, 0, 0, 0, 0, 1, 1, 1)
