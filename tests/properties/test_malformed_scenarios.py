@@ -141,7 +141,7 @@ def test_a_good_profile_with_mistakes(data: bytes) -> None:
     assert_answers_in_one_line(read_profile, data, "titan_x_maxwell.yaml")
 
 
-def test_what_the_mistakes_are_made_in_is_good() -> None:
+def test_the_files_without_mistakes_are_valid() -> None:
     """Without mistakes both files can be read, so a mutation is not refused for another reason."""
     with tempfile.TemporaryDirectory() as folder:
         scenario, profile = Path(folder, "x.yaml"), Path(folder, "titan_x_maxwell.yaml")

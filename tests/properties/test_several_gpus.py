@@ -113,7 +113,7 @@ def test_an_exchange_ends_for_all_gpus_at_once_and_begins_when_all_have_come(tog
 
 @settings(max_examples=20)
 @given(st.data())
-def test_one_gpu_on_a_tree_takes_what_it_takes_on_a_link_of_its_own(data: st.DataObject) -> None:
+def test_one_gpu_on_a_tree_is_as_fast_as_on_its_own_link(data: st.DataObject) -> None:
     """Split duplex links without latency, the narrowest of which is as fast in each direction as `link`."""
     workload = data.draw(workloads())
     costs = data.draw(cost_tables(workload))

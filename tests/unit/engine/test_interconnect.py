@@ -93,7 +93,7 @@ def test_three_copies_end_together() -> None:
     assert links.loads[-1].copies == 0
 
 
-def test_loads_record_what_a_link_carries() -> None:
+def test_loads_record_the_rate_of_a_link() -> None:
     """The uplink carries 10 B/s of one copy, of two, of one again, then nothing."""
     _, links = run(SPLIT, [(0.0, SPLIT.to_host(0), 60), (2.0, SPLIT.to_host(1), 60)])
     uplink = [(load.time_s, load.bytes_per_s, load.copies) for load in links.loads if load.hop == Hop("uplink", Way.UP)]

@@ -33,7 +33,7 @@ def test_a_deadline_counts_down_to_0_and_then_how_late_it_is() -> None:
     assert (deadline.remaining_s, deadline.is_over, deadline.late_s) == (0.0, True, 3.0)
 
 
-def test_parts_and_shifts_are_of_what_is_left() -> None:
+def test_parts_and_shifts_of_the_time_left() -> None:
     """At 2 s of 10 s a quarter of 8 s ends at 4 s; 3 s earlier is 7 s; the grace ends half a second later."""
     clock = Clock()
     deadline = Deadline.after(10.0, clock)

@@ -101,7 +101,7 @@ def test_no_plan_is_made_that_is_slower_than_the_best() -> None:
     assert places.asked == [306]
 
 
-def test_a_plan_that_was_refused_is_not_made_again() -> None:
+def test_a_refused_plan_is_remembered() -> None:
     made = fitting(places := Places(0))
     made.judged(NEVER)
     made.judged(NEVER)

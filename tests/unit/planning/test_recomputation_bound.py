@@ -88,7 +88,7 @@ def test_where_nothing_can_run_the_bound_is_infinite() -> None:
     assert bound_s(rectified_problem(163)) == math.inf
 
 
-def test_without_time_the_bound_is_what_kernels_take() -> None:
+def test_without_time_the_bound_is_the_kernels_time() -> None:
     assert recomputation_bound(rectified_problem(174), NO_LINK, MUCH, PAST).seconds == pytest.approx(13.0, rel=1e-12)
 
 

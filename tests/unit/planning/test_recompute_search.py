@@ -106,7 +106,7 @@ def test_a_search_without_time_tries_one_order_in_its_grace() -> None:
     assert (later.orders({}), looked, later.is_complete) == ([], [], False)
 
 
-def test_more_time_adds_to_what_was_found() -> None:
+def test_more_time_only_adds_orders() -> None:
     """On a chain of eight uneven layers; the clock advances by 1 s whenever it is read."""
     net = GraphBuilder("uneven", MapShape(5, 1, 1))
     y = 0
@@ -152,7 +152,7 @@ def dropped_in_turn(again: dict[int, float]) -> list[list[str]]:
     return [sorted(each.run.layer.name for each in seen.kernels if each.run.repeat) for seen in looked]
 
 
-def test_what_the_bound_recomputes_is_rounded_and_spread_over_equal_maps() -> None:
+def test_the_relaxation_is_rounded_and_spread_over_equal_maps() -> None:
     """The map of conv3 in whole, of conv2 in part: those above each threshold are tried.
 
     Of four equal maps of 10 B the bound recomputes 0.3 on average: the second; the one of 2 B is kept. The best set

@@ -191,7 +191,7 @@ def test_buckets_are_a_second_copy_of_all_gradients() -> None:
 @pytest.mark.parametrize(
     ("model", "taken_bytes"), [(MemoryModel.IDEAL, 3 * MIB + 60), (MemoryModel.CUDA_MALLOC, 4 * MIB)]
 )
-def test_blocks_of_the_driver_take_more_than_what_buckets_take_at_most(model: MemoryModel, taken_bytes: int) -> None:
+def test_blocks_of_the_driver_exceed_the_upper_bound_of_buckets(model: MemoryModel, taken_bytes: int) -> None:
     """FC has 2^18 x (5 + 1) weights in float16, 3 MiB and the first bucket; conv1's 60 B are the second.
 
     A bucket of 3 MiB has two blocks of 2 MiB, and that of 60 B a part of one that is there for other small buffers.
@@ -209,7 +209,7 @@ def test_blocks_of_the_driver_take_more_than_what_buckets_take_at_most(model: Me
     assert bucket_bytes(workload, 1) == 3 * MIB + 60
 
 
-def test_what_buckets_take_at_most() -> None:
+def test_upper_bound_of_bucket_memory() -> None:
     """Four CONV layers of 5 x 5 + 5 weights, one FC layer of 5 + 1, in float16: 4 x 60 + 12 B, or in units of 50 B."""
     assert bucket_bytes(CHAIN, 1) == 4 * 60 + 12
     assert bucket_bytes(CHAIN, 50) == 4 * 100 + 50

@@ -76,7 +76,7 @@ def test_the_first_iteration_allocates_them_at_the_first_product_and_the_last_fr
     assert "gradient of loss" not in before
 
 
-def test_the_third_iteration_is_what_a_placement_shows() -> None:
+def test_a_placement_shows_the_third_iteration() -> None:
     """Every operation of the plan that changes memory has its change, once."""
     machine = simulator(chain())
     (ready,) = machine.ready([plan(chain())], "pytorch(p)")

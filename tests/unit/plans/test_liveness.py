@@ -60,7 +60,7 @@ MAPS = {each.name: each for each in WORKLOAD.graph.maps}
         (0, U, Operands(weights_read=True, weights_written=True, weight_gradient_read=True)),
     ],
 )
-def test_what_each_phase_touches(layer: int, phase: Phase, expected: Operands) -> None:
+def test_operands_of_each_phase(layer: int, phase: Phase, expected: Operands) -> None:
     assert operands(WORKLOAD, WORKLOAD.graph.layers[layer], phase) == expected
     maps = maps_touched(WORKLOAD, WORKLOAD.graph.layers[layer], phase)
     assert (maps.maps_read, maps.maps_written) == (expected.maps_read, expected.maps_written)
@@ -102,7 +102,7 @@ def test_the_last_use_may_be_a_rewriter() -> None:
     assert last_forward_use(rewritten) == 2
 
 
-def test_what_must_outlive_forward() -> None:
+def test_maps_needed_in_backward() -> None:
     """CONV and FC save X, POOL X and Y, ACTV Y, the loss its Y: input, conv, pool, join and loss.
 
     `left` and `right` are read by the join alone, which saves nothing; fc only by the loss, which reads its own Y.

@@ -208,7 +208,7 @@ def test_a_copy_beside_no_kernel_is_refused(before: list[ScheduleStep]) -> None:
         lowered([*before, Offload(INPUT, CONV1, beside=True)])
 
 
-def test_nothing_is_held_but_what_the_schedule_allocates() -> None:
+def test_as_scheduled_holds_nothing_else() -> None:
     """The forward of a layer whose X, Y and W the schedule allocates and releases."""
     weights = next(number for number, each in enumerate(CHAIN.step.storages) if each.name == "weights of conv1")
     what = (*INPUT, *MAP1, weights)

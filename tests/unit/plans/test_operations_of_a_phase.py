@@ -22,7 +22,7 @@ def test_a_copy_starts_with_the_first_operation_after_the_last_writer(moved: tup
     assert by_operation([run, copy], WORKLOAD.step) == expected
 
 
-def test_what_the_last_operation_writes_is_copied_behind_it() -> None:
+def test_a_copy_of_the_last_operations_output_starts_after_it() -> None:
     """The loss (12) is written by the second of two."""
     run, copy = Run(LOSS, Phase.FORWARD), Offload((12,), LOSS, beside=True)
     runs = [Run(LOSS, Phase.FORWARD, operation=at) for at in (0, 1)]

@@ -65,7 +65,7 @@ def test_changes_are_listed_by_operation_and_an_alias_changes_nothing(writer: Pl
     )
 
 
-def test_an_alias_may_be_laid_again(writer: PlanWriter) -> None:
+def test_an_alias_may_be_repeated(writer: PlanWriter) -> None:
     """Released and laid twice; the buffer itself may then be allocated and its Release frees again."""
     x = take(writer, "x", 10)
     again = writer.buffer("again", MAP, 5, Stage.FEATURES)
@@ -93,7 +93,7 @@ def test_the_granule_of_the_limits_counts(writer: PlanWriter) -> None:
     assert answer.pool_bytes == 1024
 
 
-def test_an_overflow_names_layer_phase_request_and_what_held_the_rest(writer: PlanWriter) -> None:
+def test_an_overflow_names_layer_phase_request_and_held_bytes(writer: PlanWriter) -> None:
     """Of 100 B, maps hold 20 + 10 and W holds 50; conv2's weight gradient wants 21 of the 20 that are free."""
     take(writer, "x", 20)
     take(writer, "weights", 50, WEIGHTS)
@@ -230,7 +230,7 @@ def test_the_first_overflow_of_either_memory_decides(writer: PlanWriter) -> None
     assert overflow(device_bytes=30, host_bytes=5) == (Pool.PINNED, 1)
 
 
-def test_vdnn_all_needs_what_lives_at_once() -> None:
+def test_vdnn_all_needs_its_live_bytes() -> None:
     """A chain of one CONV and one FC layer in float16: maps of 10, 10, 2 and 2 B, W 30 and 6 elements, 60 and 12 B.
 
     W and dW: 144. The most is in use in backward of fc: the input map prefetched (10), conv1's map and its gradient

@@ -109,7 +109,7 @@ def test_a_repetition_may_overflow() -> None:
 
 
 @pytest.mark.parametrize(("grows", "device_mib", "reserved_mib"), [(False, 31, 30), (True, 45, 40), (False, 21, 20)])
-def test_preallocation_takes_what_segments_leave(*, grows: bool, device_mib: int, reserved_mib: int) -> None:
+def test_preallocation_takes_the_memory_that_segments_leave(*, grows: bool, device_mib: int, reserved_mib: int) -> None:
     """G, X and W, with which an iteration begins, have a segment of 20 MiB; the rest is taken by 2 MiB, or by 20.
 
     B finds the 4 MiB behind W, and C the 8 of G and X, so that nothing is taken beyond.

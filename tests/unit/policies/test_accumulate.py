@@ -166,7 +166,7 @@ def test_more_parts_may_need_more_memory_than_two(monkeypatch: pytest.MonkeyPatc
     assert sum(op.phase is Phase.FORWARD for op in kernels(plan)) == 4 * 8
 
 
-def test_the_kernels_of_a_part_are_chosen_by_what_they_cost_for_it() -> None:
+def test_algorithms_are_chosen_by_their_costs_for_a_part() -> None:
     """Each kernel has two algorithms: one is the faster for four images, the other for two."""
 
     def options(

@@ -19,7 +19,7 @@ def kernel(algorithm: str, seconds: float, workspace_bytes: int) -> KernelCost:
     return KernelCost(algorithm, seconds, workspace_bytes, Origin.ASSUMED)
 
 
-def test_tensorflow_leaves_out_what_is_not_fused_and_what_needs_more_than_4_gib() -> None:
+def test_tensorflow_excludes_non_fused_algorithms_and_workspaces_above_4_gib() -> None:
     """Of 1 s not fused, 2 s with a byte too much, 3 s with 4 GiB and 4 s with nothing, it takes that of 3 s."""
     options = (
         kernel("winograd_nonfused", 1.0, GIB),

@@ -98,7 +98,7 @@ def test_all_kernels_share_one_workspace() -> None:
     assert replayed(Caffe(), workload, toy_costs(workload, {}, workspace_bytes=wanted)).pool_bytes == 357
 
 
-def test_what_nvidia_smi_shows_counts_the_context_and_the_handles() -> None:
+def test_process_memory_includes_the_context_and_handles() -> None:
     """350 B of the chain, a context of 100 B, and six handles of 5 B."""
     gpu = replace(TOY_SERVER.gpu, context_bytes=100, handle_bytes=5)
 

@@ -184,7 +184,7 @@ def test_maps_that_backward_does_not_read_are_copied_as_well() -> None:
     assert ("map conv2", "fc") in issued(plan, Prefetch)
 
 
-def test_pooling_and_batch_normalization_write_over_what_they_read() -> None:
+def test_pooling_and_batch_normalization_overwrite_their_input() -> None:
     """Caffe keeps a mask and a normalized map for them; one kernel reads X and writes dX."""
     assert ("gradient of conv", "map conv") in over_maps(replayed(LayrubIntra(), toy_workload(pooled())).plan)
     assert ("gradient of conv", "map conv") in over_maps(replayed(LayrubIntra(), toy_workload(normalized())).plan)

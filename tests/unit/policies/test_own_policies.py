@@ -149,7 +149,7 @@ def test_a_failure_names_its_policy(written: Written, member: str, body: str, me
         (None, "trials", None),
     ],
 )
-def test_a_policy_sees_what_it_declares_to_be_decided_by(
+def test_a_policy_sees_only_the_inputs_that_it_declares(
     written: Written, declared: str | None, looked_at: str, missing: str | None
 ) -> None:
     """Whatever else it looks at is refused with the line that is missing; one that declares nothing sees all."""

@@ -93,7 +93,7 @@ def test_saved_indices_are_no_workspace_of_a_pooling(wanted_bytes: int, taken_by
     assert [each.nbytes for each in plan.buffers if each.kind is BufferKind.WORKSPACE] == taken_bytes
 
 
-def test_what_is_held_on_a_small_network() -> None:
+def test_peak_memory_of_a_small_network() -> None:
     """W: 30 elements for conv1, 6 for fc, 72 B; a label, 8 B; dW of fc, 12 B, is made in backward, that of conv1 last.
 
     Most is held in the weight gradient of fc: input, conv1, pool, 30 B, the gradients of fc and pool, 12 B, the

@@ -84,7 +84,7 @@ def test_in_inference_the_statistics_are_given_and_read() -> None:
     assert "statistics of bn1" in {plan.buffer_names[i] for i in forward.reads}
 
 
-def test_all_offloads_what_normalizations_read_and_conv_what_convolutions_do() -> None:
+def test_all_offloads_inputs_of_normalizations_and_conv_only_of_convolutions() -> None:
     """bn1's Y, map 2, is read by conv2 and the addition; bn2's Y, map 4, by the addition; fc's X, map 5, stays."""
     assert maps_of_all(WORKLOAD) == {0, 1, 2, 3, 4}
     assert maps_of_conv(WORKLOAD) == {0, 2}

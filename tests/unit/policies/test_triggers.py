@@ -117,7 +117,7 @@ def test_an_earlier_trigger_that_overflows_is_not_taken(capacity_bytes: int) -> 
     assert fetched(plan) == [("conv1", "conv3")]
 
 
-def test_what_does_not_fit_just_in_time_is_tried_once() -> None:
+def test_a_network_that_never_fits_is_tried_once() -> None:
     """Step 1 runs out of memory, and its plan is returned."""
     given = setting(d2h_bytes_per_s=2.0, h2d_bytes_per_s=2.0, capacity_bytes=433)
 
