@@ -63,12 +63,9 @@ class _Static(ByRule, frozen=True, kw_only=True):
     """Offload a fixed set of maps.
 
     Attributes:
-        offloaded: returns the indices of the maps.
         chunk: the most that a copy moves, as `64 MiB`, whose memory is then released (`vdnnsim.plans.chunks`). Under
             `whole`, as in the paper, a copy moves a map.
     """
-
-    offloaded: ClassVar[Callable[[Workload], frozenset[int]]]
 
     prefetch_search: PrefetchSearch = PrefetchSearch.FIG10
     chunk: str = WHOLE
@@ -85,10 +82,14 @@ class _Static(ByRule, frozen=True, kw_only=True):
         except InputError as failure:
             raise ValueError(f"chunk: {failure}, or {WHOLE}") from None
 
+    def maps(self, workload: Workload) -> frozenset[int]:
+        """Indices of the maps to offload."""
+        raise NotImplementedError  # pragma: no cover
+
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
         workload = setting.workload
-        schedule = layerwise_schedule(workload, type(self).offloaded(workload), self.prefetch_search)
+        schedule = layerwise_schedule(workload, self.maps(workload), self.prefetch_search)
         plan = self.lowered(setting, schedule, LAYERWISE)
         return plan if self.chunk == WHOLE else in_chunks(plan, int(parse_quantity(self.chunk, Dimension.BYTES)))
 
@@ -99,7 +100,10 @@ class VdnnAll(_Static, frozen=True, kw_only=True):
     name: ClassVar[str] = "vdnn_all"
     summary: ClassVar[str] = "offloads the input maps of all feature-extraction layers (vDNN paper, III-C)"
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
-    offloaded = staticmethod(maps_of_all)
+
+    def maps(self, workload: Workload) -> frozenset[int]:
+        """Maps that only feature-extraction layers read."""
+        return maps_of_all(workload)
 
 
 class VdnnConv(_Static, frozen=True, kw_only=True):
@@ -108,7 +112,10 @@ class VdnnConv(_Static, frozen=True, kw_only=True):
     name: ClassVar[str] = "vdnn_conv"
     summary: ClassVar[str] = "offloads the input maps of the CONV layers (vDNN paper, III-C)"
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
-    offloaded = staticmethod(maps_of_conv)
+
+    def maps(self, workload: Workload) -> frozenset[int]:
+        """Maps that a CONV layer reads, among those of `vdnn_all`."""
+        return maps_of_conv(workload)
 
 
 class NoOffloadPass(Enum):

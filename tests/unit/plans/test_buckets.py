@@ -155,6 +155,13 @@ def test_a_gradient_that_is_needed_early_closes_its_bucket(need: str) -> None:
     assert contents(backward.in_buckets()) == [(0,), (1, 2), (3,)]
 
 
+def test_the_last_bucket_is_closed_in_a_plan_that_releases_no_gradient() -> None:
+    backward = Backward(10)
+    backward.write(0)
+
+    assert contents(aggregate_gradients(backward.writer.finish("hand", "m"), Aggregation.DDP)) == [(0,)]
+
+
 def test_reading_an_exchanged_gradient_leaves_the_open_bucket_alone() -> None:
     """The update reads dW0, which is being exchanged, before and after dW1 is written; dW2 still joins dW1."""
     backward = Backward(MIB, 10, 10)

@@ -1,6 +1,7 @@
 """Host memory of copies, pinned as the papers' systems do and as PyTorch does, and its two limits."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_pytorch_reuses_freed_blocks_of_the_same_size_alone() -> None:
         ({"host_bytes": 65 * GIB, "process_bytes": 2 * GIB}, Pool.HOST, 63),
     ],
 )
-def test_an_overflow_says_which_host_limit_it_hit(changes: dict[str, int], pool: Pool, free_gib: int) -> None:
+def test_an_overflow_says_which_host_limit_it_hit(changes: dict[str, Any], pool: Pool, free_gib: int) -> None:
     """A block of 64 GiB: of 40 that may be pinned; and of 65 of which the process has 2."""
     refused = place_plan(offloading(33 * GIB), replace(PYTORCH, **changes))
     assert isinstance(refused, DoesNotFit)
