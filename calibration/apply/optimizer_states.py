@@ -54,11 +54,11 @@ class States:
         arena: PinnedArena,
         copy_stream: CopyStream,
     ) -> None:
-        # Not held, so that it dies with its last user, its states with it, and another may be streamed.
+        # Weak, so that the optimizer and its states are freed with its last user, and another may be streamed.
         self._optimizer: torch.optim.Optimizer = weakref.proxy(optimizer)
         self._places, self._arena, self._copy_stream = places, arena, copy_stream
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
-        # Its own method holds it; what a scheduler has put in the place of that does not.
+        # Its own method holds the optimizer; a scheduler's wrapper does not.
         step = optimizer.step
         is_own = getattr(step, "__self__", None) is optimizer
         self._whole: Callable[[], Callable[[], Any] | None] = weakref.WeakMethod(step) if is_own else lambda: step

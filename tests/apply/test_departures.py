@@ -179,7 +179,7 @@ def test_a_step_within_another_departs(made: Planned, model: Network) -> None:
 def test_a_written_tensor_is_refused(policy: str, writes_weights: bool) -> None:  # noqa: FBT001
     """As PyTorch refuses it, whose own check is off under hooks."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(16, 16), nn.Sigmoid(), nn.Linear(16, 16), nn.Sigmoid(), nn.Linear(16, 2))
+    model: Network = nn.Sequential(nn.Linear(16, 16), nn.Sigmoid(), nn.Linear(16, 16), nn.Sigmoid(), nn.Linear(16, 2))
     made = planned(CASE, model, policy)
     kept: list[Tensor] = [model[2].weight] if writes_weights else []
     model[1].register_forward_hook(lambda _, __, result: kept.append(result))

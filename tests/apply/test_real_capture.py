@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from calibration.apply.user_state import protecting_user_tensors
+from calibration.capture.program import Arguments
 from tests.apply.models import Network, backward, loss
 from tests.apply.test_script import watched
 from tests.apply.training import alike, requested, train
@@ -52,7 +53,8 @@ def test_fake_tensors_are_refused_with_a_hint() -> None:
 
 def test_steps_follow_the_plan_on_the_captured_branch() -> None:
     """The third step takes the other one, with one warning; all have the bits of steps without a plan."""
-    model, inputs = Routed(), [((each,), {}) for each in batches()]
+    model = Routed()
+    inputs: list[Arguments] = [((each,), {}) for each in batches()]
     case = Case("routed", "own", Routed, lambda: inputs[0], loss, "sgd")
     made = planned(model, batches()[0])
     with pytest.warns(UserWarning, match="the plan of Routed was left") as said:
