@@ -47,7 +47,20 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         PolicyError: the policy has no plan, or none that fits.
         ExecutionRefused: the plan cannot be followed live.
     """
-    return request_plan(**locals()).planned()
+    request = request_plan(
+        model,
+        inputs,
+        hardware=hardware,
+        memory=memory,
+        policy=policy,
+        loss=loss,
+        batch=batch,
+        precision=precision,
+        optimizer=optimizer,
+        memory_model=memory_model,
+        real=real,
+    )
+    return request.planned()
 
 
 def request_plan(  # noqa: PLR0913  # those of `plan`
