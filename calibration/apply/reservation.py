@@ -12,6 +12,7 @@ from typing import Final
 
 import torch
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 
 from calibration.apply.model_discovery import beside_bytes, kept_for
 from calibration.apply.saved_storage import SavedTensor
@@ -182,7 +183,9 @@ def reservation_for(
 
 def _allocate_cublas_workspaces(device: torch.device) -> None:
     """Make cuBLAS allocate the workspaces of this thread and backward's, which later would split the segment."""
-    with torch.inference_mode(mode=False), torch.enable_grad():
+    # A step of another plan may be open, whose saved tensors these are not.
+    aside = saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+    with torch.inference_mode(mode=False), torch.enable_grad(), aside:
         factor = torch.zeros(8, 8, device=device, requires_grad=True)
         torch.mm(factor, factor).sum().backward()  # type: ignore[no-untyped-call]
 

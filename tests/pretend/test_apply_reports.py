@@ -113,6 +113,22 @@ def train_scaled(steps: int) -> list[int]:
     return peaks
 
 
+def test_a_plan_that_begins_within_a_step_of_another_leaves_it_alone() -> None:
+    """As of two models that train together: cuBLAS's workspaces are allocated by a product whose factor is saved."""
+    outer, batch = perceptron()
+    inner, _ = perceptron()
+    batch = batch.cuda()
+    outer.cuda()
+    inner.cuda()
+    plans = [planned(each, batch, part_of_plain(each, batch, 0.9)) for each in (outer, inner)]
+    with plans[0].apply(outer):
+        result = outer(batch)
+        with plans[1].apply(inner):
+            loss(inner(batch)).backward()  # type: ignore[no-untyped-call]
+        loss(result).backward()  # type: ignore[no-untyped-call]
+    assert [each.departure for made in plans for each in made.loop.steps] == ["", ""]
+
+
 def test_a_script_is_kept_within_a_memory() -> None:
     """Detected and planned in mixed precision with a gradient scaler; the first step saves on the host."""
     memory = f"{int(0.85 * max(train_scaled(2)))} B"
