@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 _TESTS: Final = Path(__file__).parent
 COUNTED: Final = tuple(_TESTS / each for each in ("apply", "architecture", "calibration", "claims", "reports", "unit"))
 """Folders whose tests count for coverage. Counting lines doubles the time of a test, so repetitions are left out: tests
-elsewhere, of Hypothesis or marked `replay`, and all cases of a parametrized test but the first, except in
-`COMPLETE` rooms, where a case may be there for one line."""
-COMPLETE: Final = tuple(_TESTS / "unit" / each for each in ("analysis", "engine", "planning", "plans", "policies"))
+elsewhere, of Hypothesis or marked `replay`, and all cases of a parametrized test but the first, except in `unit`, where
+a case may be there for one line."""
 
 # Derandomized, so that a red run stays red; no deadline, for workers may share a core. `--hypothesis-profile thorough`
 # looks for new examples.
@@ -51,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     seen: set[tuple[Path, str]] = set()
     for item in items:
         function = item.path, item.nodeid.partition("[")[0]
-        folders = COMPLETE if function in seen else COUNTED
+        folders = (_TESTS / "unit",) if function in seen else COUNTED
         seen.add(function)
         is_written_for_lines = any(item.path.is_relative_to(each) for each in folders)
         if not is_written_for_lines or item.get_closest_marker("hypothesis") or item.get_closest_marker("replay"):
