@@ -4,8 +4,10 @@ A reading is a choice that the text leaves open: an option of a policy, of the s
 An alternative changes one option.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -13,9 +15,12 @@ import msgspec
 
 from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.replays import PaperReading
+from vdnnsim.engine.processes import collect_rarely
 from vdnnsim.report.result_table import csv_text
 
 Reading = TypeVar("Reading", bound=PaperReading)
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
 
 
 def read_readings(paper: str, kind: type[Reading]) -> tuple[Reading, ...]:
@@ -67,3 +72,18 @@ def effects_csv(compared: Iterable[ReadingRows[Reading]], default: Sequence[Clai
         for effect in each.effects(default)
     )
     return csv_text(columns, cells)
+
+
+def on_all_cores(
+    answer: Callable[[Question], Answer], questions: Iterable[Question], progress: Callable[[str], object] | None = None
+) -> list[Answer]:
+    """Return the answers to questions in order, computed in parallel; `progress` receives a line on each."""
+    asked = list(questions)
+    answers: list[Answer] = []
+    # A fork would copy locks of threads that libraries may have started.
+    with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=collect_rarely) as pool:
+        for each in pool.map(answer, asked):
+            answers.append(each)
+            if progress is not None:
+                progress(f"{len(answers)} of {len(asked)}")
+    return answers

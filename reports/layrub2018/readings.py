@@ -4,11 +4,10 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Final, NamedTuple
 
-from reports.layrub2018.tables import HYBRID, SYSTEMS
+from reports.layrub2018.tables import HYBRID, SYSTEMS, by_case
 from vdnnsim.claims.layrub2018.metrics import (
     STATED,
     at_paper_pace,
-    by_case,
     map_reduction,
     overhead,
     runtime_reduction,

@@ -1,14 +1,14 @@
 """Tables 1 and 5 to 8 of Jin et al. (2018) beside the replay."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from vdnnsim.claims.claim import NetworkBatch, read_network
 from vdnnsim.claims.layrub2018.metrics import (
     ITERATIONS,
     PASSES,
     STATED,
     at_paper_pace,
-    by_case,
     epoch_change,
     two_nodes_speedup,
     weight_bytes,
@@ -24,8 +24,14 @@ NETWORK_BYTES_PER_S: Final = 125e6
 NEAR: Final = 0.15
 """How near to the capacity, as a share of it, a figure decides nothing about what fits."""
 
+Cells = TypeVar("Cells")
 Record = Mapping[str, Any]
 """A row of a table by the columns of its CSV; None where a cell is empty."""
+
+
+def by_case(table: Mapping[str, Cells]) -> list[tuple[NetworkBatch, Cells]]:
+    """Return the rows of a table with their networks."""
+    return [(read_network(name), cells) for name, cells in table.items()]
 
 
 def table_1(runs: LayrubRuns) -> Iterator[Record]:

@@ -1,6 +1,6 @@
 """The pictures of the scoreboard: step times, operators, peaks of memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from reports.charts import Axis, Chart, Cloud, Clouds, ErrorShares, Level, Panel, Slot, Tint
 from vdnnsim.claims.public2026.scoreboard import (
@@ -11,7 +11,6 @@ from vdnnsim.claims.public2026.scoreboard import (
     Scoreboard,
     TimeRow,
     errors_of,
-    faketensor_errors,
 )
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.report.picture import Picture
@@ -19,6 +18,11 @@ from vdnnsim.report.scale import Scale, percent
 
 _KINDS = ("training", "inference")
 _AIM = 0.2
+
+
+def faketensor_errors(rows: Iterable[MemoryRow]) -> Errors:
+    """Return the errors of FakeTensor's estimates on the rows that count."""
+    return Errors(tuple(each.row.faketensor_error for each in rows if each.counts))
 
 
 def draw_pictures(board: Scoreboard) -> tuple[Picture, ...]:

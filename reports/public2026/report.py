@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from reports.page import page, report_files
-from reports.public2026.pictures import draw_pictures
+from reports.public2026.pictures import draw_pictures, faketensor_errors
 from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import ClaimsFile
 from vdnnsim.claims.public2026.measurements import ONE_PEAK_IN, ONE_TIME_IN, SERIES
-from vdnnsim.claims.public2026.scoreboard import AnyHeld, Scoreboard, errors_of, faketensor_errors
+from vdnnsim.claims.public2026.scoreboard import AnyHeld, Scoreboard, errors_of
 from vdnnsim.report.picture import Picture
 from vdnnsim.report.result_table import attributes_csv
 

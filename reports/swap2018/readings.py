@@ -4,11 +4,10 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Final
 
-from reports.readings import ReadingRows, read_readings
+from reports.readings import ReadingRows, on_all_cores, read_readings
 from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import Claim, read_network
 from vdnnsim.claims.swap2018.runs import METRICS, ServerRuns, SwapReading
-from vdnnsim.engine.processes import on_all_cores
 from vdnnsim.errors import PolicyError
 
 READINGS: Final = read_readings("swap2018", SwapReading)

@@ -3,8 +3,9 @@
 from reports.charts import Axis, Chart, Level, Panel, Points, Series, Slot, Tint
 from reports.page import SimulatedFigure
 from reports.vdnn2016.figure_parts import attributes, bytes_axis, extremes, percent_axis, whole_percent
+from reports.vdnn2016.traffic import convolution_traffic
 from vdnnsim.claims.vdnn2016.layers import forward_bytes, layer_times
-from vdnnsim.claims.vdnn2016.power import convolution_traffic, copy_slowdown_bound
+from vdnnsim.claims.vdnn2016.power import copy_slowdown_bound
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.dnn.layers import LayerKind, Phase, Stage
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels

@@ -15,13 +15,12 @@ from typing import Any, Final
 import msgspec
 from pandas import DataFrame, Series
 
-from reports.readings import ReadingRows, read_readings
+from reports.readings import ReadingRows, on_all_cores, read_readings
 from vdnnsim.claims.check import ClaimRow, Value, is_met
 from vdnnsim.claims.claim import Claim, NetworkBatch
 from vdnnsim.claims.replays import PaperReading
 from vdnnsim.claims.vdnn2016.metrics import METRICS
 from vdnnsim.claims.vdnn2016.runs import SharedPlans, VdnnRuns
-from vdnnsim.engine.processes import on_all_cores
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory

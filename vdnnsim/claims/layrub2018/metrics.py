@@ -9,12 +9,12 @@ policy adds is no input.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from vdnnsim.claims.check import Metric, Metrics, Value
-from vdnnsim.claims.claim import Claim, NetworkBatch, read_data, read_network
+from vdnnsim.claims.claim import Claim, NetworkBatch, read_data
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
 from vdnnsim.cost.transfer import copy_s
 from vdnnsim.dnn.convolutional import Activation
@@ -22,8 +22,6 @@ from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.step import Role
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.plans.operations import Compute
-
-Cells = TypeVar("Cells")
 
 
 class Stated(msgspec.Struct, frozen=True):
@@ -37,11 +35,6 @@ class Stated(msgspec.Struct, frozen=True):
 
 
 STATED: Final = read_data("layrub2018", "tables.yaml", Stated)
-
-
-def by_case(table: Mapping[str, Cells]) -> list[tuple[NetworkBatch, Cells]]:
-    """Return the rows of a table with their networks."""
-    return [(read_network(name), cells) for name, cells in table.items()]
 
 
 ITERATIONS: Final = 20

@@ -110,11 +110,6 @@ def errors_of(rows: Iterable[TimeRow] | Iterable[OperatorRow] | Iterable[MemoryR
     return Errors(tuple(each.error for each in rows if each.counts))
 
 
-def faketensor_errors(rows: Iterable[MemoryRow]) -> Errors:
-    """Return the errors of FakeTensor's estimates on the rows that count."""
-    return Errors(tuple(each.row.faketensor_error for each in rows if each.counts))
-
-
 def _unfitted(_: object) -> bool:
     return False
 

@@ -10,8 +10,7 @@ backward and calls of cuDNN are counted in captures as the engine counts them (`
 and kernel is a call of 5 us. The script of the source copies its images from pageable memory within the step, at a rate
 found from its inference in both element types, and zeroes `parameters` gradients one by one, for a third of the time of
 an operator (measured with PyTorch 2.14), to which backward adds: two more calls each. It updates no weights. The fit
-minimizes squares of relative errors; each family of networks is left out in turn. Profiles call this fit
-`vdnnsim.cost.host_fit`, its former module.
+minimizes squares of relative errors; each family of networks is left out in turn.
 
 Source: ryujaehun/pytorch-gpu-benchmark at 3f47a9e2 (MIT), medians of torchvision networks, batch 12.
 """

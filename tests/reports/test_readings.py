@@ -1,6 +1,6 @@
 """Work shared between processes of this machine."""
 
-from vdnnsim.engine.processes import on_all_cores
+from reports.readings import on_all_cores
 
 
 def test_answers_come_in_the_order_of_the_questions() -> None:
