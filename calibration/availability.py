@@ -4,13 +4,13 @@ import re
 
 from vdnnsim.errors import DeviceError
 
-_INSTALL = "`pip install 'vdnnsim[calibrate]'` installs what a real device needs"
+_INSTALL = "`pip install 'vdnnsim[calibrate]'` installs it"
 # The oldest that this package was written for.
 _OLDEST = (2, 11)
 
 
-def require_torch() -> None:
-    """Import PyTorch.
+def require_torch(what: str = "a real device") -> None:
+    """Import PyTorch, which `what` needs.
 
     Raises:
         DeviceError: it is not installed, cannot be loaded, or is too old; the message says how to install it.
@@ -20,7 +20,7 @@ def require_torch() -> None:
     except ModuleNotFoundError as missing:
         if missing.name != "torch":
             raise DeviceError(f"PyTorch cannot be imported, {missing.name} is missing; {_INSTALL}") from None
-        raise DeviceError(f"a real device needs PyTorch, which is not installed; {_INSTALL}") from None
+        raise DeviceError(f"{what} needs PyTorch, which is not installed; {_INSTALL}") from None
     except (ImportError, OSError) as failure:  # a shared library that is missing or does not fit
         reason = str(failure).partition("\n")[0]
         raise DeviceError(f"PyTorch is installed but cannot be imported: {reason}; {_INSTALL}") from None

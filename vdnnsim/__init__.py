@@ -9,6 +9,11 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "capture", "load", "plan", "simulate", "validate"]
 
 
+def __dir__() -> list[str]:
+    """Return what users call, for completion."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever a name stands for
     """Import what a notebook calls when it asks for it: the command line does not."""
     if name in __all__:

@@ -34,7 +34,7 @@ def main() -> None:
 
 def _answer(request: Request) -> Answer:
     try:
-        require_torch()
+        require_torch("capture")
         from calibration.capture.sources import captured_of
 
         step = captured_of(request)

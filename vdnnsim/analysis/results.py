@@ -34,7 +34,7 @@ class Setup:
 
     name: str
     workload: Workload
-    server: Server
+    server: Server = field(repr=False)
     memory_model: MemoryChoice
     pinned_memory: PinnedMemory
     sources: tuple[tuple[str, str], ...] = ()
@@ -67,12 +67,12 @@ class PolicyResult:
     policy: str
     algorithms: str
     gpu: int
-    trace: IterationTrace
+    trace: IterationTrace = field(repr=False)
     refusal: DoesNotFit | None
     metrics: RunMetrics
     performance_ratio: float
     feature_performance_ratio: float
-    server_trace: ServerTrace | None = None
+    server_trace: ServerTrace | None = field(default=None, repr=False)
 
     @property
     def fits(self) -> bool:
@@ -144,11 +144,11 @@ class ScenarioResult(Setup):
 
     oracle: RunMetrics
     algorithm_profiling_s: float
-    results: tuple[PolicyResult, ...]
-    kernels: KernelOrigins = field(default_factory=KernelOrigins)
+    results: tuple[PolicyResult, ...] = field(repr=False)
+    kernels: KernelOrigins = field(default_factory=KernelOrigins, repr=False)
     advice: tuple[str, ...] = ()
     declined: tuple[Declined, ...] = ()
-    nearby: tuple[Nearby, ...] = ()
+    nearby: tuple[Nearby, ...] = field(default=(), repr=False)
 
     @property
     def by_policy(self) -> tuple[tuple[PolicyResult, ...], ...]:

@@ -54,6 +54,11 @@ def load(path_or_name: str | Path) -> LoadedScenario | LoadedStudy | Captured:
     return LoadedStudy(read_study(path)) if is_study(path) else LoadedScenario(read_scenario(path), path.parent)
 
 
+def __dir__() -> list[str]:
+    """Return what users call, for completion."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever had that name
     """Return a renamed object by its former name."""
     if name == "Question":

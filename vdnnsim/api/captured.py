@@ -11,7 +11,7 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.value import Entry
-from vdnnsim.report.result_table import ResultTable
+from vdnnsim.report.result_table import ResultTable, Shown
 from vdnnsim.units import Precision
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from vdnnsim.policies.interface import Policy
 
 
-class Captured(CapturedStep, frozen=True):
-    """A captured step that prints as a table."""
+class Captured(Shown, CapturedStep, frozen=True):
+    """A captured step that is shown as a table."""
 
     @property
     def table(self) -> ResultTable:
@@ -31,14 +31,6 @@ class Captured(CapturedStep, frozen=True):
 
     def __str__(self) -> str:
         return str(self.table)
-
-    def _repr_html_(self) -> str:
-        """Return HTML for notebooks."""
-        return self.table._repr_html_()  # which notebooks ask of both
-
-    def _repr_pretty_(self, printer: Any, _is_cycle: bool) -> None:  # noqa: ANN401, FBT001  # as IPython calls it
-        """Print the table in IPython."""
-        printer.text(str(self))
 
     def machines(self, *hardware: str, policy: str | Sequence[str] = ()) -> ResultTable:
         """Rank machines for the step by fit and speed, as `vdnnsim machines`.
@@ -130,7 +122,7 @@ def capture(  # noqa: PLR0913  # the words of the command
     else:
         from calibration.availability import require_torch
 
-        require_torch()
+        require_torch("capture")
         from calibration.capture.capture import CaptureDevice
         from calibration.capture.objects import captured_object
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vdnnsim.api.step_report import StepReporter, described
 from vdnnsim.errors import PolicyError
+from vdnnsim.report.result_table import Shown
 
 if TYPE_CHECKING:
     from calibration.apply.loop import Loop
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from vdnnsim.policies.interface import Policy
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+@dataclass(frozen=True, slots=True, repr=False)
+class Planned(Shown):
     """A plan for a model.
 
     Attributes:

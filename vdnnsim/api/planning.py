@@ -80,7 +80,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     """Capture a model, and return the request of a plan for it."""
     from calibration.availability import require_torch
 
-    require_torch()
+    require_torch("a plan")
     from calibration.apply.copy_stream import card_of
     from calibration.apply.operation_measurement import measured_here
     from calibration.apply.reservation import preallocated

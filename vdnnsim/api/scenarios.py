@@ -9,7 +9,7 @@ from vdnnsim.api.captured import machines_named, policies_named
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, DeviceError, InputError
 from vdnnsim.files.value import Entry
-from vdnnsim.report.result_table import ResultTable
+from vdnnsim.report.result_table import ResultTable, Shown
 
 if TYPE_CHECKING:
     from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vdnnsim.units import Precision
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Simulation(ResultTable):
     """Results of policies for a workload on a machine; prints as the table of `vdnnsim run`.
 
@@ -74,12 +74,21 @@ class Simulation(ResultTable):
         write_report(self.result, Path(folder))
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedScenario:
+@dataclass(frozen=True, slots=True, repr=False)
+class LoadedScenario(Shown):
     """A workload on a machine under some policies, from a file."""
 
     scenario: "Scenario"
     folder: Path
+
+    def __str__(self) -> str:
+        from vdnnsim.report.document import plain_table, titled_table
+        from vdnnsim.report.findings import caption
+
+        cells = [(each.label, each.summary) for each in self.scenario.policies]
+        header = ("policy", "what it does")
+        table = plain_table(header, cells)
+        return str(ResultTable(header, cells, titled_table(caption(self.scenario), table, (), ())))
 
     def run(self) -> Simulation:
         """Replay every policy, as `vdnnsim run` does.

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vdnnsim.report.result_table import ResultTable
+from vdnnsim.report.result_table import ResultTable, Shown
 
 if TYPE_CHECKING:
     from vdnnsim.report.picture import Picture
     from vdnnsim.study.study import Study
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StudyResults(ResultTable):
     """The points of a study; prints how many are done, failed and missing.
 
@@ -22,11 +22,25 @@ class StudyResults(ResultTable):
     pictures: "tuple[Picture, ...]"
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedStudy:
+@dataclass(frozen=True, slots=True, repr=False)
+class LoadedStudy(Shown):
     """A scenario with axes over its values, from a file."""
 
     study: "Study"
+
+    def __str__(self) -> str:
+        from vdnnsim.report.document import plain_table, titled_table
+        from vdnnsim.report.findings import caption
+        from vdnnsim.study.points.resolve import shown
+
+        axes = self.study.axes
+        cells = [
+            (each.key, str(len(each.values)), str(shown(each.values[0])), str(shown(each.values[-1]))) for each in axes
+        ]
+        header = ("axis", "values", "first", "last")
+        table = plain_table(header, cells)
+        points = f"{self.study.name}: {self.study.grid_size} points of {caption(self.study.base)}"
+        return str(ResultTable(header, cells, titled_table(points, table, (), ())))
 
     def run(self, folder: str | Path | None = None, workers: int = 1) -> StudyResults:
         """Compute and store missing points of the grid, as `vdnnsim sweep`.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Kind = Literal["cuda", "cpu"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ValidationResults(ResultTable):
     """Executions on a device and their replays; prints as the table of `vdnnsim validate`."""
 

@@ -67,8 +67,8 @@ class LayerGraph:
     """
 
     name: str
-    layers: tuple[Layer, ...]
-    maps: tuple[FeatureMap, ...]
+    layers: tuple[Layer, ...] = field(repr=False)
+    maps: tuple[FeatureMap, ...] = field(repr=False)
     saving: SavingRule = SavingRule.PAPER
     autocast: ElementType | None = None
     weights: int | None = None

@@ -5,7 +5,7 @@ A trace refers to its plan by position: `Span.operation` indexes `plan.operation
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from operator import add, sub
 
@@ -117,9 +117,9 @@ class IterationTrace:
 
     plan: TrainingPlan
     iteration_s: float
-    spans: tuple[Span, ...]
-    stalls: tuple[Stall, ...]
-    memory: tuple[MemoryChange, ...]
+    spans: tuple[Span, ...] = field(repr=False)
+    stalls: tuple[Stall, ...] = field(repr=False)
+    memory: tuple[MemoryChange, ...] = field(repr=False)
     pool_bytes: int
     host_bytes: int
     host_issue_s: float
@@ -162,7 +162,7 @@ class ServerTrace:
     """
 
     gpus: tuple[IterationTrace, ...]
-    loads: tuple[LinkLoad, ...] = ()
+    loads: tuple[LinkLoad, ...] = field(default=(), repr=False)
 
     @property
     def iteration_s(self) -> float:

@@ -1,6 +1,6 @@
 """A training plan: the buffers and operations of one iteration on one GPU, as a policy decided them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from vdnnsim.dnn.layers import Stage
@@ -68,9 +68,9 @@ class TrainingPlan:
     workload: Workload
     policy: str
     algorithms: str
-    buffers: tuple[Buffer, ...]
-    operations: tuple[Operation, ...]
-    passes: tuple[ProfilingPass, ...] = ()
+    buffers: tuple[Buffer, ...] = field(repr=False)
+    operations: tuple[Operation, ...] = field(repr=False)
+    passes: tuple[ProfilingPass, ...] = field(default=(), repr=False)
     handles: int = 0
     certificate: Certificate | None = None
 

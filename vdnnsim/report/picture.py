@@ -1,6 +1,6 @@
 """Pictures as PNG files, and the data of a parity plot."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vdnnsim.files.atomic import replace_file
@@ -12,7 +12,7 @@ class Picture:
 
     name: str
     description: str
-    png: bytes
+    png: bytes = field(repr=False)
 
     def write(self, path: str | Path) -> None:
         """Write the PNG to a file, or raise OutputError."""

@@ -1,12 +1,13 @@
-"""Tables of results: numbers as CSV, JSON and pandas DataFrame, and text."""
+"""Tables of results: numbers as CSV, JSON and pandas DataFrame, and text; objects that are shown as text."""
 
+import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.files.atomic import replace_file
@@ -55,8 +56,21 @@ WIDTH: Final = 100
 _HTML: Final = '<pre style="line-height: 1.3; font-family: monospace">{code}</pre>'
 
 
-@dataclass(frozen=True, slots=True)
-class ResultTable:
+class Shown:
+    """An object whose text is its representation, in notebooks too: that of dataclasses has megabytes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        return _HTML.format(code=html.escape(str(self)))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ResultTable(Shown):
     """Results as numbers and as text.
 
     Attributes:
@@ -89,10 +103,6 @@ class ResultTable:
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows."""
         return self._printed().export_html(inline_styles=True, code_format=_HTML)
-
-    def _repr_pretty_(self, printer: Any, _is_cycle: bool) -> None:  # noqa: ANN401, FBT001  # as IPython calls it
-        """Print in IPython."""
-        printer.text(str(self))
 
     def _printed(self) -> "Console":
         from rich.console import Console

@@ -30,11 +30,12 @@ def unexpected(text: str) -> None:
 
 def test_pytorch_is_asked_for_before_anything_imports_it() -> None:
     """A process in which `import torch` finds nothing can still import the module that says so."""
-    script = (
-        "import sys; sys.modules['torch'] = None; from calibration.availability import require_torch; require_torch()"
-    )
-    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "DeviceError: a real device needs PyTorch, which is not installed" in result.stderr.splitlines()[-1]
+    script = "import sys, vdnnsim; sys.modules['torch'] = None; "
+    asked = {"a real device": "vdnnsim.validate()", "capture": "vdnnsim.capture(print, 3)"}
+    for what, call in asked.items():
+        words = [sys.executable, "-c", script + call]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert f"DeviceError: {what} needs PyTorch, which is not installed" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -56,17 +56,27 @@ def test_a_loss_of_the_users_is_taken() -> None:
     assert step.notes == ()
 
 
-def test_a_notebook_shows_the_table() -> None:
-    class Printer:
-        shown = ""
+def test_names_are_completed_to_the_api_alone() -> None:
+    assert dir(vdnnsim) == ["__version__", "capture", "load", "plan", "simulate", "validate"]
+    assert dir(vdnnsim.api) == sorted(vdnnsim.api.__all__)
 
-        def text(self, text: str) -> None:
-            self.shown = text
 
-    printer = Printer()
+def test_every_object_of_the_api_is_shown_by_a_few_lines() -> None:
+    """Also a network of 416 layers, which the representation of a dataclass would print all of."""
     step = vdnnsim.capture(net, torch.ones(8, 3), mode="inference")
-    step._repr_pretty_(printer, False)  # noqa: FBT003  # as IPython calls it
-    assert printer.shown == str(step)
+    scenario = vdnnsim.load("vgg416")
+    study = vdnnsim.load("batch")
+    found = vdnnsim.simulate(vdnnsim.capture(net, torch.ones(8, 3)), "rtx_4090")
+    plan = vdnnsim.plan(net(), torch.ones(8, 3), hardware="rtx_4090", policy="save_on_cpu")
+    assert isinstance(scenario, LoadedScenario)
+    for each in (step, scenario, study, found, plan, scenario.under("base(p)")):
+        assert repr(each) == str(each)
+        assert 0 < len(repr(each)) < 4000
+        assert each._repr_html_().startswith("<pre")
+    for part in (scenario.scenario, found.result, found.rows[0], plan.predicted, found.pictures[0]):
+        assert len(repr(part)) < 4000
+    assert "vdnn_dyn" in repr(scenario)
+    assert "workload.batch_size" in repr(study)
 
 
 @pytest.mark.parametrize(
