@@ -10,6 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from calibration.capture.layouts import copied
 from calibration.capture.losses import opened
 from vdnnsim.errors import CaptureError
 
@@ -166,18 +167,8 @@ class RecordedLoss:
 
     def apart(self) -> "RecordedLoss":
         """Return a copy with tensors of its own, to which it may write."""
-        copies: dict[int, torch.Tensor] = {}
-
-        def copied(tensor: torch.Tensor) -> torch.Tensor:
-            if id(tensor) not in copies:
-                copies[id(tensor)] = tensor.detach().clone()
-            return copies[id(tensor)]
-
-        calls = {
-            at: replace(each, args=args, kwargs=kwargs)
-            for at, each in self._calls.items()
-            for args, kwargs in [tree_map_only(torch.Tensor, copied, (each.args, each.kwargs))]
-        }
+        taken = copied({at: (each.args, each.kwargs) for at, each in self._calls.items()}, values=True)
+        calls = {at: replace(self._calls[at], args=args, kwargs=kwargs) for at, (args, kwargs) in taken.items()}
         return replace(self, _calls=calls, _holding=[])
 
     @property

@@ -10,13 +10,14 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from calibration.capture.capture import CaptureDevice, capture_with_tape
+from calibration.capture.layouts import copied
 from calibration.capture.libraries import library_version
 from calibration.capture.losses import AssumedLoss
-from calibration.capture.program import OPTIMIZERS, Program, map_tensors
+from calibration.capture.program import OPTIMIZERS, Program
 from calibration.capture.request import LIBRARIES
 from calibration.capture.sources import with_notes
 from calibration.capture.tape import Tape
-from calibration.capture.user_code import arguments_of, article, sample_of, without_values
+from calibration.capture.user_code import arguments_of, article, sample_of
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
@@ -68,7 +69,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     program = Program(
         name=name,
         make_model=_maker(model, real=device.real),
-        make_inputs=lambda: map_tensors(_copied, given) if device.real else without_values(given),
+        make_inputs=lambda: copied(given, values=device.real),
         loss=assumed if loss is None else loss,
         optimizer=optimizer,
         mode=mode,
@@ -117,10 +118,6 @@ def _maker(model: Any, *, real: bool) -> Callable[[], nn.Module]:  # noqa: ANN40
         return made
 
     return make
-
-
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
 def _without_memory(model: nn.Module) -> dict[int, nn.Parameter]:

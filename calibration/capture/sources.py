@@ -10,12 +10,13 @@ import msgspec
 import torch
 
 from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.layouts import copied
 from calibration.capture.libraries import NamedModel, library_version, timm_model, torchvision_model
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import OPTIMIZERS, Arguments, Program
 from calibration.capture.request import Request
 from calibration.capture.transformers_models import transformers_model
-from calibration.capture.user_code import inputs_maker, model_maker, sample_of, without_values
+from calibration.capture.user_code import inputs_maker, model_maker, sample_of
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import not_one_of
@@ -129,7 +130,7 @@ class _Inputs:
         """Return the arguments of the model's forward."""
         if self._own is not None:
             own = self._own()
-            return own if self._is_real else without_values(own)
+            return own if self._is_real else copied(own, values=False)
         if self._arguments is not None:
             return (), self._arguments(self._batch_size, self.tokens, self.image)
         if self.image:

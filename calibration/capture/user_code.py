@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from calibration.capture.failures import failure_outside
-from calibration.capture.program import Arguments, map_tensors
+from calibration.capture.program import Arguments
 from calibration.capture.request import split_words
 from vdnnsim.errors import CaptureError
 from vdnnsim.files.messages import file_name, not_one_of, one_line
@@ -69,17 +69,6 @@ def arguments_of(inputs: Any, where: str) -> Arguments:  # noqa: ANN401 - whatev
         f"{where} returns {article(inputs)}, expected a tensor, a tuple of arguments, a dictionary of arguments by "
         "name, or a pair of both"
     )
-
-
-def without_values(arguments: Arguments) -> Arguments:
-    """Return arguments with uninitialized floating tensors; integers and masks keep their values."""
-
-    def emptied(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point():
-            return tensor.clone()
-        return torch.empty_like(tensor).requires_grad_(tensor.requires_grad)
-
-    return map_tensors(emptied, arguments)
 
 
 def sample_of(arguments: Arguments) -> tuple[str, int]:

@@ -4,11 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from calibration.capture.request import Request, parse_image
 from calibration.capture.sources import captured_of, program_of
-from calibration.capture.user_code import arguments_of, without_values
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
@@ -139,14 +137,6 @@ def test_integers_are_sequences(write: Write) -> None:
     path = write(f"{model}def inputs(n):\n    return torch.zeros(n, 9, dtype=torch.int64)\n")
     step = captured(f"{path}:make", inputs=f"{path}:inputs", image=None)
     assert (step.batch_size, step.sample, step.sample_elements) == (4, "sequence", 9)
-
-
-def test_floats_have_no_values_and_integers_have() -> None:
-    arguments = arguments_of({"x": torch.ones(2, 3, requires_grad=True), "i": torch.tensor([5])}, "inputs")
-    emptied = without_values(arguments)[1]
-    assert emptied["x"] is not arguments[1]["x"]
-    assert emptied["x"].requires_grad
-    assert emptied["i"].tolist() == [5]
 
 
 def test_tokens_are_of_any_vocabulary(write: Write) -> None:
