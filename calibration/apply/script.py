@@ -118,13 +118,16 @@ class Script:
             self._first.enter_context(self._recorder)
         self._recorder.is_recording = False
 
-    def _leaves(self, module: nn.Module, args: object, kwargs: object, output: object) -> None:
+    def _leaves(self, module: nn.Module, args: object, kwargs: object, *returned: object) -> None:
         if module is not self._running or self._recorder is None:
             return
         self._running = None
-        number, shapes, saved = self._recorder.returned(output), shapes_of(args, kwargs), sum(self._saved.values())
-        with self._refusing():
-            self._calls.append(_Called(module, number, precision_of(module), shapes, saved))
+        # After a forward that raised, PyTorch calls hooks without keyword arguments.
+        if returned:
+            number, shapes = self._recorder.returned(*returned), shapes_of(args, kwargs)
+            with self._refusing():
+                called = _Called(module, number, precision_of(module), shapes, sum(self._saved.values()))
+                self._calls.append(called)
         self._recorder.is_recording = True
 
     def _note_saved(self, storage: torch.UntypedStorage) -> None:

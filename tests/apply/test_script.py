@@ -435,6 +435,26 @@ def test_the_command_refuses(arguments: list[str], sentence: str) -> None:
     assert str(done.exception).startswith(sentence)
 
 
+def test_a_forward_that_raises_says_so_alone_and_the_next_steps_are_planned() -> None:
+    """PyTorch silences what its hooks raise then, with a warning, which is an error here."""
+
+    def run(self: Network, given: Tensor) -> Tensor:
+        if given.shape[1] != 16:
+            raise ValueError("16 features")
+        result: Tensor = self.out(given)
+        return result
+
+    model = Function(run, out=nn.Linear(16, 4))
+    with watched() as script:
+        with pytest.raises(ValueError, match="16 features"):
+            model(torch.randn(8, 17))
+        for _ in range(3):
+            backward(functional.cross_entropy(model(batch()), labels()))
+        with pytest.raises(ValueError, match="16 features"):
+            model(torch.randn(8, 17))
+    assert [each.departure for each in script.plans[0].loop.steps][:2] == ["", ""]
+
+
 def test_a_loss_of_the_models_own() -> None:
 
     def run(self: Network, given: Tensor) -> Any:  # noqa: ANN401
