@@ -16,11 +16,6 @@ from vdnnsim.errors import InputError
 @captures
 @click.option("--accumulate", default=1, show_default=True, metavar="N", help="Batches before a step of the optimizer.")
 @click.option("--hardware", metavar="NAME", help="As on the card of a profile; by default one of capability 8.9.")
-@click.option(
-    "--real",
-    is_flag=True,
-    help="Run the model with real tensors, on the GPU where there is one, and say how a capture without differs.",
-)
 @click.option("--pretend", "pretended", metavar="NAME", default="", help="Run it on the pretended card of a profile.")
 @out_option("<model>.step.json", "FILE")
 @prints_table
@@ -30,7 +25,6 @@ def capture(
     accumulate: int,
     *,
     hardware: str | None,
-    real: bool,
     pretended: str,
     out: Path | None,
     output: Output,
@@ -51,11 +45,9 @@ def capture(
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.captured import COLUMNS, captured_rows, captured_table
 
-    if hardware is not None and (real or pretended):
+    request = msgspec.structs.replace(request_of(model, batch_size, words), accumulate=accumulate, pretended=pretended)
+    if hardware is not None and request.runs:
         raise InputError("--hardware: found with real tensors, which are of the device that they are on")
-    request = msgspec.structs.replace(
-        request_of(model, batch_size, words), accumulate=accumulate, real=real, pretended=pretended
-    )
     request.check()
     if hardware is not None:
         capability = compute_capability(load_profile(find_profile(hardware, Path())).server)

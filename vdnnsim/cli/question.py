@@ -34,6 +34,7 @@ _CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
     "--mode": {"metavar": "MODE", "help": "training, by default, or inference."},
     "--precision": {"metavar": "NAME", "help": "float32, by default, or as amp_bfloat16."},
     "--optimizer": {"metavar": "NAME", "help": "adamw, by default, or another of torch.optim, or none."},
+    "--real": {"is_flag": True, "default": None, "help": "Capture with real tensors, on the GPU where there is one."},
     "--channels-last": {"is_flag": True, "default": None, "help": "Images and weights in channels_last memory."},
 }
 """Options of a capture, by name."""
@@ -192,6 +193,7 @@ def request_of(model: str, batch_size: int, words: Mapping[str, Any]) -> "Reques
         precision=Entry("", "--precision", said["precision"], InputError).choice(Precision, "a precision"),
         optimizer=said["optimizer"],
         channels_last=bool(words["channels_last"]),
+        real=bool(words["real"]),
     )
 
 

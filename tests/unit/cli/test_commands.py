@@ -246,13 +246,14 @@ def test_the_surface_is_frozen() -> None:
         else:
             surface[name] = options(command)
     table = {"--csv", "--json"}
-    capture = {"--channels-last", "--image", "--inputs", "--mode", "--optimizer", "--precision", "--tokens"}
+    capture = {"--channels-last", "--image", "--inputs", "--mode", "--optimizer", "--precision"}
+    capture |= {"--real", "--tokens"}
     scenario = {*capture, "--allocator", "--batch", "--execution", "--hardware", "--model", "--policy-module"}
     expected: dict[str, set[str]] = {
         "apply": {"--hardware", "--memory", "--policy", "--real"},
         "calibrate": {*table, "--batch-size", "--channels-last", "--device", "--element-type", "--gpu", "--network"}
         | {"--out", "--tf32"},
-        "capture": {*table, *capture, "--accumulate", "--batch", "--hardware", "--out", "--pretend", "--real"},
+        "capture": {*table, *capture, "--accumulate", "--batch", "--hardware", "--out", "--pretend"},
         "check": {"--policy-module"},
         "claims": {*table, "--paper", "--report"},
         "compare": {*scenario, *table, "--out", "--policies"},
