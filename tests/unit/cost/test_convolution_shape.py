@@ -1,5 +1,7 @@
 """Convolutions of groups, of frames and in time as the cost model sees them."""
 
+import pytest
+
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.graph import GraphBuilder
@@ -23,31 +25,22 @@ CLIPS = clips()
 FRAMES, GROUPED, _, IN_TIME, _, _ = CLIPS.graph.layers
 
 
-def work(layer: Layer) -> tuple[int, int, int]:
-    shape = ConvolutionShape.of_layer(layer, CLIPS.batch_size)
-    return shape.flop, shape.x_elements, shape.y_elements
-
-
-def test_frames_are_images() -> None:
-    assert ConvolutionShape.of_layer(FRAMES, 2) == ConvolutionShape(8, 6, 10, (9, 8), (3, 3), (2, 2), (1, 1))
-
-
-def test_groups_are_images_of_fewer_channels() -> None:
-    """5 of 10 channels to 2 of 4, for 8 frames twice; X and Y and the work are those of the whole."""
-    assert ConvolutionShape.of_layer(GROUPED, 2) == ConvolutionShape(16, 5, 2, (5, 4), (5, 5), (1, 1), (2, 2))
-
-
-def test_steps_are_rows_to_a_kernel_in_time() -> None:
-    """4 frames of 20 pixels; a kernel of three frames is padded by one on each side."""
-    expected = ConvolutionShape(2, 4, 7, (4, 20), (3, 1), padding=(1, 0), bias=False)
-    assert ConvolutionShape.of_layer(IN_TIME, 2) == expected
-    assert expected.output_size == (4, 20)
-
-
-def test_the_work_is_that_of_the_workload() -> None:
-    for layer in (FRAMES, GROUPED, IN_TIME):
-        assert work(layer) == (
-            CLIPS.flop(layer, Phase.FORWARD),
-            2 * layer.in_shapes[0].elements,
-            2 * layer.out_shape.elements,
-        )
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [
+        # Frames are images.
+        (FRAMES, ConvolutionShape(8, 6, 10, (9, 8), (3, 3), (2, 2), (1, 1))),
+        # Groups are images of fewer channels: 5 of 10 to 2 of 4, for 8 frames twice.
+        (GROUPED, ConvolutionShape(16, 5, 2, (5, 4), (5, 5), (1, 1), (2, 2))),
+        # 4 frames of 20 pixels are rows to a kernel in time; one of three frames is padded by one on each side.
+        (IN_TIME, ConvolutionShape(2, 4, 7, (4, 20), (3, 1), padding=(1, 0), bias=False)),
+    ],
+)
+def test_the_shape_of_a_layer_has_its_work(layer: Layer, expected: ConvolutionShape) -> None:
+    """X, Y and FLOPs are those of the whole layer."""
+    assert ConvolutionShape.of_layer(layer, CLIPS.batch_size) == expected
+    assert (expected.flop, expected.x_elements, expected.y_elements) == (
+        CLIPS.flop(layer, Phase.FORWARD),
+        2 * layer.in_shapes[0].elements,
+        2 * layer.out_shape.elements,
+    )

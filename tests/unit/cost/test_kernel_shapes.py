@@ -79,13 +79,6 @@ def test_a_shape_leads_to_the_output_of_its_layer(network: str) -> None:
         assert KernelShape.of(workload, layer, Phase.FORWARD).output == layer.out_shape
 
 
-def test_a_shape_says_what_is_computed_of_how_much() -> None:
-    shape = shape_of("add")
-    assert (shape.batch_size, shape.element_type, shape.gradients) == (6, ElementType.FLOAT16, "")
-    assert shape.inputs == (MapShape(4, 5, 4), MapShape(4, 5, 4))
-    assert shape.inputs_text == "4x5x4+4x5x4"
-
-
 def test_a_shape_says_which_gradients_are_written_and_which_added_to() -> None:
     """Backward meets `add` before `norm`, which adds to the gradient of their common map; `conv` reads the images.
 
@@ -95,6 +88,10 @@ def test_a_shape_says_which_gradients_are_written_and_which_added_to() -> None:
     assert data == {"add": "ww", "average": "w", "max": "a", "bare": "w", "conv": "-"}
     assert shape_of("norm", Phase.BACKWARD).gradients == "a"
     assert shape_of("bare", Phase.BACKWARD_WEIGHTS).gradients == ""
+    added = shape_of("add")
+    assert (added.batch_size, added.element_type, added.gradients) == (6, ElementType.FLOAT16, "")
+    assert added.inputs == (MapShape(4, 5, 4), MapShape(4, 5, 4))
+    assert added.inputs_text == "4x5x4+4x5x4"
 
 
 def test_an_update_is_of_weights_whatever_they_are_of() -> None:

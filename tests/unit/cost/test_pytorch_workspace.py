@@ -135,21 +135,13 @@ def test_an_h100_differs_from_an_a100() -> None:
     assert chosen_workspaces(work(32, 64, 32, groups=2), 4) == (0,)
 
 
-ADA = (8, 9)
-
-
-def test_the_gradient_of_a_bias_by_hand() -> None:
-    """3,072 columns are 768 vectors of 4, 24 blocks of 32; rows are 3,152, of which 4 are added up at once.
-
-    788 values a thread are 256 or more. 12 blocks of 128 threads on each of 128 multiprocessors are 1,536, 64 for each
-    of the 24; but 788 values are 50 times 16. 4 B x 3,072 x 50 x 32 x 4.
-    """
-    assert sum_of_rows_bytes((3152, 3072), (1, 3072), 128, ADA) == 4 * 3072 * 50 * 128 == 75 * MIB
-
-
 @pytest.mark.parametrize(
     ("x", "y", "taken"),
     [
+        # 3,072 columns are 768 vectors of 4, 24 blocks of 32; rows are 3,152, of which 4 are added up at once. 788
+        # values a thread are 256 or more. 12 blocks of 128 threads on each of 128 multiprocessors are 1,536, 64 for
+        # each of the 24; but 788 values are 50 times 16: 4 B x 3,072 x 50 x 32 x 4.
+        ((3152, 3072), (1, 3072), 75 * MIB),
         ((50176, 384), (1, 384), 96 * MIB),
         ((12544, 192), (1, 192), 18.375 * MIB),
         ((16, 512, 256), (1, 1, 256), 16 * MIB),
@@ -163,10 +155,10 @@ def test_the_gradient_of_a_bias_by_hand() -> None:
     ],
 )
 def test_sums_take_what_pytorch_took(x: tuple[int, ...], y: tuple[int, ...], taken: float) -> None:
-    """Of 49 columns a vector is one, a block 32 wide and 16 high: 4 B x 49 x 32 blocks x 32."""
-    assert sum_of_rows_bytes(x, y, 128, ADA) == taken
+    """Of 49 columns a vector is one, a block 32 wide and 16 high: 4 B x 49 x 32 blocks x 32.
 
-
-def test_more_values_than_a_thread_may_have_are_dealt_out_even_on_a_full_gpu() -> None:
-    """One multiprocessor has 16 blocks of 128 threads, as many as 2,048 columns; 8,192 rows are 2,048 values: 8."""
-    assert sum_of_rows_bytes((8192, 2048), (2048,), 1, (8, 0)) == 4 * 2048 * 8 * 128
+    More values than a thread may have are dealt out even on a full GPU: one multiprocessor has 16 blocks of 128
+    threads, as many as 2,048 columns; 8,192 rows are 2,048 values: 8.
+    """
+    assert sum_of_rows_bytes(x, y, 128, (8, 9)) == taken
+    assert sum_of_rows_bytes((8192, 2048), (2048,), 1, A100) == 4 * 2048 * 8 * 128

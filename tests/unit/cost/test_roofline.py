@@ -29,14 +29,13 @@ def kernel(layer: int, phase: Phase, workload: Workload = WORKLOAD, /, **fractio
 
 
 def test_a_kernel_takes_the_longer_of_its_flop_and_its_bytes_and_its_launch() -> None:
-    """conv: 50 FLOPs take 1 s, 160 B half of it. fc: 0.2 s and 0.15 s. The update: 12 / 50 s and 72 / 320 s."""
+    """conv: 50 FLOPs take 1 s, 160 B half of it. fc: 0.2 s and 0.15 s. The update: 12 / 50 s and 72 / 320 s.
+
+    At a quarter of the bandwidth 160 B take 2 s, 48 B take 0.6 s.
+    """
     assert kernel(CONV, Phase.FORWARD) == KernelCost(ONLY, 2.0, 0, Origin.DATASHEET, dram_bytes=160)
     assert kernel(FC, Phase.FORWARD).seconds == pytest.approx(1.2)
     assert kernel(FC, Phase.UPDATE).seconds == pytest.approx(1.24)
-
-
-def test_bytes_decide_where_they_take_longer() -> None:
-    """At a quarter of the bandwidth 160 B take 2 s, 48 B take 0.6 s."""
     assert kernel(CONV, Phase.FORWARD, dram_fraction=0.25).seconds == 3.0
     assert kernel(FC, Phase.FORWARD, dram_fraction=0.25).seconds == pytest.approx(1.6)
     assert kernel(FC, Phase.UPDATE, sgd_dram_fraction=0.5).seconds == pytest.approx(1.45)

@@ -53,9 +53,10 @@ def test_a_rate_that_binds_nothing_is_that_of_the_gpu() -> None:
 
 
 def test_half_the_time_is_as_wrong_as_twice_the_time() -> None:
-    half, twice = TimedWork(0, 10**8, 0.5), TimedWork(0, 10**8, 2.0)
     second = Roofline(0.0, 1e-8, 0.0)
-    assert mean_error(second, [half]) == pytest.approx(mean_error(second, [twice]))
+    assert mean_error(second, [TimedWork(0, 10**8, 0.5)]) == pytest.approx(
+        mean_error(second, [TimedWork(0, 10**8, 2.0)])
+    )
 
 
 @given(

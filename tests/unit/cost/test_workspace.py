@@ -14,9 +14,7 @@ from vdnnsim.cost.workspace import (
     transform_side,
     workspace_bytes,
 )
-from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.networks import build_network
 from vdnnsim.units import GIB
 
 VGG_CONV2_2 = ConvolutionShape(256, 128, 128, (112, 112), (3, 3), padding=(1, 1))
@@ -93,30 +91,36 @@ def test_each_phase_has_its_algorithms_and_more_where_a_library_has_winograd() -
         assert algorithms(VGG_CONV2_2, phase, winograd=True) == (*offered, *more)
 
 
+TRANSFORMED = {WINOGRAD, WINOGRAD_NONFUSED}
+
+
 @pytest.mark.parametrize(
     ("shape", "missing"),
     [
-        (ConvolutionShape(1, 3, 64, (224, 224), (7, 7), (2, 2), (3, 3)), {FFT, FFT_TILING}),
-        (ConvolutionShape(1, 8, 8, (14, 14), (1, 1)), {FFT_TILING}),
-        (ConvolutionShape(1, 8, 8, (14, 14), (1, 1), padding=(1, 1)), {FFT, FFT_TILING}),
+        (ConvolutionShape(1, 3, 64, (224, 224), (7, 7), (2, 2), (3, 3)), {FFT, FFT_TILING} | TRANSFORMED),
+        (ConvolutionShape(1, 8, 8, (14, 14), (1, 1)), {FFT_TILING} | TRANSFORMED),
+        (ConvolutionShape(1, 8, 8, (14, 14), (1, 1), padding=(1, 1)), {FFT, FFT_TILING} | TRANSFORMED),
         (ConvolutionShape(1, 8, 8, (300, 300), (3, 3)), {FFT}),
-        (ConvolutionShape(1, 8, 8, (64, 64), (33, 33)), {FFT_TILING}),
+        (ConvolutionShape(1, 8, 8, (64, 64), (33, 33)), {FFT_TILING} | TRANSFORMED),
+        (ConvolutionShape(1, 8, 8, (14, 14), (5, 5), padding=(2, 2)), TRANSFORMED),
+        (ConvolutionShape(1, 8, 8, (14, 14), (3, 3), (2, 2), (1, 1)), {FFT, FFT_TILING} | TRANSFORMED),
+        (ConvolutionShape(1, 8, 8, (14, 14), (3, 3), padding=(3, 3)), {FFT, FFT_TILING} | TRANSFORMED),
     ],
-    ids=["strided", "1x1", "padding as wide as the filter", "beyond 256", "filter beyond a tile"],
+    ids=[
+        "7x7 strided",
+        "1x1",
+        "wide padding",
+        "beyond 256",
+        "filter beyond a tile",
+        "5x5",
+        "3x3 strided",
+        "3x3 padded",
+    ],
 )
-def test_fourier_transforms_have_constraints(shape: ConvolutionShape, missing: set[str]) -> None:
-    every = algorithms(VGG_CONV2_2, Phase.FORWARD)
-    assert algorithms(shape, Phase.FORWARD) == tuple(name for name in every if name not in missing)
-
-
-def test_shape_of_a_layer() -> None:
-    """AlexNet's first layer: 2 x 128 x 64 x 55 x 55 x 3 x 11 x 11 FLOPs for a batch of 128."""
-    layer = build_network("alexnet").layers[0]
-    assert isinstance(layer.operator, Convolution)
-    shape = ConvolutionShape.of_layer(layer, 128)
-    assert shape == ConvolutionShape(128, 3, 64, (224, 224), (11, 11), (4, 4), (2, 2))
-    assert shape.output_size == (55, 55)
-    assert shape.flop == 2 * 128 * 64 * 55 * 55 * 3 * 121
+def test_transforms_have_constraints(shape: ConvolutionShape, missing: set[str]) -> None:
+    """Fourier's want stride 1, less padding than filter and maps up to 256, their tiles 3x3 to 32x32; Winograd 3x3."""
+    every = algorithms(VGG_CONV2_2, Phase.FORWARD, winograd=True)
+    assert algorithms(shape, Phase.FORWARD, winograd=True) == tuple(name for name in every if name not in missing)
 
 
 # Of the same file: channels, filters, input and output side, padding, then the workspaces of Winograd that is not
@@ -157,17 +161,3 @@ def test_workspaces_of_winograd_that_is_not_fused_are_the_published_ones(
 def test_fused_winograd_holds_its_filters_transformed(c: int, k: int, phase: Phase, nbytes: int) -> None:
     """64 bytes each, the computed channels filled up to whole 32: C = 3 counts as 32 in its data gradient."""
     assert workspace_bytes(ConvolutionShape(1, c, k, (126, 126), (3, 3)), phase, WINOGRAD, 4) == nbytes
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [
-        ConvolutionShape(1, 8, 8, (14, 14), (1, 1)),
-        ConvolutionShape(1, 8, 8, (14, 14), (5, 5), padding=(2, 2)),
-        ConvolutionShape(1, 8, 8, (14, 14), (3, 3), (2, 2), (1, 1)),
-        ConvolutionShape(1, 8, 8, (14, 14), (3, 3), padding=(3, 3)),
-    ],
-    ids=["1x1", "5x5", "strided", "padding as wide as the filter"],
-)
-def test_winograd_is_for_3x3_filters_with_stride_1(shape: ConvolutionShape) -> None:
-    assert algorithms(shape, Phase.FORWARD, winograd=True) == algorithms(shape, Phase.FORWARD)

@@ -17,18 +17,14 @@ def convolution(batch_size: int, channels: int, side: int, filters: int, window:
 SHAPES = [convolution(8, 3, 32, 16), convolution(8, 16, 32, 24), convolution(4, 24, 8, 64), convolution(2, 64, 8, 8, 1)]
 
 
-def test_the_elements_of_a_convolution() -> None:
+def test_the_elements_of_kernels() -> None:
     """X is 8 x 3 x 32 x 32, Y 8 x 16 x 32 x 32, W 16 x 3 x 3 x 3, and 27 rows of 1024 columns for each image."""
     assert Elements.of(SHAPES[0]) == Elements(24_576, 131_072, 432, 8 * 27 * 1024, 8)
-
-
-def test_the_elements_of_other_kernels() -> None:
-    x = MapShape(4, 6, 6)
-    product = KernelShape("fc 10 bias", Phase.FORWARD, 2, ElementType.FLOAT32, (x,), "")
+    x, float32 = MapShape(4, 6, 6), ElementType.FLOAT32
+    product = KernelShape("fc 10 bias", Phase.FORWARD, 2, float32, (x,), "")
     assert Elements.of(product) == Elements(288, 20, 1440, 0, 2)
-    joined = KernelShape("concat", Phase.FORWARD, 2, ElementType.FLOAT32, (x, x), "")
-    assert Elements.of(joined) == Elements(576, 576, 0, 0, 2)
-    update = KernelShape("sgd", Phase.UPDATE, 1, ElementType.FLOAT32, (MapShape(50),), "")
+    assert Elements.of(KernelShape("concat", Phase.FORWARD, 2, float32, (x, x), "")) == Elements(576, 576, 0, 0, 2)
+    update = KernelShape("sgd", Phase.UPDATE, 1, float32, (MapShape(50),), "")
     assert Elements.of(update) == Elements(0, 0, 50, 0, 1)
 
 
@@ -43,7 +39,7 @@ def test_the_elements_of_other_kernels() -> None:
         ("X, Y and W", 2.0),
     ],
 )
-def test_what_a_workspace_is_a_multiple_of_is_found(quantity: str, bytes_each: float) -> None:
+def test_what_a_workspace_is_a_multiple_of_is_found(quantity: str, bytes_each: int) -> None:
     rule = WorkspaceRule(quantity, bytes_each)
     assert fit_workspace([(shape, rule.workspace_bytes(shape)) for shape in SHAPES]) == rule
 

@@ -201,17 +201,16 @@ def test_weight_gradients_are_held_or_dropped_or_kept(
 def test_dropped_weight_gradients_live_until_the_update() -> None:
     """Backward makes them; the updates come last, and even that of conv1, the first, leaves its dW to the end."""
     workload = replace(by_autograd(toy_chain(1)), weight_gradients=WeightGradients.DROPPED, optimizer=Optimizer.SGD)
-    trace_bytes = peak_bytes(workload)
-
-    assert [workload.step.path_of(each) for each in workload.step.operations if each.phase is Phase.UPDATE] == [
-        "conv1",
-        "fc",
-    ]
-    assert trace_bytes == 72 + 8 + 72 + 20
+    updates = [workload.step.path_of(each) for each in workload.step.operations if each.phase is Phase.UPDATE]
+    assert updates == ["conv1", "fc"]
+    assert peak_bytes(workload) == 72 + 8 + 72 + 20
 
 
 def test_the_loss_reads_a_label_of_each_image() -> None:
-    """Three images, an int64 each, there from the start; backward reads them, and so does an inference with a loss."""
+    """Three images, an int64 each, there from the start; backward reads them, and so does an inference with a loss.
+
+    Two sequences of three steps have six labels.
+    """
     workload = replace(by_autograd(toy_chain(1)), batch_size=3)
     step = workload.step
     (labels,) = [number for number, each in enumerate(step.storages) if each.kind is BufferKind.LABELS]
@@ -225,14 +224,8 @@ def test_the_loss_reads_a_label_of_each_image() -> None:
     ]
     assert reading == [("loss", Phase.FORWARD), ("loss", D)]
     assert labels in step.saved
-    inferred = replace(workload, mode=Mode.INFERENCE).step
-    assert [each.nbytes for each in inferred.storages if each.kind is BufferKind.LABELS] == [24]
-    assert not any(each.kind is BufferKind.LABELS for each in toy_workload(toy_chain(1)).step.storages)
-
-
-def test_each_step_of_a_sequence_has_a_label() -> None:
-    """Two sequences of three steps over five words: six labels, 48 B."""
     net = GraphBuilder("steps", MapShape(5, steps=3))
-    workload = replace(by_autograd(net.build(net.conv("conv", 0, 5, 1, relu=False))), batch_size=2)
-
-    assert [each.nbytes for each in workload.step.storages if each.kind is BufferKind.LABELS] == [48]
+    sequences = replace(by_autograd(net.build(net.conv("conv", 0, 5, 1, relu=False))), batch_size=2)
+    for each, label_bytes in ((replace(workload, mode=Mode.INFERENCE), 24), (sequences, 48)):
+        assert [one.nbytes for one in each.step.storages if one.kind is BufferKind.LABELS] == [label_bytes]
+    assert not any(each.kind is BufferKind.LABELS for each in toy_workload(toy_chain(1)).step.storages)

@@ -122,13 +122,13 @@ def test_storages_belong_to_maps_and_layers() -> None:
 
 
 def test_storages_live_until_the_program_lets_go() -> None:
-    """Operations are 0 to 17. bn (6) is read by relu's backward, 14; the loss (12) is held beyond the step."""
+    """Operations are 0 to 17. bn (6) is read by relu's backward, 14; the loss (12) is held beyond the step.
+
+    What is held longer than it is read is held by the operation after which it is freed. To the end are held the input
+    (3), the labels (4) and the loss; weight gradients are read there anyway.
+    """
     ends = [each.freed_after for each in CHAIN.step.storages]
     assert [ends[each] for each in (0, 3, 6, 12, 22)] == [None, None, 14, None, None]
-
-
-def test_what_is_held_longer_than_it_is_read_is_held_by_the_operation_after_which_it_is_freed() -> None:
-    """To the end are held the input (3), the labels (4) and the loss (12); weight gradients are read there anyway."""
     assert [each.holds for each in CHAIN.step.operations] == [()] * 17 + [(3, 4, 12)]
     storages = list(chain().storages)
     storages[10] = msgspec.structs.replace(storages[10], freed_after=9)

@@ -38,12 +38,13 @@ class Captures:
         return self._step_of(batch_size)
 
 
-def test_its_own_batch_is_as_it_was_captured() -> None:
+def test_one_capture_has_its_own_batch() -> None:
     step = chain(3)
     model = CapturedModel(step)
-
     assert model.workload(3).captured is step
     assert model.batches == ""
+    with pytest.raises(ScenarioError, match="batch of 3, found 2, expected a second capture"):
+        model.workload(2)
 
 
 @pytest.mark.parametrize("proof", [(), (chain(9),)])
@@ -62,11 +63,6 @@ def test_a_third_capture_that_is_another_refutes_the_line() -> None:
 
     with pytest.raises(ScenarioError, match="batch of 2, 1 and 3, found 6"):
         model.workload(6)
-
-
-def test_one_capture_has_one_batch() -> None:
-    with pytest.raises(ScenarioError, match="batch of 2, found 3, expected a second capture"):
-        CapturedModel(chain(2)).workload(3)
 
 
 def test_a_capturing_model_extends_three_captures() -> None:

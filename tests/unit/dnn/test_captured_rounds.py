@@ -40,7 +40,11 @@ def twice() -> CapturedStep:
 
 
 def test_the_last_micro_batch_finds_what_the_first_left() -> None:
-    """The first y is gone; its input is held by the program, and no map any more; the gradient is there."""
+    """The first y is gone; its input is held by the program, and no map any more; the gradient is there.
+
+    A step of one forward is left alone.
+    """
+    assert (rounds_of(chain()), last_round(chain())) == (1, chain())
     last = last_round(twice())
     assert rounds_of(twice()) == 2
     assert [(each.name, each.kind, each.given) for each in last.storages] == [
@@ -59,14 +63,9 @@ def test_the_last_micro_batch_finds_what_the_first_left() -> None:
     ]
 
 
-def test_one_forward_is_left_alone() -> None:
-    step = chain()
-    assert (rounds_of(step), last_round(step)) == (1, step)
-
-
 @pytest.mark.parametrize("policy", ["pytorch", "save_on_cpu", "none(p)"])
 def test_policies_do_as_often_what_they_plan_of_one(policy: str) -> None:
-    """Three operations twice, and the update once: on a machine that launches in 1 s, 7 s and more."""
+    """Three operations twice, and the update once. Pages do not return to where a micro-batch begins."""
     workload = CapturedWorkload.of(twice())
     assert (workload.rounds, workload.part_size, workload.batch_size) == (2, 2, 4)
     machine = Simulator.of(workload, server_with({"launch_overhead_s": 1.0}), MemoryModel.IDEAL, PinnedMemory.ARENA)
@@ -74,11 +73,5 @@ def test_policies_do_as_often_what_they_plan_of_one(policy: str) -> None:
     kernels = [(each.phase, each.operation) for each in ready.operations if isinstance(each, Compute)]
     once = [(Phase.FORWARD, 0), (Phase.BACKWARD, 0), (Phase.BACKWARD, 1)]
     assert kernels == [*once, *once, (Phase.UPDATE, 0)]
-
-
-def test_pages_do_not_return_to_where_a_micro_batch_begins() -> None:
-    machine = Simulator.of(
-        CapturedWorkload.of(twice()), server_with({"launch_overhead_s": 1.0}), MemoryModel.IDEAL, PinnedMemory.ARENA
-    )
     with pytest.raises(PolicyError, match="found 2 micro-batches before an update, expected one"):
         make_plan(resolve_policy("page_migration", known_policies()), machine.setting())

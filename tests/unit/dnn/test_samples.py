@@ -16,9 +16,6 @@ from vdnnsim.dnn.samples import IMAGE, Sample, sample_of
 def test_a_network_reads_images_sequences_or_videos(network: str, sample: Sample) -> None:
     """LSTM-CNN reads frames of 227 x 227, LSTM-RNN vectors of 40 filter banks; GPT-2 looks its tokens up."""
     assert sample_of(build_network(network)) == sample
-
-
-def test_what_it_is_called() -> None:
     tokens = Sample("sequence", "token", 1024)
     assert (tokens.names, tokens.length, tokens.tokens) == ("sequences", " of 1024 tokens", 1024)
     assert (IMAGE.names, IMAGE.length, IMAGE.tokens) == ("images", "", 0)

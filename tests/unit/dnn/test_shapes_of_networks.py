@@ -2,7 +2,7 @@
 
 import pytest
 
-from vdnnsim.dnn.layers import LayerKind, Phase, Stage
+from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.shapes import MapShape
@@ -40,55 +40,81 @@ def test_parameters_and_saved_bytes(name: str, parameters: int, saved_of_one: in
     assert saved == pytest.approx([saved_of_one, saved_of_eight], abs=OTHER_BYTES)
 
 
-def shapes(name: str) -> dict[str, MapShape]:
-    return {each.name: each.shape for each in build_network(name).maps}
-
-
-def test_maps_of_mobilenet_v2() -> None:
-    """Table 2 of Sandler et al.: 112, 56, 28, 14 and 7 pixels; a block of 160 channels is 960 wide inside."""
-    found = shapes("mobilenet_v2")
-
-    assert found["features.1.project.conv"] == MapShape(16, 112, 112)
-    assert found["features.2.expand.conv"] == MapShape(96, 112, 112)
-    assert found["features.3.add"] == MapShape(24, 56, 56)
-    assert found["features.6.add"] == MapShape(32, 28, 28)
-    assert found["features.13.add"] == MapShape(96, 14, 14)
-    assert found["features.16.depthwise.conv"] == MapShape(960, 7, 7)
-    assert found["features.18.conv"] == MapShape(1280, 7, 7)
-
-
-def test_a_layer_of_densenet_reads_all_before_it_in_its_block() -> None:
-    """Blocks end in 256, 512, 1024 and 1024 channels, of which a transition leaves half (Table 1 of Huang et al.)."""
-    found = shapes("densenet121")
-
-    assert found["features.denseblock1.denselayer1.cat"] == MapShape(64, 56, 56)
-    assert found["features.denseblock1.denselayer6.cat"] == MapShape(64 + 5 * 32, 56, 56)
-    assert [found[f"features.denseblock{block}"] for block in (1, 2, 3, 4)] == [
-        MapShape(256, 56, 56),
-        MapShape(512, 28, 28),
-        MapShape(1024, 14, 14),
-        MapShape(1024, 7, 7),
-    ]
-    assert found["features.transition1.pool"] == MapShape(128, 28, 28)
-
-
-def test_unet_goes_down_and_up_again() -> None:
-    """Four times half as large and twice as deep; each step up joins what is as large on the way down."""
-    found = shapes("unet")
-
-    assert found["down4.conv2"] == MapShape(1024, 32, 32)
-    assert found["up1.up"] == MapShape(512, 64, 64)
-    assert found["up1.cat"] == MapShape(1024, 64, 64)
-    assert found["up4.cat"] == MapShape(128, 512, 512)
-    assert found["loss"] == MapShape(2, 512, 512)
-
-
-def test_vit_sees_a_token_and_196_patches() -> None:
-    found = shapes("vit_b_16")
-
-    assert found["conv_proj"] == MapShape(768, 14, 14)
-    assert found["class_token"] == found["encoder.ln"] == MapShape(768, steps=197)
-    assert found["heads.head"] == MapShape(1000)
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # Table 2 of Sandler et al.: 112, 56, 28, 14 and 7 pixels; a block of 160 channels is 960 wide inside.
+        (
+            "mobilenet_v2",
+            {
+                "features.1.project.conv": MapShape(16, 112, 112),
+                "features.2.expand.conv": MapShape(96, 112, 112),
+                "features.3.add": MapShape(24, 56, 56),
+                "features.6.add": MapShape(32, 28, 28),
+                "features.13.add": MapShape(96, 14, 14),
+                "features.16.depthwise.conv": MapShape(960, 7, 7),
+                "features.18.conv": MapShape(1280, 7, 7),
+            },
+        ),
+        # A layer reads all before it in its block. Blocks end in 256, 512, 1024 and 1024 channels, of which a
+        # transition leaves half (Table 1 of Huang et al.).
+        (
+            "densenet121",
+            {
+                "features.denseblock1.denselayer1.cat": MapShape(64, 56, 56),
+                "features.denseblock1.denselayer6.cat": MapShape(64 + 5 * 32, 56, 56),
+                "features.denseblock1": MapShape(256, 56, 56),
+                "features.transition1.pool": MapShape(128, 28, 28),
+                "features.denseblock2": MapShape(512, 28, 28),
+                "features.denseblock3": MapShape(1024, 14, 14),
+                "features.denseblock4": MapShape(1024, 7, 7),
+            },
+        ),
+        # Four times half as large and twice as deep; each step up joins what is as large on the way down.
+        (
+            "unet",
+            {
+                "down4.conv2": MapShape(1024, 32, 32),
+                "up1.up": MapShape(512, 64, 64),
+                "up1.cat": MapShape(1024, 64, 64),
+                "up4.cat": MapShape(128, 512, 512),
+                "loss": MapShape(2, 512, 512),
+            },
+        ),
+        # A token and 196 patches.
+        (
+            "vit_b_16",
+            {
+                "conv_proj": MapShape(768, 14, 14),
+                "class_token": MapShape(768, steps=197),
+                "encoder.ln": MapShape(768, steps=197),
+                "heads.head": MapShape(1000),
+            },
+        ),
+        # Incomplete windows are lost: (32 - 3) // 2 + 1 = 15, (15 - 3) // 2 + 1 = 7, (7 - 3) // 2 + 1 = 3.
+        (
+            "cifar10_quick",
+            {"pool1": MapShape(32, 15, 15), "pool2": MapShape(32, 7, 7), "pool3": MapShape(64, 3, 3)},
+        ),
+        # Groups of 256, 512, 1,024 and 2,048 channels at 56, 28, 14 and 7 pixels a side (He et al., Table 1). Blocks
+        # step in their middle convolution, which is what v1.5 means: behind its 1x1 the third group has 28 pixels.
+        (
+            "resnet50",
+            {
+                "layer1.0.add": MapShape(256, 56, 56),
+                "layer2.0.add": MapShape(512, 28, 28),
+                "layer3.0.conv1": MapShape(256, 28, 28),
+                "layer3.0.conv2": MapShape(256, 14, 14),
+                "layer3.0.add": MapShape(1024, 14, 14),
+                "layer4.0.add": MapShape(2048, 7, 7),
+                "avgpool": MapShape(2048),
+            },
+        ),
+    ],
+)
+def test_shapes_of_maps(name: str, expected: dict[str, MapShape]) -> None:
+    shapes = {each.name: each.shape for each in build_network(name).maps}
+    assert {each: shapes[each] for each in expected} == expected
 
 
 @pytest.mark.parametrize(("name", "first"), [("unet", "outc"), ("vit_b_16", "heads.head")])
@@ -96,42 +122,6 @@ def test_what_classifies_pixels_or_the_token_is_the_classifier(name: str, first:
     layers = build_network(name).layers
 
     assert next(layer.name for layer in layers if layer.stage is Stage.CLASSIFIER) == first
-
-
-def test_caffes_quick_network_loses_incomplete_windows() -> None:
-    """(32 - 3) // 2 + 1 = 15, (15 - 3) // 2 + 1 = 7, (7 - 3) // 2 + 1 = 3."""
-    found = shapes("cifar10_quick")
-    assert [found[name] for name in ("pool1", "pool2", "pool3")] == [
-        MapShape(32, 15, 15),
-        MapShape(32, 7, 7),
-        MapShape(64, 3, 3),
-    ]
-
-
-@pytest.mark.parametrize(("name", "layers"), [("tiny_linear", 15), ("tiny_forked", 20), ("tiny_residual", 23)])
-def test_the_tiny_networks_are_tiny(name: str, layers: int) -> None:
-    """Forward of an image takes less than 40 MFLOP, so an iteration of 8 images, thrice that, less than 1 GFLOP."""
-    workload = Workload(build_network(name), batch_size=1)
-
-    assert len(workload.graph.layers) == layers
-    assert sum(workload.flop(layer, Phase.FORWARD) for layer in workload.graph.layers) < 40e6
-
-
-def test_the_blocks_of_resnet_step_in_their_middle_convolution() -> None:
-    """Groups of 256, 512, 1,024 and 2,048 channels at 56, 28, 14 and 7 pixels a side (He et al., Table 1).
-
-    The first block of the third group still has 28 pixels behind its 1x1 reduction, which is what v1.5 means.
-    """
-    found = shapes("resnet50")
-    assert [found[f"layer{group}.0.add"] for group in (1, 2, 3, 4)] == [
-        MapShape(256, 56, 56),
-        MapShape(512, 28, 28),
-        MapShape(1024, 14, 14),
-        MapShape(2048, 7, 7),
-    ]
-    assert found["layer3.0.conv1"] == MapShape(256, 28, 28)
-    assert found["layer3.0.conv2"] == MapShape(256, 14, 14)
-    assert found["avgpool"] == MapShape(2048)
 
 
 def test_a_residual_block_adds_its_branch_to_its_input_or_to_the_projection_of_it() -> None:

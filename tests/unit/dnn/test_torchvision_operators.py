@@ -138,20 +138,16 @@ def test_a_kernel_in_time_and_space_is_refused() -> None:
 
 
 def test_a_picture_under_autocast() -> None:
-    """The token, positions and what they are added to are float32; patches and the head's copy of X are not."""
-    graph = under_autocast(picture().graph, ElementType.BFLOAT16)
-    types = {each.name: each.element_type for each in graph.maps}
+    """The token, positions and what they are added to are float32; patches and the head's copy of X are not.
 
+    Of X the first step alone, of 6 features, is copied and kept, by an operator of its own.
+    """
+    narrow = under_autocast(picture().graph, ElementType.BFLOAT16)
+    types = {each.name: each.element_type for each in narrow.maps}
     assert types["patches"] is types["head"] is ElementType.BFLOAT16
     assert types["token"] is types["positions"] is ElementType.FLOAT32
-
-
-def test_under_autocast_the_first_step_alone_is_copied_and_kept() -> None:
-    """6 features of 5 steps; the copy is an operator of its own, and the product has the weights and FLOPs it had."""
     (head,) = (each for each in picture().graph.layers if each.name == "head")
-    narrow = under_autocast(picture().graph, ElementType.BFLOAT16)
     cast, product = next(pair for pair in pairwise(narrow.layers) if pair[1].name == "head")
-
     assert (cast.kind, cast.in_shapes, cast.out_shape) == (LayerKind.CAST, (SEQUENCE,), MapShape(6))
     assert product.saved_maps == cast.outputs
     assert (product.work, product.out_shape) == (head.work, head.out_shape)

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.planning.chain_of_ten_kernels import chain_problem
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.planning.deadline import NEVER, PAST
+from vdnnsim.planning.deadline import NEVER, PAST, Deadline
 from vdnnsim.planning.fitting import Best, Candidate, Fitting
 from vdnnsim.planning.fluid_bound import Links, optimum_of
 from vdnnsim.planning.offload import Copies
@@ -74,20 +74,25 @@ def test_an_order_that_does_not_fit_is_planned_for_less_memory() -> None:
     assert places.asked == [306, 305, 303, 299]
 
 
-def test_an_order_that_never_fits_reports_what_it_lacked_first() -> None:
-    made = fitting(places := Places(0))
-
-    assert made.judged(NEVER) == Verdict(lacking_bytes=1)
-    assert places.asked == [306, 305, 303, 299]
+@pytest.mark.parametrize(
+    ("capacity_bytes", "until", "asked"),
+    [
+        (306, NEVER, [306, 305, 303, 299]),
+        # At most five: those for 320, 319, 317, 313 and 305 B, of which the first four, without offloads, are one.
+        (320, NEVER, [320, 305]),
+        # Without time there is one.
+        (306, PAST, [306]),
+    ],
+)
+def test_an_order_that_never_fits_reports_what_it_lacked_first(
+    capacity_bytes: int, until: Deadline, asked: list[int]
+) -> None:
+    """A refused plan is remembered."""
+    made = fitting(places := Places(0), capacity_bytes=capacity_bytes)
+    for _ in range(2):
+        assert made.judged(until) == Verdict(lacking_bytes=1)
+        assert places.asked == asked
     assert made.best.found is None
-
-
-def test_an_order_is_planned_at_most_five_times() -> None:
-    """Those for 320, 319, 317, 313 and 305 B, of which the first four, without offloads, are one."""
-    made = fitting(places := Places(0), capacity_bytes=320)
-
-    assert made.judged(NEVER) == Verdict(lacking_bytes=1)
-    assert places.asked == [320, 305]
 
 
 def test_no_plan_is_made_that_is_slower_than_the_best() -> None:
@@ -98,19 +103,4 @@ def test_no_plan_is_made_that_is_slower_than_the_best() -> None:
     made = fitting(places := Places(0), first.best.found)
 
     assert made.judged(NEVER) == Verdict(lacking_bytes=1)
-    assert places.asked == [306]
-
-
-def test_a_refused_plan_is_remembered() -> None:
-    made = fitting(places := Places(0))
-    made.judged(NEVER)
-    made.judged(NEVER)
-
-    assert places.asked == [306, 305, 303, 299]
-
-
-def test_without_time_one_plan_is_made() -> None:
-    made = fitting(places := Places(0))
-
-    assert made.judged(PAST) == Verdict(lacking_bytes=1)
     assert places.asked == [306]

@@ -5,7 +5,6 @@ import pytest
 from tests.toy import toy_chain, toy_costs, toy_workload
 from tests.unit.planning.chain_of_ten_kernels import chain_problem, impossible
 from vdnnsim.cost.table import ONLY, KernelCost
-from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
 from vdnnsim.planning import fluid_bound
 from vdnnsim.planning.fluid_bound import Links, Need, Stage, fluid_optimum, stages_of
@@ -34,32 +33,25 @@ def barred(problem: Problem, host_bytes: int = MUCH) -> Kernel | None:
     return impossible(problem, stages_of(problem, LINKS, host_bytes))
 
 
-def test_where_all_fits_the_bound_is_the_kernels_time() -> None:
-    assert bound_s(chain_problem(306)) == pytest.approx(10.0, rel=1e-12)
-
-
-def test_offloads_beside_kernels_cost_nothing() -> None:
-    """At 305 B 1 B must be on the host for kernels 5 and 6, of the input, which is offloaded beside kernel 0."""
-    assert bound_s(chain_problem(305)) == pytest.approx(10.0, rel=1e-12)
-
-
-def test_kernels_wait_for_offloads_and_prefetches() -> None:
-    """At 286 B kernel 1 lacks 8 B, 2 lacks 10 B, 3 and 4 lack 12 B, 5 and 6 lack 20 B, 7 and 8 lack 18 B.
-
-    Beside kernel 0 1 B is offloaded, so 1 waits until 8 s and ends at 9 s with 9 B offloaded; 2 waits until 10 s, 3
-    until 12 s; 4 ends at 14 s, 5 waits until 20 s, and 6 ends at 22 s. Beside kernel 7 1 B of the 20 B is prefetched,
-    1 B before it. 8 lacks 18 B, of which 8 B are of the gradient that 7 has written: they are offloaded in a stall, as
-    8 B of conv1 are prefetched. The other 18 B are prefetched before kernel 9: 22 + 1 + 1 + 8 + 1 + 18 + 1 s.
-    """
-    assert bound_s(chain_problem(286)) == pytest.approx(52.0, rel=1e-12)
-
-
-def test_each_direction_has_its_rate() -> None:
-    """As above; at 10 B/s 18 B are prefetched in 1.8 s, and those before kernels 7 and 8 need no stall of their own.
-
-    22 + 1 + 8 + 1 + 1.8 + 1 s.
-    """
-    assert bound_s(chain_problem(286), Links(1.0, 10.0)) == pytest.approx(34.8, rel=1e-12)
+@pytest.mark.parametrize(
+    ("capacity_bytes", "links", "expected_s"),
+    [
+        # All fits.
+        (306, LINKS, 10.0),
+        # 1 B must be on the host for kernels 5 and 6, of the input, which is offloaded beside kernel 0.
+        (305, LINKS, 10.0),
+        # Kernel 1 lacks 8 B, 2 lacks 10 B, 3 and 4 lack 12 B, 5 and 6 lack 20 B, 7 and 8 lack 18 B. Beside kernel 0 1 B
+        # is offloaded, so 1 waits until 8 s and ends at 9 s with 9 B offloaded; 2 waits until 10 s, 3 until 12 s; 4
+        # ends at 14 s, 5 waits until 20 s, and 6 ends at 22 s. Beside kernel 7 1 B of the 20 B is prefetched, 1 B
+        # before it. 8 lacks 18 B, of which 8 B are of the gradient that 7 has written: they are offloaded in a stall, as 8 B of
+        # conv1 are prefetched. The other 18 B are prefetched before kernel 9: 22 + 1 + 1 + 8 + 1 + 18 + 1 s.
+        (286, LINKS, 52.0),
+        # At 10 B/s 18 B are prefetched in 1.8 s, and those before kernels 7 and 8 need no stall of their own.
+        (286, Links(1.0, 10.0), 22 + 1 + 8 + 1 + 1.8 + 1),
+    ],
+)
+def test_kernels_wait_for_offloads_and_prefetches(capacity_bytes: int, links: Links, expected_s: float) -> None:
+    assert bound_s(chain_problem(capacity_bytes), links) == pytest.approx(expected_s, rel=1e-12)
 
 
 def test_nothing_is_offloaded_before_it_is_written() -> None:
@@ -115,25 +107,20 @@ def test_labels_that_are_merged_make_one_that_is_better_than_both(monkeypatch: p
     assert fluid_optimum(stages, LINKS).seconds == pytest.approx(39.0, rel=1e-12)
 
 
-def test_a_kernel_that_no_schedule_can_run_is_named() -> None:
-    """At 283 B kernels 0, 1 and 7 to 9 hold more, 284 B each; the first that lacks most is forward of conv1."""
-    problem = chain_problem(283)
-
-    found = barred(problem)
-
-    assert found is not None
-    assert (found.run.layer.name, found.run.phase) == ("conv1", Phase.FORWARD)
-    assert barred(chain_problem(284)) is None
-
-
-def test_host_memory_limits_the_bound() -> None:
-    """At 286 B 20 B are on the host at once."""
-    problem = chain_problem(286)
-
-    assert barred(problem, 20) is None
-    found = barred(problem, 19)
-    assert found is not None
-    assert found.run.layer.name == "fc"
+@pytest.mark.parametrize(
+    ("capacity_bytes", "host_bytes", "layer"),
+    [
+        # Kernels 0, 1 and 7 to 9 hold more, 284 B each; the first that lacks most is forward of conv1.
+        (283, MUCH, "conv1"),
+        (284, MUCH, None),
+        # 20 B are on the host at once.
+        (286, 20, None),
+        (286, 19, "fc"),
+    ],
+)
+def test_a_kernel_that_no_schedule_can_run_is_named(capacity_bytes: int, host_bytes: int, layer: str | None) -> None:
+    found = barred(chain_problem(capacity_bytes), host_bytes)
+    assert (found and found.run.layer.name) == layer
 
 
 def test_padding_to_granules_is_not_copied() -> None:

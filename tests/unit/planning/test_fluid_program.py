@@ -62,10 +62,16 @@ def found_and_expected(seed: int, most_layers: int, *, nested: bool) -> tuple[fl
     return found, fluid_seconds(problem, links)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_the_bound_is_the_optimum_for_nested_idle_intervals(seed: int) -> None:
-    found, expected = found_and_expected(seed, most_layers=6, nested=True)
-
+@pytest.mark.parametrize(
+    ("seed", "most_layers"),
+    [
+        *((seed, 6) for seed in range(12)),
+        # Minutes: `pytest -m benchmark tests/unit/planning`.
+        *(pytest.param(seed, 30, marks=pytest.mark.benchmark) for seed in range(1000, 1200)),
+    ],
+)
+def test_the_bound_is_the_optimum_for_nested_idle_intervals(seed: int, most_layers: int) -> None:
+    found, expected = found_and_expected(seed, most_layers, nested=True)
     assert found == pytest.approx(expected, rel=1e-4)
 
 
@@ -75,12 +81,3 @@ def test_the_bound_is_never_above_the_optimum(seed: int) -> None:
     found, expected = found_and_expected(seed, most_layers=6, nested=False)
 
     assert found <= expected * (1 + 1e-6)
-
-
-@pytest.mark.benchmark
-@pytest.mark.parametrize("seed", range(1000, 1200))
-def test_the_bound_is_the_optimum_on_longer_chains(seed: int) -> None:
-    """Minutes: `pytest -m benchmark tests/unit/planning`."""
-    found, expected = found_and_expected(seed, most_layers=30, nested=True)
-
-    assert found == pytest.approx(expected, rel=1e-4)

@@ -65,25 +65,22 @@ def late_s(nbytes: int) -> float:
     return nbytes + 1.0
 
 
-def test_chunks_of_a_given_size_are_rounded_up() -> None:
-    """At 299 B 7 B are offloaded as 4 B and 3 B until 7 s, and 6 ends at 9.
-
-    After it 5 B must be on the host, that is both chunks: they are prefetched for kernel 9 from 11 to 18. 19 s.
-    """
-    found = search(chain_problem(299)).best(4)
-
+@pytest.mark.parametrize(
+    ("chunk", "moved_bytes", "seconds"),
+    [
+        # 7 B are offloaded as 4 B and 3 B until 7 s, and 6 ends at 9. After it 5 B must be on the host, that is both
+        # chunks: they are prefetched for kernel 9 from 11 to 18.
+        (4, [4, 3], 19),
+        # The input: 5 waits from 5 to 10, 6 ends at 12, 8 at 14, and 9 begins at 24.
+        (WHOLE, [10], 25),
+    ],
+)
+def test_chunks_of_a_given_size_are_rounded_up(chunk: int, moved_bytes: list[int], seconds: float) -> None:
+    """At 299 B."""
+    found = search(chain_problem(299)).best(chunk)
     assert found is not None
-    assert [each.nbytes for each in found.movement.chunks] == [4, 3]
-    assert found.seconds == 19
-
-
-def test_whole_buffers_are_not_cut() -> None:
-    """At 299 B the input: 5 waits from 5 to 10, 6 ends at 12, 8 at 14, and 9 begins at 24."""
-    found = search(chain_problem(299)).best(WHOLE)
-
-    assert found is not None
-    assert [each.extent for each in found.movement.chunks] == [None]
-    assert found.seconds == 25
+    assert [each.nbytes for each in found.movement.chunks] == moved_bytes
+    assert found.seconds == seconds
 
 
 def test_where_too_little_is_idle_nothing_fits() -> None:
@@ -110,27 +107,14 @@ def uneven_problem() -> Problem:
 def test_other_buffers_are_tried_in_place_of_the_first() -> None:
     """At 924 B kernel 5 alone lacks anything, 32 B: the map of conv1 is enough, but the input is idle longest.
 
-    conv1 is offloaded from 1 to 41, kernel 5 ends at 42, conv1 is back at 82, for kernel 8, and 9 ends at 84.
+    conv1 is offloaded from 1 to 41, kernel 5 ends at 42, conv1 is back at 82, for kernel 8, and 9 ends at 84. A search
+    without time offloads both until 50, kernel 5 ends at 51; conv1 is back at 91, the input at 101, and 9 ends at 102.
     """
-    found = search(uneven_problem()).best(WHOLE)
-
-    assert found is not None
-    assert [each.nbytes for each in found.movement.chunks] == [40]
-    assert found.seconds == 84
-
-
-def test_a_search_without_time_returns_the_first_buffers() -> None:
-    """Both are offloaded until 50, kernel 5 ends at 51; conv1 is back at 91, the input at 101, and 9 ends at 102."""
-    found = search(uneven_problem(), seconds=-1.0).best(WHOLE)
-
-    assert found is not None
-    assert [each.nbytes for each in found.movement.chunks] == [10, 40]
-    assert found.seconds == 102
-
-
-def test_of_two_that_may_be_missing_the_faster_one_counts() -> None:
-    slow, fast = (search(uneven_problem(), seconds=seconds).best(WHOLE) for seconds in (-1.0, 10.0))
-
+    fast, slow = (search(uneven_problem(), seconds=seconds).best(WHOLE) for seconds in (10.0, -1.0))
+    assert fast is not None
+    assert slow is not None
+    assert [[each.nbytes for each in found.movement.chunks] for found in (fast, slow)] == [[40], [10, 40]]
+    assert (fast.seconds, slow.seconds) == (84, 102)
     assert faster(slow, fast) is fast
     assert faster(None, slow) is slow
     assert faster(None, None) is None

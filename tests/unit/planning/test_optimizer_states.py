@@ -15,6 +15,7 @@ from msgspec.structs import replace as replaced
 from tests.toy import TOY_LIMITS, TOY_SERVER, replay, server_with, toy_chain, toy_costs, toy_setting, toy_workload
 from tests.unit.dnn.test_captured_rounds import twice
 from tests.unit.planning.chain_of_ten_kernels import WORKLOAD as WITHOUT_UPDATE
+from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Storage, Tensor
@@ -34,7 +35,7 @@ from vdnnsim.plans.certificate import BoundClass, Certificate
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Compute, Offload, Operation, Prefetch
-from vdnnsim.plans.placement import DoesNotFit, Placement, needed_bytes, place_plan
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, needed_bytes, place_plan
 from vdnnsim.plans.schedule import in_rounds, iteration
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -54,9 +55,10 @@ def states_of(workload: Workload) -> list[int]:
 
 
 GRADIENTS: Final = gradients_of_update(WORKLOAD.step)
+NONE: Final = frozenset[int]()
 
 
-def steps_in(device_bytes: int, workload: Workload = WORKLOAD, gradients: frozenset[int] = frozenset()) -> list[str]:
+def steps_in(device_bytes: int, workload: Workload = WORKLOAD, gradients: frozenset[int] = NONE) -> list[str]:
     """Steps where no map is offloaded but all states and some gradients: kernels by number, and copies.
 
     `+a` prefetches a state, `!a` fetches it on demand, `-a` offloads it, `?a` waits for it. a and b are the states of
@@ -84,12 +86,15 @@ def steps_in(device_bytes: int, workload: Workload = WORKLOAD, gradients: frozen
     return words
 
 
-def planned(
-    device_bytes: int, server: Server = TOY_SERVER, host_bytes: int = 10_000
-) -> tuple[TrainingPlan, Certificate, IterationTrace]:
-    """A plan without recomputation, its certificate, and its replay."""
-    limits = replace(TOY_LIMITS, device_bytes=device_bytes, host_bytes=host_bytes)
-    plan = Optimal(recompute=False, offload_optimizer=True).plan(toy_setting(WORKLOAD, COSTS, limits, server))
+def plan_within(limits: MemoryLimits, costs: CostModel = COSTS, server: Server = TOY_SERVER) -> TrainingPlan:
+    """A plan without recomputation."""
+    return Optimal(recompute=False, offload_optimizer=True).plan(toy_setting(WORKLOAD, costs, limits, server))
+
+
+def planned(device_bytes: int, server: Server = TOY_SERVER) -> tuple[TrainingPlan, Certificate, IterationTrace]:
+    """A plan, its certificate, and its replay."""
+    limits = replace(TOY_LIMITS, device_bytes=device_bytes, host_bytes=10_000)
+    plan = plan_within(limits, server=server)
     assert plan.certificate is not None
     return plan, plan.certificate, replay(plan, COSTS, limits=limits, server=server)
 
@@ -110,55 +115,42 @@ def test_states_are_on_the_gpu_for_their_update_alone() -> None:
     assert [each.held_bytes for each in problem.kernels[9:]] == [284, 384, 384, 288]
 
 
-def test_in_ample_memory_all_states_are_prefetched_at_once_and_offloaded_after_their_update() -> None:
-    forward_and_backward = [str(number) for number in range(10)]
-    updates = "10 -a -b 11 -c -d 12 -e -f ?abcdef"
-
-    assert steps_in(1000) == ["+a", "+b", "+c", "+d", "+e", "+f", *forward_and_backward, *updates.split()]
+THREE_LAYERS: Final = replace(toy_workload(toy_chain(3)), optimizer=Optimizer.ADAM)
 
 
-def test_in_little_memory_some_states_are_offloaded_before_others_are_prefetched() -> None:
-    """At 444 B 138 B are free beside kernel 5, and 60 B beside the update of conv1: a state of conv2 fits there.
-
-    For the other, 60 B must be offloaded; and for those of fc beside the update of conv2 the other 60 B of conv1.
-    """
-    found = steps_in(444)
-
-    assert found[:2] == ["+a", "+b"]
-    assert found[found.index("9") + 1 :] == "+c 10 -a -b ?a !d ?b +e +f 11 -c -d 12 -e -f ?cdef".split()
-
-
-def test_only_states_of_the_next_update_are_waited_for() -> None:
-    """Three layers with 120 B of states and fc with 24 B: at 684 B 60 B are free beside 240 B of states.
-
-    A state of conv3 is prefetched before the update of conv1 (kernel 13), beside those of conv2. Before that of conv2
-    the first of conv1 must be offloaded for the other; those of fc have no room beside the second, and are prefetched
-    an update later, for which that must be offloaded.
-    """
-    found = steps_in(684, replace(toy_workload(toy_chain(3)), optimizer=Optimizer.ADAM))
-
-    assert found[:4] == ["+a", "+b", "+c", "+d"]
-    assert found[17:] == "+e 13 -a -b ?a +f 14 -c -d ?b +g +h 15 -e -f 16 -g -h ?cdefgh".split()
-
-
-def test_gradients_are_offloaded_when_written_and_prefetched_for_their_update() -> None:
-    """In 312 B update of conv1 has room for its own alone, and only a state of it beside kernels 0 to 8 (156 B).
-
-    Gradients of fc and conv2 (kernels 6 and 8) must be offloaded for kernel 9, which writes that of conv1: it is read
-    by the next kernel, and stays until then.
-    """
-    backward = "+a 0 1 2 3 4 5 6 -C 7 8 -B ?C ?B 9 !b 10"
-    updates = "-a -b ?a ?b !B !c !d 11 -c -d !C !e !f 12 -e -f ?cdef"
-
-    assert steps_in(312, gradients=GRADIENTS) == f"{backward} {updates}".split()
-
-
-def test_a_gradient_is_offloaded_before_it_is_prefetched() -> None:
-    """In 1000 B nothing need be offloaded, and all are prefetched as soon as they can."""
-    found = steps_in(1000, gradients=GRADIENTS)
-
-    assert found[found.index("6") :][:5] == ["6", "-C", "?C", "+C", "7"]
-    assert "?B" in found
+@pytest.mark.parametrize(
+    ("workload", "device_bytes", "gradients", "begin", "end"),
+    [
+        # In ample memory all states are prefetched at once and offloaded after their update.
+        (WORKLOAD, 1000, NONE, "+a +b +c +d +e +f 0 1 ", " 9 10 -a -b 11 -c -d 12 -e -f ?abcdef"),
+        # In 444 B 138 B are free beside kernel 5, and 60 B beside the update of conv1: a state of conv2 fits there. For
+        # the other, 60 B must be offloaded; and for those of fc beside the update of conv2 the other 60 B of conv1.
+        (WORKLOAD, 444, NONE, "+a +b 0 1 ", " 9 +c 10 -a -b ?a !d ?b +e +f 11 -c -d 12 -e -f ?cdef"),
+        # Three layers with 120 B of states and fc with 24 B: in 684 B 60 B are free beside 240 B of states. A state of
+        # conv3 is prefetched before the update of conv1 (kernel 13), beside those of conv2. Before that of conv2 the
+        # first of conv1 must be offloaded for the other; those of fc have no room beside the second, and are prefetched
+        # an update later, for which that must be offloaded.
+        (
+            *(THREE_LAYERS, 684, NONE, "+a +b +c +d 0 1 "),
+            " 12 +e 13 -a -b ?a +f 14 -c -d ?b +g +h 15 -e -f 16 -g -h ?cdefgh",
+        ),
+        # In 312 B update of conv1 has room for its own alone, and only a state of it beside kernels 0 to 8 (156 B).
+        # Gradients of fc and conv2 (kernels 6 and 8) must be offloaded for kernel 9, which writes that of conv1: it is
+        # read by the next kernel, and stays until then.
+        (
+            *(WORKLOAD, 312, GRADIENTS, "+a 0 1 2 3 4 5 6 -C 7 8 -B ?C ?B 9 !b 10 "),
+            " 10 -a -b ?a ?b !B !c !d 11 -c -d !C !e !f 12 -e -f ?cdef",
+        ),
+        # In 1000 B nothing need be offloaded, and all are prefetched as soon as they can, once they are offloaded.
+        (WORKLOAD, 1000, GRADIENTS, "+a +b +c +d +e +f 0 1 2 3 4 5 6 -C ?C +C 7 ", ""),
+    ],
+)
+def test_states_and_gradients_are_there_for_their_update(
+    workload: Workload, device_bytes: int, gradients: frozenset[int], begin: str, end: str
+) -> None:
+    found = " ".join(steps_in(device_bytes, workload, gradients))
+    assert found.startswith(begin)
+    assert found.endswith(end)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +175,7 @@ def test_on_a_slow_link_copies_are_all_that_takes_time(device_bytes: int, second
 
 def test_a_certificate_says_how_long_exposed_copies_take() -> None:
     """Of 472 s 13 are those of the kernels."""
-    _, certificate, _ = planned(312)
+    certificate = planned(312)[1]
 
     assert certificate.levers[0].startswith("264 B of optimizer states and 72 B of weight gradients")
     assert "at least 459 s" in certificate.levers[0]
@@ -214,7 +206,7 @@ def test_offloaded_maps_take_the_link_as_well() -> None:
     """With 200 B of workspace kernel 5 takes 344 B; of 264 B of states and 30 B of maps 6 B fit beside it in 350 B."""
     costs = toy_costs(WORKLOAD, {}, workspace_bytes={("fc", Phase.BACKWARD_DATA): 200})
     limits = replace(TOY_LIMITS, device_bytes=350, host_bytes=10_000)
-    plan = Optimal(recompute=False, offload_optimizer=True).plan(toy_setting(WORKLOAD, costs, limits))
+    plan = plan_within(limits, costs)
 
     assert plan.certificate is not None
     assert plan.certificate.bound_s == 2 * (264 + 24)
@@ -222,25 +214,19 @@ def test_offloaded_maps_take_the_link_as_well() -> None:
 
 
 def test_pinned_memory_counts_states_throughout() -> None:
-    """264 B of states fit exactly, and no map beside them; in 263 B the last of them does not."""
+    """264 B of states fit exactly, and no map beside them; in 263 B the last of them does not.
+
+    PyTorch pins four of 60 B in blocks of 64 B, two of 12 B in blocks of 16 B: 288 B.
+    """
     limits = replace(TOY_LIMITS, device_bytes=384, host_bytes=264)
-    plan = Optimal(recompute=False, offload_optimizer=True).plan(toy_setting(WORKLOAD, COSTS, limits))
+    plan = plan_within(limits)
     assert isinstance(place_plan(plan, limits), Placement)
-
     refused = place_plan(plan, replace(limits, host_bytes=263))
-
     assert isinstance(refused, DoesNotFit)
     assert refused.pool is Pool.PINNED
     assert "asked for 12 B (state 2 of fc) of pinned host memory; 11 B of 263 B were free" in refused.explain()
-
-
-def test_pytorch_pins_states_in_blocks() -> None:
-    """Four of 60 B in blocks of 64 B, two of 12 B in blocks of 16 B: 288 B."""
-    limits = replace(TOY_LIMITS, device_bytes=384, host_bytes=10_000)
-    plan = Optimal(recompute=False, offload_optimizer=True).plan(toy_setting(WORKLOAD, COSTS, limits))
-
-    placed = place_plan(plan, replace(limits, model=MemoryModel.PYTORCH, device_bytes=2**30, granule_bytes=512))
-
+    of_pytorch = replace(limits, host_bytes=10_000, model=MemoryModel.PYTORCH, device_bytes=2**30, granule_bytes=512)
+    placed = place_plan(plan, of_pytorch)
     assert isinstance(placed, Placement)
     assert placed.host_bytes == 288
 
@@ -257,9 +243,7 @@ def test_a_certificate_says_what_offloading_states_would_free() -> None:
     """At 550 B map conv1 has no room; 264 of 548 B that any schedule needs are states."""
     limits = replace(TOY_LIMITS, device_bytes=550)
     kept = Optimal(recompute=False).plan(toy_setting(WORKLOAD, COSTS, limits)).certificate
-    moved = Optimal(recompute=False, offload_optimizer=True).plan(
-        toy_setting(WORKLOAD, COSTS, replace(limits, device_bytes=320))
-    )
+    moved = plan_within(replace(limits, device_bytes=320))
 
     assert kept is not None
     assert kept.stays[0].startswith("forward of conv1 needs 548 B whatever is away, 528 B of them weights, their gra")
@@ -273,7 +257,7 @@ def test_a_certificate_says_what_offloading_states_would_free() -> None:
 def test_in_too_little_memory_the_update_that_cannot_run_is_named() -> None:
     """That of conv1 takes 312 B; so does that of conv2, but behind it."""
     limits = replace(TOY_LIMITS, device_bytes=311, host_bytes=10_000)
-    plan = Optimal(recompute=False, offload_optimizer=True).plan(toy_setting(WORKLOAD, COSTS, limits))
+    plan = plan_within(limits)
 
     assert isinstance(place_plan(plan, limits), DoesNotFit)
     assert plan.certificate is not None
@@ -321,19 +305,11 @@ def copies_of(workload: CapturedWorkload, model: MemoryModel = MemoryModel.IDEAL
     return [type(each) for each in plan.operations if isinstance(each, Compute | Offload | Prefetch)]
 
 
-def test_states_are_prefetched_after_the_last_micro_batch() -> None:
-    assert copies_of(twice_with_a_state(Access.UPDATE)) == [*[Compute] * 6, Prefetch, Compute, Offload]
-
-
-def test_policies_of_built_networks_are_no_alternatives_for_a_captured_one() -> None:
-    """Under a memory model with addresses."""
-    found = copies_of(twice_with_a_state(Access.UPDATE), MemoryModel.BEST_FIT)
-
-    assert found == [*[Compute] * 6, Prefetch, Compute, Offload]
-
-
-def test_a_state_that_is_only_read_is_not_offloaded() -> None:
-    assert copies_of(twice_with_a_state(Access.READ)) == [*[Compute] * 6, Prefetch, Compute]
+@pytest.mark.parametrize("model", [MemoryModel.IDEAL, MemoryModel.BEST_FIT])
+def test_states_of_a_captured_model_are_prefetched_after_the_last_micro_batch(model: MemoryModel) -> None:
+    """With addresses policies of built networks are no alternatives for it. What is only read is not offloaded."""
+    assert copies_of(twice_with_a_state(Access.UPDATE), model) == [*[Compute] * 6, Prefetch, Compute, Offload]
+    assert copies_of(twice_with_a_state(Access.READ), model) == [*[Compute] * 6, Prefetch, Compute]
 
 
 def test_without_prefetches_states_add_nothing_to_the_bound() -> None:

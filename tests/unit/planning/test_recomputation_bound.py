@@ -12,7 +12,7 @@ from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.planning import recomputation_bound as module
-from vdnnsim.planning.deadline import NEVER, PAST, Deadline
+from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.planning.fluid_bound import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation_bound import recomputation_bound
@@ -26,29 +26,28 @@ def bound_s(problem: Problem, links: Links = NO_LINK, host_bytes: int = MUCH) ->
     return recomputation_bound(problem, links, host_bytes, NEVER).seconds
 
 
-def test_where_all_fits_the_bound_is_the_kernels_time() -> None:
-    assert bound_s(chain_problem(306)) == pytest.approx(10.0, rel=1e-4)
+FAST = Links(1e6, 1e6)
 
 
-def test_recomputation_costs_the_time_of_its_kernels() -> None:
-    """At 296 B kernels 3 and 4 lack 2 B, 5 and 6 lack 10 B, 7 and 8 lack 8 B.
-
-    conv1 is idle from kernel 2 to 7: dropped, all of these fit but 8, for 1 s of forward of conv1. While 8 runs the
-    gradient of conv1 is idle, 8 of 10 B of which take all of the data gradient of conv2, 1 s. The input is given.
-    """
-    assert bound_s(chain_problem(296)) == pytest.approx(12.0, rel=1e-4)
-
-
-def test_a_fast_link_avoids_recomputation() -> None:
-    assert bound_s(chain_problem(296), Links(1e6, 1e6)) == pytest.approx(10.0, rel=1e-4)
-
-
-def test_host_memory_limits_offloads() -> None:
-    """With 4 B conv1 must still be recomputed for kernels 5 to 7, the gradient of conv1 for kernel 8."""
-    fast = Links(1e6, 1e6)
-
-    assert bound_s(chain_problem(296), fast, host_bytes=4) == pytest.approx(12.0, rel=1e-4)
-    assert bound_s(chain_problem(296), fast, host_bytes=10) == pytest.approx(10.0, rel=1e-4)
+@pytest.mark.parametrize(
+    ("capacity_bytes", "links", "host_bytes", "expected_s"),
+    [
+        # All fits.
+        (306, NO_LINK, MUCH, 10.0),
+        # Kernels 3 and 4 lack 2 B, 5 and 6 lack 10 B, 7 and 8 lack 8 B. conv1 is idle from kernel 2 to 7: dropped, all
+        # of these fit but 8, for 1 s of forward of conv1. While 8 runs the gradient of conv1 is idle, 8 of 10 B of
+        # which take all of the data gradient of conv2, 1 s. The input is given.
+        (296, NO_LINK, MUCH, 12.0),
+        # A fast link avoids recomputation, unless the host has but 4 B.
+        (296, FAST, MUCH, 10.0),
+        (296, FAST, 10, 10.0),
+        (296, FAST, 4, 12.0),
+    ],
+)
+def test_recomputation_costs_the_time_of_its_kernels(
+    capacity_bytes: int, links: Links, host_bytes: int, expected_s: float
+) -> None:
+    assert bound_s(chain_problem(capacity_bytes), links, host_bytes) == pytest.approx(expected_s, rel=1e-4)
 
 
 def rectified_problem(capacity_bytes: int) -> Problem:
@@ -88,14 +87,10 @@ def test_where_nothing_can_run_the_bound_is_infinite() -> None:
     assert bound_s(rectified_problem(163)) == math.inf
 
 
-def test_without_time_the_bound_is_the_kernels_time() -> None:
-    assert recomputation_bound(rectified_problem(174), NO_LINK, MUCH, PAST).seconds == pytest.approx(13.0, rel=1e-12)
-
-
-def test_a_solver_without_time_proves_nothing() -> None:
-    """A nanosecond is left, on a clock that stands still, so that the solver starts and ends at once."""
-    moment = Deadline(((lambda: 0.0, 1e-9),))
-    found = recomputation_bound(rectified_problem(174), NO_LINK, MUCH, moment)
+@pytest.mark.parametrize("left_s", [-1.0, 1e-9])
+def test_without_time_the_bound_is_the_kernels_time(left_s: float) -> None:
+    """With a nanosecond left, on a clock that stands still, the solver starts and ends at once."""
+    found = recomputation_bound(rectified_problem(174), NO_LINK, MUCH, Deadline(((lambda: 0.0, left_s),)))
     assert found.seconds == pytest.approx(13.0, rel=1e-12)
     assert not found.again
 

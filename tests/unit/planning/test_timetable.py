@@ -20,56 +20,42 @@ def timetable(capacity_bytes: int, chunks: Sequence[Chunk]) -> Timetable:
     return move.timetable([each.options[0] for each in move.problem.kernels])
 
 
-def test_the_buffer_idle_first_is_offloaded_first() -> None:
+def test_the_buffer_idle_first_is_offloaded_first_and_no_more_than_requested() -> None:
     """Over kernel 5 three maps are idle, over kernel 7 two, and no gradient over a kernel that uses it."""
-    assert to_offload(WAITS, 5) == [(INPUT, 10), (CONV1, 10), (CONV2, 10)]
+    assert to_offload(WAITS, 5) == to_offload(WAITS, 5, 1000) == [(INPUT, 10), (CONV1, 10), (CONV2, 10)]
     assert to_offload(WAITS, 7) == [(INPUT, 10), (CONV1, 10)]
     assert to_offload(WAITS, 0) == []
-
-
-def test_no_more_is_offloaded_than_requested() -> None:
     assert to_offload(WAITS, 5, 15) == [(INPUT, 10), (CONV1, 5)]
     assert to_offload(WAITS, 5, 10) == [(INPUT, 10)]
-    assert to_offload(WAITS, 5, 1000) == to_offload(WAITS, 5)
 
 
 def test_pieces_are_of_one_size_but_for_the_last() -> None:
+    """A whole buffer in one piece has no extent."""
     assert in_pieces([(INPUT, 10), (CONV1, 5)], 4) == [
-        Chunk(INPUT, 4, range(4)),
-        Chunk(INPUT, 4, range(4, 8)),
-        Chunk(INPUT, 2, range(8, 10)),
-        Chunk(CONV1, 4, range(4)),
-        Chunk(CONV1, 1, range(4, 5)),
+        *(Chunk(INPUT, 4, range(4)), Chunk(INPUT, 4, range(4, 8)), Chunk(INPUT, 2, range(8, 10))),
+        *(Chunk(CONV1, 4, range(4)), Chunk(CONV1, 1, range(4, 5))),
     ]
-
-
-def test_a_whole_buffer_in_one_piece_has_no_extent() -> None:
     assert in_pieces([(INPUT, 10), (CONV1, 5)], 10) == [Chunk(INPUT, 10, None), Chunk(CONV1, 5, range(5))]
 
 
-def test_chunks_end_where_needs_do() -> None:
-    """8 B must be on the host, then 10, 12 and 20 B: the input is cut at 8, the map of conv1 at 12 - 10.
-
-    After the turn the input is prefetched last; while 18 B must be on the host, the first 2 B of conv1 may be back.
-    """
-    moved = [(INPUT, 10), (CONV1, 10)]
-
-    assert [each.extent for each in at_needs(moved, (8, 10, 12, 20), (20, 18), 1)] == [
-        range(8),
-        range(8, 10),
-        range(2),
-        range(2, 10),
-    ]
-    assert [each.extent for each in at_needs(moved, (), (13,), 1)] == [None, range(7), range(7, 10)]
-
-
-def test_cuts_are_rounded_up_to_granules() -> None:
-    """In granules of 4 B the cut at 2 is made at 4 before the turn; after it, 18 B would be cut at 2, that is at 0."""
-    moved = [(INPUT, 10), (CONV1, 10)]
-
-    assert [each.extent for each in at_needs(moved, (12,), (), 4)] == [None, range(4), range(4, 10)]
-    assert [each.extent for each in at_needs(moved, (), (18,), 4)] == [None, None]
-    assert [each.extent for each in at_needs(moved, (), (13,), 4)] == [None, range(4), range(4, 10)]
+@pytest.mark.parametrize(
+    ("before", "after", "granule_bytes", "extents"),
+    [
+        # 8 B must be on the host, then 10, 12 and 20 B: the input is cut at 8, the map of conv1 at 12 - 10. After the
+        # turn the input is prefetched last; while 18 B must be on the host, the first 2 B of conv1 may be back.
+        ((8, 10, 12, 20), (20, 18), 1, [range(8), range(8, 10), range(2), range(2, 10)]),
+        ((), (13,), 1, [None, range(7), range(7, 10)]),
+        # In granules of 4 B the cut at 2 is made at 4 before the turn; after it, 18 B would be cut at 2, that is at 0.
+        ((12,), (), 4, [None, range(4), range(4, 10)]),
+        ((), (18,), 4, [None, None]),
+        ((), (13,), 4, [None, range(4), range(4, 10)]),
+    ],
+)
+def test_chunks_end_where_needs_do(
+    before: tuple[int, ...], after: tuple[int, ...], granule_bytes: int, extents: list[range | None]
+) -> None:
+    found = at_needs([(INPUT, 10), (CONV1, 10)], before, after, granule_bytes)
+    assert [each.extent for each in found] == extents
 
 
 def test_kernels_wait_for_offloads_and_prefetches() -> None:
@@ -78,7 +64,8 @@ def test_kernels_wait_for_offloads_and_prefetches() -> None:
     The input is offloaded from 0 on: 2 B until 2 s, 2 more until 4, 6 more until 10, 2 B of conv1 until 12.
     Kernels 0, 1 and 2 follow each other until 3 s, 3 waits until 4, 4 ends at 6, 5 waits until 12, and 6 ends at 14.
     conv1 is prefetched from then until 16, so that 8 waits 1 s after 7. The input must be on the host until 8 ends at
-    17: it is back at 27, when 9 begins.
+    17: it is back at 27, when 9 begins. Finer chunks would help the kernels that wait for offloads, 3 and 5, and those
+    beside which the link is idle: from 12 to 14 s, beside 5 and 6, and from 16 to 17 s, beside 8.
     """
     chunks = at_needs([(INPUT, 10), (CONV1, 2)], (2, 4, 12), (12, 10), 1)
     found = timetable(294, chunks)
@@ -88,15 +75,6 @@ def test_kernels_wait_for_offloads_and_prefetches() -> None:
     assert found.fetched == (0, 0, 0, 0, 0, 0, 0, 1, 1, 4)
     assert found.stalls == [0, 0, 0, 1, 0, 6, 0, 0, 1, 10]
     assert found.seconds == 28
-
-
-def test_kernels_that_finer_chunks_would_help() -> None:
-    """In the timetable of 28 s kernels 3 and 5 wait for offloads.
-
-    From 12 to 14 s, beside 5 and 6, the link is idle, and from 16 to 17 s, beside 8.
-    """
-    found = timetable(294, at_needs([(INPUT, 10), (CONV1, 2)], (2, 4, 12), (12, 10), 1))
-
     assert found.hindered == {3, 5, 6, 8}
 
 

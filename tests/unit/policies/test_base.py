@@ -1,12 +1,12 @@
 """`base` and `none`, which offload nothing."""
 
 from tests.toy import ToyCosts, replay, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
-from vdnnsim.analysis.memory import maximum_bytes, peak_by_kind
+from vdnnsim.analysis.memory import peak_by_kind
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Compute, HostSynchronize, Offload, Prefetch
 from vdnnsim.plans.training_plan import BufferKind
@@ -37,15 +37,6 @@ def test_network_wide_allocation_of_a_chain() -> None:
         BufferKind.WORKSPACE: 7,
     }
     assert trace.memory[-1].time_s == trace.iteration_s, "everything is held to the end"
-
-
-def test_inference_allocates_weights_and_maps_alone() -> None:
-    """Fig. 2: the sum of W and X. 132 B of weights and 34 B of maps, no gradients and no backward."""
-    workload = Workload(toy_chain(2), 1, toy_workload(toy_chain(2)).element_type, mode=Mode.INFERENCE)
-    trace = replayed(Base(), workload)
-
-    assert maximum_bytes(trace) == 166
-    assert len(trace.spans) == 4
 
 
 def test_an_optimizer_adds_its_states_and_an_update_per_layer_with_weights() -> None:

@@ -52,35 +52,29 @@ def offloaded(plan: TrainingPlan) -> list[str]:
     return [plan.buffer_names[op.buffer] for op in plan.operations if isinstance(op, Offload)]
 
 
-def test_where_all_fits_the_fastest_algorithm_offloads_nothing() -> None:
-    """11 CONV kernels of 1 s and 5 others are 16 s; gemm, 38 s, need not be tried."""
-    plan = found(664)
-
-    assert passes(plan) == [("fft, first 0 of 4", 16)]
-    assert plan.algorithms == "fft, first 0 of 4"
-    assert offloaded(plan) == []
-
-
-def test_one_map_less_is_cheaper_than_the_slower_algorithm() -> None:
-    """The input is offloaded in 10 s beside conv1, 9 more, and prefetched in 10 s beside 2 s of conv2, 8 more: 33 s."""
-    plan = found(663)
-
-    assert passes(plan) == [("fft, first 1 of 4", 33)]
-    assert offloaded(plan) == ["map input"]
-
-
-def test_two_maps_less_are_not() -> None:
-    """Two times 17 more: 50 s."""
-    plan = found(653)
-
-    assert passes(plan) == [("fft, first 2 of 4", 50), ("gemm, first 0 of 4", 38)]
-    assert plan.algorithms == "gemm, first 0 of 4"
-
-
-def test_an_algorithm_with_which_nothing_fits_is_not_tried() -> None:
-    """Below 644 B fft is out; below 566 B gemm offloads the input: 7 s beyond conv1 and 4 s beyond conv2."""
-    assert passes(found(643)) == [("gemm, first 0 of 4", 38)]
-    assert passes(found(565)) == [("gemm, first 1 of 4", 49)]
+@pytest.mark.parametrize(
+    ("capacity_bytes", "tried", "first_maps"),
+    [
+        # 11 CONV kernels of 1 s and 5 others are 16 s; gemm, 38 s, need not be tried.
+        (664, [("fft, first 0 of 4", 16)], 0),
+        # The input is offloaded in 10 s beside conv1, 9 more, and prefetched in 10 s beside 2 s of conv2, 8 more.
+        (663, [("fft, first 1 of 4", 33)], 1),
+        # Two times 17 more are slower than gemm.
+        (653, [("fft, first 2 of 4", 50), ("gemm, first 0 of 4", 38)], 0),
+        # fft fits no more, and is not tried; below 566 B gemm offloads the input: 7 s beyond conv1, 4 s beyond conv2.
+        (643, [("gemm, first 0 of 4", 38)], 0),
+        (565, [("gemm, first 1 of 4", 49)], 1),
+        # Nothing fits: the plan needs the least memory.
+        (100, [], 4),
+    ],
+)
+def test_the_faster_of_both_algorithms_offloads_as_little_as_fits(
+    capacity_bytes: int, tried: list[tuple[str, float]], first_maps: int
+) -> None:
+    plan = found(capacity_bytes)
+    assert passes(plan) == tried
+    assert plan.algorithms == (tried[-1][0] if tried else "gemm, first 4 of 4")
+    assert offloaded(plan) == ["map input", "map conv1", "map conv2", "map conv3"][:first_maps]
 
 
 def test_a_trial_may_show_that_a_slower_algorithm_is_slower() -> None:
@@ -90,14 +84,6 @@ def test_a_trial_may_show_that_a_slower_algorithm_is_slower() -> None:
 
     assert passes(plan) == [("fft, first 1 of 4", 33), ("gemm, first 1 of 4", 41)]
     assert plan.algorithms == "fft, first 1 of 4"
-
-
-def test_where_nothing_fits_the_plan_needs_least_memory() -> None:
-    plan = found(100)
-
-    assert plan.passes == ()
-    assert plan.algorithms == "gemm, first 4 of 4"
-    assert offloaded(plan) == ["map input", "map conv1", "map conv2", "map conv3"]
 
 
 @pytest.mark.parametrize(("algorithm", "expected"), [("fft", FFT), ("gemm", GEMM), ("winograd", GEMM)])

@@ -13,7 +13,7 @@ from vdnnsim.cost.table import CostTable, KernelCost
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode
+from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.policies.algorithms import kernels_within
@@ -34,40 +34,33 @@ def normalized() -> LayerGraph:
     return with_fc(net, y)
 
 
-def test_every_map_has_its_gradient() -> None:
-    """W and dW: two CONV of 60 B and fc of 12 B, twice, 264 B. Maps: 10 + 10 + 10 + 2 + 2 = 34 B.
-
-    Gradients: of conv1, conv2 and fc, 22 B; the input and the loss have none. 350 B throughout.
-    Four kernels forward, six backward: the first CONV has no data gradient.
-    """
-    trace = replayed(Caffe(), toy_workload(toy_chain(2)))
-
-    assert trace.pool_bytes == 264 + 30 + 34 + 22
-    assert trace.iteration_s == 10
-    assert sum(change.delta_bytes for change in trace.memory if change.time_s == 0) == 350
-
-
-def test_a_map_of_two_readers_has_three_diffs() -> None:
-    """W and dW 264 B; maps: input, conv1, conv2, add of 10 B, fc and loss of 2 B: 44 B.
-
-    Diffs: 3 x 10 B of conv1, 10 B of conv2, 10 B of the sum, 2 B of fc.
-    """
-    assert replayed(Caffe(), toy_workload(forked())).pool_bytes == 264 + 30 + 44 + 52
-
-
-def test_batch_normalization_keeps_two_temporary_maps() -> None:
-    """W: 50, 20 and 12 B, twice: 164 B. Maps: 10 + 10 + 10 + 2 + 2 = 34 B, gradients 10 + 10 + 2 = 22 B.
-
-    Statistics: mean and inverse deviation of 5 channels in float32, 40 B, beside 2 x 10 B.
-    """
-    assert replayed(Caffe(), toy_workload(normalized())).pool_bytes == 164 + 30 + 34 + 22 + 60
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        # W and dW: two CONV of 60 B and fc of 12 B, twice, 264 B. Maps: 10 + 10 + 10 + 2 + 2 = 34 B.
+        # Gradients: of conv1, conv2 and fc, 22 B; the input and the loss have none.
+        (toy_workload(toy_chain(2)), 264 + 34 + 22),
+        # Maps: input, conv1, conv2, add of 10 B, fc and loss of 2 B: 44 B. A map of two readers has three diffs: 3 x 10
+        # B of conv1, 10 B of conv2, 10 B of the sum, 2 B of fc.
+        (toy_workload(forked()), 264 + 44 + 52),
+        # W: 50, 20 and 12 B, twice: 164 B. Maps: 10 + 10 + 10 + 2 + 2 = 34 B, gradients 10 + 10 + 2 = 22 B.
+        # Statistics: mean and inverse deviation of 5 channels in float32, 40 B, beside two temporary maps of 10 B.
+        (toy_workload(normalized()), 164 + 34 + 22 + 60),
+        # Inference has no gradients and keeps no temporary map.
+        (replace(toy_workload(normalized()), mode=Mode.INFERENCE), 82 + 34 + 40),
+    ],
+    ids=["chain", "forked", "normalized", "inference"],
+)
+def test_every_map_has_its_gradient(workload: Workload, expected: int) -> None:
+    """All is held throughout."""
+    trace = replayed(Caffe(), workload)
+    assert trace.pool_bytes == 30 + expected
+    assert sum(change.delta_bytes for change in trace.memory if change.time_s == 0) == 30 + expected
 
 
-def test_inference_has_no_gradients_and_keeps_no_temporary_map() -> None:
-    """W 82 B, maps 34 B, statistics 40 B."""
-    workload = replace(toy_workload(normalized()), mode=Mode.INFERENCE)
-
-    assert replayed(Caffe(), workload).pool_bytes == 82 + 30 + 34 + 40
+def test_an_iteration_is_that_of_its_kernels() -> None:
+    """Four kernels forward, six backward: the first CONV has no data gradient."""
+    assert replayed(Caffe(), toy_workload(toy_chain(2))).iteration_s == 10
 
 
 def test_the_fastest_kernel_within_8_mib_is_taken_else_the_least_workspace() -> None:

@@ -165,11 +165,3 @@ def test_a_workspace_lies_beside_the_pool() -> None:
     costs = toy_costs(CHAIN, {}, workspace_bytes={("conv2", conv2.backward_phases[0]): 100})
 
     assert maximum_bytes(replayed(GeePS(), CHAIN, costs)) == 264 + 60 + 100
-
-
-def test_inference_copies_nothing() -> None:
-    """The largest access is forward of conv1 or conv2, of 20 B; W alone are 132 B."""
-    trace = trace_of(10, replace(CHAIN, mode=Mode.INFERENCE))
-
-    assert timed(trace) == []
-    assert maximum_bytes(trace) == 132 + 40

@@ -1,7 +1,5 @@
 """`pytorch`, and the tensors that autograd saves under it and the other policies of PyTorch."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.toy import replay, replayed, toy_costs, toy_setting, toy_workload, with_fc
@@ -15,7 +13,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Compute, Release
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
@@ -114,15 +112,6 @@ def test_peak_memory_of_a_small_network() -> None:
     }
     assert maximum_bytes(replayed(Resident(), WORKLOAD)) == 144 + 50
     assert trace.iteration_s == 4 + 5
-
-
-def test_inference_saves_nothing() -> None:
-    """Forward alone; conv1 and pool at once, 20 B, above 72 B of W and the label, which the loss reads."""
-    workload = replace(WORKLOAD, mode=Mode.INFERENCE)
-    trace = replay(plan_of(PyTorch(), workload), toy_costs(workload, {}))
-
-    assert trace.iteration_s == 4
-    assert dict(peak_by_kind(trace)) == {BufferKind.WEIGHTS: 72, BufferKind.FEATURE_MAP: 20, BufferKind.LABELS: 8}
 
 
 def test_the_map_of_a_pooling_is_released_after_its_last_reader() -> None:

@@ -24,7 +24,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Access, Role
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Allocate, Compute, Release
@@ -214,15 +214,6 @@ def test_a_search_that_cannot_narrow_the_budget_takes_its_best_guess() -> None:
     workload = toy_workload(toy_chain(1))
 
     assert [name for name, _ in recomputed(plan_of(Memonger(segmentation=Segmentation.BUDGET), workload))] == []
-
-
-@pytest.mark.parametrize("policy", [Memonger(), Memonger(segmentation=Segmentation.BUDGET), Checkpoint()])
-def test_inference_recomputes_nothing(policy: Policy) -> None:
-    """Nine forwards; at most two maps of 10 B at once above 432 B of weights, and in PyTorch's loop the label."""
-    trace = replay(plan_of(policy, replace(CHAIN, mode=Mode.INFERENCE)), COSTS)
-
-    assert trace.iteration_s == 9
-    assert maximum_bytes(trace) == 432 + 20 + 8 * isinstance(policy, Checkpoint)
 
 
 def test_more_segments_than_modules_are_refused() -> None:

@@ -1,30 +1,26 @@
 """Regions that stays of buffers share."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vdnnsim.policies.iterations.layrub_memory import Stay, share_regions
 
 
-def test_stays_that_never_meet_share_one_region() -> None:
-    """8 B in steps 0 to 1 and 6 B in 2 to 3: one at once, as large as the largest."""
-    assert share_regions([Stay(0, 8, 0, 1), Stay(1, 6, 2, 3)]) == ([8], [0, 0])
-
-
-def test_a_buffer_takes_the_first_free_region_which_grows_to_hold_it() -> None:
-    """8 B in the first region, 6 B beside them in a second one. In step 2 these are still there; 9 B take the first.
-
-    In step 3 all is free, and 7 B take the first, which stays as it is.
-    """
-    stays = [Stay(0, 8, 0, 1), Stay(1, 6, 1, 2), Stay(2, 9, 2, 2), Stay(3, 7, 3, 3)]
-
-    assert share_regions(stays) == ([9, 6], [0, 1, 0, 0])
-
-
-def test_regions_are_taken_in_the_order_of_steps_and_then_as_given() -> None:
-    stays = [Stay(0, 1, 2, 2), Stay(1, 2, 0, 2), Stay(2, 3, 0, 2)]
-
-    assert share_regions(stays) == ([2, 3, 1], [2, 0, 1])
+@pytest.mark.parametrize(
+    ("stays", "regions"),
+    [
+        # 8 B in steps 0 to 1 and 6 B in 2 to 3: one at once, as large as the largest.
+        ([Stay(0, 8, 0, 1), Stay(1, 6, 2, 3)], ([8], [0, 0])),
+        # 8 B in the first region, 6 B beside them in a second one. In step 2 these are still there; 9 B take the first,
+        # which grows. In step 3 all is free, and 7 B take the first, which stays as it is.
+        ([Stay(0, 8, 0, 1), Stay(1, 6, 1, 2), Stay(2, 9, 2, 2), Stay(3, 7, 3, 3)], ([9, 6], [0, 1, 0, 0])),
+        # In the order of steps, and then as given.
+        ([Stay(0, 1, 2, 2), Stay(1, 2, 0, 2), Stay(2, 3, 0, 2)], ([2, 3, 1], [2, 0, 1])),
+    ],
+)
+def test_a_buffer_takes_the_first_free_region(stays: list[Stay], regions: tuple[list[int], list[int]]) -> None:
+    assert share_regions(stays) == regions
 
 
 STAYS = st.lists(

@@ -38,57 +38,48 @@ def of_maps(buffer: Buffer) -> bool:
     return buffer.kind in (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
 
 
-def moved(trace: IterationTrace, kind: type[Offload | Prefetch]) -> list[tuple[str, str, float, float]]:
-    """(buffer, layer, start, end) of the copies in one direction."""
+Moved = tuple[str, str, float, float]
+"""(buffer, layer, start, end) of a copy."""
+
+
+def moved(trace: IterationTrace, kind: type[Offload | Prefetch]) -> list[Moved]:
     return [each[1:] for each in timed(trace) if each[0] == kind.__name__]
 
 
-def test_kernels_wait_for_every_copy() -> None:
-    """40 s and 32 s of copies forward, 32 s and 60 s back.
-
-    Most of maps is held in the data gradient of conv2: conv1, and the gradients of conv2 and conv1, 30 B.
-    """
-    trace = trace_of(SaveOnCpu())
-
-    assert moved(trace, Offload) == [
-        ("map input", "conv1", 10, 20),
-        ("map conv1", "conv2", 30, 40),
-        ("map conv2", "fc", 50, 60),
-        ("map loss", "loss", 70, 72),
-    ]
-    assert moved(trace, Prefetch) == [
-        ("map loss", "loss", 72, 74),
-        ("map conv2", "fc", 84, 94),
-        ("map conv1", "conv2", 114, 124),
-        ("map input", "conv1", 144, 154),
-    ]
-    assert trace.iteration_s == 164
-    assert maximum_bytes(trace, of_maps) == 30
-    assert maximum_bytes(trace) == 264 + 28
-    assert trace.host_bytes == 32
-
-
-def test_copies_overlap_with_the_neighbouring_layers() -> None:
-    """Only the loss, 2 B, is waited for, out at 40 and back at 42; backward of 60 s begins at 44.
-
-    Most of maps is held in the data gradient of conv2: conv1, the input, the gradients of conv2 and conv1, 40 B.
-    """
-    trace = trace_of(SaveOnCpu(overlap=True))
-
-    assert moved(trace, Offload) == [
-        ("map input", "conv1", 10, 20),
-        ("map conv1", "conv2", 20, 30),
-        ("map conv2", "fc", 30, 40),
-        ("map loss", "loss", 40, 42),
-    ]
-    assert moved(trace, Prefetch) == [
-        ("map loss", "loss", 42, 44),
-        ("map conv2", "loss", 44, 54),
-        ("map conv1", "fc", 54, 64),
-        ("map input", "conv2", 74, 84),
-    ]
-    assert trace.iteration_s == 104
-    assert maximum_bytes(trace, of_maps) == 40
+@pytest.mark.parametrize(
+    ("overlap", "offloads", "prefetches", "iteration_s", "of_maps_bytes"),
+    [
+        # Kernels wait for every copy: 40 s and 32 s of copies forward, 32 s and 60 s back. Most of maps is held in the
+        # data gradient of conv2: conv1, and the gradients of conv2 and conv1.
+        (
+            False,
+            [("input", "conv1", 10, 20), ("conv1", "conv2", 30, 40), ("conv2", "fc", 50, 60), ("loss", "loss", 70, 72)],
+            [
+                *(("loss", "loss", 72, 74), ("conv2", "fc", 84, 94)),
+                *(("conv1", "conv2", 114, 124), ("input", "conv1", 144, 154)),
+            ],
+            164,
+            30,
+        ),
+        # Copies overlap with the neighbouring layers: only the loss, 2 B, is waited for, out at 40 and back at 42;
+        # backward of 60 s begins at 44. In the data gradient of conv2 the input is there, too.
+        (
+            True,
+            [("input", "conv1", 10, 20), ("conv1", "conv2", 20, 30), ("conv2", "fc", 30, 40), ("loss", "loss", 40, 42)],
+            [("loss", "loss", 42, 44), ("conv2", "loss", 44, 54), ("conv1", "fc", 54, 64), ("input", "conv2", 74, 84)],
+            104,
+            40,
+        ),
+    ],
+)
+def test_what_is_saved_is_copied(
+    *, overlap: bool, offloads: list[Moved], prefetches: list[Moved], iteration_s: float, of_maps_bytes: int
+) -> None:
+    trace = trace_of(SaveOnCpu(overlap=overlap))
+    for kind, expected in ((Offload, offloads), (Prefetch, prefetches)):
+        assert moved(trace, kind) == [(f"map {name}", *times) for name, *times in expected]
+    assert trace.iteration_s == iteration_s
+    assert maximum_bytes(trace, of_maps) == of_maps_bytes
     assert maximum_bytes(trace) == 264 + 28
     assert trace.host_bytes == 32
 

@@ -14,7 +14,7 @@ from tests.random_plans import cost_tables, servers, workloads
 from tests.toy import TOY_LIMITS, TOY_SERVER, ReplayTrials, toy_chain, toy_costs, toy_workload
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.operations import Prefetch
 from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
@@ -55,19 +55,25 @@ def passes(plan: TrainingPlan) -> list[tuple[str, bool, float]]:
     return [(each.name, each.fits, each.cost_s) for each in plan.passes]
 
 
-def test_the_latest_trigger_that_delays_nothing_is_taken() -> None:
-    """At 2 B/s, a copy of 5 s, as in `test_asynchronous`: 16 s just in time, 14 s two or three steps ahead.
-
-    There are no more than three steps before backward of conv2. Two are early enough.
-    """
-    plan = ONE_MAP.plan(setting(d2h_bytes_per_s=2.0, h2d_bytes_per_s=2.0))
-
-    assert passes(plan) == [
-        ("step 1: just in time", True, 16),
-        ("step 2: 2 steps ahead", True, 14),
-        ("step 2: 3 steps ahead", True, 14),
-    ]
-    assert fetched(plan) == [("conv1", "fc")]
+@pytest.mark.parametrize(
+    ("d2h_bytes_per_s", "h2d_bytes_per_s", "seconds", "beside"),
+    [
+        # A copy of 5 s, as in `test_asynchronous`: 16 s just in time, 14 s two or three steps ahead. There are no more
+        # than three steps before backward of conv2. Two are early enough.
+        (2.0, 2.0, (16, 14, 14), "fc"),
+        # The map is offloaded until 9, 8 s at 1.25 B/s, and prefetched in 1 s. Just in time the prefetch is issued at
+        # 8: 1 s late, 14 s. Two steps ahead, at 6, the compute stream would wait 3 s for the offload, three steps
+        # ahead, at 5, 4 s. So nothing is left for step 3 to do.
+        (1.25, 10.0, (14, 16, 17), "conv3"),
+    ],
+)
+def test_the_latest_trigger_that_delays_nothing_is_taken(
+    d2h_bytes_per_s: float, h2d_bytes_per_s: float, seconds: tuple[float, ...], beside: str
+) -> None:
+    plan = ONE_MAP.plan(setting(d2h_bytes_per_s=d2h_bytes_per_s, h2d_bytes_per_s=h2d_bytes_per_s))
+    names = "step 1: just in time", "step 2: 2 steps ahead", "step 2: 3 steps ahead"
+    assert passes(plan) == [(name, True, each) for name, each in zip(names, seconds, strict=True)]
+    assert fetched(plan) == [("conv1", beside)]
 
 
 def test_between_two_distances_that_were_tried_the_latest_is_bisected() -> None:
@@ -125,22 +131,6 @@ def test_a_network_that_never_fits_is_tried_once() -> None:
 
     assert passes(plan) == [("step 1: just in time", False, 0)]
     assert isinstance(place_plan(plan, given.limits), DoesNotFit)
-
-
-def test_an_earlier_trigger_that_delays_is_not_taken() -> None:
-    """The map is offloaded until 9, 8 s at 1.25 B/s, and prefetched in 1 s.
-
-    Just in time the prefetch is issued at 8: 1 s late, 14 s. Two steps ahead, at 6, the compute stream would wait 3 s
-    for the offload, three steps ahead, at 5, 4 s. So nothing is left for step 3 to do.
-    """
-    plan = ONE_MAP.plan(setting(d2h_bytes_per_s=1.25, h2d_bytes_per_s=10.0))
-
-    assert passes(plan) == [
-        ("step 1: just in time", True, 14),
-        ("step 2: 2 steps ahead", True, 16),
-        ("step 2: 3 steps ahead", True, 17),
-    ]
-    assert fetched(plan) == [("conv1", "conv3")]
 
 
 def test_only_maps_that_would_delay_are_prefetched_earlier() -> None:
@@ -223,15 +213,6 @@ def test_all_gpus_are_tried_together() -> None:
     assert [passes(plan) for plan in plans] == [expected, expected]
     assert [fetched(plan) for plan in plans] == [[("conv1", "conv3")], [("conv2", "fc")]]
     assert len(server.tried) == 2
-
-
-def test_inference_needs_one_trial() -> None:
-    workload = replace(CHAIN, mode=Mode.INFERENCE)
-    costs = toy_costs(workload, {})
-
-    plan = ONE_MAP.plan(setting(d2h_bytes_per_s=2.0, h2d_bytes_per_s=2.0, workload=workload, costs=costs))
-
-    assert passes(plan) == [("step 1: just in time", True, 5)]
 
 
 @given(st.data(), st.integers(1, 3), st.sampled_from((200, 300, 400, 1000)))

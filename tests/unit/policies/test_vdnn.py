@@ -8,7 +8,7 @@ from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.operations import Compute, HostSynchronize, Offload, Prefetch, ReleaseExtent
@@ -40,19 +40,33 @@ def plan_of(policy: Policy, graph: LayerGraph) -> TrainingPlan:
     return plan
 
 
-def test_all_offloads_every_x_of_feature_extraction_but_the_classifiers_input() -> None:
-    """X of conv1 is the input, of pool1 conv1's Y, of conv2 pool1's Y, of pool2 conv2's Y. fc's X, pool2's Y, stays."""
-    assert issued(plan_of(VdnnAll(), pooled_chain()), Offload) == [
-        ("map input", "conv1"),
-        ("map conv1", "pool1"),
-        ("map pool1", "conv2"),
-        ("map conv2", "pool2"),
-    ]
-
-
-def test_conv_offloads_the_x_of_conv_layers_alone() -> None:
-    """Of those four only the X of conv1 and conv2."""
-    assert issued(plan_of(VdnnConv(), pooled_chain()), Offload) == [("map input", "conv1"), ("map pool1", "conv2")]
+@pytest.mark.parametrize(
+    ("policy", "offloads", "prefetches"),
+    [
+        # Offloaded is every X of feature extraction but the classifier's. In backward the closest offloaded layer below
+        # fc is pool2, whose X is conv2's Y. pool2: below lies the in-place activation, which offloads nothing, then
+        # conv2, whose X is pool1's Y. conv2: pool1, whose X is conv1's Y. pool1: conv1, whose X is the input.
+        (
+            VdnnAll(),
+            [("map input", "conv1"), ("map conv1", "pool1"), ("map pool1", "conv2"), ("map conv2", "pool2")],
+            [("map conv2", "fc"), ("map pool1", "pool2"), ("map conv1", "conv2"), ("map input", "pool1")],
+        ),
+        # The X of CONV layers alone. fc: pool2 has nothing away; conv2 has: pool1's Y. pool2: conv2's is back already,
+        # and the search ends at a CONV layer although conv1's X is away. conv2: pool1 has nothing away, conv1 has.
+        (
+            VdnnConv(),
+            [("map input", "conv1"), ("map pool1", "conv2")],
+            [("map pool1", "fc"), ("map input", "conv2")],
+        ),
+    ],
+    ids=["all", "conv"],
+)
+def test_maps_are_offloaded_and_the_search_of_fig_10_prefetches_them(
+    policy: Policy, offloads: list[tuple[str, str]], prefetches: list[tuple[str, str]]
+) -> None:
+    plan = plan_of(policy, pooled_chain())
+    assert issued(plan, Offload) == offloads
+    assert issued(plan, Prefetch) == prefetches
 
 
 def test_a_map_with_a_conv_reader_is_offloaded_by_its_last_reader() -> None:
@@ -65,30 +79,6 @@ def test_a_map_with_a_conv_reader_is_offloaded_by_its_last_reader() -> None:
     graph = with_fc(net, y)
 
     assert issued(plan_of(VdnnConv(), graph), Offload) == [("map input", "conv1"), ("map conv1", "conv2")]
-
-
-def test_prefetch_search_as_printed() -> None:
-    """Fig. 10 on conv1 relu pool1 conv2 relu pool2 fc, in the order of backward.
-
-    fc: the closest offloaded layer below is pool2; its X is conv2's Y. pool2: below lies the in-place activation,
-    which offloads nothing, then conv2, offloaded: its X is pool1's Y. conv2: pool1, whose X is conv1's Y. pool1:
-    conv1, whose X is the input. conv1: nothing is below.
-    """
-    assert issued(plan_of(VdnnAll(), pooled_chain()), Prefetch) == [
-        ("map conv2", "fc"),
-        ("map pool1", "pool2"),
-        ("map conv1", "conv2"),
-        ("map input", "pool1"),
-    ]
-
-
-def test_the_search_ends_at_the_first_conv_layer() -> None:
-    """Under vdnn_conv on the same chain, the X of pool2 and pool1 stay.
-
-    fc: pool2 has nothing away; conv2 has: pool1's Y. pool2: conv2's is back already and conv2 is CONV, so the search
-    ends there although conv1's X is still away. conv2: pool1 has nothing away, conv1 has: the input.
-    """
-    assert issued(plan_of(VdnnConv(), pooled_chain()), Prefetch) == [("map pool1", "fc"), ("map input", "conv2")]
 
 
 def test_without_pool_some_maps_are_fetched_on_demand() -> None:
@@ -125,15 +115,6 @@ def test_maps_are_released_after_their_last_reader() -> None:
     trace = replayed(VdnnAll(), workload)
 
     assert trace.pool_bytes == 264 + 40
-
-
-def test_inference_offloads_nothing_and_holds_one_layer_at_a_time() -> None:
-    """W of 132 B, and X and Y of one layer: 20 B."""
-    workload = Workload(toy_chain(2), 1, toy_workload(toy_chain(2)).element_type, mode=Mode.INFERENCE)
-    trace = replayed(VdnnAll(), workload)
-
-    assert trace.pool_bytes == 152
-    assert not issued(trace.plan, Offload)
 
 
 def test_maps_are_offloaded_in_chunks() -> None:
