@@ -17,6 +17,8 @@ import vdnnsim
 from vdnnsim.engine.processes import collect_rarely
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from calibration.capture.isolation import Answer
     from calibration.capture.request import Request
 
@@ -87,13 +89,13 @@ def in_a_fork(monkeypatch: pytest.MonkeyPatch, has_captured: None) -> None:  # n
     """Capture in a fork of this process; a process of its own takes two seconds to import PyTorch."""
     from calibration.capture import child, isolation
 
-    def answer(request: "Request") -> "Answer":
+    def answer(requests: "Sequence[Request]") -> "Answer":
         with TemporaryFile() as told, warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # no other thread of a test process holds a lock
             if (process := os.fork()) == 0:
                 try:
                     sys.settrace(None)
-                    told.write(msgspec.json.encode(child._answer(request)))  # noqa: SLF001
+                    told.write(msgspec.json.encode(child._answer(tuple(requests))))  # noqa: SLF001
                     told.flush()
                 finally:
                     os._exit(0)

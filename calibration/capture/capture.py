@@ -2,7 +2,7 @@
 
 import gc
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -70,6 +70,24 @@ def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[Captured
     Raises:
         CaptureError: the program cannot be captured; the message has the reason and the user's line.
     """
+    (found,) = _captured((program,), device)
+    return found
+
+
+def capture_batches(programs: Sequence[Program], device: CaptureDevice) -> tuple[CapturedStep, ...]:
+    """Return one iteration of each of several programs that differ in their batches alone.
+
+    The model and the optimizer are made once, by the first. A warm-up of forward alone makes what a model or a loss
+    keeps of another batch size, as masks and labels.
+
+    Raises:
+        CaptureError: one of them cannot be captured.
+    """
+    return tuple(step for step, _ in _captured(programs, device))
+
+
+def _captured(programs: Sequence[Program], device: CaptureDevice) -> Iterator[tuple[CapturedStep, Tape]]:
+    program = programs[0]
     fakes = None if device.real else FakeTensors()
     as_gpu = as_cuda(device.compute_capability) if fakes is not None and device.compute_capability else nullcontext()
     with fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
@@ -88,39 +106,51 @@ def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[Captured
             blame(warm_up := Recorder(ModuleTracker(model), StorageTable(), gives_away=True))
             with warm_up.recording():
                 iteration.run(warm_up.enter)
-            modules, storages = ModuleTracker(model), StorageTable()
-            host = _given(iteration, modules, storages, is_cuda=device.is_cuda)
-            blame(recorder := Recorder(modules, storages, host))
-            gradients: list[int] = []
-            returned = 0
+            yield _recorded(iteration, device, warm_up, blame, notes)
+            for other in programs[1:]:
+                iteration = iteration.of(other)
+                iteration.warm_up()
+                yield _recorded(iteration, device, warm_up, blame, notes)
 
-            def note_return(*_: object) -> None:
-                nonlocal returned
-                # A checkpoint runs forward again.
-                if not is_in_backward():
-                    returned = len(recorder.records)
 
-            def enter(phase: Phase) -> None:
-                recorder.enter(phase)
-                if phase is Phase.UPDATE:
-                    found = (each.grad for each in model.parameters() if each.grad is not None)
-                    gradients.extend(number for each in found if (number := storages.number_of(each)) is not None)
+def _recorded(
+    iteration: Iteration,
+    device: CaptureDevice,
+    warm_up: Recorder,
+    blame: Callable[[Recorder], None],
+    notes: tuple[str, ...],
+) -> tuple[CapturedStep, Tape]:
+    """Record an iteration; lifetimes that the program alone decides are those of the warm-up."""
+    model = iteration.model
+    modules, storages = ModuleTracker(model), StorageTable()
+    host = _given(iteration, modules, storages, is_cuda=device.is_cuda)
+    blame(recorder := Recorder(modules, storages, host))
+    gradients: list[int] = []
+    returned = 0
 
-            with model.register_forward_hook(note_return), _no_collection(), recorder.recording():
-                held = iteration.run(enter)
-            let_go = freed_by_program(
-                warm_up.records, [each.freed_after for each in warm_up.storages.lives], recorder.records
-            )
-            numbers = recorder.finish()
-            let_go = {numbers[each]: end for each, end in let_go.items()}
-            tape = recorder.tape.finish(numbers, let_go, recorder.records, returned)
-        assign_kinds(recorder.records, storages.lives, [numbers[each] for each in gradients])
-        if fakes is not None and any("mkldnn_rnn_layer" in each.name for each in recorder.records):
-            notes += (
-                "The reserve of oneDNN's recurrent layers is missing: it is known only when they run (`--real`).",
-            )
-        step = _step(program, device, iteration, recorder.records, modules, storages, notes)
-        del held
+    def note_return(*_: object) -> None:
+        nonlocal returned
+        # A checkpoint runs forward again.
+        if not is_in_backward():
+            returned = len(recorder.records)
+
+    def enter(phase: Phase) -> None:
+        recorder.enter(phase)
+        if phase is Phase.UPDATE:
+            found = (each.grad for each in model.parameters() if each.grad is not None)
+            gradients.extend(number for each in found if (number := storages.number_of(each)) is not None)
+
+    with model.register_forward_hook(note_return), _no_collection(), recorder.recording():
+        held = iteration.run(enter)
+    let_go = freed_by_program(warm_up.records, [each.freed_after for each in warm_up.storages.lives], recorder.records)
+    numbers = recorder.finish()
+    let_go = {numbers[each]: end for each, end in let_go.items()}
+    tape = recorder.tape.finish(numbers, let_go, recorder.records, returned)
+    assign_kinds(recorder.records, storages.lives, [numbers[each] for each in gradients])
+    if not device.real and any("mkldnn_rnn_layer" in each.name for each in recorder.records):
+        notes += ("The reserve of oneDNN's recurrent layers is missing: it is known only when they run (`--real`).",)
+    step = _step(iteration.program, device, iteration, recorder.records, modules, storages, notes)
+    del held
     return step, tape
 
 

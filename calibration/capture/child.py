@@ -1,4 +1,4 @@
-"""The capturing child process: reads a request from standard input, writes its answer to a file descriptor."""
+"""The capturing child process: reads requests from standard input, writes its answer to a file descriptor."""
 
 import os
 import sys
@@ -16,12 +16,12 @@ _OURS = Path(__file__).parents[2]
 
 
 def main() -> None:
-    """Answer a request; the last argument is the descriptor of the answer's file."""
+    """Answer requests; the last argument is the descriptor of the answer's file."""
     descriptor = int(sys.argv[-1])
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    requests = msgspec.json.decode(sys.stdin.buffer.read(), type=tuple[Request, ...])
     sys.argv[1:] = []
     try:
-        answer = _answer(request)
+        answer = _answer(requests)
     except KeyboardInterrupt:
         sys.exit(130)
     with open(descriptor, "wb") as file:  # Path opens no descriptors
@@ -32,17 +32,17 @@ def main() -> None:
     os._exit(0)
 
 
-def _answer(request: Request) -> Answer:
+def _answer(requests: tuple[Request, ...]) -> Answer:
     try:
         require_torch("capture")
-        from calibration.capture.sources import captured_of
+        from calibration.capture.sources import captured_together
 
-        step = captured_of(request)
+        steps = captured_together(requests)
     except VdnnsimError as error:
         return Answer(error=str(error))
     except SystemExit as end:
-        return Answer(error=f"{request.model}: its code ends Python (exit status {end.code})")
-    return Answer(step, files=_imported_files())
+        return Answer(error=f"{requests[0].model}: its code ends Python (exit status {end.code})")
+    return Answer(steps, files=_imported_files())
 
 
 def _imported_files() -> dict[str, str]:

@@ -12,7 +12,7 @@ import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -47,45 +47,57 @@ class Answer(msgspec.Struct, frozen=True):
     """The answer of the child, or of the cache.
 
     Attributes:
-        step: None where it could not be captured.
+        steps: by request, of the cache one; none where one could not be captured.
         error: why not.
         files: the user's files that were imported, by path, with the SHA-256 of each.
     """
 
-    step: CapturedStep | None = None
+    steps: tuple[CapturedStep, ...] = ()
     error: str = ""
     files: dict[str, str] = {}
 
 
 def captured(request: Request, cache: Path | None = None) -> tuple[CapturedStep, Path | None]:
-    """Return the captured step of a request, from the cache if request, files and versions are the same.
+    """Return the captured step of a request; see `captured_together`."""
+    (found,) = captured_together((request,), cache)
+    return found
+
+
+def captured_together(
+    requests: Sequence[Request], cache: Path | None = None
+) -> tuple[tuple[CapturedStep, Path | None], ...]:
+    """Return captured steps, each from the cache if request, files and versions are the same.
 
     Args:
-        request: what to capture.
+        requests: what to capture; they differ in their batch size alone, and one process captures them.
         cache: a folder; by default `vdnnsim/capture` in the user's cache.
 
     Returns:
-        the step, and the file of the cache that it was read from.
+        each step, and the file of the cache that it was read from.
 
     Raises:
-        CaptureError: it cannot be captured, or the child process failed.
+        CaptureError: one cannot be captured, or the child process failed.
         ProfileError, DeviceError: the profile's card cannot be pretended, or none can here.
     """
-    request.check()
-    kept = (cache or _user_cache()) / f"{_digest(request)}.json"
-    before = _kept(kept)
-    if before is not None:
-        return before, kept
-    if importlib.util.find_spec("torch") is None:
-        raise CaptureError("capture needs PyTorch, which is not installed: pip install 'vdnnsim[calibrate]'")
-    answer = _answer_of_child(request)
-    if answer.step is None:
-        raise CaptureError(answer.error)
-    # The result is returned even if the cache cannot be written.
-    with suppress(OutputError, OSError):
-        replace_file(kept, msgspec.json.encode(answer))
-        _prune(kept)
-    return answer.step, None
+    for request in requests:
+        request.check()
+    files = {request: (cache or _user_cache()) / f"{_digest(request)}.json" for request in requests}
+    found: dict[Request, tuple[CapturedStep, Path | None]] = {
+        request: (step, file) for request, file in files.items() if (step := _kept(file)) is not None
+    }
+    if missing := [request for request in files if request not in found]:
+        if importlib.util.find_spec("torch") is None:
+            raise CaptureError("capture needs PyTorch, which is not installed: pip install 'vdnnsim[calibrate]'")
+        answer = _answer_of_child(missing)
+        if not answer.steps:
+            raise CaptureError(answer.error)
+        for request, step in zip(missing, answer.steps, strict=True):
+            found[request] = step, None
+            # The result is returned even if the cache cannot be written.
+            with suppress(OutputError, OSError):
+                replace_file(files[request], msgspec.json.encode(Answer((step,), files=answer.files)))
+                _prune(files[request])
+    return tuple(found[request] for request in requests)
 
 
 def file_sha256(path: str) -> str:
@@ -96,12 +108,13 @@ def file_sha256(path: str) -> str:
         return ""
 
 
-def _answer_of_child(request: Request) -> Answer:
+def _answer_of_child(requests: Sequence[Request]) -> Answer:
+    request = requests[0]
     # Files without names, which do not stay if this process is killed.
     with TemporaryFile() as answered, TemporaryFile() as log:
         done = subprocess.run(  # noqa: S603 - this interpreter, which runs the user's code
             [sys.executable, "-P", "-c", _START, str(_ROOT), str(answered.fileno())],
-            input=msgspec.json.encode(request),
+            input=msgspec.json.encode(requests),
             env=_variables_of(request.pretended) if request.pretended else None,
             stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
             stderr=log,
@@ -117,7 +130,7 @@ def _answer_of_child(request: Request) -> Answer:
         except msgspec.DecodeError:
             raise CaptureError(f"{request.model}: {_end(done.returncode)}{_last_words(said)}") from None
     # After a failure its one line is enough.
-    if said and answer.step is not None and sys.stderr is not None:
+    if said and answer.steps and sys.stderr is not None:
         sys.stderr.write(said)
     return answer
 
@@ -158,7 +171,7 @@ def _kept(path: Path) -> CapturedStep | None:
     # The time of use, for `_prune`.
     with suppress(OSError):
         os.utime(path)
-    return answer.step
+    return answer.steps[0]
 
 
 def _prune(newest: Path) -> None:

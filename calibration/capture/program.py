@@ -5,7 +5,7 @@ The loop is the same for fake tensors, real ones, and those of a pretended GPU.
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -83,7 +83,11 @@ class Program:
 
 @dataclass
 class Iteration:
-    """An iteration that can be repeated: model, optimizer, and the arguments of each micro-batch."""
+    """An iteration that can be repeated: model, optimizer, and the arguments of each micro-batch.
+
+    Attributes:
+        place: puts a tensor on the device, in its element type and memory format.
+    """
 
     program: Program
     model: nn.Module
@@ -91,6 +95,7 @@ class Iteration:
     scaler: torch.amp.GradScaler | None
     batches: tuple[Arguments, ...]
     device_type: str
+    place: Callable[[torch.Tensor], torch.Tensor]
 
     def run(self, enter: Callable[[Phase], object]) -> Any:  # noqa: ANN401 - whatever the model returns
         """Run the iteration; `enter` is called with each phase at its begin.
@@ -122,6 +127,19 @@ class Iteration:
             self.optimizer.step()
         self.model.zero_grad(set_to_none=True)
         return loss
+
+    def of(self, program: Program) -> "Iteration":
+        """Return the iteration of a program that differs in its batches alone, with the same model and optimizer."""
+        return replace(self, program=program, batches=_batches(program, self.place))
+
+    def warm_up(self) -> None:
+        """Run forward and the loss of each micro-batch, for what the model and the loss keep."""
+        if self.program.mode is Mode.INFERENCE:
+            self.run(lambda _: None)
+            return
+        for args, kwargs in self.batches:
+            with self._autocast():
+                self.program.loss(self.model(*args, **kwargs))
 
     def _autocast(self) -> AbstractContextManager[Any]:
         narrow = self.program.precision.autocast
@@ -164,10 +182,13 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
     if program.mode is Mode.TRAINING:
         optimizer = _make_optimizer(program, model, foreach=foreach)
     is_scaled = program.precision is Precision.AMP_FLOAT16 and program.mode is Mode.TRAINING
-    batches = tuple(map_tensors(place, program.make_inputs()) for _ in range(program.accumulate))
     # With the default scale, overflows would skip the first steps.
     scaler = torch.amp.GradScaler(device_type, init_scale=1.0) if is_scaled else None
-    return Iteration(program, model, optimizer, scaler, batches, device_type)
+    return Iteration(program, model, optimizer, scaler, _batches(program, place), device_type, place)
+
+
+def _batches(program: Program, place: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Arguments, ...]:
+    return tuple(map_tensors(place, program.make_inputs()) for _ in range(program.accumulate))
 
 
 def _make_optimizer(program: Program, model: nn.Module, *, foreach: bool) -> torch.optim.Optimizer | None:

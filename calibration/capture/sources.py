@@ -1,7 +1,7 @@
 """Programs of requests, their captures, and the comparison of two captures."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import torch
 
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import CaptureDevice, capture, capture_batches
 from calibration.capture.layouts import copied
 from calibration.capture.libraries import NamedModel, library_version, timm_model, torchvision_model
 from calibration.capture.losses import AssumedLoss
@@ -34,13 +34,29 @@ def captured_of(request: Request) -> CapturedStep:
     Raises:
         CaptureError: it cannot be captured.
     """
-    program, loss = program_of(request)
+    (step,) = captured_together((request,))
+    return step
+
+
+def captured_together(requests: Sequence[Request]) -> tuple[CapturedStep, ...]:
+    """Return the captured steps of requests that differ in their batch size alone, of one model, in this process.
+
+    Raises:
+        CaptureError: one of them cannot be captured.
+    """
+    request = requests[0]
+    programs, losses = zip(*map(program_of, requests), strict=True)
     device = CaptureDevice(
         real=request.runs,
         compute_capability=request.compute_capability,
         device_type="cuda" if request.runs and torch.cuda.is_available() else "cpu",
     )
-    step = with_notes(capture(program, device), loss)
+    steps = capture_batches(programs, device)
+    return tuple(map(_completed, requests, programs, losses, steps))
+
+
+def _completed(request: Request, program: Program, loss: AssumedLoss, step: CapturedStep) -> CapturedStep:
+    step = with_notes(step, loss)
     if request.real:
         step = msgspec.structs.replace(step, notes=(*step.notes, _without_memory(request, step)))
     if request.inputs is None:

@@ -5,7 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import CaptureDevice, capture, capture_batches
+from calibration.capture.losses import AssumedLoss
+from calibration.capture.program import Program
 from calibration.capture.sources import compare
 from tests.calibration.capture.programs import PROGRAMS, numbers, program
 from tests.calibration.capture.real_run import run_really
@@ -30,6 +32,20 @@ def test_bytes_are_those_of_a_real_run(name: str) -> None:
     """By another instrument: storages that autograd saves, and storages alive after each operation."""
     step = capture(PROGRAMS[name], CPU)
     assert (step.saved_bytes, step.peak_live_bytes) == run_really(PROGRAMS[name])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_batches_captured_together_are_as_captured_alone(name: str) -> None:
+    """The second finds the model, the states and the labels of the first; its own labels are made before it begins."""
+
+    def of(samples: int) -> Program:
+        loss = AssumedLoss("model", PROGRAMS[name].accumulate)
+        args, kwargs = PROGRAMS[name].make_inputs()
+        inputs = lambda: (tuple(each[:samples] for each in args), kwargs)  # noqa: E731
+        return replace(PROGRAMS[name], make_inputs=inputs, batch_size=samples, loss=loss, labels=loss.labels)
+
+    together = capture_batches((of(4), of(2)), CPU)
+    assert together == tuple(capture(of(samples), CPU) for samples in (4, 2))
 
 
 @pytest.mark.parametrize("channels_last", [False, True])

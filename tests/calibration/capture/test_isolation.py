@@ -4,10 +4,11 @@ import os
 import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from calibration.capture import isolation
-from calibration.capture.isolation import captured
+from calibration.capture.isolation import captured, captured_together
 from calibration.capture.request import Request
 from vdnnsim.errors import CaptureError
 
@@ -44,6 +45,22 @@ def test_a_cached_capture_is_used_until_an_imported_file_changes(net: Path, tmp_
     net.unlink()
     with pytest.raises(CaptureError, match="is not a file in"):
         captured(request(net), cache)
+
+
+@pytest.mark.usefixtures("in_a_fork")
+def test_batches_are_captured_in_one_process_unless_they_are_cached(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 4, then at 4, 2 and 1, of which two are missing."""
+    in_child, asked = isolation._answer_of_child, []  # noqa: SLF001
+    monkeypatch.setattr(isolation, "_answer_of_child", lambda missing: asked.append(missing) or in_child(missing))
+    sizes = [msgspec.structs.replace(request(net), batch_size=each) for each in (4, 2, 1)]
+    captured(sizes[0], tmp_path / "cache")
+    steps = [step for step, _ in captured_together(sizes, tmp_path / "cache")]
+    assert [each.batch_size for each in steps] == [4, 2, 1]
+    assert asked == [sizes[:1], sizes[1:]]
+    monkeypatch.setattr(isolation, "_answer_of_child", None)
+    assert [step for step, file in captured_together(sizes, tmp_path / "cache") if file] == steps
 
 
 @pytest.mark.parametrize(
