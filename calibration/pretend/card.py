@@ -1,14 +1,15 @@
 """Cards of pretended GPUs from hardware profiles: properties of the chip, and rates of kernels for rooflines."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from calibration.kernels.described_gpus import GPUS, SM_86, SM_89, SM_90, Board, Limits, properties_of
 from vdnnsim.cost.efficiency import efficient_gpu
-from vdnnsim.cost.machine import model_origin, peak_flop_per_s
+from vdnnsim.cost.machine import peak_flop_per_s
 from vdnnsim.cost.model import EFFICIENCY
+from vdnnsim.cost.rate_origins import rate_origins
 from vdnnsim.cost.roofline import OVERHEAD
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.messages import quote
@@ -33,6 +34,7 @@ _SHARED_MEMORY_KIB: Final = {
     350: 48, 520: 96, 600: 64, 610: 96, 700: 96, 750: 64, 800: 164, 860: 100, 890: 100, 900: 228, 1000: 228
 }  # fmt: skip
 """Of a multiprocessor, by compute capability times 100; same source."""
+_CERTAINTY: Final = (Origin.MEASURED, Origin.FITTED, Origin.PAPER, Origin.ASSUMED, Origin.DATASHEET)
 _Fractions = tuple[dict[ElementType, float], dict[ElementType, float], float]
 
 
@@ -218,13 +220,26 @@ def operator_rates(server: Server) -> OperatorRates:
         peaks.setdefault(ElementType.TF32, known.tensor_flop_per_s[ElementType.FLOAT32])
     peaks.setdefault(ElementType.TF32, peaks[ElementType.FLOAT32])
     convolution, product, stream = _efficiencies(server) or _fractions(server)
+    origins = rate_origins(server)
     return OperatorRates(
         {element_type.value: peak * convolution[element_type] for element_type, peak in peaks.items()},
         {element_type.value: peak * product[element_type] for element_type, peak in peaks.items()},
         server.gpu.dram_bytes_per_s * stream,
         launch_s(server),
-        model_origin(server),
+        max(
+            (origins.get(each, Origin.ASSUMED) for each in _used(server)),
+            key=_CERTAINTY.index,
+            default=Origin.DATASHEET,
+        ),
     )
+
+
+def _used(server: Server) -> Sequence[str]:
+    """Return the rates of the cost model that operators take here; of other models than `efficiency` all."""
+    if server.cost_model_kind != EFFICIENCY:
+        return list(rate_origins(server))
+    unit = "tensor" if efficient_gpu(server).parameters.tensor_flop_fraction else "cuda"
+    return f"{unit}_forward_flop_fraction", f"{unit}_flop_fraction", "pointwise_dram_fraction", OVERHEAD
 
 
 def _efficiencies(server: Server) -> _Fractions | None:

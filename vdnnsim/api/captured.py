@@ -36,7 +36,7 @@ class Captured(Shown, CapturedStep, frozen=True):
         """Rank machines for the step by fit and speed, as `vdnnsim machines`.
 
         Args:
-            hardware: names of profiles, or paths; all that come with vdnnsim by default.
+            hardware: names of profiles, or paths; by default one for each card that comes with vdnnsim.
             policy: policies to try: the first is taken where it fits, else the fastest; by default PyTorch's, then
                 those that save memory.
 
@@ -133,11 +133,13 @@ def capture(  # noqa: PLR0913  # the words of the command
     return Captured(**msgspec.structs.asdict(step))
 
 
-def machines_named(hardware: Sequence[str], folder: Path) -> "Sequence[Profile]":
-    """Return profiles by name or path, found beside a folder; all that come with vdnnsim where none is named."""
+def machines_named(hardware: Sequence[str], folder: Path, gpus: int = 1) -> "Sequence[Profile]":
+    """Return profiles by name or path, found beside a folder; by default one for each card, with enough GPUs."""
     from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
+    from vdnnsim.study.machines import one_of_each_card
 
-    return [load_profile(find_profile(each, folder)) for each in hardware] or shipped_profiles()
+    named = [load_profile(find_profile(each, folder)) for each in hardware]
+    return named or one_of_each_card(shipped_profiles(), gpus)
 
 
 def policies_named(names: str | Sequence[str]) -> "tuple[Policy, ...]":

@@ -104,7 +104,7 @@ class LoadedScenario(Shown):
         """Rank machines for the workload by fit and speed, as `vdnnsim machines`.
 
         Args:
-            hardware: names of profiles, or paths; all that come with vdnnsim by default.
+            hardware: names of profiles, or paths; by default one for each card that comes with vdnnsim.
 
         Raises:
             ProfileError: there is no such profile.
@@ -112,7 +112,7 @@ class LoadedScenario(Shown):
         from vdnnsim.report.machines import machines_table
         from vdnnsim.study.machines import rank_machines
 
-        ranking = rank_machines(self.scenario, machines_named(hardware, self.folder))
+        ranking = rank_machines(self.scenario, machines_named(hardware, self.folder, self.scenario.gpus))
         return machines_table(self.scenario, ranking, "to_pandas() has all")
 
     def on(self, hardware: str) -> "LoadedScenario":

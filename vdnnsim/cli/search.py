@@ -171,7 +171,9 @@ def _with_planner(question: Question) -> "Scenario":
 @click.command()
 @click.argument("file", metavar="SCENARIO|STEP", type=NamedFile(SCENARIOS), required=False)
 @describes_model
-@click.option("--hardware", "names", metavar="NAME", multiple=True, help="Rank these profiles; by default all shipped.")
+@click.option(
+    "--hardware", "names", metavar="NAME", multiple=True, help="Rank these profiles; by default one for each card."
+)
 @click.option(
     "--policy", "policies", metavar="NAME", multiple=True, help="Of a captured step or --model: what is tried."
 )
@@ -198,7 +200,8 @@ def machines(
 
     The fastest of the policies of SCENARIO counts; of a captured STEP, or of a PyTorch model that is captured now
     (--model my_model.py:make --batch 8), what PyTorch does, and where that does not fit the fastest of
-    checkpointing, offloading and a search of 10 s. The table here; page, CSV and picture in DIR. Prices are yours:
+    checkpointing, offloading and a search of 10 s. Without --hardware one for each card, with the fewest GPUs that
+    suffice; `list hardware` has them all. The table here; page, CSV and picture in DIR. Prices are yours:
 
     \b
     schema_version: 1
@@ -214,7 +217,7 @@ def machines(
     from vdnnsim.scenario.captured import SUFFIX, captured_model
     from vdnnsim.scenario.read import read_scenario
     from vdnnsim.study.advice import POLICIES
-    from vdnnsim.study.machines import rank_machines, read_prices, scenario_on_any
+    from vdnnsim.study.machines import one_of_each_card, rank_machines, read_prices, scenario_on_any
 
     types, limit = policies_with(policy_modules), None if time_limit is None else parse_time_limit(time_limit)
     is_scenario = file is not None and not file.name.endswith(SUFFIX)
@@ -232,6 +235,8 @@ def machines(
         asked = read_scenario(file, types)
     else:
         asked = scenario_on_any(captured_model(file), file.name.removesuffix(SUFFIX), profiles, tried)
+    if not names:
+        profiles = one_of_each_card(shipped, asked.gpus)
     folder = report_folder(out, asked.name, MACHINE_FILES, MACHINES_WRITER)
     with ProgressBar() as bar:
         bar.expect(len(profiles))

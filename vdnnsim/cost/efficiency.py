@@ -18,8 +18,9 @@ from typing import Final
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKind, operator_kind
 from vdnnsim.cost.efficiency_time import SUM_BYTES, EfficientGpu
-from vdnnsim.cost.machine import model_origin, peak_flop_per_s
-from vdnnsim.cost.table import ONLY, KernelCost, MachineCosts
+from vdnnsim.cost.machine import peak_flop_per_s
+from vdnnsim.cost.rate_origins import RatedModel
+from vdnnsim.cost.table import KernelCost, MachineCosts
 from vdnnsim.cost.tiled_product import TILE_ROWS, TiledProduct
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.layers import Layer, Phase
@@ -62,8 +63,7 @@ class EfficiencyCosts(MachineCosts):
     def __init__(self, server: Server, *, channels_last: bool | None = None) -> None:
         super().__init__()
         self._server = server
-        self._gpu = efficient_gpu(server)
-        self._origin = model_origin(server)
+        self._gpu = RatedModel(server, lambda values: efficient_gpu(replace(server, cost_model=values)))
         table = server.kernels
         self._channels_last = bool(table and table.channels_last) if channels_last is None else channels_last
         self._multiplies_tf32 = table is not None and table.tf32
@@ -92,10 +92,9 @@ class EfficiencyCosts(MachineCosts):
         unit = self._unit(element_type)
         if name == "product" and sizes:
             count, rows, columns, depth = sizes
-            seconds = self._gpu.product_s(unit, TiledProduct(rows, columns, depth, count=count))
-        else:
-            seconds = self._gpu.work_s(unit, flop[Arithmetic.PRODUCT], nbytes)
-        return self._cost(seconds, nbytes)
+            product = TiledProduct(rows, columns, depth, count=count)
+            return self._gpu.cost(lambda gpu: gpu.product_s(unit, product), nbytes)
+        return self._gpu.cost(lambda gpu: gpu.work_s(unit, flop[Arithmetic.PRODUCT], nbytes), nbytes)
 
     def _alike(self, workload: Workload, layer: Layer, phase: Phase) -> Hashable:
         return layer.operator, layer.in_shapes, phase, workload.step.operation(layer.index, phase).bytes_moved
@@ -110,14 +109,15 @@ class EfficiencyCosts(MachineCosts):
             case Convolution():
                 shape = ConvolutionShape.of_layer(layer, images)
                 one = replace(shape, n=shape.n // operator.groups)
-                seconds = self._gpu.convolution_s(
-                    self._unit(element_type), one, phase, groups=operator.groups, channels_last=self._channels_last
+                unit, groups, last = self._unit(element_type), operator.groups, self._channels_last
+                found = self._gpu.cost(
+                    lambda gpu: gpu.convolution_s(unit, one, phase, groups=groups, channels_last=last), nbytes
                 )
-                return (self._cost(seconds, nbytes),)
+                return (found,)
             case FullyConnected() | Linear():
-                y = layer.out_shape
+                y, unit = layer.out_shape, self._unit(element_type)
                 product = _linear(images * (y.elements // y.channels), layer.work.filter_elements, y.channels, phase)
-                return (self._cost(self._gpu.product_s(self._unit(element_type), product), nbytes),)
+                return (self._gpu.cost(lambda gpu: gpu.product_s(unit, product), nbytes),)
             case _ if operator.arithmetic is Arithmetic.PRODUCT:
                 return super()._options(workload, layer, phase)
             case _:
@@ -138,10 +138,9 @@ class EfficiencyCosts(MachineCosts):
     ) -> KernelCost:
         channels = sizes[1] if kind is OperatorKind.NORMALIZATION and len(sizes) > 1 else 0
         last = self._channels_last
-        return self._cost(self._gpu.stream_s(kind, nbytes, channels, channels_last=last, is_narrow=is_narrow), nbytes)
-
-    def _cost(self, seconds: float, nbytes: int) -> KernelCost:
-        return KernelCost(ONLY, seconds, 0, self._origin, dram_bytes=nbytes)
+        return self._gpu.cost(
+            lambda gpu: gpu.stream_s(kind, nbytes, channels, channels_last=last, is_narrow=is_narrow), nbytes
+        )
 
 
 def _linear(rows: int, inputs: int, outputs: int, phase: Phase) -> TiledProduct:

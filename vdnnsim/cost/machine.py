@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from vdnnsim.cost.parameters import RATES, CostParameters
+from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.cost.roofline_fit import Roofline
 from vdnnsim.cost.tiled_product import ProductRates
 from vdnnsim.errors import ProfileError
-from vdnnsim.hardware.server import Origin, Server
+from vdnnsim.hardware.server import Server
 from vdnnsim.units import ElementType
 
 
@@ -64,20 +64,6 @@ def peak_roofline(server: Server, element_type: ElementType) -> Roofline:
         ProfileError: the profile has no arithmetic rate for the type.
     """
     return Roofline(1 / peak_flop_per_s(server, element_type), 1 / server.gpu.dram_bytes_per_s, 0.0)
-
-
-def model_origin(server: Server) -> Origin:
-    """Return the origin of the times of a server's cost model.
-
-    They are fitted if any parameter was fitted or measured, of the datasheet if every rate is the whole of its peak,
-    else assumed.
-    """
-    origins = {figure.origin for figure in server.figures if figure.path.startswith("cost_model.")}
-    if origins & {Origin.FITTED, Origin.MEASURED}:
-        return Origin.FITTED
-    # Fractions of algorithms that the library lacks are 0.
-    fractions = {value for key, value in server.cost_model.items() if f"_{key}".endswith(RATES)} - {0}
-    return Origin.DATASHEET if fractions <= {1} else Origin.ASSUMED
 
 
 def peak_flop_per_s(server: Server, element_type: ElementType) -> float:

@@ -17,8 +17,10 @@ from collections.abc import Hashable, Mapping
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes, convolution_s
-from vdnnsim.cost.machine import Machine, model_origin
-from vdnnsim.cost.table import ONLY, KernelCost, MachineCosts
+from vdnnsim.cost.machine import Machine
+from vdnnsim.cost.parameters import CostParameters
+from vdnnsim.cost.rate_origins import RatedModel
+from vdnnsim.cost.table import KernelCost, MachineCosts
 from vdnnsim.cost.workspace import algorithms, workspace_bytes
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.layers import Layer, Phase
@@ -34,8 +36,7 @@ class MaxwellCosts(MachineCosts):
     def __init__(self, server: Server) -> None:
         super().__init__()
         self._server = server
-        self._origin = model_origin(server)
-        self._machines: dict[ElementType, Machine] = {}
+        self._machines: dict[ElementType, RatedModel[Machine]] = {}
 
     def kernel(
         self,
@@ -46,12 +47,17 @@ class MaxwellCosts(MachineCosts):
         sizes: tuple[int, ...] = (),  # noqa: ARG002 - its work alone counts
     ) -> KernelCost:
         """Return what a kernel that is no convolution costs."""
-        seconds = kernel_s(self._machine(element_type), flop, nbytes)
-        return KernelCost(ONLY, seconds, 0, self._origin, dram_bytes=nbytes)
+        return self._machine(element_type).cost(lambda machine: kernel_s(machine, flop, nbytes), nbytes)
 
-    def _machine(self, element_type: ElementType) -> Machine:
+    def _machine(self, element_type: ElementType) -> RatedModel[Machine]:
+        server = self._server
         if element_type not in self._machines:
-            self._machines[element_type] = Machine.of_server(self._server, element_type)
+            self._machines[element_type] = RatedModel(
+                server,
+                lambda values: Machine.of_server(
+                    server, element_type, CostParameters.from_mapping(server.name, values)
+                ),
+            )
         return self._machines[element_type]
 
     def _alike(self, workload: Workload, layer: Layer, phase: Phase) -> Hashable:
@@ -64,18 +70,18 @@ class MaxwellCosts(MachineCosts):
     def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
         if not _is_convolution(layer, phase):
             return super()._options(workload, layer, phase)
-        machine = self._machine(workload.arithmetic_type(layer, phase))
-        shape = ConvolutionShape.of_layer(layer, workload.part_size)
-        options = [
-            KernelCost(
-                algorithm=algorithm,
-                seconds=convolution_s(machine, shape, phase, algorithm) + bias_s(machine, shape, phase),
-                workspace_bytes=workspace_bytes(shape, phase, algorithm, machine.element_bytes),
-                origin=self._origin,
-                dram_bytes=convolution_bytes(machine, shape, phase, algorithm) + bias_bytes(machine, shape, phase),
+        rated = self._machine(workload.arithmetic_type(layer, phase))
+        shape, machine = ConvolutionShape.of_layer(layer, workload.part_size), rated.model
+
+        def cost(algorithm: str) -> KernelCost:
+            return rated.cost(
+                lambda each: convolution_s(each, shape, phase, algorithm) + bias_s(each, shape, phase),
+                convolution_bytes(machine, shape, phase, algorithm) + bias_bytes(machine, shape, phase),
+                algorithm,
+                workspace_bytes(shape, phase, algorithm, machine.element_bytes),
             )
-            for algorithm in algorithms(shape, phase, winograd=machine.parameters.has_winograd)
-        ]
+
+        options = map(cost, algorithms(shape, phase, winograd=machine.parameters.has_winograd))
         return tuple(sorted(options, key=lambda option: (option.seconds, option.workspace_bytes, option.algorithm)))
 
 

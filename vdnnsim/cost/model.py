@@ -197,8 +197,11 @@ class StatedWorkspaces(MachineCosts):
     def _options(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
         fastest = self._model.table(workload).fastest(layer.index, phase)
         options = self._stated.table(workload).options(layer.index, phase)
+        least_s = options[0].seconds
         return tuple(
-            replace(each, seconds=fastest.seconds * each.seconds / options[0].seconds, origin=fastest.origin)
+            replace(
+                each, seconds=fastest.seconds * each.seconds / least_s, origin=fastest.origin, shares=fastest.shares
+            )
             for each in options
         )
 

@@ -20,10 +20,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from vdnnsim.cost.machine import model_origin, peak_flop_per_s
+from vdnnsim.cost.machine import peak_flop_per_s
 from vdnnsim.cost.operator_text import OPERATOR_NAMES
 from vdnnsim.cost.parameters import check_parameters
-from vdnnsim.cost.table import ONLY, KernelCost, MachineCosts
+from vdnnsim.cost.rate_origins import RatedModel
+from vdnnsim.cost.table import KernelCost, MachineCosts
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Optimizer
 from vdnnsim.hardware.server import Server
@@ -48,8 +49,7 @@ class RooflineCosts(MachineCosts):
     def __init__(self, server: Server) -> None:
         super().__init__()
         self._server = server
-        self._origin = model_origin(server)
-        self._values = roofline_parameters(server.name, server.cost_model)
+        self._values = RatedModel(server, lambda values: roofline_parameters(server.name, values))
 
     def kernel(
         self,
@@ -60,14 +60,19 @@ class RooflineCosts(MachineCosts):
         sizes: tuple[int, ...] = (),  # noqa: ARG002 - its work alone counts
     ) -> KernelCost:
         """Return the cost of a kernel by its fractions."""
-        flop_per_s = peak_flop_per_s(self._server, element_type) * self._fraction(name, element_type, "flop")
-        bytes_per_s = self._server.gpu.dram_bytes_per_s * self._fraction(name, element_type, "dram")
-        seconds = max(sum(flop.values()) / flop_per_s, nbytes / bytes_per_s) + self._values[OVERHEAD]
-        return KernelCost(ONLY, seconds, 0, self._origin, dram_bytes=nbytes)
+        peak, dram_bytes_per_s = peak_flop_per_s(self._server, element_type), self._server.gpu.dram_bytes_per_s
 
-    def _fraction(self, name: str, element_type: ElementType, of: str) -> float:
-        nearest = (f"{name}_{element_type.value}_{of}", f"{name}_{of}", f"{element_type.value}_{of}", of)
-        return next((self._values[key] for each in nearest if (key := f"{each}_fraction") in self._values), 1.0)
+        def seconds(values: Mapping[str, float]) -> float:
+            flop_per_s = peak * _fraction(values, name, element_type, "flop")
+            bytes_per_s = dram_bytes_per_s * _fraction(values, name, element_type, "dram")
+            return max(sum(flop.values()) / flop_per_s, nbytes / bytes_per_s) + values[OVERHEAD]
+
+        return self._values.cost(seconds, nbytes)
+
+
+def _fraction(values: Mapping[str, float], name: str, element_type: ElementType, of: str) -> float:
+    nearest = (f"{name}_{element_type.value}_{of}", f"{name}_{of}", f"{element_type.value}_{of}", of)
+    return next((values[key] for each in nearest if (key := f"{each}_fraction") in values), 1.0)
 
 
 def roofline_parameters(name: str, values: Mapping[str, float]) -> Mapping[str, float]:

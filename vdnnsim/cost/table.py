@@ -4,6 +4,7 @@ A `CostModel` makes the table of any workload.
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -26,7 +27,9 @@ class KernelCost:
         algorithm: its name; of several operations the names of those with a choice.
         seconds: its time alone on the GPU.
         workspaces: the workspaces of a kernel that takes several in turn, of which `workspace_bytes` is the largest.
+        origin: of the rates on which most of its seconds rest.
         dram_bytes: DRAM traffic by the same model as its seconds, the bias of a CONV layer included; 0 if not modelled.
+        shares: of its seconds by the origin of the rates on which they rest; empty where that is one.
         parts: of several operations, the cost of each; seconds and traffic are their sums, the workspace their maximum.
     """
 
@@ -37,19 +40,29 @@ class KernelCost:
     dram_bytes: int = 0
     parts: tuple["KernelCost", ...] = ()
     workspaces: tuple[int, ...] = ()
+    shares: tuple[tuple[Origin, float], ...] = ()
+
+    @property
+    def seconds_by_origin(self) -> dict[Origin, float]:
+        """The seconds that rest on rates of each origin."""
+        return {origin: share * self.seconds for origin, share in self.shares or ((self.origin, 1.0),)}
 
     @classmethod
     def joined(cls, parts: Sequence["KernelCost"]) -> "KernelCost":
-        """Return the cost of operations that run one after the other; its origin is that of the longest."""
+        """Return the cost of operations that run one after the other."""
         if len(parts) == 1:
             return parts[0]
+        seconds, resting = sum(each.seconds for each in parts), Counter[Origin]()
+        for each in parts:
+            resting.update(each.seconds_by_origin)
         return cls(
             algorithm=" + ".join(each.algorithm for each in parts if each.algorithm != ONLY) or ONLY,
-            seconds=sum(each.seconds for each in parts),
+            seconds=seconds,
             workspace_bytes=max(each.workspace_bytes for each in parts),
-            origin=max(parts, key=lambda each: each.seconds).origin,
+            origin=resting.most_common(1)[0][0],
             dram_bytes=sum(each.dram_bytes for each in parts),
             parts=tuple(parts),
+            shares=tuple((origin, each / seconds) for origin, each in resting.items()) if len(resting) > 1 else (),
         )
 
     def of(self, operation: int) -> "KernelCost":

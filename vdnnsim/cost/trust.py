@@ -5,7 +5,8 @@ rows that were not fitted to.
 """
 
 import csv
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from vdnnsim.cost.kernel_table import read_measured_kernels
-from vdnnsim.cost.machine import model_origin
+from vdnnsim.cost.rate_origins import model_origin
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.files.packaged import PROFILES, shipped_folder
 from vdnnsim.hardware.profile import Profile
@@ -36,20 +37,27 @@ class Basis(Enum):
     DATASHEET = "datasheet"
 
 
+_BY_ORIGIN: Final = {
+    Origin.MEASURED: Basis.MEASURED,
+    Origin.FITTED: Basis.FITTED,
+    Origin.DATASHEET: Basis.DATASHEET,
+}
+_WHOLE: Final = 0.995
+
+
 @dataclass(frozen=True, slots=True)
 class Trust:
     """The expected error of the step times of a machine.
 
     Attributes:
-        fitted, rates: number of parameters of its cost model that were fitted on it, and of all.
+        share: of the seconds of kernels that rests on rates of this basis.
         error: expected mean absolute error, as a fraction of the measured time; None if not known.
         rows: number of measured steps of this card behind it; 0 if it is that of other cards.
         alike: whether those are of this mode and precision.
     """
 
     basis: Basis
-    fitted: int = 0
-    rates: int = 0
+    share: float = 1.0
     error: float | None = None
     rows: int = 0
     alike: bool = True
@@ -64,8 +72,8 @@ class Trust:
 
     @property
     def words(self) -> str:
-        """As a table has it: `fitted (3 of 29 rates), +-9 %`."""
-        part = f" ({self.fitted} of {self.rates} rates)" if self.basis is Basis.FITTED else ""
+        """As a table has it: `fitted (87 % of the seconds), +-9 %`."""
+        part = f" ({100 * self.share:.0f} % of the seconds)" if self.share < _WHOLE else ""
         if self.basis is Basis.DATASHEET:
             return f"datasheet peaks, {OVER_PEAKS[0]:g} to {OVER_PEAKS[1]:g} times as long"
         if self.error is None:
@@ -78,8 +86,7 @@ def basis_of(server: Server) -> Basis:
     """Return the basis of the kernel times of a machine."""
     if server.kernels is not None and _was_timed(server.kernels):
         return Basis.MEASURED
-    by_origin = {Origin.FITTED: Basis.FITTED, Origin.DATASHEET: Basis.DATASHEET}
-    return by_origin.get(model_origin(server), Basis.CARRIED_OVER)
+    return _BY_ORIGIN.get(model_origin(server), Basis.CARRIED_OVER)
 
 
 @cache
@@ -87,18 +94,23 @@ def _was_timed(kernels: MeasuredKernels) -> bool:
     return any(row.count for row in read_measured_kernels(kernels))
 
 
-def trust_in(profile: Profile, mode: Mode, precision: Precision) -> Trust:
-    """Return the expected error of steps on the machine of a profile; None for one that is not shipped."""
-    server, basis = profile.server, basis_of(profile.server)
-    origins = [each.origin for each in server.figures if each.path.startswith("cost_model.")]
-    fitted = sum(origin in (Origin.FITTED, Origin.MEASURED) for origin in origins)
+def trust_in(profile: Profile, mode: Mode, precision: Precision, seconds: Mapping[Origin, float]) -> Trust:
+    """Return the expected error of steps on the machine of a profile; None for one that is not shipped.
+
+    `seconds` of the kernels of a step, by the origin of the rates on which they rest.
+    """
+    server, by_basis = profile.server, defaultdict[Basis, float](float)
+    for origin, resting_s in seconds.items():
+        by_basis[_BY_ORIGIN.get(origin, Basis.CARRIED_OVER)] += resting_s
+    basis = max(by_basis, key=lambda each: by_basis[each])
+    share = by_basis[basis] / sum(by_basis.values())
     every = [each for each in _checked() if each["profile"] == server.name] if _is_shipped(profile) else []
     same = [each for each in every if (each["mode"], each["precision"]) == (mode.value, precision.value)]
     if found := same or every:
         rows = sum(int(each["rows"]) for each in found)
         error = sum(int(each["rows"]) * float(each["mean_absolute_error"]) for each in found) / rows
-        return Trust(basis, fitted, len(origins), error, rows, bool(same))
-    return Trust(basis, fitted, len(origins), OF_SISTER_CARDS if basis is Basis.CARRIED_OVER else None)
+        return Trust(basis, share, error, rows, bool(same))
+    return Trust(basis, share, OF_SISTER_CARDS if basis is Basis.CARRIED_OVER else None)
 
 
 @cache

@@ -15,16 +15,19 @@ from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.trace import ServerTrace, StallCause
+from vdnnsim.report.scale import percent
 from vdnnsim.units import format_seconds
 
 _WORDS: Final = {
     Origin.MEASURED: "measured",
-    Origin.FITTED: "fitted to measurements",
-    Origin.PAPER: "from a paper",
-    Origin.ASSUMED: "from rates that were carried over or assumed",
+    Origin.FITTED: "from rates fitted to measurements of this card",
+    Origin.PAPER: "from rates of a paper",
+    Origin.ASSUMED: "from rates carried over from other cards or assumed",
     Origin.DATASHEET: "from datasheet peaks, which no kernel reaches",
 }
 """In the order in which they are listed."""
+_TOLD: Final = 0.005
+"""Share of the seconds from which an origin is told."""
 _ROUNDING = 1e-9
 _NOTICED = 1e-3
 """Share of an iteration; GPUs that wait for less count as arriving together."""
@@ -32,15 +35,14 @@ _NOTICED = 1e-3
 
 def peaks_note(kernels: KernelOrigins) -> str:
     """Return the caveat for the second line of a picture: `; kernel times are datasheet peaks`, or nothing."""
-    counts = kernels.counts
-    if Origin.DATASHEET not in counts:
+    if Origin.DATASHEET not in kernels.seconds:
         return ""
-    return f"; {'' if len(counts) == 1 else 'some '}kernel times are datasheet peaks"
+    return f"; {'' if len(kernels.seconds) == 1 else 'some '}kernel times are datasheet peaks"
 
 
 def by_peaks(kernels: KernelOrigins) -> str:
     """Return the prefix of a title whose times are datasheet peaks alone; empty for others."""
-    return "By datasheet peaks, " if set(kernels.counts) == {Origin.DATASHEET} else ""
+    return "By datasheet peaks, " if set(kernels.seconds) == {Origin.DATASHEET} else ""
 
 
 def glossary(labels: Iterable[str], *, of_speed: bool = True) -> tuple[str, ...]:
@@ -64,17 +66,21 @@ def remarks(workload: Workload) -> tuple[str, ...]:
 
 
 def kernel_times(kernels: KernelOrigins) -> tuple[str, ...]:
-    """Return the origins of kernel times and a gap of their table; nothing without kernels."""
-    counts = kernels.counts
-    total = sum(counts.values())
-    if not total:
+    """Return on what the seconds of kernels rest, and a gap of their table; nothing without kernels."""
+    total_s = sum(kernels.seconds.values())
+    if not total_s:
         return ()
-    if len(counts) == 1:
-        ((origin, count),) = counts.items()
-        origins = f"{count} of {total} {_WORDS[origin]}"
+    resting = [(words, kernels.seconds[origin]) for origin, words in _WORDS.items() if origin in kernels.seconds]
+    told = [(words, seconds) for words, seconds in resting if seconds >= _TOLD * total_s]
+    several = f" of {kernels.plans} iterations" if kernels.plans > 1 else ""
+    if len(told) == 1:
+        origins = f"all {format_seconds(total_s)}{several} {told[0][0]}"
     else:
-        origins = ", ".join(f"{counts[origin]} {words}" for origin, words in _WORDS.items() if origin in counts)
-    caveat = "; copies weigh more here than on the card" if Origin.DATASHEET in counts else ""
+        parts = ", ".join(
+            f"{format_seconds(seconds)} ({percent(seconds / total_s, 0)}) {words}" for words, seconds in told
+        )
+        origins = f"of {format_seconds(total_s)}{several} {parts}"
+    caveat = "; copies weigh more here than on the card" if Origin.DATASHEET in kernels.seconds else ""
     return f"Kernel times: {origins}{caveat}", *([f"Kernels: {kernels.gap}"] if kernels.gap else [])
 
 

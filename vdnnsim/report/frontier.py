@@ -77,7 +77,7 @@ def shown_rows(frontier: Frontier) -> list[tuple[str, ...]]:
 def headline(asked: Setup, frontier: Frontier) -> str:
     """Return how much slower planner and best other policy are in less memory; no numbers for datasheet peaks."""
     what = workload_text(asked)
-    if set(frontier.kernels.counts) == {Origin.DATASHEET}:
+    if set(frontier.kernels.seconds) == {Origin.DATASHEET}:
         return f"{what}: time of an iteration by memory"
     point, roomy = shown_point(asked, frontier), frontier.points[-1]
     if point is roomy:
@@ -133,7 +133,7 @@ def _taken(asked: Setup, point: FrontierPoint) -> str:
     return f"{format_seconds(point.plan.iteration_s)} per iteration, {rate}"
 
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 MANIFEST, PAGE, TABLE, PICTURE = FILES = ("frontier.json", "frontier.md", "frontier.csv", "frontier.png")
 FRONTIER_WRITER: Final = Writer.of("frontier", FILES, "format_version", "scenario", "frontier")
 
@@ -195,7 +195,7 @@ def _said(scenario: Setup, frontier: Frontier) -> dict[str, Any]:
             "memory_model": scenario.memory_model.value,
             "gpus": scenario.gpus,
         },
-        "kernel_times": {found.value: count for found, count in frontier.kernels.counts.items()},
+        "kernel_seconds": {found.value: seconds for found, seconds in frontier.kernels.seconds.items()},
         "frontier": [
             {name: None if value == "" else value for name, value in zip(FRONTIER, row, strict=True)}
             for row in frontier_rows(frontier)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from vdnnsim.cost.kernel_table import describe_kernels, read_measured_kernels
 from vdnnsim.cost.model import check_cost_model
+from vdnnsim.cost.rate_origins import rate_origins
 from vdnnsim.cost.trust import OF_SISTER_CARDS, OVER_PEAKS, Basis, basis_of
 from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -13,7 +14,7 @@ from vdnnsim.errors import InputError, PolicyError
 from vdnnsim.files.messages import file_name
 from vdnnsim.files.yaml_file import FileKind, kind_of, read_yaml
 from vdnnsim.hardware.profile import load_profile
-from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.captured import SUFFIX
 from vdnnsim.scenario.read import read_scenario
@@ -65,7 +66,9 @@ def _expectations(server: Server) -> list[str]:
         f"of 3 to {100 * OF_SISTER_CARDS:.0f} % on average, of single networks up to 60 %",
     }
     states_any = any(each.path.startswith("cost_model.") for each in server.figures)
-    return [expected[basis]] if states_any and (basis := basis_of(server)) in expected else []
+    if not states_any or Origin.FITTED in rate_origins(server).values():
+        return []
+    return [expected[basis]] if (basis := basis_of(server)) in expected else []
 
 
 def _check_step(path: Path) -> str:

@@ -86,6 +86,23 @@ def _price(entry: Entry) -> float:
     return float(value)
 
 
+def one_of_each_card(profiles: Sequence[Profile], gpus: int) -> list[Profile]:
+    """Return one machine for each card, by its name: that with the fewest GPUs which suffice, else with the most."""
+    chosen: dict[str, str] = {}
+    for server in sorted((each.server for each in profiles), key=lambda each: _unsuited(each, gpus)):
+        chosen.setdefault(server.gpu.name, server.name)
+    return [each for each in profiles if each.server.name in chosen.values()]
+
+
+def _unsuited(server: Server, gpus: int) -> tuple[bool, int]:
+    there = _gpus(server)
+    return there < gpus, there if there >= gpus else -there
+
+
+def _gpus(server: Server) -> int:
+    return 1 if server.topology is None else len(server.topology.gpus)
+
+
 def rank_machines(
     scenario: Scenario,
     profiles: Sequence[Profile],
@@ -151,7 +168,7 @@ def scenario_on_any(
 
 def _try(scenario: Scenario, profile: Profile, deadline: Deadline, *, first_where_it_fits: bool) -> Offer | Unfit:
     server = profile.server
-    there = 1 if server.topology is None else len(server.topology.gpus)
+    there = _gpus(server)
     if there < scenario.gpus:
         has = "one GPU" if there == 1 else f"{there} GPUs"
         return Unfit(server.name, f"has {has}, and {scenario.gpus} are asked for")
@@ -219,7 +236,7 @@ def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: De
         asked_bytes=metrics.max_memory_bytes,
         held_bytes=runtime_bytes(slowest, gpu),
         memory_bytes=gpu.memory_bytes,
-        trust=trust_in(profile, workload.mode, workload.precision),
+        trust=trust_in(profile, workload.mode, workload.precision, origins.seconds),
         notes=tuple(filter(None, ("products of float32 in TF32" if in_tf32 else "", gap))),
     )
 

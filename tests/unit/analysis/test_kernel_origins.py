@@ -34,24 +34,25 @@ class Lacking(ToyCosts):
         return replace(super()._build(workload), gap="toy.csv has nothing")
 
 
-def test_a_kernel_counts_once_however_often_it_runs() -> None:
-    """10 kernels over four images, in one plan or in two; over two images 10 more, each of which runs twice."""
+def test_seconds_of_an_iteration_count_every_launch_of_distinct_plans() -> None:
+    """10 kernels of 1 s over four images; in two parts 20 of half a second. The same plan on two GPUs is one."""
     costs = toy_costs(CHAIN, {})
-    assert kernel_origins(PLANS[:1] * 2, costs).counts == {Origin.ASSUMED: 10}
-    assert kernel_origins(PLANS, costs).counts == {Origin.ASSUMED: 20}
+    assert kernel_origins(PLANS[:1] * 2, costs) == KernelOrigins({Origin.ASSUMED: 10.0}, 1)
+    assert kernel_origins(PLANS, costs) == KernelOrigins({Origin.ASSUMED: 20.0}, 2)
 
 
 def test_a_kernel_over_a_part_has_the_origin_of_that_batch() -> None:
+    """Of the whole batch the first of 10 was measured, of its parts none of 20, of half a second each."""
     found = kernel_origins(PLANS, first_measured(toy_costs(CHAIN, {})))
-    assert found.counts == {Origin.MEASURED: 1, Origin.ASSUMED: 19}
-    assert found.by_kernel[0, Phase.FORWARD, "only", 4] is Origin.MEASURED
-    assert found.by_kernel[0, Phase.FORWARD, "only", 2] is Origin.ASSUMED
+    assert found.seconds == {Origin.MEASURED: 1.0, Origin.ASSUMED: 19.0}
+    assert found.most is Origin.ASSUMED
 
 
 def test_gap_of_a_cost_table_is_kept_with_its_kernels() -> None:
-    """Of several workloads the first gap counts, and kernels that they share are counted once: 10 over four images."""
+    """Of several workloads the first gap counts, and seconds add up."""
     costs = Lacking(toy_costs(CHAIN, {}).kernels)
-    whole, both = (kernel_origins(plans, costs) for plans in (PLANS[:1], PLANS))
+    whole, parts = (kernel_origins([plan], costs) for plan in PLANS)
     assert whole.gap == "toy.csv has nothing"
-    assert joined_origins([KernelOrigins(), whole, both]) == both
+    assert joined_origins([KernelOrigins(), whole, parts]) == kernel_origins(PLANS, costs)
     assert joined_origins([]) == KernelOrigins()
+    assert KernelOrigins().most is None

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.hardware.test_profile import write
 from tests.unit.hardware.toy_profile import TOY, figure, refusal
-from vdnnsim.cost.machine import model_origin
+from vdnnsim.cost.rate_origins import model_origin
 from vdnnsim.cost.trust import Basis, basis_of
 from vdnnsim.files.packaged import PROFILES, shipped_folder
 from vdnnsim.hardware.figures import with_number

@@ -1,5 +1,6 @@
 """A map of 5 elements, normalized over a batch of four images, or not normalized at all."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,6 @@ from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
-from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.hardware.server import Origin
@@ -27,28 +27,44 @@ from vdnnsim.report.run.folder import run_facts
 from vdnnsim.report.run.page import page_text, result_table
 from vdnnsim.scenario.simulator import Simulator
 
-PEAKS = "Kernel times: 2 of 2 from datasheet peaks, which no kernel reaches; copies weigh more here than on the card"
+PEAKS = (
+    "Kernel times: all 2.00 s from datasheet peaks, which no kernel reaches; copies weigh more here than on the card"
+)
 
 
 def kernels(*origins: Origin) -> KernelOrigins:
-    return KernelOrigins({(layer, Phase.FORWARD, "only", 1): origin for layer, origin in enumerate(origins)})
+    """Kernels of 1 s each in one iteration."""
+    return KernelOrigins({origin: float(origins.count(origin)) for origin in origins}, 1)
 
 
 @pytest.mark.parametrize(
-    ("origins", "said"),
+    ("origins", "fragments"),
     [
-        ((Origin.DATASHEET, Origin.DATASHEET), PEAKS),
-        ((Origin.FITTED,), "Kernel times: 1 of 1 fitted to measurements"),
-        ((Origin.MEASURED,), "Kernel times: 1 of 1 measured"),
-        ((Origin.FITTED, Origin.MEASURED), "Kernel times: 1 measured, 1 fitted to measurements"),
+        ((Origin.DATASHEET, Origin.DATASHEET), (PEAKS,)),
+        ((Origin.FITTED,), ("all 1.00 s from rates fitted",)),
+        ((Origin.MEASURED,), ("all 1.00 s measured",)),
         (
-            (Origin.DATASHEET, Origin.FITTED, Origin.MEASURED, Origin.MEASURED),
-            PEAKS.replace("2 of 2", "2 measured, 1 fitted to measurements, 1"),
+            (Origin.ASSUMED, Origin.FITTED, Origin.ASSUMED, Origin.MEASURED),
+            (
+                "of 4.00 s ",
+                "1.00 s (25 %) measured, ",
+                "1.00 s (25 %) from rates fitted",
+                "2.00 s (50 %) from rates carried",
+            ),
         ),
     ],
 )
-def test_kernel_times_by_origin_the_best_known_first(origins: tuple[Origin, ...], said: str) -> None:
-    assert kernel_times(kernels(*origins)) == (said,)
+def test_seconds_of_kernels_by_origin_the_best_known_first(
+    origins: tuple[Origin, ...], fragments: Sequence[str]
+) -> None:
+    (said,) = kernel_times(kernels(*origins))
+    places = [said.index(each) for each in fragments]
+    assert places == sorted(places)
+
+
+def test_what_next_to_no_second_rests_on_is_not_told() -> None:
+    (said,) = kernel_times(KernelOrigins({Origin.FITTED: 0.001, Origin.ASSUMED: 1.999}, 3))
+    assert said.startswith("Kernel times: all 2.00 s of 3 iterations from rates carried over")
 
 
 def test_a_table_without_the_element_type_is_named() -> None:
@@ -62,7 +78,7 @@ def test_terminal_report_and_manifest_state_origins(result: ScenarioResult) -> N
     assert f"- {PEAKS}" in printed(result_table(stated), width=400)
     assert f"{PEAKS}." in page_text(stated, {}, ()).splitlines()
     manifest = run_facts(stated)
-    assert (manifest["kernel_times"], manifest["kernel_table_gap"]) == ({"datasheet": 2}, None)
+    assert (manifest["kernel_seconds"], manifest["kernel_table_gap"]) == ({"datasheet": 2.0}, None)
 
 
 def test_pictures_of_times_note_datasheet_peaks(result: ScenarioResult, move: PolicyResult) -> None:

@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from vdnnsim.analysis.frontier import Bound, Frontier, FrontierPoint, PlannedTime, PolicyTimes
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.results import Declined, ScenarioResult
-from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.certificate import BoundClass
 from vdnnsim.report.frontier import findings, frontier_rows, headline, proven, shown_rows
@@ -76,7 +75,7 @@ def test_a_machine_that_is_not_on_the_frontier(result: ScenarioResult, memory_by
 
 
 def test_datasheet_peaks_claim_nothing(result: ScenarioResult) -> None:
-    kernels = KernelOrigins({(0, Phase.FORWARD, "gemm", 1): Origin.DATASHEET})
+    kernels = KernelOrigins({Origin.DATASHEET: 1.0}, 1)
     assert headline(result, replace(FRONTIER, kernels=kernels)) == "toy (1): time of an iteration by memory"
 
 

@@ -18,7 +18,7 @@ from vdnnsim.report.plots.machines import machines_figure
 from vdnnsim.report.plots.style import house_style
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.machines import rank_machines, read_prices
+from vdnnsim.study.machines import one_of_each_card, rank_machines, read_prices
 
 SCENARIO = """
 schema_version: 1
@@ -151,3 +151,15 @@ def test_wrong_prices_are_refused_in_a_line(tmp_path: Path, text: str, message: 
         read_prices(path)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_each_card_has_one_machine_with_enough_gpus() -> None:
+    """Of one, two and four P100 those with two suffice for two GPUs, and those with four come nearest to eight."""
+    profiles = [
+        load_profile(shipped_folder(PROFILES) / f"{name}.yaml") for name in ("p100", "p100_x2", "p100_x4", "t4")
+    ]
+
+    def chosen(gpus: int) -> list[str]:
+        return [each.server.name for each in one_of_each_card(profiles, gpus)]
+
+    assert [chosen(gpus) for gpus in (1, 2, 3, 8)] == [["p100", "t4"], ["p100_x2", "t4"], *[["p100_x4", "t4"]] * 2]

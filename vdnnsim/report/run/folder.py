@@ -21,7 +21,7 @@ from vdnnsim.report.run.page import page_text
 from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.report.run.snapshot import snapshot_pickle
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of manifests; raised when a key is renamed or removed."""
 _BESIDE_METRICS = ("performance_ratio", "feature_performance_ratio", "server_images_per_s")
 """Columns that compare with the oracle or are of all GPUs."""
@@ -57,7 +57,7 @@ def run_facts(result: ScenarioResult) -> dict[str, Any]:
         },
         "hardware": msgspec.to_builtins(server, str_keys=True, enc_hook=_name),
         "oracle": _metrics(result.oracle),
-        "kernel_times": {origin.value: count for origin, count in result.kernels.counts.items()},
+        "kernel_seconds": {origin.value: seconds for origin, seconds in result.kernels.seconds.items()},
         "kernel_table_gap": result.kernels.gap or None,
         "algorithm_profiling_s": result.algorithm_profiling_s,
         **_captured(result.captured),
