@@ -7,8 +7,6 @@ import pytest
 
 from tests.command_line import ROOT, vdnnsim
 from vdnnsim.cli.search import _nothing
-from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.workload import Workload
 from vdnnsim.study.largest_batch import LargestBatch
 
 SCENARIO = """
@@ -46,10 +44,7 @@ def test_a_row_for_each_policy_with_speed_and_refusal(folder: Path) -> None:
         "alexnet, largest batch of images, float32, training on NVIDIA GeForce GTX Titan X (Maxwell) with 12.0 GiB "
         "(ideal memory model) policy largest batch images/s what stops one image more base(m) "
     )
-    # The kernels of AlexNet, over the one batch and over the other.
-    alexnet = Workload(build_network("alexnet"), 1)
-    kernels = 2 * sum(len(alexnet.phases(layer)) for layer in alexnet.graph.layers)
-    assert done.stdout.splitlines()[-1] == f"- Kernel times: {kernels} of {kernels} fitted to measurements"
+    assert " of 2 iterations " in done.stdout.partition("- Kernel times: ")[2]
     base, everything = rows(folder / "max.csv")
     assert list(base) == ["network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size"]
     assert [base["policy"], everything["policy"]] == ["base(m)", "vdnn_all(m)"]
