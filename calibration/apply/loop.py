@@ -14,12 +14,12 @@ from torch import nn
 
 from calibration.apply.live_schedule import LiveSchedule
 from calibration.apply.loop_state import LoopState, StepLog
-from calibration.apply.model_discovery import is_sharded
 from calibration.apply.optimizer_states import States
 from calibration.apply.reservation import Reservation
 from calibration.apply.step_hooks import StepHooks
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.program import OPTIMIZERS
+from calibration.capture.wrapped import is_sharded
 from vdnnsim.errors import ExecutionRefused
 
 

@@ -5,21 +5,13 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 import torch
-from torch import distributed, nn
+from torch import nn
 
+from calibration.capture.wrapped import is_sharded, refuse_compiled
 from vdnnsim.errors import CaptureError
 from vdnnsim.memory.requests import round_up
 from vdnnsim.memory.settings import GRANULE_BYTES
 from vdnnsim.units import Precision
-
-
-def is_sharded(model: nn.Module) -> bool:
-    """Return whether FSDP shards a part of a model."""
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return False
-    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-
-    return any(isinstance(each, FSDPModule | FullyShardedDataParallel) for each in model.modules())
 
 
 def refuse_other_kinds(model: nn.Module, known: Container[int] = ()) -> None:
@@ -34,10 +26,7 @@ def refuse_other_kinds(model: nn.Module, known: Container[int] = ()) -> None:
     """
     if is_sharded(model):
         raise CaptureError(f"{type(model).__name__}: was sharded by FSDP, expected DDP, or vdnnsim.plan before that")
-    for each in model.modules():
-        is_compiled = each._compiled_call_impl is not None and id(each) not in known  # noqa: SLF001
-        if type(each).__name__ == "OptimizedModule" or is_compiled:
-            raise CaptureError(f"{type(each).__name__}: was compiled by torch.compile, expected a model that is not")
+    refuse_compiled(model, known)
 
 
 def precision_of(module: nn.Module) -> Precision:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import nn
@@ -21,6 +22,7 @@ from calibration.capture.recorder import Recorder
 from calibration.capture.roles import assign_kinds, operands_of
 from calibration.capture.storages import StorageTable
 from calibration.capture.tape import Tape, freed_by_program
+from calibration.capture.wrapped import is_compiled, refuse_spread
 from vdnnsim.dnn.captured_step import VERSION, CapturedStep
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind, StepOperation
@@ -98,6 +100,7 @@ def _captured(programs: Sequence[Program], device: CaptureDevice) -> Iterator[tu
                 # By modules that copy others, as a transformer's encoder.
                 warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
             model = program.make_model()
+        refuse_spread(model)
         if fakes is not None:
             replace_tensors(model, fakes.fake, buffers=False)
         iteration = prepare(program, model, device.device_type, foreach=device.is_cuda)
@@ -176,15 +179,11 @@ def _blamed(name: str) -> Iterator[Callable[[Recorder], None]]:
 @contextmanager
 def _run_eagerly(model: nn.Module) -> Iterator[tuple[str, ...]]:
     """Run modules of `torch.compile` eagerly; yields a note about it."""
-    compiled = any(
-        type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None  # noqa: SLF001
-        for each in model.modules()
-    )
-    if compiled:
+    if any(map(is_compiled, model.modules())):
         with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
             # A compiled module and the one within it have different paths.
             warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")
-            yield ("Modules of torch.compile were run eagerly: compiled, they may need less memory.",)
+            yield (_EAGER,)
     else:
         yield ()
 
@@ -198,6 +197,12 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+_EAGER: Final = (
+    "Modules of torch.compile were run eagerly: compiled, they may need less memory; `--execution compiled`, in Python "
+    '`execution="compiled"`, replays them fused.'
+)
 
 
 def _given(iteration: Iteration, modules: ModuleTracker, storages: StorageTable, *, is_cuda: bool) -> frozenset[int]:

@@ -18,6 +18,7 @@ from calibration.capture.request import LIBRARIES
 from calibration.capture.sources import with_notes
 from calibration.capture.tape import Tape
 from calibration.capture.user_code import arguments_of, article, sample_of
+from calibration.capture.wrapped import refuse_spread
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
@@ -111,6 +112,7 @@ def _versions(model: object) -> list[str]:
 def _maker(model: Any, *, real: bool) -> Callable[[], nn.Module]:  # noqa: ANN401
     def make() -> nn.Module:
         if isinstance(model, nn.Module):
+            refuse_spread(model)
             return copy.deepcopy(model, {} if real else dict(_without_memory(model)))
         made = model()
         if not isinstance(made, nn.Module):

@@ -87,6 +87,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from calibration.apply.user_state import protecting_user_tensors
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
+    from calibration.capture.wrapped import refuse_compiled
     from vdnnsim.api.scenarios import chosen_memory_model, profile_of, with_memory
     from vdnnsim.dnn.captured_check import check_captured_step
     from vdnnsim.dnn.workload import Mode
@@ -95,6 +96,7 @@ def request_plan(  # noqa: PLR0913  # those of `plan`
     from vdnnsim.policies.registry import known_policies, resolve_policy
     from vdnnsim.units import Precision
 
+    refuse_compiled(model)
     device = next((each.device for each in model.parameters()), None)
     if device is None:
         raise CaptureError("model: has no parameter, expected one to train")

@@ -1,0 +1,63 @@
+"""Models that are wrapped for several GPUs or by torch.compile, which cannot be captured or planned as they are."""
+
+from collections.abc import Container
+from typing import Final
+
+from torch import distributed, nn
+
+from vdnnsim.errors import CaptureError
+
+_REPLICATED: Final = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Return whether FSDP shards a part of a model."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return False
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+    return any(isinstance(each, FSDPModule | FullyShardedDataParallel) for each in model.modules())
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Return whether a module, without those within, is compiled by torch.compile."""
+    return type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None  # noqa: SLF001
+
+
+def refuse_spread(model: nn.Module) -> None:
+    """Refuse a model that is wrapped for several GPUs.
+
+    Raises:
+        CaptureError: it is in DDP or DataParallel, or sharded by FSDP.
+    """
+    if is_sharded(model):
+        raise CaptureError(
+            f"{type(model).__name__}: was sharded by FSDP, so each rank holds a part of it; expected the model before "
+            "`fully_shard` or FullyShardedDataParallel"
+        )
+    for name, each in model.named_modules():
+        if isinstance(each, _REPLICATED):
+            inner = ".".join(filter(None, (name, "module")))
+            raise CaptureError(
+                f"{type(each).__name__}: wraps {type(each.module).__name__} for several GPUs, expected the model "
+                f"within, `model.{inner}`: a plan for it is applied to the wrapped one, and `gpus` and `gradients: ddp` "
+                "of a scenario replay several GPUs"
+            )
+
+
+def refuse_compiled(model: nn.Module, known: Container[int] = ()) -> None:
+    """Refuse a model of which a part is compiled.
+
+    Args:
+        model: with all its modules.
+        known: identities of models whose calls are intercepted, which looks like a compiled one.
+
+    Raises:
+        CaptureError: a module is compiled.
+    """
+    for each in model.modules():
+        if is_compiled(each) and id(each) not in known:
+            raise CaptureError(
+                f"{type(each).__name__}: was compiled by torch.compile, expected a model that is not: a compiled one "
+                "does not run the operations that a plan is made of"
+            )
