@@ -1,6 +1,7 @@
 """Colours and names of phases, copies, stalls and kinds of buffers, in all pictures and pages.
 
-The palette is safe for colour-blind readers (Okabe and Ito). A copy and the stall that waits for it share a colour.
+The palette is safe for colour-blind readers (Okabe and Ito, and a violet). A copy and the stall that waits for it have
+one colour.
 """
 
 from typing import Final
@@ -50,7 +51,7 @@ KIND_COLORS: Final = {
     BufferKind.LABELS: "#117733",
     BufferKind.FEATURE_MAP: "#0072b2",
     BufferKind.GRADIENT_MAP: "#56b4e9",
-    BufferKind.WORKSPACE: "#f0c53a",
+    BufferKind.WORKSPACE: "#7b4ae0",
 }
 """In stacking order, resident buffers at the bottom."""
 SERIES_COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#4d4d4d", "#8e2f6b")

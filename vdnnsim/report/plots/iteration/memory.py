@@ -1,4 +1,6 @@
-"""Memory over time, stacked by kind of buffer, and the capacity."""
+"""Memory of GPU and host over time, each with its capacity; that of the GPU stacked by kind of buffer."""
+
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -23,50 +25,75 @@ _COLUMNS = 360
 """A curve of more steps than the first number is drawn by so many columns, each wide enough to be seen."""
 _WIDEST = 32
 """Characters that fit beside the axes."""
+_HEIGHTS = (3, 2)
+_NEAR = 4
+"""A capacity beyond so many times the peak is left out."""
+_ALARMING: Final[Any] = {"color": ALARM, "fontweight": "bold"}
 _NAMED = 0.1
 """Least share of an iteration for which the update is named."""
 
 
 def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
-    """Draw the memory in use of one policy over one iteration."""
-    trace, metrics, capacity = shown.trace, shown.metrics, result.server.gpu.memory_bytes
+    """Draw the memory in use of one policy over one iteration, of the GPU and, where it offloads, of the host below."""
+    trace, metrics = shown.trace, shown.metrics
     offloaded = f"{format_bytes(metrics.offloaded_bytes)} are" if metrics.offloaded_bytes else "nothing is"
+    where = place(result, shown)
     subtitle = (
-        f"{place(result, shown)}GPU memory over one iteration of {format_seconds(trace.iteration_s)}; "
+        f"{where}{'memory' if where else 'Memory'} over one iteration of {format_seconds(trace.iteration_s)}; "
         f"{offloaded} offloaded; the oracular baseline would hold {format_bytes(result.oracle.max_memory_bytes)}"
     )
     figure = new_figure(headline(result, shown), subtitle)
-    axes = figure.subplots()
-    figure.subplots_adjust(left=0.07, right=0.72, top=0.84, bottom=0.1)
-    times, memory = time_scale((trace.iteration_s,)), byte_scale((capacity, metrics.max_memory_bytes))
-    curve = memory_curve(trace)
+    times, curve = time_scale((trace.iteration_s,)), memory_curve(trace)
     many = len(curve.times_s) > _MANY_STEPS
     curve = curve.envelope(trace.iteration_s, _COLUMNS) if many else curve
-    areas = _draw_areas(axes, curve, trace, times, memory)
-    tops, host = [float(capacity), float(metrics.max_memory_bytes)], dict[str, Artist]()
     if metrics.offloaded_bytes:
-        host, most = _draw_away(axes, curve, trace, times, memory)
-        baseline = result.oracle.max_memory_bytes
-        line = axes.axhline(baseline / memory.factor, color=MUTED, linestyle=(0, (6, 3)), linewidth=1.8)
-        host[f"oracular baseline  {memory.text(baseline)}"] = line
-        tops += [most, float(baseline)]
-    _draw_levels(axes, metrics, capacity, memory)
+        gpu, host = figure.subplots(2, 1, sharex=True, height_ratios=_HEIGHTS)
+        _draw_host(host, result, curve, trace, times)
+        below = host
+    else:
+        gpu = below = figure.subplots()
+    figure.subplots_adjust(left=0.07, right=0.72, top=0.84, bottom=0.1, hspace=0.12)
+    _draw_gpu(gpu, result, shown, curve, times)
+    gpu.set_xlim(0, trace.iteration_s / times.factor)
+    note = f" (each of {_COLUMNS} columns shows the greatest use within it)" if many else ""
+    below.set_xlabel(f"time, {times.unit}{note}")
+    return figure
+
+
+def _draw_gpu(axes: Axes, result: ScenarioResult, shown: PolicyResult, curve: MemoryCurve, times: Scale) -> None:
+    """Draw the memory of the GPU by kind, its levels and its peak."""
+    trace, metrics, capacity = shown.trace, shown.metrics, result.server.gpu.memory_bytes
+    memory, top = _draw_capacity(axes, capacity, metrics.max_memory_bytes)
+    areas, more = _draw_areas(axes, curve, trace, times, memory), dict[str, Artist]()
+    axes.axhline(metrics.mean_memory_bytes / memory.factor, color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
     beside_bytes = runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes if shown.fits else 0
-    if beside_bytes > 0:
+    if beside_bytes > 0 and capacity < top:
         ends = (capacity - beside_bytes) / memory.factor, capacity / memory.factor
         area = axes.axhspan(*ends, facecolor="none", edgecolor=MUTED, hatch="//", linewidth=0, zorder=1)
-        host[f"gaps, CUDA's context  {memory.number(beside_bytes)}"] = area
+        more[f"gaps, CUDA's context  {memory.number(beside_bytes)}"] = area
     _mark_turn(axes, trace, times)
     peak_s, kernel = peak_operation(trace)
     peak = peak_s / times.factor, 1.015 * metrics.max_memory_bytes / memory.factor
     axes.plot(*peak, "v", color=INK, ms=11, zorder=6, clip_on=False)
-    _write_legend(axes, areas, metrics, kernel, memory, host)
-    axes.set(xlim=(0, trace.iteration_s / times.factor), ylim=(0, 1.12 * max(tops) / memory.factor))
-    note = f" (each of {_COLUMNS} columns shows the greatest use within it)" if many else ""
-    axes.set_xlabel(f"time, {times.unit}{note}")
-    axes.set_ylabel(f"memory, {memory.unit}" if host else f"GPU memory in use, {memory.unit}")
+    _write_legend(axes, areas, metrics, kernel, memory, more)
+    axes.set_ylim(0, top / memory.factor)
+    axes.set_ylabel(f"GPU memory, {memory.unit}")
     ruled(axes, "y")
-    return figure
+
+
+def _draw_host(axes: Axes, result: ScenarioResult, curve: MemoryCurve, trace: IterationTrace, times: Scale) -> None:
+    """Draw the bytes that are in host memory alone, and their capacity."""
+    times_s, offloaded = offloaded_curve(trace)
+    memory, top = _draw_capacity(axes, result.server.host.memory_bytes // result.gpus, max(offloaded))
+    drawn_s = np.asarray((*curve.times_s, trace.iteration_s))
+    held = np.asarray((0, *offloaded), dtype=float)[np.searchsorted(times_s, drawn_s, side="right")]
+    look = {"step": "post", "color": OFFLOAD, "linewidth": 0, "zorder": 2}
+    area = axes.fill_between(drawn_s / times.factor, held / memory.factor, **look)
+    axes.set_ylim(0, top / memory.factor)
+    axes.set_ylabel(f"CPU memory, {memory.unit}")
+    label = f"offloaded, up to  {memory.text(max(offloaded))}"
+    axes.legend([area], [label], loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    ruled(axes, "y")
 
 
 def _draw_areas(
@@ -81,26 +108,18 @@ def _draw_areas(
     return dict(zip(kinds, areas, strict=True))
 
 
-def _draw_away(
-    axes: Axes, curve: MemoryCurve, trace: IterationTrace, times: Scale, memory: Scale
-) -> tuple[dict[str, Artist], float]:
-    """Stack the bytes in host memory alone on those in use; return their legend entry and the highest sum."""
-    times_s, away = offloaded_curve(trace)
-    drawn_s = np.asarray((*curve.times_s, trace.iteration_s))
-    below = np.asarray((*curve.totals, curve.totals[-1]), dtype=float)
-    held = np.asarray((0, *away), dtype=float)[np.searchsorted(times_s, drawn_s, side="right")]
-    ends = below / memory.factor, (below + held) / memory.factor
-    area = axes.fill_between(drawn_s / times.factor, *ends, step="post", color=OFFLOAD, linewidth=0, zorder=2)
-    return {f"in CPU memory, up to  {memory.text(max(away))}": area}, float(max(below + held))
-
-
-def _draw_levels(axes: Axes, metrics: RunMetrics, capacity: int, memory: Scale) -> None:
-    axes.axhline(metrics.mean_memory_bytes / memory.factor, color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
+def _draw_capacity(axes: Axes, capacity: int, most: int) -> tuple[Scale, float]:
+    """Draw a capacity, or above the axes where it is far beyond the peak; return the unit and the top in bytes."""
+    if capacity > _NEAR * most:
+        text = f"capacity {format_bytes(capacity)} \N{UPWARDS ARROW}"
+        write(axes, text, (1.0, 1.0), (-4, -4), "axes fraction", ha="right", va="top", zorder=5, **_ALARMING)
+        return byte_scale((most,)), 1.35 * most
+    memory = byte_scale((capacity, most))
     axes.axhline(capacity / memory.factor, color=ALARM, linewidth=2.5)
     box = {"facecolor": "white", "edgecolor": "none", "pad": 2, "alpha": 0.85}
-    look = {"ha": "right", "color": ALARM, "fontweight": "bold", "bbox": box, "zorder": 5}
     said, right = f"capacity {format_bytes(capacity)}", ("axes fraction", "data")
-    write(axes, said, (1.0, capacity / memory.factor), (-4, 7), right, **look)
+    write(axes, said, (1.0, capacity / memory.factor), (-4, 7), right, ha="right", bbox=box, zorder=5, **_ALARMING)
+    return memory, 1.15 * max(capacity, most)
 
 
 def _write_legend(
@@ -123,7 +142,7 @@ def _write_legend(
         title_fontproperties={"weight": "bold", "size": 15},
         alignment="left",
         loc="upper left",
-        bbox_to_anchor=(1.0, 0.8),
+        bbox_to_anchor=(1.0, 1.04),
         frameon=False,
         labelspacing=0.7,
     )
