@@ -54,12 +54,7 @@ class _Recipe:
 
 
 class ExpectedSteps:
-    """The schedule of a loop.
-
-    Args:
-        plan: of a captured workload.
-        schedule: of the plan.
-    """
+    """The schedule of a loop."""
 
     def __init__(self, plan: TrainingPlan, schedule: LiveSchedule) -> None:
         workload = plan.workload

@@ -37,8 +37,6 @@ class ForwardWatch(OperatorMode):
     """Compares operations of forward to the captured ones, and keeps recipes of those to recompute.
 
     Args:
-        schedule: of the loop.
-        step: of the forward.
         is_on_stream: whether the step's stream is current.
     """
 

@@ -28,7 +28,6 @@ class Loop(LoopState):
 
     Attributes:
         steps: logs of the latest ones.
-        make_hooks: makes the hooks of a step.
     """
 
     KEPT_STEPS = 16

@@ -31,14 +31,7 @@ class StepLog:
 
 
 class LoopState:
-    """State shared by all steps of a loop.
-
-    Attributes:
-        device: of the model.
-        reservation: of the GPU's memory.
-        arena: pinned memory.
-        numbers: of the next steps.
-    """
+    """State shared by all steps of a loop."""
 
     def __init__(self, schedule: LiveSchedule, device: torch.device, reservation: Reservation) -> None:
         self.schedule, self.device, self.reservation = schedule, device, reservation

@@ -25,7 +25,6 @@ class PinnedSlots(PinnedArena):
     loop run in order, so a later copy into a slot follows earlier ones. Unpinning waits for the device.
 
     Args:
-        device: what pins.
         places: offset and bytes of each copy to the host.
     """
 

@@ -41,9 +41,7 @@ class PlannedMemory:
         piece_bytes: to reserve ahead, including all other memory that PyTorch holds; None for none.
         small_bytes: of these, in segments for small blocks.
         beside_bytes: of these, not of the model, its optimizer or its batch.
-        batch_bytes: of the batch.
         has_products: whether a step has products, for which cuBLAS allocates workspaces.
-        settings: of PyTorch's allocator.
     """
 
     piece_bytes: int | None = None
@@ -60,7 +58,6 @@ class Reservation:
     Args:
         device: without effect if it is no GPU.
         limit_bytes: of reserved memory, by the user; None for all.
-        planned: memory of the loop.
 
     Attributes:
         beyond_bytes: largest excess over the limit so far.

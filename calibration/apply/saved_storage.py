@@ -60,12 +60,7 @@ class SavedStorage:
     """A storage of a step, which lives as long as autograd keeps a tensor of it.
 
     Args:
-        number: in the captured step.
-        live: its memory on the device.
-        copy_stream: of its copies.
         stream: of the step, as of `CopyStream.current`, on which all work is issued.
-        arena: pinned memory.
-        step: number of the step.
 
     Attributes:
         live: its memory on the device; None while it is released.
@@ -212,7 +207,6 @@ class SavedTensor:
     """The replacement that autograd keeps for a saved tensor.
 
     Args:
-        tensor: to save.
         save: its position among the saves of the step; None outside of the plan.
         storage: that may be released; None to keep the tensor.
     """

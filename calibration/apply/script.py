@@ -51,12 +51,7 @@ class _Called:
 
 
 class Script:
-    """Hooks on the process of a script.
-
-    Args:
-        plan: makes the plan.
-        say: prints a line.
-    """
+    """Hooks on the process of a script."""
 
     def __init__(self, plan: Plan, say: Callable[[str], object]) -> None:
         self._plan, self._say = plan, say

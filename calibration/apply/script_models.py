@@ -61,11 +61,8 @@ class TrainedModel:
     Attributes:
         model: within DDP.
         loss: until it is planned: the script's own, or a stand-in where other models take the output.
-        precision: of its calls.
-        shapes: of its inputs.
         saved_bytes: of its first forward.
         held: tensors that the script held after the first backward.
-        applied: its plan.
         is_part: whether its loss is computed by other models, so that its steps end with forward.
     """
 

@@ -24,7 +24,6 @@ class StepHooks:
 
     Attributes:
         number: among the steps of its plan, from 1 on.
-        log: of its actions.
     """
 
     def __init__(self, loop: LoopState, model: nn.Module) -> None:

@@ -38,7 +38,6 @@ class KernelCall:
     Attributes:
         operands: the buffers by their roles.
         workspace: the plan's buffer for it; None where the plan has none.
-        workspace_bytes: what the kernel needs.
     """
 
     layer: Layer
@@ -60,7 +59,6 @@ class CompiledPlan:
 
     Attributes:
         calls: by position of the Compute in the plan.
-        forms: by buffer.
         copies: where its copies lie on the host.
         taken_bytes: by buffer, its device memory: a workspace has as much as the largest of its kernels needs.
         idle_bytes: by workspace, its memory when no kernel runs: of a single kernel's, what that is passed.

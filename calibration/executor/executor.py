@@ -48,7 +48,6 @@ class Execution:
         peaks: of device memory as the device counted it, beyond what was in use before the plan first ran.
         ordinal: how often the plan has run, this time included, since its device last ran another one: the first of
             these runs begins with an empty cache.
-        loss: the loss of the iteration.
         gradients: dW by index of its layer, flat, copied to the host; empty where they are not kept.
         weights: W after the update, likewise, where the workload updates them.
     """
@@ -65,7 +64,6 @@ class Executor:
     """Executes plans of one workload on one device, one at a time; see `vdnnsim.validation.executor.Executor`.
 
     Args:
-        workload: of the plans.
         library: the kernels of the device; unknown workspaces are measured by dry runs.
         seed: of weights, optimizer states, input batch and labels.
         arena: host memory to share with other executors of the device; None for its own.

@@ -28,7 +28,6 @@ class ArenaLayout:
     Attributes:
         offsets: by position of the Offload or Prefetch in the plan.
         given: by buffer that is given on the host.
-        nbytes: size of the region.
     """
 
     offsets: Mapping[int, int]

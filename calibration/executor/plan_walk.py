@@ -32,7 +32,6 @@ class PlanWalk:
         labels, loss: of the batch, in device memory outside of the plan.
         kept: kinds of buffers whose content is copied to the host before they are released.
         position: of the current or last operation.
-        log: times of the operations.
     """
 
     device: Device

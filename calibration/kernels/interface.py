@@ -119,11 +119,7 @@ Run = Callable[[KernelTensors, list[torch.Tensor]], None]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A layer of a workload and the layout of its tensors.
-
-    Attributes:
-        device_type: PyTorch's word, `cpu` or `cuda`.
-    """
+    """A layer of a workload and the layout of its tensors."""
 
     workload: Workload
     layer: Layer

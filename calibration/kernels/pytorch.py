@@ -32,10 +32,6 @@ class PyTorchLibrary:
     Allocations of aten while a kernel runs are measured on the CPU, to the byte, once for each shape and number of
     threads, by running the kernel on operands of its own. On CUDA the workspace of a kernel that may allocate is None,
     and PyTorch's choice of kernels follows its settings (`calibration.devices.arithmetic`).
-
-    Attributes:
-        device_type: `cpu` or `cuda`.
-        channels_last: whether maps and filters lie in PyTorch's layout of that name.
     """
 
     device_type: str

@@ -89,7 +89,6 @@ class Calibrator:
 
     Attributes:
         device: otherwise idle.
-        library: its kernels.
         extent: sizes and times of the measurements.
         provenance: returns hardware and software of a device, as (name, text).
         out: path of the profile, beside which its tables are written.

@@ -22,7 +22,6 @@ class RateKernel:
 
     Attributes:
         amount: FLOPs of a matrix product, bytes read and written by a stream.
-        text: its description.
     """
 
     work: Callable[[], None]
@@ -91,7 +90,6 @@ class Rate:
     Attributes:
         sample: of its seconds.
         amount: FLOPs, or bytes.
-        text: description of the kernel.
     """
 
     sample: Sample

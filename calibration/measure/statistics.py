@@ -17,7 +17,6 @@ class Sample:
     Attributes:
         median: in the unit of what was measured.
         spread: (third quartile - first quartile) / median, robust to outliers.
-        count: number of runs.
         remark: on the runs; mostly empty.
     """
 

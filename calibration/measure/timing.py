@@ -42,7 +42,6 @@ class TimeBox:
     Attributes:
         budget_s: time after which no further batch of runs is begun, once there are `least` runs. Warming up may take
             as long again.
-        least, most: number of runs.
         steady: number of runs that are enough if they spread by 3 % or less.
         attempts: number of samples while the spread is refused; the steadiest counts.
         patience_s: a work that takes longer than this and than the budget is timed by its second run alone.

@@ -97,7 +97,6 @@ class Card:
         profile: name of its profile.
         properties: by cuDNN's names.
         shared_memory_bytes: of a multiprocessor.
-        context_bytes: of the CUDA context.
         context_assumed: whether the profile states none.
         flop_per_s: peak of float32.
         launch_s: least time of a kernel.
@@ -194,8 +193,6 @@ class OperatorRates:
 
     Attributes:
         convolution_flop_per_s, product_flop_per_s: of convolutions, and of all other arithmetic.
-        dram_bytes_per_s: of device memory.
-        kernel_overhead_s: of each kernel.
         origin: of the least certain of them.
     """
 

@@ -134,7 +134,6 @@ class Metrics(Generic[Runs]):
 
     Attributes:
         seen_in: returns the scenario that shows a claim.
-        groups: of networks, by name.
     """
 
     named: Mapping[str, Metric]

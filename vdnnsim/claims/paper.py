@@ -24,7 +24,6 @@ class Paper:
 
     Attributes:
         profiles: the files of its machines.
-        runs: its replays, of the paper's own class.
         check_claim: checks a claim by them, on a machine by name unless the claim names its own.
     """
 

@@ -20,7 +20,6 @@ class PaperReading:
     """A choice that a paper leaves open; without a name the default one.
 
     Attributes:
-        name: selects it.
         question: what the paper leaves open, and the default.
         options: of the runs of a policy, by its name.
     """

@@ -20,7 +20,6 @@ class ConvolutionShape:
         input_size: H, W of one input channel, padding left out.
         kernel: R, S of one filter.
         stride, padding: step of the window and zeros added on each side.
-        bias: whether one is added to Y.
     """
 
     n: int

@@ -51,7 +51,6 @@ class EfficiencyCosts(MachineCosts):
     """The costs of kernels by the efficiencies of one server.
 
     Args:
-        server: with the parameters in its profile.
         channels_last: whether maps are N, H, W, C; by default as in its table of kernels.
 
     Raises:

@@ -168,11 +168,6 @@ class StatedWorkspaces(MachineCosts):
 
     Rows of such a table hold the least time that the peaks allow. The fastest algorithm of a shape takes the time of
     the model, the others are longer in proportion to their least times.
-
-    Args:
-        model: of times.
-        stated: the table.
-        channels_last: layout of the table.
     """
 
     def __init__(self, model: MachineCosts, stated: MachineCosts, *, channels_last: bool) -> None:

@@ -151,11 +151,7 @@ class CostModel(ABC):
 
 
 class MachineCosts(CostModel):
-    """The costs of one machine, also of a kernel of which only the work is known.
-
-    Attributes:
-        gap: that of its tables.
-    """
+    """The costs of one machine, also of a kernel of which only the work is known."""
 
     gap: ClassVar[str] = ""
 
@@ -216,7 +212,6 @@ class AdjustedCosts(CostModel):
     """The costs of another model, changed kernel by kernel.
 
     Args:
-        model: to be changed.
         adjust: changes the algorithms of a phase; the fastest must stay first.
     """
 

@@ -33,7 +33,6 @@ class ProductRates:
 
     Attributes:
         flop_per_s: rate that the multiplications sustain.
-        multiprocessors: over which tiles are spread.
         tile_load_flop, tile_start_depth, idle_tail_waves: as above.
         sum_bytes_per_s: rate of DRAM at which splits add their parts to the result.
     """

@@ -24,7 +24,6 @@ class Elements:
     Attributes:
         x, y, w: of all inputs, of the output and of the weights without bias, for the whole batch.
         columns: C R S P Q for each image of a convolution, the matrix that an explicit product multiplies W with.
-        batch_size: images.
     """
 
     x: int

@@ -30,7 +30,6 @@ class Uses:
     """The layers that use a storage, by index, in order.
 
     Attributes:
-        phases: of layers that use it.
         first, last: operations that use it; -1 where none does.
         view: the first tensor that covers it.
     """
@@ -50,7 +49,6 @@ class Layering:
 
     Attributes:
         layer_of: by operation, the layer that it belongs to.
-        uses: by storage.
         maps: the storages of the maps, by their index; what is given first.
         index: the index of the map of a storage.
         gradients: by storage of a gradient, the index of its map.

@@ -31,11 +31,9 @@ class CapturedStep(Step, frozen=True, kw_only=True):
         model: what was captured, as it was named.
         framework: `torch 2.13.0`, with the versions of what the model is from.
         device: `cuda 8.9`, by the rules of a compute capability, or `cpu`.
-        batch_size: how many samples.
         sample: `image` or `sequence`.
         sample_elements: tokens of a sequence; 1 for an image.
         optimizer: its name, as `adamw`; `none` without an update.
-        parameters: how many there are, each once.
         notes: what was assumed, in sentences.
         lifetimes: whether it has lifetimes of storages; a profiler trace has none, and is good for times alone.
     """

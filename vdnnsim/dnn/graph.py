@@ -61,7 +61,6 @@ class LayerGraph:
     """A network: its layers in order of execution and its feature maps; build one with `GraphBuilder`.
 
     Attributes:
-        saving: the rule for what forward saves.
         autocast: the narrow type of mixed precision; None without it.
         weights: number of weights of a captured model, each once; None for other networks.
     """

@@ -87,7 +87,6 @@ class Work:
         saved_inputs, saved_outputs: positions of the inputs and outputs that backward reads.
         passes: how often forward reads X, and a whole backward its operands, because sums are needed first.
         lookup: the part of W that forward reads; None for all of it.
-        random: whether it draws random numbers.
         temporaries: elements of intermediate results of backward.
         labels: class indices that a loss reads and saves.
     """

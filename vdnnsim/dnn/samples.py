@@ -12,9 +12,7 @@ class Sample:
     """One input of a batch.
 
     Attributes:
-        name: in the singular.
         step: an element of the series that it is; empty for an image.
-        steps: length of the series.
     """
 
     name: str

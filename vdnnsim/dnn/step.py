@@ -188,7 +188,6 @@ class StepOperation(Data, frozen=True):
         bytes_moved: compulsory DRAM traffic: each operand read once, each result written once; 0 if none is launched.
         temporary_bytes: memory that it allocates and frees while it runs, whichever kernel computes it.
         forward: of a backward operation, its last forward operation, which may be recomputed; None if it has none.
-        random: whether it draws random numbers.
         saves: storages that autograd saves; those of a capture include parameters and inputs.
         work: its shape, if it is a convolution or a product.
         known: whether its FLOPs follow from a rule; else they are those of PyTorch's counter, or none.
@@ -225,11 +224,7 @@ class StepOperation(Data, frozen=True):
 
 
 class Step(Data, frozen=True, dict=True):
-    """One iteration of one GPU.
-
-    Attributes:
-        operations: in the order of the program.
-    """
+    """One iteration of one GPU."""
 
     modules: tuple[Module, ...]
     storages: tuple[Storage, ...]

@@ -53,9 +53,6 @@ class Relu6(Operator):
     """A rectifier that clamps above 6, too, whose backward needs Y alone.
 
     PyTorch's reads X (`hardtanh_backward` in derivatives.yaml), so `hardtanh_` saves a copy before it overwrites it.
-
-    Attributes:
-        over_input: whether it works in place.
     """
 
     over_input: bool = True

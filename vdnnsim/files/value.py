@@ -22,9 +22,7 @@ class Entry:
     """One value of a YAML file.
 
     Attributes:
-        file: name of the file in messages.
         path: key path as `policies[3].policy`; empty for the whole file.
-        error: exception of a wrong value.
     """
 
     file: str

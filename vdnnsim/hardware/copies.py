@@ -56,7 +56,6 @@ class CopyRow:
         beside: concurrent work; empty for a copy alone.
         seconds: the median.
         spread: (third quartile - first quartile) / median of the runs.
-        count: number of timed runs.
         note: empty, or why the time is not to be used.
     """
 

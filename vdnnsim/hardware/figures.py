@@ -36,7 +36,6 @@ class Definition:
     Attributes:
         section: of the profile and of the server; empty for a field of the server itself.
         field: of that part of the server.
-        is_whole: whether it is an integer.
         default: of an optional figure; MISSING of a required one.
         below: type of the names of a mapping; None for one figure.
     """

@@ -61,7 +61,6 @@ class Profile:
 
     Attributes:
         file: name of the file as it was found.
-        sha256: of the bytes of the file.
         content: of the file, merged with that of the profile that it extends.
         folders: of the tables of its sections.
         read_from: name and SHA-256 of the profiles that it extends.

@@ -35,11 +35,7 @@ from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 
 
 class CachingAllocator:
-    """The allocator of one GPU in one process; streams are numbers of the caller's choice.
-
-    Attributes:
-        allocated_bytes: in blocks that are in use.
-    """
+    """The allocator of one GPU in one process; streams are numbers of the caller's choice."""
 
     addressed: ClassVar[bool] = True
 

@@ -51,8 +51,6 @@ class Overflow:
     Attributes:
         position: of the request in the sequence.
         held: the keys in use then.
-        free_bytes: memory not in use then.
-        largest_free_bytes: its largest piece.
     """
 
     position: int

@@ -70,13 +70,11 @@ class Segments(ABC):
     Args:
         capacity_bytes: memory of the GPU for segments.
         granule_bytes: to which requests are rounded.
-        settings: of the allocator.
         total_bytes: all memory of the GPU, of which settings may allow a part; by default the capacity.
 
     Attributes:
         borders: starts and sizes of segments; no block crosses one.
         reserved_bytes: memory of the GPU in all segments.
-        most_reserved_bytes: its maximum up to now.
         changes: how often memory was taken or released.
     """
 

@@ -49,7 +49,6 @@ class Best:
     """The fastest plan so far, for a search that may be interrupted.
 
     Attributes:
-        label: of the policy.
         progress: receives a line on each improvement and its gap.
         bound_s: the lower bound so far.
         plan_s: the longest time in which a plan was made.
@@ -97,7 +96,6 @@ class Fitting:
     Attributes:
         best: receives every plan that fits.
         lowered: makes a plan of a timetable.
-        place: places a plan.
         replay: returns the seconds of an iteration.
         host_bytes: host memory for offloads.
         granule_bytes: in which memory can be released.

@@ -60,13 +60,10 @@ class Planner:
     """A workload on a machine, ready to be planned.
 
     Attributes:
-        costs: of the workload.
-        place: places a plan.
         replay: returns the seconds of an iteration.
         chunk_bytes: the most that a copy moves; None for the best, `WHOLE` for whole buffers.
         recompute: whether forward may be recomputed.
         movable: optimizer states and weight gradients that may be on the host while no kernel uses them.
-        label: of the policy.
         progress: receives a line on each improvement.
     """
 

@@ -79,7 +79,6 @@ class Problem:
         idle: all idle intervals with a kernel in them, in order of their beginning.
         residencies: of states and weight gradients that are not held throughout, likewise.
         capacity_bytes: device memory for buffers.
-        granule_bytes: of that memory.
     """
 
     workload: Workload

@@ -78,7 +78,6 @@ class DropSearch:
     """A search for the best order.
 
     Attributes:
-        recomputation: of the iteration.
         problem_of: makes the problem of an order of kernels.
         links, host_bytes: as of the fluid bound.
         goal_s: lower bound at which the search ends.

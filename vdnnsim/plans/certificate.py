@@ -61,7 +61,6 @@ class Certificate:
 
     Attributes:
         bound_s: no schedule of the class takes less.
-        holds_for: the class.
         offloaded: names and bytes of offloaded buffers, in the order of their offloads.
         on_host: bytes of optimizer states that are on the host between iterations, and of weight gradients that are
             there between backward and update, by kind in words.

@@ -107,7 +107,6 @@ class DoesNotFit:
     Attributes:
         operation: its position in the plan.
         layer, phase: on whose behalf it is made.
-        free_bytes, largest_free_bytes: free memory, and its largest piece.
         held_bytes: by kind, largest first.
     """
 

@@ -157,7 +157,6 @@ class ServerTrace:
     """One iteration of all GPUs of a server, begun at the same time.
 
     Attributes:
-        gpus: the trace of each GPU, by number.
         loads: every change of the rate of a link, in order of time; empty for one GPU on a link of its own.
     """
 

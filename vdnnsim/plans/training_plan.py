@@ -42,7 +42,6 @@ class ProfilingPass:
 
     Attributes:
         name: the configuration, in the paper's words.
-        fits: whether it completed.
         cost_s: time of the iteration, or of its part before memory ran out.
     """
 
@@ -62,7 +61,6 @@ class TrainingPlan:
         operations: in issue order.
         handles: of libraries beyond the first, which take device memory.
         passes: the trials of a dynamic policy, in order.
-        certificate: of the plan of a planner.
     """
 
     workload: Workload

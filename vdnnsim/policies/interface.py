@@ -77,7 +77,6 @@ class Setting:
     """The inputs of a policy.
 
     Attributes:
-        cost_model: of the machine.
         known_limits, known_trials: None where they are hidden from the policy, which reads `limits` and `trials`.
         gpus: how many GPUs train together.
         groups: their numbers by switch.

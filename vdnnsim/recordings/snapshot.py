@@ -81,9 +81,7 @@ class Recording:
     """The recording of one GPU.
 
     Attributes:
-        gpu: its number.
         segments: at the end.
-        events: in the order of time.
         settings: PYTORCH_ALLOC_CONF, if the snapshot has it.
         expandable: whether any segment could grow.
         private_pools: whether blocks were in pools of CUDA graphs or of the user.

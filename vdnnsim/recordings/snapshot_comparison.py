@@ -37,7 +37,6 @@ class Agreement:
     """How far the model agrees with PyTorch.
 
     Attributes:
-        requests: recorded ones.
         agreed: requests at the recorded address, before the first difference.
         segments: that PyTorch took; of expandable ones, how often they grew.
         segments_agreed: those that the model took at the same time in the same size.

@@ -56,7 +56,6 @@ class Operation:
 
     Attributes:
         name: of the operator, without the namespace aten: `convolution`.
-        call: of the operator.
         launches: kernels, copies and fills in order.
         module: around it, the outermost first, joined by `/`; empty if modules were not recorded.
         forward: position of the operation that a backward is of, if known.

@@ -123,9 +123,7 @@ class TracedStep:
         name: of the profiler, `ProfilerStep#8`.
         why: it was chosen.
         begin_s, end_s: on the GPU, from the end of the step before to that of its last kernel.
-        host_begin_s, host_end_s: on the host.
         thread: of its mark on the host; empty without marks.
-        launches: in order.
     """
 
     name: str

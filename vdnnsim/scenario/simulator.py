@@ -39,7 +39,6 @@ class Simulator:
         limits: the memory of one GPU, and its equal share of the host's.
         gpus: how many GPUs train together, the first of the machine.
         gradients: how they add up gradients; None if they do not.
-        execution: how the framework runs the workload.
         progress, deadline: as of a `Setting`.
         as_run: changes plans to what is run, if that differs.
     """

@@ -60,7 +60,6 @@ class Key:
         column: its name in tables; that of a quantity ends in the SI unit.
         read: returns the value that an entry states, or raises the entry's error.
         is_number: whether it may be a range.
-        is_whole: whether it has no fractions.
     """
 
     name: str

@@ -39,7 +39,6 @@ class LargestBatch:
     """The largest batch of one policy.
 
     Attributes:
-        policy: the policy with its options.
         batch_size: images per GPU; 0 where not even one fits.
         images_per_s: of one GPU until the last is done, of a part where there are parts; None where no batch fits.
         refusal: of one image more; None where the largest batch of a scenario fits.
@@ -47,7 +46,6 @@ class LargestBatch:
         no_plan: why the policy has no plan at any batch; empty where it has.
         untried: at the deadline, the least batch that is known not to fit; none between was tried.
         late_s: delay of a policy that ignores its deadline.
-        kernels: origins of the kernels of its plans.
     """
 
     policy: str
@@ -73,7 +71,6 @@ class Need:
     """The memory of a batch.
 
     Attributes:
-        fits: whether it can be placed.
         share: of the capacity of GPU or host, the larger; an estimate that guides the search.
     """
 

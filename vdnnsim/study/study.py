@@ -43,7 +43,6 @@ class Study:
         where: conditions, all of which hold for each point.
         sources: (name, SHA-256) of the files that were read.
         folder: of the study's file, from which profiles are looked up.
-        pictures: of the results.
     """
 
     name: str

@@ -26,11 +26,7 @@ from vdnnsim.units import format_bytes, format_seconds
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One policy of a scenario before and after.
-
-    Attributes:
-        kernels_before, kernels_after: origins of the kernels of its plans.
-    """
+    """One policy of a scenario before and after."""
 
     label: str
     before: StudyRow

@@ -23,9 +23,7 @@ class Validation:
     """The inputs and rows of a validation.
 
     Attributes:
-        device: its name.
         provenance: (name, text) of the device and its software now.
-        server: of the profile.
         sources: (name, SHA-256) of each input file.
     """
 

@@ -37,8 +37,6 @@ class Rates:
     Attributes:
         convolution_flop_per_s, product_flop_per_s: arithmetic of convolutions, and of all else, by element type;
             `tf32` is of float32 whose products may be in TF32.
-        dram_bytes_per_s: of device memory.
-        kernel_overhead_s: of each kernel.
     """
 
     convolution_flop_per_s: Mapping[str, float]

@@ -34,10 +34,8 @@ class Series:
     """Measurements of one script.
 
     Attributes:
-        title: of the series.
         source: repository at commit: path.
         optimizer: as of `vdnnsim capture`; `none` without an update.
-        channels_last: memory format of model and images.
         framework: the version of PyTorch, if known.
         searches_batch: whether batches are the largest of `BATCHES` that fitted.
         fused_attention: whether that version has it.
@@ -119,8 +117,6 @@ class OperatorTime:
 
     Attributes:
         measured: seconds.
-        kind: of their layers.
-        is_forward: whether in forward; else in backward.
     """
 
     series: str

@@ -116,13 +116,7 @@ def _unfitted(_: object) -> bool:
 
 @dataclass(frozen=True)
 class Scoreboard:
-    """All rows with their replays.
-
-    Attributes:
-        runs: the replays.
-        times, operators, memory: the measurements.
-        is_fitted: whether a parameter of its machine was fitted to a row.
-    """
+    """All rows with their replays."""
 
     runs: PublicRuns
     times: Sequence[StepTime]

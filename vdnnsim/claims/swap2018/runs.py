@@ -67,11 +67,7 @@ class Iteration(NamedTuple):
 
 @dataclass
 class ServerRuns:
-    """Cached replays under one reading of the paper; a policy is given by its label, `swap(p, interval=4)`.
-
-    Attributes:
-        machines: by the names of their profiles.
-    """
+    """Cached replays under one reading of the paper; a policy is given by its label, `swap(p, interval=4)`."""
 
     machines: Mapping[str, Server]
     reading: SwapReading = field(default_factory=SwapReading)
