@@ -130,5 +130,4 @@ def _drop_failed_backward() -> None:
 
 
 def _within(model: nn.Module) -> nn.Module:
-    """Return the model within DDP."""
     return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model

@@ -167,7 +167,6 @@ def _is_indifferent(call: Call) -> bool:
 
 
 def _changes(device: torch.device) -> int:
-    """Return the count of allocations and frees."""
     stats = torch.cuda.memory_stats(device)
     count: int = stats["allocation.all.allocated"] + stats["allocation.all.freed"]
     return count
@@ -181,7 +180,6 @@ def _entries(device: torch.device, count: int) -> Sequence[Mapping[str, Any]]:
 
 
 def _requests(entries: Sequence[Mapping[str, Any]]) -> Sequence[Request]:
-    """Return the requests of an operation."""
     requests, held = list[Request](), dict[int, int]()
     for each in entries:
         if each["action"] == "alloc":

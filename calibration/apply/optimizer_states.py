@@ -35,7 +35,6 @@ class _Copied:
     mark: Any
 
     def take_place(self) -> None:
-        """Give the optimizer the copy."""
         self.states[self.key] = self.copied
 
 

@@ -53,7 +53,6 @@ class _Scheduler:
         self._place = 0
 
     def schedule(self) -> LiveSchedule:
-        """Read the plan."""
         returning = self._released_for_return()
         for position, operation in enumerate(self._plan.operations):
             match operation:

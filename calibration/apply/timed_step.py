@@ -200,12 +200,10 @@ class _Timing:
         self._loop.make_hooks, self._loop.copy_stream = self._before
 
     def end(self) -> None:
-        """End forward and backward."""
         if self._end is None:
             self._end = self._watch.here()
 
     def copied(self, copy_stream: CopyStream, target: torch.Tensor, source: torch.Tensor) -> Any:  # noqa: ANN401 - a mark
-        """Time a copy."""
         pinned = self._loop.arena.slice(0, 0).untyped_storage()._cdata  # noqa: SLF001 - its identity
         way = Way.OUT if target.untyped_storage()._cdata == pinned else Way.BACK  # noqa: SLF001
         live = source if way is Way.OUT else target
@@ -218,7 +216,6 @@ class _Timing:
         return mark
 
     def step(self, number: int, hooks: TimedStepHooks, log: StepLog, snapshot: bytes | None) -> LiveStep:
-        """Return the measurement."""
         seconds = self._watch.seconds
         points = self._points(hooks)
         stretches, pauses = self._parts(points) if self._closely else ((), ())
@@ -280,7 +277,6 @@ class _TimedCopyStream:
             setattr(self, name, getattr(copy_stream, name))
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> Any:  # noqa: ANN401 - a mark
-        """Begin a copy."""
         return self._timing.copied(self._copy_stream, target, source)
 
 

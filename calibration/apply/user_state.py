@@ -54,7 +54,6 @@ class _Refusing(OperatorMode):  # type: ignore[no-untyped-call]
         self._storages = {each._cdata: each for each in map(_storage, tensors) if each is not None}  # noqa: SLF001
 
     def dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """Run an operation."""
         if func._schema.is_mutable:  # noqa: SLF001 - PyTorch has no public one
             for tensor, is_written in operands_of(func, args, kwargs):
                 if is_written and (storage := _storage(tensor)) is not None and storage._cdata in self._storages:  # noqa: SLF001

@@ -105,8 +105,6 @@ def described_device(properties: Mapping[str, object]) -> Any:  # noqa: ANN401 -
 
 @dataclass(frozen=True, slots=True)
 class _Notes:
-    """Notes of cuDNN on an engine."""
-
     numerical: frozenset[str]
     behavior: tuple[str, ...]
 

@@ -171,7 +171,6 @@ class Calibrator:
         return Measurements(rates, measure_link(device, session, extent, rates), host)
 
     def _link_name(self) -> str:
-        """Return the name of the link: `PCIe generation 5 x16`."""
         if not self._is_gpu:
             return "memory of the machine"
         pcie = dict(self.provenance(self.device)).get("pcie")

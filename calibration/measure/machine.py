@@ -83,7 +83,6 @@ class _Figures:
         return rounded
 
     def seconds(self, path: str, sample: Sample) -> float:
-        """Return the median of a sample for the figure at `path`."""
         if sample.is_refused and self._strict:
             raise DeviceError(
                 f"{path}: {sample.runs}, expected at most {percent(REFUSED_SPREAD)}; run the same command again while "

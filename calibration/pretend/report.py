@@ -159,7 +159,6 @@ def _peak(gpu: Gpu) -> list[str]:
 
 
 def _place_text(place: Place) -> str:
-    """Return a place as text."""
     module = f" of {place.module}" if place.module else ""
     phase = "code outside of modules" if place.phase == "elsewhere" else place.phase
     return f"{phase}{module}" + (f" ({_short(place.line)})" if place.line else "")

@@ -157,7 +157,6 @@ def _merged(calls: Sequence[list[int]], step: CapturedStep) -> list[list[int]]:
 
 
 def _backward(groups: Sequence[Sequence[int]], numbers: Sequence[int], step: CapturedStep) -> list[list[int]]:
-    """Return the operations of backward by group."""
     found = {number: index for index, group in enumerate(groups) for number in group}
     # A recomputed operation stands for the forward operation that it repeats.
     twins = {(step.operations[each].module, step.operations[each].name): index for each, index in found.items()}

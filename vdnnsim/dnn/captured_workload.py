@@ -143,8 +143,6 @@ class CapturedWorkload(Workload):
 
 
 class _LayerView:
-    """Makes the layer view of a captured step."""
-
     def __init__(self, captured: CapturedStep, layering: Layering) -> None:
         self._captured = captured
         self._layering = layering

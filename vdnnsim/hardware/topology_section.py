@@ -102,13 +102,11 @@ class _LinkTypes:
         self._used: set[str] = set()
 
     def link(self, entry: Entry, name: str) -> TopologyLink:
-        """Return a link of the type of an entry, under a name."""
         kind = entry.name(list(self._links), "a type of link")
         self._used.add(kind)
         return self._links[kind](name)
 
     def refuse_unused(self) -> None:
-        """Check that each type is used."""
         for name, entry in self._entries.items():
             if name not in self._used:
                 raise entry.wrong("is the type of no link; expected a node, peers or the fabric to have it")

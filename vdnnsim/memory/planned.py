@@ -74,7 +74,6 @@ def place_planned(requests: Sequence[Request], capacity_bytes: int, granule_byte
 
 
 def _lifetimes(requests: Sequence[Request], granule_bytes: int) -> list[_Lifetime]:
-    """Return them in the order in which they begin."""
     ends: dict[int, int] = {}
     lifetimes = []
     for position, request in reversed(list(enumerate(requests))):

@@ -61,7 +61,6 @@ class _Storages:
 
     @property
     def pool_bytes(self) -> int:
-        """Memory of all storages."""
         return _driver(self.growths).handed_out_bytes
 
     def take(self, nbytes: int) -> Block | None:
@@ -82,7 +81,6 @@ class _Storages:
         return Block(storage, size)
 
     def free(self, block: Block) -> None:
-        """Free a storage for others."""
         insort(self._free, (self._sizes[block.start], block.start))
 
     def largest_free(self, nbytes: int) -> int:

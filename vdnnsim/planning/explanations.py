@@ -71,7 +71,6 @@ def _workspaces(timetable: Timetable) -> Iterator[tuple[float, str]]:
 
 
 def _waits(timetable: Timetable, names: Sequence[str]) -> Iterator[tuple[float, str]]:
-    """Yield the stalls of kernels for copies."""
     movement = timetable.movement
     for number, stall_s in enumerate(timetable.stalls):
         if not stall_s:

@@ -160,7 +160,6 @@ class OffloadSearch:
         return movement.timetable(options) if options else None
 
     def _is_enough(self, found: Timetable) -> bool:
-        """Whether the fluid optimum is reached, or time is up."""
         return found.seconds <= self.optimum.seconds * (1 + TOLERANCE) or self.deadline.is_over
 
     def _exchanged(self, found: Timetable) -> Timetable:

@@ -261,7 +261,6 @@ class Planner:
         )
 
     def _certificate(self, timetable: Timetable, bound_s: float, *, is_short: bool, complete: bool) -> Certificate:
-        """Return the certificate of a timetable."""
         names = [each.name for each in IterationBuffers(self.workload).buffers]
         runs = (each.run for each in timetable.movement.problem.kernels)
         whole_s = states_s = 0.0

@@ -259,7 +259,6 @@ def _device_overflow(
 
 
 def _by_kind(plan: TrainingPlan, held: Iterable[tuple[int, int]]) -> tuple[tuple[BufferKind, int], ...]:
-    """Add up bytes by the kind of their buffers."""
     by_kind: Counter[BufferKind] = Counter()
     for buffer, nbytes in held:
         by_kind[plan.buffers[buffer].kind] += nbytes

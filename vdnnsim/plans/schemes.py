@@ -133,7 +133,6 @@ class ByLifetime:
             self.held.append((self._workspace, layer, phase))
 
     def _hold_maps(self) -> None:
-        """Hold all feature maps."""
         for each in self._draft.workload.graph.maps:
             self.held.append((self._buffers.maps[each.index], each.producer or 0, Phase.FORWARD))
 

@@ -94,7 +94,6 @@ class _Walk:
         self._on_host: set[int] = set()
 
     def walk(self) -> None:
-        """Write the whole iteration."""
         for number in range(len(self._accesses)):
             self._access(number)
         self.steps += update(self._workload)

@@ -121,8 +121,6 @@ def _pools(workload: Workload, buffers: IterationBuffers, layout: Layout) -> lis
 
 @dataclass(eq=False)
 class _Walk:
-    """Writes the steps of an iteration."""
-
     workload: Workload
     kernels: KernelChoice
     layout: Layout
@@ -145,7 +143,6 @@ class _Walk:
                 self._ends[stay.last].append(stay.buffer)
 
     def steps(self) -> Schedule:
-        """Return the whole iteration."""
         for run in forward(self.workload):
             self._forward(run)
         for step, layer in enumerate(self._backward, start=len(self.workload.graph.layers)):

@@ -103,7 +103,6 @@ class _Pager:
         self._on_host: set[int] = set()
 
     def walk(self) -> None:
-        """Write the whole iteration."""
         gradients = {*self._buffers.gradients.values()}
         for run, ending in zip(self._runs, lifetimes(self._runs, self._buffers).ends, strict=True):
             self._kernel(run)

@@ -83,11 +83,9 @@ class _Static(ByRule, frozen=True, kw_only=True):
             raise ValueError(f"chunk: {failure}, or {WHOLE}") from None
 
     def maps(self, workload: Workload) -> frozenset[int]:
-        """Indices of the maps to offload."""
         raise NotImplementedError  # pragma: no cover
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule."""
         workload = setting.workload
         schedule = layerwise_schedule(workload, self.maps(workload), self.prefetch_search)
         plan = self.lowered(setting, schedule, LAYERWISE)

@@ -128,7 +128,6 @@ def _views(arguments: _Arguments | list[Any]) -> tuple[TensorView, ...]:
 
 
 def _is_tensor(value: object) -> bool:
-    """Whether a value is a tensor with elements."""
     if not isinstance(value, list) or len(value) != _TENSOR or not isinstance(value[-1], str):
         return False
     numbers = value[:-1]

@@ -120,8 +120,6 @@ class Trace:
 
 
 class _Arguments(msgspec.Struct, rename={"dims": "Input Dims", "old_dims": "Input dims", "types": "Input type"}):
-    """The arguments of events that are read."""
-
     dims: Any = None
     old_dims: Any = None
     types: Any = None

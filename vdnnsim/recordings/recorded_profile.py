@@ -85,11 +85,9 @@ class _Figures(dict[str, Figure]):
         self._trace = trace
 
     def measured(self, path: str, number: float, source: str) -> float:
-        """State a figure of the recorded step."""
         return self._state(path, number, Origin.MEASURED, f"the recorded step: {source}")
 
     def assumed(self, path: str, number: float, source: str) -> int:
-        """State a figure that it lacks."""
         return self._state(path, number, Origin.ASSUMED, source)  # type: ignore[return-value]
 
     def _state(self, path: str, number: float, origin: Origin, source: str) -> float:

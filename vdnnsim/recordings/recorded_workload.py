@@ -181,7 +181,6 @@ class _Chain:
     def add(
         self, name: str, kind: BufferKind, shape: tuple[int, ...], element_type: str = "float32", *, given: bool = False
     ) -> int:
-        """Add one, and return its number."""
         nbytes = math.prod(shape) * ELEMENT_BYTES[element_type]
         self.storages.append(Storage(name, kind, nbytes, element_type, given))
         self.tensors.append(Tensor(len(self.tensors), shape, element_type))

@@ -240,7 +240,6 @@ class _RecordedSegments(WholeSegments):
         return place
 
     def drop(self, pool: StreamPool, address: int) -> None:
-        """Free one segment."""
         self._release(pool, self._places.pop(address))
         self._addresses.remove(address)
         del self.by_address[address]

@@ -168,7 +168,6 @@ def chosen_step(trace: Trace, calls: Calls) -> TracedStep:
 
 
 def _steps(calls: Calls, marks: Sequence[Call]) -> list[TracedStep]:
-    """Return the steps with launches."""
     steps: list[TracedStep] = []
     before: float | None = None
     starts, launched = [each.event.start_s for each in calls.calls], [each.launched_s for each in calls.launches]

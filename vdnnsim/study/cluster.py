@@ -62,7 +62,6 @@ def _compute(chunks: Iterator[Chunk], address: str, *, secure: bool) -> Iterator
 
 
 def _next(waiting: Any, client: Any) -> Finished:  # noqa: ANN401  # Dask's have no types
-    """Return the next finished chunk."""
     working = time.monotonic()
     while not waiting.has_ready():
         time.sleep(_GLANCE_S)

@@ -220,5 +220,4 @@ def _fit(rows: Sequence[Row]) -> Requirement:
 
 
 def _disagrees(row: Row) -> bool:
-    """Whether a row fits on one side only."""
     return row.outcome is Outcome.OUT_OF_MEMORY or (row.outcome is Outcome.RAN and row.simulated is None)

@@ -248,7 +248,6 @@ def _script_s(row: StepTime, workload: Workload, host: Host) -> float:
 
 
 def _parameters(workload: Workload) -> int:
-    """Return the number of tensors of weights and biases."""
     if isinstance(workload, CapturedWorkload):
         return sum(each.given and each.kind is BufferKind.WEIGHTS for each in workload.captured.storages)
     weighty = (each for each in workload.graph.layers if workload.weight_bytes(each))
@@ -256,12 +255,10 @@ def _parameters(workload: Workload) -> int:
 
 
 def _policy(row: AnyRow) -> PyTorch:
-    """Return the training loop of a row's script."""
     return PyTorch(set_to_none=SERIES[row.series].set_to_none or row.setup.mode is Mode.INFERENCE)
 
 
 def _images_bytes(workload: Workload) -> int:
-    """Return the bytes of a batch of images."""
     if not isinstance(workload, CapturedWorkload):
         return workload.map_bytes(0)
     given = (each for each in workload.captured.storages if each.given)

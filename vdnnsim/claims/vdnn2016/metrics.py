@@ -148,7 +148,6 @@ class _OnlyTheFirstPasses:
         self._first: TrainingPlan | None = None
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
-        """Run the first plan; others do not fit."""
         self._first = self._first or plan
         if plan is self._first:
             return self._simulator.run_trial(plan)

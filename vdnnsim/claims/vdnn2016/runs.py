@@ -70,7 +70,6 @@ class _Placing:
     simulator: Simulator
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
-        """Place a plan."""
         return Trial(self.simulator.place(plan), 0.0)
 
 

@@ -33,7 +33,6 @@ def cells(row: Row) -> tuple[Value, ...]:
 
 
 def _sides(name: str, meaning: str, read: Callable[[Side], Value | None]) -> Iterator[Column]:
-    """Yield a column for each side."""
     yield Column(
         f"measured_{name}", f"{meaning}, on the device", lambda row: read(row.measured) if row.measured else None
     )
