@@ -21,8 +21,18 @@ from reports.swap2018.tables import (
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.claims.check import ClaimCount, ClaimRow
 from vdnnsim.claims.claim import ClaimsFile
-from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
-from vdnnsim.claims.swap2018.stated import INCEPTION, NONE, STAGGERED, SWAP, TABLE_I, VGG, Place, first_row
+from vdnnsim.claims.swap2018.runs import (
+    INCEPTION,
+    NONE,
+    STAGGERED,
+    SWAP,
+    TABLE_I,
+    VGG,
+    Place,
+    ServerRuns,
+    SwapReading,
+    first_row,
+)
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.report import markdown
 from vdnnsim.report.picture import Picture

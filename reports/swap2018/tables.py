@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vdnnsim.claims.swap2018.runs import ServerRuns
-from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, TABLES_OF_SPEED, VGG, Place
+from vdnnsim.claims.swap2018.runs import NONE, STAGGERED, SWAP, TABLE_I, TABLES_OF_SPEED, VGG, Place, ServerRuns
 
 
 class Cell(NamedTuple):

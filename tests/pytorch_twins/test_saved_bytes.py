@@ -7,8 +7,7 @@ from tests.networks import each_network
 from tests.pytorch_twins.twin import Twin
 from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.operator import SavingRule
-from vdnnsim.dnn.variants import under_autocast
-from vdnnsim.dnn.workload import Workload
+from vdnnsim.dnn.workload import Workload, under_autocast
 from vdnnsim.units import ElementType
 
 OTHER_BYTES = 100

@@ -9,9 +9,8 @@ from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import Claim, ClaimsFile
 from vdnnsim.claims.layrub2018 import metrics as layrub2018
 from vdnnsim.claims.layrub2018.runs import LayrubRuns
-from vdnnsim.claims.public2026.check import check_claim
 from vdnnsim.claims.public2026.replays import Capture
-from vdnnsim.claims.public2026.scoreboard import Scoreboard
+from vdnnsim.claims.public2026.scoreboard import Scoreboard, check_claim
 from vdnnsim.claims.swap2018 import runs as swap2018
 from vdnnsim.claims.vdnn2016 import metrics as vdnn2016
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns

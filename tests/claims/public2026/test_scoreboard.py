@@ -11,7 +11,6 @@ from tests.captured_steps import chain
 from tests.toy import ROOT
 from tests.unit.plans.test_searches import BOTH, with_convolutions, work
 from vdnnsim.claims.claim import Claim, ClaimsFile, Verdict
-from vdnnsim.claims.public2026.check import check_claim
 from vdnnsim.claims.public2026.measurements import (
     MEMORY,
     MEMORY_HARDWARE,
@@ -24,7 +23,7 @@ from vdnnsim.claims.public2026.measurements import (
     asked_batches,
 )
 from vdnnsim.claims.public2026.replays import Capture, PublicRuns
-from vdnnsim.claims.public2026.scoreboard import Errors, Scoreboard
+from vdnnsim.claims.public2026.scoreboard import Errors, Scoreboard, check_claim
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Mode

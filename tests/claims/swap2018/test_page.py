@@ -14,8 +14,7 @@ from reports.swap2018.tables import Cell, line_of_table_1, table_1_rows, through
 from tests.toy import ROOT
 from vdnnsim.claims.check import ClaimRow
 from vdnnsim.claims.claim import Claim, Verdict, read_claims
-from vdnnsim.claims.swap2018.runs import METRICS, ServerRuns, SwapReading
-from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, VGG
+from vdnnsim.claims.swap2018.runs import METRICS, NONE, STAGGERED, SWAP, TABLE_I, VGG, ServerRuns, SwapReading
 from vdnnsim.hardware.profile import find_profile, read_profile
 
 BATCHES = {"Table II": (2, 120), "Table III": (4, 110)}

@@ -5,8 +5,7 @@ import pytest
 
 from tests.toy import ROOT
 from vdnnsim.claims.claim import Claim, Verdict
-from vdnnsim.claims.swap2018.runs import METRICS, ServerRuns, SwapReading, behind_one_port
-from vdnnsim.claims.swap2018.stated import FirstRow, Place, first_row
+from vdnnsim.claims.swap2018.runs import METRICS, FirstRow, Place, ServerRuns, SwapReading, behind_one_port, first_row
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.topology import Topology

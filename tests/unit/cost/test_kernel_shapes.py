@@ -12,9 +12,8 @@ from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.variants import under_autocast
 from vdnnsim.dnn.vision import Relu6, TransposedConvolution
-from vdnnsim.dnn.workload import Optimizer, Workload
+from vdnnsim.dnn.workload import Optimizer, Workload, under_autocast
 from vdnnsim.units import ElementType
 
 

@@ -19,8 +19,7 @@ from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Access, BufferKind, Role
-from vdnnsim.dnn.variants import saved_by, under_autocast
-from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload, saved_by, under_autocast
 from vdnnsim.units import ElementType, Precision
 
 F, D, W, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.UPDATE

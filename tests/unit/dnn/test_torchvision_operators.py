@@ -12,9 +12,8 @@ from vdnnsim.dnn.operator import SavingRule, Work
 from vdnnsim.dnn.sequences import Attention, Linear
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Role
-from vdnnsim.dnn.variants import saved_by, under_autocast
 from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Mode, Workload, saved_by, under_autocast
 from vdnnsim.units import ElementType
 
 F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS

@@ -13,8 +13,7 @@ from vdnnsim.cost.machine import lacking_peak
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.variants import under_autocast
-from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload, under_autocast
 from vdnnsim.errors import StudyError, VdnnsimError, is_fault
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
