@@ -17,10 +17,6 @@ from vdnnsim.units import Precision
 def refuse_other_kinds(model: nn.Module, known: Container[int] = ()) -> None:
     """Refuse models of torch.compile and FSDP.
 
-    Args:
-        model: with all its modules.
-        known: identities of models whose calls are intercepted already.
-
     Raises:
         CaptureError: a module is compiled or sharded.
     """

@@ -134,11 +134,7 @@ class States:
                 each.take_place()
 
     def _placed(self, parameter: nn.Parameter) -> Iterator[tuple[str, range]]:
-        """Yield the streamed states of a parameter with their places.
-
-        Raises:
-            ExecutionRefused: a state has no place.
-        """
+        """Yield the streamed states of a parameter with their places."""
         owner = self._names.get(id(parameter), "a parameter of another model")
         for key, state in self._optimizer.state[parameter].items():
             name = f"{owner} {key}"

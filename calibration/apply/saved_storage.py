@@ -231,11 +231,7 @@ class SavedTensor:
             return self._layout.on(self.storage.materialize())
 
     def check(self) -> None:
-        """Refuse a tensor that was written since it was saved, as PyTorch does without hooks.
-
-        Raises:
-            RuntimeError: it was.
-        """
+        """Refuse a tensor that was written since it was saved, as PyTorch does without hooks."""
         if self._version is not None:
             shape = self._tensor.shape if self._layout is None else self._layout.shape
             refuse_written(self._tensor, self._version, shape, "for gradient computation")

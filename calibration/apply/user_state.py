@@ -20,9 +20,6 @@ def protecting_user_tensors(device: torch.device) -> Iterator[None]:
 
     Model and inputs are copies; a loss is the user's own and may write to its tensors.
 
-    Args:
-        device: of the model, the current one within.
-
     Raises:
         CaptureError: an operator would write to a tensor, or one got a gradient, which is dropped.
     """

@@ -104,11 +104,7 @@ class DeviceBuffers:
         self.away_bytes[buffer] += len(extent)
 
     def allocate_extent(self, buffer: int, extent: range) -> None:
-        """Allocate memory for an extent of a buffer again.
-
-        Raises:
-            OutOfDeviceMemory: there is no room.
-        """
+        """Allocate memory for an extent of a buffer again."""
         assert isinstance(self._device, ReleasesExtents), "refuse_impossible refuses other plans"
         self._device.allocate_extent(self.flat(buffer, extent))
         self.away_bytes[buffer] -= len(extent)

@@ -44,11 +44,7 @@ class DryRunLibrary:
         return self.library.channels_last
 
     def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
-        """Return every way to compute a phase of a layer, the framework's own first.
-
-        Raises:
-            ExecutionRefused: there is none; the message names the layer and the phase.
-        """
+        """Return every way to compute a phase of a layer, the framework's own first."""
         subject = Subject(KernelShape.of(workload, layer, phase), workload, layer, phase)
         offered = self.library.kernels(workload, layer, phase)
         silent = [each for each in offered if each.workspace_bytes is None]

@@ -220,20 +220,12 @@ class WorkspaceMemory:
         self._held: dict[int, int] = {}
 
     def allocate(self, workspace: int) -> None:
-        """Allocate a workspace where the plan does.
-
-        Raises:
-            OutOfDeviceMemory: there is no room.
-        """
+        """Allocate a workspace where the plan does."""
         self._held[workspace] = 0
         self._resize(workspace, self._compiled.idle_bytes.get(workspace, 0))
 
     def lend(self, call: KernelCall) -> torch.Tensor | None:
-        """Return the part that is passed to a kernel, and make room for what it allocates itself.
-
-        Raises:
-            OutOfDeviceMemory: there is no room.
-        """
+        """Return the part that is passed to a kernel, and make room for what it allocates itself."""
         if call.workspace is None:
             return None
         self._resize(call.workspace, self._compiled.taken_bytes[call.workspace] - call.own_bytes)
@@ -241,11 +233,7 @@ class WorkspaceMemory:
         return self._buffers.flat(call.workspace)[:passed_bytes] if passed_bytes else None
 
     def reclaim(self, call: KernelCall) -> None:
-        """Allocate again what a kernel that was launched allocated itself.
-
-        Raises:
-            OutOfDeviceMemory: there is no room.
-        """
+        """Allocate again what a kernel that was launched allocated itself."""
         if call.workspace is not None:
             self._resize(call.workspace, self._compiled.idle_bytes[call.workspace])
 

@@ -34,11 +34,8 @@ from vdnnsim.errors import DeviceError
 def library_for(device: torch.device, *, channels_last: bool, tf32: bool) -> KernelLibrary:
     """Return all kernels of a device: PyTorch's own first, then cuDNN's plans.
 
-    Args:
-        device: the CPU or one of CUDA.
-        channels_last: whether maps and filters lie in PyTorch's layout of that name.
-        tf32: whether plans that multiply float32 as TF32 are offered; PyTorch's own kernels follow its settings
-            (`calibration.devices.arithmetic`).
+    With `tf32` plans that multiply float32 as TF32 are offered; PyTorch's own kernels follow its settings
+    (`calibration.devices.arithmetic`).
 
     Raises:
         DeviceError: the package `cudnn` is installed but finds no cuDNN, or cuDNN cannot be set up on the device.
@@ -81,11 +78,7 @@ class CudnnLibrary:
         return self.framework.channels_last
 
     def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
-        """Return every way to compute a phase of a layer, PyTorch's own first.
-
-        Raises:
-            ExecutionRefused: there is none; the message names the layer and the phase.
-        """
+        """Return every way to compute a phase of a layer, PyTorch's own first."""
         own = self.framework.kernels(workload, layer, phase)
         if not isinstance(layer.operator, Convolution) or phase is Phase.UPDATE:
             return own

@@ -52,11 +52,7 @@ def matrix_product(device: Device, element_type: torch.dtype, side: int) -> Iter
 
 @contextmanager
 def memory_stream(device: Device, nbytes: int) -> Iterator[RateKernel]:
-    """Hold a kernel that reads `nbytes` and writes as many.
-
-    Raises:
-        OutOfDeviceMemory: there is no room for them.
-    """
+    """Hold a kernel that reads `nbytes` and writes as many."""
     with _blocks(device, 2, nbytes) as blocks:
         source, target = (block.view(torch.float32) for block in blocks)
 

@@ -103,10 +103,8 @@ def findings(outcome: Outcome, card: Card, rates: OperatorRates) -> list[str]:
 def refusal(outcome: Outcome, again: Outcome | None, cards: Mapping[str, Card]) -> list[str]:
     """Return why a command ran out of memory, and what it needs; empty if it did not.
 
-    Args:
-        outcome: of the command.
-        again: of the command with unlimited memory, if it was run again.
-        cards: to choose from, by the names of their profiles.
+    `again` is the outcome with unlimited memory, if the command was run again; `cards`, by the names of their profiles,
+    are to choose from.
     """
     found = outcome.out_of_memory
     if found is None:

@@ -162,13 +162,8 @@ def run_command(
 
     Ctrl-C ends only the command; the records so far are returned.
 
-    Args:
-        command: program and arguments.
-        variables: of the environment, those of the pretended GPU among them.
-        task: for the recorder.
-        limit_s: seconds after which it is ended.
-        folder: an empty one, for files of the processes.
-        output: for its output; None for that of this process.
+    The pretended GPU is among the `variables`. The command is ended after `limit_s` seconds, its processes write files
+    to an empty `folder`, and it shares the output of this process unless there is an `output`.
 
     Raises:
         InputError: the program cannot be started.

@@ -71,11 +71,7 @@ class EfficiencyParameters:
 
     @classmethod
     def from_mapping(cls, name: str, values: Mapping[str, float]) -> "EfficiencyParameters":
-        """Return the parameters of the profile called `name` from its `cost_model`.
-
-        Raises:
-            ProfileError: a parameter is missing or unknown, or a fraction of a peak is not above 0 and at most 1.
-        """
+        """Return the parameters of the profile called `name` from its `cost_model`."""
         known = [field.name for field in fields(cls)]
         has_tensor_cores = any(key.startswith("tensor_") for key in values)
         required = [key for key in known if has_tensor_cores or not key.startswith("tensor_")]

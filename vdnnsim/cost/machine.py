@@ -58,20 +58,12 @@ class Machine:
 
 
 def peak_roofline(server: Server, element_type: ElementType) -> Roofline:
-    """Return the roofline of a GPU that reaches its peaks, without overhead.
-
-    Raises:
-        ProfileError: the profile has no arithmetic rate for the type.
-    """
+    """Return the roofline of a GPU that reaches its peaks, without overhead."""
     return Roofline(1 / peak_flop_per_s(server, element_type), 1 / server.gpu.dram_bytes_per_s, 0.0)
 
 
 def peak_flop_per_s(server: Server, element_type: ElementType) -> float:
-    """Return the peak arithmetic rate of an element type.
-
-    Raises:
-        ProfileError: the profile does not state it.
-    """
+    """Return the peak arithmetic rate of an element type."""
     if lacking := lacking_peak(server.name, server, element_type):
         raise ProfileError(lacking)
     return server.gpu.flop_per_s[element_type]

@@ -62,11 +62,7 @@ class CostParameters:
 
     @classmethod
     def from_mapping(cls, name: str, values: Mapping[str, float]) -> "CostParameters":
-        """Return the parameters of the profile called `name` from its `cost_model`.
-
-        Raises:
-            ProfileError: a parameter is missing or unknown, or a fraction of a peak is not above 0 and at most 1.
-        """
+        """Return the parameters of the profile called `name` from its `cost_model`."""
         known = [field.name for field in fields(cls)]
         if not any(values.get(key) for key in _WINOGRAD):
             known = [key for key in known if key not in _WINOGRAD]

@@ -76,11 +76,7 @@ def _fraction(values: Mapping[str, float], name: str, element_type: ElementType,
 
 
 def roofline_parameters(name: str, values: Mapping[str, float]) -> Mapping[str, float]:
-    """Return the parameters of the profile called `name`, checked.
-
-    Raises:
-        ProfileError: as of `RooflineCosts`.
-    """
+    """Return the parameters of the profile called `name`, checked."""
     stated = [key for key in values if _FRACTION.fullmatch(key)]
     examples = ("flop_fraction", "dram_fraction", "conv_flop_fraction")
     check_parameters(name, values, (OVERHEAD, *examples, *stated), (OVERHEAD,), "a parameter of a roofline")

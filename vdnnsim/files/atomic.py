@@ -49,10 +49,7 @@ def replace_files(
 ) -> tuple[Path, ...]:
     """Write files by name into a folder, which is created if missing; its other files stay.
 
-    Args:
-        folder: of the files.
-        contents: by name.
-        meanwhile: files that are written first, and stay if the writer is killed before the others are replaced.
+    Those of `meanwhile` are written first, and stay if the writer is killed before the others are replaced.
 
     Raises:
         OutputError: they cannot be written; until all are complete nothing has changed.

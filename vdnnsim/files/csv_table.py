@@ -67,11 +67,7 @@ def parse_table(
 ) -> tuple[Row, ...]:
     """Return the rows of a table.
 
-    Args:
-        path: for messages.
-        data: the content of the file.
-        columns: the header.
-        parse: yields a row for each line, or raises WrongCellError before it takes the next.
+    `parse` yields a row for each line, or raises WrongCellError before it takes the next.
 
     Raises:
         ProfileError: the table is wrong; the message names the line.

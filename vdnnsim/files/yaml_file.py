@@ -166,14 +166,7 @@ def _counted(events: "Iterator[yaml.Event]") -> "Iterator[yaml.Event]":
 def _value(
     events: "Iterator[yaml.Event]", event: "yaml.Event", path: tuple[str, ...], lines: dict[str, int]
 ) -> YamlValue:
-    """Build the value that begins with `event`; recursion ends at DEEPEST_NESTING.
-
-    Args:
-        events: that follow.
-        event: the first of the value.
-        path: keys of the value.
-        lines: gets the line of every key in it.
-    """
+    """Build the value that begins with `event`; recursion ends at DEEPEST_NESTING."""
     import yaml
 
     if isinstance(event, yaml.AliasEvent):

@@ -140,11 +140,7 @@ def _words(card: str) -> set[str]:
 
 
 def read_profile(path: Path) -> Server:
-    """Return the machine of a profile.
-
-    Raises:
-        ProfileError: the file cannot be read, or something in it is wrong.
-    """
+    """Return the machine of a profile."""
     return load_profile(path).server
 
 

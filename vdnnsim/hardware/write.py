@@ -85,12 +85,8 @@ def write_profile(
 ) -> tuple[Path, ...]:
     """Write a profile and its tables atomically; return their paths.
 
-    Args:
-        path: where the profile goes; its stem is the name of the machine.
-        server: the machine.
-        description: one line for people.
-        table: content of the table of `server.kernels`.
-        copies: content of the table of `server.link.copies`.
+    The stem of `path` names the machine. `table` is the content of the table of `server.kernels`, `copies` of that of
+    `server.link.copies`.
 
     Raises:
         OutputError: they cannot be written.

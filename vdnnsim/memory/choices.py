@@ -66,21 +66,13 @@ def memory_choice(text: str) -> MemoryChoice:
 
 
 def allocator(settings: str) -> MemoryChoice:
-    """Return PyTorch's allocator with settings as in PYTORCH_ALLOC_CONF.
-
-    Raises:
-        InputError: a setting is wrong.
-    """
+    """Return PyTorch's allocator with settings as in PYTORCH_ALLOC_CONF."""
     chosen = parse_settings(settings)
     return chosen if chosen.words else MemoryModel.PYTORCH
 
 
 def read_memory_model(entry: Entry) -> MemoryChoice:
-    """Return the memory model that an entry names, or states as `{pytorch: {expandable_segments: true}}`.
-
-    Raises:
-        InputError: of the entry's kind; it is none.
-    """
+    """Return the memory model that an entry names, or states as `{pytorch: {expandable_segments: true}}`."""
     value = entry.value
     if isinstance(value, dict):
         return _with_settings(entry.members((_SETTABLE,))[_SETTABLE])

@@ -135,12 +135,7 @@ def fluid_optimum(
 ) -> Optimum:
     """Return the fastest fluid schedule of kernels each of which can run.
 
-    Args:
-        stages: the kernels.
-        links: of the GPU.
-        near: fraction by which the bound may be below the optimum.
-        until: deadline after which it may be lower.
-        enough_s: seconds from which on it may be lower.
+    The bound may be lower by the fraction `near`, after the deadline `until`, and from `enough_s` seconds on.
     """
     amounts = sorted({each.away_bytes for stage in stages for each in stage.needs})
     least = max(min(each.away_bytes for each in stage.needs) for stage in stages)

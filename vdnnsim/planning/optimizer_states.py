@@ -68,13 +68,8 @@ def states_bound(
     - If each may also be held, only bytes that do not fit beside every kernel are copied; the bytes that some kernel
       lacks, of these or of idle buffers, take the link both ways.
 
-    Args:
-        problem: an iteration with states or gradients on the host.
-        bound_s: bound without their copies, of a micro-batch with the update.
-        others_s: likewise, of the micro-batches before it.
-        links: of the GPU.
-        recompute: whether anything may be recomputed.
-        may_stay: whether each of them may also be held.
+    `bound_s` is the bound without their copies of a micro-batch with the update, `others_s` that of the micro-batches
+    before it. With `recompute` anything may be recomputed; each of them `may_stay` if it may also be held.
     """
     prefetched = [each for each in problem.residencies if each.prefetched]
     if not prefetched:

@@ -135,13 +135,8 @@ def problem_of(
 ) -> Problem:
     """Return the planning problem of an order of kernels.
 
-    Args:
-        schedule: the runs of an iteration, recomputations among them; of a batch in parts those of one part.
-        workload: that is trained.
-        costs: of its kernels.
-        capacity_bytes: device memory for buffers.
-        granule_bytes: of that memory.
-        buffers: of the iteration, with states or weight gradients on the host, or shared by several orders.
+    The schedule has the runs of an iteration, recomputations among them; of a batch in parts those of one part.
+    `buffers` may have states or weight gradients on the host, and be shared by several orders.
     """
     runs = [each for each in by_operation(schedule, workload.step) if isinstance(each, Run)]
     uses = BufferUses(runs, buffers or IterationBuffers(workload), granule_bytes)

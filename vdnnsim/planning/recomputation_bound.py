@@ -59,11 +59,7 @@ class Relaxed(NamedTuple):
 def recomputation_bound(problem: Problem, links: Links, host_bytes: int, deadline: Deadline) -> Relaxed:
     """Return the lower bound.
 
-    Args:
-        problem: of an order without recomputation.
-        links: of the GPU.
-        host_bytes: host memory for offloads.
-        deadline: of the solver.
+    The problem is of an order without recomputation.
     """
     # Slow to import.
     from scipy.optimize import Bounds, LinearConstraint, milp

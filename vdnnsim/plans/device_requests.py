@@ -32,11 +32,7 @@ _OF_MEMORY: Final = frozenset(
 
 
 def device_requests(plan: TrainingPlan, model: MemoryChoice, granule_bytes: int, pieces: Pieces) -> list[Asked]:
-    """Return the memory requests of a plan.
-
-    Raises:
-        PolicyError: the plan releases extents of buffers, which the memory model cannot.
-    """
+    """Return the memory requests of a plan."""
     asked: list[Asked] = []
     aliases: set[int] = set()
     # Pieces held of buffers of which extents were released.

@@ -47,12 +47,7 @@ def read_captured(
 ) -> tuple[CapturedModel, CapturedWorkload]:
     """Return the captured model of a workload, and the workload at its batch, by default that of the first step.
 
-    Args:
-        entry: the workload.
-        folder: from which the paths of steps are resolved.
-        of_network: the keys of the workload of a network, which the files of steps state.
-        largest_batch: of a scenario.
-        execution: how it is run.
+    Steps lie in `folder`; their files state the keys `of_network`.
 
     Raises:
         ScenarioError: a file is wrong, a key repeats what the files state, the steps are not of one model, or the batch

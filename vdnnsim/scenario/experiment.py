@@ -23,11 +23,8 @@ def run_scenario(
 ) -> ScenarioResult:
     """Replay every policy of a scenario and compare each with the oracular base(p).
 
-    Args:
-        scenario: workload, machine and policies.
-        progress: gets lines on the progress of searches.
-        done: gets the label of each finished policy.
-        all_may_decline: whether there is a result if no policy has a plan.
+    `progress` gets lines on the progress of searches, `done` the label of each finished policy. With `all_may_decline`
+    there is a result even if no policy has a plan.
 
     Raises:
         PolicyError: no policy has a plan.

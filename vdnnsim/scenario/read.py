@@ -49,10 +49,6 @@ MOST_GPUS: Final = 1000
 def read_scenario(path: Path, policy_types: PolicyTypes | None = None) -> Scenario:
     """Read a scenario and the profile that it names.
 
-    Args:
-        path: the scenario's file.
-        policy_types: by default those of `known_policies`.
-
     Raises:
         ScenarioError: the file cannot be read, or something in it is wrong.
         ProfileError: there is no such profile, or something in it is wrong.
@@ -65,11 +61,7 @@ def read_scenario(path: Path, policy_types: PolicyTypes | None = None) -> Scenar
 def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: PolicyTypes | None = None) -> Scenario:
     """Resolve a scenario that is a whole file or, in a study, a part of one.
 
-    Args:
-        file: as read.
-        entry: the scenario in it.
-        path: of the file, by which the scenario is named and profiles are looked up.
-        policy_types: as of `read_scenario`, whose exceptions are raised here too.
+    The scenario is named by `path`, beside which profiles are looked up. It raises what `read_scenario` does.
     """
     entry.check_schema_version(SCHEMA_VERSION)
     keys = entry.members(("schema_version", "workload", "hardware", "policies"), _CHOICES)

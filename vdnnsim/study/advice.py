@@ -46,14 +46,7 @@ Recapture = Callable[[Precision], CapturedStep]
 def advice(
     scenario: Scenario, result: ScenarioResult, types: PolicyTypes, recapture: Recapture | None
 ) -> tuple[str, ...]:
-    """Return what would make a captured model fit, a sentence for each thing that was tried.
-
-    Args:
-        scenario: of a captured model that does not fit.
-        result: of the scenario.
-        types: all known policies.
-        recapture: None where the model cannot be captured again.
-    """
+    """Return what would make a captured model fit, a sentence for each thing that was tried."""
     assert isinstance(scenario.workload, CapturedWorkload), "only captured models get advice"
     return tuple(_Advice(scenario, result, scenario.workload, types).lines(recapture))
 

@@ -36,11 +36,8 @@ class Progress(Protocol):
 def find_frontier(scenario: Scenario, planner: Policy, count: int, progress: Progress) -> Frontier:
     """Return the frontier of a scenario with its policies.
 
-    Args:
-        scenario: workload, machine and other policies.
-        planner: of the frontier; a policy of the scenario with its label is left out.
-        count: of capacities, 2 or more.
-        progress: gets every replay.
+    A policy of the scenario with the label of the planner is left out. Of `count` capacities there are 2 or more;
+    `progress` gets every replay.
 
     Raises:
         PolicyError: the planner has no plan for the workload that fits, whatever the memory of the GPU.

@@ -85,9 +85,7 @@ _SEARCHED: Final = 0.75
 def largest_batches(scenario: Scenario, deadline: Deadline = NEVER) -> tuple[LargestBatch, ...]:
     """Return the largest batch of every policy of a scenario; the search begins at the scenario's batch.
 
-    Args:
-        scenario: workload, machine and policies.
-        deadline: of all policies together.
+    The deadline is of all policies together.
 
     Raises:
         PolicyError: no policy has a plan.

@@ -114,14 +114,9 @@ def rank_machines(
 ) -> Ranking:
     """Replay the workload and the policies of a scenario on every machine, and rank the machines.
 
-    Args:
-        scenario: workload, policies and number of GPUs; its own machine does not count.
-        profiles: the machines.
-        prices: if given, the order is by cost.
-        first_where_it_fits: whether the first policy is taken wherever it fits; otherwise, and where it does not, the
-            fastest.
-        done: gets the name of each finished machine.
-        deadline: of all searches, divided equally among the machines.
+    The machine of the scenario itself does not count. With prices the order is by cost. The first policy is taken
+    `first_where_it_fits`; else, and where it does not fit, the fastest. `done` gets the name of each finished machine;
+    the deadline of all searches is divided equally among the machines.
     """
     offers: dict[tuple[object, ...], list[Offer]] = defaultdict(list)
     unfit: list[Unfit] = []

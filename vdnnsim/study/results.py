@@ -167,11 +167,7 @@ def write_parquet(path: Path, study: Study, store: Store) -> None:
 
 
 def check_parquet() -> None:
-    """Refuse Parquet without pyarrow.
-
-    Raises:
-        StudyError: it is not installed.
-    """
+    """Refuse Parquet without pyarrow."""
     from importlib.util import find_spec
 
     if find_spec("pyarrow") is None:

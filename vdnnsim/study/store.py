@@ -86,11 +86,7 @@ class Store:
             )
 
     def forget(self, keys: Sequence[str]) -> None:
-        """Remove points, which are missing then.
-
-        Raises:
-            OutputError: the disk is full, or cannot be written.
-        """
+        """Remove points, which are missing then."""
         with self._speaking(), self._connection:
             self._connection.executemany("DELETE FROM points WHERE key = ?", [(key,) for key in keys])
 
@@ -178,12 +174,7 @@ def _connect(path: Path, *, writes: bool) -> sqlite3.Connection:
 
 
 def _check(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse a database that is damaged, of another program or of another version.
-
-    Raises:
-        StudyError: it is.
-        OutputError: it cannot be read now.
-    """
+    """Refuse a database that is damaged, of another program or of another version."""
     try:
         verdict = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         (application,) = connection.execute("PRAGMA application_id").fetchone()

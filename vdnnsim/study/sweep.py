@@ -56,11 +56,7 @@ def sweep(
 ) -> str:
     """Compute the points of a study that its store lacks, and add their outcomes and errors.
 
-    Args:
-        study: the grid.
-        store: its database.
-        workers: compute chunks.
-        progress: gets how many points were added, and how many of them failed.
+    `progress` gets how many points were added, and how many of them failed.
 
     Returns:
         why the first of the points that may be computed later was not; empty where there is none.

@@ -85,7 +85,7 @@ class Fit:
 
 @dataclass
 class PublicRuns:
-    """Replays of rows; only those of one network are cached at a time.
+    """Replays of rows, or LeftOutError where a row has none; only those of one network are cached at a time.
 
     Attributes:
         machines: by the names of their profiles.
@@ -102,32 +102,20 @@ class PublicRuns:
     _costs: dict[str, CostModel] = field(default_factory=dict, repr=False)
 
     def seconds(self, row: StepTime) -> float:
-        """Seconds of an iteration in unlimited memory.
-
-        Raises:
-            LeftOutError: the row has no replay.
-        """
+        """Seconds of an iteration in unlimited memory."""
         workload = self._workload(row.setup, row.batch_size)
         self._check(row, workload)
         return self._trace(workload, row).iteration_s + _script_s(row, workload, self._server(row).host)
 
     def fit(self, row: StepTime) -> Fit:
-        """Whether its batch and the next larger one fit.
-
-        Raises:
-            LeftOutError: the row has no replay.
-        """
+        """Whether its batch and the next larger one fit."""
         self._check(row, self._workload(row.setup, row.batch_size))
         larger = row.next_batch
         fits = self._fits(row, row.batch_size)
         return Fit(fits, None if larger is None else self._fits(row, larger))
 
     def operator_seconds(self, row: OperatorTime) -> float:
-        """Seconds of all kernels of a kind of layers, forward or backward.
-
-        Raises:
-            LeftOutError: the row has no replay.
-        """
+        """Seconds of all kernels of a kind of layers, forward or backward."""
         workload = self._workload(row.setup, row.batch_size)
         layers = workload.graph.layers
         trace = self._trace(workload, row)
@@ -140,11 +128,7 @@ class PublicRuns:
         )
 
     def peak_bytes(self, row: PeakMemory) -> int:
-        """Peak of the process memory.
-
-        Raises:
-            LeftOutError: the row has no replay.
-        """
+        """Peak of the process memory."""
         workload = _on_card(self._workload(row.setup, row.batch_size), row.hardware)
         ahead = SERIES[row.series].batches_ahead * _images_bytes(workload)
         return runtime_bytes(self._trace(workload, row), self._server(row).gpu) + round(ahead)

@@ -242,11 +242,7 @@ def _gradients(point: Point, base: Scenario, gpus: int, mode: Mode) -> Aggregati
 
 
 def _check(server: Server, workload: Workload, gpus: int) -> None:
-    """Refuse incompatible values.
-
-    Raises:
-        StudyError: the machine lacks the GPUs or the element type, or inference has an optimizer.
-    """
+    """Refuse incompatible values."""
     there = 1 if server.topology is None else len(server.topology.gpus)
     if gpus > there:
         raise StudyError(f"{server.name}: found {gpus} GPUs, but it has {there}")
