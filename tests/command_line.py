@@ -1,5 +1,6 @@
 """The command line run within a test's process, and a small scenario for it."""
 
+import csv
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -38,3 +39,8 @@ def vdnnsim(*arguments: str, folder: Path = Path()) -> Done:
     # What ends with a word, as Ctrl-C does, is exit status 1.
     code = end.value.code
     return Done(code if isinstance(code, int) else int(code is not None), stdout.getvalue(), stderr.getvalue())
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))

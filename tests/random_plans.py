@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, ToyCosts, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, TOY_SERVER, ToyCosts, placement_of, toy_setting, toy_workload
 from vdnnsim.cost.table import CostModel, KernelCost
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.shapes import MapShape
@@ -13,7 +13,7 @@ from vdnnsim.engine.simulate import simulate
 from vdnnsim.hardware.server import Host, Link, Origin, Server
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plans.placement import MemoryLimits
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
@@ -141,8 +141,7 @@ class Case:
 
     def play(self, limits: MemoryLimits = ROOMY) -> IterationTrace:
         check_plan(self.plan)
-        placement = place_plan(self.plan, limits)
-        assert isinstance(placement, Placement)
+        placement = placement_of(self.plan, limits)
         return simulate(self.plan, self.costs, self.server, placement, self.pinned)
 
 

@@ -21,7 +21,7 @@ from vdnnsim.engine.simulate import simulate
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, MeasuredKernels, Origin, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Policy, Setting, Trial
@@ -157,6 +157,20 @@ def toy_setting(
     return Setting(workload, costs, limits, ReplayTrials(costs, limits, server), known_copies=HostCopies(server))
 
 
+def placement_of(plan: TrainingPlan, limits: MemoryLimits = TOY_LIMITS) -> Placement:
+    """Place a plan that must fit."""
+    placement = place_plan(plan, limits)
+    assert isinstance(placement, Placement), placement.explain()
+    return placement
+
+
+def overflow_of(plan: TrainingPlan, limits: MemoryLimits = TOY_LIMITS) -> DoesNotFit:
+    """Place a plan that must not fit."""
+    overflow = place_plan(plan, limits)
+    assert isinstance(overflow, DoesNotFit)
+    return overflow
+
+
 def replay(
     plan: TrainingPlan,
     costs: CostModel,
@@ -167,9 +181,7 @@ def replay(
 ) -> IterationTrace:
     """Check, place and replay a plan that must fit."""
     check_plan(plan)
-    placement = place_plan(plan, limits)
-    assert isinstance(placement, Placement), placement.explain()
-    return simulate(plan, costs, server, placement, pinned)
+    return simulate(plan, costs, server, placement_of(plan, limits), pinned)
 
 
 def replayed(

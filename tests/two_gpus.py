@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_SERVER, placement_of, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.hardware.topology import Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.check import check_plan
-from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.trace import ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
@@ -34,9 +34,7 @@ BASE = Base().plan(toy_setting(WORKLOAD, COSTS))
 def placed(plan: TrainingPlan) -> tuple[TrainingPlan, Placement]:
     """Check a plan that must fit, and place it."""
     check_plan(plan)
-    placement = place_plan(plan, TOY_LIMITS)
-    assert isinstance(placement, Placement)
-    return plan, placement
+    return plan, placement_of(plan)
 
 
 def replay_two(plan: TrainingPlan) -> ServerTrace:

@@ -15,7 +15,7 @@ from calibration.apply.loss import DownstreamLoss
 from calibration.apply.script_models import ScriptModels, TrainedModel, train_separately
 from calibration.capture.schemas import OperatorMode, name_of, tensors_in
 from tests.apply.models import backward
-from tests.apply.test_script import Watched, watched
+from tests.apply.scripts import Watched, watched
 from tests.apply.training import alike
 from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision

@@ -1,13 +1,16 @@
 """Tests on a pretended GPU; `make test-pretend` sets up PyTorch's CUDA build and loads one."""
 
 import csv
-from collections.abc import Callable, Iterable, Sequence
+import ctypes
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.pretended_gpu import is_pretended, tensors_shown_without_values
+from tests.pretend.command import Pretend
+from tests.pretend.controls import Controls
+from tests.pretended_gpu import free_cache, is_pretended, setting, tensors_shown_without_values
 
 AddRows = Callable[[str, Sequence[str], Iterable[Sequence[str]]], None]
 """Adds rows below a header to a table of a name, if anyone wants tables."""
@@ -40,3 +43,23 @@ def add_rows(request: pytest.FixtureRequest) -> AddRows:
             writer.writerows(rows if begun else [header, *rows])
 
     return add
+
+
+@pytest.fixture
+def controls() -> Iterator[Controls]:
+    controls = Controls()
+    free_cache()
+    yield controls
+    controls.set_memory_bytes(int(setting("MEMORY_BYTES")))
+
+
+@pytest.fixture
+def cuda(controls: Controls) -> ctypes.CDLL:
+    """The calls of the runtime itself."""
+    del controls
+    return ctypes.CDLL(None)
+
+
+@pytest.fixture
+def pretend(tmp_path: Path) -> Pretend:
+    return Pretend(tmp_path)

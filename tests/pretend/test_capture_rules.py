@@ -90,15 +90,15 @@ def feature_drops(device: str) -> Callable[[], Tensor]:
 
 ATTENTION: dict[str, Any] = {
     "dtype": torch.float16,
-    "size": 64,
+    "batch": 2,
     "heads": 4,
     "of_key": 4,
     "length": 100,
     "of_keys": None,
+    "size": 64,
     "mask": "",
     "is_causal": False,
     "dropout": 0.0,
-    "batch": 2,
 }
 
 
@@ -162,17 +162,9 @@ def recurs(
 def convolves(device: str, dtype: torch.dtype | None, *, channels_last: bool = False) -> Callable[[], Tensor]:
     with torch.device(device):
         model = nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1, bias=False),
-            nn.BatchNorm2d(8),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(8, 8, 3, groups=8),
-            nn.BatchNorm2d(8),
-            nn.Hardswish(),
-            nn.MaxPool2d(2),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Dropout(0.2),
-            nn.Linear(8, 10),
+            *(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True)),
+            *(nn.Conv2d(8, 8, 3, groups=8), nn.BatchNorm2d(8), nn.Hardswish()),
+            *(nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(8, 10)),
         )
     (x,) = tensors(device, (4, 3, 18, 18))
     order = torch.channels_last if channels_last else torch.contiguous_format
@@ -212,12 +204,8 @@ def loses(device: str, dtype: torch.dtype | None) -> Callable[[], Tensor]:
             z = x @ weight
             soft = F.softmax(z, -1) + F.logsigmoid(z) + F.softplus(y) + z.exp() + F.gelu(z) + F.silu(z)
             losses = F.cross_entropy(soft, target, label_smoothing=0.1) + F.mse_loss(z, y) + F.smooth_l1_loss(z, y)
-            losses = (
-                losses
-                + F.kl_div(z, y, reduction="batchmean")
-                + F.binary_cross_entropy_with_logits(z, y)
-                + F.l1_loss(z, y)
-            )
+            losses += F.binary_cross_entropy_with_logits(z, y) + F.l1_loss(z, y)
+            losses += F.kl_div(z, y, reduction="batchmean")
             norms: Tensor = losses + z.norm() + z.norm(dim=1).sum()
             return norms + z.cumsum(0).sum() + torch.cat([z, y]).pow(2).mean()
 
@@ -266,13 +254,12 @@ def of(make: Callable[..., Callable[[], Tensor]], *its: object, **options: objec
     return lambda device: make(device, *its, **options)
 
 
+AUTOCAST = {"": None, "_float16": torch.float16, "_bfloat16": torch.bfloat16}
 CASES: dict[str, Make] = {
     "dropout": drops,
     "feature_dropout": feature_drops,
     **{f"attention_{name}": of(attends, **options) for name, options in ATTENTIONS.items()},
-    "batch_norm_float32": of(normalizes, torch.float32),
-    "batch_norm_float16": of(normalizes, torch.float16),
-    "batch_norm_bfloat16": of(normalizes, torch.bfloat16),
+    **{f"batch_norm{name}": of(normalizes, dtype or torch.float32) for name, dtype in AUTOCAST.items()},
     "batch_norm_all_float16": of(normalizes, torch.float16, weights=torch.float16),
     "batch_norm_evaluation": of(normalizes, torch.float32, training=False),
     "batch_norm_channels_last": of(normalizes, torch.float16, channels_last=True),
@@ -288,18 +275,14 @@ CASES: dict[str, Make] = {
     "gru": of(recurs, nn.GRU),
     "gru_3_bidirectional_dropout": of(recurs, nn.GRU, num_layers=3, bidirectional=True, dropout=0.2),
     "rnn_2": of(recurs, nn.RNN, num_layers=2),
-    "convnet": of(convolves, None),
-    "convnet_float16": of(convolves, torch.float16),
-    "convnet_bfloat16": of(convolves, torch.bfloat16),
+    **{f"convnet{name}": of(convolves, dtype) for name, dtype in AUTOCAST.items()},
     "convnet_float16_channels_last": of(convolves, torch.float16, channels_last=True),
     "encoder_layer": of(encodes, None),
     "encoder_layer_float16": of(encodes, torch.float16),
     "encoder_layer_bfloat16_causal": of(encodes, torch.bfloat16, is_causal=True),
     "multi_head_attention": of(encodes, None, need_weights=True),
     "multi_head_attention_float16": of(encodes, torch.float16, need_weights=True),
-    "losses": of(loses, None),
-    "losses_float16": of(loses, torch.float16),
-    "losses_bfloat16": of(loses, torch.bfloat16),
+    **{f"losses{name}": of(loses, dtype) for name, dtype in AUTOCAST.items()},
     "embeddings_mean": of(embeds, "mean"),
     "embeddings_max": of(embeds, "max"),
 }

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from tests.toy import toy_costs, toy_setting
+from tests.toy import placement_of, toy_costs, toy_setting
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
@@ -14,7 +14,7 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.liveness import maps_touched
 from vdnnsim.plans.operations import Allocate, Compute, Release
-from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plans.placement import MemoryLimits
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Setting, make_plan
 from vdnnsim.policies.registry import known_policies
@@ -81,8 +81,7 @@ def test_memory_holds_the_largest_working_set(name: str, network: str) -> None:
     """At least what the most demanding kernel touches of maps and gradients, and W; at most all buffers at once."""
     plan = plan_of(name, network)
     workload = plan.workload
-    placed = place_plan(plan, AMPLE)
-    assert isinstance(placed, Placement)
+    placed = placement_of(plan, AMPLE)
     gradients = {each.index for each in workload.graph.maps if each.needs_gradient}
 
     def touched_bytes(layer: int, phase: Phase) -> int:

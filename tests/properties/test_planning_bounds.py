@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.random_plans import ROOMY, Case, cases, swap_policies, vdnn_policies
-from tests.toy import ROOT
+from tests.toy import ROOT, placement_of
 from tests.unit.planning.chain_of_ten_kernels import impossible
 from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.networks import build_network
@@ -104,8 +104,7 @@ def problem_of_plan(case: Case, placement: Placement, granule_bytes: int, runs: 
 @settings(max_examples=30)
 @given(case=cases(vdnn_policies() | swap_policies()))
 def test_no_random_schedule_is_faster(case: Case) -> None:
-    placement = place_plan(case.plan, ROOMY)
-    assert isinstance(placement, Placement)
+    placement = placement_of(case.plan, ROOMY)
 
     assert bound_s(case, placement) <= case.play().iteration_s * (1 + 1e-9)
 
@@ -113,8 +112,7 @@ def test_no_random_schedule_is_faster(case: Case) -> None:
 @settings(max_examples=12)
 @given(case=cases(vdnn_policies() | swap_policies() | st.sampled_from((Memonger(), Checkpoint(), SuperNeurons()))))
 def test_no_random_schedule_with_recomputation_is_faster(case: Case) -> None:
-    placement = place_plan(case.plan, ROOMY)
-    assert isinstance(placement, Placement)
+    placement = placement_of(case.plan, ROOMY)
 
     assert bound_of_any_s(case, placement) <= case.play().iteration_s * (1 + 1e-9)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.random_plans import ROOMY, cost_tables, servers, vdnn_policies, workloads
-from tests.toy import toy_setting
+from tests.toy import placement_of, toy_setting
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.engine.simulate import simulate, simulate_server
 from vdnnsim.hardware.topology import Hop, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink, Way
@@ -16,7 +16,7 @@ from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.data_parallel import aggregate_gradients
 from vdnnsim.plans.operations import Aggregation, Stream
-from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.placement import Placement
 from vdnnsim.plans.trace import ServerTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 
@@ -59,8 +59,7 @@ class Together:
 
 def placed(plan: TrainingPlan) -> tuple[TrainingPlan, Placement]:
     check_plan(plan)
-    placement = place_plan(plan, ROOMY)
-    assert isinstance(placement, Placement)
+    placement = placement_of(plan, ROOMY)
     return plan, placement
 
 

@@ -9,13 +9,12 @@ from dataclasses import replace
 import pytest
 
 from tests.plan_writer import PlanWriter
-from tests.toy import TOY_LIMITS, replay, touching, toy_chain, toy_costs, toy_workload
+from tests.toy import TOY_LIMITS, overflow_of, replay, touching, toy_chain, toy_costs, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.chunks import in_chunks
 from vdnnsim.plans.operations import Compute, Offload, ReleaseExtent, Stream, describe
-from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.trace import IterationTrace, Stall, StallCause
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 
@@ -157,8 +156,7 @@ def test_memory_and_stalls_of_an_offload_in_chunks() -> None:
 @pytest.mark.parametrize("plan", [offload_in_chunks, prefetch_in_chunks])
 def test_a_byte_less_is_too_little_for_half_of_x_beside_y(plan: Callable[[], TrainingPlan]) -> None:
     """Of 14 B the part of x holds 5 when y asks for 10."""
-    refusal = place_plan(plan(), replace(LIMITS, device_bytes=14))
-    assert isinstance(refusal, DoesNotFit)
+    refusal = overflow_of(plan(), replace(LIMITS, device_bytes=14))
     assert "10 B (y) of GPU memory; 9 B of 14 B were free" in refusal.explain()
 
 

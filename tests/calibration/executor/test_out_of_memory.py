@@ -16,13 +16,14 @@ from tests.calibration.executor.bench import (
     assert_results_are_the_references,
     framework_first,
 )
+from tests.toy import overflow_of, placement_of
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import DeviceError
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import Allocate
-from vdnnsim.plans.placement import DoesNotFit, Placement, needed_bytes, place_plan
+from vdnnsim.plans.placement import DoesNotFit, needed_bytes, place_plan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
 
@@ -55,11 +56,9 @@ def test_a_device_that_runs_out_in_the_middle(bench: Bench, device: CpuDevice, s
     """
     workload = bench.workload(tiny_linear)
     plan = bench.plan(workload, VdnnAll(), seconds)
-    placement = place_plan(plan, UNLIMITED)
-    assert isinstance(placement, Placement)
+    placement = placement_of(plan, UNLIMITED)
     device.memory_bytes = placement.pool_bytes - 1
-    expected = place_plan(plan, replace(UNLIMITED, device_bytes=device.memory_bytes))
-    assert isinstance(expected, DoesNotFit)
+    expected = overflow_of(plan, replace(UNLIMITED, device_bytes=device.memory_bytes))
     assert expected.phase.is_backward
 
     answer = Executor(device, workload, bench.library).execute(plan, UNLIMITED)

@@ -1,11 +1,10 @@
 """`vdnnsim max-batch` as scripts rely on it."""
 
-import csv
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, vdnnsim
+from tests.command_line import ROOT, csv_rows, vdnnsim
 from vdnnsim.cli.search import _nothing
 from vdnnsim.study.largest_batch import LargestBatch
 
@@ -31,11 +30,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_a_row_for_each_policy_with_speed_and_refusal(folder: Path) -> None:
     done = vdnnsim("max-batch", "on_titan_x_maxwell.yaml", "--csv", "max.csv", folder=folder)
     assert done.returncode == 0
@@ -45,7 +39,7 @@ def test_a_row_for_each_policy_with_speed_and_refusal(folder: Path) -> None:
         "(ideal memory model) policy largest batch images/s what stops one image more base(m) "
     )
     assert " of 2 iterations " in done.stdout.partition("- Kernel times: ")[2]
-    base, everything = rows(folder / "max.csv")
+    base, everything = csv_rows(folder / "max.csv")
     assert list(base) == ["network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size"]
     assert [base["policy"], everything["policy"]] == ["base(m)", "vdnn_all(m)"]
     largest = int(base["batch_size"])
@@ -54,7 +48,7 @@ def test_a_row_for_each_policy_with_speed_and_refusal(folder: Path) -> None:
     for batch_size, fits in ((largest, "true"), (largest + 1, "false")):
         (folder / "run.yaml").write_text(SCENARIO.format(hardware="titan_x_maxwell", batch_size=batch_size))
         vdnnsim("run", "run.yaml", "--out", "out", folder=folder)
-        row = rows(folder / "out" / "results.csv")[0]
+        row = csv_rows(folder / "out" / "results.csv")[0]
         assert row["fits"] == fits
         assert row["images_per_s"] == base["images_per_s"] if fits == "true" else row["refusal"] == base["refusal"]
     assert base["refusal"].startswith(f"{base['phase']} of {base['layer']} asked for ")
@@ -66,8 +60,8 @@ def test_a_network_that_fits_at_no_batch(folder: Path) -> None:
     assert done.returncode == 0
     assert done.stdout == written.stdout
     assert "does not fit" in done.stdout
-    assert [(row["batch_size"], row["images_per_s"]) for row in rows(folder / "max.csv")] == [("0", "")] * 2
-    assert all("asked for" in row["refusal"] for row in rows(folder / "max.csv"))
+    assert [(row["batch_size"], row["images_per_s"]) for row in csv_rows(folder / "max.csv")] == [("0", "")] * 2
+    assert all("asked for" in row["refusal"] for row in csv_rows(folder / "max.csv"))
 
 
 def test_a_policy_that_cuts_batches_into_parts_takes_any(folder: Path) -> None:
@@ -76,7 +70,7 @@ def test_a_policy_that_cuts_batches_into_parts_takes_any(folder: Path) -> None:
     (folder / "cut.yaml").write_text(cut)
     done = vdnnsim("max-batch", "cut.yaml", "--csv", "max.csv", folder=folder)
     assert done.returncode == 0, done.stderr
-    free, whole = rows(folder / "max.csv")
+    free, whole = csv_rows(folder / "max.csv")
     assert (free["batch_size"], free["part_size"]) == ("1000000", whole["batch_size"])
     assert whole["part_size"] == free["refusal"] == ""
     assert done.stdout.splitlines()[4].split()[:2] == ["accumulate(m)", "any"]
@@ -85,7 +79,7 @@ def test_a_policy_that_cuts_batches_into_parts_takes_any(folder: Path) -> None:
 def test_no_scenario_may_have_a_larger_batch_than_a_million(folder: Path) -> None:
     done = vdnnsim("max-batch", "on_vast.yaml", "--csv", "max.csv", folder=folder)
     assert "nothing: a scenario may ask for no more" in done.stdout
-    assert [(row["batch_size"], row["refusal"]) for row in rows(folder / "max.csv")] == [("1000000", "")] * 2
+    assert [(row["batch_size"], row["refusal"]) for row in csv_rows(folder / "max.csv")] == [("1000000", "")] * 2
 
 
 def test_a_search_ended_by_its_time_limit(folder: Path) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.captured_steps import chain
-from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_SERVER, placement_of, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.graph import GraphBuilder
@@ -21,7 +21,6 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Host, Server
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.operations import Compute, HostSynchronize
-from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
@@ -38,8 +37,7 @@ SLOW = replace(TOY_SERVER, host=HOST)
 def replayed(
     plan: TrainingPlan, execution: Execution, costs: CostModel = COSTS, server: Server = SLOW
 ) -> IterationTrace:
-    placement = place_plan(plan, TOY_LIMITS)
-    assert isinstance(placement, Placement)
+    placement = placement_of(plan)
     return simulate(plan, costs, server, placement, PinnedMemory.ARENA, execution)
 
 

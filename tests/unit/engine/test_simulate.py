@@ -4,8 +4,8 @@ import pytest
 
 from tests.plan_writer import PlanWriter
 from tests.toy import (
-    TOY_LIMITS,
     TOY_SERVER,
+    placement_of,
     replay,
     replayed,
     touching,
@@ -23,7 +23,6 @@ from vdnnsim.errors import SimulationDeadlock
 from vdnnsim.hardware.server import Host, Link, Server
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.operations import Stream
-from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.trace import StallCause
 from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.base import Base
@@ -196,8 +195,7 @@ def test_a_deadlock_says_what_streams_and_host_wait_for(*, synchronizes: bool, h
     if synchronizes:
         writer.synchronize()
     plan = writer.finish("knot", "only")
-    placement = place_plan(plan, TOY_LIMITS)
-    assert isinstance(placement, Placement)
+    placement = placement_of(plan)
 
     with pytest.raises(SimulationDeadlock, match=f"host waits for its streams at {host}$") as failure:
         simulate(plan, COSTS, TOY_SERVER, placement, PinnedMemory.ARENA)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, placement_of, toy_costs, toy_setting, toy_workload
 from tests.two_gpus import BASE, COSTS, PEERED, SERVER, TREE, WORKLOAD, link, placed, replay_two
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
@@ -19,7 +19,6 @@ from vdnnsim.hardware.topology import Hop, Node, NodeKind, PeerLink, Sharing, To
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.data_parallel import aggregate_gradients
 from vdnnsim.plans.operations import Aggregation, Stream
-from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.trace import StallCause
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
@@ -98,8 +97,7 @@ def test_a_full_bucket_is_exchanged_beside_backward() -> None:
     fast = Topology(TREE, (PeerLink("gpu0", "gpu1", link("nvlink", mib)),))
     server = replace(SERVER, gpu=replace(SERVER.gpu, dram_bytes_per_s=3 * mib), topology=fast)
     plan = aggregate_gradients(Base().plan(toy_setting(workload, costs)), Aggregation.DDP)
-    placement = place_plan(plan, replace(TOY_LIMITS, device_bytes=2**30))
-    assert isinstance(placement, Placement)
+    placement = placement_of(plan, replace(TOY_LIMITS, device_bytes=2**30))
     first, second = (
         simulate_server([(plan, placement)] * 2, costs, server, PinnedMemory.ARENA)
         .gpus[0]

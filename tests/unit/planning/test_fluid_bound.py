@@ -43,8 +43,8 @@ def barred(problem: Problem, host_bytes: int = MUCH) -> Kernel | None:
         # Kernel 1 lacks 8 B, 2 lacks 10 B, 3 and 4 lack 12 B, 5 and 6 lack 20 B, 7 and 8 lack 18 B. Beside kernel 0 1 B
         # is offloaded, so 1 waits until 8 s and ends at 9 s with 9 B offloaded; 2 waits until 10 s, 3 until 12 s; 4
         # ends at 14 s, 5 waits until 20 s, and 6 ends at 22 s. Beside kernel 7 1 B of the 20 B is prefetched, 1 B
-        # before it. 8 lacks 18 B, of which 8 B are of the gradient that 7 has written: they are offloaded in a stall, as 8 B of
-        # conv1 are prefetched. The other 18 B are prefetched before kernel 9: 22 + 1 + 1 + 8 + 1 + 18 + 1 s.
+        # before it. 8 lacks 18 B, of which 8 B are of the gradient that 7 has written: they are offloaded in a stall,
+        # as 8 B of conv1 are prefetched. The other 18 B are prefetched before kernel 9: 22 + 1 + 1 + 8 + 1 + 18 + 1 s.
         (286, LINKS, 52.0),
         # At 10 B/s 18 B are prefetched in 1.8 s, and those before kernels 7 and 8 need no stall of their own.
         (286, Links(1.0, 10.0), 22 + 1 + 8 + 1 + 1.8 + 1),

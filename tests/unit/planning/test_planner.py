@@ -4,7 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, ToyCosts, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import (
+    TOY_LIMITS,
+    TOY_SERVER,
+    ToyCosts,
+    overflow_of,
+    toy_chain,
+    toy_costs,
+    toy_setting,
+    toy_workload,
+    with_fc,
+)
 from tests.unit.planning.chain_of_ten_kernels import COSTS, WORKLOAD
 from vdnnsim.cost.table import CostModel, KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
@@ -16,7 +26,7 @@ from vdnnsim.planning import fitting
 from vdnnsim.plans.certificate import BoundClass, Certificate, SlowerKernel
 from vdnnsim.plans.host_memory import Pool
 from vdnnsim.plans.operations import AllocateExtent, Offload
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Setting, Trial
 from vdnnsim.policies.optimal import Optimal
@@ -162,8 +172,7 @@ def test_plans_that_fragment_are_made_for_less_memory() -> None:
     policy = Optimal(recompute=False, chunk="whole")
     plan, by_bytes = (policy.plan(each) for each in (setting, uneven_setting(649, MemoryModel.IDEAL)))
 
-    refused = place_plan(by_bytes, setting.limits)
-    assert isinstance(refused, DoesNotFit)
+    refused = overflow_of(by_bytes, setting.limits)
     assert (refused.requested_bytes, refused.free_bytes, refused.largest_free_bytes) == (18, 29, 17)
     assert setting.trials.run_trial(plan).cost_s == 27
     assert plan.certificate is not None

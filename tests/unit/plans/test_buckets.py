@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from tests.plan_writer import PlanWriter
-from tests.toy import touching, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import placement_of, touching, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.networks import build_network
@@ -190,8 +190,7 @@ def test_buckets_are_a_second_copy_of_all_gradients() -> None:
     )
     assert plan.operations[:2] == (Allocate(4, 4, F), Allocate(5, 3, F))
     assert plan.operations[-2:] == (Release(4), Release(5))
-    placement = place_plan(plan, MemoryLimits(MemoryModel.BEST_FIT, 10 * MIB, 0, 1))
-    assert isinstance(placement, Placement)
+    placement = placement_of(plan, MemoryLimits(MemoryModel.BEST_FIT, 10 * MIB, 0, 1))
     assert placement.pool_bytes == 2 * 4 * 600 * 1024
 
 

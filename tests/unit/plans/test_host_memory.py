@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from tests.plan_writer import PlanWriter
-from tests.toy import TOY_LIMITS
+from tests.toy import TOY_LIMITS, overflow_of, placement_of
 from tests.unit.plans.hand_written import WORKLOAD, script
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.host_memory import Pool
-from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plans.placement import MemoryLimits
 from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import GIB
 
@@ -31,9 +31,7 @@ def offloading(*sizes: int, back: bool = False) -> TrainingPlan:
 
 
 def pinned(plan: TrainingPlan, limits: MemoryLimits) -> int:
-    placed = place_plan(plan, limits)
-    assert isinstance(placed, Placement)
-    return placed.host_bytes
+    return placement_of(plan, limits).host_bytes
 
 
 def test_33_gib_become_64_in_pytorch_alone() -> None:
@@ -58,8 +56,7 @@ def test_pytorch_reuses_freed_blocks_of_the_same_size_alone() -> None:
 )
 def test_an_overflow_says_which_host_limit_it_hit(changes: dict[str, Any], pool: Pool, free_gib: int) -> None:
     """A block of 64 GiB: of 40 that may be pinned; and of 65 of which the process has 2."""
-    refused = place_plan(offloading(33 * GIB), replace(PYTORCH, **changes))
-    assert isinstance(refused, DoesNotFit)
+    refused = overflow_of(offloading(33 * GIB), replace(PYTORCH, **changes))
     assert (refused.pool, refused.requested_bytes, refused.free_bytes) == (pool, 64 * GIB, free_gib * GIB)
     assert f"asked for 64.0 GiB (x0) of {pool.value}" in refused.explain()
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from tests.plan_writer import PlanWriter
-from tests.toy import TOY_LIMITS, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, overflow_of, placement_of, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
@@ -30,9 +30,7 @@ def take(writer: PlanWriter, name: str, nbytes: int, kind: BufferKind = MAP, lay
 
 
 def must_overflow(plan: TrainingPlan, device_bytes: int = 1000, host_bytes: int = 1000) -> DoesNotFit:
-    answer = place_plan(plan, replace(TOY_LIMITS, device_bytes=device_bytes, host_bytes=host_bytes))
-    assert isinstance(answer, DoesNotFit)
-    return answer
+    return overflow_of(plan, replace(TOY_LIMITS, device_bytes=device_bytes, host_bytes=host_bytes))
 
 
 def in_pieces(writer: PlanWriter) -> TrainingPlan:
@@ -76,21 +74,19 @@ def test_an_alias_may_be_repeated(writer: PlanWriter) -> None:
     writer.release(again)
     writer.release(x)
 
-    answer = place_plan(writer.finish("hand", "m"), TOY_LIMITS)
-
-    assert isinstance(answer, Placement)
+    answer = placement_of(writer.finish("hand", "m"))
     assert {position: change.delta_bytes for position, change in answer.changes.items()} == {0: 10, 5: 5, 6: -5, 7: -10}
 
 
 def test_the_granule_of_the_limits_counts(writer: PlanWriter) -> None:
-    """Two buffers of 1 B take a granule of 512 B each."""
+    """Two buffers of 1 B take a granule of 512 B each; an empty pool holds nothing, and refuses 2 KiB."""
     take(writer, "x", 1)
     take(writer, "y", 1)
-
-    answer = place_plan(writer.finish("hand", "m"), replace(TOY_LIMITS, device_bytes=1024, granule_bytes=512))
-
-    assert isinstance(answer, Placement)
-    assert answer.pool_bytes == 1024
+    limits = replace(TOY_LIMITS, device_bytes=1024, granule_bytes=512)
+    assert placement_of(writer.finish("hand", "m"), limits).pool_bytes == 1024
+    larger = PlanWriter(WORKLOAD)
+    take(larger, "x", 2048)
+    assert "held: nothing" in must_overflow(larger.finish("hand", "m"), device_bytes=1024).explain()
 
 
 def test_an_overflow_names_layer_phase_request_and_held_bytes(writer: PlanWriter) -> None:
@@ -122,35 +118,18 @@ def test_an_overflow_names_layer_phase_request_and_held_bytes(writer: PlanWriter
     )
 
 
-def test_an_overflow_of_an_empty_pool_was_held_by_nothing(writer: PlanWriter) -> None:
-    take(writer, "x", 2048)
-
-    assert "held: nothing" in must_overflow(writer.finish("hand", "m"), device_bytes=1024).explain()
-
-
-def test_an_overflow_for_fragmentation_says_so(writer: PlanWriter) -> None:
-    """90 B, the middle 30 held: 60 are free in pieces of 30, which is less than the 40 that were asked for."""
-    answer = place_plan(in_pieces(writer), replace(TOY_LIMITS, model=MemoryModel.BEST_FIT, device_bytes=90))
-
-    assert isinstance(answer, DoesNotFit)
-    assert (answer.free_bytes, answer.largest_free_bytes) == (60, 30)
-    assert "60 B of 90 B were free in pieces of at most 30 B" in answer.explain()
-
-
 def test_the_model_decides_whether_a_plan_fits(writer: PlanWriter) -> None:
-    """The same plan: `ideal` adds up to 90 at most; `planned` lays the middle one, which stays, at the bottom.
+    """90 B, the middle 30 held: 60 are free in pieces of 30, which is less than the 40 that were asked for.
 
-    There it leaves 60 B, where the two of 30 lie first and the 40 B after them: 90 B are enough.
+    `ideal` adds up to 90 at most; `planned` lays the middle one, which stays, at the bottom. There it leaves 60 B,
+    where the two of 30 lie first and the 40 B after them: 90 B are enough.
     """
     plan = in_pieces(writer)
-
-    needed = {}
+    refused = overflow_of(plan, replace(TOY_LIMITS, model=MemoryModel.BEST_FIT, device_bytes=90))
+    assert (refused.free_bytes, refused.largest_free_bytes) == (60, 30)
+    assert "60 B of 90 B were free in pieces of at most 30 B" in refused.explain()
     for model in (MemoryModel.IDEAL, MemoryModel.PLANNED):
-        answer = place_plan(plan, replace(TOY_LIMITS, model=model, device_bytes=90))
-        assert isinstance(answer, Placement)
-        needed[model] = answer.pool_bytes
-
-    assert needed == {MemoryModel.IDEAL: 90, MemoryModel.PLANNED: 90}
+        assert placement_of(plan, replace(TOY_LIMITS, model=model, device_bytes=90)).pool_bytes == 90
 
 
 def test_host_memory_is_taken_by_an_offload_and_freed_by_a_prefetch(writer: PlanWriter) -> None:
@@ -163,9 +142,7 @@ def test_host_memory_is_taken_by_an_offload_and_freed_by_a_prefetch(writer: Plan
     writer.offload(third, 0)
     writer.prefetch(third, 0, on_demand=False)
 
-    answer = place_plan(writer.finish("hand", "m"), TOY_LIMITS)
-
-    assert isinstance(answer, Placement)
+    answer = placement_of(writer.finish("hand", "m"))
     assert answer.host_bytes == 35
     assert answer.pool_bytes == 45
 
@@ -175,24 +152,11 @@ def test_an_overflow_of_the_host_is_an_overflow(writer: PlanWriter) -> None:
     first, second = take(writer, "x1", 10), take(writer, "x2", 10)
     writer.offload(first, 0)
     writer.offload(second, 1)
-    plan = writer.finish("hand", "m")
-
-    overflow = must_overflow(plan, host_bytes=15)
-
-    assert overflow == DoesNotFit(
-        plan=plan,
-        pool=Pool.PINNED,
-        operation=3,
-        buffer=second,
-        layer=1,
-        phase=F,
-        requested_bytes=10,
-        free_bytes=5,
-        largest_free_bytes=5,
-        capacity_bytes=15,
-        held_bytes=((MAP, 10),),
-    )
-    assert "asked for 10 B (x2) of pinned host memory" in overflow.explain()
+    found = must_overflow(writer.finish("hand", "m"), host_bytes=15)
+    assert (found.pool, found.operation, found.buffer, found.layer, found.phase) == (Pool.PINNED, 3, second, 1, F)
+    assert (found.requested_bytes, found.free_bytes, found.largest_free_bytes, found.capacity_bytes) == (10, 5, 5, 15)
+    assert found.held_bytes == ((MAP, 10),)
+    assert "asked for 10 B (x2) of pinned host memory" in found.explain()
 
 
 def test_a_prefetched_buffer_holds_nothing_on_the_host(writer: PlanWriter) -> None:
@@ -239,20 +203,11 @@ def test_vdnn_all_needs_its_live_bytes() -> None:
     workload = toy_workload(toy_chain(1))
     plan = VdnnAll().plan(toy_setting(workload, toy_costs(workload, {})))
 
-    answer = place_plan(plan, TOY_LIMITS)
-
-    assert isinstance(answer, Placement)
+    answer = placement_of(plan)
     assert (answer.pool_bytes, answer.host_bytes) == (176, 10)
     overflow = must_overflow(plan, device_bytes=175)
     assert "backward data of fc asked for 10 B (gradient of conv1)" in overflow.explain()
     assert "held: weights 72 B, weight gradients 72 B, feature maps 20 B, gradient maps 2 B" in overflow.explain()
-
-
-def changed_by(plan: TrainingPlan, granule_bytes: int) -> list[int]:
-    """Return by how many bytes what is in use changes, one after the other."""
-    answer = place_plan(plan, replace(TOY_LIMITS, granule_bytes=granule_bytes))
-    assert isinstance(answer, Placement)
-    return [change.delta_bytes for change in answer.changes.values()]
 
 
 @pytest.mark.parametrize(
@@ -276,8 +231,8 @@ def test_a_granule_is_freed_once_no_byte_of_it_is_held(
         writer.release_extent(x, range(first, first + nbytes))
     writer.allocate_extent(x, range(5, 15), 0, W)
     writer.release(x)
-
-    assert changed_by(writer.finish("hand", "m"), granule_bytes) == expected
+    answer = placement_of(writer.finish("hand", "m"), replace(TOY_LIMITS, granule_bytes=granule_bytes))
+    assert [change.delta_bytes for change in answer.changes.values()] == expected
 
 
 def test_a_part_may_overflow(writer: PlanWriter) -> None:
@@ -303,9 +258,7 @@ def test_host_memory_is_counted_by_parts(writer: PlanWriter) -> None:
     writer.offload(y, 0)
     plan = writer.finish("hand", "m")
 
-    placed = place_plan(plan, TOY_LIMITS)
-    assert isinstance(placed, Placement)
-    assert placed.host_bytes == 10
+    assert placement_of(plan).host_bytes == 10
     refusal = must_overflow(plan, host_bytes=9)
     assert (refusal.operation, refusal.requested_bytes, refusal.free_bytes) == (3, 4, 3)
     assert refusal.held_bytes == ((MAP, 6),)

@@ -5,13 +5,13 @@ from itertools import accumulate
 
 import pytest
 
-from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import placement_of, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow, Placed
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plans.operations import Alias, Allocate, MemoryOperation, Offload, Operation, Prefetch, Release
-from vdnnsim.plans.placement import MemoryLimits, Placement, needed_bytes, place_plan, place_repeatedly
+from vdnnsim.plans.placement import MemoryLimits, needed_bytes, place_repeatedly
 from vdnnsim.plans.repetition import end_of_work, leading_operations, resident_buffers
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
@@ -115,6 +115,5 @@ def test_preallocation_takes_the_memory_that_segments_leave(*, grows: bool, devi
     B finds the 4 MiB behind W, and C the 8 of G and X, so that nothing is taken beyond.
     """
     settings = AllocatorSettings(expandable_segments=grows, preallocated=True)
-    placed = place_plan(WORK, replace(PYTORCH, model=settings, device_bytes=device_mib * MIB))
-    assert isinstance(placed, Placement)
+    placed = placement_of(WORK, replace(PYTORCH, model=settings, device_bytes=device_mib * MIB))
     assert placed.pool_bytes == reserved_mib * MIB

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import ROOT, TOY_LIMITS, TOY_SERVER, ReplayTrials, toy_setting
+from tests.toy import ROOT, TOY_LIMITS, TOY_SERVER, ReplayTrials, placement_of, toy_setting
 from tests.two_gpus import SERVER
 from tests.unit.planning.chain_of_ten_kernels import COSTS, WORKLOAD
 from vdnnsim.cost.transfer import HostCopies
@@ -14,7 +14,6 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Link
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Offload
-from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.policies.interface import Setting
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.registry import known_policies, resolve_policy
@@ -80,8 +79,7 @@ def test_gpus_that_share_a_link_plan_for_their_part_of_it() -> None:
 
     plan = Optimal(recompute=False).plan(setting)
 
-    placement = place_plan(plan, AT_299)
-    assert isinstance(placement, Placement)
+    placement = placement_of(plan, AT_299)
     both = simulate_server([(plan, placement)] * 2, COSTS, SERVER, PinnedMemory.ARENA)
     assert [each.iteration_s for each in both.gpus] == [11, 11]
     assert plan.certificate is not None

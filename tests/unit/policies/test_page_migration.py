@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, replayed, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, overflow_of, replay, replayed, toy_chain, toy_costs, toy_setting, toy_workload
 from tests.unit.policies.copies import issued
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
@@ -101,8 +101,7 @@ def test_a_workspace_needs_room_like_a_map() -> None:
     for plan in plans:
         check_plan(plan)
     assert not isinstance(place_plan(plans[0], limits), DoesNotFit)
-    refusal = place_plan(plans[1], limits)
-    assert isinstance(refusal, DoesNotFit)
+    refusal = overflow_of(plans[1], limits)
     assert (refusal.requested_bytes, refusal.free_bytes) == (21, 20)
     assert refusal.plan.buffers[refusal.buffer].name == "workspace of conv1"
 
@@ -110,9 +109,7 @@ def test_a_workspace_needs_room_like_a_map() -> None:
 def test_a_host_that_is_too_small_is_named_with_the_phase_that_wanted_room() -> None:
     """The host takes input, W1 and conv1, 80 B; at fc's weight gradient W2 with its 60 B is too much for 100 B."""
     limits = replace(TOY_LIMITS, device_bytes=100, host_bytes=100)
-    refusal = place_plan(PageMigration().plan(toy_setting(WORKLOAD, COSTS, limits)), limits)
-
-    assert isinstance(refusal, DoesNotFit)
+    refusal = overflow_of(PageMigration().plan(toy_setting(WORKLOAD, COSTS, limits)), limits)
     assert refusal.explain().startswith(
         "backward weights of fc asked for 60 B (weights of conv2) of pinned host memory"
     )

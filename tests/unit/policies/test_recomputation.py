@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, placement_of, replay, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import recomputed
 from tests.unit.policies.test_residual import residual
 from vdnnsim.analysis.memory import maximum_bytes
@@ -28,7 +28,6 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.plans.check import check_plan
 from vdnnsim.plans.operations import Allocate, Compute, Release
-from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Resident
 from vdnnsim.policies.checkpoint import Checkpoint
@@ -157,9 +156,7 @@ def test_a_chain_needs_maps_by_the_square_root_and_one_more_forward(convolutions
     root = round((convolutions + 2) ** 0.5)
     plan = plan_of(Memonger(), workload)
     wide = replace(TOY_LIMITS, device_bytes=10**9)
-    placed = place_plan(plan, wide)
-
-    assert isinstance(placed, Placement)
+    placed = placement_of(plan, wide)
     weights_bytes = 2 * (60 * convolutions + 12)
     assert placed.pool_bytes - weights_bytes == 2 * root * 10
     assert len(recomputed(plan)) == root * (root - 1) - 1

@@ -6,7 +6,17 @@ from dataclasses import replace
 import pytest
 
 from tests.networks import each_network
-from tests.toy import TOY_LIMITS, TOY_SERVER, ReplayTrials, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import (
+    TOY_LIMITS,
+    TOY_SERVER,
+    ReplayTrials,
+    placement_of,
+    replay,
+    toy_chain,
+    toy_costs,
+    toy_setting,
+    toy_workload,
+)
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.engine.simulate import simulate_server
@@ -60,8 +70,7 @@ def replay_both(plans: Iterable[TrainingPlan]) -> ServerTrace:
     work = []
     for plan in plans:
         check_plan(plan)
-        placement = place_plan(plan, TOY_LIMITS)
-        assert isinstance(placement, Placement)
+        placement = placement_of(plan)
         work.append((plan, placement))
     return simulate_server(work, COSTS, replace(TOY_SERVER, topology=SWITCH), PinnedMemory.ARENA)
 

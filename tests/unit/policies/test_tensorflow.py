@@ -8,7 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, ToyCosts, replay, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import (
+    TOY_LIMITS,
+    ToyCosts,
+    overflow_of,
+    replay,
+    replayed,
+    toy_chain,
+    toy_costs,
+    toy_setting,
+    toy_workload,
+    with_fc,
+)
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
@@ -16,7 +27,6 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Allocate, Compute, Release
-from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.tensorflow import TensorFlow
 from vdnnsim.units import GIB
@@ -76,9 +86,7 @@ def test_a_convolution_takes_the_fastest_algorithm_for_which_there_is_room(
 @pytest.mark.parametrize(("capacity_bytes", "buffer"), [(383, "workspace of conv1"), (270, "map input")])
 def test_a_request_that_no_algorithm_can_help_overflows(capacity_bytes: int, buffer: str) -> None:
     costs, limits = with_options(("fast", 1, 700), ("slow", 3, 100)), replace(TOY_LIMITS, device_bytes=capacity_bytes)
-    refusal = place_plan(TensorFlow().plan(toy_setting(CHAIN, costs, limits)), limits)
-
-    assert isinstance(refusal, DoesNotFit)
+    refusal = overflow_of(TensorFlow().plan(toy_setting(CHAIN, costs, limits)), limits)
     assert refusal.plan.buffers[refusal.buffer].name == buffer
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.random_plans import cost_tables, servers, workloads
-from tests.toy import TOY_LIMITS, TOY_SERVER, ReplayTrials, toy_chain, toy_costs, toy_workload
+from tests.toy import TOY_LIMITS, TOY_SERVER, ReplayTrials, overflow_of, toy_chain, toy_costs, toy_workload
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
@@ -192,8 +192,7 @@ class Together:
         self.tried.append(tuple(plans))
         first, second = (self.setting.trials.run_trial(plan) for plan in plans)
         if len(self.tried) > 1:
-            full = place_plan(plans[1], replace(TOY_LIMITS, device_bytes=0))
-            assert isinstance(full, DoesNotFit)
+            full = overflow_of(plans[1], replace(TOY_LIMITS, device_bytes=0))
             return first, Trial(full, 0.0)
         return first, replace(second, cost_s=second.cost_s + 1)
 

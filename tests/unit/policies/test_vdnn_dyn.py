@@ -16,14 +16,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, ReplayTrials, ToyCosts, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, ReplayTrials, ToyCosts, placement_of, toy_costs, toy_setting, toy_workload, with_fc
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plans.operations import Compute, Offload
-from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
+from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.interface import Setting, Trial
 from vdnnsim.policies.vdnn import NoOffloadPass, VdnnDyn
@@ -98,8 +98,7 @@ def test_without_offload_an_iteration_is_still_layer_wise() -> None:
     judged_by_itself = VdnnDyn(no_offload_pass=NoOffloadPass.LAYER_WISE)
 
     assert not any(isinstance(op, Offload) for op in judged_network_wide.operations)
-    placed = place_plan(judged_network_wide, setting(508).limits)
-    assert isinstance(placed, Placement)
+    placed = placement_of(judged_network_wide, setting(508).limits)
     assert placed.pool_bytes == 494
     resident = judged_by_itself.plan(setting(494))
     assert ([each.name for each in resident.passes], resident.algorithms) == (["all(m)", "none(p)"], "none(p)")

@@ -12,14 +12,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
+from tests.toy import TOY_LIMITS, overflow_of, replayed, toy_chain, toy_costs, toy_setting, toy_workload, with_fc
 from tests.unit.policies.copies import timed
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plans.operations import Stream
-from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.policies.interface import Policy
 from vdnnsim.policies.vdnn import VdnnAll
@@ -74,9 +73,7 @@ def test_a_request_beyond_vdnns_memory_waits_for_an_offload() -> None:
 def test_there_may_be_less_memory_than_vdnn_wants() -> None:
     """With 302 B of the 304 B it does not fit, and asks for no more."""
     costs, limits = toy_costs(CHAIN, {}), replace(TOY_LIMITS, device_bytes=302)
-    refusal = place_plan(VdnnPlusPlus().plan(toy_setting(CHAIN, costs, limits)), limits)
-
-    assert isinstance(refusal, DoesNotFit)
+    refusal = overflow_of(VdnnPlusPlus().plan(toy_setting(CHAIN, costs, limits)), limits)
     assert refusal.plan.buffers[refusal.buffer].name == "gradient of conv1"
 
 

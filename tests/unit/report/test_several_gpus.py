@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, toy_costs
+from tests.toy import TOY_LIMITS, overflow_of, toy_costs
 from tests.two_gpus import BASE, SERVER, TREE, WORKLOAD, link, replay_two
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -14,7 +14,6 @@ from vdnnsim.hardware.topology import PeerLink, Topology
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plans.data_parallel import aggregate_gradients
 from vdnnsim.plans.operations import Aggregation, Stream
-from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.plans.training_plan import ProfilingPass
 from vdnnsim.policies.base import Base
 from vdnnsim.report.caveats import contention_lines
@@ -30,8 +29,7 @@ from vdnnsim.scenario.simulator import Simulator
 def without_room(pair: ScenarioResult, gpus: set[int]) -> ScenarioResult:
     """Return the result with a policy that does not fit on some GPUs."""
     base = pair.by_policy[0]
-    refusal = place_plan(base[0].trace.plan, replace(TOY_LIMITS, device_bytes=100))
-    assert isinstance(refusal, DoesNotFit)
+    refusal = overflow_of(base[0].trace.plan, replace(TOY_LIMITS, device_bytes=100))
     # A plan of its own for a GPU that would have room, as a policy that treats GPUs differently makes it.
     rows = tuple(
         replace(row, refusal=refusal)

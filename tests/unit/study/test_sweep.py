@@ -1,11 +1,11 @@
-"""`vdnnsim sweep` and `vdnnsim whatif` as scripts rely on them."""
+"""`vdnnsim sweep` as scripts rely on it."""
 
 import csv
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL, vdnnsim
+from tests.command_line import SMALL, csv_rows, vdnnsim
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Server
@@ -34,11 +34,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_every_point_is_a_row_in_the_order_of_the_file(folder: Path) -> None:
     """Two links and two policies on one GPU; a second GPU, which the machine lacks, on one link."""
     done = vdnnsim("sweep", "s.yaml", "--workers", "1", "--csv", "copy.csv", folder=folder)
@@ -47,7 +42,7 @@ def test_every_point_is_a_row_in_the_order_of_the_file(folder: Path) -> None:
     assert "2 points failed, the first: titan_x_maxwell: found 2 GPUs" in done.stderr
     assert "--retry-failed" in done.stderr
     assert done.stdout.split() == ["done", "failed", "missing", "4", "2", "0"]
-    found = rows(folder / "reports" / "s" / "results.csv")
+    found = csv_rows(folder / "reports" / "s" / "results.csv")
     assert (folder / "copy.csv").read_bytes() == (folder / "reports" / "s" / "results.csv").read_bytes()
     assert [(row["link.bandwidth_bytes_per_s"], row["gpus"], row["policy"]) for row in found] == [
         (rate, gpus, policy)
@@ -75,7 +70,7 @@ def test_status_computes_nothing_and_new_points_are_computed(folder: Path) -> No
 
     assert (folder / "reports" / "s" / DATABASE).read_bytes() == before
     assert status.stdout.split()[3:] == ["4", "2", "2"]
-    assert rows(folder / "status.csv") == [{"done": "4", "failed": "2", "missing": "2"}]
+    assert csv_rows(folder / "status.csv") == [{"done": "4", "failed": "2", "missing": "2"}]
     assert vdnnsim("sweep", "s.yaml", "--workers", "1", folder=folder).stdout.split()[3:] == ["6", "2", "0"]
 
 
@@ -140,88 +135,11 @@ def test_parquet_equals_the_csv(folder: Path) -> None:
 
     assert done.returncode == 0
     table = parquet.read_table(folder / "s.parquet").to_pylist()
-    text = rows(folder / "reports" / "s" / "results.csv")
+    text = csv_rows(folder / "reports" / "s" / "results.csv")
     assert [list(row) for row in table] == [list(row) for row in text]
     assert [row["iteration_s"] for row in table[:4]] == [float(row["iteration_s"]) for row in text[:4]]
     assert [row["iteration_s"] for row in table[4:]] == [None, None]
     assert [row["fits"] for row in table] == [True] * 4 + [None] * 2
-
-
-def test_what_if_prints_before_and_after(folder: Path) -> None:
-    """AlexNet's base(p) copies nothing, so another link changes none of its numbers; in 1 MiB nothing fits."""
-    (folder / "small.yaml").write_text(SMALL)
-    settings = ("--set", "link.bandwidth=300GB/s", "--set", "gpu.memory=1MiB")
-
-    done = vdnnsim("whatif", "small.yaml", *settings, "--csv", "w.csv", folder=folder)
-
-    assert done.returncode == 0
-    assert vdnnsim("whatif", "small.yaml", *settings, "--require-fit", folder=folder).returncode == 4
-    found = rows(folder / "w.csv")
-    assert done.stdout.count("fits no longer") == len({row["policy"] for row in found})
-    assert [(row["policy"], row["when"], row["fits"]) for row in found] == [
-        ("base(p)", "before", "true"),
-        ("base(p)", "after", "false"),
-        ("vdnn_all(m)", "before", "true"),
-        ("vdnn_all(m)", "after", "false"),
-    ]
-    assert found[0]["iteration_s"] == found[1]["iteration_s"]
-    assert float(found[2]["iteration_s"]) > float(found[3]["iteration_s"])
-    vdnnsim("run", "small.yaml", folder=folder)
-    assert [row["iteration_s"] for row in rows(folder / "reports" / "small" / "results.csv")] == [
-        found[0]["iteration_s"],
-        found[2]["iteration_s"],
-    ]
-    assert done.stderr == ""
-    printed = " ".join(done.stdout.split())
-    for words in ("after link.bandwidth=300GB/s, gpu.memory=1MiB", "after NO * ", "0 of 2 policies fit, 2 before"):
-        assert words in printed
-    assert f" {100 * float(found[2]['performance_ratio']):.1f} %" in printed
-    assert done.stdout.count("Kernel times") == 1
-
-
-@pytest.mark.parametrize("number", ["1_0", "\uff11\uff10"])
-def test_what_if_refuses_numbers_that_a_file_refuses(folder: Path, number: str) -> None:
-    """Python reads both as ten: underscores, and digits as wide as ideographs."""
-    (folder / "small.yaml").write_text(SMALL)
-    for setting in (f"workload.batch_size={number}", f"gpu.memory={number} GiB"):
-        done = vdnnsim("whatif", "small.yaml", "--set", setting, folder=folder)
-        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-        assert f"found '{number}" in done.stderr
-
-
-def test_what_if_states_the_origin_of_kernel_times_before_and_after(folder: Path) -> None:
-    """On the other card nothing was measured; it states workspaces of float32 alone."""
-    (folder / "small.yaml").write_text(SMALL)
-    settings = ("--set", "hardware=h200", "--set", "workload.element_type=float16")
-    done = vdnnsim("whatif", "small.yaml", *settings, folder=folder)
-    before, after = " ".join(done.stdout.split()).split("- before: Kernel times: ")[1].split("- after: Kernel times: ")
-    assert "fitted to measurements" in before
-    assert "carried over" in after
-    assert "h200.kernels.csv times no kernel in float16, only in float32" in after
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("link.bandwidths=1GB/s", "did you mean 'link.bandwidth'?"),
-        ("link.bandwidth", "found 'link.bandwidth', expected KEY=VALUE"),
-        ("policy=none", "'policy' is not a value of a scenario"),
-        ("gpu.memory=12 apples", "found '12 apples', expected a number with one of the units"),
-        ("gpus=2", "--set: titan_x_maxwell: found 2 GPUs, but it has 1"),
-        ("colour=red", " more\n"),
-        ("workload.precision=float16 workload.element_type=float16", "beside 'workload.precision'"),
-        ("workload.precision=amp", "'amp' is not a precision"),
-        ("workload.precision=tf32", "--set: titan_x_maxwell states no gpu.peak for 'tf32'"),
-    ],
-)
-def test_wrong_settings_are_refused_in_one_line(folder: Path, setting: str, message: str) -> None:
-    (folder / "small.yaml").write_text(SMALL)
-    settings = [setting] if setting.endswith("apples") else setting.split()
-    done = vdnnsim("whatif", "small.yaml", *(f"--set={each}" for each in settings), folder=folder)
-    assert done.returncode == 1
-    assert len(done.stderr) < 700
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
 
 
 @pytest.fixture

@@ -1,0 +1,86 @@
+"""`vdnnsim whatif` as scripts rely on it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import SMALL, csv_rows, vdnnsim
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    return tmp_path
+
+
+def test_what_if_prints_before_and_after(folder: Path) -> None:
+    """AlexNet's base(p) copies nothing, so another link changes none of its numbers; in 1 MiB nothing fits."""
+    settings = ("--set", "link.bandwidth=300GB/s", "--set", "gpu.memory=1MiB")
+
+    done = vdnnsim("whatif", "small.yaml", *settings, "--csv", "w.csv", folder=folder)
+
+    assert done.returncode == 0
+    assert vdnnsim("whatif", "small.yaml", *settings, "--require-fit", folder=folder).returncode == 4
+    found = csv_rows(folder / "w.csv")
+    assert done.stdout.count("fits no longer") == len({row["policy"] for row in found})
+    assert [(row["policy"], row["when"], row["fits"]) for row in found] == [
+        ("base(p)", "before", "true"),
+        ("base(p)", "after", "false"),
+        ("vdnn_all(m)", "before", "true"),
+        ("vdnn_all(m)", "after", "false"),
+    ]
+    assert found[0]["iteration_s"] == found[1]["iteration_s"]
+    assert float(found[2]["iteration_s"]) > float(found[3]["iteration_s"])
+    vdnnsim("run", "small.yaml", folder=folder)
+    assert [row["iteration_s"] for row in csv_rows(folder / "reports" / "small" / "results.csv")] == [
+        found[0]["iteration_s"],
+        found[2]["iteration_s"],
+    ]
+    assert done.stderr == ""
+    printed = " ".join(done.stdout.split())
+    for words in ("after link.bandwidth=300GB/s, gpu.memory=1MiB", "after NO * ", "0 of 2 policies fit, 2 before"):
+        assert words in printed
+    assert f" {100 * float(found[2]['performance_ratio']):.1f} %" in printed
+    assert done.stdout.count("Kernel times") == 1
+
+
+@pytest.mark.parametrize("number", ["1_0", "\uff11\uff10"])
+def test_what_if_refuses_numbers_that_a_file_refuses(folder: Path, number: str) -> None:
+    """Python reads both as ten: underscores, and digits as wide as ideographs."""
+    for setting in (f"workload.batch_size={number}", f"gpu.memory={number} GiB"):
+        done = vdnnsim("whatif", "small.yaml", "--set", setting, folder=folder)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert f"found '{number}" in done.stderr
+
+
+def test_what_if_states_the_origin_of_kernel_times_before_and_after(folder: Path) -> None:
+    """On the other card nothing was measured; it states workspaces of float32 alone."""
+    settings = ("--set", "hardware=h200", "--set", "workload.element_type=float16")
+    done = vdnnsim("whatif", "small.yaml", *settings, folder=folder)
+    before, after = " ".join(done.stdout.split()).split("- before: Kernel times: ")[1].split("- after: Kernel times: ")
+    assert "fitted to measurements" in before
+    assert "carried over" in after
+    assert "h200.kernels.csv times no kernel in float16, only in float32" in after
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("link.bandwidths=1GB/s", "did you mean 'link.bandwidth'?"),
+        ("link.bandwidth", "found 'link.bandwidth', expected KEY=VALUE"),
+        ("policy=none", "'policy' is not a value of a scenario"),
+        ("gpu.memory=12 apples", "found '12 apples', expected a number with one of the units"),
+        ("gpus=2", "--set: titan_x_maxwell: found 2 GPUs, but it has 1"),
+        ("colour=red", " more\n"),
+        ("workload.precision=float16 workload.element_type=float16", "beside 'workload.precision'"),
+        ("workload.precision=amp", "'amp' is not a precision"),
+        ("workload.precision=tf32", "--set: titan_x_maxwell states no gpu.peak for 'tf32'"),
+    ],
+)
+def test_wrong_settings_are_refused_in_one_line(folder: Path, setting: str, message: str) -> None:
+    settings = [setting] if setting.endswith("apples") else setting.split()
+    done = vdnnsim("whatif", "small.yaml", *(f"--set={each}" for each in settings), folder=folder)
+    assert done.returncode == 1
+    assert len(done.stderr) < 700
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
