@@ -16,7 +16,7 @@ from math import prod
 from typing import Final
 
 from vdnnsim.cost.pytorch_workspace import chosen_workspaces, sum_of_rows_bytes
-from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts, fastest_of
+from vdnnsim.cost.table import ONLY, CostTable, KernelCost, KernelWork, MachineCosts, fastest_of
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.graph import GraphBuilder
@@ -121,7 +121,7 @@ def _options(
             if is_plane(work):
                 options = _convolution(machine, element_type, work)
             else:
-                options = (machine.kernel("product", element_type, operation.flop, operation.bytes_moved),)
+                options = (machine.kernel(KernelWork("product", element_type, operation.flop, operation.bytes_moved)),)
             if _on_tensor_cores(workload, element_type):
                 capability = workload.captured.compute_capability
                 chosen = chosen_workspaces(work, element_type.nbytes, capability, multiprocessors)
@@ -135,7 +135,7 @@ def _options(
             name, sizes = "product", (work.batch, work.m, work.n, work.k)
         case _:
             name = operation.name
-    return (machine.kernel(name, element_type, operation.flop, operation.bytes_moved, sizes),)
+    return (machine.kernel(KernelWork(name, element_type, operation.flop, operation.bytes_moved, sizes)),)
 
 
 def _on_tensor_cores(workload: CapturedWorkload, element_type: ElementType) -> bool:

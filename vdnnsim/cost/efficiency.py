@@ -10,7 +10,7 @@ The model has no workspaces; where a table of kernels states them, `StatedWorksp
 algorithms with these times.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import replace
 from functools import cached_property
 from typing import Final
@@ -20,7 +20,7 @@ from vdnnsim.cost.efficiency_parameters import EfficiencyParameters, OperatorKin
 from vdnnsim.cost.efficiency_time import SUM_BYTES, EfficientGpu
 from vdnnsim.cost.machine import peak_flop_per_s
 from vdnnsim.cost.rate_origins import RatedModel
-from vdnnsim.cost.table import KernelCost, MachineCosts
+from vdnnsim.cost.table import KernelCost, KernelWork, MachineCosts
 from vdnnsim.cost.tiled_product import TILE_ROWS, TiledProduct
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.layers import Layer, Phase
@@ -75,25 +75,19 @@ class EfficiencyCosts(MachineCosts):
     def _other(self) -> "EfficiencyCosts":
         return EfficiencyCosts(self._server, channels_last=not self._channels_last)
 
-    def kernel(
-        self,
-        name: str,
-        element_type: ElementType,
-        flop: Mapping[Arithmetic, int],
-        nbytes: int,
-        sizes: tuple[int, ...] = (),
-    ) -> KernelCost:
+    def kernel(self, work: KernelWork) -> KernelCost:
         """Return what a kernel costs: a product by its sizes, what streams by its kind."""
-        if Arithmetic.PRODUCT not in flop:
+        name, nbytes = work.name, work.nbytes
+        if Arithmetic.PRODUCT not in work.flop:
             # PyTorch takes its own batch normalization instead of cuDNN's where weights are narrow.
             is_narrow = _NATIVE_BATCH_NORM in name
-            return self._stream(operator_kind(name), nbytes, sizes, is_narrow=is_narrow)
-        unit = self._unit(element_type)
-        if name == "product" and sizes:
-            count, rows, columns, depth = sizes
+            return self._stream(operator_kind(name), nbytes, work.sizes, is_narrow=is_narrow)
+        unit = self._unit(work.element_type)
+        if name == "product" and work.sizes:
+            count, rows, columns, depth = work.sizes
             product = TiledProduct(rows, columns, depth, count=count)
             return self._gpu.cost(lambda gpu: gpu.product_s(unit, product), nbytes)
-        return self._gpu.cost(lambda gpu: gpu.work_s(unit, flop[Arithmetic.PRODUCT], nbytes), nbytes)
+        return self._gpu.cost(lambda gpu: gpu.work_s(unit, work.flop[Arithmetic.PRODUCT], nbytes), nbytes)
 
     def _alike(self, workload: Workload, layer: Layer, phase: Phase) -> Hashable:
         return layer.operator, layer.in_shapes, phase, workload.step.operation(layer.index, phase).bytes_moved

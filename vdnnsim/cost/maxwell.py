@@ -20,7 +20,7 @@ from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes,
 from vdnnsim.cost.machine import Machine
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.cost.rate_origins import RatedModel
-from vdnnsim.cost.table import KernelCost, MachineCosts
+from vdnnsim.cost.table import KernelCost, KernelWork, MachineCosts
 from vdnnsim.cost.workspace import algorithms, workspace_bytes
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.layers import Layer, Phase
@@ -38,16 +38,10 @@ class MaxwellCosts(MachineCosts):
         self._server = server
         self._machines: dict[ElementType, RatedModel[Machine]] = {}
 
-    def kernel(
-        self,
-        name: str,  # noqa: ARG002 - one roofline for all names
-        element_type: ElementType,
-        flop: Mapping[Arithmetic, int],
-        nbytes: int,
-        sizes: tuple[int, ...] = (),  # noqa: ARG002 - its work alone counts
-    ) -> KernelCost:
+    def kernel(self, work: KernelWork) -> KernelCost:
         """Return what a kernel that is no convolution costs."""
-        return self._machine(element_type).cost(lambda machine: kernel_s(machine, flop, nbytes), nbytes)
+        rated = self._machine(work.element_type)
+        return rated.cost(lambda machine: kernel_s(machine, work.flop, work.nbytes), work.nbytes)
 
     def _machine(self, element_type: ElementType) -> RatedModel[Machine]:
         server = self._server

@@ -21,7 +21,7 @@ not offered while another is left.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Final
@@ -30,7 +30,7 @@ from vdnnsim.cost.kernel_table import KernelRow, KernelShape, torch_operator
 from vdnnsim.cost.machine import peak_roofline
 from vdnnsim.cost.operator_text import read_operator
 from vdnnsim.cost.roofline_fit import Roofline, TimedWork, fit_roofline
-from vdnnsim.cost.table import ONLY, KernelCost, MachineCosts
+from vdnnsim.cost.table import ONLY, KernelCost, KernelWork, MachineCosts
 from vdnnsim.cost.workspace_fit import WorkspaceRule, fit_workspace
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.operator import Arithmetic, SavingRule
@@ -107,29 +107,22 @@ class MeasuredCosts(MachineCosts):
         origin = Origin.DATASHEET if stated else Origin.FITTED
         return KernelCost(algorithm, seconds, workspace_bytes, origin, dram_bytes=nbytes)
 
-    def kernel(
-        self,
-        name: str,
-        element_type: ElementType,  # noqa: ARG002 - of its element type alone
-        flop: Mapping[Arithmetic, int],
-        nbytes: int,
-        sizes: tuple[int, ...] = (),  # noqa: ARG002 - its work alone counts
-    ) -> KernelCost:
+    def kernel(self, work: KernelWork) -> KernelCost:
         """Return the predicted cost of a kernel of which only the operator and the work are known.
 
         A recorded operator of PyTorch (`vdnnsim.cost.kernel_table`) costs the mean of its rows with as many bytes, else
         it is scaled from the nearest row by the work; others are predicted from the rows of their class.
         """
-        operator, total = torch_operator(name), sum(flop.values())
+        operator, nbytes = torch_operator(work.name), work.nbytes
         rows = self._groups.get(("kind", operator, Phase.FORWARD), [])
         if equal := [(row.seconds, max(1, row.count)) for row in rows if row.nbytes == nbytes and row.seconds]:
             times, counts = zip(*equal, strict=True)
             seconds = fmean(times, weights=counts)
             return KernelCost(ONLY, seconds, 0, Origin.MEASURED, dram_bytes=nbytes)
-        groups = (("kind", operator, Phase.FORWARD), ("class", Arithmetic.PRODUCT in flop), "all")
+        groups = (("kind", operator, Phase.FORWARD), ("class", Arithmetic.PRODUCT in work.flop), "all")
         group = self._nearest(groups, _ENOUGH_FOR_TIMES[-3:])
         roofline = self._roofline(group)
-        seconds = roofline.seconds(total, nbytes)
+        seconds = roofline.seconds(sum(work.flop.values()), nbytes)
         near = min(rows, key=lambda row: abs(math.log(max(row.nbytes, 1) / max(nbytes, 1))), default=None)
         if near is not None and near.seconds is not None:
             seconds *= near.seconds / roofline.seconds(near.flop, near.nbytes)

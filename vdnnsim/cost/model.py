@@ -20,10 +20,9 @@ from vdnnsim.cost.maxwell import MaxwellCosts
 from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.cost.roofline import RooflineCosts, roofline_parameters
-from vdnnsim.cost.table import CostModel, CostTable, KernelCost, MachineCosts
+from vdnnsim.cost.table import CostModel, CostTable, KernelCost, KernelWork, MachineCosts
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.messages import file_name, not_one_of
@@ -174,16 +173,9 @@ class StatedWorkspaces(MachineCosts):
         super().__init__()
         self._model, self._stated, self._channels_last = model, stated, channels_last
 
-    def kernel(
-        self,
-        name: str,
-        element_type: ElementType,
-        flop: Mapping[Arithmetic, int],
-        nbytes: int,
-        sizes: tuple[int, ...] = (),
-    ) -> KernelCost:
+    def kernel(self, work: KernelWork) -> KernelCost:
         """Return the cost by the model."""
-        return self._model.kernel(name, element_type, flop, nbytes, sizes)
+        return self._model.kernel(work)
 
     def laid_out(self, *, channels_last: bool) -> MachineCosts:
         """Return the costs of maps in a layout; in another than the table's, those of the model."""

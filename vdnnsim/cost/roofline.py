@@ -24,8 +24,7 @@ from vdnnsim.cost.machine import peak_flop_per_s
 from vdnnsim.cost.operator_text import OPERATOR_NAMES
 from vdnnsim.cost.parameters import check_parameters
 from vdnnsim.cost.rate_origins import RatedModel
-from vdnnsim.cost.table import KernelCost, MachineCosts
-from vdnnsim.dnn.operator import Arithmetic
+from vdnnsim.cost.table import KernelCost, KernelWork, MachineCosts
 from vdnnsim.dnn.workload import Optimizer
 from vdnnsim.hardware.server import Server
 from vdnnsim.units import ElementType
@@ -51,27 +50,21 @@ class RooflineCosts(MachineCosts):
         self._server = server
         self._values = RatedModel(server, lambda values: roofline_parameters(server.name, values))
 
-    def kernel(
-        self,
-        name: str,
-        element_type: ElementType,
-        flop: Mapping[Arithmetic, int],
-        nbytes: int,
-        sizes: tuple[int, ...] = (),  # noqa: ARG002 - its work alone counts
-    ) -> KernelCost:
+    def kernel(self, work: KernelWork) -> KernelCost:
         """Return the cost of a kernel by its fractions."""
-        peak, dram_bytes_per_s = peak_flop_per_s(self._server, element_type), self._server.gpu.dram_bytes_per_s
+        peak, dram_bytes_per_s = peak_flop_per_s(self._server, work.element_type), self._server.gpu.dram_bytes_per_s
 
         def seconds(values: Mapping[str, float]) -> float:
-            flop_per_s = peak * _fraction(values, name, element_type, "flop")
-            bytes_per_s = dram_bytes_per_s * _fraction(values, name, element_type, "dram")
-            return max(sum(flop.values()) / flop_per_s, nbytes / bytes_per_s) + values[OVERHEAD]
+            flop_per_s = peak * _fraction(values, work, "flop")
+            bytes_per_s = dram_bytes_per_s * _fraction(values, work, "dram")
+            return max(sum(work.flop.values()) / flop_per_s, work.nbytes / bytes_per_s) + values[OVERHEAD]
 
-        return self._values.cost(seconds, nbytes)
+        return self._values.cost(seconds, work.nbytes)
 
 
-def _fraction(values: Mapping[str, float], name: str, element_type: ElementType, of: str) -> float:
-    nearest = (f"{name}_{element_type.value}_{of}", f"{name}_{of}", f"{element_type.value}_{of}", of)
+def _fraction(values: Mapping[str, float], work: KernelWork, of: str) -> float:
+    name, element_type = work.name, work.element_type.value
+    nearest = (f"{name}_{element_type}_{of}", f"{name}_{of}", f"{element_type}_{of}", of)
     return next((values[key] for each in nearest if (key := f"{each}_fraction") in values), 1.0)
 
 

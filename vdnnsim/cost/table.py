@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
@@ -129,6 +129,23 @@ class CostTable:
         raise KeyError(f"layer {layer}, {phase.value}: no algorithm {algorithm!r}")
 
 
+class KernelWork(NamedTuple):
+    """A kernel of which only the work is known.
+
+    Attributes:
+        name: of the operator in tables of kernels, or of PyTorch.
+        nbytes: its compulsory DRAM traffic.
+        sizes: of a `product` its count, rows, columns and depth; of another the shape of its first operand; empty if
+            not known.
+    """
+
+    name: str
+    element_type: ElementType
+    flop: Mapping[Arithmetic, int]
+    nbytes: int
+    sizes: tuple[int, ...] = ()
+
+
 class CostModel(ABC):
     """Makes the cost tables of workloads on one machine."""
 
@@ -174,26 +191,12 @@ class MachineCosts(CostModel):
         """Return the algorithms for a phase of a layer, fastest first; by default its one kernel, by its work."""
         operation = workload.step.operation(layer.index, phase)
         name = workload.optimizer.value if phase is Phase.UPDATE else layer.operator.name
-        return (self.kernel(name, workload.arithmetic_type(layer, phase), operation.flop, operation.bytes_moved),)
+        element_type = workload.arithmetic_type(layer, phase)
+        return (self.kernel(KernelWork(name, element_type, operation.flop, operation.bytes_moved)),)
 
     @abstractmethod
-    def kernel(
-        self,
-        name: str,
-        element_type: ElementType,
-        flop: Mapping[Arithmetic, int],
-        nbytes: int,
-        sizes: tuple[int, ...] = (),
-    ) -> KernelCost:
+    def kernel(self, work: KernelWork) -> KernelCost:
         """Return the cost of a kernel.
-
-        Args:
-            name: of the operator in tables of kernels, or of PyTorch.
-            element_type: in which it computes.
-            flop: by kind of arithmetic.
-            nbytes: its compulsory DRAM traffic.
-            sizes: of a `product` its count, rows, columns and depth; of another the shape of its first operand; empty
-                if not known.
 
         Raises:
             ProfileError: the machine's figures do not cover the element type.

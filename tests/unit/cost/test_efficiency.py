@@ -8,7 +8,7 @@ from tests.toy import ROOT, TOY_SERVER
 from tests.unit.cost.test_efficiency_time import GPU, HALF, VALUES
 from vdnnsim.cost.efficiency import EfficiencyCosts
 from vdnnsim.cost.model import ServerCosts, StatedWorkspaces
-from vdnnsim.cost.table import ONLY, CostModel, KernelCost, MachineCosts
+from vdnnsim.cost.table import ONLY, CostModel, KernelCost, KernelWork, MachineCosts
 from vdnnsim.dnn.convolutional import FullyConnected
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
@@ -44,13 +44,13 @@ def test_a_network_is_timed_layer_by_layer() -> None:
 def test_kernels_of_which_only_the_work_is_known() -> None:
     """A product by its sizes; attention by 8192 FLOPs at half the rate, 2 s; a normalization by channels."""
     model = costs()
-    product = model.kernel("product", HALF, {Arithmetic.PRODUCT: 409600}, 1, (1, 32, 64, 100))
+    product = model.kernel(KernelWork("product", HALF, {Arithmetic.PRODUCT: 409600}, 1, (1, 32, 64, 100)))
     assert product.seconds == 101.0
-    assert model.kernel("attention", HALF, {Arithmetic.PRODUCT: 8192}, 1).seconds == 3.0
-    streamed = model.kernel("batch_norm", HALF, {Arithmetic.ELEMENTWISE: 1}, 2048, (1, 3, 4, 4)).seconds
+    assert model.kernel(KernelWork("attention", HALF, {Arithmetic.PRODUCT: 8192}, 1)).seconds == 3.0
+    streamed = model.kernel(KernelWork("batch_norm", HALF, {Arithmetic.ELEMENTWISE: 1}, 2048, (1, 3, 4, 4))).seconds
     assert streamed == pytest.approx(1 + 8 / 3)
     last = model.laid_out(channels_last=True)
-    assert last.kernel("batch_norm", HALF, {Arithmetic.ELEMENTWISE: 1}, 2048, (1, 4, 4, 4)).seconds == 3.0
+    assert last.kernel(KernelWork("batch_norm", HALF, {Arithmetic.ELEMENTWISE: 1}, 2048, (1, 4, 4, 4))).seconds == 3.0
     assert model.laid_out(channels_last=False) is model
 
 
@@ -61,11 +61,11 @@ def test_batch_normalization_of_narrow_weights_takes_as_long_as_of_wide_ones() -
     whose weights are wide, 1568 B take 1568 / 1024 s. Inference sums nothing.
     """
     model, sizes = costs(), (1, 3, 4, 4)
-    streamed = model.kernel("aten.native_batch_norm.default", HALF, {}, 2048, sizes).seconds
+    streamed = model.kernel(KernelWork("aten.native_batch_norm.default", HALF, {}, 2048, sizes)).seconds
     assert streamed == pytest.approx(1 + 16 / 3)
     last = model.laid_out(channels_last=True)
-    assert last.kernel("aten.native_batch_norm.default", HALF, {}, 2048, sizes).seconds == 3.0
-    assert model.kernel("aten.native_batch_norm.default", HALF, {}, 2048).seconds == 3.0
+    assert last.kernel(KernelWork("aten.native_batch_norm.default", HALF, {}, 2048, sizes)).seconds == 3.0
+    assert model.kernel(KernelWork("aten.native_batch_norm.default", HALF, {}, 2048)).seconds == 3.0
     net = GraphBuilder("normalized", MapShape(2, 8, 8))
     graph = net.build(net.batch_norm("norm", 0, relu=False))
     for precision, seconds in ((Precision.FLOAT16, 2 * 792 / 1024), (Precision.AMP_FLOAT16, 1568 / 1024)):
@@ -75,7 +75,7 @@ def test_batch_normalization_of_narrow_weights_takes_as_long_as_of_wide_ones() -
 
 def test_a_type_without_a_peak_is_refused() -> None:
     with pytest.raises(ProfileError, match="peak for 'bfloat16'"):
-        costs().kernel("attention", ElementType.BFLOAT16, {Arithmetic.PRODUCT: 1}, 1)
+        costs().kernel(KernelWork("attention", ElementType.BFLOAT16, {Arithmetic.PRODUCT: 1}, 1))
 
 
 class Stated(MachineCosts):
@@ -102,7 +102,7 @@ def test_algorithms_of_a_table_take_the_time_of_the_model() -> None:
     assert (first.algorithm, first.seconds, first.workspace_bytes, first.origin) == ("a", 10.0, 0, Origin.FITTED)
     assert (second.algorithm, second.seconds, second.workspace_bytes) == ("b", 15.0, 7)
     assert isinstance(model, StatedWorkspaces)
-    assert model.kernel("add", HALF, {}, 1).seconds == 10.0
+    assert model.kernel(KernelWork("add", HALF, {}, 1)).seconds == 10.0
     assert model.laid_out(channels_last=False) is model
     assert model.laid_out(channels_last=True) is ten
 

@@ -9,6 +9,7 @@ from tests.recorded_traces import new_trace, old_trace, write
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape, kernel_table_text, read_kernel_table, torch_operator
 from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.roofline_fit import Roofline
+from vdnnsim.cost.table import KernelWork
 from vdnnsim.dnn.kernel_work import ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
@@ -233,7 +234,7 @@ def test_recorded_operators_are_timed_by_their_own_rows() -> None:
     work = {Arithmetic.ELEMENTWISE: 10}
 
     def cost(operator: str, nbytes: int) -> tuple[float, Origin]:
-        found = costs.kernel(f"aten.{operator}.Tensor", ElementType.FLOAT32, work, nbytes)
+        found = costs.kernel(KernelWork(f"aten.{operator}.Tensor", ElementType.FLOAT32, work, nbytes))
         return found.seconds, found.origin
 
     seconds, origin = cost("add_", 1000)
