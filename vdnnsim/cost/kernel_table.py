@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from vdnnsim.cost.operator_text import OPERATOR_NAMES, operator_text, read_operator
+from vdnnsim.dnn.captured_groups import operator_name
 from vdnnsim.dnn.elementwise import Concat
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
@@ -70,9 +71,7 @@ _INPUT = re.compile(r"(?:([1-9][0-9]{0,9})x)?([1-9][0-9]{0,9})x([1-9][0-9]{0,9})
 
 def torch_operator(name: str) -> str:
     """Return an operator of PyTorch as tables have it, `torch:add` of `aten.add_.Tensor` and of `aten::add`."""
-    _, colons, rest = name.rpartition("::")
-    words = rest.split(".")
-    word = words[1] if not colons and len(words) > 1 and words[1] else words[0]
+    word = operator_name(name)
     return f"torch:{word.rstrip('_') or word}"
 
 

@@ -184,7 +184,7 @@ class Layering:
             arithmetic=Arithmetic.PRODUCT if main.flop.get(Arithmetic.PRODUCT) else Arithmetic.ELEMENTWISE,
             whole_backward=bool(group.backward),
             is_loss=group.kind is LayerKind.LOSS,
-            rewrites=in_place,
+            in_place=in_place,
         )
         return CapturedLayer(
             index=index,
@@ -217,11 +217,8 @@ class Layering:
         return each.nbytes // ELEMENT_BYTES[each.element_type]
 
     def _feature_map(self, index: int) -> FeatureMap:
-        storage, use, producer = (
-            self._captured.storages[self.maps[index]],
-            self._map_uses[index],
-            self._producers[index],
-        )
+        storage, use = self._captured.storages[self.maps[index]], self._map_uses[index]
+        producer = self._producers[index]
         rewriters = tuple(layer for layer in use.writers if layer != producer)
         return FeatureMap(
             index=index,

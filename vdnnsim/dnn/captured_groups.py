@@ -13,6 +13,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -91,7 +92,8 @@ def groups_of(step: CapturedStep) -> tuple[Group, ...]:
     phases: dict[Phase, list[int]] = {Phase.FORWARD: [], Phase.BACKWARD: [], Phase.UPDATE: []}
     for number, operation in enumerate(step.operations):
         phases[operation.phase].append(number)
-    forward = _merged(_calls(step, phases[Phase.FORWARD]), step)
+    calls = groupby(phases[Phase.FORWARD], key=lambda number: step.operations[number].module)
+    forward = _merged([list(call) for _, call in calls], step)
     backward = _backward(forward, phases[Phase.BACKWARD], step)
     names = _Names(step)
     groups = []
@@ -122,17 +124,6 @@ def _main(numbers: Sequence[int], step: CapturedStep) -> int:
         return operation.work is not None, is_loss, not is_copy, operation.bytes_moved, -number
 
     return max(numbers, key=rank)
-
-
-def _calls(step: CapturedStep, numbers: Sequence[int]) -> list[list[int]]:
-    """Return runs of forward operations of one module."""
-    calls: list[list[int]] = []
-    for number in numbers:
-        if calls and step.operations[calls[-1][-1]].module == step.operations[number].module:
-            calls[-1].append(number)
-        else:
-            calls.append([number])
-    return calls
 
 
 def _merged(calls: Sequence[list[int]], step: CapturedStep) -> list[list[int]]:

@@ -127,11 +127,7 @@ class Activation(Operator):
 
     name: ClassVar[str] = "relu"
     kind: ClassVar[str] = "ACTV"
-
-    @property
-    def in_place(self) -> bool:
-        """Always."""
-        return True
+    in_place: ClassVar[bool] = True
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep Y
         """One an element."""

@@ -98,7 +98,7 @@ class Dropout(Operator):
     kind: ClassVar[str] = "DROPOUT"
 
     @property
-    def in_place(self) -> bool:
+    def in_place(self) -> bool:  # type: ignore[override]  # an option here
         """As the network says."""
         return self.over_input
 

@@ -151,12 +151,7 @@ class CapturedOperator(Operator):
     arithmetic: Arithmetic  # type: ignore[misc]
     whole_backward: bool  # type: ignore[misc]
     is_loss: bool  # type: ignore[misc]
-    rewrites: bool
-
-    @property
-    def in_place(self) -> bool:
-        """Whether all that it writes lies over what it reads."""
-        return self.rewrites
+    in_place: bool  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)

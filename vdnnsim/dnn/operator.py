@@ -120,6 +120,7 @@ class Operator:
         reads_indices: whether its input holds row indices, which PyTorch stores as int64.
         passes_gradient: whether the gradient of each input is that of its output.
         autocast: what mixed precision makes of it.
+        in_place: whether Y overwrites X.
     """
 
     __slots__ = ()
@@ -134,16 +135,7 @@ class Operator:
     reads_indices: ClassVar[bool] = False
     passes_gradient: ClassVar[bool] = False
     autocast: ClassVar[Autocast] = Autocast.WIDEST
-
-    @property
-    def in_place(self) -> bool:
-        """Whether Y overwrites X."""
-        return False
-
-    @property
-    def reads_first_step(self) -> bool:
-        """Whether it reads only the first step of its input, which autocast then copies."""
-        return False
+    in_place: ClassVar[bool] = False
 
     def under(self, rule: SavingRule) -> "Operator":  # noqa: ARG002 - for subclasses
         """Return the operator under a saving rule."""

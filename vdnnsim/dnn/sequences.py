@@ -121,11 +121,6 @@ class Linear(Operator):
     kind: ClassVar[str] = "FC"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
 
-    @property
-    def reads_first_step(self) -> bool:
-        """As it says."""
-        return self.first_step
-
     def outputs(self, inputs: Shapes) -> Shapes:
         """Features for each step."""
         return (MapShape(self.out_features, steps=1 if self.first_step else inputs[0].steps),)

@@ -61,7 +61,7 @@ class Relu6(Operator):
     kind: ClassVar[str] = "ACTV"
 
     @property
-    def in_place(self) -> bool:
+    def in_place(self) -> bool:  # type: ignore[override]  # an option here
         """As it says."""
         return self.over_input
 

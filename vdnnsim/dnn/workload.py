@@ -9,6 +9,7 @@ from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layer_step import step_of
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Autocast, SavingRule
+from vdnnsim.dnn.sequences import Linear
 from vdnnsim.dnn.step import Step
 from vdnnsim.dnn.workload_sizes import Mode, Optimizer, WorkloadSizes
 from vdnnsim.units import ElementType, Precision
@@ -47,7 +48,9 @@ def under_autocast(graph: LayerGraph, half: ElementType) -> LayerGraph:
         if builder.element_type(x) is to:
             return x
         name = f"{layer.name}/cast" + f" {position}" * bool(position)
-        return builder.append(name, Cast(to, layer.operator.reads_first_step), (x,)).output
+        return builder.append(
+            name, Cast(to, isinstance(layer.operator, Linear) and layer.operator.first_step), (x,)
+        ).output
 
     return _repeated(graph, builder, cast)
 

@@ -116,10 +116,6 @@ def errors_of(rows: Iterable[TimeRow] | Iterable[OperatorRow] | Iterable[MemoryR
     return Errors(tuple(each.error for each in rows if each.counts))
 
 
-def _unfitted(_: object) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Scoreboard:
     """All rows with their replays."""
@@ -128,7 +124,7 @@ class Scoreboard:
     times: Sequence[StepTime]
     operators: Sequence[OperatorTime]
     memory: Sequence[PeakMemory]
-    is_fitted: Callable[[AnyRow], bool] = _unfitted
+    is_fitted: Callable[[AnyRow], bool] = lambda _: False
 
     @classmethod
     def of(cls, machines: Mapping[str, Server], profiles: Mapping[str, Path], capture: Capture | None) -> "Scoreboard":
@@ -160,19 +156,16 @@ class Scoreboard:
 
 
 def _all_held(
-    rows: Sequence[Row], replay: Callable[[Row], Simulated], is_fitted: Callable[[Row], bool] = _unfitted
+    rows: Sequence[Row], replay: Callable[[Row], Simulated], is_fitted: Callable[[Row], bool] = lambda _: False
 ) -> tuple[Held[Row, Simulated], ...]:
     """Replay rows network by network, and return them in their order."""
-    order = sorted(range(len(rows)), key=lambda at: repr(rows[at].setup))
-    held = {at: _held(rows[at], replay, fitted=is_fitted(rows[at])) for at in order}
+    held: dict[int, Held[Row, Simulated]] = {}
+    for at, row in sorted(enumerate(rows), key=lambda each: repr(each[1].setup)):
+        try:
+            held[at] = Held(row, replay(row), "", is_fitted(row))
+        except LeftOutError as reason:
+            held[at] = Held(row, None, str(reason), is_fitted(row))
     return tuple(held[at] for at in range(len(rows)))
-
-
-def _held(row: Row, replay: Callable[[Row], Simulated], *, fitted: bool) -> Held[Row, Simulated]:
-    try:
-        return Held(row, replay(row), "", fitted)
-    except LeftOutError as reason:
-        return Held(row, None, str(reason), fitted)
 
 
 _METRICS: Final[Mapping[str, tuple[str, str, str]]] = {
