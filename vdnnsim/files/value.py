@@ -88,6 +88,12 @@ class Entry:
             raise self.expected(f"an integer from {low} to {high}")
         return self.value
 
+    def number(self, low: float, high: float, what: str) -> float:
+        """Return a number without a unit from `low` to `high`; messages call it `what`."""
+        if not isinstance(self.value, int | float) or isinstance(self.value, bool) or not low <= self.value <= high:
+            raise self.expected(what)
+        return float(self.value)
+
     def name(self, names: Sequence[str], what: str) -> str:
         """Return one of `names`; messages call it `what`, as "a network"."""
         if not isinstance(self.value, str):

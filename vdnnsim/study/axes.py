@@ -47,7 +47,8 @@ _FARTHEST: Final = 1e100
 """Largest ratio of the ends of a range of factors; a float holds no more than 1e308."""
 _SLACK: Final = 1e-9
 """Share by which rounding may put the last value of a range above its end."""
-_LEAST_SPEED, _MOST_SPEED = 1e-3, 1e3
+_SPEEDS: Final = (1e-3, 1e3)
+_SPEED_WORDS: Final = "a factor from 0.001 to 1000"
 _PRECISION, _ELEMENT_TYPE = "workload.precision", "workload.element_type"
 
 
@@ -94,7 +95,7 @@ def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
         Key("memory_model", "memory_model", lambda entry: read_memory_model(entry).value),
         Key("pinned_memory", "pinned_memory", _choice(PinnedMemory, "a way to pin memory")),
         Key("gradients", "gradients", _choice(Aggregation, "a way to add up gradients")),
-        Key(COMPUTE_SPEED, COMPUTE_SPEED, _speed, is_number=True),
+        Key(COMPUTE_SPEED, COMPUTE_SPEED, lambda entry: entry.number(*_SPEEDS, _SPEED_WORDS), is_number=True),
         *_figures(),
     ]
     return {key.name: key for key in keys}
@@ -169,13 +170,6 @@ def _integer(most: int) -> Callable[[Entry], Value]:
 
 def _choice(choices: type[Enum], what: str) -> Callable[[Entry], Value]:
     return lambda entry: str(entry.choice(choices, what).value)
-
-
-def _speed(entry: Entry) -> Value:
-    number = entry.value
-    if isinstance(number, bool) or not isinstance(number, int | float) or not _LEAST_SPEED <= number <= _MOST_SPEED:
-        raise entry.expected(f"a factor from {_LEAST_SPEED:g} to {_MOST_SPEED:g}")
-    return float(number)
 
 
 def read_axis(name: str, entry: Entry, parent: Entry, keys: Mapping[str, Key]) -> Axis:

@@ -29,7 +29,6 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.engine.host import Execution
 from vdnnsim.errors import InputError, ProfileError, ScenarioError
 from vdnnsim.files.messages import listed
-from vdnnsim.files.value import Entry
 from vdnnsim.files.yaml_file import read_yaml
 from vdnnsim.hardware.profile import Profile
 from vdnnsim.hardware.server import Server
@@ -74,16 +73,9 @@ def read_prices(path: Path) -> Prices:
     if not prices:
         raise keys["per_hour"].expected("the price of at least one machine")
     epoch = keys["samples_per_epoch"].integer(1, _LARGEST_EPOCH) if "samples_per_epoch" in keys else None
-    return Prices(
-        keys["currency"].text(), {name: _price(each) for name, each in prices.items()}, epoch, (file.name, file.sha256)
-    )
-
-
-def _price(entry: Entry) -> float:
-    value = entry.value
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _LARGEST_PRICE:
-        raise entry.expected(f"a number from 0 to {_LARGEST_PRICE:g}, the price of an hour")
-    return float(value)
+    what = f"a number from 0 to {_LARGEST_PRICE:g}, the price of an hour"
+    per_hour = {name: each.number(0, _LARGEST_PRICE, what) for name, each in prices.items()}
+    return Prices(keys["currency"].text(), per_hour, epoch, (file.name, file.sha256))
 
 
 def one_of_each_card(profiles: Sequence[Profile], gpus: int) -> list[Profile]:
