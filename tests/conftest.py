@@ -17,10 +17,7 @@ import vdnnsim
 from vdnnsim.engine.processes import collect_rarely
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from calibration.capture.isolation import Answer
-    from calibration.capture.request import Request
+    from calibration.capture.isolation import Answer, Asked
 
 _TESTS: Final = Path(__file__).parent
 COUNTED: Final = tuple(_TESTS / each for each in ("apply", "architecture", "calibration", "claims", "reports", "unit"))
@@ -89,13 +86,13 @@ def in_a_fork(monkeypatch: pytest.MonkeyPatch, has_captured: None) -> None:  # n
     """Capture in a fork of this process; a process of its own takes two seconds to import PyTorch."""
     from calibration.capture import child, isolation
 
-    def answer(requests: "Sequence[Request]") -> "Answer":
+    def answer(asked: "Asked") -> "Answer":
         with TemporaryFile() as told, warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # no other thread of a test process holds a lock
             if (process := os.fork()) == 0:
                 try:
                     sys.settrace(None)
-                    told.write(msgspec.json.encode(child._answer(tuple(requests))))  # noqa: SLF001
+                    told.write(msgspec.json.encode(child._answer(asked)))  # noqa: SLF001
                     told.flush()
                 finally:
                     os._exit(0)

@@ -2,8 +2,8 @@
 
 import gc
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,8 +76,8 @@ def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[Captured
     return found
 
 
-def capture_batches(programs: Sequence[Program], device: CaptureDevice) -> tuple[CapturedStep, ...]:
-    """Return one iteration of each of several programs that differ in their batches alone.
+def capture_batches(programs: Sequence[Program], device: CaptureDevice) -> Iterator[CapturedStep]:
+    """Yield one iteration of each of several programs that differ in their batches alone.
 
     The model and the optimizer are made once, by the first. A warm-up of forward alone makes what a model or a loss
     keeps of another batch size, as masks and labels.
@@ -85,10 +85,11 @@ def capture_batches(programs: Sequence[Program], device: CaptureDevice) -> tuple
     Raises:
         CaptureError: one of them cannot be captured.
     """
-    return tuple(step for step, _ in _captured(programs, device))
+    with closing(_captured(programs, device)) as found:
+        yield from (step for step, _ in found)
 
 
-def _captured(programs: Sequence[Program], device: CaptureDevice) -> Iterator[tuple[CapturedStep, Tape]]:
+def _captured(programs: Sequence[Program], device: CaptureDevice) -> Generator[tuple[CapturedStep, Tape]]:
     program = programs[0]
     fakes = None if device.real else FakeTensors()
     as_gpu = as_cuda(device.compute_capability) if fakes is not None and device.compute_capability else nullcontext()

@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 
 from calibration.availability import require_torch
-from calibration.capture.isolation import Answer, file_sha256
-from calibration.capture.request import Request
+from calibration.capture.isolation import Answer, Asked, file_sha256
 from vdnnsim.errors import VdnnsimError
 
 _OURS = Path(__file__).parents[2]
@@ -18,10 +17,10 @@ _OURS = Path(__file__).parents[2]
 def main() -> None:
     """Answer requests; the last argument is the descriptor of the answer's file."""
     descriptor = int(sys.argv[-1])
-    requests = msgspec.json.decode(sys.stdin.buffer.read(), type=tuple[Request, ...])
+    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Asked)
     sys.argv[1:] = []
     try:
-        answer = _answer(requests)
+        answer = _answer(asked)
     except KeyboardInterrupt:
         sys.exit(130)
     with open(descriptor, "wb") as file:  # Path opens no descriptors
@@ -32,16 +31,16 @@ def main() -> None:
     os._exit(0)
 
 
-def _answer(requests: tuple[Request, ...]) -> Answer:
+def _answer(asked: Asked) -> Answer:
     try:
         require_torch("capture")
         from calibration.capture.sources import captured_together
 
-        steps = captured_together(requests)
+        steps = captured_together(asked.requests, asked.room_bytes)
     except VdnnsimError as error:
         return Answer(error=str(error))
     except SystemExit as end:
-        return Answer(error=f"{requests[0].model}: its code ends Python (exit status {end.code})")
+        return Answer(error=f"{asked.requests[0].model}: its code ends Python (exit status {end.code})")
     return Answer(steps, files=_imported_files())
 
 

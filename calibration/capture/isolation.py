@@ -43,6 +43,13 @@ _LONGEST: Final = 300
 """Characters of a process's last line in a message."""
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """What the child is asked for: `sources.captured_together`."""
+
+    requests: tuple[Request, ...]
+    room_bytes: int
+
+
 class Answer(msgspec.Struct, frozen=True):
     """The answer of the child, or of the cache.
 
@@ -64,19 +71,20 @@ def captured(request: Request, cache: Path | None = None) -> tuple[CapturedStep,
 
 
 def captured_together(
-    requests: Sequence[Request], cache: Path | None = None
+    requests: Sequence[Request], cache: Path | None = None, *, room_bytes: int = 0
 ) -> tuple[tuple[CapturedStep, Path | None], ...]:
     """Return captured steps, each from the cache if request, files and versions are the same.
 
     Args:
         requests: what to capture; they differ in their batch size alone, and one process captures them.
         cache: a folder; by default `vdnnsim/capture` in the user's cache.
+        room_bytes: where the storages of the first fit into so much, the others are left out.
 
     Returns:
-        each step, and the file of the cache that it was read from.
+        each step, and the file of the cache that it was read from; none from one on that cannot be captured.
 
     Raises:
-        CaptureError: one cannot be captured, or the child process failed.
+        CaptureError: the first cannot be captured, or the child process failed.
         ProfileError, DeviceError: the profile's card cannot be pretended, or none can here.
     """
     for request in requests:
@@ -85,19 +93,21 @@ def captured_together(
     found: dict[Request, tuple[CapturedStep, Path | None]] = {
         request: (step, file) for request, file in files.items() if (step := _kept(file)) is not None
     }
-    if missing := [request for request in files if request not in found]:
+    if (first := found.get(requests[0])) is not None and first[0].peak_live_bytes <= room_bytes:
+        return (first,)
+    if missing := tuple(request for request in files if request not in found):
         if importlib.util.find_spec("torch") is None:
             raise CaptureError("capture needs PyTorch, which is not installed: pip install 'vdnnsim[calibrate]'")
-        answer = _answer_of_child(missing)
-        if not answer.steps:
+        answer = _answer_of_child(Asked(missing, room_bytes))
+        if not answer.steps and first is None:
             raise CaptureError(answer.error)
-        for request, step in zip(missing, answer.steps, strict=True):
+        for request, step in zip(missing, answer.steps, strict=False):
             found[request] = step, None
             # The result is returned even if the cache cannot be written.
             with suppress(OutputError, OSError):
                 replace_file(files[request], msgspec.json.encode(Answer((step,), files=answer.files)))
                 _prune(files[request])
-    return tuple(found[request] for request in requests)
+    return tuple(found[request] for request in requests if request in found)
 
 
 def file_sha256(path: str) -> str:
@@ -108,13 +118,13 @@ def file_sha256(path: str) -> str:
         return ""
 
 
-def _answer_of_child(requests: Sequence[Request]) -> Answer:
-    request = requests[0]
+def _answer_of_child(asked: Asked) -> Answer:
+    request = asked.requests[0]
     # Files without names, which do not stay if this process is killed.
     with TemporaryFile() as answered, TemporaryFile() as log:
         done = subprocess.run(  # noqa: S603 - this interpreter, which runs the user's code
             [sys.executable, "-P", "-c", _START, str(_ROOT), str(answered.fileno())],
-            input=msgspec.json.encode(requests),
+            input=msgspec.json.encode(asked),
             env=_variables_of(request.pretended) if request.pretended else None,
             stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
             stderr=log,

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -38,11 +39,13 @@ def captured_of(request: Request) -> CapturedStep:
     return step
 
 
-def captured_together(requests: Sequence[Request]) -> tuple[CapturedStep, ...]:
-    """Return the captured steps of requests that differ in their batch size alone, of one model, in this process.
+def captured_together(requests: Sequence[Request], room_bytes: int = 0) -> tuple[CapturedStep, ...]:
+    """Return the captured steps of requests that differ in their batch size alone, in this process.
+
+    Only the first where its storages fit into `room_bytes`, and none from one on that cannot be captured.
 
     Raises:
-        CaptureError: one of them cannot be captured.
+        CaptureError: the first cannot be captured.
     """
     request = requests[0]
     programs, losses = zip(*map(program_of, requests), strict=True)
@@ -51,8 +54,17 @@ def captured_together(requests: Sequence[Request]) -> tuple[CapturedStep, ...]:
         compute_capability=request.compute_capability,
         device_type="cuda" if request.runs and torch.cuda.is_available() else "cpu",
     )
-    steps = capture_batches(programs, device)
-    return tuple(map(_completed, requests, programs, losses, steps))
+    steps: list[CapturedStep] = []
+    with closing(capture_batches(programs, device)) as captures:
+        try:
+            for one, program, loss, step in zip(requests, programs, losses, captures, strict=False):
+                steps.append(_completed(one, program, loss, step))
+                if step.peak_live_bytes <= room_bytes:
+                    break
+        except CaptureError:
+            if not steps:
+                raise
+    return tuple(steps)
 
 
 def _completed(request: Request, program: Program, loss: AssumedLoss, step: CapturedStep) -> CapturedStep:

@@ -29,6 +29,8 @@ Capture: TypeAlias = Callable[[int], CapturedStep]
 
 _LEAST = 2
 """PyTorch special-cases a batch of one: strides of that dimension are ignored, and it is expanded."""
+_FEWEST = 2
+"""Captures of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,35 +115,51 @@ class Line:
     proof: int | None = None
 
 
+def second_batch(batch_size: int) -> int:
+    """Return the batch size of a second capture: half, or twice where that is too small to tell."""
+    return batch_size // 2 if batch_size >= 2 * _LEAST else 2 * batch_size
+
+
 class CapturedModel:
     """A captured model at the batch sizes that follow from its captures.
 
     Attributes:
         sources: name and SHA-256 of the files that the captures are from.
         base: the first capture.
+        rounds: micro-batches of an iteration, each of which was captured alone.
     """
 
     def __init__(
-        self, *steps: CapturedStep, sources: tuple[tuple[str, str], ...] = (), capture: Capture | None = None
+        self,
+        *steps: CapturedStep,
+        sources: tuple[tuple[str, str], ...] = (),
+        capture: Capture | None = None,
+        rounds: int = 1,
     ) -> None:
         """Take captures of one model at different batch sizes, and a function that captures it at others."""
         self.base = steps[0]
         self.sources = sources
+        self.rounds = rounds
         self._capture = capture
         self._steps = {step.batch_size: step for step in steps}
-        self._workloads: dict[int, CapturedWorkload] = {}
+        self._workloads: dict[tuple[int, int], CapturedWorkload] = {}
         self._line: Line | Difference | None = None
 
-    def workload(self, batch_size: int) -> CapturedWorkload:
-        """Return what one GPU does in one iteration with a batch.
+    def workload(self, batch_size: int, rounds: int | None = None) -> CapturedWorkload:
+        """Return what one GPU does in one iteration.
+
+        Args:
+            batch_size: of a micro-batch.
+            rounds: how many micro-batches; by default as many as the model has.
 
         Raises:
             ScenarioError: the step of this batch size does not follow from what was captured.
             CaptureError: capturing it failed.
         """
-        if batch_size not in self._workloads:
-            self._workloads[batch_size] = CapturedWorkload.of(self._step(batch_size))
-        return self._workloads[batch_size]
+        key = batch_size, rounds or self.rounds
+        if key not in self._workloads:
+            self._workloads[key] = CapturedWorkload.of(self._step(batch_size), key[1])
+        return self._workloads[key]
 
     @property
     def batches(self) -> str:
@@ -187,10 +205,10 @@ class CapturedModel:
         return ScenarioError(f"{self.base.model}: was captured at a batch of {batches}, found {batch_size}, {reason}")
 
     def _first_line(self) -> Line | Difference:
-        """Return the line of the captures; of at least three where the model can be captured."""
+        """Return the line of the captures; of two at least where the model can be captured."""
         if self._capture is not None:
             low = max(_LEAST, self.base.batch_size)
-            for batch_size in (low, 2 * low, 3 * low):
+            for batch_size in (low, second_batch(low)):
                 self._captured(batch_size, self._capture)
         return self._find_line()
 
@@ -200,7 +218,9 @@ class CapturedModel:
         if self._capture is None:
             return _line_of(steps)
         steps = [step for step in steps if step.batch_size >= _LEAST]
-        lines = [_line_of(steps[start:]) for start in range(len(steps) - 2)]
+        if len(steps) == _FEWEST:
+            return _line_of(steps)
+        lines = [_line_of(steps[start:]) for start in range(len(steps) - _FEWEST)]
         return next((line for line in lines if isinstance(line, Line)), lines[0])
 
     def _captured(self, batch_size: int, capture: Capture) -> CapturedStep:
@@ -214,6 +234,10 @@ def _line_of(steps: list[CapturedStep]) -> Line | Difference:
     if len(steps) == 1:
         return Difference("batch_size", f"found {steps[0].batch_size} alone, expected two")
     first, second, *others = steps
+    # Where whole steps of the two end, every size of a line is an integer.
+    ahead = at_batch(first, second, 2 * second.batch_size - first.batch_size)
+    if isinstance(ahead, Difference):
+        return ahead
     for other in others:
         extended = at_batch(first, second, other.batch_size)
         different = extended if isinstance(extended, Difference) else _difference(extended, other)

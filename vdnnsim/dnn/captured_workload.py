@@ -17,6 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from vdnnsim.dnn.captured_accumulation import accumulating
 from vdnnsim.dnn.captured_graph import TYPES, Layering
 from vdnnsim.dnn.captured_step import CapturedStep, last_round, rounds_of
 from vdnnsim.dnn.layers import CapturedLayer, Layer, Phase
@@ -58,17 +59,23 @@ class CapturedWorkload(Workload):
             )
 
     @classmethod
-    def of(cls, captured: CapturedStep) -> "CapturedWorkload":
+    def of(cls, captured: CapturedStep, rounds: int = 1) -> "CapturedWorkload":
         """Return the workload of a step that was checked (`vdnnsim.dnn.captured_check`).
+
+        Args:
+            captured: an iteration, of several micro-batches or of one.
+            rounds: of one micro-batch, how many make an iteration; their gradients are accumulated.
 
         Raises:
             ScenarioError: a layer's forward writes no activation.
         """
+        if rounds > 1:
+            captured = accumulating(captured, rounds)
         last = last_round(captured)
         layering = Layering(last)
         return cls(
             graph=layering.graph,
-            batch_size=captured.batch_size * rounds_of(captured),
+            batch_size=captured.batch_size * max(rounds, rounds_of(captured)),
             element_type=captured.precision.element_type,
             # The nearest of `Optimizer`: profiles state fractions by its names.
             optimizer=_OPTIMIZERS.get(captured.optimizer.partition("_")[0], Optimizer.ADAM),

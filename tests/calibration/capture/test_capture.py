@@ -1,5 +1,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 
 import pytest
 import torch
@@ -11,7 +13,11 @@ from calibration.capture.program import Program
 from calibration.capture.sources import compare
 from tests.calibration.capture.programs import PROGRAMS, numbers, program
 from tests.calibration.capture.real_run import run_really
+from vdnnsim.dnn.captured_accumulation import accumulating
+from vdnnsim.dnn.captured_check import check_captured_step
+from vdnnsim.dnn.captured_step import CapturedStep, last_round
 from vdnnsim.dnn.kernel_work import ConvolutionWork
+from vdnnsim.dnn.layers import Phase
 
 # The workspace of oneDNN's recurrent layers is known only when they run.
 pytestmark = [
@@ -46,6 +52,34 @@ def test_batches_captured_together_are_as_captured_alone(name: str) -> None:
 
     together = capture_batches((of(4), of(2)), CPU)
     assert together == tuple(capture(of(samples), CPU) for samples in (4, 2))
+
+
+ALONE = [name for name, each in PROGRAMS.items() if each.accumulate == 1]
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_micro_batch_accumulates_as_autograd_does(name: str) -> None:
+    """A capture of two micro-batches divides the loss and its gradient by 2, and holds a quotient of 4 B or less.
+
+    The order in which gradients of one kernel are added is not compared.
+    """
+    last = last_round(capture(replace(PROGRAMS[name], accumulate=2), CPU))
+    made = accumulating(capture(PROGRAMS[name], CPU), 2)
+    check_captured_step(made, name)
+
+    def operands(step: CapturedStep) -> list[tuple[tuple[str, ...], ...]]:
+        runs = groupby(
+            (
+                (each.name, *(f"{one.kind.value} {one.nbytes} {one.given}" for one in step.storages_of(each.operands)))
+                for each in step.operations
+                if each.phase is not Phase.UPDATE and each.name != "aten.div.Tensor"
+            ),
+            key=itemgetter(0),
+        )
+        return [tuple(sorted(run)) for _, run in runs]
+
+    assert operands(made) == operands(last)
+    assert last.peak_live_bytes - made.peak_live_bytes in range(5)
 
 
 @pytest.mark.parametrize("channels_last", [False, True])

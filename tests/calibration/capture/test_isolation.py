@@ -53,14 +53,30 @@ def test_batches_are_captured_in_one_process_unless_they_are_cached(
 ) -> None:
     """At 4, then at 4, 2 and 1, of which two are missing."""
     in_child, asked = isolation._answer_of_child, []  # noqa: SLF001
-    monkeypatch.setattr(isolation, "_answer_of_child", lambda missing: asked.append(missing) or in_child(missing))
+    monkeypatch.setattr(isolation, "_answer_of_child", lambda one: asked.append(one.requests) or in_child(one))
     sizes = [msgspec.structs.replace(request(net), batch_size=each) for each in (4, 2, 1)]
     captured(sizes[0], tmp_path / "cache")
     steps = [step for step, _ in captured_together(sizes, tmp_path / "cache")]
     assert [each.batch_size for each in steps] == [4, 2, 1]
-    assert asked == [sizes[:1], sizes[1:]]
+    assert asked == [(sizes[0],), tuple(sizes[1:])]
     monkeypatch.setattr(isolation, "_answer_of_child", None)
     assert [step for step, file in captured_together(sizes, tmp_path / "cache") if file] == steps
+
+
+@pytest.mark.usefixtures("in_a_fork")
+def test_other_batches_are_captured_where_the_first_has_no_room(net: Path, tmp_path: Path) -> None:
+    """A model that refuses a batch of 2 has its first capture alone, too."""
+    sizes = [msgspec.structs.replace(request(net), batch_size=each) for each in (4, 2)]
+    (alone,) = captured_together(sizes, tmp_path / "cache", room_bytes=1000)
+    assert captured_together(sizes, tmp_path / "cache", room_bytes=1000) == (
+        (alone[0], next(tmp_path.glob("cache/*"))),
+    )
+    assert len(captured_together(sizes, tmp_path / "cache", room_bytes=10)) == 2
+    refusing = LINEAR.replace("return nn.Linear(3, its_width.WIDTH)", "return Four(3, 5)")
+    refusing += "class Four(nn.Linear):\n    def forward(self, x):\n        assert len(x) == 4\n        return super().forward(x)\n"
+    net.write_text(refusing, encoding="utf-8")
+    assert [step.batch_size for step, _ in captured_together(sizes, tmp_path / "cache")] == [4]
+    assert [step.batch_size for step, _ in captured_together(sizes, tmp_path / "cache")] == [4]
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,13 @@ Storages: 0 the weight, 1 and 2 the inputs (8 B each), 3 the first y, 4 the weig
 second y, 6 what backward of the second makes and adds. All others are of 4 B, but for y with 8.
 """
 
+import msgspec
 import pytest
 
 from tests.captured_steps import DW, MAP, WEIGHTS, Recording, W, X, Y, chain
 from tests.toy import server_with
+from vdnnsim.dnn.captured_accumulation import accumulating
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep, last_round, rounds_of
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
@@ -18,6 +21,18 @@ from vdnnsim.plans.operations import Compute
 from vdnnsim.policies.interface import make_plan
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.scenario.simulator import Simulator
+
+
+def once() -> CapturedStep:
+    """One micro-batch of what stands above: 0 the weight, 1 the input, 2 y, 3 the gradient."""
+    r = Recording("twice", 2, ("linear",))
+    weight, given = r.memory("weight", WEIGHTS, (1,), given=True), r.memory("input 0", MAP, (2,), given=True)
+    y = r.memory("y", MAP, (2,))
+    r.run("mul", "linear", Phase.FORWARD, reads=[(X, given), (W, weight)], writes=[(Y, y)], saves=[given, weight])
+    gradient = r.memory("weight.grad", BufferKind.WEIGHT_GRADIENT, (1,), held=True)
+    r.run("mul", "linear", Phase.BACKWARD, reads=[(X, given), (Y, y)], writes=[(DW, gradient)], forward=0)
+    r.run("add_", "", Phase.UPDATE, reads=[(DW, gradient)], updates=[(W, weight)])
+    return r.step()
 
 
 def twice() -> CapturedStep:
