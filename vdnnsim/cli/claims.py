@@ -68,4 +68,5 @@ def _captured(setup: "Setup", batch_size: int) -> "CapturedStep":
         optimizer=setup.optimizer if setup.mode is Mode.TRAINING else "none",
         channels_last=setup.channels_last,
     )
-    return captured_with_notice(request)
+    (step,) = captured_with_notice((request,))
+    return step

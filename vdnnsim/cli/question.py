@@ -41,9 +41,12 @@ _CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
 _RUN: Final[Mapping[str, Mapping[str, Any]]] = {
     "--allocator": {"metavar": "SETTINGS", "help": "As PYTORCH_ALLOC_CONF has them, and cudnn_benchmark:True."},
     "--execution": {"metavar": "NAME", "help": "eager, by default, cuda_graphs or compiled."},
+    "--accumulate": {"type": int, "metavar": "N", "help": "Micro-batches of --batch before an update; 1 by default."},
 }
 _DEFAULTS: Final = {"precision": "float32", "optimizer": "adamw", "mode": "training"}
 _POLICIES: Final = ("pytorch",)
+MOST_ROUNDS: Final = 512
+"""Micro-batches of an iteration; more would take minutes to plan."""
 POLICY: Final = click.option(
     "--policy", "policies", metavar="NAME", multiple=True, help="Of --model: as pytorch; may be given several times."
 )
@@ -149,7 +152,8 @@ def model_question(
     """Return the scenario of the model of options, captured for the first machine, or raise InputError."""
     import msgspec
 
-    from vdnnsim.dnn.captured_model import CapturedModel
+    from vdnnsim.cost.trust import certain_bytes
+    from vdnnsim.dnn.captured_model import CapturedModel, second_batch
     from vdnnsim.engine.host import Execution
     from vdnnsim.files.value import Entry
     from vdnnsim.memory.choices import allocator
@@ -161,15 +165,24 @@ def model_question(
     memory_model = read_option("--allocator", allocator, words["allocator"] or "")
     request = request_of(words["model"], words["batch"], words)
     request.check()
+    rounds = _rounds(words["accumulate"], request)
     if capability := compute_capability(profiles[0].server):
         request = msgspec.structs.replace(request, compute_capability=capability)
 
     def recapture(**changes: Any) -> "CapturedStep":  # noqa: ANN401  # of the request
-        return as_executed(captured_with_notice(msgspec.structs.replace(request, **changes)), execution)
+        (step,) = captured_with_notice((msgspec.structs.replace(request, **changes),))
+        return as_executed(step, execution)
 
-    step = recapture()
-    source = f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(step)).hexdigest()
-    model = CapturedModel(step, sources=(source,), capture=lambda batch_size: recapture(batch_size=batch_size))
+    # A model that may not fit is captured at a second batch, from which others follow.
+    batches = dict.fromkeys((request.batch_size, max(1, second_batch(request.batch_size))))
+    requests = [msgspec.structs.replace(request, batch_size=each) for each in batches]
+    gpu = profiles[0].server.gpu
+    found = captured_with_notice(requests, room_bytes=certain_bytes(gpu.memory_bytes - gpu.context_bytes))
+    steps = [as_executed(each, execution) for each in found]
+    source = f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(steps[0])).hexdigest()
+    model = CapturedModel(
+        *steps, sources=(source,), capture=lambda batch_size: recapture(batch_size=batch_size), rounds=rounds
+    )
     scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
     scenario = replace(scenario, memory_model=memory_model)
     return Question(scenario, types, Path(), recapture=lambda precision: recapture(precision=precision))
@@ -197,15 +210,32 @@ def request_of(model: str, batch_size: int, words: Mapping[str, Any]) -> "Reques
     )
 
 
-def captured_with_notice(request: "Request") -> "CapturedStep":
-    """Return a captured step, with a notice on standard error unless it was cached."""
-    from calibration.capture.isolation import captured
+def _rounds(accumulate: int | None, request: "Request") -> int:
+    """Return how many micro-batches make an iteration, or raise InputError."""
+    from vdnnsim.dnn.workload import Mode
 
-    step, kept = captured(request)
-    if kept is None:
-        size = f"{request.model} at a batch of {request.batch_size} in {request.precision.value}"
-        click.echo(f"captured {size}", err=True)
-    return step
+    if accumulate is None:
+        return 1
+    if not 1 <= accumulate <= MOST_ROUNDS:
+        raise InputError(f"--accumulate: found {accumulate}, expected an integer from 1 to {MOST_ROUNDS}")
+    if accumulate > 1 and request.mode is Mode.INFERENCE:
+        raise InputError(
+            f"--accumulate: found {accumulate} in inference, which has no gradients; expected no such option"
+        )
+    return accumulate
+
+
+def captured_with_notice(requests: "Sequence[Request]", room_bytes: int = 0) -> "list[CapturedStep]":
+    """Return captured steps, as `captured_together`, with a notice on standard error of those that were not cached."""
+    from calibration.capture.isolation import captured_together
+
+    steps = []
+    for request, (step, kept) in zip(requests, captured_together(requests, room_bytes=room_bytes), strict=False):
+        if kept is None:
+            size = f"{request.model} at a batch of {request.batch_size} in {request.precision.value}"
+            click.echo(f"captured {size}", err=True)
+        steps.append(step)
+    return steps
 
 
 def compute_capability(server: "Server") -> tuple[int, int] | None:

@@ -34,6 +34,8 @@ def caption(asked: Setup, batch: str | None = None) -> str:
     texts = f" {several}{sample.length}" if sample.length else ""
     gradients = "" if asked.gradients is None else f", gradients: {asked.gradients.value}"
     size = batch or f"batch {workload.batch_size}{texts}"
+    if workload.rounds > 1:
+        size += f" in {workload.rounds} micro-batches"
     how = "" if asked.execution is Execution.EAGER else f", {asked.execution.value},"
     return (
         f"{_name(workload)}, {size}{each}, {workload.precision.value}, "

@@ -54,16 +54,14 @@ def test_run_captures_and_reports_a_file(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_a_fork")
-def test_max_batch_extends_three_captures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_batch_extends_two_captures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     done = CliRunner().invoke(cli, ["max-batch", *ASKED], catch_exceptions=False)
 
     assert done.exit_code == 0, done.stderr
-    assert [line.rpartition("batch of ")[2] for line in done.stderr.splitlines()] == [
-        f"{n} in float32" for n in (4, 8, 12)
-    ]
-    assert "captures at 4 and 8" in " ".join(done.stdout.split())
+    assert [line.rpartition("batch of ")[2] for line in done.stderr.splitlines()] == [f"{n} in float32" for n in (4, 2)]
+    assert "captures at 2 and 4" in " ".join(done.stdout.split())
 
 
 def test_a_model_that_raises_is_one_line(folder: Path) -> None:

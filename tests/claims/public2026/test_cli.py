@@ -1,6 +1,6 @@
 """`vdnnsim claims --paper public2026` with and without PyTorch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -48,12 +48,12 @@ def test_networks_are_captured_as_their_script_runs_them(tmp_path: Path, monkeyp
     """Channels last, images of 224 pixels, no optimizer."""
     asked: list[Request] = []
 
-    def captured(request: Request) -> tuple[CapturedStep, Path | None]:
-        asked.append(request)
-        return chain(request.batch_size), None
+    def captured(requests: Sequence[Request], **_: int) -> tuple[tuple[CapturedStep, Path | None], ...]:
+        asked.extend(requests)
+        return tuple((chain(each.batch_size), None) for each in requests)
 
     monkeypatch.setattr(COMMAND, "find_spec", lambda name: name)
-    monkeypatch.setattr("calibration.capture.isolation.captured", captured)
+    monkeypatch.setattr("calibration.capture.isolation.captured_together", captured)
 
     done = vdnnsim("claims", "--paper", "public2026", "--csv", "aims.csv", folder=tmp_path)
 

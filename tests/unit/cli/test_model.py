@@ -1,6 +1,7 @@
 """`--model` in the place of a scenario; instead of a capture there is a chain made by hand, of any batch size."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,11 +26,13 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
     """What was captured, in this process and in its order; a profile of a card with 40 MiB is there."""
     requests: list[Request] = []
 
-    def captured(request: Request) -> tuple[CapturedStep, None]:
-        requests.append(request)
-        return msgspec.structs.replace(chain(request.batch_size), precision=request.precision), None
+    def captured(missing: Sequence[Request], *, room_bytes: int) -> tuple[tuple[CapturedStep, None], ...]:
+        found = [(msgspec.structs.replace(chain(each.batch_size), precision=each.precision), None) for each in missing]
+        count = 1 if found[0][0].peak_live_bytes <= room_bytes else len(found)
+        requests.extend(missing[:count])
+        return tuple(found[:count])
 
-    monkeypatch.setattr(isolation, "captured", captured)
+    monkeypatch.setattr(isolation, "captured_together", captured)
     monkeypatch.chdir(tmp_path)
     profile = (ROOT / "hw_profiles" / "rtx_4090.yaml").read_text()
     (tmp_path / "hw_profiles").mkdir()
@@ -92,11 +95,11 @@ def test_a_model_is_captured_for_the_card(asked: list[Request]) -> None:
     assert (asked[0].optimizer, asked[0].mode) == ("sgd", Mode.INFERENCE)
 
 
-def test_the_largest_batch_is_extended_from_three_captures(asked: list[Request]) -> None:
+def test_the_largest_batch_is_extended_from_two_captures(asked: list[Request]) -> None:
     done = vdnnsim("max-batch", *MODEL, "small", "--policy", "pytorch")
-    assert [each.batch_size for each in asked] == [4, 8, 12]
+    assert [each.batch_size for each in asked] == [4, 2]
     text = " ".join(done.stdout.split())
-    assert "batches: extended from captures at 4 and 8, between which all sizes grow on a line; a third" in text
+    assert "batches: extended from captures at 2 and 4, between which all sizes grow on a line" in text
 
 
 def test_compare_takes_a_model(asked: list[Request]) -> None:
@@ -109,7 +112,7 @@ def test_compare_takes_a_model(asked: list[Request]) -> None:
 
 def test_what_if_takes_a_model_and_captures_other_batches(asked: list[Request]) -> None:
     done = vdnnsim("whatif", *MODEL, "rtx_4090", "--set", "workload.batch_size=20")
-    assert [each.batch_size for each in asked] == [4, 8, 12]
+    assert [each.batch_size for each in asked] == [4, 2]
     assert "before and after workload.batch_size=20" in " ".join(done.stdout.split())
 
 
@@ -124,13 +127,25 @@ def test_a_model_that_does_not_fit_gets_advice(asked: list[Request], monkeypatch
     assert all(each in advice for each in ("a smaller batch: of ", "another precision: ", "another card: "))
     assert "What would make it fit?" in Path("reports/chain/report.md").read_text()
     batches = [each.batch_size for each in asked if each.precision is Precision.FLOAT32]
-    assert batches == [300_000, 600_000, 900_000]
+    assert batches == [300_000, 150_000]
     assert {each.precision for each in asked} == {Precision.FLOAT32, Precision.AMP_BFLOAT16, Precision.BFLOAT16}
+
+
+@pytest.mark.parametrize("command", [("run",), ("max-batch",), ("compare", "--policies", "pytorch"), ("machines",)])
+def test_a_model_accumulates_the_gradients_of_micro_batches(command: tuple[str, ...], asked: list[Request]) -> None:
+    """Two micro-batches of 4 images, each as one was captured."""
+    policy = () if command[0] == "compare" else ("--policy", "pytorch")
+    done = vdnnsim(*command, *MODEL, "rtx_4090", "--accumulate", "2", *policy)
+    assert done.exit_code == 0
+    assert {each.accumulate for each in asked} == {1}
+    assert "chain (8)" in done.stdout or "in 2 micro-batches" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("run", *MODEL, "rtx_4090", "--accumulate", "0"), "--accumulate: found 0"),
+        (("run", *MODEL, "rtx_4090", "--accumulate", "2", "--mode", "inference"), "--accumulate: found 2 in inference"),
         (("run", "x.yaml", "--batch", "3"), "--batch: found beside x.yaml"),
         (("run", "x.yaml", "--policy", "p"), "--policy: found beside x.yaml, expected one of SCENARIO and --model"),
         (("run", "--model", "timm:chain", "--hardware", "rtx_4090"), "--batch: is missing"),
@@ -166,10 +181,10 @@ def test_neither_a_scenario_nor_a_model_is_wrong_usage() -> None:
 
 
 def test_a_model_that_cannot_be_captured_is_one_line(asked: list[Request], monkeypatch: pytest.MonkeyPatch) -> None:
-    def captured(request: Request) -> tuple[CapturedStep, None]:
-        raise CaptureError(f"{request.model}: branches on data")
+    def captured(requests: Sequence[Request], *, room_bytes: int) -> None:
+        raise CaptureError(f"{requests[0].model}: branches on data ({room_bytes > 0})")
 
-    monkeypatch.setattr(isolation, "captured", captured)
-    assert refusal("run", *MODEL, "rtx_4090") == "timm:chain: branches on data"
+    monkeypatch.setattr(isolation, "captured_together", captured)
+    assert refusal("run", *MODEL, "rtx_4090") == "timm:chain: branches on data (True)"
     assert asked == []
     assert not Path("reports").exists()

@@ -4,13 +4,10 @@ Storages: 0 the weight, 1 and 2 the inputs (8 B each), 3 the first y, 4 the weig
 second y, 6 what backward of the second makes and adds. All others are of 4 B, but for y with 8.
 """
 
-import msgspec
 import pytest
 
 from tests.captured_steps import DW, MAP, WEIGHTS, Recording, W, X, Y, chain
 from tests.toy import server_with
-from vdnnsim.dnn.captured_accumulation import accumulating
-from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep, last_round, rounds_of
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
