@@ -114,7 +114,7 @@ _ROW: Final = {
     "when": "before or after the change",
     "outcome": "fits, does not fit or no plan",
     "time_rank": "of those that fit, 1 for the shortest iteration",
-    "memory_rank": "of those that fit, 1 for the least of the most memory in use",
+    "memory_rank": "of those that fit, 1 for the least peak of allocated memory",
     "on_front": "whether no other policy is better in time or memory and no worse in the other",
     "reason": "why a policy does not fit or has no plan, or with which one it shares its plan",
     "layer": "on behalf of which one image more asks for too much",
@@ -126,8 +126,8 @@ _ROW_LABELS: Final = {"batch_size": "batch size", "gpus": "GPUs"}
 _METRICS: Final = {
     "iteration_s": "seconds from the first issue until host and streams are done",
     "images_per_s": "batch_size / iteration_s",
-    "max_memory_bytes": "most GPU memory in use at once, whole network",
-    "mean_memory_bytes": "GPU memory in use averaged over time, whole network",
+    "max_memory_bytes": "allocated: peak of the GPU memory in live buffers, whole network",
+    "mean_memory_bytes": "allocated GPU memory averaged over time, whole network",
     "feature_max_memory_bytes": "as max_memory_bytes, of the buffers of feature-extraction layers alone (the vDNN "
     "paper's scope)",
     "feature_step_mean_memory_bytes": "of the same buffers, the mean over layer steps: each layer counts once in each "
@@ -136,18 +136,19 @@ _METRICS: Final = {
     "copies",
     "offloaded_bytes": "bytes copied to the host in one iteration",
     "prefetched_bytes": "bytes copied back in one iteration, on demand or ahead",
-    "host_memory_bytes": "most pinned host memory in use at once",
+    "host_memory_bytes": "peak of pinned host memory",
     "stall_s": "seconds in which the compute stream waited before or between kernels",
-    "pool_bytes": "GPU memory that the memory model needed, gaps included",
+    "pool_bytes": "reserved: GPU memory that the memory model takes from the device, gaps included",
 }
 """Columns of `RunMetrics` and their meanings."""
 _TITLES: Final[Mapping[str, tuple[str, ...]]] = {
     "iteration_s": ("time of an iteration", "time per iteration", "time"),
     "images_per_s": ("images/s",),
-    "max_memory_bytes": ("most GPU memory in use", "max memory", "max mem"),
-    "mean_memory_bytes": ("mean memory bytes", "mean memory", "mean mem"),
+    "max_memory_bytes": ("peak of allocated GPU memory", "allocated", "allocated"),
+    "mean_memory_bytes": ("mean of allocated GPU memory", "mean allocated", "mean"),
+    "pool_bytes": ("reserved GPU memory", "reserved", "reserved"),
     "offloaded_bytes": ("offloaded", "offloaded", "offload"),
-    "host_memory_bytes": ("most pinned host memory",),
+    "host_memory_bytes": ("peak of pinned host memory",),
     "stall_s": ("stalls", "stalled", "stalled"),
 }
 """Label, title and short title of columns of `RunMetrics`."""
@@ -191,10 +192,10 @@ _COMPUTED: Final = (
     Column(
         "runtime_bytes",
         Scope.GPU,
-        "GPU memory of the process as nvidia-smi shows it: pool_bytes, and the context and further handles where the "
+        "process: its GPU memory as nvidia-smi shows it: what is reserved, and context and further handles where the "
         "profile states them",
         lambda of: of.runtime_bytes,
-        *("GPU memory held by the process", "held", "held"),
+        *("GPU memory of the process", "process", "process"),
     ),
     Column(
         "tokens_per_s",

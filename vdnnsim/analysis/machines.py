@@ -18,7 +18,8 @@ class Offer:
         names: of the profiles, several where all numbers are equal.
         iteration_s: of several GPUs until the last is done.
         samples_per_s: of all GPUs together.
-        asked_bytes: peak of buffers on one GPU.
+        asked_bytes: peak of allocated memory on one GPU.
+        reserved_bytes: of the allocator on one GPU.
         held_bytes: process memory on one GPU.
         memory_bytes: of one GPU.
         notes: caveats of its kernel times.
@@ -31,6 +32,7 @@ class Offer:
     iteration_s: float
     samples_per_s: float
     asked_bytes: int
+    reserved_bytes: int
     held_bytes: int
     memory_bytes: int
     trust: Trust

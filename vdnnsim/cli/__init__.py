@@ -8,12 +8,14 @@ line on standard error, 2 usage, 3 a check failed, 4 nothing fits under --requir
 that `--help` is fast.
 """
 
+import codecs
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from types import FrameType
+from typing import Final
 
 try:
     import click
@@ -34,6 +36,20 @@ except KeyboardInterrupt:
     sys.exit("Aborted!")
 
 
+_SPELLED: Final = "vdnnsim.spelled"
+_SIGNS: Final = {"\N{PLUS-MINUS SIGN}": "+-", "\N{MULTIPLICATION SIGN}": "x"}
+
+
+def _spelled(failure: UnicodeError) -> tuple[str | bytes, int]:
+    """Return a sign of ours in ASCII, another character as an escape; an error handler of codecs."""
+    assert isinstance(failure, UnicodeEncodeError), "streams of text encode"
+    sign = _SIGNS.get(failure.object[failure.start])
+    return codecs.backslashreplace_errors(failure) if sign is None else (sign, failure.start + 1)
+
+
+codecs.register_error(_SPELLED, _spelled)
+
+
 def main() -> None:
     """Run the command line."""
     run_command(cli)
@@ -44,8 +60,8 @@ def run_command(command: click.Command) -> None:
     collect_rarely()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # Names of files may not be encodable.
-            stream.reconfigure(errors="backslashreplace")
+            # Names of files may not be encodable, nor signs in ASCII.
+            stream.reconfigure(errors=_SPELLED)
     try:
         with _ended_as_by_ctrl_c():
             command()

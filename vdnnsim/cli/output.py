@@ -76,14 +76,15 @@ def print_result(shown: "Document | Table | RenderableType", *notices: str, pipe
     """Print a result, then notices, even if standard output is closed."""
     from rich.console import Console
 
-    from vdnnsim.report.terminal import rendered
+    from vdnnsim.report.terminal import rendered, unpadded
 
     text, terminal = StringIO(), sys.stdout is not None and sys.stdout.isatty()
     # A pipe has no width of its own.
     Console(file=text, force_terminal=terminal, width=None if terminal else piped_width, highlight=False).print(
         rendered(shown)
     )
-    _write_with_notices(text.getvalue(), notices)
+    printed = text.getvalue()
+    _write_with_notices(printed if terminal else unpadded(printed), notices)
 
 
 def _write_with_notices(text: str, notices: Sequence[str]) -> None:

@@ -13,13 +13,14 @@ from vdnnsim.report.findings import caption, counted, how_many_fit, refusals, wo
 from vdnnsim.report.folder import Writer, with_manifest
 from vdnnsim.report.labels import joined_labels
 from vdnnsim.report.result_table import csv_text
-from vdnnsim.report.tables.summary import quantity_column, rate_column, titles_of
+from vdnnsim.report.scale import byte_scale
+from vdnnsim.report.tables.summary import BEYOND, holds_more, left_out_first, quantity_column, rate_column
 from vdnnsim.units import format_bytes, format_seconds
 
 COMPARED: Final = (
     *("network", "batch_size", "policy", "algorithms", "outcome", "time_rank", "memory_rank", "on_front"),
     *("iteration_s", "images_per_s", "max_memory_bytes", "offloaded_bytes", "host_memory_bytes"),
-    *("performance_ratio", "runtime_bytes", "server_images_per_s", "reason"),
+    *("performance_ratio", "pool_bytes", "runtime_bytes", "server_images_per_s", "reason"),
 )
 """Columns of `compare.csv`; on several GPUs the numbers are of the slowest one."""
 
@@ -29,8 +30,8 @@ FRONT_NOTE = f"{FRONT} no other policy is better in time or memory and no worse 
 
 
 _LEFT_OUT_FIRST: Final = (
-    *("offloaded_bytes", "images_per_s", "runtime_bytes", "rank by memory"),
-    *("performance_ratio", "rank"),
+    *("offloaded_bytes", "images_per_s", "performance_ratio", "rank by memory", "pool_bytes", "runtime_bytes", "rank"),
+    "iteration_s",
 )
 """Columns that a narrow terminal drops, in this order."""
 
@@ -47,7 +48,8 @@ def comparison_table(comparison: Comparison) -> Document:
 
 def ranked(comparison: Comparison) -> Table:
     """Return the table of the policies that fit."""
-    return Table(comparison_columns(comparison), titles_of(_LEFT_OUT_FIRST, comparison.result), "compare.csv has all")
+    columns = comparison_columns(comparison)
+    return Table(columns, left_out_first(_LEFT_OUT_FIRST, columns, comparison.result), "compare.csv has all")
 
 
 def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
@@ -87,15 +89,16 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
     """Return the columns of the policies that fit, the fastest first."""
     standings = comparison.standings
     rows = [Measured.of(comparison.result, each.row) for each in standings]
+    memory = byte_scale(each.metrics.max_memory_bytes for each in rows)
     return (
         Column("rank", tuple(str(each.time_rank) for each in standings)),
         text_column("policy", map(_label, standings), Fold.LABEL),
         text_column("front", (FRONT if each.on_front else "" for each in standings)),
         quantity_column("iteration_s", rows),
         rate_column(sample_of(comparison.result.workload.graph), rows),
-        quantity_column("max_memory_bytes", rows),
+        quantity_column("max_memory_bytes", rows, memory),
         Column("rank by memory", tuple(str(each.memory_rank) for each in standings), header="rank by\nmemory"),
-        quantity_column("runtime_bytes", rows),
+        *(quantity_column(name, rows, memory) for name in BEYOND if holds_more(comparison.result)),
         quantity_column("offloaded_bytes", rows),
         quantity_column("performance_ratio", rows),
     )

@@ -54,7 +54,7 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
     metrics, capacity = shown.metrics, result.server.gpu.memory_bytes
     verb = "trains" if result.workload.mode is Mode.TRAINING else "runs"
     held = shown.held_bytes(result.server.gpu)
-    asked = "" if held == metrics.max_memory_bytes else f" ({format_bytes(metrics.max_memory_bytes)} asked for)"
+    asked = "" if held == metrics.max_memory_bytes else f" ({format_bytes(metrics.max_memory_bytes)} allocated)"
     if shown.refusal is not None:
         needed = f"{format_bytes(held)}{asked}"
         pool, reason = {
@@ -140,7 +140,7 @@ def verdict(result: ScenarioResult) -> str:
         f"{rate_text(sample_of(result.workload.graph), metrics.images_per_s)}{everywhere}. "
         f"That is {percent(first.performance_ratio)} of the speed of the oracular baseline, "
         f"{'' if same else f'by {first.policy} '}with at most "
-        f"{format_bytes(metrics.max_memory_bytes)} of GPU memory where the baseline would take "
+        f"{format_bytes(metrics.max_memory_bytes)} of GPU memory allocated where the baseline would take "
         f"{format_bytes(result.oracle.max_memory_bytes)}, and with {format_bytes(metrics.host_memory_bytes)} of "
         f"pinned host memory.{_held(result, first)}"
     )
@@ -152,10 +152,10 @@ def _held(result: ScenarioResult, row: PolicyResult) -> str:
     held, pool = row.held_bytes(gpu), row.trace.pool_bytes
     if held == asked:
         return ""
-    parts = (("of gaps", pool - asked), ("of CUDA's context", held - pool))
+    parts = (("reserved beyond that", pool - asked), ("of CUDA's context", held - pool))
     beside = listed([f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes > 0])
     whole = f"{format_bytes(held)} of {format_bytes(gpu.memory_bytes)}"
-    return f" Its process holds {whole}: {format_bytes(asked)} asked for, and {beside}."
+    return f" Its process takes {whole}: {format_bytes(asked)} allocated, and {beside}."
 
 
 def _none_fits(result: ScenarioResult) -> str:

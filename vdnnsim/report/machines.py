@@ -29,8 +29,9 @@ MACHINES: Final[Mapping[str, str]] = {
     "policy": "the fastest of the policies that fit",
     "iteration_s": "seconds of a step; of several GPUs until the last is done",
     "server_images_per_s": "of all GPUs together",
-    "max_memory_bytes": "most GPU memory in use at once",
-    "runtime_bytes": "what the driver counts: with the gaps of the allocator and the context of CUDA",
+    "max_memory_bytes": "allocated: peak of the GPU memory in live buffers",
+    "pool_bytes": "reserved: what the allocator takes from the device, gaps included",
+    "runtime_bytes": "process: what nvidia-smi shows, with the context of CUDA",
     "memory_bytes": "of one GPU",
     "cost": "of an epoch or of 1000 steps, as `cost_of` says; empty where no price is given",
     "cost_of": "currency, and what the cost is of",
@@ -41,7 +42,7 @@ MACHINES: Final[Mapping[str, str]] = {
 }
 """Columns of `machines.csv` and their meanings."""
 
-LEFT_OUT_FIRST: Final = ("held, with context and gaps",)
+LEFT_OUT_FIRST: Final = ("allocated", "reserved")
 _ORDER: Final = {Order.CERTAIN: "yes", Order.WITHIN_ERROR: "no", Order.UNKNOWN: "not known"}
 _MARKS: Final = {
     Order.WITHIN_ERROR: "~ differs from the row above by less than the errors expected of both",
@@ -60,6 +61,7 @@ def machine_rows(ranking: Ranking) -> tuple[Row, ...]:
             "machine": offer.name,
             "server_images_per_s": offer.samples_per_s,
             "max_memory_bytes": offer.asked_bytes,
+            "pool_bytes": offer.reserved_bytes,
             "runtime_bytes": offer.held_bytes,
             "cost": "" if offer.cost is None else offer.cost,
             "cost_of": "" if offer.cost is None else ranking.unit,
@@ -79,13 +81,14 @@ def shown(ranking: Ranking, workload: Workload, gpus: int) -> tuple[tuple[str, .
     """Return header and rows of the printed table."""
     costs, rates = bool(ranking.currency), rate_cells([each.samples_per_s for each in ranking.offers])
     unit = per_second(sample_of(workload.graph)) + (" of all GPUs" if gpus > 1 else "")
-    header = ("rank", "machine", "fits with", "held, with context and gaps", "time", unit)
+    header = ("rank", "machine", "fits with", "allocated", "reserved", "process", "time", unit)
     rows = []
     for rank, (offer, order, rate) in enumerate(zip(ranking.offers, ranking.order, rates, strict=True), start=1):
         held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}"
+        memory = format_bytes(offer.asked_bytes), format_bytes(offer.reserved_bytes), held
         cost = () if not costs else ("" if offer.cost is None else f"{offer.cost:.3g}",)
         time = format_seconds(offer.iteration_s)
-        rows.append((f"{order.value}{rank}", offer.name, offer.policy, held, time, rate, *cost, offer.trust.words))
+        rows.append((f"{order.value}{rank}", offer.name, offer.policy, *memory, time, rate, *cost, offer.trust.words))
     return (*header, *((ranking.unit,) if costs else ()), "kernel times"), rows
 
 

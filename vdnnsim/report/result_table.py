@@ -98,7 +98,9 @@ class ResultTable(Shown):
         return DataFrame(self._mappings(), columns=list(self.columns))
 
     def __str__(self) -> str:
-        return self._printed().export_text().rstrip()
+        from vdnnsim.report.terminal import unpadded
+
+        return unpadded(self._printed().export_text()).rstrip()
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows."""

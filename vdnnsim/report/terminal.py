@@ -44,6 +44,11 @@ def rendered(shown: Document | Table | RenderableType) -> RenderableType:
     return Group(*(parts[1:] if shown.blocks and isinstance(shown.blocks[0], Heading) else parts))
 
 
+def unpadded(text: str) -> str:
+    """Return lines without the blanks with which rich fills them."""
+    return re.sub(r" +$", "", text, flags=re.MULTILINE)
+
+
 def _parts(block: Block) -> Sequence[RenderableType]:
     match block:
         case Heading(text=text):

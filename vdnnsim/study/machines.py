@@ -221,6 +221,7 @@ def _replayed(scenario: Scenario, profile: Profile, policy: Policy, deadline: De
         iteration_s=metrics.iteration_s,
         samples_per_s=scenario.gpus * metrics.images_per_s,
         asked_bytes=metrics.max_memory_bytes,
+        reserved_bytes=slowest.pool_bytes,
         held_bytes=runtime_bytes(slowest, gpu),
         memory_bytes=gpu.memory_bytes,
         trust=trust_in(profile, workload.mode, workload.precision, origins.seconds),

@@ -83,7 +83,7 @@ def _values(settings: Sequence[str], known: Mapping[str, Key], captured: Capture
     return values
 
 
-_DIFFERENCES = ("iteration_s", "server_images_per_s", "max_memory_bytes", "stall_s", "performance_ratio")
+_DIFFERENCES = ("iteration_s", "server_images_per_s", "max_memory_bytes", "pool_bytes", "stall_s", "performance_ratio")
 
 
 def change_table(changes: Sequence[Change], unit: str, everything: str) -> Table:
@@ -94,15 +94,15 @@ def change_table(changes: Sequence[Change], unit: str, everything: str) -> Table
     shown_of = {id(point): cells for point, *cells in zip(points, rates, shares, strict=True)}
     rows = [row for change in changes for row in _rows(change, shown_of)]
     time, share = COLUMNS["iteration_s"].short, COLUMNS["performance_ratio"].short
-    memory, stalled = COLUMNS["max_memory_bytes"].title, COLUMNS["stall_s"].short
-    header = ("policy", "", "fits", time, unit, memory, stalled, share)
-    return plain_table(header, rows, everything, (stalled, unit, share, memory))
+    allocated, reserved, stalled = (COLUMNS[name].short for name in ("max_memory_bytes", "pool_bytes", "stall_s"))
+    header = ("policy", "", "fits", time, unit, allocated, reserved, stalled, share)
+    return plain_table(header, rows, everything, (stalled, unit, share, reserved))
 
 
 def _rows(change: Change, shown_of: dict[int, list[str]]) -> Iterator[tuple[str, ...]]:
     for label, when, point in ((change.label, "before", change.before), ("", "after", change.after)):
         if point.error:
-            yield (label, when, "failed", *("",) * 5)
+            yield (label, when, "failed", *("",) * 6)
             continue
         rate, share = shown_of[id(point)]
         yield (
@@ -112,6 +112,7 @@ def _rows(change: Change, shown_of: dict[int, list[str]]) -> Iterator[tuple[str,
             format_seconds(point.number("iteration_s")),
             rate,
             format_bytes(point.number("max_memory_bytes")),
+            format_bytes(point.number("pool_bytes")),
             format_seconds(point.number("stall_s")),
             share,
         )

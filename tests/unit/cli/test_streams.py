@@ -95,6 +95,16 @@ def test_an_interrupt_outside_of_click(tmp_path: Path, monkeypatch: pytest.Monke
     assert end.value.code == "Aborted!"
 
 
+def test_signs_are_spelled_in_ascii(tmp_path: Path) -> None:
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    (tmp_path / "small.yaml").write_text(SMALL)
+    status, table, _ = process(tmp_path, "machines", "small.yaml", "--hardware", "titan_x_maxwell", **ascii_only)
+    assert status == 0
+    assert ", +-14 %" in table
+    assert "\\x" not in table
+    assert not any(line.endswith(" ") for line in table.splitlines())
+
+
 @pytest.mark.parametrize("file", [b"bad\xff.yaml", "\u00fcn\u00ef.yaml".encode(), b"two\nlines.yaml"])
 def test_a_name_that_cannot_be_printed_is_shown_with_escapes(tmp_path: Path, file: bytes) -> None:
     r"""In ASCII the bytes of two letters in UTF-8, and in any encoding \xff and a line end."""

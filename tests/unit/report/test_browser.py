@@ -126,7 +126,7 @@ def test_a_browser_runs_it_without_errors(result: ScenarioResult, tmp_path: Path
         "forward of fc waits for offload of map input during forward of conv1",
         "next": "waits for a fetch on demand: 2.00 s lost from 5.00 s on"
         "backward weights of conv1 (fft) waits for fetch on demand of map input during backward of conv1",
-        "alive": "60 B are live at the peak of dyn, 7.00 s",
+        "live": "60 B are live at the peak of dyn, 7.00 s",
         "middle": "20 B are live at 4.00 s",
         "chosen": "keep(p) never waits in 6.00 s",
         "title": "keep(p) takes 25.0 % less time than dyn and 960 B more memory",

@@ -45,11 +45,12 @@ def test_fitting_policies_are_ranked_by_time_and_memory(comparison: Comparison) 
 def test_the_columns_are_fixed(comparison: Comparison) -> None:
     rows = list(csv.DictReader(StringIO(csv_text(COMPARED, comparison_rows(comparison)))))
     promised = """network batch_size policy algorithms outcome time_rank memory_rank on_front iteration_s images_per_s
-        max_memory_bytes offloaded_bytes host_memory_bytes performance_ratio runtime_bytes server_images_per_s reason"""
+        max_memory_bytes offloaded_bytes host_memory_bytes performance_ratio pool_bytes runtime_bytes
+        server_images_per_s reason"""
     assert tuple(promised.split()) == COMPARED
     assert [row["policy"] for row in rows] == ["quick(p)", "move(m)", "dyn", "late(p)", "keep(p)", "picky"]
     assert [row["outcome"] for row in rows] == [*["fits"] * 4, "does not fit", "no plan"]
-    numbers = "toy 1 move(m) m fits 2 1 true 8.0 0.125 60 10 10 0.75 60 0.125"
+    numbers = "toy 1 move(m) m fits 2 1 true 8.0 0.125 60 10 10 0.75 60 60 0.125"
     assert list(rows[1].values()) == [*numbers.split(), ""]
     assert (rows[4]["max_memory_bytes"], rows[4]["runtime_bytes"]) == ("1020", "1020")
     assert rows[4]["reason"].startswith("backward weights of conv1 asked for 990 B")
@@ -61,27 +62,27 @@ def test_the_table_ranks_in_one_unit_a_column(comparison: Comparison) -> None:
     gpu = replace(comparison.result.server.gpu, context_bytes=200)
     server = replace(comparison.result.server, gpu=gpu)
     stated = replace(comparison, result=replace(comparison.result, server=server))
-    assert printed(comparison_table(stated), width=80)[2:8] == [
-        "                           time  images  max mem  rank by  held  offload  speed/",
-        "rank  policy        front     s   per s        B   memory     B        B  oracle",
-        "   1  quick(p)      *      4.00   0.125      100        3   260       10  75.0 %",
-        "   2  move(m), dyn  *      8.00   0.125       60        1   260       10  75.0 %",
-        "      (one plan)",
-        "   4  late(p)              9.00   0.125      100        3   260       10  75.0 %",
+    assert printed(comparison_table(stated), width=90)[2:8] == [
+        "                             time  images  allocated  rank by  reserved  process  speed/",
+        "rank  policy          front     s   per s          B   memory         B        B  oracle",
+        "   1  quick(p)        *      4.00   0.125        100        3        60      260  75.0 %",
+        "   2  move(m),        *      8.00   0.125         60        1        60      260  75.0 %",
+        "      dyn (one plan)",
+        "   4  late(p)                9.00   0.125        100        3        60      260  75.0 %",
     ]
 
 
 def test_a_narrow_terminal_drops_columns(comparison: Comparison, result: ScenarioResult, move: PolicyResult) -> None:
-    """Beside labels the columns take 4 + 5 + 4 + 6 + 7 + 7 + 4 + 7 + 6 = 50 characters, and 9 gaps of 2: 68 in all.
+    """Beside labels the columns take 4 + 5 + 4 + 6 + 9 + 7 + 7 + 6 = 48 characters, and 8 gaps of 2: 64 in all.
 
-    Labels may claim 12. Of 79 characters, offload of 7 and its gap go, which leaves 20 to labels; this one has 24.
+    Labels may claim 12. Of 75 characters, offload of 7 and its gap go, which leaves 20 to labels; this one has 24.
     """
     row = replace(move, policy="layrub_hybrid_twice_more")
-    lines = printed(comparison_table(replace(comparison, result=replace(result, results=(row,)))), width=79)
+    lines = printed(comparison_table(replace(comparison, result=replace(result, results=(row,)))), width=75)
     assert lines[2:6] == [
-        "                                   time  images  max mem  rank by  held  speed/",
-        "rank  policy                front     s   per s        B   memory     B  oracle",
-        "   1  layrub_hybrid_twice_  *      8.00   0.125       60        1    60  75.0 %",
+        "                                   time  images  allocated  rank by  speed/",
+        "rank  policy                front     s   per s          B   memory  oracle",
+        "   1  layrub_hybrid_twice_  *      8.00   0.125         60        1  75.0 %",
         "      more",
     ]
     assert "too narrow for offloaded; compare.csv has all" in lines
@@ -110,7 +111,7 @@ def test_the_picture_names_every_point_and_the_capacity(comparison: Comparison) 
     (axes,) = figure.axes
     assert {"quick(p)", "move(m), dyn", "late(p)", "keep(p)"} <= set(written)
     assert [text.get_text() for text in axes.texts] == ["capacity 1000 B"]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("most GPU memory in use, B", "time of an iteration, s")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("peak of allocated GPU memory, B", "time of an iteration, s")
     assert draw_comparison(comparison, "title") == draw_comparison(comparison, "title")
 
 

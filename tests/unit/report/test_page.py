@@ -14,7 +14,7 @@ def test_the_report(result: ScenarioResult) -> None:
     assert lines[7].startswith("Of 3 policies, move(m) and dyn are the fastest that fit: 8.00 s")
     assert lines[9].startswith("Memory that dyn needs: ")
     assert lines[11].startswith(
-        "| policy | fits | time per iteration, s | images/s | max memory, B | mean memory, B | "
+        "| policy | fits | time per iteration, s | images/s | allocated, B | mean allocated, B | "
     )
     assert lines[14] == "| keep(p) | NO \\* | 6.00 | 0.167 | 1020 | 1020 | 0 | 0.0 % | 100.0 % |"
     assert "![What it \\*says\\*](memory.png)" in lines

@@ -59,7 +59,7 @@ def test_policies_side_by_side(result: ScenarioResult) -> None:
     written = texts(figure)
     assert written[0] == "2 of 3 policies fit toy (1) into 1000 B, dyn at 75.0 % of the oracular speed"
     assert "speed, % of the oracular baseline" in written
-    assert "most GPU memory in use, B" in written
+    assert "peak of allocated GPU memory, B" in written
     assert "capacity 1000 B" in written
     assert written.count("does not fit") == 1
     assert {"75.0 %", "100.0 %", "60 B", "1020 B"} <= set(written)

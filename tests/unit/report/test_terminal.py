@@ -1,11 +1,12 @@
 import io
+from dataclasses import replace
 
 from rich.console import Console, RenderableType
 
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.report.document import Document, Table
 from vdnnsim.report.run.page import result_table
-from vdnnsim.report.terminal import rendered
+from vdnnsim.report.terminal import rendered, unpadded
 
 
 def printed(table: Document | Table | RenderableType, width: int = 80) -> list[str]:
@@ -20,11 +21,11 @@ def test_the_table_in_eighty_columns(result: ScenarioResult) -> None:
         "toy, batch 1, float16, training on toy GPU with 1000 B (ideal memory model)",
         "No update of the weights is counted: optimizer none",
         "",
-        "               time  images  max mem  mean mem  offload  stalled   speed/",
-        "policy   fits     s   per s        B         B        B  of time   oracle",
-        "move(m)  yes   8.00   0.125       60        31       10   50.0 %   75.0 %",
-        "keep(p)  NO *  6.00   0.167     1020      1020        0    0.0 %  100.0 %",
-        "dyn      yes   8.00   0.125       60        31       10   50.0 %   75.0 %",
+        "               time  images  allocated  mean  offload  stalled   speed/",
+        "policy   fits     s   per s          B     B        B  of time   oracle",
+        "move(m)  yes   8.00   0.125         60    31       10   50.0 %   75.0 %",
+        "keep(p)  NO *  6.00   0.167       1020  1020        0    0.0 %  100.0 %",
+        "dyn      yes   8.00   0.125         60    31       10   50.0 %   75.0 %",
         "",
         "Oracular baseline: base(p), which keeps all in GPU memory, on this GPU with",
         "unlimited memory",
@@ -42,16 +43,31 @@ def test_findings_are_printed_below_the_table(result: ScenarioResult) -> None:
 
 
 def test_a_narrow_terminal_keeps_the_labels(result: ScenarioResult) -> None:
-    """The columns take 7 + 4 + 4 + 6 + 7 + 8 + 7 + 7 + 7 = 57 characters and 8 gaps of 2, 73 in all.
+    """The columns take 7 + 4 + 4 + 6 + 9 + 4 + 7 + 7 + 7 = 55 characters and 8 gaps of 2, 71 in all.
 
-    Without the mean of 8 and the offload of 7 and their gaps they take 54.
+    Without the mean of 4 and the offload of 7 and their gaps they take 56. Speed goes before memory.
     """
     lines = printed(result_table(result), width=60)
     assert lines[4:7] == [
-        "               time  images  max mem  stalled   speed/",
-        "policy   fits     s   per s        B  of time   oracle",
-        "move(m)  yes   8.00   0.125       60   50.0 %   75.0 %",
+        "               time  images  allocated  stalled   speed/",
+        "policy   fits     s   per s          B  of time   oracle",
+        "move(m)  yes   8.00   0.125         60   50.0 %   75.0 %",
     ]
-    assert lines[9] == "too narrow for mean memory, offloaded; results.csv has all"
-    assert any("  mean mem  " in line for line in printed(result_table(result), width=73))
-    assert not any("  mean mem  " in line for line in printed(result_table(result), width=72))
+    assert lines[9].startswith("too narrow for mean allocated, offloaded;")
+    assert any("  mean  " in line for line in printed(result_table(result), width=71))
+    assert not any("  mean  " in line for line in printed(result_table(result), width=70))
+    narrow = printed(result_table(result), width=30)
+    assert any("allocated" in line for line in narrow)
+    assert not any("oracle" in line.split() for line in narrow)
+
+
+def test_each_kind_of_memory_has_its_column(result: ScenarioResult) -> None:
+    """60 B are allocated, as many reserved, and 260 in the process, with a context of 200."""
+    gpu = replace(result.server.gpu, context_bytes=200)
+    lines = printed(result_table(replace(result, server=replace(result.server, gpu=gpu))), width=100)
+    assert lines[3].split()[2:5] == ["allocated", "reserved", "process"]
+    assert lines[5].split()[4:7] == ["60", "60", "260"]
+
+
+def test_lines_have_no_blanks_at_their_ends() -> None:
+    assert unpadded("a  b  \n\n  c \n") == "a  b\n\n  c\n"

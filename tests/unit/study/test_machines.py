@@ -36,7 +36,7 @@ def read(folder: Path, text: str) -> Scenario:
 
 
 def offer(name: str, iteration_s: float, trust: Trust, cost: float | None = None) -> Offer:
-    return Offer((name,), name, "base(p)", iteration_s, 1 / iteration_s, 10, 12, 20, trust, cost=cost)
+    return Offer((name,), name, "base(p)", iteration_s, 1 / iteration_s, 10, 11, 12, 20, trust, cost=cost)
 
 
 def test_a_cost_is_price_times_time() -> None:

@@ -22,7 +22,7 @@ function choose(policy) {
     $(id).replaceChildren(...named.map(([name, color]) => make("li", {}, make("i", { style: `background:${paint(color)}` }), name)));
   }
   if ($("map")) {
-    const pool = run.numbers["pool with its gaps"][0], gaps = pool - run.memory.totals[run.memory.peak];
+    const pool = run.numbers["reserved"][0], gaps = pool - run.memory.totals[run.memory.peak];
     $("pool-title").textContent = `The pool of ${policy} takes ${size(pool)}, ${gaps > 0 ? `${size(gaps)} more than is ever in use` : "no more than is in use"}`;
   }
   fillCauses();
@@ -63,7 +63,7 @@ function showDifference() {
     const share = before ? `${more > 0 ? "+" : more < 0 ? "−" : ""}${digits(Math.abs((100 * more) / before))} %` : "";
     return make("tr", {}, make("td", {}, name), ...[shown(before, unit), shown(later, unit), more ? (more > 0 ? "+" : "") + shown(more, unit) : "0", share].map((text) => make("td", { class: "n" }, text)));
   };
-  const [longer, more] = [other.end - one.end, other.numbers["max memory"][0] - one.numbers["max memory"][0]];
+  const [longer, more] = [other.end - one.end, other.numbers["allocated"][0] - one.numbers["allocated"][0]];
   const share = Math.abs((100 * longer) / one.end), time = share < 0.005 ? "as long as" : `${digits(share)} % ${longer > 0 ? "longer" : "less time"} than`;
   const memory = more ? `${size(Math.abs(more))} ${more > 0 ? "more" : "less"} memory` : "as much memory";
   $("difference-title").textContent = `${other.label} takes ${time} ${one.label} and ${memory}`;

@@ -105,7 +105,7 @@ def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
     below = (1.31, -0.1 if is_held else -0.055)
     axes.legend(loc="upper right", bbox_to_anchor=below, frameon=False, handletextpad=0.3, ncols=2)
     axes.set_xlim(0, 1.05 * longest)
-    axes.set_xlabel(f"{'GPU memory held' if is_held else COLUMNS['max_memory_bytes'].label}, {scale.unit}")
+    axes.set_xlabel(f"{COLUMNS['runtime_bytes'].label if is_held else COLUMNS['max_memory_bytes'].label}, {scale.unit}")
 
 
 def _bars(axes: Axes, result: ScenarioResult, lengths: list[float]) -> None:

@@ -166,7 +166,7 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         causes=[(cause.value, seconds, STALL_COLORS[cause]) for cause, seconds in shown.metrics.stall_by_cause],
         peak=f"{format_bytes(shown.metrics.max_memory_bytes)} are live in {peak_operation(shown.trace)[1]}: {kinds}",
         rival=rival,
-        held=[numbers(row) for row in (shown, rival)],
+        held=[numbers(row, gpu) for row in (shown, rival)],
         placed=any(change.offset is not None for row in rows for change in row.trace.memory),
         pool=_pool_title(shown),
         nearby=[
@@ -203,7 +203,7 @@ def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, s
     yield format_seconds(metrics.iteration_s), f"per iteration of {shown.policy}{enough}"
     yield rate_text(sample_of(result.workload.graph), metrics.images_per_s).partition(",")[0], "throughput"
     yield percent(shown.performance_ratio), "of the oracular speed"
-    yield format_bytes(metrics.max_memory_bytes), "in use at the most"
+    yield format_bytes(metrics.max_memory_bytes), "allocated at most"
     yield percent(metrics.stall_s / metrics.iteration_s), "of the time waiting"
 
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.hardware.server import Gpu
 from vdnnsim.plans.operations import Offload, Prefetch, Stream
 from vdnnsim.plans.trace import IterationTrace
 from vdnnsim.report.palette import KIND_COLORS, STALL_COLORS, STREAM_COLORS, kind_of
@@ -47,29 +48,30 @@ def recording(result: ScenarioResult, rows: Sequence[PolicyResult]) -> str:
         "looks": list(STREAM_COLORS.items()),
         "kinds": [(kind.value, color) for kind, color in KIND_COLORS.items()],
         "causes": [(cause.value, color) for cause, color in STALL_COLORS.items()],
-        "runs": [_run(row, names) for row in rows],
+        "runs": [_run(row, names, result.server.gpu) for row in rows],
         "names": list(names),
     }
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def numbers(row: PolicyResult) -> dict[str, tuple[float, str]]:
+def numbers(row: PolicyResult, gpu: Gpu) -> dict[str, tuple[float, str]]:
     """Return the numbers by which two runs are compared, with their units."""
     metrics, stalled_s = row.metrics, dict(row.metrics.stall_by_cause)
     return {
         "time per iteration": (metrics.iteration_s, "s"),
         "stalled": (metrics.stall_s, "s"),
-        "max memory": (metrics.max_memory_bytes, "B"),
-        "mean memory": (metrics.mean_memory_bytes, "B"),
-        "pool with its gaps": (row.trace.pool_bytes, "B"),
+        "allocated": (metrics.max_memory_bytes, "B"),
+        "reserved": (row.trace.pool_bytes, "B"),
+        "process": (row.held_bytes(gpu), "B"),
+        "mean allocated": (metrics.mean_memory_bytes, "B"),
         "pinned host memory": (metrics.host_memory_bytes, "B"),
         "offloaded": (metrics.offloaded_bytes, "B"),
         **{cause.value: (stalled_s.get(cause, 0.0), "s") for cause in _CAUSES},
     }
 
 
-def _run(row: PolicyResult, names: dict[str, int]) -> dict[str, Any]:
+def _run(row: PolicyResult, names: dict[str, int], gpu: Gpu) -> dict[str, Any]:
     trace = row.trace
     plan = trace.plan
     spans = sorted(trace.spans, key=lambda each: (each.start_s, each.operation))
@@ -86,7 +88,7 @@ def _run(row: PolicyResult, names: dict[str, int]) -> dict[str, Any]:
         "policy": row.policy,
         "fits": row.fits,
         "end": _ns(trace.iteration_s),
-        "numbers": numbers(row),
+        "numbers": numbers(row, gpu),
         "spans": {
             "start": _steps([_ns(each.start_s) for each in spans]),
             "length": [_ns(each.end_s) - _ns(each.start_s) for each in spans],

@@ -18,17 +18,20 @@ from vdnnsim.report.scale import Scale, byte_scale, per_second, percent, percent
 NOT_FITTING = "NO *"
 """Marks a row that does not fit."""
 FOOTNOTE = "* does not fit; its numbers are of a replay on a GPU without a capacity"
+BEYOND: Final = ("pool_bytes", "runtime_bytes")
+"""Columns of memory beyond what is allocated."""
 _LEFT_OUT_FIRST: Final = (
-    *("mean_memory_bytes", "offloaded_bytes", "images_per_s", "stall_s", "max_memory_bytes", "performance_ratio"),
+    *("mean_memory_bytes", "offloaded_bytes", "stall_s", "images_per_s", "performance_ratio", "pool_bytes"),
+    *("iteration_s", "max_memory_bytes"),
 )
-"""Columns that a narrow terminal drops, in this order."""
+"""Columns that a narrow terminal drops, in this order: speed before memory."""
 
 
-def titles_of(columns: Iterable[str], result: ScenarioResult) -> tuple[str, ...]:
-    """Return the titles of columns; that of the throughput names the samples."""
-    rate = per_second(sample_of(result.workload.graph))
+def left_out_first(names: Iterable[str], columns: Iterable[Column], result: ScenarioResult) -> tuple[str, ...]:
+    """Return the titles of columns that are there, in an order; that of the throughput names the samples."""
+    rate, there = per_second(sample_of(result.workload.graph)), {each.title for each in columns}
     titles = {name: column.title for name, column in COLUMNS.items()} | {"images_per_s": rate}
-    return tuple(titles.get(column, column) for column in columns)
+    return tuple(title for name in names if (title := titles.get(name, name)) in there)
 
 
 def quantity_column(name: str, rows: Sequence[Measured], scale: Scale | None = None) -> Column:
@@ -56,12 +59,12 @@ def summary(result: ScenarioResult) -> Table:
     if result.gpus > 1:
         columns = _with_equal_gpus_joined(columns, result)
     unfit = next(column for column in columns if column.title == "fits").cells
-    left_out_first = titles_of(_LEFT_OUT_FIRST, result)
-    return Table(columns, left_out_first, "results.csv has all", tuple(cell == NOT_FITTING for cell in unfit))
+    dropped = left_out_first(_LEFT_OUT_FIRST, columns, result)
+    return Table(columns, dropped, "results.csv has all", tuple(cell == NOT_FITTING for cell in unfit))
 
 
 def holds_more(result: ScenarioResult) -> bool:
-    """Whether a policy that fits has more process memory than is in use, by gaps or the context."""
+    """Whether a policy that fits has more process memory than it allocates, by gaps or the context."""
     gpu = result.server.gpu
     return any(runtime_bytes(row.trace, gpu) > row.metrics.max_memory_bytes for row in result.results if row.fits)
 
@@ -77,7 +80,7 @@ def _columns(result: ScenarioResult) -> tuple[Column, ...]:
         quantity_column("iteration_s", rows),
         rate_column(sample_of(result.workload.graph), rows),
         quantity_column("max_memory_bytes", rows),
-        *([quantity_column("runtime_bytes", rows, memory)] if holds_more(result) else []),
+        *(quantity_column(name, rows, memory) for name in BEYOND if holds_more(result)),
         quantity_column("mean_memory_bytes", rows, memory),
         quantity_column("offloaded_bytes", rows),
         Column(COLUMNS["stall_s"].title, stalled, "of time", f"{COLUMNS['stall_s'].short}\nof time"),
