@@ -60,13 +60,15 @@ def as_predicted(trace: IterationTrace) -> LiveStep:
     return LiveStep("card", 3, planned_s(trace), None, 0, 0, stretches, pauses, tuple(copies))
 
 
-def test_step_as_planned_has_no_differences(moving: IterationTrace) -> None:
+def test_differences_of_a_step_as_planned_and_of_an_unplanned_copy(moving: IterationTrace) -> None:
     assert all(each.excess == pytest.approx(0.0, abs=1e-12) for each in slower(as_predicted(moving), moving))
-
-
-def test_forward_and_backward_end_before_the_update(moving: IterationTrace) -> None:
+    # Forward and backward end before the update.
     kernels = [each for each in moving.spans if isinstance(moving.plan.operations[each.operation], Compute)]
     assert planned_s(moving) == kernels[-2].end_s < kernels[-1].end_s
+    # A copy of some bytes that was not planned.
+    copy = LiveCopy(Way.BACK, 5, range(8, 24), 0.0, 1.0)
+    first = slower(replace(as_predicted(moving), copies=(copy,)), moving)[0]
+    assert (first.what, first.measured, first.planned) == ("prefetch of bytes 8 to 23 of conv", 1.0, 0.0)
 
 
 def test_largest_difference_comes_first(moving: IterationTrace) -> None:
@@ -90,12 +92,6 @@ def test_largest_difference_comes_first(moving: IterationTrace) -> None:
         ("waiting for copies and recomputing", 1.0),
     ]
     assert found[0].planned == operation_seconds(moving)[0]
-
-
-def test_a_copy_of_some_bytes_that_was_not_planned(moving: IterationTrace) -> None:
-    copy = LiveCopy(Way.BACK, 5, range(8, 24), 0.0, 1.0)
-    first = slower(replace(as_predicted(moving), copies=(copy,)), moving)[0]
-    assert (first.what, first.measured, first.planned) == ("prefetch of bytes 8 to 23 of conv", 1.0, 0.0)
 
 
 def test_a_stretch_is_divided_as_it_was_predicted() -> None:

@@ -54,24 +54,23 @@ def test_changes_at_one_time_are_merged() -> None:
     }
     assert set(curve.kinds) == set(BufferKind)
     assert curve.totals == (40, 45, 80, 70, 30, 0)
+    # From 4 on x and z, 50 B, and W, 30 B. Of equal peaks, 40 B of W and x at first count, and not 40 B of z later.
+    twice = traced([(0.0, 0, 0, 10), (0.0, 1, 1, 30), (1.0, 2, 0, -10), (1.0, 3, 1, -30), (2.0, 4, 3, 40)])
+    assert peak_by_kind(TRACE) == ((MAP, 50), (WEIGHTS, 30))
+    assert peak_by_kind(twice) == ((WEIGHTS, 30), (MAP, 10))
 
 
-def test_the_maximum_counts_what_is_selected() -> None:
+def test_the_maximum_counts_what_is_selected_in_the_order_of_allocations() -> None:
     """All: 80 from 4 on. Feature extraction leaves z out: 45 between 2 and 4. Maps alone: 50."""
     assert maximum_bytes(TRACE) == 80
     assert maximum_bytes(TRACE, features_only) == 45
     assert maximum_bytes(TRACE, lambda buffer: buffer.kind is MAP) == 50
-
-
-def test_at_one_time_the_order_of_allocations_counts() -> None:
-    """At 4, beside W, z is allocated before y is released or after: 30 + 5 + 40 = 75 or 70, although no time passes."""
+    # At 4, beside W, z is allocated before y is released or after: 30 + 5 + 40 = 75 or 70, although no time passes.
     swapped = traced([(0.0, 0, 1, 30), (0.0, 1, 2, 5), (4.0, 2, 3, 40), (4.0, 3, 2, -5)])
     in_order = traced([(0.0, 0, 1, 30), (0.0, 1, 2, 5), (4.0, 2, 2, -5), (4.0, 3, 3, 40)])
     assert maximum_bytes(swapped) == 75
     assert maximum_bytes(in_order) == 70
-
-
-def test_maximum_of_an_empty_trace() -> None:
+    # Maximum of an empty trace.
     assert maximum_bytes(traced([])) == 0
     assert peak_by_kind(traced([])) == ()
 
@@ -81,13 +80,6 @@ def test_the_mean_is_weighted_by_time_until_the_iteration_ends() -> None:
     assert mean_bytes(TRACE) == 53
     assert mean_bytes(traced([(1.0, 0, 0, 10)], iteration_s=4.0)) == 7.5
     assert mean_bytes(traced([])) == 0
-
-
-def test_kinds_at_the_first_peak_are_sorted_by_size() -> None:
-    """From 4 on x and z, 50 B, and W, 30 B. Of equal peaks, 40 B of W and x at first count, and not 40 B of z later."""
-    twice = traced([(0.0, 0, 0, 10), (0.0, 1, 1, 30), (1.0, 2, 0, -10), (1.0, 3, 1, -30), (2.0, 4, 3, 40)])
-    assert peak_by_kind(TRACE) == ((MAP, 50), (WEIGHTS, 30))
-    assert peak_by_kind(twice) == ((WEIGHTS, 30), (MAP, 10))
 
 
 def kernel(layer: int, phase: Phase) -> Compute:

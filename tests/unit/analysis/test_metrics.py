@@ -72,7 +72,7 @@ def test_every_metric_of_a_trace_written_by_hand() -> None:
     )
 
 
-def test_base_neither_copies_nor_stalls() -> None:
+def test_metrics_of_base_and_vdnn_all() -> None:
     """Seven kernels of 1 s and one image: 1/7 images a second, 188 B throughout (see the tests of memory)."""
     metrics = measure(toy_trace(Base(), 1), batch_size=1)
     assert metrics.images_per_s == 1 / 7
@@ -80,10 +80,7 @@ def test_base_neither_copies_nor_stalls() -> None:
     assert (metrics.offloaded_bytes, metrics.prefetched_bytes, metrics.host_memory_bytes) == (0, 0, 0)
     assert (metrics.stall_s, metrics.stall_by_cause) == (0, ())
     assert isinstance(metrics.stall_s, float), "seconds are floats, none of them as well"
-
-
-def test_vdnn_all_prefetches_what_it_offloads() -> None:
-    """Three CONV layers with X of 10 B each: 30 B are offloaded and prefetched, and on the host at once."""
+    # Three CONV layers with X of 10 B each: 30 B are offloaded and prefetched, and on the host at once.
     metrics = measure(toy_trace(VdnnAll(), 3), batch_size=1)
     assert (metrics.offloaded_bytes, metrics.prefetched_bytes, metrics.host_memory_bytes) == (30, 30, 30)
     assert metrics.stall_s == pytest.approx(sum(seconds for _, seconds in metrics.stall_by_cause), rel=1e-12)
@@ -123,13 +120,8 @@ def test_feature_time_counts_kernels_and_no_copies() -> None:
     """conv1 from 0 to 3, fc from 3 to 10, a copy from 0 to 50."""
     spans = (timed(CONV, 0.0, 3.0), Span(COPY, Stream.MEMORY, 0.0, 0.0, 50.0), timed(FC, 3.0, 10.0))
     assert feature_seconds(traced(spans, ())) == 3
-
-
-def test_stalls_count_before_a_feature_layer_or_because_of_a_copy() -> None:
-    """1 s before conv1 for the host and 2 s for a copy; 4 s before fc for a copy: 7. 8 s before fc for the host do not.
-
-    What fc waits for is then a copy of feature extraction: its own maps are never copied.
-    """
+    # 1 s before conv1 for the host and 2 s for a copy; 4 s before fc for a copy: 7. 8 s before fc for the host do
+    # not. What fc waits for is then a copy of feature extraction: its own maps are never copied.
     stalls = (
         Stall(0.0, 1.0, StallCause.HOST, CONV, None),
         Stall(1.0, 3.0, StallCause.PREFETCH, CONV, COPY),

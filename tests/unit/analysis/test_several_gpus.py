@@ -25,10 +25,7 @@ def test_copies_that_run_at_once_take_twice_as_long() -> None:
     assert (offload.alone_s, offload.taken_s, offload.stretch) == pytest.approx((1.0, 2.0, 2.0))
     assert prefetch.stretch == pytest.approx(2.0)
     assert total_stretch((offload, prefetch)) == pytest.approx(2.0)
-
-
-def test_on_a_link_of_its_own_a_copy_takes_what_it_takes_alone() -> None:
-    """0.5 s and 10 B at 1 B/s down, 2 B/s up."""
+    # 0.5 s and 10 B at 1 B/s down, 2 B/s up.
     server = replace(TOY_SERVER, link=Link("link", h2d_bytes_per_s=1.0, d2h_bytes_per_s=2.0, latency_s=0.5))
     workload = toy_workload(toy_chain(1))
     costs = toy_costs(workload, {})
@@ -69,15 +66,12 @@ def test_an_exchange_begins_when_the_last_has_come() -> None:
     first, second = exchanges(ServerTrace((gpu_trace((1, 4), (5, 9)), gpu_trace((3, 4), (5, 9)))))
     assert (first.layer, first.arrivals_s, first.begin_s, first.end_s, first.last) == (1, (1, 3), 3, 4, 1)
     assert (second.layer, second.begin_s, second.last) == (0, 5, 0)
-
-
-def test_waits_by_gpu_that_comes_last() -> None:
-    """GPU 0 stands 2 s before the first exchange for GPU 1, which stands 1 s before the second for GPU 0."""
+    # GPU 0 stands 2 s before the first exchange for GPU 1, which stands 1 s before the second for GPU 0.
     assert waits_s(ServerTrace((gpu_trace((1, 4), (6, 9)), gpu_trace((3, 4), (5, 9))))) == ((0, 2), (1, 0))
     assert waits_s(ServerTrace((gpu_trace(), gpu_trace()))) == ((0, 0), (0, 0)), "without exchanges"
 
 
-def test_both_gpus_offload_the_input_and_fetch_it_back() -> None:
+def test_curves_of_links_that_carry_something() -> None:
     """10 B of each up the uplink at 10 B/s, from 0 to 2 s; of the two changes at 0 the last counts. The same down."""
     server_trace = replay_two(VdnnAll().plan(toy_setting(WORKLOAD, COSTS)))
     curves = load_curves(server_trace)
@@ -86,14 +80,9 @@ def test_both_gpus_offload_the_input_and_fetch_it_back() -> None:
     assert up.end_s == server_trace.iteration_s
     assert (up.carried_bytes, down.carried_bytes) == (20.0, 20.0)
     assert curves[Hop("x0", Way.UP)].rates_bytes_per_s[0] == 5.0
-
-
-def test_bytes_carried_until_the_end() -> None:
-    """2 B/s for 1 s, 3 B/s for the 4 s that are left."""
+    # 2 B/s for 1 s, 3 B/s for the 4 s that are left.
     assert LoadCurve((0.0, 1.0), (2.0, 3.0), 5.0).carried_bytes == 14.0
-
-
-def test_a_link_that_carries_nothing_has_no_curve() -> None:
+    # A link that carries nothing has no curve.
     hop = Hop("x", Way.UP)
     gpus = replay_two(VdnnAll().plan(toy_setting(WORKLOAD, COSTS))).gpus
     assert set(load_curves(ServerTrace(gpus, (LinkLoad(0.0, hop, 1.0, 1),)))) == {hop}

@@ -52,6 +52,9 @@ def test_kernels_of_which_only_the_work_is_known() -> None:
     last = model.laid_out(channels_last=True)
     assert last.kernel(KernelWork("batch_norm", HALF, {Arithmetic.ELEMENTWISE: 1}, 2048, (1, 4, 4, 4))).seconds == 3.0
     assert model.laid_out(channels_last=False) is model
+    # A type without a peak is refused.
+    with pytest.raises(ProfileError, match="peak for 'bfloat16'"):
+        costs().kernel(KernelWork("attention", ElementType.BFLOAT16, {Arithmetic.PRODUCT: 1}, 1))
 
 
 def test_batch_normalization_of_narrow_weights_takes_as_long_as_of_wide_ones() -> None:
@@ -71,11 +74,6 @@ def test_batch_normalization_of_narrow_weights_takes_as_long_as_of_wide_ones() -
     for precision, seconds in ((Precision.FLOAT16, 2 * 792 / 1024), (Precision.AMP_FLOAT16, 1568 / 1024)):
         (kernel,) = model.table(Workload.in_precision(graph, 1, precision)).options(0, Phase.FORWARD)
         assert kernel.seconds == 1 + seconds
-
-
-def test_a_type_without_a_peak_is_refused() -> None:
-    with pytest.raises(ProfileError, match="peak for 'bfloat16'"):
-        costs().kernel(KernelWork("attention", ElementType.BFLOAT16, {Arithmetic.PRODUCT: 1}, 1))
 
 
 class Stated(MachineCosts):

@@ -161,10 +161,7 @@ def test_failed_algorithms_are_not_offered_while_another_is_left() -> None:
     predicted = costs.options(*second)
     assert sorted(each.algorithm for each in predicted) == ["fast", "slow"]
     assert {each.origin for each in predicted} == {Origin.FITTED}
-
-
-def test_algorithms_without_a_steady_time_are_offered_where_no_other_is_known() -> None:
-    """Where a machine was too noisy to time any convolution: a device knows them by these names, and by no other."""
+    # Where a machine was too noisy to time any convolution: a device knows them by these names, and by no other.
     rows = [failed(row) if row.shape.kind == "conv" else row for row in rows_of(VGG)]
     costs = MeasuredCosts(rows, PEAKS, ElementType.FLOAT32)
     for workload in (VGG, replace(VGG, batch_size=3)):

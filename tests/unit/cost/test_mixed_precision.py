@@ -47,18 +47,13 @@ def test_a_roofline_times_each_kernel_in_its_own_type() -> None:
     FLOPs in 0.1 s and 10 + 24 + 2 x 10 + 2 B in 0.175 s; the update of fc, in float32, 12 FLOPs in 0.24 s.
     """
     table = roofline({WIDE: 50.0, HALF: 100.0}).table(MIXED)
-
     assert fastest(table, MIXED, "conv1/cast").seconds == pytest.approx(1 + 30 / 320)
     assert (fastest(table, MIXED, "conv1").seconds, fastest(table, MIXED, "conv1").dram_bytes) == (1.75, 240)
     assert fastest(table, MIXED, "fc").seconds == pytest.approx(1.175)
     assert fastest(table, MIXED, "fc", U).seconds == pytest.approx(1.24)
     assert table.gap == NO_WORKSPACES
-
-
-def test_float32_stands_in_for_a_narrow_type_without_a_peak() -> None:
-    """50 FLOPs at 50 FLOP/s are 1 s; the table names the gap, after that of any roofline."""
+    # 50 FLOPs at 50 FLOP/s are 1 s; the table names the gap, after that of any roofline.
     costs = roofline({WIDE: 50.0})
-
     assert fastest(costs.table(MIXED), MIXED, "conv1").seconds == 2.0
     assert costs.table(MIXED).gap == f"{GAP}; {NO_WORKSPACES}"
     assert costs.table(Workload(toy_chain(1), 1)).gap == NO_WORKSPACES

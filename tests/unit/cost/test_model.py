@@ -129,19 +129,17 @@ def test_kernels_have_the_origin_of_the_rates_that_they_use(toy_server: Server) 
     }
 
 
-def test_a_table_has_no_parameters(toy_server: Server) -> None:
-    server = replace(toy_server, cost_model_kind="table", cost_model={"warp": 1.0, "speed": 9.0})
-    with pytest.raises(ProfileError, match=r"^toy: cost_model: found speed, warp, but a table has no parameters$"):
-        check_cost_model("toy", server)
-    check_cost_model("toy", replace(server, cost_model={}))
-
-
 def test_each_kind_is_made_once_and_by_its_name(toy_server: Server) -> None:
     costs = ServerCosts(toy_server)
     datasheet = replace(toy_server, cost_model_kind="roofline", cost_model={"launch_overhead_s": 1.0})
     assert isinstance(costs.of_type(ElementType.FLOAT32), MaxwellCosts)
     assert costs.of_type(ElementType.FLOAT32) is costs.of_type(ElementType.FLOAT32)
     assert isinstance(ServerCosts(datasheet).of_type(ElementType.FLOAT32), RooflineCosts)
+    # A table has no parameters.
+    server = replace(toy_server, cost_model_kind="table", cost_model={"warp": 1.0, "speed": 9.0})
+    with pytest.raises(ProfileError, match=r"^toy: cost_model: found speed, warp, but a table has no parameters$"):
+        check_cost_model("toy", server)
+    check_cost_model("toy", replace(server, cost_model={}))
 
 
 def on_table(server: Server, folder: Path, *lines: str, kind: str = "table", **parameters: float) -> Server:

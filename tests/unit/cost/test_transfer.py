@@ -74,10 +74,7 @@ def test_on_shared_links_what_the_curve_has_beyond_the_rate_passes_before_the_fi
     assert server.topology is not None
     assert before_flow_s(server, Direction.H2D, server.topology.from_host(0), 15) == pytest.approx(2.5)
     assert before_flow_s(server, Direction.D2H, server.topology.to_host(0), 15) == 0.0
-
-
-def test_no_copy_is_faster_than_its_links() -> None:
-    """30 B in 2 s are 15 B/s, and the links of the path carry 10: nothing passes before the first byte."""
+    # 30 B in 2 s are 15 B/s, and the links of the path carry 10: nothing passes before the first byte.
     server = on_two_gpus(((10, 1.5), (30, 2.0)))
     assert server.topology is not None
     assert before_flow_s(server, Direction.H2D, server.topology.from_host(0), 30) == 0.0

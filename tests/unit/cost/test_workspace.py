@@ -39,7 +39,7 @@ def test_workspaces_are_the_published_ones(c: int, k: int, side: int, gemm: int,
         assert workspace_bytes(shape, phase, FFT_TILING, 4) == pytest.approx(tiling, rel=1e-3)
 
 
-def test_fft_of_vgg_conv2_2_wants_5_1_gib() -> None:
+def test_workspaces_of_vgg_conv2_2() -> None:
     """112 + 2 pixels a side transform as 128 x 65 complex numbers of 8 bytes, for 2 x 256 x 128 + 128 x 128 maps.
 
     8 x 128 x 65 x (32768 + 32768 + 16384) = 66560 x 81920 = 5,452,595,200 bytes = 5.08 GiB, in every phase.
@@ -48,20 +48,23 @@ def test_fft_of_vgg_conv2_2_wants_5_1_gib() -> None:
         nbytes = workspace_bytes(VGG_CONV2_2, phase, FFT, 4)
         assert nbytes == 66_560 * 81_920
         assert nbytes / GIB == pytest.approx(5.08, abs=0.005)
-
-
-def test_a_batch_of_half_precision_columns_is_half_as_large() -> None:
+    # A batch of half precision columns is half as large.
     full = workspace_bytes(VGG_CONV2_2, Phase.FORWARD, GEMM, 4)
     assert workspace_bytes(VGG_CONV2_2, Phase.FORWARD, GEMM, 2) == full // 2
 
 
-def test_data_gradient_without_padding_transforms_the_full_correlation() -> None:
+def test_transforms_cover_what_they_compute() -> None:
     """A 9 x 9 filter over 64 x 64 leaves 56 x 56; its gradient pads that by 8 on each side to 72, beyond 64."""
     shape = ConvolutionShape(128, 64, 128, (64, 64), (9, 9))
     assert shape.output_size == (56, 56)
     assert transform_side(shape, Phase.FORWARD) == 64
     assert transform_side(shape, Phase.BACKWARD_WEIGHTS) == 64
     assert transform_side(shape, Phase.BACKWARD_DATA) == 128
+    # A 3 x 3 filter leaves 30 pixels of a 32 x 32 tile: 7 pixels take one tile, 61 take three.
+    assert transform_side(ConvolutionShape(1, 1, 1, (7, 7), (3, 3), padding=(1, 1)), Phase.FORWARD) == 16
+    shape = ConvolutionShape(1, 1, 1, (7, 61), (3, 3), padding=(1, 1))
+    assert tiles(shape, Phase.FORWARD) == (1, 3)
+    assert tiles(shape, Phase.BACKWARD_DATA) == (1, 3)
 
 
 def test_precomputed_indices_count_the_pixels_of_the_map_that_is_computed() -> None:
@@ -70,14 +73,6 @@ def test_precomputed_indices_count_the_pixels_of_the_map_that_is_computed() -> N
     assert workspace_bytes(shape, Phase.FORWARD, IMPLICIT_PRECOMP_GEMM, 4) == 32
     assert workspace_bytes(shape, Phase.BACKWARD_WEIGHTS, IMPLICIT_PRECOMP_GEMM, 4) == 32
     assert workspace_bytes(shape, Phase.BACKWARD_DATA, IMPLICIT_PRECOMP_GEMM, 4) == 104
-
-
-def test_small_transforms_are_16_a_side_and_tiles_cover_the_computed_map() -> None:
-    """A 3 x 3 filter leaves 30 pixels of a 32 x 32 tile: 7 pixels take one tile, 61 take three."""
-    assert transform_side(ConvolutionShape(1, 1, 1, (7, 7), (3, 3), padding=(1, 1)), Phase.FORWARD) == 16
-    shape = ConvolutionShape(1, 1, 1, (7, 61), (3, 3), padding=(1, 1))
-    assert tiles(shape, Phase.FORWARD) == (1, 3)
-    assert tiles(shape, Phase.BACKWARD_DATA) == (1, 3)
 
 
 def test_each_phase_has_its_algorithms_and_more_where_a_library_has_winograd() -> None:

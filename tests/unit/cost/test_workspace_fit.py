@@ -50,6 +50,8 @@ def test_one_odd_workspace_does_not_hide_the_rule() -> None:
     measured = [(shape, rule.workspace_bytes(shape)) for shape in SHAPES]
     measured[1] = (SHAPES[1], 10**9)
     assert fit_workspace(measured) == rule
+    # Without a measurement nothing is taken.
+    assert fit_workspace([]).workspace_bytes(SHAPES[0]) == 0
 
 
 def test_a_known_workspace_grows_with_the_rule() -> None:
@@ -58,7 +60,3 @@ def test_a_known_workspace_grows_with_the_rule() -> None:
     assert WorkspaceRule("Y", 4.0).scaled_bytes(large, small, 1000) == 4000
     assert WorkspaceRule("columns of an image", 4.0).scaled_bytes(large, small, 1000) == 1000
     assert WorkspaceRule("nothing", 0.0).scaled_bytes(large, small, 0) == 0
-
-
-def test_without_a_measurement_nothing_is_taken() -> None:
-    assert fit_workspace([]).workspace_bytes(SHAPES[0]) == 0

@@ -101,7 +101,6 @@ def test_a_sum_hands_on_a_copy_where_another_would_see_what_is_added() -> None:
     """
     workload = by_autograd(joined(sum_first=False))
     found = gradients(workload)
-
     assert found["sum"] == [
         ("sum", Role.OUTPUT_GRADIENT, READ),
         ("sum", Role.INPUT_GRADIENT, READ),
@@ -112,13 +111,9 @@ def test_a_sum_hands_on_a_copy_where_another_would_see_what_is_added() -> None:
     assert temporaries(workload) == {"right": 10, "left": 10}
     names = [each.name for each in workload.step.storages if each.kind is BufferKind.GRADIENT_MAP]
     assert names == [f"gradient of {name}" for name in ("fc", "join", "sum", "right", "stem")]
-
-
-def test_what_a_sum_hands_on_is_added_as_it_stands() -> None:
-    """Right, which runs last, has begun the gradient of stem; the sum adds its dY, and computes nothing apart."""
+    # Right, which runs last, has begun the gradient of stem; the sum adds its dY, and computes nothing apart.
     workload = by_autograd(joined(sum_first=True))
     found = gradients(workload)
-
     assert found["right"] == [("right", Role.OUTPUT_GRADIENT, READ), ("stem", Role.INPUT_GRADIENT, WRITE)]
     assert found["sum"] == [
         ("sum", Role.OUTPUT_GRADIENT, READ),

@@ -54,10 +54,13 @@ def test_other_files_are_refused(tmp_path: Path, data: bytes, message: str) -> N
     assert refusal(tmp_path / "a.json", data).startswith(message)
 
 
-def test_deep_json_is_refused(tmp_path: Path) -> None:
+def test_deep_or_large_json_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(tmp_path / "a.json", b"[" * 100_000).startswith("expected `object`, got `array`")
     deep = b'{"version": 1, "operations": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert "is not JSON" in refusal(tmp_path / "a.json", deep)
+    # A file beyond the limit is refused.
+    monkeypatch.setattr(captured_file, "LARGEST_FILE_BYTES", 2**20)
+    assert refusal(tmp_path / "a.json", b" " * (2**20 + 1)).startswith("is larger than 1 MiB")
 
 
 def test_folders_and_what_is_not_there_are_refused(tmp_path: Path) -> None:
@@ -70,11 +73,6 @@ def test_folders_and_what_is_not_there_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     with pytest.raises(OutputError, match="a: is a file"):
         write_captured_step(chain(), tmp_path / "a" / "b.json")
-
-
-def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured_file, "LARGEST_FILE_BYTES", 2**20)
-    assert refusal(tmp_path / "a.json", b" " * (2**20 + 1)).startswith("is larger than 1 MiB")
 
 
 def put(path: str, value: object) -> Change:
@@ -151,9 +149,7 @@ def test_an_update_is_behind_all_and_what_nobody_writes_is_refused(tmp_path: Pat
     document["storages"].append(document["storages"][5])
     message = refusal(tmp_path / "a.json", json.dumps(document).encode())
     assert message == "storages[23]: no operation writes conv, expected one that does, or that it is given"
-
-
-def test_a_million_storages_are_refused(tmp_path: Path) -> None:
+    # A million storages are refused.
     document = json.loads(msgspec.json.encode(chain()))
     document["storages"] += [{"name": "x", "kind": "weights", "nbytes": 1, "element_type": "int8"}] * 1_000_000
     message = refusal(tmp_path / "a.json", json.dumps(document).encode())

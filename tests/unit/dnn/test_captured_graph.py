@@ -67,7 +67,7 @@ def test_the_longest_descent_keeps_as_many_as_can_stay() -> None:
     assert _longest_descent([]) == []
 
 
-def test_maps_are_what_one_layer_makes_and_another_or_backward_touches() -> None:
+def test_maps_and_what_layers_read_write_and_save() -> None:
     """The loss (12) is touched by its own forward alone and is no map; logs (11) are read by its backward."""
     maps = CHAIN.graph.maps
     assert [(each.name, each.producer, each.consumers, each.rewriters, each.saved_for) for each in maps] == [
@@ -80,9 +80,7 @@ def test_maps_are_what_one_layer_makes_and_another_or_backward_touches() -> None
     ]
     assert [each.shape for each in maps[:4]] == [MapShape(1, 2, 2)] * 3 + [MapShape(1)]
     assert [each.is_constant for each in maps] == [True, False, False, False, False, True]
-
-
-def test_layers_know_what_they_read_write_and_save() -> None:
+    # Layers know what they read write and save.
     layers = CHAIN.graph.layers
     assert [(each.inputs, each.outputs, each.saved_maps, each.in_place) for each in layers] == [
         ((0,), (1,), (0,), False),
@@ -102,7 +100,7 @@ def test_layers_know_what_they_read_write_and_save() -> None:
     assert (layers[0].work.forward_flop, layers[4].work.backward_flop) == (8, 4)
 
 
-def test_storages_belong_to_maps_and_layers() -> None:
+def test_storages_belong_to_maps_and_layers_and_live_until_the_program_lets_go() -> None:
     """What only backward of the loss touches (13, 14) and the loss (12) are workspaces of layer 5."""
     kinds = [(each.kind, each.owner) for each in CHAIN.step.storages]
     workspace, gradient, weights = BufferKind.WORKSPACE, BufferKind.GRADIENT_MAP, BufferKind.WEIGHTS
@@ -119,14 +117,9 @@ def test_storages_belong_to_maps_and_layers() -> None:
         (BufferKind.WEIGHT_GRADIENT, 1),
         (BufferKind.WEIGHT_GRADIENT, 0),
     ]
-
-
-def test_storages_live_until_the_program_lets_go() -> None:
-    """Operations are 0 to 17. bn (6) is read by relu's backward, 14; the loss (12) is held beyond the step.
-
-    What is held longer than it is read is held by the operation after which it is freed. To the end are held the input
-    (3), the labels (4) and the loss; weight gradients are read there anyway.
-    """
+    # Operations are 0 to 17. bn (6) is read by relu's backward, 14; the loss (12) is held beyond the step. What is
+    # held longer than it is read is held by the operation after which it is freed. To the end are held the input (3),
+    # the labels (4) and the loss; weight gradients are read there anyway.
     ends = [each.freed_after for each in CHAIN.step.storages]
     assert [ends[each] for each in (0, 3, 6, 12, 22)] == [None, None, 14, None, None]
     assert [each.holds for each in CHAIN.step.operations] == [()] * 17 + [(3, 4, 12)]
@@ -135,10 +128,7 @@ def test_storages_live_until_the_program_lets_go() -> None:
     longer = CapturedWorkload.of(msgspec.structs.replace(chain(), storages=tuple(storages)))
     assert longer.step.operations[9].holds == (10,)
     assert longer.step.storages[10].freed_after == 9
-
-
-def test_saved_are_maps_statistics_and_labels_but_no_weights() -> None:
-    """32 B of images, conv and bn, 8 of moments, pool, logs, 16 of indices and labels; what is fc's nobody keeps."""
+    # 32 B of images, conv and bn, 8 of moments, pool, logs, 16 of indices and labels; what is fc's nobody keeps.
     assert CHAIN.step.saved == (3, 5, 7, 6, 9, 8, 11, 4)
     assert CHAIN.step.saved_bytes == 3 * 32 + 8 + 16 + 8 + 8 + 16
 

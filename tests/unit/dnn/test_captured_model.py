@@ -123,15 +123,13 @@ def test_a_size_on_a_line_is_extended_and_its_square_is_not(
     assert found.place == "storages[9].nbytes"
 
 
-def test_a_size_that_is_no_integer_is_refused_at_that_batch_alone() -> None:
+def test_sizes_that_are_no_integers_or_shrink_are_refused() -> None:
     """5 B at 2 and 8 B at 4 grow by 3 for 2: 11 B at 6, and nothing at 5. Notes are those of the first."""
     low = msgspec.structs.replace(with_storage(chain(2), 9, 5), notes=("two images",))
     high = with_storage(chain(4), 9, 8)
     assert at_batch(low, high, 6) == msgspec.structs.replace(with_storage(chain(6), 9, 11), notes=("two images",))
     assert str(at_batch(low, high, 5)).startswith("storages[9].nbytes: 5 at a batch of 2, 8 at 4")
-
-
-def test_a_size_that_shrinks_as_the_batch_grows_is_refused() -> None:
+    # A size that shrinks as the batch grows is refused.
     assert isinstance(at_batch(with_storage(chain(2), 9, 8), with_storage(chain(4), 9, 4), 3), Difference)
     assert isinstance(at_batch(with_storage(chain(4), 9, 4), with_storage(chain(2), 9, 8), 3), Difference)
 

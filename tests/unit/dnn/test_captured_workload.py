@@ -23,7 +23,7 @@ WORKLOAD = CapturedWorkload.of(chain())
 F, B, U = Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE
 
 
-def test_it_is_what_was_captured() -> None:
+def test_phases_bytes_and_work_are_those_that_were_captured() -> None:
     assert (WORKLOAD.graph.name, WORKLOAD.batch_size, WORKLOAD.optimizer) == ("chain", 2, Optimizer.SGD)
     assert (WORKLOAD.precision, WORKLOAD.element_type) == (Precision.FLOAT32, ElementType.FLOAT32)
     assert WORKLOAD.saved_by(SavingRule.AUTOGRAD) is WORKLOAD
@@ -31,24 +31,16 @@ def test_it_is_what_was_captured() -> None:
     assert WORKLOAD.captured == chain()
     assert WORKLOAD == CapturedWorkload.of(chain()) != CapturedWorkload.of(chain(4))
     assert hash(WORKLOAD) == hash(CapturedWorkload.of(chain()))
-
-
-def test_phases_are_those_that_were_captured() -> None:
+    # Phases are those that were captured.
     assert [WORKLOAD.phases(each) for each in WORKLOAD.graph.layers] == [(F, B)] * 6 + [(U,)]
     assert [each.name for each in WORKLOAD.updated_layers] == ["optimizer"]
-
-
-def test_bytes_are_those_of_storages() -> None:
-    """Input, conv and bn of 32 B, pool, fc and logs of 8 B; weights of 4 B; moments of 8 B, indices of 16 B."""
+    # Input, conv and bn of 32 B, pool, fc and logs of 8 B; weights of 4 B; moments of 8 B, indices of 16 B.
     layers = WORKLOAD.graph.layers
     assert [WORKLOAD.map_bytes(each.index) for each in WORKLOAD.graph.maps] == [32, 32, 32, 8, 8, 8]
     assert [WORKLOAD.weight_bytes(each) for each in layers] == [4, 4, 0, 0, 4, 0, 0]
     assert [WORKLOAD.statistics_bytes(each) for each in layers] == [0, 8, 0, 16, 0, 0, 0]
     assert {WORKLOAD.narrow_weight_bytes(each) for each in layers} == {0}
-
-
-def test_work_is_the_sum_over_the_operations_of_a_phase() -> None:
-    """Backward of fc: dX of dY, W and dX of 8 + 4 + 8 B, dW of dY, X and dW of 8 + 8 + 4 B, each 2 FLOPs an image."""
+    # Backward of fc: dX of dY, W and dX of 8 + 4 + 8 B, dW of dY, X and dW of 8 + 8 + 4 B, each 2 FLOPs an image.
     fc = WORKLOAD.graph.layers[4]
     assert (WORKLOAD.flop(fc, F), WORKLOAD.flop(fc, B), WORKLOAD.bytes_moved(fc, B)) == (4, 8, 40)
 

@@ -30,20 +30,13 @@ def test_a_chain_reads_and_writes_once() -> None:
     """
     step = chain(2)
     fused = compiled(step)
-
     assert changed(step) == {1: 0, 2: 76, 14: 0, 15: 144}
     assert fused.notes == (
         "compiled: 4 of 18 operators run as 2 kernels; memory is that of a model that is not compiled.",
     )
     assert (fused.storages, fused.tensors) == (step.storages, step.tensors)
-
-
-def test_what_anybody_reads_later_is_written() -> None:
-    """Of `residual`, maps of 4 B, the addition and the second relu are both in place over the same map.
-
-    Apart they move 12 + 8 B; together they read both maps and write one: 12 B. The relu between two convolutions is
-    alone.
-    """
+    # Of `residual`, maps of 4 B, the addition and the second relu are both in place over the same map. Apart they
+    # move 12 + 8 B; together they read both maps and write one: 12 B. The relu between two convolutions is alone.
     assert changed(residual()) == {4: 0, 5: 12}
 
 
@@ -63,19 +56,14 @@ def pointwise(*names: str, size: int = 4) -> CapturedStep:
 def test_the_work_of_a_chain_is_that_of_all_its_operators() -> None:
     """pow, mul and tanh on 16 B, as a GELU is written out: of 3 x 32 B one reading and one writing are left."""
     fused = compiled(pointwise("pow", "mul", "tanh"))
-
     assert moved(fused)[1:] == [0, 0, 32]
     assert [each.flop for each in fused.operations[1:]] == [{}, {}, {Arithmetic.ELEMENTWISE: 3}]
-
-
-def test_what_two_operators_of_a_chain_read_is_read_once() -> None:
-    """A gate, x times its sigmoid, on maps of 16 B: apart 2 and 3 of them, together x is read and its gate written."""
+    # A gate, x times its sigmoid, on maps of 16 B: apart 2 and 3 of them, together x is read and its gate written.
     step = pointwise("sigmoid", "mul")
     product, first, second = step.operations
     gated = msgspec.structs.replace(
         second, operands=(first.operands[0], *second.operands), bytes_moved=second.bytes_moved + 16
     )
-
     assert moved(compiled(msgspec.structs.replace(step, operations=(product, first, gated))))[1:] == [0, 32]
 
 

@@ -23,11 +23,16 @@ def test_a_fork_is_counted_by_its_readers_and_a_join_reads_all_branches() -> Non
     assert [each.saved_for for each in graph.maps] == [(0,), (1, 2), (), (), (4,), (), (5,)]
 
 
-def test_all_maps_but_the_input_batch_and_the_loss_have_a_gradient() -> None:
+def test_gradients_and_stages_of_maps() -> None:
     net = GraphBuilder("chain", MapShape(1))
     graph = net.build(net.fc("fc", net.conv("conv", 0, 1, 1), 1, relu=False))
-
     assert [each.name for each in graph.maps if each.needs_gradient] == ["conv", "fc"]
+    # Maps belong to the stage of their producer and the input to the features.
+    net = GraphBuilder("stages", MapShape(1))
+    y = net.conv("conv", 0, 1, 1)
+    net.begin_classifier()
+    graph = net.build(net.fc("fc", y, 1, relu=False))
+    assert [each.stage for each in graph.maps] == [Stage.FEATURES] * 2 + [Stage.CLASSIFIER] * 2
 
 
 def test_an_activation_shares_the_map_of_the_layer_before_it() -> None:
@@ -42,15 +47,6 @@ def test_an_activation_shares_the_map_of_the_layer_before_it() -> None:
 
     assert (shared.producer, shared.rewriters, shared.consumers, shared.saved_for) == (0, (1,), (2,), (1, 2))
     assert len(graph.maps) == 5, "input, conv, pool, fc, loss: none for the rectifier"
-
-
-def test_maps_belong_to_the_stage_of_their_producer_and_the_input_to_the_features() -> None:
-    net = GraphBuilder("stages", MapShape(1))
-    y = net.conv("conv", 0, 1, 1)
-    net.begin_classifier()
-    graph = net.build(net.fc("fc", y, 1, relu=False))
-
-    assert [each.stage for each in graph.maps] == [Stage.FEATURES] * 2 + [Stage.CLASSIFIER] * 2
 
 
 def test_the_kind_of_a_map_is_that_of_its_readers() -> None:
@@ -90,10 +86,7 @@ def test_the_first_module_of_googlenet_forks_its_input_to_four_branches() -> Non
     assert names(maps["3a"].consumers) == ["3b/1x1", "3b/3x3_reduce", "3b/5x5_reduce", "3b/pool"]
     assert names(maps["3b"].consumers) == ["pool3"]
     assert graph.map_kind(maps["3b"].index) is LayerKind.POOL
-
-
-def test_the_branches_of_a_module_run_in_torch_s_order() -> None:
-    """1x1, then 3x3 with its reduction, then 5x5 with its, then pool with its projection, each CONV before its ACTV."""
+    # 1x1, then 3x3 with its reduction, then 5x5 with its, then pool with its projection, each CONV before its ACTV.
     names = [layer.name for layer in build_network("googlenet").layers if layer.name.startswith("3a/")]
     convolutions = "1x1 3x3_reduce 3x3 5x5_reduce 5x5 pool_projection".split()
     expected = [f"3a/{each}{behind}" for each in convolutions for behind in ("", "/relu")]

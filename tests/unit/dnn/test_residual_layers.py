@@ -36,13 +36,24 @@ WORKLOAD = residual()
 CONV, NORM, _, INNER, INNER_NORM, SUM, _, AVERAGE, _, _ = WORKLOAD.graph.layers
 
 
-def test_the_builder_appends_layers_in_order() -> None:
+def test_layers_weights_statistics_and_saved_maps() -> None:
     layers = WORKLOAD.graph.layers
     assert [layer.kind.value for layer in layers] == "CONV BN ACTV CONV BN ADD ACTV POOL FC LOSS".split()
     assert [layer.inputs for layer in layers] == [(0,), (1,), (2,), (2,), (3,), (4, 2), (5,), (5,), (6,), (7,)]
     assert [layer.output for layer in layers] == [1, 2, 2, 3, 4, 5, 5, 6, 7, 8]
     assert CONV.operator == Convolution(3, (3, 3), padding=(1, 1), bias=False)
     assert AVERAGE.operator == Pooling((2, 2), (2, 2), average=True)
+    # For conv 3 x 2 x 3 x 3 = 54, for inner 3 x 3 = 9, gamma and beta of 3 channels 6, fc 12 + 1 = 13.
+    assert [layer.parameters for layer in WORKLOAD.graph.layers] == [54, 6, 0, 9, 6, 0, 0, 0, 13, 0]
+    # A mean and an inverse deviation of 3 channels: 6 x 4 B. W, of 6 elements, halves in float16.
+    half = residual(ElementType.FLOAT16)
+    assert [half.statistics_bytes(layer) for layer in half.graph.layers] == [0, 24, 0, 0, 24, 0, 0, 0, 0, 0]
+    assert (WORKLOAD.weight_bytes(NORM), half.weight_bytes(NORM)) == (24, 12)
+    # So bn's Y under a rectifier is kept for that one, and where there is none it ends with forward: map 4.
+    assert NORM.saved_maps == (1,)
+    assert SUM.saved_maps == ()
+    needed = [needed_in_backward(WORKLOAD, each) for each in WORKLOAD.graph.maps]
+    assert needed == [True, True, True, True, False, True, True, False, True]
 
 
 def test_maps_of_different_shape_cannot_be_added() -> None:
@@ -50,27 +61,6 @@ def test_maps_of_different_shape_cannot_be_added() -> None:
 
     with pytest.raises(AssertionError, match=r"^add of 2x4x4 and 3x4x4, expected equal shapes$"):
         net.add("sum", 0, net.conv("conv", 0, 3, 1))
-
-
-def test_gamma_and_beta_are_weights_and_a_convolution_without_bias_has_none_of_it() -> None:
-    """For conv 3 x 2 x 3 x 3 = 54, for inner 3 x 3 = 9, gamma and beta of 3 channels 6, fc 12 + 1 = 13."""
-    assert [layer.parameters for layer in WORKLOAD.graph.layers] == [54, 6, 0, 9, 6, 0, 0, 0, 13, 0]
-
-
-def test_statistics_are_float32_whatever_the_element_type() -> None:
-    """A mean and an inverse deviation of 3 channels: 6 x 4 B. W, of 6 elements, halves in float16."""
-    half = residual(ElementType.FLOAT16)
-
-    assert [half.statistics_bytes(layer) for layer in half.graph.layers] == [0, 24, 0, 0, 24, 0, 0, 0, 0, 0]
-    assert (WORKLOAD.weight_bytes(NORM), half.weight_bytes(NORM)) == (24, 12)
-
-
-def test_normalization_saves_its_x_and_addition_nothing() -> None:
-    """So bn's Y under a rectifier is kept for that one, and where there is none it ends with forward: map 4."""
-    assert NORM.saved_maps == (1,)
-    assert SUM.saved_maps == ()
-    needed = [needed_in_backward(WORKLOAD, each) for each in WORKLOAD.graph.maps]
-    assert needed == [True, True, True, True, False, True, True, False, True]
 
 
 def test_backward_of_a_normalization_is_one_phase_also_over_the_input_batch() -> None:

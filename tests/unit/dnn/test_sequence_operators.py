@@ -94,7 +94,7 @@ def test_a_dropout_may_lie_over_its_input() -> None:
     assert not DROPPED.in_place
 
 
-def test_parameters() -> None:
+def test_parameters_and_what_backward_reads() -> None:
     """Tables (7 + 8) x 4; norm 4 + 4; qkv 12 x (4 + 1); rms 4; gate 4 x 4; lstm 4 x 5 x (4 + 5 + 2); narrow 4 x 6.
 
     The head works with the table and has none of its own. A grouped filter sees 1 of 2 channels: 6 x (9 + 1). A
@@ -106,33 +106,22 @@ def test_parameters() -> None:
     assert CONV.parameters == 60
     assert (GATE.work.filter_elements, NORM.work.filter_elements) == (4, 0)
     assert [layer.parameters for layer in VIDEO.graph.layers] == [54, 45, 0, 0, 5 * 2 * 2 + 1, 0]
-
-
-def test_what_backward_reads_of_maps() -> None:
+    # What backward reads of maps.
     assert [layer.saved_maps for layer in TEXT.graph.layers] == [
         *((0,), (1,), (2,), (3, 4), (), (), (6,), (7,), (8,), (9, 7), (10, 11), (11,), (12,), (14,)),
     ]
     assert [layer.saved_maps for layer in IMAGE.graph.layers[:4]] == [(0,), (1,), (), (1, 2)]
-
-
-def test_what_backward_reads_beside_maps() -> None:
-    """Of a batch of 6 tokens, and of 3 images of 6x4x4 elements.
-
-    Each token has two moments of float32, one in rms; a logarithm for each of 2 heads; a byte for each of 4 features;
-    5 elements of each of 5 cells. Each element of an image has 4 bytes of a mask.
-    """
+    # Of a batch of 6 tokens, and of 3 images of 6x4x4 elements. Each token has two moments of float32, one in rms; a
+    # logarithm for each of 2 heads; a byte for each of 4 features; 5 elements of each of 5 cells. Each element of an
+    # image has 4 bytes of a mask.
     half = text(ElementType.FLOAT16)
     expected = [0, 6 * 8, 0, 6 * 2 * 4, 6 * 4, 0, 6 * 4, 0, 0, 0, 6 * 25 * 4, 0, 0, 0]
-
     assert [TEXT.statistics_bytes(layer) for layer in TEXT.graph.layers] == expected
     assert half.statistics_bytes(LSTM) == 6 * 25 * 2
     assert [half.statistics_bytes(layer) for layer in (NORM, ATTENTION, DROPPED)] == [48, 48, 24]
     assert [IMAGE.statistics_bytes(layer) for layer in IMAGE.graph.layers] == [0, 0, 3 * 4 * 96, 0, 0, 0]
-
-
-def test_inference_keeps_nothing() -> None:
+    # Inference keeps nothing.
     inference = text(mode=Mode.INFERENCE)
-
     assert {inference.statistics_bytes(layer) for layer in inference.graph.layers} == {0}
     assert operands(inference, ATTENTION, F) == Operands(maps_read=(3,), maps_written=(4,))
 
@@ -219,7 +208,7 @@ def test_work_on_sequences(layer: Layer, phase: Phase, flop: int, nbytes: int) -
     assert TEXT.bytes_moved(layer, phase) == nbytes
 
 
-def test_work_on_images() -> None:
+def test_work_on_images_and_videos() -> None:
     """3 images of 6x4x4 hold 288 elements, 1152 B; X 384 B; W 240 B; a filter multiplies 9 elements.
 
     The normalization multiplies and adds 5 squares, and 4 operations more, 8 backward.
@@ -229,27 +218,19 @@ def test_work_on_images() -> None:
     assert (IMAGE.flop(LRN, F), IMAGE.flop(LRN, D)) == (14 * 288, 18 * 288)
     assert (IMAGE.bytes_moved(LRN, F), IMAGE.bytes_moved(LRN, D)) == (2 * 1152, 4 * 1152)
     assert (IMAGE.bytes_moved(MASKED, F), IMAGE.bytes_moved(MASKED, D)) == (3 * 1152, 3 * 1152)
-
-
-def test_work_on_videos() -> None:
-    """Frames: 4 x 3 x 36 outputs of 18 products. In time: 4 x 5 x 36 of 9. Pooling: 2 x 5 x 4 of 3 x 3 x 2."""
+    # Frames: 4 x 3 x 36 outputs of 18 products. In time: 4 x 5 x 36 of 9. Pooling: 2 x 5 x 4 of 3 x 3 x 2.
     frames, time, _, pool, *_ = VIDEO.graph.layers
-
     assert [VIDEO.flop(layer, F) for layer in (frames, time, pool)] == [2 * 432 * 18, 2 * 720 * 9, 40 * 18]
 
 
-def test_a_map_that_was_read_is_not_overwritten() -> None:
+def test_networks_that_cannot_be_built() -> None:
     """A rectifier over a map that a product has read would change what its backward reads."""
     net = GraphBuilder("read", MapShape(4, steps=2))
     x = net.layer("first", Linear(4), 0)
     net.layer("second", Linear(4), x)
-
     with pytest.raises(AssertionError, match="late would overwrite what a layer before it reads"):
         net.layer("late", Activation(), x)
-
-
-def test_features_are_shared_evenly_among_heads() -> None:
+    # Features are shared evenly among heads.
     net = GraphBuilder("odd", MapShape(10, steps=2))
-
     with pytest.raises(AssertionError, match="10 features cannot be shared among 4 heads"):
         net.layer("attention", Attention(2, key_value_heads=1), 0)

@@ -31,17 +31,14 @@ SMALL = small()
 STEP = SMALL.step
 
 
-def test_operations_stand_in_the_order_in_which_they_run() -> None:
+def test_operations_storages_tensors_and_arithmetic() -> None:
     """Nothing below conv wants a gradient, so it has no data gradient."""
     assert [(STEP.path_of(each), each.phase) for each in STEP.operations] == [
         *(("conv", F), ("conv/relu", F), ("pool", F), ("fc", F), ("loss", F)),
         *(("loss", D), ("fc", D), ("fc", W), ("pool", D), ("conv/relu", D), ("conv", W)),
         *(("conv", U), ("fc", U)),
     ]
-
-
-def test_storages_live_until_the_last_operation_that_touches_them() -> None:
-    """By the positions of the operations above; what is held from iteration to iteration is never freed."""
+    # By the positions of the operations above; what is held from iteration to iteration is never freed.
     assert [(each.name, each.nbytes, each.freed_after) for each in STEP.storages] == [
         *(("map input", 32, 10), ("map conv", 32, 9), ("map pool", 8, 8), ("map fc", 8, 4), ("map loss", 8, 5)),
         *(("gradient of conv", 32, 10), ("gradient of pool", 8, 8), ("gradient of fc", 8, 7)),
@@ -53,13 +50,15 @@ def test_storages_live_until_the_last_operation_that_touches_them() -> None:
     ]
     assert {each.element_type for each in STEP.storages} == {"float32"}
     assert STEP.storages[11].stage is Stage.CLASSIFIER
-
-
-def test_each_storage_has_a_tensor_with_the_batch_first() -> None:
+    # Each storage has a tensor with the batch first.
     assert STEP.tensors[:3] == tuple(
         Tensor(number, (2, 1, size, size), "float32") for number, size in enumerate((2, 2, 1))
     )
     assert STEP.tensors[8] == Tensor(8, (2,), "float32")
+    # fc: a multiply and an add for each of two images; the update 4 operations for each of 2 weights.
+    assert STEP.operation(3, F).flop == {Arithmetic.PRODUCT: 4}
+    assert STEP.operation(3, U).flop == {Arithmetic.ELEMENTWISE: 8}
+    assert not any(each.random for each in STEP.operations)
 
 
 def test_operands_have_roles() -> None:
@@ -91,20 +90,12 @@ def test_operands_have_roles() -> None:
     )
 
 
-def test_what_is_computed_has_its_arithmetic() -> None:
-    """fc: a multiply and an add for each of two images; the update 4 operations for each of 2 weights."""
-    assert STEP.operation(3, F).flop == {Arithmetic.PRODUCT: 4}
-    assert STEP.operation(3, U).flop == {Arithmetic.ELEMENTWISE: 8}
-    assert not any(each.random for each in STEP.operations)
-
-
 def test_forward_keeps_what_a_rule_says() -> None:
     """The paper keeps the input, conv, pool and the loss: 32 + 32 + 8 + 8 B.
 
     Autograd keeps pool's map for fc alone, pool's indices, 8 B for each image, and the labels, another 8 B each.
     """
     autograd = SMALL.saved_by(SavingRule.AUTOGRAD).step
-
     assert [each.saves for each in STEP.operations[:5]] == [(0,), (1,), (1, 2), (2,), (4,)]
     assert (STEP.saved, STEP.saved_bytes) == ((0, 1, 2, 4), 80)
     assert [autograd.storages[each].name for each in autograd.saved] == [
@@ -113,29 +104,21 @@ def test_forward_keeps_what_a_rule_says() -> None:
     assert autograd.saved_bytes == 96 + 16
     assert {each.access for each in autograd.operation(2, F).of_role(Role.STATISTICS)} == {WRITE}
     assert {each.access for each in autograd.operation(2, D).of_role(Role.STATISTICS)} == {READ}
-
-
-def test_a_rule_gives_the_same_workload_each_time() -> None:
+    # A rule gives the same workload each time.
     autograd = SMALL.saved_by(SavingRule.AUTOGRAD)
-
     assert autograd.graph is SMALL.saved_by(SavingRule.AUTOGRAD).graph
     assert autograd.saved_by(SavingRule.AUTOGRAD) is autograd
     assert SMALL.saved_by(SavingRule.PAPER) is SMALL
     assert hash(autograd.graph) != hash(SMALL.graph)
 
 
-def test_inference_is_forward_alone_and_saves_nothing() -> None:
+def test_steps_of_inference_and_of_a_part() -> None:
     step = replace(SMALL, mode=Mode.INFERENCE, optimizer=Optimizer.NONE).step
-
     assert {each.phase for each in step.operations} == {F}
     assert (step.saved, step.saved_bytes) == ((), 0)
     assert {each.kind for each in step.storages} == {BufferKind.FEATURE_MAP, BufferKind.WEIGHTS}
-
-
-def test_a_step_of_a_batch_in_parts_is_that_of_a_part() -> None:
-    """One image of two: maps hold half, W do not, and the update is the same."""
+    # One image of two: maps hold half, W do not, and the update is the same.
     step = replace(SMALL, parts=2).step
-
     assert [each.nbytes for each in step.storages[:5]] == [16, 16, 4, 4, 4]
     assert step.storages[8].nbytes == 8
     assert step.operation(3, F).flop == {Arithmetic.PRODUCT: 2}

@@ -52,17 +52,13 @@ def test_a_transposed_convolution_undoes_the_shape_of_a_convolution() -> None:
     """Its Y is the X of a convolution of the same windows, whose FLOPs it has."""
     convolution, transposed = Convolution(3, (2, 3), (2, 3)), TransposedConvolution(5, (2, 3), (2, 3))
     (y,) = transposed.outputs((PICTURE,))
-
     assert convolution.outputs((y,)) == (PICTURE,)
     assert convolution.work((y,), SavingRule.PAPER).forward_flop == (
         transposed.work((PICTURE,), SavingRule.PAPER).forward_flop
     )
-
-
-def test_its_layer_is_a_convolution_to_policies() -> None:
+    # Its layer is a convolution to policies.
     net = GraphBuilder("larger", PICTURE)
     up = net.append("up", TransposedConvolution(5, (2, 2), (2, 2)), (net.conv("conv", 0, 4, 1),))
-
     assert (up.kind, up.out_shape, up.saved_maps) == (LayerKind.CONV, MapShape(5, 4, 8), (1,))
     assert up.training_phases == (F, D, W)
 

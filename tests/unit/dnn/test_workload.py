@@ -36,13 +36,10 @@ def layer_of(workload: Workload, name: str) -> Layer:
     return found
 
 
-def test_map_bytes_are_elements_times_images_times_bytes_of_one() -> None:
+def test_bytes_of_maps_and_weights() -> None:
     """2 images of 4 B elements, 8 B an element: 32, 48, 12, 4, 5 and 5 elements."""
     assert [TWO_IMAGES.map_bytes(each.index) for each in TWO_IMAGES.graph.maps] == [256, 384, 96, 32, 40, 40]
-
-
-def test_weight_bytes_do_not_depend_on_the_batch() -> None:
-    """conv: (18 + 1) x 3 = 57 weights, inner: 3 + 1 = 4, fc: (4 + 1) x 5 = 25, of 4 B each."""
+    # conv: (18 + 1) x 3 = 57 weights, inner: 3 + 1 = 4, fc: (4 + 1) x 5 = 25, of 4 B each.
     assert [TWO_IMAGES.weight_bytes(layer) for layer in TWO_IMAGES.graph.layers] == [228, 0, 0, 16, 100, 0]
 
 
@@ -88,34 +85,22 @@ def test_work_of_each_phase(name: str, phase: Phase, flop: int, nbytes: int) -> 
     assert (TWO_IMAGES.flop(layer, phase), TWO_IMAGES.bytes_moved(layer, phase)) == (flop, nbytes)
 
 
-def test_a_join_only_copies() -> None:
+def test_gradients_of_forks_and_joins() -> None:
     """Forward reads 3 + 4 elements and writes 7; backward reads dY and writes the dX of both branches: 14 x 4 B."""
     workload = Workload(fork(), batch_size=1)
     join = layer_of(workload, "join")
-
     assert workload.flop(join, F) == 0
     assert workload.bytes_moved(join, F) == 56
     assert workload.bytes_moved(join, D) == 56
-
-
-def test_the_gradient_of_a_fork_is_begun_by_its_last_reader_and_added_to_by_the_others() -> None:
-    """Backward runs `right` first: it reads W, (2 + 1) x 4 = 12 elements, and dY, 4, and writes dX, 2: 18 x 4 = 72 B.
-
-    `left` then reads W, 9, dY, 3, and the dX that is there, 2, and writes dX, 2: 16 x 4 = 64 B.
-    """
-    workload = Workload(fork(), batch_size=1)
+    # Backward runs `right` first: it reads W, (2 + 1) x 4 = 12 elements, and dY, 4, and writes dX, 2: 18 x 4 = 72 B.
+    # `left` then reads W, 9, dY, 3, and the dX that is there, 2, and writes dX, 2: 16 x 4 = 64 B.
     left, right = layer_of(workload, "left"), layer_of(workload, "right")
-
     assert not workload.accumulates(right, 1)
     assert workload.bytes_moved(right, D) == 72
     assert workload.accumulates(left, 1)
     assert workload.bytes_moved(left, D) == 64
-
-
-def test_an_activation_in_place_adds_to_nothing() -> None:
-    """Its dX lies over dY, so it is written for the first time whoever else reads the map."""
+    # Its dX lies over dY, so it is written for the first time whoever else reads the map.
     rectifier = layer_of(TWO_IMAGES, "conv/relu")
-
     assert not TWO_IMAGES.accumulates(rectifier, rectifier.output)
 
 
@@ -138,17 +123,12 @@ def test_an_update_reads_and_writes_the_weights_and_each_state(
 
 def test_without_weights_there_is_no_update_and_without_an_optimizer_neither() -> None:
     trained = Workload(chain(), batch_size=1, optimizer=Optimizer.ADAM)
-
     assert [layer.name for layer in trained.graph.layers if U in trained.phases(layer)] == ["conv", "inner", "fc"]
     assert [layer.name for layer in TWO_IMAGES.graph.layers if U in TWO_IMAGES.phases(layer)] == []
     assert Optimizer.NONE.states == 0
     assert Optimizer.NONE.flop_per_weight == 0
-
-
-def test_inference_only_runs_forward() -> None:
-    """Even an optimizer that was named has nothing to do."""
+    # Even an optimizer that was named has nothing to do.
     workload = Workload(chain(), batch_size=1, optimizer=Optimizer.SGD, mode=Mode.INFERENCE)
-
     assert {workload.phases(layer) for layer in workload.graph.layers} == {(F,)}
 
 

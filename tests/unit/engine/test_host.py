@@ -41,23 +41,28 @@ def replayed(
     return simulate(plan, costs, server, placement, PinnedMemory.ARENA, execution)
 
 
-def test_eager_execution_dispatches_every_operator() -> None:
+def test_executions_issue_their_calls() -> None:
     """Forward of conv1 and fc: 11 s each; of the loss, two operators, 21. Backward of fc and of conv1: 101 s each.
 
     Backward of the loss is three operators, 301 s. fc has a second kernel in backward, for the same operator of
     forward, which costs its call alone: 43 + 503 + 1. The last kernel, of 1 s, begins when it is issued.
     """
     trace = replayed(Base().plan(toy_setting(WORKLOAD, COSTS)), Execution.EAGER)
-
     assert trace.host_issue_s == 547
     assert trace.iteration_s == 548
-
-
-def test_calls_of_cudnn_cost_more() -> None:
-    """Forward of conv1 and the gradient of its weights are a call each, of 1000 s beside the 547 s above."""
+    # Forward of conv1 and the gradient of its weights are a call each, of 1000 s beside the 547 s above.
     server = replace(TOY_SERVER, host=replace(HOST, dispatch_library_s=1000))
-
     assert replayed(Base().plan(toy_setting(WORKLOAD, COSTS)), Execution.EAGER, server=server).host_issue_s == 2547
+    # After 1 s all 7 kernels of 1 s are there.
+    trace = replayed(Base().plan(toy_setting(WORKLOAD, COSTS)), Execution.CUDA_GRAPHS)
+    assert trace.host_issue_s == 1
+    assert trace.iteration_s == 8
+    # Forward of fc is part of another kernel and takes no time: 6 calls of 3 s, and the last kernel runs for 1 s.
+    costs = toy_costs(WORKLOAD, {("fc", Phase.FORWARD): 0.0})
+    server = replace(TOY_SERVER, host=replace(HOST, issue_s=3.0))
+    trace = replayed(Base().plan(toy_setting(WORKLOAD, costs)), Execution.COMPILED, costs, server)
+    assert trace.host_issue_s == 18
+    assert trace.iteration_s == 19
 
 
 def test_updates_are_one_call_and_sums_of_gradients_none() -> None:
@@ -103,25 +108,6 @@ def test_captured_operators_of_cudnn_call_it() -> None:
     host = Host(1000, issue_s=0.0, pin_latency_s=0.0, pin_bytes_per_s=1.0, dispatch_library_s=1.0)
 
     assert sum(issue_seconds(plan, host, Execution.EAGER, {}).values()) == 2
-
-
-def test_a_cuda_graph_is_one_call() -> None:
-    """After 1 s all 7 kernels of 1 s are there."""
-    trace = replayed(Base().plan(toy_setting(WORKLOAD, COSTS)), Execution.CUDA_GRAPHS)
-
-    assert trace.host_issue_s == 1
-    assert trace.iteration_s == 8
-
-
-def test_compiled_code_calls_each_remaining_kernel() -> None:
-    """Forward of fc is part of another kernel and takes no time: 6 calls of 3 s, and the last kernel runs for 1 s."""
-    costs = toy_costs(WORKLOAD, {("fc", Phase.FORWARD): 0.0})
-    server = replace(TOY_SERVER, host=replace(HOST, issue_s=3.0))
-
-    trace = replayed(Base().plan(toy_setting(WORKLOAD, costs)), Execution.COMPILED, costs, server)
-
-    assert trace.host_issue_s == 18
-    assert trace.iteration_s == 19
 
 
 def test_copies_and_events_are_one_call_each() -> None:

@@ -52,44 +52,31 @@ def run(topology: Topology, starts: list[Start]) -> tuple[list[float], Interconn
     return ends, links
 
 
-def test_a_copy_alone_has_the_whole_link() -> None:
-    """50 B at 10 B/s."""
-    assert run(SPLIT, [(1.0, SPLIT.to_host(0), 50)])[0] == [6.0]
-
-
-def test_two_copies_share_the_uplink_and_the_longer_speeds_up_when_the_other_is_done() -> None:
-    """5 B/s each: 50 B end at 10. The other has 100 - 50 = 50 B left then and all 10 B/s: 15."""
-    assert run(SPLIT, [(0.0, SPLIT.to_host(0), 50), (0.0, SPLIT.to_host(1), 100)])[0] == [10.0, 15.0]
-
-
-def test_a_copy_is_slowed_from_the_start_of_another() -> None:
-    """Alone until 2: 20 of 60 B. Shared: 40 B at 5 B/s end at 10, as do 40 B of the second."""
-    assert run(SPLIT, [(0.0, SPLIT.to_host(0), 60), (2.0, SPLIT.to_host(1), 40)])[0] == [10.0, 10.0]
-
-
-def test_directions_of_a_split_link_do_not_meet() -> None:
-    assert run(SPLIT, [(0.0, SPLIT.to_host(0), 50), (0.0, SPLIT.from_host(1), 50)])[0] == [5.0, 5.0]
-
-
-def test_directions_of_a_shared_link_do() -> None:
-    """10 B/s for both: 5 each."""
-    shared = server(Sharing.SHARED)
-
-    assert run(shared, [(0.0, shared.to_host(0), 50), (0.0, shared.from_host(1), 50)])[0] == [10.0, 10.0]
-
-
-def test_a_lossy_link_keeps_a_fraction_while_the_other_direction_is_busy() -> None:
-    """0.8 of 10 B/s: 40 B up end at 5. 80 B down have moved 40 then, and the rest at 10 B/s: 9."""
-    lossy = server(Sharing.LOSSY_DUPLEX, kept=0.8)
-
-    assert run(lossy, [(0.0, lossy.to_host(0), 40), (0.0, lossy.from_host(1), 80)])[0] == [5.0, 9.0]
-
-
-def test_three_copies_end_together() -> None:
-    """10/3 B/s each; equal copies end at the same time, without rounding errors."""
-    ends, links = run(SPLIT, [(0.0, SPLIT.to_host(gpu), 50) for gpu in range(3)])
-
-    assert ends == pytest.approx([15.0] * 3)
+@pytest.mark.parametrize(
+    ("topology", "copies", "ends"),
+    [
+        # Begin, GPU (negative: down to it) and bytes. Alone: 50 B at 10 B/s.
+        (SPLIT, [(1.0, 0, 50)], [6.0]),
+        # 5 B/s each: 50 B end at 10. The other has 100 - 50 = 50 B left then and all 10 B/s: 15.
+        (SPLIT, [(0.0, 0, 50), (0.0, 1, 100)], [10.0, 15.0]),
+        # Alone until 2: 20 of 60 B. Shared: 40 B at 5 B/s end at 10, as do 40 B of the second.
+        (SPLIT, [(0.0, 0, 60), (2.0, 1, 40)], [10.0, 10.0]),
+        # Directions of a split link do not meet; of a shared one they do: 10 B/s for both, 5 each.
+        (SPLIT, [(0.0, 0, 50), (0.0, -1, 50)], [5.0, 5.0]),
+        (server(Sharing.SHARED), [(0.0, 0, 50), (0.0, -1, 50)], [10.0, 10.0]),
+        # A lossy link keeps 0.8 of 10 B/s while the other direction is busy: 40 B up end at 5. 80 B down have moved 40
+        # then, and the rest at 10 B/s: 9.
+        (server(Sharing.LOSSY_DUPLEX, kept=0.8), [(0.0, 0, 40), (0.0, -1, 80)], [5.0, 9.0]),
+        # Three: 10/3 B/s each; equal copies end at the same time, without rounding errors.
+        (SPLIT, [(0.0, gpu, 50) for gpu in range(3)], [15.0] * 3),
+    ],
+)
+def test_copies_share_the_uplink(topology: Topology, copies: list[tuple[float, int, int]], ends: list[float]) -> None:
+    starts = [
+        (at_s, topology.from_host(-gpu) if gpu < 0 else topology.to_host(gpu), nbytes) for at_s, gpu, nbytes in copies
+    ]
+    found, links = run(topology, starts)
+    assert found == pytest.approx(ends)
     assert links.loads[-1].copies == 0
 
 

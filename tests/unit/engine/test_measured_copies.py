@@ -42,23 +42,14 @@ def test_on_a_link_of_its_own_a_copy_takes_the_time_of_the_curve() -> None:
     assert [copy.alone_s for copy in copies] == pytest.approx([2.0, 1.25])
 
 
-def test_a_copy_that_meets_no_other_takes_the_time_of_the_curve() -> None:
+def test_only_the_transfer_is_stretched_by_others_and_limited_by_links() -> None:
     assert taken(SHARED, 1) == [pytest.approx((2.0, 2.0)), pytest.approx((1.25, 1.25))]
-
-
-def test_only_the_transfer_is_stretched_by_others() -> None:
-    """2 s are 1 s of waiting and 10 B at 10 B/s, which two that share have 2 s for: 3 s. Back 0.25 + 2 = 2.25 s."""
+    # 2 s are 1 s of waiting and 10 B at 10 B/s, which two that share have 2 s for: 3 s. Back 0.25 + 2 = 2.25 s.
     assert taken(SHARED, 2) == [pytest.approx((3.0, 2.0)), pytest.approx((2.25, 1.25))]
-
-
-def test_links_limit_a_faster_curve() -> None:
-    """10 B in half a second are 20 B/s, twice what the links carry: 1 s alone, 2 s beside the other GPU's."""
+    # 10 B in half a second are 20 B/s, twice what the links carry: 1 s alone, 2 s beside the other GPU's.
     fast = with_curves(SERVER, ((5, 0.1), (10, 0.5)), ((5, 0.1), (10, 0.5)))
     assert taken(fast, 1) == [pytest.approx((1.0, 1.0))] * 2
     assert taken(fast, 2) == [pytest.approx((2.0, 1.0))] * 2
-
-
-def test_a_curve_equal_to_the_links_changes_nothing() -> None:
-    """10 B in 1 s, either way."""
+    # 10 B in 1 s, either way.
     same = with_curves(SERVER, ((5, 0.5), (10, 1.0)), ((5, 0.5), (10, 1.0)))
     assert taken(same, 2) == [pytest.approx(each) for each in taken(SERVER, 2)]

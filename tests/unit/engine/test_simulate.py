@@ -40,49 +40,40 @@ def issuing_in(seconds: float) -> Server:
     return replace(TOY_SERVER, host=Host(1000, issue_s=seconds, pin_latency_s=0.0, pin_bytes_per_s=1.0))
 
 
-def test_base_takes_the_sum_of_its_kernels_when_issuing_is_free() -> None:
-    """conv1: forward and weight gradient; fc: forward, data and weight gradient; loss: forward and data gradient.
-
-    That makes 7 kernels of 1 s and nothing else.
-    """
-    trace = replayed(Base(), WORKLOAD, COSTS)
-
-    assert trace.iteration_s == 7
-    assert trace.stalls == ()
-    assert trace.host_issue_s == 0
-
-
-def test_kernels_shorter_than_their_issue_wait_for_the_host() -> None:
+def test_kernels_wait_for_the_host_where_issuing_takes_longer() -> None:
     """Issuing takes 3 s, each kernel 1 s: kernel i is issued at 3 i and runs to 3 i + 1, so 7 kernels end at 22.
 
     The compute stream stands still for 2 s before each kernel but the first, and for 3 s before that one.
     """
     trace = replayed(Base(), WORKLOAD, COSTS, server=issuing_in(3.0))
-
     assert trace.iteration_s == 22
     assert [(stall.start_s, stall.end_s) for stall in trace.stalls] == [(0, 3)] + [
         (3 * i + 1, 3 * i + 3) for i in range(1, 7)
     ]
     assert {stall.cause for stall in trace.stalls} == {StallCause.HOST}
     assert trace.host_issue_s == 21
-
-
-def test_the_host_runs_ahead_of_long_kernels() -> None:
-    """Issuing takes 1 s, each kernel 5 s: only the first issue is seen, and 7 kernels end at 1 + 35."""
+    # Issuing takes 1 s, each kernel 5 s: only the first issue is seen, and 7 kernels end at 1 + 35.
     costs = toy_costs(WORKLOAD, {}, default_s=5.0)
-
     trace = replayed(Base(), WORKLOAD, costs, server=issuing_in(1.0))
-
     assert trace.iteration_s == 36
+    # conv1: forward and weight gradient; fc: forward, data and weight gradient; loss: forward and data gradient. That
+    # makes 7 kernels of 1 s and nothing else.
+    trace = replayed(Base(), WORKLOAD, COSTS)
+    assert trace.iteration_s == 7
+    assert trace.stalls == ()
+    assert trace.host_issue_s == 0
 
 
 def test_a_copy_takes_the_latency_of_its_link_and_the_rate_of_its_direction() -> None:
     """10 B at 5 B/s to the host and at 2 B/s back, 3 s latency: OFF takes 3 + 2 = 5 s, PRE 3 + 5 = 8 s."""
     link = replace(TOY_SERVER, link=Link("link", h2d_bytes_per_s=2.0, d2h_bytes_per_s=5.0, latency_s=3.0))
-
     trace = replayed(VdnnAll(), WORKLOAD, COSTS, server=link)
-
     assert [span.end_s - span.start_s for span in trace.spans_on(Stream.MEMORY)] == [5, 8]
+    # Issuing takes 1 s; conv1's kernel, issued second, runs from 2 to 32 and hides its offload, which ends at 14.
+    # Only after 32 does the host go on, and fc's kernel is issued at 33: one second of waiting for the host.
+    costs = toy_costs(WORKLOAD, {("conv1", F): 30.0})
+    trace = replayed(VdnnAll(), WORKLOAD, costs, server=issuing_in(1.0))
+    assert (trace.stalls[1].start_s, trace.stalls[1].end_s, trace.stalls[1].cause) == (32, 33, StallCause.HOST)
 
 
 def test_pinning_at_each_offload_holds_the_host() -> None:
@@ -159,31 +150,13 @@ def test_an_event_is_recorded_no_earlier_than_it_was_issued() -> None:
     writer.offload(buffer, 0)
     writer.wait(writer.record(Stream.MEMORY), Stream.COMPUTE)
     writer.release(buffer)
-
     trace = replay(writer.finish("by hand", "only"), COSTS, server=issuing_in(2.0))
-
     assert [(span.start_s, span.end_s) for span in trace.spans] == [(6, 16)]
     assert trace.memory[-1].time_s == 16
-
-
-def test_the_last_issue_counts_even_if_the_streams_are_done() -> None:
-    """An event is issued at 2 s and recorded at once, a wait for it is issued at 4 s: the iteration takes 4 s."""
+    # An event is issued at 2 s and recorded at once, a wait for it is issued at 4 s: the iteration takes 4 s.
     writer = PlanWriter(WORKLOAD)
     writer.wait(writer.record(Stream.MEMORY), Stream.COMPUTE)
-
     assert replay(writer.finish("by hand", "only"), COSTS, server=issuing_in(2.0)).iteration_s == 4
-
-
-def test_a_hidden_copy_causes_no_stall() -> None:
-    """Issuing takes 1 s; conv1's kernel, issued second, runs from 2 to 32 and hides its offload, which ends at 14.
-
-    Only after 32 does the host go on, and fc's kernel is issued at 33: one second of waiting for the host.
-    """
-    costs = toy_costs(WORKLOAD, {("conv1", F): 30.0})
-
-    trace = replayed(VdnnAll(), WORKLOAD, costs, server=issuing_in(1.0))
-
-    assert (trace.stalls[1].start_s, trace.stalls[1].end_s, trace.stalls[1].cause) == (32, 33, StallCause.HOST)
 
 
 @pytest.mark.parametrize(("synchronizes", "host"), [(True, "operation 2"), (False, "the end")])

@@ -63,51 +63,38 @@ def test_whole_pages_go_back_to_the_gpu_when_it_has_no_room() -> None:
     assert pool.free_blocks[0] == Block(30 * MIB, 10 * MIB)
 
 
-def test_the_lowest_gap_that_is_large_enough_is_filled() -> None:
+def test_gaps_are_filled_lowest_first_with_the_free_memory_around_them() -> None:
     """20, 20, 20, 40, 20 in a row, of which the second and the fourth are unmapped: 10 and 30 go there, 60 behind."""
     pool = roomy()
     blocks = [taken(pool, mib) for mib in (20, 20, 20, 40, 20)]
     pool.free(blocks[1])
     pool.free(blocks[3])
     pool.empty_cache()
-
     assert pool.reserved_bytes == 60 * MIB
     assert [taken(pool, mib).start for mib in (10, 30, 60)] == [20 * MIB, 60 * MIB, 120 * MIB]
     assert pool.reserved_bytes == (60 + 20 + 40 + 60) * MIB
-
-
-def test_gaps_around_free_memory_are_filled_together() -> None:
-    """Five pages, of which the second and the fourth went to the GPU and the third is free: 60 take all three."""
+    # Five pages, of which the second and the fourth went to the GPU and the third is free: 60 take all three.
     pool = roomy()
     pages = [taken(pool, 20) for _ in range(5)]
     pool.free(pages[1])
     pool.free(pages[3])
     pool.empty_cache()
     pool.free(pages[2])
-
     assert taken(pool, 60) == Block(20 * MIB, 60 * MIB)
     assert pool.reserved_bytes == 100 * MIB
-
-
-def test_free_memory_in_front_of_a_gap_is_taken_with_it() -> None:
-    """30 and 30 map 60; the upper 30 come back, and the last page goes. 25 take the 10 that are left and a page."""
+    # 30 and 30 map 60; the upper 30 come back, and the last page goes. 25 take the 10 that are left and a page.
     pool = roomy()
     first, second = taken(pool, 30), taken(pool, 30)
     pool.free(second)
     pool.empty_cache()
-
     assert first.start == 0
     assert pool.reserved_bytes == 40 * MIB
     assert taken(pool, 25) == Block(30 * MIB, 25 * MIB)
     assert pool.reserved_bytes == 60 * MIB
-
-
-def test_addresses_of_an_unmapped_segment_are_released() -> None:
-    """Its addresses go, too: the next segment lies where no other has been, and the lower one is not extended."""
+    # Its addresses go, too: the next segment lies where no other has been, and the lower one is not extended.
     pool = roomy()
     pool.free(taken(pool, 20))
     pool.empty_cache()
-
     assert pool.reserved_bytes == 0
     assert taken(pool, 20).start > 0
 

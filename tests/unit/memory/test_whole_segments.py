@@ -45,42 +45,29 @@ def test_settings_decide_which_blocks_are_cut_and_kept(requests: str, settings: 
     assert (placed.deltas[-1], placed.pool_bytes) == (delta * MIB, pool_mib * MIB)
 
 
-def test_the_smallest_segment_that_is_large_enough_is_released() -> None:
+def test_segments_are_released_until_a_request_fits() -> None:
     """100: 24, 30 and 40 are free. 15 may have none of them, and their 16 do not fit: the 24 go, the smallest."""
     pool = allocator(100, "max_split_size_mb:20")
     for block in [taken(pool, mib) for mib in (24, 30, 40)]:
         pool.free(block)
-
     assert taken(pool, 15).nbytes == 16 * MIB
     assert pool.reserved_bytes == (30 + 40 + 16) * MIB
-
-
-def test_several_segments_are_released_the_largest_first() -> None:
-    """100: 24, 30, 40 came back. For 60 of another stream, which has none, all three go.
-
-    For 60 of theirs, 40 and 30 go, and the 24 stay.
-    """
+    # 100: 24, 30, 40 came back. For 60 of another stream, which has none, all three go. For 60 of theirs, 40 and 30
+    # go, and the 24 stay.
     other, own = (allocator(100, "max_split_size_mb:20") for _ in range(2))
     for pool in (other, own):
         for block in [taken(pool, mib) for mib in (24, 30, 40)]:
             pool.free(block)
-
     assert taken(other, 60, stream=1).nbytes == 60 * MIB
     assert other.reserved_bytes == 60 * MIB
     assert taken(own, 60).nbytes == 60 * MIB
     assert own.reserved_bytes == (24 + 60) * MIB
-
-
-def test_all_free_segments_are_released_where_the_large_ones_are_too_small() -> None:
-    """100: 24 came back, and 2 of the small pool; 40 are in use, so 34 are free, 58 with the 24.
-
-    50 do not fit. The 24 go, which alone are no 50, so PyTorch gives back the 2 as well before it asks again.
-    """
+    # 100: 24 came back, and 2 of the small pool; 40 are in use, so 34 are free, 58 with the 24. 50 do not fit. The 24
+    # go, which alone are no 50, so PyTorch gives back the 2 as well before it asks again.
     pool = allocator(100, "max_split_size_mb:20")
     kept, large, small = taken(pool, 40), taken(pool, 24), taken(pool, 1)
     pool.free(large)
     pool.free(small)
-
     assert taken(pool, 50).nbytes == 50 * MIB
     assert kept.nbytes == 40 * MIB
     assert pool.reserved_bytes == 90 * MIB

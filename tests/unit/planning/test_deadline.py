@@ -16,7 +16,7 @@ class Clock:
         return self.now_s
 
 
-def test_a_deadline_counts_down_to_0_and_then_how_late_it_is() -> None:
+def test_deadlines_count_down_and_can_be_divided_shifted_and_joined() -> None:
     """10 s from second 5 on: at 11 s 4 s are left, at 15 s none, at 18 s it is 3 s late."""
     clock = Clock()
     clock.now_s = 5.0
@@ -31,10 +31,7 @@ def test_a_deadline_counts_down_to_0_and_then_how_late_it_is() -> None:
     assert not deadline.allows(0.0)
     clock.now_s = 18.0
     assert (deadline.remaining_s, deadline.is_over, deadline.late_s) == (0.0, True, 3.0)
-
-
-def test_parts_and_shifts_of_the_time_left() -> None:
-    """At 2 s of 10 s a quarter of 8 s ends at 4 s; 3 s earlier is 7 s; the grace ends half a second later."""
+    # At 2 s of 10 s a quarter of 8 s ends at 4 s; 3 s earlier is 7 s; the grace ends half a second later.
     clock = Clock()
     deadline = Deadline.after(10.0, clock)
     clock.now_s = 2.0
@@ -43,10 +40,7 @@ def test_parts_and_shifts_of_the_time_left() -> None:
     assert deadline.with_grace.remaining_s == 8.0 + GRACE_S
     clock.now_s = 12.0
     assert deadline.part(0.25).is_over
-
-
-def test_the_sooner_of_two_deadlines_on_different_clocks_counts() -> None:
-    """4 s on a clock that stands still, 10 s on one that advances: the second is over first, at 10 s."""
+    # 4 s on a clock that stands still, 10 s on one that advances: the second is over first, at 10 s.
     still, going = Clock(), Clock()
     both = Deadline.after(4.0, still).sooner(Deadline.after(10.0, going))
     going.now_s = 9.0

@@ -53,25 +53,25 @@ def order(capacity_bytes: int = 306) -> Order:
     return Order(frozenset(), problem, optimum, 0.0)
 
 
-def test_an_order_that_fits_loses_nothing() -> None:
+def test_an_order_loses_what_planning_for_less_memory_costs() -> None:
     """Nothing is offloaded, and the kernels take 10 s."""
     made = fitting(places := Places(306))
-
     assert made.judged(NEVER) == Verdict()
     assert places.asked == [306]
     assert made.best.found is not None
     assert made.best.found.seconds == 10
-
-
-def test_an_order_that_does_not_fit_is_planned_for_less_memory() -> None:
-    """At 299 B it takes 17 s (test_planner.py): 7 s more than its own."""
+    # At 299 B it takes 17 s (test_planner.py): 7 s more than its own.
     made = fitting(places := Places(299))
-
     verdict = made.judged(NEVER)
-
     assert verdict.lost_s == pytest.approx(7, rel=1e-3)
     assert verdict.lacking_bytes == 0
     assert places.asked == [306, 305, 303, 299]
+    # The best takes 10 s; at 305 B 1 B is offloaded, which kernels hide, and at 303 B they do not.
+    first = fitting(Places(306))
+    first.judged(NEVER)
+    made = fitting(places := Places(0), first.best.found)
+    assert made.judged(NEVER) == Verdict(lacking_bytes=1)
+    assert places.asked == [306]
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,3 @@ def test_an_order_that_never_fits_reports_what_it_lacked_first(
         assert made.judged(until) == Verdict(lacking_bytes=1)
         assert places.asked == asked
     assert made.best.found is None
-
-
-def test_no_plan_is_made_that_is_slower_than_the_best() -> None:
-    """The best takes 10 s; at 305 B 1 B is offloaded, which kernels hide, and at 303 B they do not."""
-    first = fitting(Places(306))
-    first.judged(NEVER)
-
-    made = fitting(places := Places(0), first.best.found)
-
-    assert made.judged(NEVER) == Verdict(lacking_bytes=1)
-    assert places.asked == [306]

@@ -54,35 +54,24 @@ def test_kernels_wait_for_offloads_and_prefetches(capacity_bytes: int, links: Li
     assert bound_s(chain_problem(capacity_bytes), links) == pytest.approx(expected_s, rel=1e-12)
 
 
-def test_nothing_is_offloaded_before_it_is_written() -> None:
+def test_bounds_of_stages_with_several_algorithms() -> None:
     """The second kernel needs 4 B on the host, of which 3 B exist before the first kernel has ended: 3 B in 10 s.
 
     Then it waits 1 s; the 4 B are prefetched in the 5 s after it.
     """
     stages = [stage(need(10.0), sendable_bytes=3), stage(need(1.0, 4)), stage(need(5.0))]
-
     assert fluid_optimum(stages, LINKS).seconds == pytest.approx(17.0, rel=1e-12)
-
-
-def test_a_slower_algorithm_may_be_better_than_a_stall() -> None:
-    """In 1 s with 10 B on the host, which stalls for 9 s each way beside kernels of 1 s; or in 5 s with none."""
+    # In 1 s with 10 B on the host, which stalls for 9 s each way beside kernels of 1 s; or in 5 s with none.
     stages = [stage(need(1.0)), stage(need(1.0, 10), need(5.0)), stage(need(1.0))]
     found = fluid_optimum(stages, LINKS)
-
     assert found.seconds == pytest.approx(7.0, rel=1e-12)
     assert [each.seconds for each in found.options] == [1.0, 5.0, 1.0]
-
-
-def test_one_slow_kernel_pays_for_several_fast_ones() -> None:
-    """Each of the three in the middle takes 1 s with 6 B on the host, or 4 s: 1 s beside the first, so stalls of 5 s.
-
-    Fast they take 1 + 5 + 3 + 5 + 1 = 15 s. Slow all take 14 s. Slow and then two fast: 5 B are offloaded in 1 + 4 s, a
-    stall of 1 s, and one of 5 s as above: 1 + 4 + 1 + 2 + 5 + 1 = 14 s; slow, fast, slow: 1 + 4 + 1 + 1 + 1 + 4 + 1
-    = 13 s.
-    """
+    # Each of the three in the middle takes 1 s with 6 B on the host, or 4 s: 1 s beside the first, so stalls of 5 s.
+    # Fast they take 1 + 5 + 3 + 5 + 1 = 15 s. Slow all take 14 s. Slow and then two fast: 5 B are offloaded in 1 + 4
+    # s, a stall of 1 s, and one of 5 s as above: 1 + 4 + 1 + 2 + 5 + 1 = 14 s; slow, fast, slow: 1 + 4 + 1 + 1 + 1 +
+    # 4 + 1 = 13 s.
     middle = [stage(need(1.0, 6), need(4.0)) for _ in range(3)]
     found = fluid_optimum([stage(need(1.0)), *middle, stage(need(1.0))], LINKS)
-
     assert found.seconds == pytest.approx(13.0, rel=1e-12)
     assert [each.seconds for each in found.options] == [1.0, 4.0, 1.0, 4.0, 1.0]
     assert (found.turn, found.away_bytes) == (2, 6)

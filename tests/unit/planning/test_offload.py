@@ -24,21 +24,18 @@ def search(problem: Problem, *, seconds: float = 10.0) -> OffloadSearch:
     return OffloadSearch(problem, optimum_of(problem), COPIES, 1, Deadline.after(seconds))
 
 
-def test_where_all_fits_nothing_is_offloaded() -> None:
+def test_chunks_cut_at_needs_reach_the_bound_where_all_fits_and_where_it_does_not() -> None:
     for chunk in (None, WHOLE, 3):
         found = search(chain_problem(306)).best(chunk)
         assert found is not None
         assert (found.movement.chunks, found.seconds) == ((), 10)
-
-
-def test_chunks_cut_at_needs_reach_the_bound() -> None:
-    """At 299 B the kernels 5 and 6 lack 7 B, 7 and 8 lack 5 B; kernel 9 is the first to touch the input again.
-
-    7 B of the input are offloaded until 7 s, so that 5 waits from 5 to 7 and 6 ends at 9. 2 B are prefetched beside 7
-    and 8 until 11 s, 5 B until 16 s, and 9 ends at 17.
-    """
+    # At 293 B kernel 8 lacks 11 B, and of the buffers idle over the turn only the input is idle then.
+    for chunk in (None, WHOLE, 3):
+        assert search(chain_problem(293)).best(chunk) is None
+    # At 299 B the kernels 5 and 6 lack 7 B, 7 and 8 lack 5 B; kernel 9 is the first to touch the input again. 7 B of
+    # the input are offloaded until 7 s, so that 5 waits from 5 to 7 and 6 ends at 9. 2 B are prefetched beside 7 and
+    # 8 until 11 s, 5 B until 16 s, and 9 ends at 17.
     found = search(chain_problem(299)).best(None)
-
     assert found is not None
     assert found.seconds == 17
     assert optimum_of(chain_problem(299)).seconds == pytest.approx(17, rel=1e-4)
@@ -81,12 +78,6 @@ def test_chunks_of_a_given_size_are_rounded_up(chunk: int, moved_bytes: list[int
     assert found is not None
     assert [each.nbytes for each in found.movement.chunks] == moved_bytes
     assert found.seconds == seconds
-
-
-def test_where_too_little_is_idle_nothing_fits() -> None:
-    """At 293 B kernel 8 lacks 11 B, and of the buffers idle over the turn only the input is idle then."""
-    for chunk in (None, WHOLE, 3):
-        assert search(chain_problem(293)).best(chunk) is None
 
 
 def uneven_problem() -> Problem:

@@ -78,12 +78,28 @@ def test_on_a_slow_link_copies_are_all_that_takes_time(device_bytes: int, second
     assert trace.host_bytes == moved_bytes == {570: 0, 444: 252, 384: 264, 312: 336}[device_bytes]
 
 
-def test_a_certificate_says_how_long_exposed_copies_take() -> None:
+def test_certificates_name_exposed_copies_states_and_updates_without_room() -> None:
     """Of 472 s 13 are those of the kernels."""
     certificate = planned(312)[1]
-
     assert certificate.levers[0].startswith("264 B of optimizer states and 72 B of weight gradients")
     assert "at least 459 s" in certificate.levers[0]
+    # That of conv1 takes 312 B; so does that of conv2, but behind it.
+    limits = replace(TOY_LIMITS, device_bytes=311, host_bytes=10_000)
+    plan = plan_within(limits)
+    assert isinstance(place_plan(plan, limits), DoesNotFit)
+    assert plan.certificate is not None
+    assert plan.certificate.stays[0].startswith("update of conv1 needs 312 B whatever is away")
+    # At 550 B map conv1 has no room; 264 of 548 B that any schedule needs are states.
+    limits = replace(TOY_LIMITS, device_bytes=550)
+    kept = Optimal(recompute=False).plan(toy_setting(WORKLOAD, COSTS, limits)).certificate
+    moved = plan_within(replace(limits, device_bytes=320))
+    assert kept is not None
+    assert kept.stays[0].startswith("forward of conv1 needs 548 B whatever is away, 528 B of them weights, their gra")
+    assert kept.stays[1].startswith("backward weights of conv2 needs 558 B in every plan that is sought")
+    assert kept.stays[2] == "optimizer states take 264 B throughout; offload_optimizer moves them"
+    assert moved.certificate is not None
+    (floor,) = moved.certificate.stays
+    assert floor.startswith("update of conv1 needs 312 B whatever is away, 132 B of them weights: ")
 
 
 def test_with_a_fast_link_a_gradient_on_the_host_costs_nothing() -> None:
@@ -92,18 +108,12 @@ def test_with_a_fast_link_a_gradient_on_the_host_costs_nothing() -> None:
     Beside kernel 9, which writes it, 8 B do: the gradient of fc is offloaded before, and prefetched in time.
     """
     plan, certificate, trace = planned(540, FAST)
-
     assert trace.iteration_s == certificate.bound_s == 13
     coming = {plan.buffers[each.buffer].name for each in plan.operations if isinstance(each, Prefetch)}
     assert coming == {"weight gradient of fc"}
-
-
-def test_states_without_room_are_prefetched_after_the_first_update() -> None:
-    """At 444 B 60 of the 144 B of states of conv2 and fc are there when the update of conv1 ends at 11 s.
-
-    Those of conv1 are offloaded in 1.2 s, the others prefetched in 0.84 s; from 13.04 s on conv2 is updated for 1 s, in
-    which nothing is copied, and then 1.2 + 0.24 s are offloaded; fc is updated beside.
-    """
+    # At 444 B 60 of the 144 B of states of conv2 and fc are there when the update of conv1 ends at 11 s. Those of
+    # conv1 are offloaded in 1.2 s, the others prefetched in 0.84 s; from 13.04 s on conv2 is updated for 1 s, in
+    # which nothing is copied, and then 1.2 + 0.24 s are offloaded; fc is updated beside.
     assert planned(444, FAST)[2].iteration_s == pytest.approx(15.24, abs=0.25)
 
 
@@ -140,31 +150,6 @@ def test_a_class_that_moves_states_includes_those_that_keep_them() -> None:
     assert [each.includes(BoundClass.OFFLOAD_AND_STATES) for each in classes] == [False, True, True]
     assert all(each.includes(BoundClass.OFFLOAD) for each in classes)
     assert [each.includes(BoundClass.ANY) for each in classes] == [True, False, True]
-
-
-def test_a_certificate_says_what_offloading_states_would_free() -> None:
-    """At 550 B map conv1 has no room; 264 of 548 B that any schedule needs are states."""
-    limits = replace(TOY_LIMITS, device_bytes=550)
-    kept = Optimal(recompute=False).plan(toy_setting(WORKLOAD, COSTS, limits)).certificate
-    moved = plan_within(replace(limits, device_bytes=320))
-
-    assert kept is not None
-    assert kept.stays[0].startswith("forward of conv1 needs 548 B whatever is away, 528 B of them weights, their gra")
-    assert kept.stays[1].startswith("backward weights of conv2 needs 558 B in every plan that is sought")
-    assert kept.stays[2] == "optimizer states take 264 B throughout; offload_optimizer moves them"
-    assert moved.certificate is not None
-    (floor,) = moved.certificate.stays
-    assert floor.startswith("update of conv1 needs 312 B whatever is away, 132 B of them weights: ")
-
-
-def test_in_too_little_memory_the_update_that_cannot_run_is_named() -> None:
-    """That of conv1 takes 312 B; so does that of conv2, but behind it."""
-    limits = replace(TOY_LIMITS, device_bytes=311, host_bytes=10_000)
-    plan = plan_within(limits)
-
-    assert isinstance(place_plan(plan, limits), DoesNotFit)
-    assert plan.certificate is not None
-    assert plan.certificate.stays[0].startswith("update of conv1 needs 312 B whatever is away")
 
 
 def test_without_prefetches_states_add_nothing_to_the_bound() -> None:

@@ -58,16 +58,11 @@ def with_algorithms(layer: int, phase: Phase, *algorithms: tuple[str, float, int
 
 def test_where_all_fits_the_certificate_is_empty() -> None:
     plan, certificate, trial = planned(limits(306))
-
     assert trial.cost_s == 10
     assert not any(isinstance(each, Offload) for each in plan.operations)
     assert certificate == Certificate(10, BoundClass.OFFLOAD)
-
-
-def test_a_certificate_lists_offloads_and_stalls() -> None:
-    """At 299 B 7 B of the input are offloaded (test_offload.py): kernel 5 waits until 7 s, kernel 9 from 11 to 16 s."""
+    # At 299 B 7 B of the input are offloaded (test_offload.py): kernel 5 waits until 7 s, kernel 9 from 11 to 16 s.
     _, certificate, trial = planned(limits(299))
-
     assert trial.cost_s == 17
     assert certificate.gap(trial.cost_s) == pytest.approx(0, abs=1e-4)
     assert certificate.offloaded == (("map input", 7),)
@@ -162,30 +157,23 @@ def uneven_setting(device_bytes: int, model: MemoryModel = MemoryModel.BEST_FIT)
     return toy_setting(workload, toy_costs(workload, {}), limits(device_bytes, model=model))
 
 
-def test_plans_that_fragment_are_made_for_less_memory() -> None:
+def test_plans_that_fragment_are_made_for_less_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """In 649 B all fits by its bytes in 13 s, but 18 B for the gradient of conv1 find 29 B in pieces of at most 17 B.
 
     With the map of conv0 offloaded all fits, in 27 s, the fastest plan found.
     """
     setting = uneven_setting(649)
-
     policy = Optimal(recompute=False, chunk="whole")
     plan, by_bytes = (policy.plan(each) for each in (setting, uneven_setting(649, MemoryModel.IDEAL)))
-
     refused = overflow_of(by_bytes, setting.limits)
     assert (refused.requested_bytes, refused.free_bytes, refused.largest_free_bytes) == (18, 29, 17)
     assert setting.trials.run_trial(plan).cost_s == 27
     assert plan.certificate is not None
     assert plan.certificate.offloaded == (("map conv0", 10),)
-
-
-def test_plans_for_less_memory_remain_when_repairs_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same without repairs: a plan for less memory also takes 27 s."""
+    # The same without repairs: a plan for less memory also takes 27 s.
     monkeypatch.setattr(fitting, "MOST_REPAIRS", 1)
     setting = uneven_setting(649)
-
     trial = setting.trials.run_trial(Optimal(recompute=False, chunk="whole").plan(setting))
-
     assert (trial.fits, trial.cost_s) == (True, 27)
 
 
@@ -220,31 +208,22 @@ def test_offloading_more_than_necessary_avoids_fragmentation(device_bytes: int, 
     assert setting.trials.run_trial(Optimal(recompute=False).plan(setting)).fits is fits
 
 
-def test_with_addresses_the_fastest_plan_may_be_another_policys() -> None:
+def test_with_addresses_the_fastest_plan_may_be_another_policys(monkeypatch: pytest.MonkeyPatch) -> None:
     """In 620 B the search finds one of 59 s. boundary_search moves the input of 18 B, out and in, in 46 s.
 
     Of 36 s of copies three kernels hide 3 s, and 13 kernels take 1 s each.
     """
     setting = uneven_setting(620, MemoryModel.PLANNED)
-
     plan = Optimal(recompute=False).plan(setting)
-
     assert setting.trials.run_trial(plan).cost_s == 46
     assert (plan.policy, plan.passes) == ("optimal(recompute=False)", ())
     assert plan.certificate is not None
     assert plan.certificate.bound_s <= 46
     assert plan.certificate.offloaded == (("map input", 18),)
     assert plan.certificate.levers == ("falls back to boundary_search: no faster plan was found that fits",)
-
-
-def test_a_search_without_result_falls_back_to_a_policy_that_fits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The time is up before any of them is tried."""
+    # The time is up before any of them is tried.
     monkeypatch.setattr(fitting.Fitting, "search", lambda *_: None)
     monkeypatch.setattr(fitting.Fitting, "first", lambda *_: None)
     setting = uneven_setting(620, MemoryModel.PLANNED)
-
     plan = Optimal(recompute=False, time_limit="1 us").plan(setting)
-
     assert setting.trials.run_trial(plan).fits

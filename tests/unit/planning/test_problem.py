@@ -36,7 +36,7 @@ def waits(found: Problem) -> list[tuple[str, int, int, int, int]]:
     return [(names[each.buffer], each.nbytes, each.made, each.last, each.next) for each in found.idle]
 
 
-def test_held_and_idle_bytes() -> None:
+def test_held_idle_and_offloadable_bytes() -> None:
     """By kernel, on top of 264 B, X and Y in forward, X or W and both gradients in backward.
 
     0 conv1: X 10, Y 10          1 conv2: 10 + 10; the input waits     2 fc: 10 + 2; so does conv1
@@ -46,7 +46,6 @@ def test_held_and_idle_bytes() -> None:
     9 conv1, dW: the last two
     """
     found = problem()
-
     assert [each.held_bytes - 264 for each in found.kernels] == [20, 20, 12, 4, 4, 12, 12, 20, 20, 20]
     assert [each.waiting_bytes for each in found.kernels] == [0, 10, 20, 30, 30, 30, 30, 20, 20, 0]
     assert [each.content_bytes for each in found.kernels] == [each.waiting_bytes for each in found.kernels]
@@ -58,24 +57,15 @@ def test_held_and_idle_bytes() -> None:
         ("gradient of conv1", 10, 7, 7, 9),
     ]
     assert found.fastest_s == pytest.approx(10.0, rel=1e-15)
-
-
-def test_bytes_that_can_be_offloaded() -> None:
-    """Buffers idle for more than the next kernel: of 50 B the input from the start, others once they are written.
-
-    The input until 7, before the kernel that reads it after the next one; conv1 from 1 to 6, conv2 from 2 to 4. The
-    gradient of conv2, written by 5, is idle over 6 alone, and that of conv1, by 7, over 8: only a stall can hide them.
-    """
+    # Buffers idle for more than the next kernel: of 50 B the input from the start, others once they are written. The
+    # input until 7, before the kernel that reads it after the next one; conv1 from 1 to 6, conv2 from 2 to 4. The
+    # gradient of conv2, written by 5, is idle over 6 alone, and that of conv1, by 7, over 8: only a stall can hide
+    # them.
     found = problem()
-
     assert [each.sendable_bytes for each in found.kernels] == [10, 20, 30, 30, 30, 20, 20, 10, 0, 0]
     assert [each.fresh_bytes for each in found.kernels] == [0, 0, 0, 0, 0, 0, 10, 0, 10, 0]
-
-
-def test_padding_to_granules_is_held_and_not_copied() -> None:
-    """In granules of 16 B a map takes 16 B, W 64 B and 16 B: 2 x (64 + 64 + 16) + 32 = 320 B in forward of conv1."""
+    # In granules of 16 B a map takes 16 B, W 64 B and 16 B: 2 x (64 + 64 + 16) + 32 = 320 B in forward of conv1.
     found = problem(granule_bytes=16)
-
     assert found.kernels[0].held_bytes == 320
     assert (found.kernels[3].waiting_bytes, found.kernels[3].content_bytes) == (48, 30)
     assert {each.nbytes for each in found.idle} == {10}
@@ -96,20 +86,15 @@ def test_a_map_of_several_readers_is_idle_between_them() -> None:
     both = net.add("branches", left, right, relu=False)
     whole = net.add("sum", both, y, relu=False)
     found = problem(with_fc(net, whole))
-
     of = [each[2:] for each in waits(found) if each[0] == "map conv1"]
     assert of == [(0, 1, 5), (0, 5, 18)]
     # A content is offloaded once: the input, conv1 and conv2.
     assert found.kernels[2].sendable_bytes == 30
-
-
-def test_a_map_rewritten_in_place_is_another_content() -> None:
-    """conv1 makes the map, the rectifier behind it writes it over (kernel 1); conv2 reads it then and in backward."""
+    # conv1 makes the map, the rectifier behind it writes it over (kernel 1); conv2 reads it then and in backward.
     net = GraphBuilder("rectified", MapShape(5, 1, 1))
     y = net.conv("conv1", 0, 5, 1, relu=True)
     y = net.conv("conv2", y, 5, 1, relu=False)
     found = problem(with_fc(net, y))
-
     (wait,) = (each for each in waits(found) if each[0] == "map conv1")
     assert wait[2:4] == (1, 2)
     # Only the input could be offloaded before the rectifier has run.
@@ -119,9 +104,14 @@ def test_a_map_rewritten_in_place_is_another_content() -> None:
 def test_inference_frees_every_map_after_its_last_reader() -> None:
     workload = replace(toy_workload(CHAIN), mode=Mode.INFERENCE)
     found = problem_of(iteration(workload), workload, toy_costs(workload, {}).table(workload), 1000)
-
     assert found.idle == ()
     assert {each.waiting_bytes for each in found.kernels} == {0}
+    # Copies of a schedule are no kernels.
+    workload = toy_workload(CHAIN)
+    runs: Sequence[Run] = iteration(workload)
+    steps: list[ScheduleStep] = [*runs[:2], Offload((0,), runs[1].layer), *runs[2:]]
+    found = problem_of(steps, workload, toy_costs(workload, {}).table(workload), 1000)
+    assert [each.run for each in found.kernels] == list(runs)
 
 
 def test_dominated_algorithms_are_left_out() -> None:
@@ -138,12 +128,3 @@ def test_dominated_algorithms_are_left_out() -> None:
     assert [(each.kernel.algorithm, each.workspace_bytes) for each in kernel.options] == [("a", 32), ("c", 8)]
     # It holds 2 x (64 + 64 + 16) of what is held throughout, and 2 x 16 of maps.
     assert [kernel.away_bytes(each, 300) for each in kernel.options] == [52, 28]
-
-
-def test_copies_of_a_schedule_are_no_kernels() -> None:
-    workload = toy_workload(CHAIN)
-    runs: Sequence[Run] = iteration(workload)
-    steps: list[ScheduleStep] = [*runs[:2], Offload((0,), runs[1].layer), *runs[2:]]
-    found = problem_of(steps, workload, toy_costs(workload, {}).table(workload), 1000)
-
-    assert [each.run for each in found.kernels] == list(runs)

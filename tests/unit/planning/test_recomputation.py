@@ -36,35 +36,22 @@ def again(runs: Sequence[Run]) -> list[str]:
 def test_maps_that_forward_writes_and_backward_reads_are_droppable() -> None:
     """The input is given, and backward reads the output of the loss, not the logits."""
     graph = toy_chain(3)
-
     assert named(graph, recomputation(graph).droppable) == ["map conv1", "map conv2", "map conv3", "map loss"]
+    # The map of conv3 is read by dW of fc; restored from the input on, those of conv1 and conv2 stay for the rest.
+    found = recomputation(graph)
+    assert again(found.order(found.droppable[:3])) == [
+        *("loss", "fc", "+conv1", "+conv2", "+conv3", "fc"),
+        *("conv3", "conv3", "conv2", "conv2", "conv1"),
+    ]
 
 
 def test_without_drops_the_order_is_unchanged() -> None:
     graph = toy_chain(2)
     found = recomputation(graph)
-
     assert found.order(()) == found.runs
-
-
-def test_a_map_is_restored_right_before_its_first_reader() -> None:
-    """The map of conv1 is read by dW of conv2, behind its dX."""
-    graph = toy_chain(2)
-    found = recomputation(graph)
+    # The map of conv1 is read by dW of conv2, behind its dX.
     (conv1, *_) = found.droppable
-
     assert again(found.order({conv1})) == ["loss", "fc", "fc", "conv2", "+conv1", "conv2", "conv1"]
-
-
-def test_maps_dropped_in_a_row_are_restored_as_a_segment() -> None:
-    """The map of conv3 is read by dW of fc; restored from the input on, those of conv1 and conv2 stay for the rest."""
-    graph = toy_chain(3)
-    found = recomputation(graph)
-
-    assert again(found.order(found.droppable[:3])) == [
-        *("loss", "fc", "+conv1", "+conv2", "+conv3", "fc"),
-        *("conv3", "conv3", "conv2", "conv2", "conv1"),
-    ]
 
 
 def test_maps_that_only_forward_reads_are_restored_for_their_readers() -> None:

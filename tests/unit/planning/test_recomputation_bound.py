@@ -63,26 +63,19 @@ def rectified_problem(capacity_bytes: int) -> Problem:
     return problem_of(iteration(workload), workload, table, capacity_bytes)
 
 
-def test_a_rewritten_map_is_recomputed_by_all_its_writers() -> None:
+def test_bounds_of_rewritten_maps_free_kernels_and_what_cannot_run() -> None:
     """At 174 B kernels 5 and 6 lack 2 B.
 
     For 5 they are of conv1, whose map takes 5 + 1 s. It is read by 6, for which they are of the gradient of conv1,
     which 5 has made in 1 s.
     """
     assert bound_s(rectified_problem(174)) == pytest.approx(13 + 6 + 1, rel=1e-4)
-
-
-def test_kernels_without_time_are_recomputed_in_none() -> None:
-    """As above at 296 B, but that forward of conv1 and the data gradient of conv2 take none: eight kernels of 1 s."""
+    # As above at 296 B, but that forward of conv1 and the data gradient of conv2 take none: eight kernels of 1 s.
     workload = toy_workload(toy_chain(2))
     costs = toy_costs(workload, {("conv1", Phase.FORWARD): 0.0, ("conv2", Phase.BACKWARD_DATA): 0.0})
     problem = problem_of(iteration(workload), workload, costs.table(workload), 296)
-
     assert bound_s(problem) == pytest.approx(8.0, rel=1e-4)
-
-
-def test_where_nothing_can_run_the_bound_is_infinite() -> None:
-    """At 173 B kernel 7 lacks 1 B, which the host must take; at 163 B kernel 0 does not fit by itself."""
+    # At 173 B kernel 7 lacks 1 B, which the host must take; at 163 B kernel 0 does not fit by itself.
     assert bound_s(rectified_problem(173), host_bytes=0) == math.inf
     assert bound_s(rectified_problem(163)) == math.inf
 

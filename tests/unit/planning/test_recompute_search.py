@@ -60,21 +60,21 @@ def at_556(**changes: Any) -> DropSearch:  # noqa: ANN401 - fields of a search
     return replace(search(556)[0], **changes)
 
 
-def test_a_dropped_map_is_not_offloaded() -> None:
+def test_a_dropped_map_is_not_offloaded_and_every_better_order_is_reported() -> None:
     """At 556 B 10 B lack: copied in 20,000 s, or recomputed in 1 s."""
     kept, dropped = search(556)[0].orders({})
-
     assert not kept.dropped
     assert kept.optimum.seconds > 20_000
     assert len(dropped.dropped) == 1
     assert dropped.optimum.seconds == pytest.approx(17, rel=1e-3)
-
-
-def test_every_better_order_is_reported() -> None:
+    # Every better order is reported.
     seconds: list[float] = []
     found = at_556(found=seconds.append).orders({})
-
     assert seconds == [each.optimum.seconds for each in found] == sorted(seconds, reverse=True)
+    # At 556 B; an order that reaches the goal is the only one.
+    begin = search(556)[0].orders({})[0]
+    known = drop_search(lambda _: pytest.fail("tried an order"), goal_s=1e9, begin=begin)
+    assert known.orders({}) == [begin]
 
 
 def test_a_search_ends_at_its_goal() -> None:
@@ -86,24 +86,25 @@ def test_a_search_ends_at_its_goal() -> None:
     assert len(looked) == 1 < len(more)
 
 
-def test_a_search_begins_with_a_known_order() -> None:
-    """At 556 B; an order that reaches the goal is the only one."""
-    begin = search(556)[0].orders({})[0]
-
-    known = drop_search(lambda _: pytest.fail("tried an order"), goal_s=1e9, begin=begin)
-
-    assert known.orders({}) == [begin]
-
-
-def test_a_search_without_time_tries_one_order_in_its_grace() -> None:
+def test_searches_that_end_early() -> None:
     """While its grace lasts it tries one order, as it has none yet; later none."""
     late, looked = search(556, until=Deadline(((lambda: 0.1, 0.0),)))
-
     assert [each.dropped for each in late.orders({})] == [frozenset()]
     assert len(looked) == 1
     assert not late.is_complete
     later, looked = search(556, until=PAST)
     assert (later.orders({}), looked, later.is_complete) == ([], [], False)
+
+    # An interrupted search returns what it found.
+    def interrupted(runs: Sequence[Run]) -> Problem:
+        if any(each.repeat for each in runs):
+            raise KeyboardInterrupt
+        return problem(runs, 556)
+
+    found = drop_search(interrupted).orders({})
+    assert [each.dropped for each in found] == [frozenset()]
+    # Below 524 B kernel 0 cannot run.
+    assert search(523)[0].orders({}) == []
 
 
 def test_more_time_only_adds_orders() -> None:
@@ -127,22 +128,6 @@ def test_more_time_only_adds_orders() -> None:
 
     assert all(more[: len(less)] == less for less, more in pairwise(found))
     assert len(found[0]) < len(found[-1])
-
-
-def test_an_interrupted_search_returns_what_it_found() -> None:
-    def interrupted(runs: Sequence[Run]) -> Problem:
-        if any(each.repeat for each in runs):
-            raise KeyboardInterrupt
-        return problem(runs, 556)
-
-    found = drop_search(interrupted).orders({})
-
-    assert [each.dropped for each in found] == [frozenset()]
-
-
-def test_where_nothing_fits_nothing_is_found() -> None:
-    """Below 524 B kernel 0 cannot run."""
-    assert search(523)[0].orders({}) == []
 
 
 def dropped_in_turn(again: dict[int, float]) -> list[list[str]]:
@@ -188,14 +173,10 @@ def test_orders_that_fragment_are_set_aside_and_lost_time_counts() -> None:
 
     found = at_556(judged=judged)
     best = found.orders({})[-1]
-
     assert {len(each.dropped) for each in found.displaced} == {1}
     assert len(best.dropped) == 2
     assert best.seconds == pytest.approx(19, rel=1e-3)
-
-
-def test_while_nothing_fits_the_search_continues_from_what_lacks_least() -> None:
-    """Each order lacks as many bytes as it keeps maps."""
+    # Each order lacks as many bytes as it keeps maps.
     tried = list[frozenset[int]]()
 
     def judged(order: Order, _until: Deadline) -> Verdict:
@@ -203,7 +184,6 @@ def test_while_nothing_fits_the_search_continues_from_what_lacks_least() -> None
         return Verdict(lacking_bytes=9 - len(order.dropped))
 
     found = at_556(judged=judged)
-
     assert found.orders({}) == []
     assert max(map(len, tried)) >= 2
     assert [each.dropped for each in found.displaced] == tried

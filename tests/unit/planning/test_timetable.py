@@ -82,12 +82,8 @@ def test_nothing_is_offloaded_before_it_is_written() -> None:
     """Kernel 0 writes the map of conv1: its copy follows that of the input, or begins with kernel 1."""
     assert movement(294, in_pieces([(INPUT, 10), (CONV1, 10)], 10)).issued == [0, 1]
     assert timetable(304, [Chunk(CONV1, 10, None)]).stalls[:6] == [0, 0, 0, 0, 0, 6]
-
-
-def test_copies_in_time_stall_nothing() -> None:
-    """At 305 B 1 B is on the host for kernels 5 and 6, and back long before kernel 9."""
+    # At 305 B 1 B is on the host for kernels 5 and 6, and back long before kernel 9.
     found = timetable(305, in_pieces(to_offload(WAITS, TURN, 1), 1))
-
     assert found.released == (0, 0, 0, 0, 0, 1, 1, 1, 1, 1)
     assert found.fetched == (0, 0, 0, 0, 0, 0, 0, 1, 1, 1)
     assert found.seconds == 10

@@ -98,10 +98,22 @@ def test_one_kernel_may_complete_two_buckets() -> None:
     backward = Backward(2 * MIB, 25 * MIB)
     backward.write(0, 1, layer=3)
     plan = backward.in_buckets()
-
     assert contents(plan) == [(0,), (1,)]
     assert [each.layer for each in exchanges(plan)] == [3, 3]
     assert [each.collective for each in exchanges(plan)] == [0, 1]
+    # Two buckets of two gradients: of the four updates the first and the third wait.
+    backward = Backward(512 * 1024, 512 * 1024, 5, 5)
+    for gradient in backward.gradients:
+        backward.write(gradient)
+    for gradient in backward.gradients:
+        backward.read(gradient)
+    operations = backward.in_buckets().operations
+    waiting = [
+        operation.reads
+        for before, operation in pairwise(operations)
+        if isinstance(before, WaitEvent) and isinstance(operation, Compute)
+    ]
+    assert waiting == [(0,), (2,)]
 
 
 def test_tied_weights_are_exchanged_once() -> None:
@@ -116,23 +128,6 @@ def test_tied_weights_are_exchanged_once() -> None:
     storage = plan.buffers[gradients[-1]].storage
     assert storage is not None
     assert plan.workload.step.storages[storage].owner == tied
-
-
-def test_the_update_waits_once_for_each_bucket() -> None:
-    """Two buckets of two gradients: of the four updates the first and the third wait."""
-    backward = Backward(512 * 1024, 512 * 1024, 5, 5)
-    for gradient in backward.gradients:
-        backward.write(gradient)
-    for gradient in backward.gradients:
-        backward.read(gradient)
-    operations = backward.in_buckets().operations
-    waiting = [
-        operation.reads
-        for before, operation in pairwise(operations)
-        if isinstance(before, WaitEvent) and isinstance(operation, Compute)
-    ]
-
-    assert waiting == [(0,), (2,)]
 
 
 @pytest.mark.parametrize("need", ["update", "offload", "release"])
@@ -158,19 +153,14 @@ def test_a_gradient_that_is_needed_early_closes_its_bucket(need: str) -> None:
 def test_the_last_bucket_is_closed_in_a_plan_that_releases_no_gradient() -> None:
     backward = Backward(10)
     backward.write(0)
-
     assert contents(aggregate_gradients(backward.writer.finish("hand", "m"), Aggregation.DDP)) == [(0,)]
-
-
-def test_reading_an_exchanged_gradient_leaves_the_open_bucket_alone() -> None:
-    """The update reads dW0, which is being exchanged, before and after dW1 is written; dW2 still joins dW1."""
+    # The update reads dW0, which is being exchanged, before and after dW1 is written; dW2 still joins dW1.
     backward = Backward(MIB, 10, 10)
     backward.write(0)
     backward.read(0)
     backward.write(1)
     backward.read(0)
     backward.write(2)
-
     assert contents(backward.in_buckets()) == [(0,), (1, 2)]
 
 

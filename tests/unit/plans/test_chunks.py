@@ -43,12 +43,25 @@ def test_each_chunk_is_freed_when_its_copy_is_done() -> None:
     )
 
 
-def test_a_synchronization_of_the_host_is_a_wait() -> None:
+def test_synchronizations_prefetches_pages_and_parts() -> None:
     plan = in_chunks(script("take x; write x; compute>memory; offload x; sync; free x"), 4)
-
     check_plan(plan)
     assert freed(plan) == CHUNKS[:2]
     assert isinstance(plan.operations[-2], HostSynchronize)
+    # Prefetches are cut as well.
+    text = f"{OFFLOADED}; free x; take x; compute>memory; keep x; memory>compute; read x; free x"
+    plan = in_chunks(script(text), 4)
+    check_plan(plan)
+    whole = Prefetch(0, 0, on_demand=False, keeps_copy=True)
+    assert [each for each in plan.operations if isinstance(each, Prefetch)] == [
+        replace(whole, extent=extent) for extent in CHUNKS
+    ]
+    # Pages are small already; parts were chosen by a policy.
+    plan = script("take x; take y; write x y; compute>memory; offload x; offload y[1:8]; sync; free x; free y")
+    paged = Paged(page_bytes=4, page_latency_s=1.0)
+    operations = [replace(each, mechanism=paged) if each == Offload(0, 0) else each for each in plan.operations]
+    plan = replace(plan, operations=tuple(operations))
+    assert in_chunks(plan, 4) == plan
 
 
 @pytest.mark.parametrize(
@@ -72,24 +85,3 @@ def test_one_chunk_is_the_whole(chunk_bytes: int) -> None:
     plan = script(f"{OFFLOADED}; free x")
 
     assert in_chunks(plan, chunk_bytes) == plan
-
-
-def test_pages_and_parts_are_copied_as_they_are() -> None:
-    """Pages are small already; parts were chosen by a policy."""
-    plan = script("take x; take y; write x y; compute>memory; offload x; offload y[1:8]; sync; free x; free y")
-    paged = Paged(page_bytes=4, page_latency_s=1.0)
-    operations = [replace(each, mechanism=paged) if each == Offload(0, 0) else each for each in plan.operations]
-    plan = replace(plan, operations=tuple(operations))
-
-    assert in_chunks(plan, 4) == plan
-
-
-def test_prefetches_are_cut_as_well() -> None:
-    text = f"{OFFLOADED}; free x; take x; compute>memory; keep x; memory>compute; read x; free x"
-    plan = in_chunks(script(text), 4)
-
-    check_plan(plan)
-    whole = Prefetch(0, 0, on_demand=False, keeps_copy=True)
-    assert [each for each in plan.operations if isinstance(each, Prefetch)] == [
-        replace(whole, extent=extent) for extent in CHUNKS
-    ]

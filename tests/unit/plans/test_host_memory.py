@@ -34,14 +34,11 @@ def pinned(plan: TrainingPlan, limits: MemoryLimits) -> int:
     return placement_of(plan, limits).host_bytes
 
 
-def test_33_gib_become_64_in_pytorch_alone() -> None:
+def test_pytorch_pins_powers_of_two_and_reuses_blocks_of_the_same_size_alone() -> None:
     plan = offloading(33 * GIB)
     assert pinned(plan, PYTORCH) == 64 * GIB
     assert pinned(plan, replace(PYTORCH, model=MemoryModel.BEST_FIT)) == 33 * GIB
-
-
-def test_pytorch_reuses_freed_blocks_of_the_same_size_alone() -> None:
-    """3 and 4 B share a block of 4, which 5 B cannot use and take one of 8: 12 B; others have 5 B at most."""
+    # 3 and 4 B share a block of 4, which 5 B cannot use and take one of 8: 12 B; others have 5 B at most.
     plan = offloading(3, 4, 5, back=True)
     assert pinned(plan, PYTORCH) == 12
     assert pinned(plan, replace(PYTORCH, model=MemoryModel.BEST_FIT)) == 5

@@ -30,7 +30,7 @@ def workspaces(of: TrainingPlan) -> list[tuple[str, int]]:
     return [(each.name, each.nbytes) for each in of.buffers if "cuBLAS" in each.name]
 
 
-def test_forward_and_backward_each_hold_a_workspace_throughout() -> None:
+def test_forward_and_backward_on_a_gpu_each_hold_a_workspace() -> None:
     held = with_cublas_workspaces(plan(chain()))
     check_plan(held)
     assert workspaces(held) == [
@@ -38,18 +38,13 @@ def test_forward_and_backward_each_hold_a_workspace_throughout() -> None:
         ("workspace of cuBLAS for backward", CUBLAS_BYTES),
     ]
     assert {held.buffers[each].name for each in resident_buffers(held)} >= {name for name, _ in workspaces(held)}
-
-
-def test_cpu_captures_and_other_memory_models_have_no_workspace() -> None:
+    # Cpu captures and other memory models have no workspace.
     on_cpu = msgspec.structs.replace(chain(), device="cpu")
     assert with_cublas_workspaces(plan(on_cpu)) == plan(on_cpu)
     assert cublas_bytes(CapturedWorkload.of(on_cpu), 512) == 0
     (ready,) = simulator(chain(), MemoryModel.IDEAL).ready([plan(chain())], "pytorch(p)")
     assert workspaces(ready) == []
-
-
-def test_a_policy_gets_the_memory_that_workspaces_leave() -> None:
-    """Two of 8,519,680 B each, which are whole granules of 512 B."""
+    # Two of 8,519,680 B each, which are whole granules of 512 B.
     machine = simulator(chain())
     roomy = msgspec.structs.replace(chain(), device="cpu")
     without = simulator(roomy).setting().limits.device_bytes

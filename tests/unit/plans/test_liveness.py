@@ -95,24 +95,16 @@ def test_the_last_layer_that_touches_a_map_in_forward(name: str, last: int) -> N
     assert last_forward_use(MAPS[name]) == last
 
 
-def test_the_last_use_may_be_a_rewriter() -> None:
-    """A map read by layer 1 and rewritten by layer 2; no builder of ours orders them so, but nothing forbids it."""
-    rewritten: FeatureMap = replace(MAPS["conv"], consumers=(1,), rewriters=(2,))
-
-    assert last_forward_use(rewritten) == 2
-
-
-def test_maps_needed_in_backward() -> None:
+def test_maps_needed_in_backward_and_their_last_use() -> None:
     """CONV and FC save X, POOL X and Y, ACTV Y, the loss its Y: input, conv, pool, join and loss.
 
     `left` and `right` are read by the join alone, which saves nothing; fc only by the loss, which reads its own Y.
     """
     needed = {name for name, each in MAPS.items() if needed_in_backward(WORKLOAD, each)}
-
     assert needed == {"input", "conv", "pool", "join", "loss"}
-
-
-def test_in_inference_nothing_outlives_forward() -> None:
+    # In inference nothing outlives forward.
     inference = replace(WORKLOAD, mode=Mode.INFERENCE)
-
     assert not any(needed_in_backward(inference, each) for each in MAPS.values())
+    # A map read by layer 1 and rewritten by layer 2; no builder of ours orders them so, but nothing forbids it.
+    rewritten: FeatureMap = replace(MAPS["conv"], consumers=(1,), rewriters=(2,))
+    assert last_forward_use(rewritten) == 2

@@ -48,7 +48,7 @@ def in_words(plan: TrainingPlan) -> list[str]:
     return [each for each in lines if "weight gradient" not in each and "weights of" not in each]
 
 
-def test_an_offloaded_map_is_released_after_its_wait_and_allocated_for_its_prefetch() -> None:
+def test_offloaded_maps_are_released_after_their_wait() -> None:
     """The input of conv1 is offloaded after its last reader; the next kernel waits for it, backward fetches it."""
     fetch = Prefetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True)
     steps: list[ScheduleStep] = [
@@ -60,9 +60,7 @@ def test_an_offloaded_map_is_released_after_its_wait_and_allocated_for_its_prefe
         fetch,
         BACKWARD[-1],
     ]
-
     lines = in_words(lowered(steps))
-
     assert lines[:10] == [
         "allocate map input",
         "allocate map conv1",
@@ -85,14 +83,9 @@ def test_an_offloaded_map_is_released_after_its_wait_and_allocated_for_its_prefe
         "release map input",
         "release gradient of conv1",
     ]
-
-
-def test_a_copy_beside_a_kernel_starts_with_it_and_is_issued_before_memory_is_released() -> None:
-    """The map that conv1 reads last is offloaded with it; the host waits, and only then is it released."""
-    fetch = Prefetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True)
+    # The map that conv1 reads last is offloaded with it; the host waits, and only then is it released.
     beside = Offload(INPUT, CONV1, beside=True)
     steps: list[ScheduleStep] = [FORWARD[0], beside, Synchronize(), *FORWARD[1:], *BACKWARD[:-1], fetch, BACKWARD[-1]]
-
     assert in_words(lowered(steps))[2:8] == [
         "record event 0 on the compute stream",
         "forward of conv1 (only)",

@@ -64,13 +64,15 @@ def test_kernels_name_their_part_and_accumulate_weight_gradients() -> None:
     plan = plan_of(Accumulate(steps=2))
     sums = [i for i, each in enumerate(plan.buffers) if each.kind is BufferKind.WEIGHT_GRADIENT]
     first, second = (kernels(plan)[:10], kernels(plan)[10:])
-
     assert {op.part for op in first} == {1}
     assert {op.part for op in second} == {2}
     assert plan.workload.part_size == 2
     assert not [op for op in first if set(op.reads) & set(sums)]
     assert [op.phase for op in second if set(op.reads) & set(sums)] == [Phase.BACKWARD_WEIGHTS] * 3
     assert describe(second[0], plan.buffer_names, plan.layers) == "forward of conv1 (only, part 2 of the batch)"
+    # One step is training without parts.
+    setting = toy_setting(CHAIN, toy_costs(CHAIN, {}))
+    assert kernels(plan_of(Accumulate(steps=1))) == kernels(Resident().plan(setting))
 
 
 def test_energy_and_traffic_are_those_of_the_parts() -> None:
@@ -91,13 +93,18 @@ def test_energy_and_traffic_are_those_of_the_parts() -> None:
     assert kernel_bytes(model.table(traces[1].plan.workload), kernels(traces[1].plan)[0]) == 7
 
 
-def test_weights_are_updated_once_at_the_full_cost() -> None:
+def test_updates_run_once_and_inference_in_parts() -> None:
     """Three layers with W; 10 s for the parts, 3 s for the updates."""
     workload = replace(CHAIN, optimizer=Optimizer.SGD)
     trace = replay(plan_of(Accumulate(steps=2), workload), toy_costs(workload, {}))
-
     assert [op.part for op in kernels(trace.plan) if op.phase is Phase.UPDATE] == [0, 0, 0]
     assert trace.iteration_s == 13
+    # Two maps of two images, 40 B, above 132 B of W.
+    workload = replace(CHAIN, mode=Mode.INFERENCE)
+    trace = replay(plan_of(Accumulate(steps=2), workload), toy_costs(workload, {}))
+    assert trace.iteration_s == 4
+    # The input of the next part takes the place of the last one's, which is held until then.
+    assert maximum_bytes(trace) == 132 + 60
 
 
 @pytest.mark.parametrize(
@@ -109,22 +116,6 @@ def test_by_default_it_takes_the_fewest_steps_that_fit(device_bytes: int, parts:
     plan = plan_of(Accumulate(), device_bytes=device_bytes)
 
     assert sum(op.phase is Phase.FORWARD for op in kernels(plan)) == 4 * parts
-
-
-def test_one_step_is_training_without_parts() -> None:
-    setting = toy_setting(CHAIN, toy_costs(CHAIN, {}))
-
-    assert kernels(plan_of(Accumulate(steps=1))) == kernels(Resident().plan(setting))
-
-
-def test_inference_runs_in_parts_as_well() -> None:
-    """Two maps of two images, 40 B, above 132 B of W."""
-    workload = replace(CHAIN, mode=Mode.INFERENCE)
-    trace = replay(plan_of(Accumulate(steps=2), workload), toy_costs(workload, {}))
-
-    assert trace.iteration_s == 4
-    # The input of the next part takes the place of the last one's, which is held until then.
-    assert maximum_bytes(trace) == 132 + 60
 
 
 @pytest.mark.parametrize("steps", [3, 8])

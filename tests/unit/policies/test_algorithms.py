@@ -27,13 +27,9 @@ def test_tensorflow_excludes_non_fused_algorithms_and_workspaces_above_4_gib() -
         kernel("winograd", 3.0, 4 * GIB),
         kernel("implicit_gemm", 4.0, 0),
     )
-
     assert chosen(Algorithms.TENSORFLOW, *options) == "winograd"
     assert chosen(Algorithms.PERFORMANCE_OPTIMAL, *options) == "winograd_nonfused"
     assert chosen(Algorithms.MEMORY_OPTIMAL, *options) == "implicit_gemm"
-
-
-def test_where_tensorflow_finds_none_it_takes_the_least_workspace() -> None:
+    # Where tensorflow finds none it takes the least workspace.
     options = (kernel("fft", 1.0, 6 * GIB), kernel("fft_tiling", 2.0, 5 * GIB))
-
     assert chosen(Algorithms.TENSORFLOW, *options) == "fft_tiling"

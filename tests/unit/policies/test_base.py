@@ -73,26 +73,17 @@ CHAIN_OF_THREE = toy_workload(toy_chain(3))
 COSTS_OF_THREE = toy_costs(CHAIN_OF_THREE, {})
 
 
-def test_nothing_is_copied_and_nothing_waits() -> None:
+def test_none_copies_nothing_and_holds_maps_until_their_last_reader() -> None:
     """5 kernels forward, and 1 + 2 + 2 + 2 + 1 backward: 13 s."""
     plan = Resident().plan(toy_setting(CHAIN_OF_THREE, COSTS_OF_THREE))
-
     assert not any(isinstance(op, Offload | Prefetch | HostSynchronize) for op in plan.operations)
     assert replay(plan, COSTS_OF_THREE).iteration_s == 13
-
-
-def test_a_map_stays_until_its_last_reader_is_done() -> None:
-    """W and dW take 384 B. Most is in use in backward of fc: input, conv1 to conv3, gradients of conv3 and fc: 52 B.
-
-    Network-wide allocation would take all maps, 44 B, and two gradients, 20 B.
-    """
+    # W and dW take 384 B. Most is in use in backward of fc: input, conv1 to conv3, gradients of conv3 and fc: 52 B.
+    # Network-wide allocation would take all maps, 44 B, and two gradients, 20 B.
     assert replayed(Resident(), CHAIN_OF_THREE, COSTS_OF_THREE).pool_bytes == 384 + 52
-
-
-def test_none_is_the_pass_without_offload_of_vdnn_dyn() -> None:
+    # None is the pass without offload of vdnn dyn.
     setting = toy_setting(CHAIN_OF_THREE, COSTS_OF_THREE)
     dynamic = VdnnDyn(no_offload_pass=NoOffloadPass.LAYER_WISE).plan(setting)
-
     assert dynamic.algorithms == "none(p)"
     assert Resident().plan(setting).operations == dynamic.operations
 

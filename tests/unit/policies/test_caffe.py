@@ -58,9 +58,16 @@ def test_every_map_has_its_gradient(workload: Workload, expected: int) -> None:
     assert sum(change.delta_bytes for change in trace.memory if change.time_s == 0) == 30 + expected
 
 
-def test_an_iteration_is_that_of_its_kernels() -> None:
+def test_kernels_workspace_and_process_memory() -> None:
     """Four kernels forward, six backward: the first CONV has no data gradient."""
     assert replayed(Caffe(), toy_workload(toy_chain(2))).iteration_s == 10
+    # Of 7 B and 4 B the larger one is held throughout, beside the 350 B of the chain.
+    workload = toy_workload(toy_chain(2))
+    wanted = {("conv1", Phase.FORWARD): 4, ("conv2", Phase.BACKWARD_WEIGHTS): 7}
+    assert replayed(Caffe(), workload, toy_costs(workload, {}, workspace_bytes=wanted)).pool_bytes == 357
+    # 350 B of the chain, a context of 100 B, and six handles of 5 B.
+    gpu = replace(TOY_SERVER.gpu, context_bytes=100, handle_bytes=5)
+    assert runtime_bytes(replayed(Caffe(), toy_workload(toy_chain(2))), gpu) == 480
 
 
 def test_the_fastest_kernel_within_8_mib_is_taken_else_the_least_workspace() -> None:
@@ -81,21 +88,6 @@ def test_the_fastest_kernel_within_8_mib_is_taken_else_the_least_workspace() -> 
 
     assert chosen(greedy, within, least) == "within"
     assert chosen(least, greedy) == "greedy"
-
-
-def test_all_kernels_share_one_workspace() -> None:
-    """Of 7 B and 4 B the larger one is held throughout, beside the 350 B of the chain."""
-    workload = toy_workload(toy_chain(2))
-    wanted = {("conv1", Phase.FORWARD): 4, ("conv2", Phase.BACKWARD_WEIGHTS): 7}
-
-    assert replayed(Caffe(), workload, toy_costs(workload, {}, workspace_bytes=wanted)).pool_bytes == 357
-
-
-def test_process_memory_includes_the_context_and_handles() -> None:
-    """350 B of the chain, a context of 100 B, and six handles of 5 B."""
-    gpu = replace(TOY_SERVER.gpu, context_bytes=100, handle_bytes=5)
-
-    assert runtime_bytes(replayed(Caffe(), toy_workload(toy_chain(2))), gpu) == 480
 
 
 @pytest.mark.parametrize(("handle_bytes", "fits"), [(20, True), (21, False)])

@@ -71,13 +71,8 @@ def test_blocks_are_the_members_of_a_list_of_modules() -> None:
     names = [[workload.graph.layers[index].name for index in block] for block in blocks_of(workload)]
     assert [each[0] for each in names] == ["stem", "layer1.0.conv1", "mean"]
     assert sum(map(len, names)) == len(workload.graph.layers)
-
-
-def test_checkpoint_recomputes_blocks() -> None:
-    """Three parts as three segments: the last, the mean, is not recomputed.
-
-    Of the block the sum is kept, which the mean reads; its backward reads the output of relu besides.
-    """
+    # Three parts as three segments: the last, the mean, is not recomputed. Of the block the sum is kept, which the
+    # mean reads; its backward reads the output of relu besides.
     step = as_list(residual())
     layers = CapturedWorkload.of(step).graph.layers
     kernels = [each for each in plan(step, "checkpoint(p, segments=3)").operations if isinstance(each, Compute)]

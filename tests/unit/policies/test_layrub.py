@@ -85,10 +85,9 @@ def test_within_layers_gradients_lie_over_maps_behind_a_barrier() -> None:
     assert ("gradient of conv1", "map conv1") not in over_maps(replayed(LayrubIntra(), toy_workload(forked())).plan)
 
 
-def test_weight_gradients_come_before_data_gradients_and_the_barrier_before_these() -> None:
+def test_barriers_and_synchronizations() -> None:
     plan = replayed(LayrubIntra(), toy_workload(toy_chain(2))).plan
     backward = [each for each in plan.operations if isinstance(each, Compute) and each.phase.is_backward]
-
     assert [(plan.layers[each.layer], each.phase, each.barrier_s > 0) for each in backward] == [
         ("loss", Phase.BACKWARD_DATA, False),
         ("fc", Phase.BACKWARD_WEIGHTS, False),
@@ -97,6 +96,9 @@ def test_weight_gradients_come_before_data_gradients_and_the_barrier_before_thes
         ("conv2", Phase.BACKWARD_DATA, True),
         ("conv1", Phase.BACKWARD_WEIGHTS, False),
     ]
+    # Forward of conv1, conv2 and fc; backward of loss, fc, conv2 and conv1.
+    plan = replayed(LayrubInter(), toy_workload(toy_chain(2))).plan
+    assert sum(isinstance(each, HostSynchronize) for each in plan.operations) == 7
 
 
 def test_between_layers_maps_are_offloaded_by_their_last_reader_and_prefetched_a_layer_ahead() -> None:
@@ -110,13 +112,6 @@ def test_between_layers_maps_are_offloaded_by_their_last_reader_and_prefetched_a
     assert issued(trace.plan, Offload) == [("map input", "conv1"), ("map conv1", "conv2"), ("map conv2", "fc")]
     assert issued(trace.plan, Prefetch) == [("map conv2", "loss"), ("map conv1", "fc"), ("map input", "conv2")]
     assert trace.iteration_s == 62
-
-
-def test_streams_are_synchronized_at_every_layer_of_backward_and_at_those_that_offload() -> None:
-    """Forward of conv1, conv2 and fc; backward of loss, fc, conv2 and conv1."""
-    plan = replayed(LayrubInter(), toy_workload(toy_chain(2))).plan
-
-    assert sum(isinstance(each, HostSynchronize) for each in plan.operations) == 7
 
 
 def test_copies_hide_the_barriers_of_hybrid() -> None:
@@ -183,16 +178,12 @@ def test_the_temporary_maps_of_a_batch_normalization_are_offloaded_after_it() ->
     assert trace.iteration_s == 103
 
 
-def test_maps_that_backward_does_not_read_are_copied_as_well() -> None:
+def test_maps_that_are_copied_and_overwritten() -> None:
     """Backward of an addition reads no input; conv2's Y, which nothing reads, is offloaded and prefetched for it."""
     plan = replayed(LayrubInter(), toy_workload(forked())).plan
-
     assert ("map conv2", "add") in issued(plan, Offload)
     assert ("map conv2", "fc") in issued(plan, Prefetch)
-
-
-def test_pooling_and_batch_normalization_overwrite_their_input() -> None:
-    """Caffe keeps a mask and a normalized map for them; one kernel reads X and writes dX."""
+    # Caffe keeps a mask and a normalized map for them; one kernel reads X and writes dX.
     assert ("gradient of conv", "map conv") in over_maps(replayed(LayrubIntra(), toy_workload(pooled())).plan)
     assert ("gradient of conv", "map conv") in over_maps(replayed(LayrubIntra(), toy_workload(normalized())).plan)
 

@@ -89,17 +89,12 @@ def test_gpus_that_share_a_link_plan_for_their_part_of_it() -> None:
 def test_inference_neither_offloads_nor_recomputes() -> None:
     workload = replace(WORKLOAD, mode=Mode.INFERENCE)
     setting = toy_setting(workload, COSTS)
-
     plan = Optimal().plan(setting)
-
     assert setting.trials.run_trial(plan).cost_s == 4
     assert plan.certificate is not None
     assert plan.certificate.bound_s == 4
-
-
-def test_a_setting_without_a_link_is_refused() -> None:
+    # A setting without a link is refused.
     setting = replace(toy_setting(WORKLOAD, COSTS), known_copies=None)
-
     with pytest.raises(PolicyError, match=r"found a look at setting.copies"):
         Optimal().plan(setting)
 
@@ -116,15 +111,9 @@ def test_workspaces_that_do_not_fit_are_replaced_one_by_one() -> None:
     machine = alexnet_in_pieces()
     plans = (Optimal(recompute=False).plan(machine.setting()), VdnnDyn().plan(machine.setting()))
     planned, dynamic = (machine.run_trial(each) for each in plans)
-
     assert planned.fits
     assert dynamic.fits
     assert planned.cost_s <= dynamic.cost_s
-
-
-def test_a_search_without_time_still_returns_a_plan_that_fits() -> None:
-    """Nothing is repaired after the limit; plans for less memory are tried, the smallest last."""
-    machine = alexnet_in_pieces()
+    # Nothing is repaired after the limit; plans for less memory are tried, the smallest last.
     plan = Optimal(recompute=False, time_limit="1 us").plan(machine.setting())
-
     assert machine.run_trial(plan).fits

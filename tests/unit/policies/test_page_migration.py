@@ -72,17 +72,11 @@ def test_the_least_recently_used_is_paged_out() -> None:
 
 def test_where_everything_fits_nothing_is_paged() -> None:
     setting = toy_setting(WORKLOAD, COSTS)
-
     trace = replay(PageMigration().plan(setting), COSTS)
-
     assert trace.spans_on(Stream.MEMORY) == ()
     assert trace.iteration_s == replay(Base().plan(setting), COSTS).iteration_s
-
-
-def test_inference_pages_too() -> None:
-    """In 100 B conv2 finds 20 B free and wants W2 and its Y, 70 B: input and W1 are paged out, nothing is paged in."""
+    # In 100 B conv2 finds 20 B free and wants W2 and its Y, 70 B: input and W1 are paged out, nothing is paged in.
     trace = replay_within(100, PageMigration(), replace(WORKLOAD, mode=Mode.INFERENCE))
-
     assert issued(trace.plan, Offload) == [("map input", "conv2"), ("weights of conv1", "conv2")]
     assert issued(trace.plan, Prefetch) == []
 

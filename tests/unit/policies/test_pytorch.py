@@ -57,10 +57,13 @@ def test_max_pooling_saves_its_indices() -> None:
     plan = plan_of(PyTorch())
     kernel = backward_of(plan, "pool")
     (indices,) = [each for each in plan.buffers if each.kind is BufferKind.STATISTICS]
-
     assert {plan.buffer_names[i] for i in kernel.reads} == {"map conv1", "gradient of pool", "statistics of pool"}
     assert indices.nbytes == 40
     assert plan.workload.graph.saving is SavingRule.AUTOGRAD
+    # It is fc that saves it, and fc's weight gradient comes last.
+    released = plan.operations.index(Release(plan.buffer_names.index("map pool")))
+    before = [op for op in plan.operations[:released] if isinstance(op, Compute)]
+    assert (plan.layers[before[-1].layer], before[-1].phase.value) == ("fc", "backward weights")
 
 
 @pytest.mark.parametrize(("height", "kept"), [(2, {"map conv1"}), (1, set())])
@@ -112,15 +115,6 @@ def test_peak_memory_of_a_small_network() -> None:
     }
     assert maximum_bytes(replayed(Resident(), WORKLOAD)) == 144 + 50
     assert trace.iteration_s == 4 + 5
-
-
-def test_the_map_of_a_pooling_is_released_after_its_last_reader() -> None:
-    """It is fc that saves it, and fc's weight gradient comes last."""
-    plan = plan_of(PyTorch())
-    released = plan.operations.index(Release(plan.buffer_names.index("map pool")))
-    before = [op for op in plan.operations[:released] if isinstance(op, Compute)]
-
-    assert (plan.layers[before[-1].layer], before[-1].phase.value) == ("fc", "backward weights")
 
 
 @pytest.mark.parametrize("policy", [PyTorch(), Checkpoint(), SaveOnCpu()])

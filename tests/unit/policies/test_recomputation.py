@@ -165,6 +165,11 @@ def test_a_chain_needs_maps_by_the_square_root_and_one_more_forward(convolutions
 def test_modules_are_cut_where_one_map_passes() -> None:
     """Not before an activation in place, nor within the block, over which bn1's Y passes."""
     assert modules(toy_workload(residual())) == [range(1), range(1, 3), range(3, 7), range(7, 8), range(8, 9)]
+    # A network without a place to cut is one module.
+    net = GraphBuilder("around", MapShape(5))
+    y = net.add("add", net.conv("conv2", net.conv("conv1", 0, 5, 1, relu=False), 5, 1, relu=False), 0, relu=False)
+    workload = toy_workload(with_fc(net, y))
+    assert modules(workload) == [range(3), range(3, 4), range(4, 5)]
 
 
 def test_a_block_is_recomputed_with_its_activations() -> None:
@@ -173,43 +178,22 @@ def test_a_block_is_recomputed_with_its_activations() -> None:
     add/relu stays. bn2 reads conv2, conv2 reads bn1 with its activation, bn1 reads conv1; nobody's backward reads bn2.
     """
     plan = plan_of(Memonger(), toy_workload(residual()))
-
     assert [name for name, _ in recomputed(plan)] == ["conv1", "bn1", "bn1/relu", "conv2"]
-
-
-def test_statistics_of_a_recomputed_normalization_are_not_held_between() -> None:
-    """bn1's are released after its forward and allocated again; bn2's, not recomputed, live until its backward."""
-    plan = plan_of(Memonger(), toy_workload(residual()))
+    # bn1's are released after its forward and allocated again; bn2's, not recomputed, live until its backward.
     ids = [plan.buffer_names.index(f"statistics of {name}") for name in ("bn1", "bn2")]
     taken = [sum(isinstance(op, Allocate) and op.buffer == buffer for op in plan.operations) for buffer in ids]
-
     assert taken == [2, 1]
     assert sum(isinstance(op, Release) and op.buffer == ids[0] for op in plan.operations) == 2
-
-
-def test_a_network_without_a_place_to_cut_is_one_module() -> None:
-    net = GraphBuilder("around", MapShape(5))
-    y = net.add("add", net.conv("conv2", net.conv("conv1", 0, 5, 1, relu=False), 5, 1, relu=False), 0, relu=False)
-    workload = toy_workload(with_fc(net, y))
-
-    assert modules(workload) == [range(3), range(3, 4), range(4, 5)]
 
 
 def test_a_budget_ends_segments() -> None:
     """At 27 B: input, conv1, conv2 are 30 B; conv3 to conv5 30 B; conv6, conv7, fc and loss stay under it at 24 B."""
     groups, stored_bytes, largest_bytes = segments_within(CHAIN, 27)
-
     assert [(group[0].start, group[-1].stop) for group in groups] == [(0, 2), (2, 5), (5, 9)]
     assert (stored_bytes, largest_bytes) == (20, 30)
-
-
-def test_a_search_that_cannot_narrow_the_budget_takes_its_best_guess() -> None:
-    """conv1, fc, loss: segments of 20, 2, 2 B, then sqrt(14 x 20 / 2) = 11 B gives 20 B and the rest.
-
-    sqrt(10 x 20 / 2) = 10 B and the like: sqrt 2 times that is less than 20 B, so there is nothing to try between.
-    """
+    # conv1, fc, loss: segments of 20, 2, 2 B, then sqrt(14 x 20 / 2) = 11 B gives 20 B and the rest. sqrt(10 x 20 /
+    # 2) = 10 B and the like: sqrt 2 times that is less than 20 B, so there is nothing to try between.
     workload = toy_workload(toy_chain(1))
-
     assert [name for name, _ in recomputed(plan_of(Memonger(segmentation=Segmentation.BUDGET), workload))] == []
 
 

@@ -66,32 +66,24 @@ def test_a_normalization_has_one_backward_kernel_for_both_gradients() -> None:
         op for op in plan.operations if isinstance(op, Compute) and (op.layer, op.phase.is_backward) == (4, True)
     ]
     names = plan.buffer_names
-
     assert kernel.phase is Phase.BACKWARD
     assert {names[i] for i in kernel.reads} == {"map conv2", "gradient of bn2", "weights of bn2", "statistics of bn2"}
     assert {names[i] for i in kernel.writes} == {"gradient of conv2", "weight gradient of bn2"}
-
-
-def test_in_inference_the_statistics_are_given_and_read() -> None:
-    """Forward has no batch to take them from; training writes them first, so there they are not given."""
+    # Forward has no batch to take them from; training writes them first, so there they are not given.
     inference = replace(WORKLOAD, mode=Mode.INFERENCE)
     plan = Base().plan(toy_setting(inference, toy_costs(inference, {})))
     trained = plan_of(Base())
-
     assert [each.given for each in plan.buffers if each.kind is BufferKind.STATISTICS] == [True, True]
     assert [each.given for each in trained.buffers if each.kind is BufferKind.STATISTICS] == [False, False]
     (forward,) = [op for op in plan.operations if isinstance(op, Compute) and op.layer == 1]
     assert "statistics of bn1" in {plan.buffer_names[i] for i in forward.reads}
 
 
-def test_all_offloads_inputs_of_normalizations_and_conv_only_of_convolutions() -> None:
+def test_shortcuts_and_normalizations_under_vdnn() -> None:
     """bn1's Y, map 2, is read by conv2 and the addition; bn2's Y, map 4, by the addition; fc's X, map 5, stays."""
     assert maps_of_all(WORKLOAD) == {0, 1, 2, 3, 4}
     assert maps_of_conv(WORKLOAD) == {0, 2}
-
-
-def test_a_shortcut_is_offloaded_by_its_addition() -> None:
-    """bn1's Y has its last reader in the addition. bn2's Y is not saved, and so not copied."""
+    # bn1's Y has its last reader in the addition. bn2's Y is not saved, and so not copied.
     assert issued(plan_of(VdnnAll()), Offload) == [
         ("map input", "conv1"),
         ("map conv1", "bn1"),
@@ -99,16 +91,10 @@ def test_a_shortcut_is_offloaded_by_its_addition() -> None:
         ("map bn1", "add"),
     ]
     assert issued(plan_of(VdnnConv()), Offload) == [("map input", "conv1"), ("map bn1", "add")]
-
-
-def test_neither_a_normalization_nor_an_addition_launches_a_prefetch() -> None:
-    """Backward: fc finds bn1's Y at the addition. The addition and bn2 search nothing, so bn2 fetches its X itself.
-
-    conv2 has its X, bn1's Y; its search finds conv1's Y at bn1. bn1 searches nothing, so conv1 fetches the input.
-    """
+    # Backward: fc finds bn1's Y at the addition. The addition and bn2 search nothing, so bn2 fetches its X itself.
+    # conv2 has its X, bn1's Y; its search finds conv1's Y at bn1. bn1 searches nothing, so conv1 fetches the input.
     plan = plan_of(VdnnAll())
     demanded = [op.on_demand for op in plan.operations if isinstance(op, Prefetch)]
-
     assert issued(plan, Prefetch) == [
         ("map bn1", "fc"),
         ("map conv2", "bn2"),

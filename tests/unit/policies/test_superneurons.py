@@ -75,20 +75,13 @@ def test_the_least_recently_used_map_is_offloaded_and_prefetched_by_the_convolut
     all four maps of 10 B, and the gradients of pool2 and fc.
     """
     trace = trace_of(264 + 59)
-
     assert timed(trace) == [("Offload", "map input", "pool2", 10, 20), ("Prefetch", "map input", "conv2", 22, 32)]
     assert trace.iteration_s == 33
     assert maximum_bytes(trace) == 264 + 52
-
-
-def test_a_map_that_is_not_prefetched_is_fetched_on_demand() -> None:
-    """In 40 B the input is offloaded for the output of fc, at 4, and conv1 for the gradient of pool2, at 18.
-
-    pool1 is recomputed from conv1 before backward of conv2 could have prefetched it. That runs with
-    conv1, pool1, and the gradients of conv2 and pool1, 40 B, so there is no room for the input either.
-    """
+    # In 40 B the input is offloaded for the output of fc, at 4, and conv1 for the gradient of pool2, at 18. pool1 is
+    # recomputed from conv1 before backward of conv2 could have prefetched it. That runs with conv1, pool1, and the
+    # gradients of conv2 and pool1, 40 B, so there is no room for the input either.
     trace = trace_of(264 + 40)
-
     assert timed(trace) == [
         ("Offload", "map input", "fc", 4, 14),
         ("Offload", "map conv1", "fc", 18, 28),
@@ -125,17 +118,21 @@ def test_a_segment_is_computed_once_unless_it_exceeds_the_largest_working_set(
     assert recomputed(plan_of(workload)) == again
 
 
-def test_memory_stays_at_the_largest_working_set() -> None:
+def test_what_is_recomputed_with_what() -> None:
     """Five pools behind conv1, 72 B of W and as much of dW: input, conv1, and at most X, Y, dX and dY of a pool."""
     workload = toy_workload(pools(5))
     trace = replay(plan_of(workload), toy_costs(workload, {}))
-
     assert maximum_bytes(trace) == 2 * 72 + 20 + 40
-
-
-def test_a_normalization_is_recomputed_with_its_activation_in_place() -> None:
-    """conv2 reads bn1 with its activation; a join ends a segment, and so bn2 is one of its own, which nothing reads."""
+    # conv2 reads bn1 with its activation; a join ends a segment, and so bn2 is one of its own, which nothing reads.
     assert recomputed(plan_of(toy_workload(residual()))) == [("bn1", 1), ("bn1/relu", 1)]
+    # A pool over conv1, one over conv2, and their product: one segment of 30 B, computed once, without conv2.
+    net = GraphBuilder("meeting", MapShape(5))
+    x = net.conv("conv1", 0, 5, 1, relu=False)
+    a = net.pool("a", x, 1, stride=1)
+    b = net.pool("b", net.conv("conv2", x, 5, 1, relu=False), 1, stride=1)
+    y = net.layer("product", ElementwiseProduct(), a, b)
+    workload = toy_workload(with_fc(net, y))
+    assert recomputed(plan_of(workload)) == [("a", 1), ("b", 1), ("product", 1)]
 
 
 def test_a_pool_under_an_activation_in_place_is_recomputed_for_its_own_backward() -> None:
@@ -150,18 +147,6 @@ def test_a_pool_under_an_activation_in_place_is_recomputed_for_its_own_backward(
     workload = toy_workload(with_fc(net, y))
 
     assert recomputed(plan_of(workload))[-2:] == [("pool", 6), ("dropout2", 6)]
-
-
-def test_joined_cheap_layers_are_one_segment() -> None:
-    """A pool over conv1, one over conv2, and their product: one segment of 30 B, computed once, without conv2."""
-    net = GraphBuilder("meeting", MapShape(5))
-    x = net.conv("conv1", 0, 5, 1, relu=False)
-    a = net.pool("a", x, 1, stride=1)
-    b = net.pool("b", net.conv("conv2", x, 5, 1, relu=False), 1, stride=1)
-    y = net.layer("product", ElementwiseProduct(), a, b)
-    workload = toy_workload(with_fc(net, y))
-
-    assert recomputed(plan_of(workload)) == [("a", 1), ("b", 1), ("product", 1)]
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,12 @@ JUST_IN_TIME = StaggeredSwap(swap_in=SwapIn.JUST_IN_TIME)
 def test_swap_copies_the_same_layers_on_all_gpus() -> None:
     """Layers 0, 3 and 6 of seven, which are called conv1, conv4 and conv7."""
     plans = Swap().plans(setting_of(((0, 1),), 7))
-
     assert [offloaded(plan) for plan in plans] == [convs((1, 4, 7))] * 2
+    # Swap with the options of the other is the other.
+    options = Swap(stagger=True, synchronization=Synchronization.NONE, swap_in=SwapIn.UNTRIGGERED)
+    setting = setting_of(((0, 1),), 7)
+    plans, others = options.plans(setting), StaggeredSwap(swap_in=SwapIn.UNTRIGGERED).plans(setting)
+    assert [plan.operations for plan in plans] == [plan.operations for plan in others]
 
 
 @pytest.mark.parametrize(
@@ -121,19 +125,12 @@ def test_swap_copies_on_all_gpus_at_once_and_waits() -> None:
     and beside it the map of conv1, conv2 to 17, conv1 to 18: 2 s more than the kernels take.
     """
     trace = replay_both(Swap(interval=2).plans(setting_of(((0, 1),), 4)))
-
     assert trace.iteration_s == 18
     assert most_copies_up(trace) == 2
-
-
-def test_staggered_gpus_take_turns() -> None:
-    """Fig. 3 below, with x = 2: GPU 0 swaps conv1 and conv3, GPU 1 conv2 and conv4, and no copy meets another.
-
-    To the host: conv1 from 1 to 2, conv2 to 3, conv3 to 4, conv4 to 5. Back, one step of backward ahead: conv4 with the
-    loss from 6 to 7, conv3 with fc from 7 to 8, conv2 with conv4 from 9 to 10, conv1 with conv3 from 11 to 12.
-    """
+    # Fig. 3 below, with x = 2: GPU 0 swaps conv1 and conv3, GPU 1 conv2 and conv4, and no copy meets another. To the
+    # host: conv1 from 1 to 2, conv2 to 3, conv3 to 4, conv4 to 5. Back, one step of backward ahead: conv4 with the
+    # loss from 6 to 7, conv3 with fc from 7 to 8, conv2 with conv4 from 9 to 10, conv1 with conv3 from 11 to 12.
     trace = replay_both(StaggeredSwap(interval=2, swap_in=SwapIn.JUST_IN_TIME).plans(setting_of(((0, 1),), 4)))
-
     assert [gpu.iteration_s for gpu in trace.gpus] == [16, 16]
     assert most_copies_up(trace) == 1
 
@@ -151,15 +148,6 @@ def test_synchronization_of_layers_costs_time() -> None:
 
     assert replay(synchronized.plan(setting), COSTS, server=server).iteration_s == 23
     assert replay(free.plan(setting), COSTS, server=server).iteration_s == 19
-
-
-def test_swap_with_the_options_of_the_other_is_the_other() -> None:
-    options = Swap(stagger=True, synchronization=Synchronization.NONE, swap_in=SwapIn.UNTRIGGERED)
-    setting = setting_of(((0, 1),), 7)
-
-    plans, others = options.plans(setting), StaggeredSwap(swap_in=SwapIn.UNTRIGGERED).plans(setting)
-
-    assert [plan.operations for plan in plans] == [plan.operations for plan in others]
 
 
 @pytest.mark.parametrize(

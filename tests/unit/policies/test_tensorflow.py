@@ -49,19 +49,14 @@ def algorithm_of(plan: TrainingPlan) -> str:
 
 def test_nothing_is_copied_and_nothing_waits() -> None:
     trace = replayed(TensorFlow(), CHAIN)
-
     assert trace.iteration_s == 10
     assert maximum_bytes(trace) == 264 + 42
     assert trace.host_bytes == 0
-
-
-def test_statistics_live_from_forward_to_backward_of_their_layer() -> None:
-    """They are allocated with the forward of bn, after W, the input and conv1, and released before dW."""
+    # They are allocated with the forward of bn, after W, the input and conv1, and released before dW.
     net = GraphBuilder("normalized", MapShape(5))
     y = net.batch_norm("bn", net.conv("conv1", 0, 5, 1, relu=False), relu=False)
     workload = toy_workload(with_fc(net, y))
     plan = TensorFlow().plan(toy_setting(workload, toy_costs(workload, {})))
-
     buffer = plan.buffer_names.index("statistics of bn")
     (taken,) = (op for op in plan.operations if isinstance(op, Allocate) and op.buffer == buffer)
     assert (plan.layers[taken.layer], taken.phase) == ("bn", Phase.FORWARD)

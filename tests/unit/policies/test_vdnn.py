@@ -98,23 +98,24 @@ def test_without_pool_some_maps_are_fetched_on_demand() -> None:
     ]
 
 
-def test_streams_are_synchronized_only_at_the_end_of_layers_that_copied() -> None:
+def test_synchronizations_releases_and_workspaces() -> None:
     """One conv and an fc: conv's forward offloads the input, fc's backward prefetches it: two synchronizations."""
     plan = plan_of(VdnnAll(), toy_chain(1))
-
     assert sum(isinstance(op, HostSynchronize) for op in plan.operations) == 2
-
-
-def test_maps_are_released_after_their_last_reader() -> None:
-    """conv1 conv2 fc loss in float16, all maps 10 B but fc's and the loss's 2 B; W and dW take 132 B each.
-
-    The most is in use in backward of conv2: its X (conv1's Y, back from the host), the input, which conv2's backward
-    prefetches for conv1, dY and dX: 40 B. conv2's Y has gone with fc's backward, which read it last.
-    """
+    # conv1 conv2 fc loss in float16, all maps 10 B but fc's and the loss's 2 B; W and dW take 132 B each. The most is
+    # in use in backward of conv2: its X (conv1's Y, back from the host), the input, which conv2's backward prefetches
+    # for conv1, dY and dX: 40 B. conv2's Y has gone with fc's backward, which read it last.
     workload = toy_workload(toy_chain(2))
     trace = replayed(VdnnAll(), workload)
-
     assert trace.pool_bytes == 264 + 40
+    # conv2's weight gradient wants 7 B: allocated on its behalf and gone before the next kernel.
+    workload = toy_workload(toy_chain(2))
+    costs = toy_costs(workload, {}, workspace_bytes={("conv2", W): 7})
+    plan = VdnnAll().plan(toy_setting(workload, costs))
+    workspaces = [i for i, buffer in enumerate(plan.buffers) if buffer.kind is BufferKind.WORKSPACE]
+    assert [plan.buffers[i].nbytes for i in workspaces] == [7]
+    kernels = [op for op in plan.operations if isinstance(op, Compute) and workspaces[0] in op.writes]
+    assert [(plan.layers[op.layer], op.phase) for op in kernels] == [("conv2", W)]
 
 
 def test_maps_are_offloaded_in_chunks() -> None:
@@ -125,10 +126,8 @@ def test_maps_are_offloaded_in_chunks() -> None:
     workload = toy_workload(toy_chain(2))
     costs = toy_costs(workload, {})
     setting = toy_setting(workload, costs)
-
     whole = replay(VdnnAll().plan(setting), costs)
     chunked = replay(VdnnAll(chunk="4 B").plan(setting), costs)
-
     assert chunked.plan.policy == "vdnn_all(p, chunk=4 B)"
     moved = [chunked.plan.copied_bytes(each) for each in chunked.plan.operations if isinstance(each, Offload)]
     assert moved == [4, 4, 2, 4, 4, 2]
@@ -139,27 +138,10 @@ def test_maps_are_offloaded_in_chunks() -> None:
     assert times_s == [4, 8, 14, 18]
     assert (chunked.iteration_s, chunked.pool_bytes) == (whole.iteration_s, whole.pool_bytes)
     assert chunked.host_bytes == whole.host_bytes == 20
-
-
-def test_a_memory_model_without_extents_refuses_chunks() -> None:
-    workload = toy_workload(toy_chain(2))
+    # A memory model without extents refuses chunks.
     plan = VdnnAll(chunk="4 B").plan(toy_setting(workload, toy_costs(workload, {})))
-
     with pytest.raises(PolicyError, match=r"^vdnn_all\(p, chunk=4 B\): memory_model: found 'best_fit', which gives "):
         place_plan(plan, replace(TOY_LIMITS, model=MemoryModel.BEST_FIT))
-
-
-def test_a_workspace_lives_as_long_as_its_kernel() -> None:
-    """conv2's weight gradient wants 7 B: allocated on its behalf and gone before the next kernel."""
-    workload = toy_workload(toy_chain(2))
-    costs = toy_costs(workload, {}, workspace_bytes={("conv2", W): 7})
-
-    plan = VdnnAll().plan(toy_setting(workload, costs))
-
-    workspaces = [i for i, buffer in enumerate(plan.buffers) if buffer.kind is BufferKind.WORKSPACE]
-    assert [plan.buffers[i].nbytes for i in workspaces] == [7]
-    kernels = [op for op in plan.operations if isinstance(op, Compute) and workspaces[0] in op.writes]
-    assert [(plan.layers[op.layer], op.phase) for op in kernels] == [("conv2", W)]
 
 
 @pytest.mark.parametrize(("network", "convolutions", "pools"), [("vgg16", 16, 5), ("alexnet", 5, 3)])
