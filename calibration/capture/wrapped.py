@@ -37,10 +37,10 @@ def refuse_spread(model: nn.Module) -> None:
         )
     for name, each in model.named_modules():
         if isinstance(each, _REPLICATED):
-            inner = ".".join(filter(None, (name, "module")))
+            within = ".".join(filter(None, (name, "module")))
             raise CaptureError(
                 f"{type(each).__name__}: wraps {type(each.module).__name__} for several GPUs, expected the model "
-                f"within, `model.{inner}`: a plan for it is applied to the wrapped one, and `gpus` and `gradients: ddp` "
+                f"within, `model.{within}`: a plan for it is applied to the wrapped one; `gpus` and `gradients: ddp` "
                 "of a scenario replay several GPUs"
             )
 
