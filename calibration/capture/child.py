@@ -41,7 +41,9 @@ def _answer(asked: Asked) -> Answer:
         return Answer(error=str(error))
     except SystemExit as end:
         return Answer(error=f"{asked.requests[0].model}: its code ends Python (exit status {end.code})")
-    return Answer(steps, files=_imported_files())
+    config = asked.requests[0].config
+    described = {} if config is None else {str(config.resolve()): file_sha256(str(config))}
+    return Answer(steps, files=_imported_files() | described)
 
 
 def _imported_files() -> dict[str, str]:

@@ -198,7 +198,7 @@ def _digest(request: Request) -> str:
     """Return the key of a request: its fields, versions, and the code of this package."""
     digest = hashlib.sha256(msgspec.json.encode(request))
     # Paths are relative to the working directory.
-    if any(words and ".py:" in words for words in (request.model, request.inputs)):
+    if request.config is not None or any(words and ".py:" in words for words in (request.model, request.inputs)):
         digest.update(str(Path.cwd()).encode())
     digest.update(platform.python_version().encode())
     for name in ("torch", *LIBRARIES):

@@ -70,17 +70,29 @@ def unknown_name(library_name: str, found: str, names: list[str]) -> CaptureErro
     return CaptureError(not_one_of(found, shown, what) if shown else f"{quote(found)} is not {what}")
 
 
+def torchvision_names() -> list[str]:
+    """Return the names of torchvision's models."""
+    library("torchvision")
+    names: list[str] = import_module("torchvision.models").list_models()
+    return names
+
+
+def timm_names() -> list[str]:
+    """Return the names of timm's models."""
+    names: list[str] = library("timm").list_models()
+    return names
+
+
 def torchvision_model(name: str) -> NamedModel:
     """Return a model of torchvision.
 
     Raises:
         CaptureError: there is no such model.
     """
-    library("torchvision")
-    models = import_module("torchvision.models")
-    names: list[str] = models.list_models()
+    names = torchvision_names()
     if name not in names:
         raise unknown_name("torchvision", name, names)
+    models = import_module("torchvision.models")
     weights = list(models.get_model_weights(name))
     family = models.get_model_builder(name).__module__
     make = partial(models.get_model, name, weights=None, **_without_weights(family))

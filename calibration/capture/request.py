@@ -13,7 +13,10 @@ from vdnnsim.units import Precision
 
 LIBRARIES: Final = ("torchvision", "timm", "transformers")
 """With models by name."""
-_EXAMPLE: Final = "expected FILE.py:NAME, torchvision:NAME, timm:NAME or transformers:NAME"
+_EXAMPLE: Final = (
+    "expected FILE.py:NAME, a name as resnet50 or meta-llama/Llama-3.1-8B, LIBRARY:NAME, or config.json of a model"
+)
+_NAME: Final = re.compile(r"[\w.+-]+(/[\w.+-]+)?", re.ASCII)
 _LARGEST: Final = 10**9
 
 
@@ -21,7 +24,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A model and how to capture it.
 
     Attributes:
-        model: `my_model.py:make`, or `torchvision:resnet50`, `timm:convnext_base`, `transformers:llama-7b`.
+        model: `my_model.py:make`; `torchvision:resnet50`, `timm:convnext_base`, `transformers:llama-7b`, or such a name
+            alone where one library has it; a name of huggingface.co; or a `config.json`, or a folder with one.
         batch_size: samples of a micro-batch.
         image: sizes of an image, channels first; None for the model's own, or none.
         tokens: of a sequence; None for the model's own, or none.
@@ -53,8 +57,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return self.real or bool(self.pretended)
 
     @property
+    def config(self) -> Path | None:
+        """The `config.json` that describes the model; None where the model is named."""
+        path = Path(self.model)
+        if path.suffix == ".json":
+            return path
+        return path / "config.json" if (path / "config.json").is_file() else None
+
+    @property
     def short_name(self) -> str:
-        """Name of the model for files: of a user's file, its stem."""
+        """Name of the model for files: of a user's file its stem, of a `config.json` that of its folder."""
+        if self.config is not None:
+            return self.config.resolve().parent.name or "model"
         source, _, name = self.model.rpartition(":")
         return Path(source).stem if source.endswith(".py") else name.rpartition("/")[2]
 
@@ -76,18 +90,30 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         given = [name for name, value in self._inputs_given().items() if value is not None]
         if len(given) > 1:
             raise CaptureError(f"{' and '.join(given)}: found both, expected one of them")
-        source, colon, name = self.model.rpartition(":")
-        if self.model.endswith(".py"):
-            raise CaptureError(f"{quote(self.model)} does not say what makes the model, expected {self.model}:NAME")
-        if not (colon and source and name):
-            raise CaptureError(f"{quote(self.model)} is no model; {_EXAMPLE}")
-        if not source.endswith(".py") and source not in LIBRARIES:
-            raise CaptureError(
-                f"{quote(self.model)}: {not_one_of(source, LIBRARIES, 'a library of models')}, or FILE.py"
-            )
+        if self.config is not None:
+            if not self.config.is_file():
+                raise CaptureError(f"{file_name(self.config)}: there is no such file")
+            source = ""
+        else:
+            source = self._source()
         for words in (self.model, self.inputs):
             if words is not None and (words is self.inputs or source.endswith(".py")):
                 split_words(words)
+
+    def _source(self) -> str:
+        """Return where a named model is from: a file, a library, or nothing for a name alone."""
+        source, colon, name = self.model.rpartition(":")
+        if self.model.endswith(".py"):
+            raise CaptureError(f"{quote(self.model)} does not say what makes the model, expected {self.model}:NAME")
+        if Path(self.model).is_dir() and not _NAME.fullmatch(self.model):
+            raise CaptureError(f"{file_name(Path(self.model))}: has no config.json, expected a folder with one")
+        if not (name and (source or not colon) and (source or _NAME.fullmatch(name))):
+            raise CaptureError(f"{quote(self.model)} is no model; {_EXAMPLE}")
+        if colon and not source.endswith(".py") and source not in LIBRARIES:
+            raise CaptureError(
+                f"{quote(self.model)}: {not_one_of(source, LIBRARIES, 'a library of models')}, or FILE.py"
+            )
+        return source
 
     def _inputs_given(self) -> dict[str, object]:
         return {"--image": self.image, "--tokens": self.tokens, "--inputs": self.inputs}

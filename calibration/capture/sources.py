@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Final
 
@@ -11,20 +12,30 @@ import msgspec
 import torch
 
 from calibration.capture.capture import CaptureDevice, capture, capture_batches
+from calibration.capture.hub_models import hub_model
 from calibration.capture.layouts import copied
-from calibration.capture.libraries import NamedModel, library_version, timm_model, torchvision_model
+from calibration.capture.libraries import (
+    NamedModel,
+    library_version,
+    timm_model,
+    timm_names,
+    torchvision_model,
+    torchvision_names,
+    unknown_name,
+)
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import OPTIMIZERS, Arguments, Program
-from calibration.capture.request import Request
-from calibration.capture.transformers_models import transformers_model
+from calibration.capture.request import LIBRARIES, Request
+from calibration.capture.transformers_models import configured_model, transformers_model, transformers_names
 from calibration.capture.user_code import inputs_maker, model_maker, sample_of
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError
-from vdnnsim.files.messages import not_one_of
+from vdnnsim.files.messages import not_one_of, quote
 
-_NAMED: Final[Mapping[str, Callable[[str], NamedModel]]] = MappingProxyType(
+NAMED: Final[Mapping[str, Callable[[str], NamedModel]]] = MappingProxyType(
     {"torchvision": torchvision_model, "timm": timm_model, "transformers": transformers_model}
 )
+"""By library what makes a model of a name."""
 _IDS: Final = 2
 """Token ids for a user's model, 0 and 1."""
 
@@ -101,15 +112,9 @@ def program_of(request: Request) -> tuple[Program, AssumedLoss]:
     request.check()
     if request.optimizer not in OPTIMIZERS:
         raise CaptureError(f"--optimizer: {not_one_of(request.optimizer, OPTIMIZERS, 'an optimizer')}")
-    source, _, name = request.model.rpartition(":")
-    versions = [library_version("torch")]
-    if source in _NAMED:
-        named = _NAMED[source](name)
-        make_model = named.make
-        versions.append(library_version(source))
-    else:
-        named = None
-        make_model = model_maker(request.model)
+    named, source = _named(request)
+    versions = [library_version(each) for each in ("torch", source) if each]
+    make_model = named.make if named else model_maker(request.model)
     given = _Inputs(request, named)
     loss = AssumedLoss(request.model, request.accumulate)
     program = Program(
@@ -130,6 +135,49 @@ def program_of(request: Request) -> tuple[Program, AssumedLoss]:
         notes=given.notes,
     )
     return program, loss
+
+
+def _named(request: Request) -> tuple[NamedModel | None, str]:
+    """Return the model of a library or a `config.json`, None for one of a user's file, and the library."""
+    if request.config is not None:
+        return configured_model(request.config), "transformers"
+    source, _, name = request.model.rpartition(":")
+    if source.endswith(".py"):
+        return None, ""
+    if not source:
+        source = _library_of(name)
+    # The owner of models of timm on the hub.
+    return NAMED[source](name.removeprefix("timm/")), source
+
+
+def _library_of(name: str) -> str:
+    """Return the library that has a model of a name.
+
+    Raises:
+        CaptureError: several have, or none.
+    """
+    if hub_model(name) is not None:
+        return "transformers"
+    if name.startswith("timm/"):
+        return "timm"
+    has = {"torchvision": torchvision_names, "timm": timm_names, "transformers": transformers_names}
+    names = {each: has[each]() for each in LIBRARIES if find_spec(each) is not None}
+    found = [each for each, known in names.items() if name.lower() in known]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        both = " and ".join(f"{each}:{name}" for each in found)
+        raise CaptureError(f"{quote(name)}: {both} are models of this name, expected one of them")
+    if "/" in name:
+        raise CaptureError(
+            f"{quote(name)}: is none of the models of huggingface.co that are known here, expected its config.json, as "
+            f"https://huggingface.co/{name}/resolve/main/config.json, or a folder with it"
+        )
+    if not names:
+        raise CaptureError(
+            f"{quote(name)}: no library of models is installed: pip install torchvision timm transformers"
+        )
+    raise unknown_name(", ".join(names), name, [each for known in names.values() for each in known])
 
 
 class _Inputs:

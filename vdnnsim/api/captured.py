@@ -84,7 +84,7 @@ def capture(  # noqa: PLR0913  # the words of the command
 
     Args:
         model: a `torch.nn.Module`, a function without arguments that makes one (without memory), or a name or file as
-            of `vdnnsim capture`: `timm:convnext_base`, `my_model.py:make`.
+            of `vdnnsim capture`: `timm:convnext_base`, `my_model.py:make`, `meta-llama/Llama-3.1-8B`, `config.json`.
         inputs: a tensor, a tuple of arguments, a dictionary of arguments by name, or a pair of both; for a model by
             name or file `FILE.py:NAME`.
         loss: a function from the output to a scalar; by default the model's own, or an assumed one with a note.

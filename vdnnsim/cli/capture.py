@@ -32,10 +32,11 @@ def capture(
 ) -> None:
     """Record one iteration of a PyTorch MODEL without a GPU.
 
-    MODEL is FILE.py:NAME, a function without arguments that returns a torch.nn.Module, or a class of one; or
-    torchvision:resnet50, timm:convnext_base, transformers:llama-7b, made of their configuration without weights. A loss
-    is the model's own, or one that fits its output, and that is said. The code of FILE is run as it is: capture only
-    what you would run. The file that is written runs nothing when it is read.
+    MODEL is FILE.py:NAME, a function without arguments that returns a torch.nn.Module, or a class of one; a name as
+    torchvision:resnet50, timm:convnext_base or meta-llama/Llama-3.1-8B, the library left out where one has it; or the
+    config.json of a model of huggingface.co, or its folder. All are made of a configuration, without weights and
+    downloads. A loss is the model's own, or one that fits its output, and that is said. The code of FILE is run as it
+    is: capture only what you would run. The file that is written runs nothing when it is read.
     """
     import msgspec
 

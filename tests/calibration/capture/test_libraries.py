@@ -1,13 +1,20 @@
 """Models of libraries, which the tests need installed."""
 
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
+from torch import nn
 
-from calibration.capture import libraries
-from calibration.capture.libraries import library, unknown_name
+from calibration.capture import libraries, sources
+from calibration.capture.hub_models import HubModel, hub_model, hub_models
+from calibration.capture.libraries import NamedModel, library, unknown_name
 from calibration.capture.request import Request
 from calibration.capture.sources import captured_of, program_of
-from calibration.capture.transformers_models import SIZES, transformers_model
+from calibration.capture.transformers_models import transformers_model
 from vdnnsim.errors import CaptureError
 
 
@@ -90,38 +97,125 @@ def test_a_model_of_timm_is_captured_in_its_size() -> None:
     assert refused("timm:resnet18", tokens=5) == "--tokens: timm:resnet18 takes images, expected --image"
 
 
-PARAMETERS = {
-    "llama-7b": 6_738_415_616,
-    "llama-13b": 13_015_864_320,
-    "llama-30b": 32_528_943_616,
-    "llama-65b": 65_285_660_672,
-    "llama-2-7b": 6_738_415_616,
-    "llama-3-8b": 8_030_261_248,
-    "mistral-7b": 7_241_732_096,
-    "gpt2-small": 124_439_808,
-    "gpt2-medium": 354_823_168,
-    "gpt2-large": 774_030_080,
-    "gpt2-xl": 1_557_611_200,
-    "bert-base": 109_514_298,
-    "bert-large": 335_174_458,
-    "t5-small": 60_506_624,
-    "t5-base": 222_903_552,
-    "t5-large": 737_668_096,
-    "opt-125m": 125_239_296,
-    "opt-1.3b": 1_315_758_080,
-    "opt-6.7b": 6_658_473_984,
-    "vit-base": 85_800_194,
-    "vit-large": 303_303_682,
-}
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_published_numbers_of_parameters(name: str) -> None:
-    """As the published checkpoints have, heads tied as there; ViT with a head of 2 classes instead of 1,000."""
+@pytest.mark.parametrize(
+    "known", {each.name: each for each in hub_models().values()}.values(), ids=lambda each: each.name
+)
+def test_published_numbers_of_parameters(known: HubModel) -> None:
     pytest.importorskip("transformers")
     with torch.device("meta"):
-        model = transformers_model(name).make()
-    assert sum(each.numel() for each in model.parameters()) == PARAMETERS[name]
+        model = transformers_model(known.name).make()
+    assert sum(each.numel() for each in model.parameters()) == known.parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("meta-llama/Meta-Llama-3-8B", "meta-llama/Meta-Llama-3-8B"),
+        ("llama-3-8b", "meta-llama/Meta-Llama-3-8B"),
+        ("META-LLAMA/llama-2-7B", "meta-llama/Llama-2-7b-hf"),
+        ("gpt2-xl", "openai-community/gpt2-xl"),
+    ],
+)
+def test_names_of_the_hub(name: str, known: str) -> None:
+    found = hub_model(name)
+    assert found is not None
+    assert found.name == known
+
+
+def test_an_unknown_name_of_the_hub_is_asked_for_its_configuration() -> None:
+    assert hub_model("someone/model") is None
+    assert "https://huggingface.co/someone/model/resolve/main/config.json" in refused("someone/model")
+
+
+@pytest.fixture
+def three_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them have `net`."""
+    names = {"torchvision": ["net", "vision"], "timm": ["net", "image"], "transformers": ["text"]}
+    monkeypatch.setattr(sources, "find_spec", str)
+
+    def model(library_name: str, name: str) -> NamedModel:
+        return NamedModel(nn.Identity, image=(3, 4, 4), note=f"{name} of {library_name}")
+
+    monkeypatch.setattr(sources, "NAMED", {each: partial(model, each) for each in names})
+    for library_name, known in names.items():
+        monkeypatch.setattr(sources, f"{library_name}_names", partial(list, known))
+    monkeypatch.setattr(sources, "library_version", lambda name: f"{name} 1")
+
+
+@pytest.mark.usefixtures("three_libraries")
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [("vision", "vision of torchvision"), ("image", "image of timm"), ("Text", "Text of transformers")],
+)
+def test_a_name_alone_is_of_the_library_that_has_it(name: str, note: str) -> None:
+    program, _ = program_of(request(name))
+    assert program.notes[0] == note
+    assert program.versions == f"torch 1, {note.rsplit(maxsplit=1)[-1]} 1"
+
+
+@pytest.mark.usefixtures("three_libraries")
+def test_a_name_that_no_library_or_several_have_is_refused() -> None:
+    assert refused("net").endswith("torchvision:net and timm:net are models of this name, expected one of them")
+    assert "is not a model of torchvision, timm, transformers; did you mean 'image'?" in refused("imagge")
+
+
+def test_a_name_alone_without_libraries_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "find_spec", lambda _: None)
+    assert refused("net").endswith("no library of models is installed: pip install torchvision timm transformers")
+
+
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 8}
+LLAMA |= {"intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+BERT = {**LLAMA, "model_type": "bert", "architectures": ["BertForSequenceClassification"]}
+
+
+def described(folder: Path, configuration: object) -> str:
+    (folder / "config.json").write_text(json.dumps(configuration), encoding="utf-8")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "labels"),
+    [
+        ({**LLAMA, "torch_dtype": "bfloat16"}, {"labels": (2, 5)}),
+        (BERT, {"labels": (2,)}),
+        ({**BERT, "architectures": ["BertForQuestionAnswering"]}, {"start_positions": (2,), "end_positions": (2,)}),
+        ({**BERT, "architectures": ["BertModel"]}, {}),
+        ({**LLAMA, "architectures": ["LlamaForSequenceClassification"]}, {"labels": (2,)}),
+    ],
+)
+def test_a_configuration_is_captured_in_the_class_that_it_names(
+    configuration: dict[str, Any], labels: dict[str, tuple[int, ...]], tmp_path: Path
+) -> None:
+    """In float32 whatever its weights are stored in; in a folder, or as a file."""
+    pytest.importorskip("transformers")
+    folder = described(tmp_path, configuration)
+    program, _ = program_of(request(folder, tokens=5))
+    _, kwargs = program.make_inputs()
+    assert {name: tuple(each.shape) for name, each in kwargs.items() if name != "input_ids"} == labels
+    step = captured_of(request(f"{folder}/config.json", tokens=5))
+    assert step.parameter_bytes == 4 * step.parameters
+    assert step.notes[0].startswith(f"{configuration['architectures'][0]} of ")
+
+
+@pytest.mark.parametrize(
+    ("configuration", "message"),
+    [
+        ([], "config.json: cannot be read: Expected `object`"),
+        ({}, "config.json: model_type: found nothing, which is no type of transformers"),
+        ({**LLAMA, "model_type": "mine"}, "config.json: model_type: found 'mine'"),
+        ({**LLAMA, "architectures": ["MineForCausalLM"]}, "config.json: architectures: found 'MineForCausalLM'"),
+        ({**LLAMA, "quantization_config": {"bits": 4}}, "config.json: quantization_config: found quantized weights"),
+    ],
+)
+def test_configurations_that_nothing_can_build(configuration: object, message: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    assert message in refused(described(tmp_path, configuration))
+
+
+def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
+    assert refused(str(tmp_path)) == f"{tmp_path}: has no config.json, expected a folder with one"
+    assert refused(str(tmp_path / "config.json")) == f"{tmp_path / 'config.json'}: there is no such file"
 
 
 def test_labels_and_loss_of_transformers() -> None:
