@@ -165,6 +165,11 @@ class ElementType(Enum):
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"
 
+    @classmethod
+    def _missing_(cls, value: object) -> "ElementType | None":
+        """Return the type of a common short name."""
+        return next((each for each in cls if each.value == _SHORT_NAMES.get(str(value))), None)
+
     @property
     def nbytes(self) -> int:
         """Bytes of one element."""
@@ -185,6 +190,11 @@ class Precision(Enum):
     AMP_BFLOAT16 = "amp_bfloat16"
     AMP_FLOAT16 = "amp_float16"
 
+    @classmethod
+    def _missing_(cls, value: object) -> "Precision | None":
+        """Return the precision of a common short name; `amp` is what torch.autocast takes on a GPU by default."""
+        return next((each for each in cls if each.value == _SHORT_NAMES.get(str(value))), None)
+
     @property
     def element_type(self) -> ElementType:
         """Of weights, and of maps where precision is not mixed."""
@@ -194,3 +204,15 @@ class Precision(Enum):
     def autocast(self) -> ElementType | None:
         """The narrow type of mixed precision; None without it."""
         return ElementType(self.value.removeprefix("amp_")) if self.value.startswith("amp_") else None
+
+
+_SHORT_NAMES: Mapping[str, str] = {
+    "fp32": "float32",
+    "fp16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "amp": "amp_float16",
+    "amp_fp16": "amp_float16",
+    "amp_bf16": "amp_bfloat16",
+}
+"""Of element types and precisions."""

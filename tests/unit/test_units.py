@@ -3,8 +3,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vdnnsim.errors import InputError
+from vdnnsim.files.value import Entry, YamlValue
 from vdnnsim.units import (
     Dimension,
+    ElementType,
+    Precision,
     format_bytes,
     format_rate,
     format_seconds,
@@ -176,3 +179,27 @@ def test_a_rounded_number_is_near_and_short(number: float, dimension: Dimension)
     assert rounded == pytest.approx(number, rel=1 / 2000)
     digits = quantity_text(rounded, dimension).split(" ")[0].partition("e")[0]
     assert len(digits.replace(".", "").strip("0")) <= 4
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("fp32", Precision.FLOAT32),
+        ("tf32", Precision.TF32),
+        ("fp16", Precision.FLOAT16),
+        ("bf16", Precision.BFLOAT16),
+        ("amp", Precision.AMP_FLOAT16),
+        ("amp_bf16", Precision.AMP_BFLOAT16),
+    ],
+)
+def test_short_names_of_precisions(name: str, meant: Precision) -> None:
+    """PyTorch's autocast on a GPU is in float16 unless told otherwise."""
+    assert Entry("", "precision", name, InputError).choice(Precision, "a precision") is meant
+    if meant.autocast is None:
+        assert ElementType(name).value == meant.value
+
+
+@pytest.mark.parametrize("value", ["fp8", "Amp", 32, None])
+def test_other_names_of_precisions_are_refused(value: YamlValue) -> None:
+    with pytest.raises(InputError, match="a precision"):
+        Entry("", "precision", value, InputError).choice(Precision, "a precision")

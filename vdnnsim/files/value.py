@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias, TypeVar
@@ -103,7 +104,10 @@ class Entry:
         return self.value
 
     def choice(self, choices: type[Choice], what: str) -> Choice:
-        """Return the member of an enum by its value; messages call it `what`."""
+        """Return the member of an enum by its value, or by a name that the enum knows; messages call it `what`."""
+        if isinstance(self.value, str):
+            with suppress(ValueError):
+                return choices(self.value)
         return choices(self.name([str(choice.value) for choice in choices], what))
 
     def _below(self, key: str) -> str:

@@ -11,6 +11,8 @@ from vdnnsim.units import format_bytes, format_seconds
 
 _SMALL_PERCENT: Final = 0.1
 """Below it a gap has two decimals."""
+_LOOSE: Final = 0.01
+"""Gap of a plan at full speed from which its bound is called loose."""
 _NOISE_PERCENT: Final = 1e-7
 """Rounding errors of sums of seconds."""
 _MOST_NAMED: Final = 3
@@ -29,9 +31,11 @@ def certificates(result: ScenarioResult) -> tuple[str, ...]:
 def bound_text(certificate: Certificate, iteration_s: float) -> str:
     """Return bound and gap: `lower bound 354 ms, gap 16.0 %, of schedules of this order that recompute nothing`."""
     ended = "" if certificate.complete else "; the time limit ended the search"
+    gap = certificate.gap(iteration_s)
+    loose = "; a loose bound, for the plan keeps everything and runs the fastest kernels"
     return (
-        f"lower bound {format_seconds(certificate.bound_s)}, gap {gap_text(certificate.gap(iteration_s))}, "
-        f"of {class_text(certificate.holds_for)}{ended}"
+        f"lower bound {format_seconds(certificate.bound_s)}, gap {gap_text(gap)}, "
+        f"of {class_text(certificate.holds_for)}{loose if certificate.keeps_all and gap > _LOOSE else ''}{ended}"
     )
 
 

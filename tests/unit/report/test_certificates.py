@@ -42,6 +42,14 @@ def test_bound_gap_and_what_the_plan_does(result: ScenarioResult, move: PolicyRe
     assert others == ["move(m): conv1's FFT workspace competes with maps", "move(m): 20 B of weights stay"]
 
 
+@pytest.mark.parametrize(("bound_s", "is_loose"), [(4.1, True), (7.98, False)])
+def test_a_gap_of_a_plan_that_does_nothing_is_one_of_the_bound(bound_s: float, is_loose: bool) -> None:  # noqa: FBT001
+    """8 s lie 95 % above 4.1 s; where something is offloaded, the plan may be what is bad."""
+    bare = Certificate(bound_s, BoundClass.OFFLOAD)
+    assert ("loose bound" in bound_text(bare, 8.0)) is is_loose
+    assert "loose" not in bound_text(replace(bare, offloaded=(("map a", 1),)), 8.0)
+
+
 def test_long_lists_are_cut(result: ScenarioResult, move: PolicyResult) -> None:
     kernels = tuple(SlowerKernel(name, "forward", "gemm", "fft", 0.001, 1) for name in "abcd")
     bare = Certificate(8.0, BoundClass.ANY, recomputed=("a", "b", "c", "d", "e"), complete=False, slower=kernels)

@@ -125,7 +125,7 @@ DYN = "[base(p), vdnn_dyn]"
                 ("9" * 5000, f"'{'9' * 80}...'"),
             )
         ),
-        ("float32", "fp32", "workload.element_type: 'fp32'", "did you mean 'tf32'? (float32, tf32, float16, bfloat16)"),
+        ("float32", "float33", "workload.element_type: 'float33'", "did you mean 'float32'? (float32, tf32, "),
         ("float32", "float32, optimizer: adma", "workload.optimizer: 'adma'", "'adam'? (none, sgd, momentum, adam)"),
         ("float32", "float32, mode: train", "workload.mode: 'train'", "'training'? (training, inference)"),
         ("float32", "float32, mode: inference, optimizer: sgd", "workload.optimizer: found 'sgd'", "'none'"),
