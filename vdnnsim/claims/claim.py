@@ -26,7 +26,6 @@ class Verdict(Enum):
 
 
 NetworkBatch = tuple[str, int]
-"""A network and its batch size."""
 
 
 def read_network(text: str) -> NetworkBatch:

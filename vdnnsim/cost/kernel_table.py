@@ -54,7 +54,6 @@ GRADIENT_LETTERS: Final = frozenset((WRITTEN, ADDED_TO, NOT_COMPUTED))
 
 OPTIMIZERS: Final = tuple(each.value for each in Optimizer if each is not Optimizer.NONE)
 KINDS: Final = (*OPERATOR_NAMES, *OPTIMIZERS)
-"""The operators without their parameters."""
 
 TORCH_OPERATOR: Final = re.compile(r"torch:[A-Za-z_][A-Za-z0-9_:]{0,99}")
 """An operator of PyTorch, `torch:threshold_backward`, timed by the bytes that it moves; its inputs are its tensors as

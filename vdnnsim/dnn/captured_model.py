@@ -25,7 +25,6 @@ _SIZES: Final = frozenset(
 """Keys whose numbers, and those within them, may grow with the batch."""
 _IGNORED: Final = frozenset({"notes"})
 Capture: TypeAlias = Callable[[int], CapturedStep]
-"""Captures the model at a batch size."""
 
 _LEAST = 2
 """PyTorch special-cases a batch of one: strides of that dimension are ignored, and it is expanded."""

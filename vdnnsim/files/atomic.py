@@ -22,7 +22,6 @@ Content: TypeAlias = bytes | Iterable[bytes]
 UNFINISHED: Final = "unfinished"
 """The key of a manifest that stands while the files of a folder are replaced."""
 _PREFIX: Final = ".vdnnsim-"
-"""Of temporary folders."""
 _DESCRIPTORS = Path("/proc/self/fd")
 _PATIENCE_S = 5.0
 """Wait for the lock of a folder; writing takes less, and other programs may hold it for ever."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 UNLIMITED_BYTES: Final = 2**60
-"""The capacity of unlimited memory."""
 
 
 class Request(NamedTuple):

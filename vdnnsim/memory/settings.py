@@ -188,4 +188,3 @@ _READERS: Final[Mapping[str, Callable[[str, str], object]]] = {
     "cudnn_benchmark": _truth,
     "preallocated": _truth,
 }
-"""By setting."""

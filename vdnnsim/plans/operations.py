@@ -116,7 +116,6 @@ class Paged:
 
 
 Mechanism = Pinned | Paged
-"""The mechanism of a copy between GPU and host."""
 
 
 @dataclass(frozen=True, slots=True)

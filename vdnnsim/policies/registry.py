@@ -47,7 +47,6 @@ BUILT_IN: Final[tuple[type[Policy], ...]] = (
 """In the order of `vdnnsim list policies`: a new policy is its file and a name here."""
 
 PolicyTypes = Mapping[str, type[Policy]]
-"""Policy classes by name."""
 
 _ENTRY_POINT_GROUP = "vdnnsim.policies"
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")

@@ -22,7 +22,6 @@ BETWEEN_NODES: Final = "launched by autograd between its operators (gradients th
 _LOADER: Final = "enumerate(DataLoader)"
 _PHASES: Final = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "the update"}
 Span = tuple[float, float]
-"""Begin and end."""
 
 
 @dataclass(frozen=True)

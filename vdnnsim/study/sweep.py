@@ -48,7 +48,6 @@ Finished: TypeAlias = tuple[int, Sequence[Outcome | StudyError]]
 """The number of a chunk and the outcomes of its points in order; an error for one that may be computed later."""
 
 Workers: TypeAlias = Callable[[Iterator[Chunk]], Iterator[Finished]]
-"""Computes chunks, in any order."""
 
 
 def sweep(

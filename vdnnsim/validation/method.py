@@ -21,7 +21,6 @@ from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.units import format_seconds
 
 _VDNN_PAPER: Final = frozenset({"base", "none", "vdnn_all", "vdnn_conv", "vdnn_dyn"})
-"""Policies of the vDNN paper."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ from vdnnsim.units import GIB
 VDNN_POLICIES = ("vdnn_all(m)", "vdnn_all(p)", "vdnn_conv(m)", "vdnn_conv(p)", "vdnn_dyn")
 """Any vDNN policy, in the paper's words."""
 PAPER_CAPACITY_BYTES = 12 * GIB
-"""Of the paper's GPU."""
 
 
 def baseline_bytes(runs: VdnnRuns, case: NetworkBatch) -> float:

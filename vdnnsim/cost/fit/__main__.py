@@ -20,7 +20,6 @@ from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Server
 
 MODELS: Final[Mapping[str, FittedModel]] = {"maxwell": MAXWELL, "efficiency": EFFICIENCY}
-"""By the kind of cost model that a profile names."""
 
 
 def main() -> None:

@@ -45,7 +45,6 @@ OUTCOME: Final = (
     "server_images_per_s",
     "refusal",
 )
-"""Columns of an outcome."""
 
 Outcome: TypeAlias = tuple[Value | None, ...]
 """An error, empty if there is none, and the cells of `OUTCOME`, all None if there is one."""

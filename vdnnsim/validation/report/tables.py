@@ -58,7 +58,6 @@ _RAW: Final = "seconds of one iteration whose durations were not given: one run,
 _CACHED: Final = "most bytes in blocks of PyTorch's caching allocator"
 _RESERVED: Final = "most bytes that PyTorch's caching allocator reserved"
 _CAUSES: Final = (StallCause.OFFLOAD, StallCause.PREFETCH, StallCause.ON_DEMAND, StallCause.PINNING, StallCause.HOST)
-"""Causes of stalls on one GPU."""
 
 COLUMNS: tuple[Column, ...] = (
     Column("network", "the network that is trained", lambda row: row.task.network),
