@@ -201,10 +201,7 @@ def test_leftovers_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     replace_files(tmp_path, FILES)
     assert everything_in(tmp_path) == {"a.txt", "b.txt"}
 
-
-def test_temporary_files_of_another_writer_stay(tmp_path: Path) -> None:
-    """Both share the lock."""
-
+    # Both share the lock.
     def second() -> Iterator[bytes]:
         replace_file(tmp_path / "b.txt", b"new b")
         yield b"new a"

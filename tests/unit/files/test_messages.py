@@ -46,10 +46,7 @@ def test_long_lists_of_names_are_cut() -> None:
     message = not_one_of("other", [f"name{number:04}" for number in range(100)], "a name")
     assert message.startswith("'other' is not a name; expected one of name0000, name0001, ")
     assert message.endswith(", name0049 and 50 more")
-
-
-def test_names_are_known_by_their_words_and_beginnings() -> None:
-    """Spelled otherwise, begun, or mistyped; `h100` is the beginning of one, though `h200` has as many letters."""
+    # Spelled otherwise, begun, or mistyped; `h100` is the beginning of one, though `h200` has as many letters.
     cards = ["h200", "h100_sxm", "rtx_4090"]
     assert spelled_as("RTX 4090", cards) == "rtx_4090"
     assert spelled_as("torchvision:vgg16", ["vgg16", "vgg16_torchvision"]) == "vgg16_torchvision"

@@ -15,22 +15,16 @@ def refusal(path: Path, largest_bytes: int = 2**20) -> str:
     return str(refused.value)
 
 
-def test_a_file_and_a_link_to_one_are_read(tmp_path: Path) -> None:
+def test_regular_files_are_read_up_to_the_limit(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"1234")
     (tmp_path / "link").symlink_to("file")
     assert read_regular_file(tmp_path / "link", 4, "") == b"1234"
-
-
-def test_no_more_is_read_than_the_limit(tmp_path: Path) -> None:
-    """Of a sparse file of 3 GB, and of one byte too many."""
+    # Of a sparse file of 3 GB, and of one byte too many.
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(3 * 10**9)
     assert refusal(tmp_path / "sparse", 64 * 2**20) == "is larger than 64 MiB, expected text"
     assert refusal(tmp_path / "sparse", 2**18) == "is larger than 256 KiB, expected text"
-
-
-def test_devices_pipes_and_folders_are_refused_at_once(tmp_path: Path) -> None:
-    """A pipe without a writer, a device without an end."""
+    # A pipe without a writer, a device without an end.
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
     for name, found in (("pipe", "no regular file"), ("endless", "no regular file"), (".", "a folder")):

@@ -50,24 +50,20 @@ def test_a_list_has_an_item(value: YamlValue, found: str) -> None:
         entry(True).named_members("parameters")  # noqa: FBT003
 
 
-def test_text_is_one_printable_line() -> None:
+def test_text_integers_and_choices() -> None:
     assert entry("  Titan X\n").text() == "Titan X"
     for value in ("", " \n", "two\nlines", "\ud800", "x" * 1001):
         with pytest.raises(ProfileError, match=r": found '.*', expected one line of 1 to 1000 printable characters$"):
             entry(value).text()
     with pytest.raises(ProfileError, match=r"found 12, expected text .*into quotes if it looks like a number"):
         entry(12).text()
-
-
-def test_an_integer_is_one_within_its_limits() -> None:
+    # An integer is one within its limits.
     assert (entry(1).integer(1, 9), entry(9).integer(1, 9)) == (1, 9)
     others: tuple[tuple[YamlValue, str], ...] = ((0, "0"), (10, "10"), ("5", "'5'"), (5.0, "5.0"), (True, "true"))
     for value, found in (*others, (None, "nothing"), (math.nan, "nan")):
         with pytest.raises(ProfileError, match=f"found {found}, expected an integer from 1 to 9$"):
             entry(value).integer(1, 9)
-
-
-def test_a_choice_is_a_member_of_its_enum() -> None:
+    # A choice is a member of its enum.
     assert entry("green").choice(Colour, "a colour") is Colour.GREEN
     with pytest.raises(ProfileError, match=r"a\.b: 'gren' is not a colour; did you mean 'green'"):
         entry("gren").choice(Colour, "a colour")

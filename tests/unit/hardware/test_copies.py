@@ -42,9 +42,7 @@ def test_curves_are_made_of_steady_pinned_copies_that_ran_alone(tmp_path: Path) 
     assert copies.curves == {Direction.H2D: ((4096, 1.5e-05), (65536, 3e-05)), Direction.D2H: ()}
     assert (copies.table, copies.sha256) == (tmp_path / NAME, sha256)
     assert profile.sources[1:] == ((str(tmp_path / NAME), sha256),)
-
-
-def test_the_path_of_a_table_is_not_part_of_the_machine(tmp_path: Path) -> None:
+    # The path of a table is not part of the machine.
     (tmp_path / "elsewhere").mkdir()
     here, there = read_profile(write(tmp_path)), read_profile(write(tmp_path / "elsewhere"))
     assert repr(here.link) == repr(there.link)

@@ -33,10 +33,7 @@ def test_a_figure_knows_its_key_its_field_and_whether_it_may_be_left_out() -> No
         ["context", "context_eager", "handle"],
     )
     assert keys_of(TopologyLink) == (["down", "up", "latency"], ["kept_down", "kept_up"])
-
-
-def test_figures_below_a_key_share_its_definition() -> None:
-    """Names of element types are known, those of parameters free, types of links are named by the profile."""
+    # Names of element types are known, those of parameters free, types of links are named by the profile.
     peak = definition("gpu.peak.float16")
     assert (peak.path, peak.field, peak.names) == ("gpu.peak", "flop_per_s", tuple(each.value for each in ElementType))
     assert (definition("cost_model.anything").field, definition("cost_model.anything").names) == ("cost_model", ())

@@ -32,12 +32,23 @@ def message_of(folder: Path, key_path: str, value: object) -> str:
     return refusal(write(folder, with_value(MEASURED, key_path, value)))
 
 
-def test_a_profile_names_the_table_of_its_kernels_and_what_it_was_measured_with(tmp_path: Path) -> None:
+def test_a_measured_profile_names_its_table_and_how_it_was_measured(tmp_path: Path) -> None:
     server = read_profile(write(tmp_path, MEASURED))
     digest = hashlib.sha256(TABLE).hexdigest()
     assert server.kernels == MeasuredKernels(tmp_path / "mine.kernels.csv", digest, tf32=False, channels_last=True)
     assert server.provenance == (("date", "2026-11-21"), ("torch", "2.11.0"))
     assert server.cost_model == {}
+    # A link may state what disturbs its copies.
+    content = copy.deepcopy(MEASURED)
+    stated = {"pageable_h2d": "2 B/s", "pageable_d2h": "1 B/s", "both_directions": 0.75, "beside_compute": 1}
+    content["link"] |= {key: figure(value) for key, value in stated.items()} | {"beside_memory_bound": figure(0.5)}
+    link = read_profile(write(tmp_path, content)).link
+    assert (link.pageable_h2d_bytes_per_s, link.pageable_d2h_bytes_per_s) == (2.0, 1.0)
+    assert (link.both_directions_fraction, link.beside_compute_fraction) == (0.75, 1.0)
+    assert link.beside_memory_bound_fraction == 0.5
+    # A missing table is named.
+    message = message_of(tmp_path, "kernels.table", "other.csv")
+    assert message.startswith(f"kernels.table: {tmp_path / 'other.csv'}: cannot be read")
 
 
 def test_a_table_that_leads_elsewhere_is_not_read(tmp_path: Path) -> None:
@@ -52,16 +63,6 @@ def test_a_table_that_leads_elsewhere_is_not_read(tmp_path: Path) -> None:
     table.unlink()
     table.symlink_to("other.csv")
     assert read_profile(path).kernels is not None
-
-
-def test_a_link_may_state_what_disturbs_its_copies(tmp_path: Path) -> None:
-    content = copy.deepcopy(MEASURED)
-    stated = {"pageable_h2d": "2 B/s", "pageable_d2h": "1 B/s", "both_directions": 0.75, "beside_compute": 1}
-    content["link"] |= {key: figure(value) for key, value in stated.items()} | {"beside_memory_bound": figure(0.5)}
-    link = read_profile(write(tmp_path, content)).link
-    assert (link.pageable_h2d_bytes_per_s, link.pageable_d2h_bytes_per_s) == (2.0, 1.0)
-    assert (link.both_directions_fraction, link.beside_compute_fraction) == (0.75, 1.0)
-    assert link.beside_memory_bound_fraction == 0.5
 
 
 @pytest.mark.parametrize(
@@ -83,11 +84,6 @@ def test_a_link_may_state_what_disturbs_its_copies(tmp_path: Path) -> None:
 )
 def test_a_wrong_measured_profile_is_refused(tmp_path: Path, key_path: str, value: object, message: str) -> None:
     assert message_of(tmp_path, key_path, value).startswith(message)
-
-
-def test_a_missing_table_is_named(tmp_path: Path) -> None:
-    message = message_of(tmp_path, "kernels.table", "other.csv")
-    assert message.startswith(f"kernels.table: {tmp_path / 'other.csv'}: cannot be read")
 
 
 @pytest.mark.parametrize(

@@ -36,17 +36,35 @@ def test_a_profile_becomes_a_server_in_si_units(tmp_path: Path) -> None:
     assert server.link == Link("wire", 3.0, 4.0, 0.005)
     assert server.host == Host(1_000_000, 0.0, 6 * 1e-6, 2.0**30)
     assert server.cost_model == {"efficiency": 0.5}
-
-
-def test_the_cost_model_has_a_kind(tmp_path: Path) -> None:
-    """`maxwell` where none is named."""
+    # `maxwell` where none is named.
     parameters = {"kind": "roofline", "launch_overhead_s": figure(1e-6)}
     named = read_profile(write(tmp_path, TOY | {"cost_model": parameters}))
-
     assert (named.cost_model_kind, named.cost_model) == ("roofline", {"launch_overhead_s": 1e-6})
     assert read_profile(write(tmp_path, DESCRIBED)).cost_model_kind == "maxwell"
     table = read_profile(write(tmp_path, TOY | {"cost_model": {"kind": "table"}}))
     assert (table.cost_model_kind, table.cost_model) == ("table", {})
+    # A machine that was only measured has no such figure.
+    assert read_profile(write(tmp_path, changed("link.peak", figure("5 B/s")))).link.peak_bytes_per_s == 5.0
+    assert read_profile(write(tmp_path, DESCRIBED)).link.peak_bytes_per_s is None
+    # 2 pJ are 2e-12 J, 4 nJ are 4e-9 J; a board without a limit never reaches it.
+    assert read_profile(write(tmp_path, DESCRIBED)).power is None
+    stated = read_profile(write(tmp_path, changed("power", POWER)))
+    assert stated.power == Power(9.0, 2e-12, 3e-12, 4e-9, limit_watts=math.inf)
+    assert [each.path for each in stated.figures[-4:]] == ["power.idle", "power.flop", "power.dram", "power.link"]
+    limited = read_profile(write(tmp_path, changed("power", POWER | {"limit": figure("0.1 kW")})))
+    assert limited.power is not None
+    assert limited.power.limit_watts == 100.0
+    # A context of 2 KiB and three handles of 512 B are 3.5 KiB; a profile that says nothing of them has none.
+    content = changed("gpu.context", figure("2 KiB"))
+    content["gpu"]["handle"] = figure("512 B")
+    gpu = read_profile(write(tmp_path, content)).gpu
+    assert gpu.framework_bytes(handles=3) == 3584
+    assert read_profile(write(tmp_path, DESCRIBED)).gpu.framework_bytes(handles=3) == 0
+    # The hash is that of the file.
+    path = write(tmp_path, DESCRIBED)
+    profile = load_profile(path)
+    assert (profile.file, profile.description) == (str(path), "a toy")
+    assert profile.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_figures_stand_as_the_file_states_them(tmp_path: Path) -> None:
@@ -61,31 +79,7 @@ def test_figures_stand_as_the_file_states_them(tmp_path: Path) -> None:
     ]
 
 
-def test_the_hash_is_that_of_the_file(tmp_path: Path) -> None:
-    path = write(tmp_path, DESCRIBED)
-    profile = load_profile(path)
-    assert (profile.file, profile.description) == (str(path), "a toy")
-    assert profile.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def test_the_peak_of_a_link_may_be_stated(tmp_path: Path) -> None:
-    """A machine that was only measured has no such figure."""
-    assert read_profile(write(tmp_path, changed("link.peak", figure("5 B/s")))).link.peak_bytes_per_s == 5.0
-    assert read_profile(write(tmp_path, DESCRIBED)).link.peak_bytes_per_s is None
-
-
 POWER = {"idle": figure("9 W"), "flop": figure("2 pJ/FLOP"), "dram": figure("3 pJ/B"), "link": figure("4 nJ/B")}
-
-
-def test_power_may_be_stated_with_or_without_a_limit(tmp_path: Path) -> None:
-    """2 pJ are 2e-12 J, 4 nJ are 4e-9 J; a board without a limit never reaches it."""
-    assert read_profile(write(tmp_path, DESCRIBED)).power is None
-    stated = read_profile(write(tmp_path, changed("power", POWER)))
-    assert stated.power == Power(9.0, 2e-12, 3e-12, 4e-9, limit_watts=math.inf)
-    assert [each.path for each in stated.figures[-4:]] == ["power.idle", "power.flop", "power.dram", "power.link"]
-    limited = read_profile(write(tmp_path, changed("power", POWER | {"limit": figure("0.1 kW")})))
-    assert limited.power is not None
-    assert limited.power.limit_watts == 100.0
 
 
 @pytest.mark.parametrize(
@@ -213,17 +207,6 @@ def test_a_profile_that_does_not_exist_is_refused() -> None:
     for name in ("titan_x_maxwel", "titan_x_max/../well", "titan_x_maxw\nell", "titan_x_ma\0xwell"):
         assert refusal(name) == f"{name!r} is not a hardware profile; did you mean 'titan_x_maxwell'? {looked_in}"
     assert "did you mean 'gtx_1080ti'?" in refusal("gtx")
-
-
-def test_context_and_handles_may_be_stated(tmp_path: Path) -> None:
-    """A context of 2 KiB and three handles of 512 B are 3.5 KiB; a profile that says nothing of them has none."""
-    content = changed("gpu.context", figure("2 KiB"))
-    content["gpu"]["handle"] = figure("512 B")
-
-    gpu = read_profile(write(tmp_path, content)).gpu
-
-    assert gpu.framework_bytes(handles=3) == 3584
-    assert read_profile(write(tmp_path, DESCRIBED)).gpu.framework_bytes(handles=3) == 0
 
 
 @pytest.mark.parametrize(("name", "mib"), [("k40m", 11580), ("titan_z", 6082)])

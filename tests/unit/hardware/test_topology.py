@@ -33,33 +33,26 @@ def down(*names: str) -> tuple[Hop, ...]:
     return tuple(Hop(name, Way.DOWN) for name in names)
 
 
-def test_a_copy_to_or_from_the_host_takes_the_path_to_the_root() -> None:
+def test_paths_between_gpus_and_host() -> None:
     assert TREE.to_host(0) == up("x0", "up0", "ddr0")
     assert TREE.to_host(3) == up("x3", "ddr1")
     assert TREE.from_host(0) == down("ddr0", "up0", "x0")
     assert TREE.latency_s(TREE.to_host(0)) == 3.0
-
-
-def test_a_copy_between_gpus_turns_at_the_lowest_common_node() -> None:
-    """gpu0 and gpu1 meet in their switch, gpu0 and gpu2 in their socket, gpu0 and gpu3 in host memory."""
+    # gpu0 and gpu1 meet in their switch, gpu0 and gpu2 in their socket, gpu0 and gpu3 in host memory.
     assert TREE.between(0, 1) == (*up("x0"), *down("x1"))
     assert TREE.between(0, 2) == (*up("x0", "up0"), *down("up1", "x2"))
     assert TREE.between(0, 3) == (*up("x0", "up0", "ddr0"), *down("ddr1", "x3"))
-
-
-def test_a_peer_link_is_the_shortest_way() -> None:
-    """From its first GPU to its second it is crossed down, back up."""
+    # From its first GPU to its second it is crossed down, back up.
     peered = Topology(NODES, (PeerLink("gpu0", "gpu2", link("nvlink")),))
     assert peered.between(0, 2) == down("nvlink")
     assert peered.between(2, 0) == up("nvlink")
     assert peered.between(0, 1) == (*up("x0"), *down("x1"))
-
-
-def test_ports_of_a_fabric_join_their_gpus() -> None:
-    """gpu0 and gpu3 have a port: up through the one, down through the other; gpu1 has none."""
+    # gpu0 and gpu3 have a port: up through the one, down through the other; gpu1 has none.
     fabric = Topology(NODES, ports=(FabricPort("gpu0", link("p0")), FabricPort("gpu3", link("p3"))))
     assert fabric.between(0, 3) == (*up("p0"), *down("p3"))
     assert fabric.between(0, 1) == (*up("x0"), *down("x1"))
+    # A switch group is the gpus below one node.
+    assert [TREE.group(gpu) for gpu in range(4)] == [(0, 1), (0, 1), (2,), (3,)]
 
 
 def joined_in(gpus: int, pairs: Iterable[tuple[int, int]]) -> Topology:
@@ -96,7 +89,3 @@ def test_the_search_for_a_ring_is_bounded() -> None:
     """Seven are joined to each of eight, and no two of the eight: no ring, though all have a way in and another out."""
     pairs = [(one, other) for one in range(7) for other in range(7, 15)]
     assert joined_in(15, pairs).ring(15) == tuple(range(15))
-
-
-def test_a_switch_group_is_the_gpus_below_one_node() -> None:
-    assert [TREE.group(gpu) for gpu in range(4)] == [(0, 1), (0, 1), (2,), (3,)]

@@ -58,7 +58,7 @@ def pcie(name: str) -> TopologyLink:
     return TopologyLink(name, 12.0, 13.0, 2e-6, Sharing.LOSSY_DUPLEX, 0.9, 0.8, "PCIe gen3 x16")
 
 
-def test_a_section_becomes_a_topology(tmp_path: Path) -> None:
+def test_a_section_becomes_a_topology_whatever_the_order_of_its_nodes(tmp_path: Path) -> None:
     """A link of the tree is named after both its ends, a peer link after its GPUs, a port after the fabric."""
     dram = TopologyLink("memory-socket0", 70.0, 70.0, 0.0, Sharing.SHARED, kind="DDR4 x4")
     nvlink = TopologyLink("gpu0-gpu1", 20.0, 19.0, 1e-6, Sharing.SPLIT_DUPLEX, kind="NVLink-1")
@@ -74,16 +74,18 @@ def test_a_section_becomes_a_topology(tmp_path: Path) -> None:
         peers=(PeerLink("gpu0", "gpu1", nvlink),),
         ports=(FabricPort("gpu0", ports[0]), FabricPort("gpu1", ports[1])),
     )
-
-
-def test_nodes_may_stand_in_any_order_and_gpus_are_numbered_by_theirs(tmp_path: Path) -> None:
-    """Reversed, gpu1 comes first; before it in the file stands a GPU at the socket, nearer to the root."""
+    # Reversed, gpu1 comes first; before it in the file stands a GPU at the socket, nearer to the root.
     nodes = dict(reversed(SECTION["nodes"].items()))
     nodes = {"near": {"kind": "gpu", "parent": "socket0", "link": "port"}} | nodes
     topology = read_profile(write(tmp_path, SECTION | {"nodes": nodes})).topology
     assert topology is not None
     assert [gpu.name for gpu in topology.gpus] == ["near", "gpu1", "gpu0"]
     assert [node.name for node in topology.nodes[:3]] == ["memory", "socket0", "switch0"]
+    # Three of each of four types, and what a lossy link keeps.
+    figures = [each for each in read_profile(write(tmp_path, SECTION)).figures if each.path.startswith("topology.")]
+    assert len(figures) == 4 * 3 + 2
+    assert figures[3].path == "topology.links.'PCIe gen3 x16'.down"
+    assert (figures[3].text, figures[3].source) == ("12 B/s", "a page")
 
 
 STATED_LINK = {"name": "wire", "h2d": figure("3 B/s"), "d2h": figure("4 B/s"), "latency": figure("5 ms")}
@@ -93,20 +95,10 @@ def test_a_link_that_is_left_out_is_the_path_of_the_first_gpu(tmp_path: Path) ->
     """The least of 70, 12 and 12 B/s down, of 70, 13 and 13 B/s up; 0 + 2 + 2 us."""
     assert read_profile(write(tmp_path, SECTION)).link == Link("PCIe gen3 x16", 12.0, 13.0, 4e-6)
     assert read_profile(write(tmp_path, SECTION, link=STATED_LINK)).link == Link("wire", 3.0, 4.0, 0.005)
-
-
-def test_without_a_topology_the_link_must_be_stated(tmp_path: Path) -> None:
+    # Without a topology the link must be stated.
     path = tmp_path / "toy.yaml"
     path.write_text(yaml.safe_dump(PROFILE))
     assert "missing are link" in refusal(path)
-
-
-def test_the_figures_of_links_are_stated_with_their_origin(tmp_path: Path) -> None:
-    """Three of each of four types, and what a lossy link keeps."""
-    figures = [each for each in read_profile(write(tmp_path, SECTION)).figures if each.path.startswith("topology.")]
-    assert len(figures) == 4 * 3 + 2
-    assert figures[3].path == "topology.links.'PCIe gen3 x16'.down"
-    assert (figures[3].text, figures[3].source) == ("12 B/s", "a page")
 
 
 @pytest.mark.parametrize("with_link", [False, True])

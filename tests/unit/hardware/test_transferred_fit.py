@@ -79,7 +79,6 @@ def test_an_extension_inherits_what_it_does_not_state(tmp_path: Path) -> None:
     assert (more.server.gpu.memory_bytes, more.server.gpu.name) == (20_480, "Toy GPU")
     assert fitted(more.server) == 1
     assert [name.rpartition("/")[2] for name, _ in more.sources] == ["more.yaml", "toy.yaml"]
-
     other = read_profile(write(tmp_path, extension("other", gpu={"name": "Another"}), "other"))
     assert fitted(other) == 0
     assert other.figures[-1].source == "carried over from toy, there fitted: a page"
@@ -87,15 +86,13 @@ def test_an_extension_inherits_what_it_does_not_state(tmp_path: Path) -> None:
     assert {each.path: each.origin for each in other.figures}["gpu.granule"] is Origin.ASSUMED
     without = read_profile(write(tmp_path, extension("without", cost_model=None), "without"))
     assert without.cost_model == {}
-
-
-def test_a_profile_does_not_extend_itself(tmp_path: Path) -> None:
+    # A profile does not extend itself.
     write(tmp_path, extension("one") | {"extends": "two"}, "one")
     path = write(tmp_path, extension("two") | {"extends": "one"}, "two")
     assert "'two' extends this profile itself" in refusal(path)
 
 
-def test_all_missing_keys_are_named(tmp_path: Path) -> None:
+def test_templates_are_filled_in_and_found(tmp_path: Path) -> None:
     """Line 4 begins the section, 6 has a figure without an origin, 7 one that a person has to fill in."""
     path = tmp_path / "hole.yaml"
     path.write_text(
@@ -108,10 +105,7 @@ def test_all_missing_keys_are_named(tmp_path: Path) -> None:
         *("gpu.memory (line 6): origin", "link (line 8): h2d, d2h, latency"),
         "host (memory, issue, pin_latency, pin_bandwidth)",
     ]
-
-
-def test_a_template_that_is_filled_in_is_a_profile(tmp_path: Path) -> None:
-    """Every figure is what its comment has as an example."""
+    # Every figure is what its comment has as an example.
     path = tmp_path / "mine.yaml"
     text = template("mine")
     path.write_text(text, encoding="utf-8")
@@ -124,8 +118,6 @@ def test_a_template_that_is_filled_in_is_a_profile(tmp_path: Path) -> None:
     server = read_profile(path)
     assert server.gpu.memory_bytes == 16 * 2**30
     assert basis_of(server) is Basis.DATASHEET
-
-
-def test_a_card_is_found_however_it_is_written(tmp_path: Path) -> None:
+    # A card is found however it is written.
     for name in ("RTX 4090", "NVIDIA GeForce RTX 4090", "rtx-4090", "4090 rtx"):
         assert find_profile(name, tmp_path).name == "rtx_4090.yaml"

@@ -103,6 +103,12 @@ def test_a_shipped_profile_is_written_and_reads_back_equal(tmp_path: Path) -> No
     titan = load_profile(find_profile("titan_x_maxwell", ROOT))
     (path,) = write_profile(tmp_path / "titan_x_maxwell.yaml", titan.server, titan.description)
     assert load_profile(path).server == titan.server
+    # A figure stands on one line where it fits.
+    text = profile_text(calibrated(tmp_path / "mine.yaml"), "mine")
+    assert '  dram_bandwidth: {value: 336 GB/s, origin: paper, source: "paper, IV-B: max 336 GB/sec"}\n' in text
+    assert "  granule:\n    value: 512 B\n    origin: datasheet\n    source: " in text
+    assert '\nkernels: {table: "mine.kernels.csv", tf32: true, layout: nhwc}\n' in text
+    assert '\nprovenance:\n  torch: "2.11"\n' in text
 
 
 @pytest.mark.parametrize("parameters", [{}, {"launch_overhead_s": 5e-6, "dram_fraction": 0.5}])
@@ -177,14 +183,6 @@ def test_an_interrupted_write_leaves_no_profile_with_the_table_of_another(
             load_profile(path)
 
 
-def test_a_figure_stands_on_one_line_where_it_fits(tmp_path: Path) -> None:
-    text = profile_text(calibrated(tmp_path / "mine.yaml"), "mine")
-    assert '  dram_bandwidth: {value: 336 GB/s, origin: paper, source: "paper, IV-B: max 336 GB/sec"}\n' in text
-    assert "  granule:\n    value: 512 B\n    origin: datasheet\n    source: " in text
-    assert '\nkernels: {table: "mine.kernels.csv", tf32: true, layout: nhwc}\n' in text
-    assert '\nprovenance:\n  torch: "2.11"\n' in text
-
-
 def test_identifying_text_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     server = calibrated(path)
@@ -193,9 +191,7 @@ def test_identifying_text_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"hostname: .* looks like the name of a machine"):
         write_profile(path, replace(server, provenance=(("hostname", "thunder"),)), "mine", TABLE)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_figure_that_states_another_number_is_a_bug() -> None:
+    # A figure that states another number is a bug.
     titan = read_profile(find_profile("titan_x_maxwell", ROOT))
     with pytest.raises(AssertionError, match=r"^link\.latency: 2\.0 as 10 us$"):
         profile_text(replace(titan, link=replace(titan.link, latency_s=2.0)), "x")

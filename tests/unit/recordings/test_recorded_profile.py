@@ -109,7 +109,7 @@ def test_kernels_of_a_backward_are_divided_by_their_names(
     assert phase_seconds(backward, backward_of("weight")) == {Phase.BACKWARD_WEIGHTS: pytest.approx(backward.seconds)}
 
 
-def test_stride_and_padding_follow_from_the_sizes() -> None:
+def test_shapes_of_convolutions() -> None:
     """7x7 from 224 to 112: padding (7 - 1) / 2 = 3, and (224 + 6 - 7) // 2 + 1 = 112; 1x1 from 56 to 28: stride 2."""
     for x, w, y, stride, padding in (
         ((2, 3, 224, 224), (64, 3, 7, 7), (2, 64, 112, 112), 2, 3),
@@ -118,13 +118,8 @@ def test_stride_and_padding_follow_from_the_sizes() -> None:
         found = work_of(replace(operation("cudnn_convolution", (x, w)), output=y), None)
         assert isinstance(found.work, ConvolutionWork)
         assert (found.work.stride, found.work.padding, found.output) == ((stride,) * 2, (padding,) * 2, y)
-
-
-def test_groups_and_transposed_convolutions() -> None:
-    """Each of 6 groups has one channel; a transposed 2x2 at stride 2 makes 4x4 of 2x2, of 8 channels 3 x 1.
-
-    Each of its 2 x 2 pixels is multiplied with 8 x 3 x 2 x 2 weights: 2 x 4 x 96 FLOPs.
-    """
+    # Each of 6 groups has one channel; a transposed 2x2 at stride 2 makes 4x4 of 2x2, of 8 channels 3 x 1. Each of
+    # its 2 x 2 pixels is multiplied with 8 x 3 x 2 x 2 weights: 2 x 4 x 96 FLOPs.
     depthwise = work_of(operation("convolution", ((1, 6, 5, 5), (6, 1, 3, 3))), None)
     assert isinstance(depthwise.work, ConvolutionWork)
     assert depthwise.work.groups == 6
@@ -152,7 +147,7 @@ def test_impossible_convolutions_have_no_shape(dims: tuple[tuple[int, ...], ...]
     assert work_of(operation("convolution", dims, values=values), None).work is None
 
 
-def test_products_of_matrices() -> None:
+def test_products_of_matrices_and_of_attention() -> None:
     """A linear layer of 6 rows from 4 to 5 features: forward, dX = dY W, dW = X^T dY by what is summed, and a batch."""
     forward = operation("addmm", ((5,), (6, 4), (4, 5), (), ()))
     assert work_of(forward, None).work == ProductWork(1, 6, 5, 4)
@@ -164,6 +159,14 @@ def test_products_of_matrices() -> None:
     batched = work_of(operation("bmm", ((3, 6, 4), (3, 4, 5))), None)
     assert (batched.work, batched.output) == (ProductWork(3, 6, 5, 4), (3, 6, 5))
     assert work_of(operation("mm", ((6, 5), (4, 5))), None).work is None
+    # Queries 1 x 2 x 3 x 4, 7 keys: 2 x 2 x 24 x 7 FLOPs forward, 2 x 5 x 24 x 7 behind the gradient in backward.
+    query, key = (1, 2, 3, 4), (1, 2, 7, 4)
+    forward = operation("_scaled_dot_product_flash_attention", (query, key, key))
+    assert work_of(forward, None).flop == {Arithmetic.PRODUCT: 2 * 2 * 24 * 7}
+    name = "_scaled_dot_product_flash_attention_backward"
+    backward = operation(name, (query, query, key, key), Phase.BACKWARD)
+    assert work_of(backward, forward).flop == {Arithmetic.PRODUCT: 2 * 5 * 24 * 7}
+    assert Arithmetic.PRODUCT not in work_of(operation("_flash_attention_forward", ((5, 4),)), None).flop
 
 
 def test_bytes_of_elementwise_operators() -> None:
@@ -182,17 +185,6 @@ def test_bytes_of_elementwise_operators() -> None:
     assert bytes_of("max_pool2d", (2, 5), output=(2, 1)) == 48
     assert bytes_of("copy_", (2, 5), (2, 5)) == 80
     assert bytes_of("add", (), ()) == 4
-
-
-def test_attention_is_two_products_and_five_in_backward() -> None:
-    """Queries 1 x 2 x 3 x 4, 7 keys: 2 x 2 x 24 x 7 FLOPs forward, 2 x 5 x 24 x 7 behind the gradient in backward."""
-    query, key = (1, 2, 3, 4), (1, 2, 7, 4)
-    forward = operation("_scaled_dot_product_flash_attention", (query, key, key))
-    assert work_of(forward, None).flop == {Arithmetic.PRODUCT: 2 * 2 * 24 * 7}
-    name = "_scaled_dot_product_flash_attention_backward"
-    backward = operation(name, (query, query, key, key), Phase.BACKWARD)
-    assert work_of(backward, forward).flop == {Arithmetic.PRODUCT: 2 * 5 * 24 * 7}
-    assert Arithmetic.PRODUCT not in work_of(operation("_flash_attention_forward", ((5, 4),)), None).flop
 
 
 def test_rows_of_products_of_a_list_and_of_no_time() -> None:
@@ -217,6 +209,8 @@ def test_operators_of_pytorch_have_one_name() -> None:
     names = ("aten.add_.Tensor", "aten::add", "add", "aten.add.default")
     assert {torch_operator(name) for name in names} == {"torch:add"}
     assert torch_operator("_") == "torch:_"
+    # Work without sizes is some bytes.
+    assert work_of(operation("relu", ()), None) == OperationWork("float32", {Arithmetic.ELEMENTWISE: 1}, 4)
 
 
 def test_recorded_operators_are_timed_by_their_own_rows() -> None:
@@ -243,7 +237,3 @@ def test_recorded_operators_are_timed_by_their_own_rows() -> None:
     (near, _), (far, _), (seconds, origin) = cost("sub", 1000), cost("sub", 2000), cost("add", 2000)
     assert seconds == pytest.approx(far * 2e-6 / near)
     assert origin is Origin.FITTED
-
-
-def test_work_without_sizes_is_some_bytes() -> None:
-    assert work_of(operation("relu", ()), None) == OperationWork("float32", {Arithmetic.ELEMENTWISE: 1}, 4)

@@ -57,28 +57,19 @@ def test_the_gpu_waits_for_data_copies_and_the_host(tmp_path: Path) -> None:
         "waits for the host to issue backward": pytest.approx(180),
         "waits for the host to issue the update": pytest.approx(80),
     }
-
-
-def test_issue_time_leaves_out_data_and_waits(tmp_path: Path) -> None:
-    """1000 us of the host, less 10 of the data loader and 2 of the call that copies, for three operations."""
+    # 1000 us of the host, less 10 of the data loader and 2 of the call that copies, for three operations.
     assert step_of(new_trace(), tmp_path).issue_s == pytest.approx((1000 - 10 - 2) / 3 * MICRO)
 
 
-def test_backward_is_in_the_module_of_its_forward(tmp_path: Path) -> None:
+def test_backward_is_matched_and_a_trace_without_marks_one_step(tmp_path: Path) -> None:
     """A trace with modules has them on the threads of forward alone."""
     assert [each.module for each in step_of(new_trace(), tmp_path).operations] == ["Conv2d_0", "Conv2d_0", ""]
-
-
-def test_backward_is_matched_by_name_where_autograd_has_no_numbers(tmp_path: Path) -> None:
-    """`ConvolutionBackward0` is of the last `convolution` whose operands have dimensions."""
+    # `ConvolutionBackward0` is of the last `convolution` whose operands have dimensions.
     trace = new_trace(sequences=True)
     assert [each.forward for each in step_of(trace, tmp_path).operations] == [None, 0, None]
     trace["traceEvents"] += call("aten::convolution", 200, [[], []], 9001)
     assert [each.forward for each in step_of(trace, tmp_path).operations] == [None, None, 0, None]
-
-
-def test_a_trace_without_marks_is_one_step(tmp_path: Path) -> None:
-    """Three times 205 us, with the reason."""
+    # Three times 205 us, with the reason.
     recorded = step_of(new_trace(steps=True), tmp_path)
     assert (recorded.step.name, len(recorded.operations)) == ("the whole trace", 9)
     assert "profiler.step()" in recorded.step.why
@@ -112,10 +103,7 @@ def test_operations_after_all_backward_are_the_update(tmp_path: Path) -> None:
     trace["traceEvents"] += call("aten::linalg_vector_norm", 450, [[4, 3, 3, 3]], 9001)
     found = [(each.name, each.phase) for each in step_of(trace, tmp_path).operations]
     assert found[2:] == [("linalg_vector_norm", Phase.UPDATE), ("add_", Phase.UPDATE)]
-
-
-def test_zero_grad_before_backward_counts_as_forward_in_a_workload(tmp_path: Path) -> None:
-    """The update of a workload is last."""
+    # The update of a workload is last.
     trace = new_trace()
     clear = {"ph": "X", "cat": "user_annotation", "name": "Optimizer.zero_grad#SGD.zero_grad", "pid": 1, "tid": 1}
     trace["traceEvents"] += [
@@ -128,16 +116,13 @@ def test_zero_grad_before_backward_counts_as_forward_in_a_workload(tmp_path: Pat
     assert phases == [Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE]
 
 
-def test_kernels_launched_before_the_recording_are_of_no_operator(tmp_path: Path) -> None:
+def test_kernels_are_matched_to_operators(tmp_path: Path) -> None:
     """A kernel of 1 us of the second step whose call was not recorded."""
     trace = new_trace()
     trace["traceEvents"].append(call("aten::relu", 700, [], 9999)[-1])
     kernels, seconds = step_of(trace, tmp_path).unattributed["launched before the recording began"]
     assert (kernels, seconds) == pytest.approx((1, 1 * MICRO))
-
-
-def test_without_calls_of_cuda_kernels_are_matched_by_external_id(tmp_path: Path) -> None:
-    """Here all kernels have that of the convolution."""
+    # Here all kernels have that of the convolution.
     trace = new_trace()
     events = [each for each in trace["traceEvents"] if each["cat"] != "cuda_runtime"]
     for step in (5, 6, 7):
@@ -149,10 +134,7 @@ def test_without_calls_of_cuda_kernels_are_matched_by_external_id(tmp_path: Path
                 each["args"]["External id"] = operator["args"]["External id"]
     recorded = step_of({**trace, "traceEvents": events}, tmp_path)
     assert [(each.name, round(each.seconds / MICRO)) for each in recorded.operations] == [("convolution", 215)]
-
-
-def test_kernels_of_another_gpu_are_left_out(tmp_path: Path) -> None:
-    """The GPU with most kernels counts."""
+    # The GPU with most kernels counts.
     trace = new_trace()
     kernel = next(each for each in trace["traceEvents"] if each["cat"] == "kernel")
     trace["traceEvents"].append({**kernel, "args": {**kernel["args"], "device": 3}})

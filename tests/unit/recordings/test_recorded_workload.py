@@ -76,7 +76,7 @@ def test_an_execution_trace_has_lifetimes(tmp_path: Path) -> None:
     ]
 
 
-def test_a_number_is_another_storage_when_something_new_is_made_under_it(tmp_path: Path) -> None:
+def test_storages_by_number(tmp_path: Path) -> None:
     """Backward returns a gradient under the number of the output, 4: another storage. So does `empty`."""
     execution = execution_trace()
     for node in execution["nodes"]:
@@ -86,10 +86,7 @@ def test_a_number_is_another_storage_when_something_new_is_made_under_it(tmp_pat
     output = next(each for each in step.storages if each.name == "convolution 0")
     gradient = next(each for each in step.storages if each.name == "convolution_backward 1")
     assert (output.nbytes, output.freed_after, gradient.nbytes) == (2048, 0, 1536)
-
-
-def test_empty_within_an_operator_makes_no_storage(tmp_path: Path) -> None:
-    """A call of `empty` below the convolution, under the number of its output, changes nothing."""
+    # A call of `empty` below the convolution, under the number of its output, changes nothing.
     execution = execution_trace()
     nodes = execution["nodes"]
     for at, node in enumerate(nodes):
@@ -100,10 +97,7 @@ def test_empty_within_an_operator_makes_no_storage(tmp_path: Path) -> None:
             node["inputs"]["values"][0][1] = 4
     step = with_lifetimes(tmp_path, execution)
     assert kinds(step)["convolution 0"] == (BufferKind.FEATURE_MAP, 2048, 1)
-
-
-def test_tensors_on_the_host_and_empty_ones_are_no_storages(tmp_path: Path) -> None:
-    """And tensors of a list count one by one."""
+    # And tensors of a list count one by one.
     execution = execution_trace()
     for node in execution["nodes"]:
         if node["name"] == "aten::add_":
@@ -113,10 +107,7 @@ def test_tensors_on_the_host_and_empty_ones_are_no_storages(tmp_path: Path) -> N
     update = step.operations[-1].operands
     found = [(step.tensors[each.memory].storage, each.access) for each in update]
     assert found == [(1, Access.UPDATE), (6, Access.READ)]
-
-
-def test_the_oldest_schema_is_read(tmp_path: Path) -> None:
-    """Arguments and the record are in the node, the caller is its `parent`."""
+    # Arguments and the record are in the node, the caller is its `parent`.
     execution = execution_trace()
     for node in execution["nodes"]:
         node["rf_id"], node["parent"] = node.pop("attrs")[0]["value"], node.pop("ctrl_deps")
@@ -179,7 +170,7 @@ def test_precision_is_that_of_products_and_of_gradients(
     assert captured_step(found, "m").parameters == 108
 
 
-def test_a_profile_times_its_own_step_as_recorded(tmp_path: Path) -> None:
+def test_profiles_of_traces(tmp_path: Path) -> None:
     """Kernels take 100 us forward, 60 + 40 backward, 5 the update; the gap in lifetimes is noted."""
     found = recorded(tmp_path)
     path, table = tmp_path / "card.yaml", tmp_path / "card.kernels.csv"
@@ -189,13 +180,8 @@ def test_a_profile_times_its_own_step_as_recorded(tmp_path: Path) -> None:
     times = sorted(options[0].seconds for options in costs.kernels.values())
     assert times == pytest.approx([5 * MICRO, 100 * MICRO, 100 * MICRO])
     assert NO_LIFETIMES in costs.gap
-
-
-def test_a_profile_states_figures_of_the_trace(tmp_path: Path) -> None:
-    """The GPU by its properties; the fastest kernel 27648 FLOPs in 40 us, the fastest stream 1296 B in 5 us.
-
-    The host takes (1000 - 10 - 2) / 3 us for an operation. The copy is too small for a rate.
-    """
+    # The GPU by its properties; the fastest kernel 27648 FLOPs in 40 us, the fastest stream 1296 B in 5 us. The host
+    # takes (1000 - 10 - 2) / 3 us for an operation. The copy is too small for a rate.
     path = tmp_path / "card.yaml"
     write_recorded_profile(path, recorded(tmp_path), None)
     server = read_profile(path)
@@ -207,10 +193,7 @@ def test_a_profile_states_figures_of_the_trace(tmp_path: Path) -> None:
     assert (origins["host.issue"], origins["link.h2d"]) == (Origin.MEASURED, Origin.ASSUMED)
     assert server.kernels is not None
     assert not server.kernels.tf32
-
-
-def test_large_copies_measure_the_link(tmp_path: Path) -> None:
-    """2 MiB in 20 us; the other direction is assumed to be as fast."""
+    # 2 MiB in 20 us; the other direction is assumed to be as fast.
     trace = new_trace()
     for each in trace["traceEvents"]:
         if each["cat"] == "gpu_memcpy":
@@ -220,6 +203,9 @@ def test_large_copies_measure_the_link(tmp_path: Path) -> None:
     link = read_profile(path).link
     assert link.h2d_bytes_per_s == pytest.approx((2 << 20) / 20e-6, rel=1e-3)
     assert link.d2h_bytes_per_s == link.h2d_bytes_per_s
+    # It does not say on which GPU it ran.
+    with pytest.raises(RecordingError, match=r"does not name its GPU, .* expected --hardware"):
+        write_recorded_profile(tmp_path / "card.yaml", recorded(tmp_path, old_trace()), None)
 
 
 @pytest.mark.parametrize("trace", [new_trace(), old_trace()], ids=["new", "old"])
@@ -233,9 +219,3 @@ def test_another_profile_states_the_rest(trace: object, tmp_path: Path) -> None:
     assert server.gpu.flop_per_s == base.gpu.flop_per_s
     assert server.gpu.multiprocessors == (base.gpu.multiprocessors if trace == old_trace() else 40)
     assert server.host.issue_s != base.host.issue_s
-
-
-def test_an_old_trace_alone_makes_no_profile(tmp_path: Path) -> None:
-    """It does not say on which GPU it ran."""
-    with pytest.raises(RecordingError, match=r"does not name its GPU, .* expected --hardware"):
-        write_recorded_profile(tmp_path / "card.yaml", recorded(tmp_path, old_trace()), None)

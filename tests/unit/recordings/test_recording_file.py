@@ -93,19 +93,15 @@ def test_pickles_of_anything_but_plain_data_are_refused_in_one_line(data: bytes,
     assert "\n" not in str(caught.value)
 
 
-def test_an_index_of_4_billion_reserves_no_memory() -> None:
+def test_pickles_that_are_cut_off_or_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's unpickler in C makes a table of 64 GB of it (LONG_BINPUT)."""
     assert read_plain_pickle(b"\x80\x02]r\xf0\xff\xff\xff.", "x.pickle") == []
-
-
-def test_a_pickle_that_was_cut_off_anywhere_is_refused() -> None:
+    # A pickle that was cut off anywhere is refused.
     data = pickle.dumps({"segments": [{"address": 2**40, "blocks": []}], "device_traces": [[{"action": "alloc"}]]})
     for length in range(2, len(data)):
         with pytest.raises(RecordingError):
             read_plain_pickle(data[:length], "x.pickle")
-
-
-def test_more_lists_than_a_snapshot_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # More lists than a snapshot has are refused.
     monkeypatch.setattr("vdnnsim.recordings.recording_file._MOST_CONTAINERS", 1000)
     with pytest.raises(RecordingError, match="holds more than 1000 lists and dictionaries"):
         read_plain_pickle(b"\x80\x04" + b"]" * 2000, "x.pickle")
@@ -129,9 +125,7 @@ def test_the_kind_of_a_file_follows_from_its_content(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(RecordingError, match=message):
             kind_of(path)
-
-
-def test_no_more_is_unpacked_than_the_limit(tmp_path: Path) -> None:
+    # No more is unpacked than the limit.
     path = write("x" * 3 * 2**20, tmp_path / "large.gz")
     with pytest.raises(RecordingError, match="holds more than 2 MiB"):
         read_recording(path, 2 * 2**20)

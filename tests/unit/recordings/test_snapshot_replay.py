@@ -29,11 +29,29 @@ def whole(recording: Recording, start: Start, settings: AllocatorSettings = DEFA
     return agreement.whole
 
 
-def test_a_history_from_an_empty_memory_begins_with_nothing(tmp_path: Path) -> None:
+def test_histories_settings_and_repeated_frees(tmp_path: Path) -> None:
     recording, start = recorded(tmp_path, WHOLE)
     assert start == Start({}, {})
     assert compare(recording, start, DEFAULTS) == Agreement(3, 3, 2, 2, 39 * MIB, whole=True)
     assert recorded_peaks(recording, start, DEFAULTS) == Peaks(39 * MIB, 50 * MIB)
+    # 30 in a segment of 40 that is not split have all of it; with two divisions 5 have 6.
+    content = snapshot([segment(HIGH, block(40, "inactive"))], freed(HIGH, 30))
+    _, uncut = recorded(tmp_path, content, parse_settings("max_split_size_mb:20"))
+    content = snapshot([segment(HIGH, block(20, "inactive"))], freed(HIGH, 5))
+    _, rounded = recorded(tmp_path, content, parse_settings("roundup_power2_divisions:2"))
+    assert uncut.segments[HIGH].blocks == (Block(HIGH, 40 * MIB),)
+    assert rounded.segments[HIGH].blocks == (Block(HIGH, 6 * MIB),)
+    # 9 wait behind two requests to free them, while 5 more come: 14 in use, in 20.
+    content = snapshot(
+        [segment(HIGH, block(9, "inactive"), block(5), block(6, "inactive"))],
+        [
+            event("free_requested", HIGH, 9),
+            event("free_requested", HIGH, 9),
+            event("alloc", HIGH + 9 * MIB, 5),
+            event("free_completed", HIGH, 9),
+        ],
+    )
+    assert replay(*recorded(tmp_path, content), MemoryModel.PYTORCH).peaks.reserved_bytes == 20 * MIB
 
 
 # At the end a segment of 20 with 5 in use at 15; before, 8 and 6.5 were freed that lay there at the beginning, 14.5 in
@@ -66,16 +84,6 @@ def test_a_history_that_begins_in_the_middle_is_undone_to_its_beginning(tmp_path
     assert recorded_peaks(recording, start, DEFAULTS) == Peaks(round(20.25 * MIB), 22 * MIB)
 
 
-def test_settings_say_how_large_a_block_was(tmp_path: Path) -> None:
-    """30 in a segment of 40 that is not split have all of it; with two divisions 5 have 6."""
-    content = snapshot([segment(HIGH, block(40, "inactive"))], freed(HIGH, 30))
-    _, uncut = recorded(tmp_path, content, parse_settings("max_split_size_mb:20"))
-    content = snapshot([segment(HIGH, block(20, "inactive"))], freed(HIGH, 5))
-    _, rounded = recorded(tmp_path, content, parse_settings("roundup_power2_divisions:2"))
-    assert uncut.segments[HIGH].blocks == (Block(HIGH, 40 * MIB),)
-    assert rounded.segments[HIGH].blocks == (Block(HIGH, 6 * MIB),)
-
-
 @pytest.mark.parametrize(
     ("events", "place"),
     [
@@ -97,21 +105,6 @@ def test_a_history_that_contradicts_the_end_is_refused(
         recorded(tmp_path, content)
     with pytest.raises(RecordingError, match=r"begins with 1 blocks in use, of which 0 lie in a segment"):
         recorded(tmp_path, snapshot([], freed(LOW, 9)))
-
-
-def test_two_requests_to_free_a_block_count_once(tmp_path: Path) -> None:
-    """9 wait behind two requests to free them, while 5 more come: 14 in use, in 20."""
-    content = snapshot(
-        [segment(HIGH, block(9, "inactive"), block(5), block(6, "inactive"))],
-        [
-            event("free_requested", HIGH, 9),
-            event("free_requested", HIGH, 9),
-            event("alloc", HIGH + 9 * MIB, 5),
-            event("free_completed", HIGH, 9),
-        ],
-    )
-
-    assert replay(*recorded(tmp_path, content), MemoryModel.PYTORCH).peaks.reserved_bytes == 20 * MIB
 
 
 @pytest.mark.parametrize(
@@ -145,10 +138,7 @@ def test_a_segment_freed_while_in_use_is_detected(tmp_path: Path) -> None:
     (gone,) = read_recordings(written(tmp_path, snapshot([], [event("segment_free", HIGH, 20)])))
     events = (*recording.events[:3], *gone.events)
     assert not whole(Recording(0, recording.segments, events), Start({}, {}))
-
-
-def test_segments_are_freed_when_pytorch_freed_them(tmp_path: Path) -> None:
-    """30 and their segment are freed before 30 more get a new one at another place."""
+    # 30 and their segment are freed before 30 more get a new one at another place.
     content = snapshot(
         [segment(HIGH, block(30))],
         [
@@ -161,7 +151,6 @@ def test_segments_are_freed_when_pytorch_freed_them(tmp_path: Path) -> None:
         ],
     )
     recording, start = recorded(tmp_path, content)
-
     assert compare(recording, start, DEFAULTS) == Agreement(2, 2, 2, 2, 30 * MIB, whole=True)
 
 
@@ -236,16 +225,12 @@ def test_lacking_memory_is_found_to_8_mib(tmp_path: Path) -> None:
     assert 12 <= short(MemoryModel.PYTORCH, 38) <= 20
     assert 30 <= short(MemoryModel.PYTORCH, 20) <= 38
     assert 60 <= short(AllocatorSettings(per_process_memory_fraction=0.5), 40) <= 68
-
-
-def test_mapped_pages_are_reserved_memory(tmp_path: Path) -> None:
-    """40 at the end, 60 in between, 20 at the beginning; addresses are not compared."""
+    # 40 at the end, 60 in between, 20 at the beginning; addresses are not compared.
     content = snapshot(
         [segment(LOW, block(20), block(20, "inactive"), is_expandable=True)],
         [event("segment_map", LOW, 40), event("segment_unmap", LOW, 20)],
     )
     recording, start = recorded(tmp_path, content)
-
     assert recording.expandable
     assert compare(recording, start, DEFAULTS) is None
     assert recorded_peaks(recording, start, DEFAULTS) == Peaks(20 * MIB, 60 * MIB)

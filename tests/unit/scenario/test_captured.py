@@ -52,7 +52,7 @@ def refusal(folder: Path, workload: str) -> str:
     return str(caught.value).removeprefix("x.yaml: ")
 
 
-def test_a_captured_step_states_batch_and_precision(folder: Path) -> None:
+def test_captured_steps_state_batch_precision_and_sources(folder: Path) -> None:
     found = scenario(folder, "{step: steps/chain2.step.json}")
     assert isinstance(found.workload, CapturedWorkload)
     assert found.workload.captured == chain(2)
@@ -60,17 +60,13 @@ def test_a_captured_step_states_batch_and_precision(folder: Path) -> None:
     assert found.memory_model is MemoryModel.PYTORCH
     named = scenario(folder, "{step: steps/chain2.step.json}", "memory_model: ideal\n")
     assert named.memory_model is MemoryModel.IDEAL
-
-
-def test_the_steps_are_among_the_sources(folder: Path) -> None:
+    # The steps are among the sources.
     found = scenario(folder, "{step: [steps/chain2.step.json, steps/chain4.step.json]}")
     names = ["steps/chain2.step.json", "steps/chain4.step.json"]
     assert list(found.sources[1:3]) == [(each, hashlib.sha256(Path(each).read_bytes()).hexdigest()) for each in names]
     assert found.sources[0][0] == "x.yaml"
     assert "rtx_4090" in found.sources[3][0]
-
-
-def test_two_steps_make_the_batch_a_variable(folder: Path) -> None:
+    # Two steps make the batch a variable.
     steps = "step: [steps/chain2.step.json, steps/chain4.step.json]"
     assert scenario(folder, f"{{{steps}}}").workload.batch_size == 2
     found = scenario(folder, f"{{{steps}, batch_size: 48}}")

@@ -59,6 +59,12 @@ def test_a_policy_that_refuses_is_a_row_and_not_the_end(tmp_path: Path) -> None:
     assert [each.row.policy for each in comparison.standings] == ["base(p)"]
     assert comparison.standings[0].row.performance_ratio == 1.0
     assert done == ["picky", "base(p)"]
+    # As a mapping, whose commas part no policies, and as results print them; both ask for the same here.
+    scenario_file(tmp_path)
+    asked = "{policy: swap, algorithms: m, interval: 2}, swap(m, interval=2),none"
+    done = vdnnsim("compare", "small.yaml", "--policies", asked, "--csv", "table.csv", folder=tmp_path)
+    assert done.returncode == 0
+    assert {row["policy"] for row in table(tmp_path / "table.csv")} == {"none(p)", "swap(m, interval=2)"}
 
 
 def test_policies_that_do_not_fit_are_apart(tmp_path: Path) -> None:
@@ -108,15 +114,6 @@ def test_all_are_those_there_are_and_those_of_the_scenario(tmp_path: Path) -> No
     assert {"base(m)", "base(p)", "vdnn_dyn"} <= set(rows)
     assert {label.partition("(")[0] for label in rows} == {*known_policies(), "picky"}
     assert rows["picky"] == "no plan"
-
-
-def test_policies_may_have_options(tmp_path: Path) -> None:
-    """As a mapping, whose commas part no policies, and as results print them; both ask for the same here."""
-    scenario_file(tmp_path)
-    asked = "{policy: swap, algorithms: m, interval: 2}, swap(m, interval=2),none"
-    done = vdnnsim("compare", "small.yaml", "--policies", asked, "--csv", "table.csv", folder=tmp_path)
-    assert done.returncode == 0
-    assert {row["policy"] for row in table(tmp_path / "table.csv")} == {"none(p)", "swap(m, interval=2)"}
 
 
 @pytest.mark.parametrize(
