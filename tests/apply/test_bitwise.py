@@ -147,13 +147,8 @@ def test_drawn_loops_that_once_failed(seed: int) -> None:
 def test_a_layer_whose_backward_another_layer_runs_is_planned() -> None:
     """Loop 18040 unpacks the statistics of a normalization in backward of the layer before it."""
     assert not judge(Drawn.of(18040)).trouble
-
-
-def test_a_buffer_that_was_written_since_is_refused_where_it_is_needed_again() -> None:
-    """In drawn loop 1,000,288 forward of a second step writes the mean that a module of the first subtracted.
-
-    Of what leads there a part can still run early, which is kept until the rest asks for it.
-    """
+    # In drawn loop 1,000,288 forward of a second step writes the mean that a module of the first subtracted. Of what
+    # leads there a part can still run early, which is kept until the rest asks for it.
     outcome = judge(Drawn.of(1_000_288))
     assert not outcome.trouble
     assert outcome.refused.endswith("refused for what is recomputed")

@@ -88,7 +88,7 @@ def held_on(copy_stream: NamedStreams) -> SavedStorage:
     return SavedStorage(0, content.untyped_storage(), copy_stream, MAIN, arena, 1)
 
 
-def test_a_storage_is_moved_on_the_stream_of_its_step() -> None:
+def test_a_storage_is_moved_collected_and_recomputed_on_the_stream_of_its_step() -> None:
     """Copies and waits are issued on the step's stream, to which freed memory is lent; a reading stream joins it."""
     copy_stream = NamedStreams()
     held = held_on(copy_stream)
@@ -103,9 +103,7 @@ def test_a_storage_is_moved_on_the_stream_of_its_step() -> None:
         assert copy_stream.taken() == [("join main", SIDE), ("lend", SIDE)]
     held.materialize()
     assert copy_stream.taken() == []
-
-
-def test_a_collected_storage_waits_on_the_stream_of_its_step() -> None:
+    # A collected storage waits on the stream of its step.
     copy_stream = NamedStreams()
     held = held_on(copy_stream)
     assert held.offload(range(NBYTES), 0)
@@ -114,9 +112,7 @@ def test_a_collected_storage_waits_on_the_stream_of_its_step() -> None:
         del held
         gc.collect()
     assert copy_stream.taken() == [("wait", MAIN), ("lend", MAIN)]
-
-
-def test_recomputation_runs_on_the_stream_of_its_step() -> None:
+    # Recomputation runs on the stream of its step.
     copy_stream = NamedStreams()
     held = held_on(copy_stream)
 

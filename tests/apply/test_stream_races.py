@@ -60,7 +60,7 @@ def test_accesses(happened: list[Happening], expected: list[Hazard]) -> None:
     assert find_hazards(happened) == expected
 
 
-def test_reuse_of_a_block_during_a_copy() -> None:
+def test_blocks_that_are_reused_while_they_are_copied() -> None:
     """Allocated and freed on main, copied on another: main waits in time, not at all, or too late."""
     begin: list[Happening] = [Allocated(0, 10, MAIN), writes(MAIN), Record(0, MAIN), Wait(0, COPIES), reads(COPIES)]
     known: list[Happening] = [Record(1, COPIES), Wait(1, MAIN)]
@@ -70,13 +70,8 @@ def test_reuse_of_a_block_during_a_copy() -> None:
     late = [*begin, *end[:2], *known, end[2]]
     assert find_hazards(late, {COPIES}) == [Hazard("free", 4, 5)]
     assert find_hazards(late) == []
-
-
-def test_a_block_of_another_pool() -> None:
-    """Of the side stream's pool, copied behind main, which waits for the copy; side waits for none unless it is lent.
-
-    The allocator waits for main before it reuses a block that was lent to it.
-    """
+    # Of the side stream's pool, copied behind main, which waits for the copy; side waits for none unless it is lent.
+    # The allocator waits for main before it reuses a block that was lent to it.
     begin: list[Happening] = [Allocated(0, 10, SIDE), writes(SIDE), Record(0, SIDE), Wait(0, MAIN), reads(MAIN)]
     copied: list[Happening] = [Record(1, MAIN), Wait(1, COPIES), reads(COPIES), Record(2, COPIES), Wait(2, MAIN)]
     end: list[Happening] = [Freed(0, 10, SIDE), HandedOn(0), Allocated(0, 10, SIDE), writes(SIDE)]
@@ -85,10 +80,7 @@ def test_a_block_of_another_pool() -> None:
     assert Hazard("reuse", 4, 12) in find_hazards([*begin, *copied, *end])
     assert find_hazards([*begin, *copied, Lend(0, MAIN), *end]) == []
     assert find_hazards([*begin, *copied, Lend(0, MAIN), *end], {COPIES}) == []
-
-
-def test_a_copy_into_a_reused_block() -> None:
-    """Main reads a block and frees it; a copy fills it without and with a wait for main."""
+    # Main reads a block and frees it; a copy fills it without and with a wait for main.
     begin: list[Happening] = [Allocated(0, 10, MAIN), reads(MAIN), Freed(0, 10, MAIN), HandedOn(0)]
     taken = Allocated(0, 10, MAIN)
     assert find_hazards([*begin, taken, writes(COPIES)], {COPIES}) == [Hazard("access", 1, 5)]

@@ -43,7 +43,7 @@ def test_a_step_that_left_its_plan_computes_the_same(monkeypatch: pytest.MonkeyP
     assert any(type(each) is SavedTensor for each in kept)
 
 
-def test_a_tensor_on_the_host_keeps_its_layout() -> None:
+def test_tensors_on_the_host_keep_their_layout_and_are_not_written() -> None:
     """A view of every second column, from the third on."""
     whole = torch.arange(24.0).view(4, 6)
     part = whole[:, 2::2]
@@ -53,9 +53,7 @@ def test_a_tensor_on_the_host_keeps_its_layout() -> None:
     assert (found.shape, found.stride(), found.storage_offset()) == (part.shape, part.stride(), 2)
     assert torch.equal(found, expected)
     assert found.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr()
-
-
-def test_a_written_tensor_is_refused() -> None:
+    # A written tensor is refused.
     tensor = torch.ones(3)
     packed = HostTensor(tensor)
     tensor.add_(1)

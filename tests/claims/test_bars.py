@@ -29,7 +29,7 @@ def places(line: Line2D) -> list[tuple[float, float]]:
     return list(zip(*columns, strict=True))
 
 
-def test_a_stack_has_its_total_above_and_an_asterisk_where_it_does_not_fit() -> None:
+def test_stacks_have_totals_legends_and_asterisks() -> None:
     """Bars of 1 + 0.5 and 2 + 0 KiB."""
     figure = bar_figure(CHART)
     (axes,) = figure.axes
@@ -40,23 +40,19 @@ def test_a_stack_has_its_total_above_and_an_asterisk_where_it_does_not_fit() -> 
     assert [label.get_text() for label in axes.get_xticklabels()] == ["net\n(1)", "net\n(2)"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["lower", "upper"]
     assert [text.get_text() for text in figure.texts] == ["what to see", "what is shown"]
-
-
-def test_one_colour_needs_no_legend_and_no_height_is_zero_without_decimals() -> None:
+    # One colour needs no legend and no height is zero without decimals.
     empty = replace(PANEL, slots=(Slot.of("only", Tint.DYN, (0.0, 0.0)),))
     figure = bar_figure(replace(CHART, panels=(empty,)))
     assert not figure.legends
     assert written(figure.axes[0]) == ["0", "0"]
     assert figure.axes[0].get_ylim() == (0.0, 1 / 1024)
-
-
-def test_without_numbers_only_the_failures_are_marked() -> None:
+    # Without numbers only the failures are marked.
     pair = tuple((Series(name, Tint.MEAN, (1.0, 2.0)),) for name in ("a", "b"))
     panel = replace(PANEL, slots=(Slot(pair, failed=(False, True)),), numbered=False)
     assert written(bar_figure(replace(CHART, panels=(panel,))).axes[0]) == ["*"]
 
 
-def test_markers_stand_over_their_slots_on_an_axis_of_their_own() -> None:
+def test_markers_and_the_capacity_stand_on_axes_with_room() -> None:
     """Two slots share 0.82 of a group: their middles are 0.205 left and right of it. None has no marker."""
     bars = (Series("bar", Tint.BASE_P, (1.0, 1.0)),)
     slots = tuple(Slot((bars,), label) for label in ("a", "b"))
@@ -70,17 +66,13 @@ def test_markers_stand_over_their_slots_on_an_axis_of_their_own() -> None:
     assert right.get_ylim() == (0.0, 100.0)
     assert [text for text in written(left) if text in "ab"] == ["a", "b", "a", "b"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["bar", "share"]
-
-
-def test_markers_without_a_given_end_leave_room_above() -> None:
+    # Markers without a given end leave room above.
     points = Points("weights", Axis("plain", Scale("", 1.0, 0)), ((50.0, 100.0),), joined=True)
     right = bar_figure(replace(CHART, panels=(replace(PANEL, right=points),))).axes[1]
     assert right.get_ylim() == pytest.approx((0.0, 114.0))
     assert right.get_ylabel() == "plain"
     assert right.lines[0].get_linestyle() == "-"
-
-
-def test_the_capacity_is_on_the_picture_even_above_all_bars() -> None:
+    # The capacity is on the picture even above all bars.
     panel = replace(PANEL, level=Level("capacity 8 KiB", 8192.0))
     figure = bar_figure(replace(CHART, panels=(panel,)))
     assert "capacity 8 KiB" in [text.get_text() for text in figure.legends[0].get_texts()]

@@ -82,7 +82,6 @@ def test_a_caught_exception_does_not_stop_a_capture() -> None:
 
 
 def test_values_that_depend_on_no_data_are_computed() -> None:
-
     def then(y: Tensor) -> Tensor:
         mask = torch.arange(len(y)) > 1
         assert not mask.all()
@@ -92,8 +91,7 @@ def test_values_that_depend_on_no_data_are_computed() -> None:
 
     captured(then)
 
-
-def test_a_constant_that_data_was_written_to_is_unknown() -> None:
+    # A constant that data was written to is unknown.
     def then(y: Tensor) -> Tensor:
         counts = torch.zeros(10)
         counts.copy_(y[0].detach())

@@ -108,6 +108,12 @@ def test_an_unused_result_is_not_saved() -> None:
         return y.sin()
 
     assert captured(compute).saved_bytes == MAP
+    # The factor, 4 x 10 numbers, and the sum of the input; the argument of the sine is a parameter.
+    step = capture(program(Constant, numbers, optimizer="none"), CPU)
+    check_captured_step(step, "constant")
+    (constant,) = (each for each in step.storages if each.constant)
+    assert constant.given
+    assert step.saved_bytes == MAP + 4
 
 
 class Constant(nn.Module):
@@ -120,12 +126,3 @@ class Constant(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.scale.sin() * self.factor * x.sum()
-
-
-def test_a_constant_that_backward_needs_is_saved() -> None:
-    """The factor, 4 x 10 numbers, and the sum of the input; the argument of the sine is a parameter."""
-    step = capture(program(Constant, numbers, optimizer="none"), CPU)
-    check_captured_step(step, "constant")
-    (constant,) = (each for each in step.storages if each.constant)
-    assert constant.given
-    assert step.saved_bytes == MAP + 4

@@ -71,8 +71,6 @@ def test_labels_are_made_once_for_each_micro_batch() -> None:
     for _ in range(4):
         loss(torch.zeros(2, 4))
     assert len(loss._labels) == 2  # noqa: SLF001
-
-
-def test_an_output_without_floats_is_refused() -> None:
+    # An output without floats is refused.
     with pytest.raises(CaptureError, match=r"net: .* 2 tensors of torch.int64"):
         AssumedLoss("net")([torch.ones(2, dtype=torch.int64)] * 2)

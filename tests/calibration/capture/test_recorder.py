@@ -36,7 +36,7 @@ def described(step: CapturedStep, operation: StepOperation) -> str:
     return f"{operation.phase.value} {operation.name.split('.')[1]} {step.modules[operation.module].path}: {roles}"
 
 
-def test_operations_of_two_linears() -> None:
+def test_operations_bytes_and_work_of_two_linears() -> None:
     """Operands of addmm are bias, X, W, Y; backward makes dX, unless the input needs no gradient, dW and a sum."""
     step = linears()
     seen = [described(step, each) for each in step.operations]
@@ -56,22 +56,13 @@ def test_operations_of_two_linears() -> None:
     ]
     assert seen[11:] == ["update add_ : W dW"] * 4
     assert [each.forward for each in step.operations[5:11]] == [2, 2, 2, 1, 0, 0]
-
-
-def test_bytes_of_two_linears() -> None:
-    """Float32, batch 4, 10 to 20 to 5: parameters 200 + 20 + 100 + 5. Saved is the ReLU's output, 4 x 20.
-
-    The peak is at the last operation of backward: parameters 1300, input 160, the loss 4 and its gradient 4, gradients
-    of parameters 1300, and that of the ReLU's input, 320.
-    """
-    step = linears()
+    # Float32, batch 4, 10 to 20 to 5: parameters 200 + 20 + 100 + 5. Saved is the ReLU's output, 4 x 20. The peak is
+    # at the last operation of backward: parameters 1300, input 160, the loss 4 and its gradient 4, gradients of
+    # parameters 1300, and that of the ReLU's input, 320.
     assert (step.parameters, step.parameter_bytes) == (325, 1300)
     assert step.saved_bytes == 4 * 20 * 4
     assert step.peak_live_bytes == step.live_bytes[10] == 1300 + 160 + 8 + 1300 + 320
-
-
-def test_work_of_two_linears() -> None:
-    """The first product, 4 x 10 by 10 x 20, reads the bias 20, X 40 and W 200, and writes 80 numbers."""
+    # The first product, 4 x 10 by 10 x 20, reads the bias 20, X 40 and W 200, and writes 80 numbers.
     first, relu = linears().operations[:2]
     assert first.work == ProductWork(batch=1, m=4, n=20, k=10)
     assert first.flop == {Arithmetic.PRODUCT: 2 * 4 * 10 * 20}
@@ -131,6 +122,10 @@ def test_recomputed_operations_name_their_forward() -> None:
     ]
     assert {each.forward for _, each in of_norm[1:]} == {of_norm[0][0]}
     assert step.saved_bytes < language().saved_bytes / 3
+    # 4 x 10 numbers, and the mask of 10.
+    step = capture(program(Masked, numbers, optimizer="none"), CPU)
+    check_captured_step(step, "masked")
+    assert step.saved_bytes == (4 * 10 + 10) * 4
 
 
 def test_tied_weights_are_one_storage_with_one_gradient() -> None:
@@ -138,6 +133,11 @@ def test_tied_weights_are_one_storage_with_one_gradient() -> None:
     tables = [each for each in language().storages if each.nbytes == 50 * 16 * 4]
     assert Counter(each.kind for each in tables if each.given) == {BufferKind.WEIGHTS: 1}
     assert BufferKind.WEIGHT_GRADIENT in {each.kind for each in tables}
+    # Tied ones stay one.
+    step = capture(program(lambda: two_linears().to(torch.float64), lambda: numbers().double(), optimizer="none"), CPU)
+    assert step.parameter_bytes == 325 * 8
+    step = capture(program(lambda: Language().bfloat16(), ids, lambda y: y[0], optimizer="none"), CPU)
+    assert step.parameter_bytes == 2 * step.parameters
 
 
 def test_optimizer_states_are_given() -> None:
@@ -145,10 +145,7 @@ def test_optimizer_states_are_given() -> None:
     states = [each for each in step.storages if each.kind is BufferKind.OPTIMIZER_STATE]
     assert sum(each.nbytes for each in states) == 1300
     assert all(each.given for each in states)
-
-
-def test_on_cuda_an_optimizer_counts_on_the_host_and_uses_foreach() -> None:
-    """Two moments for each of 325 parameters."""
+    # Two moments for each of 325 parameters.
     step = capture(program(two_linears, numbers, optimizer="adamw"), CaptureDevice())
     states = [each.nbytes for each in step.storages if each.kind is BufferKind.OPTIMIZER_STATE]
     assert sum(states) == 2 * 1300
@@ -171,14 +168,6 @@ def test_workspaces_of_onednn_are_noted_as_missing() -> None:
     assert any("oneDNN" in note for note in step.notes)
 
 
-def test_a_model_may_convert_its_parameters() -> None:
-    """Tied ones stay one."""
-    step = capture(program(lambda: two_linears().to(torch.float64), lambda: numbers().double(), optimizer="none"), CPU)
-    assert step.parameter_bytes == 325 * 8
-    step = capture(program(lambda: Language().bfloat16(), ids, lambda y: y[0], optimizer="none"), CPU)
-    assert step.parameter_bytes == 2 * step.parameters
-
-
 class Masked(nn.Module):
     """A checkpointed linear of a sum with a mask, which is made outside of it."""
 
@@ -191,10 +180,3 @@ class Masked(nn.Module):
         mask = torch.full((10,), 1.0).add(1.0)
         found: torch.Tensor = checkpoint(lambda y, z: self.second(y + z), mapped, mask, use_reentrant=False)
         return found
-
-
-def test_a_checkpoint_saves_its_arguments() -> None:
-    """4 x 10 numbers, and the mask of 10."""
-    step = capture(program(Masked, numbers, optimizer="none"), CPU)
-    check_captured_step(step, "masked")
-    assert step.saved_bytes == (4 * 10 + 10) * 4

@@ -35,7 +35,7 @@ class HalfSilent:
         return Kernel("stated", "", 7, 7, refuse), Kernel("silent", "", None, 64, take)
 
 
-def test_workspace_is_passed_and_own_bytes() -> None:
+def test_kernels_are_run_dry_once_for_each_shape() -> None:
     device = FakeDevice()
     kernels = DryRunLibrary(device, HalfSilent(device)).kernels(WORKLOAD, CONV1, Phase.FORWARD)
     assert [(kernel.algorithm, kernel.workspace_bytes, kernel.passed_bytes) for kernel in kernels] == [
@@ -43,10 +43,7 @@ def test_workspace_is_passed_and_own_bytes() -> None:
         ("silent", 164, 64),
     ]
     assert device.live_bytes == 0
-
-
-def test_a_kernel_is_run_dry_once_for_each_shape() -> None:
-    """A first time in which libraries set themselves up, and a second that counts; another batch is another shape."""
+    # A first time in which libraries set themselves up, and a second that counts; another batch is another shape.
     device = FakeDevice()
     silent = HalfSilent(device)
     library = DryRunLibrary(device, silent)
@@ -55,17 +52,12 @@ def test_a_kernel_is_run_dry_once_for_each_shape() -> None:
     assert silent.ran == {CONV1.name: 2}
     library.kernels(replace(WORKLOAD, batch_size=3), CONV1, Phase.FORWARD)
     assert silent.ran == {CONV1.name: 4}
-
-
-def test_kernel_without_room_for_its_operands_counts_its_passed_bytes() -> None:
-    """No plan has room for its operands either, so its own bytes decide nothing; nothing is held."""
+    # No plan has room for its operands either, so its own bytes decide nothing; nothing is held.
     device = FakeDevice(memory_bytes=512)
     kernels = DryRunLibrary(device, HalfSilent(device)).kernels(WORKLOAD, CONV1, Phase.FORWARD)
     assert [kernel.workspace_bytes for kernel in kernels] == [7, 64]
     assert device.live_bytes == 0
-
-
-def test_dry_run_library_is_not_wrapped_again() -> None:
+    # Dry run library is not wrapped again.
     device = FakeDevice()
     library = DryRunLibrary(device, HalfSilent(device))
     assert DryRunLibrary.of(device, library) is library

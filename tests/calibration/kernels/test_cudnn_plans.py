@@ -97,6 +97,12 @@ def test_copies_of_operands_are_not_the_columns_of_a_1x1_filter_which_are_x() ->
     pointwise = ConvolutionProblem(ConvolutionShape(1, 4, 8, (2, 2), (1, 1)), Phase.FORWARD, ElementType.FLOAT32)
     assert family_of(plan(64), pointwise) == cudnn_plans.EXPLICIT_GEMM
     assert family_of(plan(64 + 128), pointwise) == cudnn_plans.IMPLICIT_GEMM_TRANSFORM
+    # Names of engines are recognized.
+    assert engine_of("eng41_k2=0_k12=-1_k13=2") == 41
+    assert engine_of("eng0") == 0
+    assert is_engine("eng0")
+    assert not is_engine("frost_conv_k2=1")
+    assert not is_engine("eng")
 
 
 @pytest.mark.parametrize(
@@ -114,14 +120,6 @@ def test_plans_count_as_in_pytorch(notes: tuple[str, ...], float32: bool, tf32: 
     assert is_admitted(found, problem()) is float32
     assert is_admitted(found, problem(tf32=True)) is tf32
     assert is_admitted(found, problem(element_type=ElementType.FLOAT16)) is float16
-
-
-def test_names_of_engines_are_recognized() -> None:
-    assert engine_of("eng41_k2=0_k12=-1_k13=2") == 41
-    assert engine_of("eng0") == 0
-    assert is_engine("eng0")
-    assert not is_engine("frost_conv_k2=1")
-    assert not is_engine("eng")
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=20))

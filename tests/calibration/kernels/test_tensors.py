@@ -60,9 +60,7 @@ def test_initial_content_depends_on_seed_and_name_alone() -> None:
     assert torch.equal(weights(last, 0), drawn[1])
     assert torch.equal(weights(first, 0), drawn[0])
     assert not torch.equal(weights(first, 1), drawn[0])
-
-
-def test_layouts_and_narrow_types_hold_the_same_numbers() -> None:
+    # Layouts and narrow types hold the same numbers.
     layer = three_readers().layers[0]
     views = []
     for channels_last in (False, True):
@@ -78,19 +76,7 @@ def test_layouts_and_narrow_types_hold_the_same_numbers() -> None:
     assert torch.equal(contiguous.bfloat16(), narrow)
 
 
-def test_weights_have_the_variance_of_he_et_al() -> None:
-    """He et al.: variance 2 / (inputs of one output), of 32 filters of 75 weights; allowed are 5 standard errors.
-
-    The variance of n normal numbers has a relative standard error of the root of 2 / n.
-    """
-    layer = next(layer for layer in tiny_residual().layers if layer.name == "conv")
-    flat = torch.empty(layer.parameters)
-    fill_weights(layer, flat, 0, channels_last=False)
-    relative_error = (2 / flat.numel()) ** 0.5
-    assert float(flat.var()) == pytest.approx(2 / (3 * 5 * 5), rel=5 * relative_error)
-
-
-def test_states_are_means_of_gradients_and_of_their_squares() -> None:
+def test_initial_weights_states_and_labels() -> None:
     layer = three_readers().layers[0]
     states = [torch.empty(layer.parameters) for _ in range(2)]
     for number, state in enumerate(states):
@@ -98,8 +84,13 @@ def test_states_are_means_of_gradients_and_of_their_squares() -> None:
     assert states[0].min() < 0
     assert states[1].min() >= 0
     assert not torch.equal(states[0].square(), states[1])
-
-
-def test_labels_are_classes() -> None:
+    # Labels are classes.
     classes = labels(Workload(three_readers(), 200), 0)
     assert sorted(set(classes.tolist())) == [0, 1, 2, 3, 4]
+    # He et al.: variance 2 / (inputs of one output), of 32 filters of 75 weights; allowed are 5 standard errors. The
+    # variance of n normal numbers has a relative standard error of the root of 2 / n.
+    layer = next(layer for layer in tiny_residual().layers if layer.name == "conv")
+    flat = torch.empty(layer.parameters)
+    fill_weights(layer, flat, 0, channels_last=False)
+    relative_error = (2 / flat.numel()) ** 0.5
+    assert float(flat.var()) == pytest.approx(2 / (3 * 5 * 5), rel=5 * relative_error)

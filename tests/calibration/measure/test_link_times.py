@@ -8,13 +8,6 @@ from vdnnsim.hardware.copies import Direction, HostMemory
 from vdnnsim.units import GIB, KIB, MIB
 
 
-def test_sizes_reach_from_4_kib_to_1_gib() -> None:
-    """4 KiB times 4 nine times is 4 KiB x 2^18 = 1 GiB."""
-    sizes = copy_sizes(GIB)
-    assert (sizes[0], sizes[1], sizes[-1], len(sizes)) == (4 * KIB, 16 * KIB, GIB, 10)
-    assert copy_sizes(64 * MIB)[-1] == 64 * MIB
-
-
 @pytest.mark.parametrize("direction", Direction)
 def test_a_copy_moves_on_from_run_to_run(direction: Direction) -> None:
     """Two bytes at a time out of six, from the second place on: places 1, 2, 0."""
@@ -41,6 +34,10 @@ def test_only_runs_inside_those_of_the_others_count() -> None:
     second = [interval(1, 2), interval(2, 4)]
     assert _covered([first, second], 0) == [1.5, 1.5]
     assert _covered([first, second], 1) == [1, 2]
+    # 4 KiB times 4 nine times is 4 KiB x 2^18 = 1 GiB.
+    sizes = copy_sizes(GIB)
+    assert (sizes[0], sizes[1], sizes[-1], len(sizes)) == (4 * KIB, 16 * KIB, GIB, 10)
+    assert copy_sizes(64 * MIB)[-1] == 64 * MIB
 
 
 def test_loads_run_beside_each_other_as_long_as_they_should() -> None:
@@ -53,10 +50,7 @@ def test_loads_run_beside_each_other_as_long_as_they_should() -> None:
     samples = time_concurrently(device, loads, window_s=20e-3)
     assert [sample.median for sample in samples] == [pytest.approx(1e-3), pytest.approx(2e-3)]
     assert device.launched == 30
-
-
-def test_loads_that_are_too_unsteady_give_nothing_after_three_tries() -> None:
-    """1 and 3 ms by turns; 10 runs by their times alone, then 20, then 40, and of the other one as many."""
+    # 1 and 3 ms by turns; 10 runs by their times alone, then 20, then 40, and of the other one as many.
     device = FakeDevice()
     loads = [
         Load(device.memory, device.work(1e-3, 3e-3), alone_s=2e-3),

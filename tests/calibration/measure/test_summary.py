@@ -29,7 +29,7 @@ def calibration(*rows: KernelRow, unsteady: dict[str, Sample] | None = None) -> 
     return Calibration(server, rows, unsteady or {}, ("a link is missing",), FILES)
 
 
-def test_the_table_has_every_figure_and_the_kernels_at_its_end() -> None:
+def test_the_table_and_its_warnings() -> None:
     """Spreads of 1, 2 and 9 %: 2 % in the middle; the fourth row has no time.
 
     Each of the three timed rows, left out, is predicted from two of the same time and work.
@@ -39,19 +39,14 @@ def test_the_table_has_every_figure_and_the_kernels_at_its_end() -> None:
     assert rows[-3] == ("kernels", "3 of 4", "algorithms of 4 distinct shapes, in 30 runs")
     assert rows[-2] == ("spread of kernels", "2.0 %", "in the middle; 9 % at worst")
     assert rows[-1][:2] == ("predictions", "0 %")
-
-
-def test_warnings_name_what_is_unsteady_unused_or_remarked() -> None:
-    """A row of 9 % is steady, and one that was run once on purpose is no remark."""
+    # A row of 9 % is steady, and one that was run once on purpose is no remark.
     remarked = replace(row(5, 0.0), note="still changed by 14 % after 5 runs")
     rows = row(1, 0.11), row(2, 0.09), row(3, 0.2), row(4, 0.31, "spread of 31 %"), remarked, replace(remarked, count=1)
     found = warning_lines(calibration(*rows, unsteady={"a": Sample(1, 0.3, 4)}))
     expected = ("a link is", "a: .*30 %; not", "4x1x1.*31 %.*predicted", "3x1x1.*20 %", "1x1x1.*11 %", "5x1x1.*14 %")
     assert len(found) == len(expected)
     assert all(re.search(pattern, line) for pattern, line in zip(expected, found, strict=True))
-
-
-def test_of_many_warnings_the_worst_five_are_named() -> None:
+    # Of many warnings the worst five are named.
     lines = warning_lines(calibration(*(row(number, 0.10 + number / 100) for number in range(1, 8))))[1:]
     assert len(lines) == 6
     assert "7x1x1" in lines[0]

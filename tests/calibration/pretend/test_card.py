@@ -61,19 +61,15 @@ def test_a_card_has_the_rates_of_its_profile_and_the_properties_of_its_chip() ->
     assert "VDNNSIM_PRETEND_LOG" not in variables
 
 
-def test_context_is_the_profiles_or_marked_as_assumed() -> None:
+def test_contexts_and_cards_that_are_refused() -> None:
     stated, assumed = card_of(server("k40m")), card_of(server("titan_x_maxwell"))
     assert (stated.context_bytes, stated.context_assumed) == (100 * MIB, False)
     assert (assumed.context_bytes, assumed.context_assumed) == (ASSUMED_CONTEXT_BYTES, True)
-
-
-def test_a_chip_of_which_nothing_is_known_is_refused_by_name() -> None:
+    # A chip of which nothing is known is refused by name.
     h100 = server("h100_sxm")
     with pytest.raises(ProfileError, match=r"h100_sxm: .*Voodoo 2"):
         card_of(replace(h100, gpu=replace(h100.gpu, name="3dfx Voodoo 2")))
-
-
-def test_a_card_without_a_peak_of_float32_is_refused() -> None:
+    # A card without a peak of float32 is refused.
     h100 = server("h100_sxm")
     narrow = dict(h100.gpu.flop_per_s)
     del narrow[ElementType.FLOAT32]
@@ -81,16 +77,14 @@ def test_a_card_without_a_peak_of_float32_is_refused() -> None:
         card_of(replace(h100, gpu=replace(h100.gpu, flop_per_s=narrow)))
 
 
-def test_inherited_preloads_and_paths_come_last() -> None:
+def test_inherited_preloads_and_paths_come_last(tmp_path: Path) -> None:
     variables = variables_of("h100_sxm", LD_PRELOAD="libjemalloc.so.2", PYTHONPATH="/mine")
     assert variables["LD_PRELOAD"] == "/built/libcudart.so.13:/built/libcuda.so.1:libjemalloc.so.2"
     startup, _, mine = variables["PYTHONPATH"].partition(":")
     assert (Path(startup) / "sitecustomize.py").is_file()
     assert mine == "/mine"
     assert variables_of("h100_sxm")["LD_PRELOAD"] == "/built/libcudart.so.13:/built/libcuda.so.1"
-
-
-def test_clock_copies_log_and_number_are_variables(tmp_path: Path) -> None:
+    # Clock copies log and number are variables.
     variables = environment(
         card_of(server("h100_sxm")),
         RUNTIME,

@@ -16,7 +16,7 @@ def free(address: int, nbytes: int) -> dict[str, Any]:
     return {"action": "free_requested", "addr": address, "size": nbytes, "frames": []}
 
 
-def test_the_peak_is_where_most_is_alive_at_once() -> None:
+def test_the_peak_is_where_most_requested_memory_is_alive() -> None:
     """3 + 5 MiB, then the 5 are freed and 4 allocated: 8 MiB after the second request are the peak."""
     history = [
         alloc(1, 3 * MIB, label(1, "forward", "Net.a"), ("/projects/train.py", 7)),
@@ -31,17 +31,11 @@ def test_the_peak_is_where_most_is_alive_at_once() -> None:
     assert (peak.nbytes, peak.place, peak.unplaced_bytes) == (8 * MIB, second, 0)
     assert peak.holders == ((second, 5 * MIB), (first, 3 * MIB))
     assert phase_bytes(peak.holders) == {"forward": 8 * MIB}
-
-
-def test_requests_count_in_pieces_of_512_bytes() -> None:
-    """1 B and 513 B take 512 and 1,024 B of PyTorch's allocator."""
+    # 1 B and 513 B take 512 and 1,024 B of PyTorch's allocator.
     peak = find_peak([alloc(1, 1, ""), alloc(2, 513, "")], 1536)
     assert peak is not None
     assert (peak.nbytes, peak.unplaced_bytes) == (1536, 0)
-
-
-def test_a_reservation_is_no_request() -> None:
-    """2 MiB of weights, 90 MiB that are reserved and freed, then 5 MiB in their place: a peak of 7 MiB, of the step."""
+    # 2 MiB of weights, 90 MiB that are reserved and freed, then 5 MiB in their place: a peak of 7 MiB, of the step.
     place = Place("forward", "Net", "/projects/train.py:3")
     history = [
         alloc(1, 2 * MIB, ""),
@@ -53,23 +47,16 @@ def test_a_reservation_is_no_request() -> None:
     peak = find_peak(history, 2 * MIB)
     assert peak is not None
     assert (peak.nbytes, peak.place, peak.unplaced_bytes) == (7 * MIB, place, 0)
-
-
-def test_memory_from_before_the_history_is_unplaced() -> None:
-    """9 MiB are allocated at the end, 2 of them in the history, which also frees 4 MiB of an older tensor.
-
-    So 11 MiB were alive before it, and the peak is 11 + 2 right after the request, 11 of them without a place.
-    """
+    # 9 MiB are allocated at the end, 2 of them in the history, which also frees 4 MiB of an older tensor. So 11 MiB
+    # were alive before it, and the peak is 11 + 2 right after the request, 11 of them without a place.
     peak = find_peak([alloc(1, 2 * MIB, label(1)), free(9, 4 * MIB)], 9 * MIB)
     assert peak is not None
     assert (peak.nbytes, peak.unplaced_bytes) == (13 * MIB, 11 * MIB)
-
-
-def test_a_history_without_requests_has_no_peak() -> None:
+    # A history without requests has no peak.
     assert find_peak([], 5) is None
 
 
-def test_stale_label_of_an_autograd_thread_is_backward_without_module() -> None:
+def test_labels_of_requests() -> None:
     """The label is of pass 1 while pass 2 runs: of the thread's last work, not of its current work."""
     history = [
         alloc(1, 512, label(2, "forward", "Net"), ("/projects/train.py", 3)),
@@ -78,12 +65,8 @@ def test_stale_label_of_an_autograd_thread_is_backward_without_module() -> None:
     peak = find_peak(history, 1024)
     assert peak is not None
     assert peak.place == Place("backward", "", "")
-
-
-def test_backward_label_has_the_line_of_forward() -> None:
+    # Backward label has the line of forward.
     text = label(3, "backward", "Net.blocks.0", "/projects/my net.py:12")
     assert labelled_place(text, "") == Place("backward", "Net.blocks.0", "/projects/my net.py:12")
-
-
-def test_metadata_of_the_user_is_no_label() -> None:
+    # Metadata of the user is no label.
     assert labelled_place("the user's word", "a.py:1") == Place("elsewhere", "", "a.py:1")

@@ -9,7 +9,7 @@ PACKAGES = sysconfig.get_path("purelib")
 LIBRARY = sysconfig.get_path("stdlib")
 
 
-def test_innermost_line_of_the_users_code_is_found() -> None:
+def test_the_innermost_line_of_the_users_code() -> None:
     """Innermost first: PyTorch's, an installed package's, then two of the user's, of which the inner one counts."""
     frames = [
         (f"{PACKAGES}/torch/nn/functional.py", 10),
@@ -18,15 +18,10 @@ def test_innermost_line_of_the_users_code_is_found() -> None:
         ("/projects/train.py", 40),
     ]
     assert user_line(frames) == "/projects/model.py:30"
-
-
-def test_code_that_applies_a_plan_is_not_the_users() -> None:
-    """A loop's own line stands behind what follows its backward, where vdnnsim is run from its source as well."""
+    # A loop's own line stands behind what follows its backward, where vdnnsim is run from its source as well.
     frames = [(saved_storage.__file__, 10), (f"{PACKAGES}/torch/autograd/graph.py", 20), ("/projects/train.py", 30)]
     assert user_line(frames) == "/projects/train.py:30"
-
-
-def test_program_of_packages_alone_has_the_innermost_line_beyond_pytorch() -> None:
+    # Program of packages alone has the innermost line beyond pytorch.
     frames = [
         (torch.__file__, 10),
         (f"{PACKAGES}/timm/layers/mlp.py", 20),
@@ -34,8 +29,6 @@ def test_program_of_packages_alone_has_the_innermost_line_beyond_pytorch() -> No
         (f"{LIBRARY}/runpy.py", 40),
     ]
     assert user_line(frames) == f"{PACKAGES}/timm/layers/mlp.py:20"
-
-
-def test_code_without_a_file_has_no_line() -> None:
+    # Code without a file has no line.
     assert not user_line([("<string>", 1), ("", 2)])
     assert user_line_of([{"filename": "/projects/train.py", "line": 4, "name": "main"}]) == "/projects/train.py:4"

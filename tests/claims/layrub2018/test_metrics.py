@@ -45,14 +45,9 @@ def test_blobs_of_lenet_are_data_and_diffs_of_its_maps(runs: LayrubRuns) -> None
     maps = [workload.map_bytes(each.index) for each in workload.graph.maps]
     assert runs.inside_bytes(LENET) == 0
     assert runs.blob_bytes(LENET) == 2 * sum(maps) - maps[0] - maps[-1]
-
-
-def test_normalized_maps_are_no_blobs(runs: LayrubRuns) -> None:
-    """ResNet-20 normalizes behind each of 19 CONV layers and 2 projections; its X is what the layer before it writes.
-
-    conv1 and six CONV layers of group 1 have 16 x 32 x 32 elements, those of group 2 32 x 16 x 16 (7 with the
-    projection), of group 3 64 x 8 x 8 (7): 7 x (16384 + 8192 + 4096) floats an image.
-    """
+    # ResNet-20 normalizes behind each of 19 CONV layers and 2 projections; its X is what the layer before it writes.
+    # conv1 and six CONV layers of group 1 have 16 x 32 x 32 elements, those of group 2 32 x 16 x 16 (7 with the
+    # projection), of group 3 64 x 8 x 8 (7): 7 x (16384 + 8192 + 4096) floats an image.
     assert runs.inside_bytes(RESNET20) == 2 * 4 * 7 * (16384 + 8192 + 4096)
     assert runs.blob_bytes(RESNET20) == runs.maps_bytes(RESNET20, "caffe") - 2 * runs.inside_bytes(RESNET20)
 
@@ -124,18 +119,14 @@ def test_at_the_paper_s_pace_the_base_takes_as_long_as_there(
     assert at_paper_pace(runs, own, "caffe", passes={}).slowdown == pytest.approx(passes * case.slowdown)
 
 
-def test_copies_weigh_less_over_a_longer_base(runs: LayrubRuns) -> None:
+def test_copies_records_barriers_and_savings(runs: LayrubRuns) -> None:
     """LeNet's takes 90 times as long in the paper."""
     paced, own = (overhead(runs, LENET, "layrub_hybrid", "caffe", paper_pace=pace) for pace in (True, False))
     assert 0 < paced < own / 10
-
-
-def test_a_record_is_a_quarter_and_a_barrier_costs_its_share(runs: LayrubRuns) -> None:
+    # A record is a quarter and a barrier costs its share.
     assert record_share(runs, LENET, "layrub_hybrid") == pytest.approx(0.25)
     assert barrier_share(runs, LENET, "layrub_hybrid") == pytest.approx(BARRIER_FRACTION)
-
-
-def test_a_policy_saves_nothing_over_itself(runs: LayrubRuns) -> None:
+    # A policy saves nothing over itself.
     assert runtime_reduction(runs, LENET, "caffe", "caffe") == 0
     assert map_reduction(runs, LENET, "caffe") == 0
     assert epoch_change(runs, LENET, LENET.batch_size, "caffe") == 0
@@ -152,10 +143,7 @@ def test_an_iteration_of_two_nodes_lasts_as_long_as_the_network_needs(runs: Layr
     together_s = 2 * alone_s / two_nodes_speedup(runs, two, "caffe", paper_pace=False)
     assert alone_s == pytest.approx(runs.iteration_s(LENET, "caffe"))
     assert exchange_s < together_s < alone_s + exchange_s + 4 * 2 * 50e-6
-
-
-def test_a_network_that_is_slow_enough_hides_the_exchange(runs: LayrubRuns) -> None:
-    """At the paper's pace ResNet-50 (32) takes 4.8 s an iteration, and 102 MB take 0.8 s."""
+    # At the paper's pace ResNet-50 (32) takes 4.8 s an iteration, and 102 MB take 0.8 s.
     resnet50 = LayrubCase("k40m_x2_ethernet", "resnet50", 32)
     paced = at_one_node_pace(runs, resnet50, "caffe")
     assert runs.iteration_s(paced, "caffe") == pytest.approx((53 * 60 + 16) * 60 * 32 / 1_281_167, rel=1e-3)

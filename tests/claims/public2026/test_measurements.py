@@ -49,10 +49,7 @@ def test_every_row_is_of_a_known_series_and_every_series_has_rows() -> None:
     rows: tuple[AnyRow, ...] = (*step_times(), *operator_times(), *peak_memory())
     assert {row.series for row in rows} == set(SERIES)
     assert all(row.measured > 0 for row in rows)
-
-
-def test_the_next_batch_is_the_one_that_was_tried_before() -> None:
-    """512 is the first; before 256 comes 384, at which the network is replayed too."""
+    # 512 is the first; before 256 comes 384, at which the network is replayed too.
     sought = [row for row in step_times() if SERIES[row.series].searches_batch]
     by_batch = {row.batch_size: row for row in sought}
     assert by_batch[512].next_batch is None

@@ -73,10 +73,7 @@ def test_errors_together() -> None:
     assert errors.mean == pytest.approx(-0.01)
     assert errors.share_under == pytest.approx(2 / 3)
     assert abs(errors.worst) == pytest.approx(0.1)
-
-
-def test_the_error_is_relative_to_the_measurement() -> None:
-    """Measured is twice the replay."""
+    # Measured is twice the replay.
     (held,) = board_of(time_row(BUILT, 2, 1.0)).step_times
     assert held.simulated is not None
     (again,) = board_of(time_row(BUILT, 2, 2 * held.simulated)).step_times
@@ -111,9 +108,7 @@ def test_a_claim_without_rows_keeps_its_record() -> None:
     assert found.verdict is found.recorded is Verdict.NOT_REPRODUCED
     assert found.reason == "no row counts: takes PyTorch and the library of the network"
     assert other.reason == "no row counts: there is none of this card"
-
-
-def test_a_reading_chooses_by_mode_and_precision() -> None:
+    # A reading chooses by mode and precision.
     board = board_of(time_row(BUILT, 2, 1.0), time_row(replace(BUILT, mode=Mode.INFERENCE), 2, 1.0))
     found = check_claim(claim("step_time_error", reading="inference float32"), board, CARD)
     assert found.metric.endswith("inference float32; 1 of 1 rows")

@@ -52,20 +52,15 @@ ROWS = (
 )
 
 
-def test_the_time_of_table_1_lies_on_the_line_through_the_two_rows_of_vgg() -> None:
+def test_tables_of_the_page() -> None:
     """80 images in 80 / 62.95 s, 128 in 128 / 73.93 s: 9.594 ms an image, 0.5033 s besides."""
     per_image_s, rest_s = line_of_table_1()
     assert (per_image_s, rest_s) == pytest.approx((9.594e-3, 0.5033), abs=1e-4)
     taken = {each.framework_s_per_byte for each in READINGS if each.framework_s_per_byte}
     assert taken == {rest_s / (4 * 138_357_544)}
-
-
-def test_table_1_has_the_ratio_of_batches() -> None:
+    # Table 1 has the ratio of batches.
     assert (VGG, NONE, "80", "160", "2.00", "62.95", "10.00") in table_1_rows(TABLE_1)
-
-
-def test_a_table_has_paper_and_replay_side_by_side_and_what_does_not_fit() -> None:
-    """90 over 60 images/s is a gain of 1.5 here, as 60 over 40 in the paper."""
+    # 90 over 60 images/s is a gain of 1.5 here, as 60 over 40 in the paper.
     (second,), (third,) = (throughput_rows(TABLES, name) for name in ("Table II", "Table III"))
     assert second == ("120", "50.00", "100.00", "40.00", "60.00", "60.00", "90.00, does not fit", "1.500", "1.500")
     assert third[:3] == ("110", "out of memory", "50.00")
@@ -79,10 +74,7 @@ def test_claims_of_the_text_and_ratios_of_the_tables_are_counted_separately() ->
     assert "| t-3.110_swap | IV | throughput | 67% | 10% | +1% | **not reproduced** |" in page
     assert "- `s-7` (**not reproduced**): a reason" in page
     assert "![it \\| scales](scaling.png)" in page
-
-
-def test_a_reading_has_a_line_with_what_is_within_the_tolerance_in_bold() -> None:
-    """Of these rows s-5 and s-7 have a column; a policy refused s-7."""
+    # Of these rows s-5 and s-7 have a column; a policy refused s-7.
     ring = ReadingRows(SwapReading("gradients: ring", "How?"), (ROWS[0], None, *ROWS[2:]))
     page = readme(TABLES, ROWS, [ring], []).decode()
     assert "### Why" not in readme(TABLES, (ROWS[0], ROWS[2]), [], []).decode(), "no reason, no heading"

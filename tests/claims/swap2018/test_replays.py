@@ -53,11 +53,6 @@ def test_largest_batches_and_their_throughput(swap_runs: ServerRuns) -> None:
     assert batch.scenario == "scenarios/swap2018_1gpu.yaml"
 
 
-def test_a_metric_names_gpus_and_baseline() -> None:
-    assert METRICS.describe(claim()) == f"throughput, alexnet(16), 2 GPUs, {SWAP} over none(tensorflow)"
-    assert METRICS.describe(claim(metric="largest_batch", gpus=1, baseline="")) == f"largest batch, alexnet(16), {SWAP}"
-
-
 ALEXNET_PARAMETERS = 61_100_840
 
 
@@ -74,19 +69,20 @@ def test_a_label_is_read_as_results_print_it(swap_runs: ServerRuns, label: str) 
     assert swap_runs.policy(label).label == label.replace(", synchronization=none", "")
 
 
-def test_a_reading_changes_the_options_of_the_policies_that_it_names(swap_runs: ServerRuns) -> None:
+def test_readings_scenarios_and_metrics(swap_runs: ServerRuns) -> None:
     other = swap_runs.under(SwapReading("x", options={"swap": {"interval": 2}}, algorithms={"algorithms": "m"}))
     assert other.policy("swap(tensorflow, interval=4)").label == "swap(m, interval=2)"
     assert other.policy("staggered_swap(tensorflow, interval=4)").label == "staggered_swap(m, interval=4)"
     assert swap_runs.policy("swap(tensorflow, interval=4)").label == "swap(tensorflow, interval=4)"
-
-
-def test_a_scenario_has_the_gpus_of_its_place(swap_runs: ServerRuns) -> None:
+    # A scenario has the gpus of its place.
     two = swap_runs.scenario(TWO, "alexnet", 16, ("none(m)",))
     one = swap_runs.scenario(Place("titan_xp", 1), "alexnet", 16, ("none(m)",))
     assert (two.gpus, two.gradients, two.workload.batch_size) == (2, Aggregation.CPU, 16)
     assert (one.gpus, one.gradients, one.server.name) == (1, None, "titan_xp")
     assert Algorithms(two.policies[0].algorithms) is Algorithms.MEMORY_OPTIMAL  # type: ignore[attr-defined]
+    # A metric names gpus and baseline.
+    assert METRICS.describe(claim()) == f"throughput, alexnet(16), 2 GPUs, {SWAP} over none(tensorflow)"
+    assert METRICS.describe(claim(metric="largest_batch", gpus=1, baseline="")) == f"largest batch, alexnet(16), {SWAP}"
 
 
 def test_each_replay_is_run_once_for_all_readings_that_do_not_change_it(swap_runs: ServerRuns) -> None:
@@ -139,24 +135,18 @@ def test_behind_one_port_all_four_gpus_share_a_link(four: Topology) -> None:
     assert [other.group(gpu) for gpu in range(4)] == [four.group(gpu) for gpu in range(4)]
 
 
-def test_memory_kept_by_the_framework_is_not_available() -> None:
+def test_memory_and_first_rows_without_swap(swap_runs: ServerRuns) -> None:
     server = read_profile(find_profile("titan_xp", ROOT))
     kept = SwapReading("x", kept_fraction=0.25, one_root=True).change(server)
     assert kept.gpu.memory_bytes == 9 * 2**30, "3/4 of 12 GiB"
     assert kept.topology is None, "one GPU on a link of its own stays so"
     assert SwapReading().change(server) == server
-
-
-def test_the_first_row_without_swap_has_the_speed_of_the_paper(swap_runs: ServerRuns) -> None:
-    """120 images at 83.56 images/s are 1.436 s; with the kernel times of DeepBench it is less."""
+    # 120 images at 83.56 images/s are 1.436 s; with the kernel times of DeepBench it is less.
     assert swap_runs.iteration_s(TWO, "vgg_d_13conv", 120, "none(tensorflow)") == pytest.approx(120 / 83.56, rel=1e-3)
     measured = swap_runs.under(SwapReading("x", own_speed=False))
     assert measured.server("p100_x2") == swap_runs.machines["p100_x2"]
     assert measured.iteration_s(TWO, "vgg_d_13conv", 120, "none(tensorflow)") < 120 / 83.56
-
-
-def test_the_first_rows_are_those_of_the_tables() -> None:
-    """Of Table II and of Table III, as the paper prints them; Table I has no speed without swap to set a pace by."""
+    # Of Table II and of Table III, as the paper prints them; Table I has no speed without swap to set a pace by.
     assert first_row("p100_x2") == FirstRow(Place("p100_x2", 2), 120, 83.56)
     assert first_row("p100_x4") == FirstRow(Place("p100_x4", 4), 110, 66.53)
     assert first_row("titan_xp") is None

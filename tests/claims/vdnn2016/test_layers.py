@@ -46,16 +46,14 @@ def test_a_stall_is_in_the_reuse_distance_and_not_in_the_latency() -> None:
     Backward of fc fetches the X of conv1, 10 s from 13 s on, and ends at 23 s: conv1 lies idle from 1 s to 23 s.
     """
     assert layer_times(toy_trace(VdnnAll(), 1))[0] == LayerTimes(0, 1.0, 1.0, 22.0)
-
-
-def test_nothing_is_reused_in_inference() -> None:
+    # Nothing is reused in inference.
     workload = replace(CHAIN, mode=Mode.INFERENCE)
     costs = toy_costs(workload, {})
     times = layer_times(replay(Base().plan(toy_setting(workload, costs)), costs))
     assert times[0] == LayerTimes(0, 1.0, 0.0, None)
 
 
-def test_bytes_of_a_convolution() -> None:
+def test_bytes_of_layers() -> None:
     """Maps hold 10 B, W (5 x 5 + 5) x 2 B = 60 B. Backward reads X, not Y, and uses the larger workspace."""
     conv2 = CHAIN.graph.layers[1]
     assert forward_bytes(CHAIN, CHAIN_KERNELS, conv2) == LayerBytes(x=10, y=10, weights=60, workspace=7)
@@ -65,13 +63,13 @@ def test_bytes_of_a_convolution() -> None:
     need = training_bytes(CHAIN, CHAIN_KERNELS, conv2)
     assert need == LayerBytes(x=10, y=10, dx=10, dy=10, weights=60, weight_gradient=60, workspace=9)
     assert need.total == 169
-
-
-def test_the_first_layer_has_no_gradient_of_its_input_and_the_loss_none_of_its_output() -> None:
-    """The loss has the 2 B of fc as X and of its own as Y, of which backward reads Y alone."""
+    # The loss has the 2 B of fc as X and of its own as Y, of which backward reads Y alone.
     first, loss = CHAIN.graph.layers[0], CHAIN.graph.layers[-1]
     assert backward_bytes(CHAIN, CHAIN_KERNELS, first) == LayerBytes(x=10, dy=10, weights=60, weight_gradient=60)
     assert backward_bytes(CHAIN, CHAIN_KERNELS, loss) == LayerBytes(y=2, dx=2)
+    # conv2 needs 169 B, conv1 without dX and workspace 150 B.
+    layer, need = largest_layer(CHAIN, CHAIN_KERNELS)
+    assert (layer.name, need.total) == ("conv2", 169)
 
 
 def test_a_normalization_needs_its_statistics_in_both_directions() -> None:
@@ -86,12 +84,6 @@ def test_a_normalization_needs_its_statistics_in_both_directions() -> None:
     assert backward_bytes(workload, kernels, norm) == LayerBytes(
         x=10, dx=10, dy=10, weights=20, weight_gradient=20, statistics=40
     )
-
-
-def test_the_layer_that_needs_most() -> None:
-    """conv2 needs 169 B, conv1 without dX and workspace 150 B."""
-    layer, need = largest_layer(CHAIN, CHAIN_KERNELS)
-    assert (layer.name, need.total) == ("conv2", 169)
 
 
 def test_a_layer_in_place_has_one_map_and_pooling_reads_both() -> None:

@@ -29,9 +29,7 @@ TITAN = ROOT / "hw_profiles" / "titan_x_maxwell.yaml"
 def test_the_bound_of_the_paper() -> None:
     """V-B: 16 GB/s of PCIe over 336 GB/s of DRAM is 4.7 %."""
     assert copy_slowdown_bound(read_profile(TITAN)) == pytest.approx(16 / 336)
-
-
-def test_the_bound_needs_the_peak_of_the_link() -> None:
+    # The bound needs the peak of the link.
     message = "toy: link.peak: is missing, expected the peak rate of the link in one direction"
     with pytest.raises(ProfileError, match=message):
         copy_slowdown_bound(TOY_SERVER)
@@ -70,37 +68,25 @@ def server_with(power: Power, *, flop_per_s: float = 1000.0) -> Server:
     return replace(TOY_SERVER, gpu=gpu, power=power)
 
 
-def test_a_kernel_draws_idle_power_and_that_of_its_work() -> None:
+def test_power_of_kernels_and_copies_up_to_the_limit_of_the_board() -> None:
     """The sum of seven seconds is 690 J, the mean 690 / 7."""
     curve = power_curve(BASE, COSTS, server_with(POWER))
     assert curve == PowerCurve((0, 1, 2, 3, 4, 5, 6), BASE_WATTS, end_s=7.0)
     assert (curve.energy_joules, curve.mean_watts) == (690.0, 690 / 7)
-
-
-def test_a_copy_draws_at_the_link_and_in_dram() -> None:
-    """1 B/s costs 3 + 2 W. The offload of 10 B begins with conv1; after 1 s it runs alone until 10 s.
-
-    The prefetch begins with fc's data gradient at 13 s; fc is done at 15 s, the copy at 23 s, conv1 at 24 s.
-    """
+    # 1 B/s costs 3 + 2 W. The offload of 10 B begins with conv1; after 1 s it runs alone until 10 s. The prefetch
+    # begins with fc's data gradient at 13 s; fc is done at 15 s, the copy at 23 s, conv1 at 24 s.
     trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, COSTS)), COSTS)
     curve = power_curve(trace, COSTS, server_with(POWER))
     assert list(curve.times_s) == [0, 1, 10, 11, 12, 13, 14, 15, 23]
     assert list(curve.watts) == [225, 15, 68, 23, 23, 73, 73, 15, 220]
     assert curve.end_s == 24
-
-
-def test_no_kernel_computes_faster_than_the_peak() -> None:
-    """At 20 FLOP/s conv1 can do no more than 20 of its 50 FLOP in its second: 190 W; fc's 10 are as before."""
+    # At 20 FLOP/s conv1 can do no more than 20 of its 50 FLOP in its second: 190 W; fc's 10 are as before.
     watts = power_curve(BASE, COSTS, server_with(POWER, flop_per_s=20.0)).watts
     assert watts == (190, *BASE_WATTS[1:-1], 190)
-
-
-def test_power_is_capped_at_the_limit_of_the_board() -> None:
+    # Power is capped at the limit of the board.
     limited = server_with(replace(POWER, limit_watts=100.0))
     assert power_curve(BASE, COSTS, limited).watts == (100, *BASE_WATTS[1:-1], 100)
-
-
-def test_a_kernel_without_duration_draws_nothing() -> None:
+    # A kernel without duration draws nothing.
     costs = costs_of({("conv1", Phase.FORWARD): 0.0})
     trace = replay(Base().plan(toy_setting(WORKLOAD, costs)), costs)
     assert power_curve(trace, costs, server_with(POWER)).watts == BASE_WATTS[1:]
