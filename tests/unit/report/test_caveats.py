@@ -65,9 +65,7 @@ def test_seconds_of_kernels_by_origin_the_best_known_first(
 def test_what_next_to_no_second_rests_on_is_not_told() -> None:
     (said,) = kernel_times(KernelOrigins({Origin.FITTED: 0.001, Origin.ASSUMED: 1.999}, 3))
     assert said.startswith("Kernel times: all 2.00 s of 3 iterations from rates carried over")
-
-
-def test_a_table_without_the_element_type_is_named() -> None:
+    # A table without the element type is named.
     lacking = replace(kernels(Origin.FITTED), gap="toy.csv times no kernel in bfloat16")
     assert kernel_times(lacking)[1:] == ("Kernels: toy.csv times no kernel in bfloat16",)
     assert kernel_times(KernelOrigins()) == ()

@@ -40,17 +40,7 @@ def test_bound_gap_and_what_the_plan_does(result: ScenarioResult, move: PolicyRe
     assert "1 kernel runs slower" in slower
     assert slower.endswith("by 500 ms: forward of conv1 by gemm, not fft (+500 ms, 2.00 KiB less workspace)")
     assert others == ["move(m): conv1's FFT workspace competes with maps", "move(m): 20 B of weights stay"]
-
-
-@pytest.mark.parametrize(("bound_s", "is_loose"), [(4.1, True), (7.98, False)])
-def test_a_gap_of_a_plan_that_does_nothing_is_one_of_the_bound(bound_s: float, is_loose: bool) -> None:  # noqa: FBT001
-    """8 s lie 95 % above 4.1 s; where something is offloaded, the plan may be what is bad."""
-    bare = Certificate(bound_s, BoundClass.OFFLOAD)
-    assert ("loose bound" in bound_text(bare, 8.0)) is is_loose
-    assert "loose" not in bound_text(replace(bare, offloaded=(("map a", 1),)), 8.0)
-
-
-def test_long_lists_are_cut(result: ScenarioResult, move: PolicyResult) -> None:
+    # Long lists are cut.
     kernels = tuple(SlowerKernel(name, "forward", "gemm", "fft", 0.001, 1) for name in "abcd")
     bare = Certificate(8.0, BoundClass.ANY, recomputed=("a", "b", "c", "d", "e"), complete=False, slower=kernels)
     bound, moved, slower = lines(result, move, bare)
@@ -60,13 +50,19 @@ def test_long_lists_are_cut(result: ScenarioResult, move: PolicyResult) -> None:
     assert "4 kernels run slower" in slower
     named = [f"forward of {each} by gemm, not fft (+1.00 ms, 1 B less workspace)" for each in "abc"]
     assert slower.endswith(f"by 4.00 ms: {', '.join(named)} and 1 more")
-
-
-def test_states_on_the_host_are_named_by_their_kind(result: ScenarioResult, move: PolicyResult) -> None:
+    # States on the host are named by their kind.
     kinds = ("optimizer states", 1024), ("weight gradients", 12)
     bound, moved = lines(result, move, Certificate(8.0, BoundClass.OFFLOAD_AND_STATES, on_host=kinds))
     assert bound.endswith("recompute nothing, with states and weight gradients on the host or not")
     assert "; 1.00 KiB of optimizer states and 12 B of weight gradients are on the host" in moved
+
+
+@pytest.mark.parametrize(("bound_s", "is_loose"), [(4.1, True), (7.98, False)])
+def test_a_gap_of_a_plan_that_does_nothing_is_one_of_the_bound(bound_s: float, is_loose: bool) -> None:  # noqa: FBT001
+    """8 s lie 95 % above 4.1 s; where something is offloaded, the plan may be what is bad."""
+    bare = Certificate(bound_s, BoundClass.OFFLOAD)
+    assert ("loose bound" in bound_text(bare, 8.0)) is is_loose
+    assert "loose" not in bound_text(replace(bare, offloaded=(("map a", 1),)), 8.0)
 
 
 def test_unfit_policies_name_only_resident_memory(result: ScenarioResult, keep: PolicyResult) -> None:

@@ -15,27 +15,20 @@ PROMISED = """
 """The columns that scripts rely on, in their order."""
 
 
-def test_the_promised_columns_come_first_and_the_refusal_last() -> None:
+def test_columns_have_one_place_order_and_names() -> None:
     assert (*PROMISED.split(), "pool_bytes", "runtime_bytes", "tokens_per_s", "server_images_per_s", "refusal") == RUN
-
-
-def test_the_name_of_a_quantity_says_whether_it_is_of_the_server() -> None:
+    # The name of a quantity says whether it is of the server.
     quantities = [name for name in COLUMNS if name.endswith(("_s", "_bytes", "_ratio"))]
     of_server = {name for name in quantities if COLUMNS[name].scope is Scope.SERVER}
     assert of_server == {name for name in quantities if name.startswith("server_")} == {"server_images_per_s"}
     assert COLUMNS["iteration_s"].documented(1) == COLUMNS["iteration_s"].meaning
     assert COLUMNS["iteration_s"].documented(2) == f"{COLUMNS['iteration_s'].meaning}; of one GPU"
     assert COLUMNS["policy"].documented(2) == COLUMNS["policy"].meaning
-
-
-def test_every_table_takes_its_columns_from_one_place() -> None:
+    # Every table takes its columns from one place.
     point = ("network", "batch_size", "hardware", "gpus", "policy", *OUTCOME, "error")
     changed = ("policy", "when", *OUTCOME, "error")
     assert {*RUN, *COMPARED, *LARGEST, *point, *changed} == COLUMNS.keys()
-
-
-def test_every_number_of_an_iteration_is_a_column() -> None:
-    """What is left are the two that are broken down by kind and by cause."""
+    # What is left are the two that are broken down by kind and by cause.
     assert {field.name for field in fields(RunMetrics)} - COLUMNS.keys() == {"peak_by_kind", "stall_by_cause"}
 
 
@@ -48,32 +41,25 @@ def test_rates_of_two_gpus(pair: ScenarioResult) -> None:
     assert {name: row[name] for name in OUTCOME} == {**swept, "algorithms": row["algorithms"]}
 
 
-def test_a_row_that_fits(result: ScenarioResult) -> None:
+def test_rows_that_fit_and_that_do_not(result: ScenarioResult, move: PolicyResult) -> None:
     assert result_rows(result)[0] == (
         *("toy", 1, 0, "move(m)", "m", True, 8.0, 0.125),
         *(60, 31.25, 40, 25.0, 6.0, 10, 10, 10, 4.0),
         *(0.75, 4.0 / 6.0, 60, 60, "", 0.125, ""),
     )
-
-
-def test_runtime_memory_has_context_and_handles(result: ScenarioResult, move: PolicyResult) -> None:
-    """A pool of 60 B, a context of 300 and two further handles of 20 B each."""
-    gpu = replace(result.server.gpu, context_bytes=300, handle_bytes=20)
-    trace = replace(move.trace, plan=replace(move.trace.plan, handles=2))
-    stated = replace(result, server=replace(result.server, gpu=gpu), results=(replace(move, trace=trace),))
-    row = dict(zip(RUN, result_rows(stated)[0], strict=True))
-    assert (row["pool_bytes"], row["runtime_bytes"]) == (60, 400)
-
-
-def test_a_row_that_does_not_fit_has_the_numbers_of_its_replay_and_says_why(result: ScenarioResult) -> None:
+    # A row that does not fit has the numbers of its replay and says why.
     row = dict(zip(RUN, result_rows(result)[1], strict=True))
     assert (row["fits"], row["iteration_s"], row["max_memory_bytes"]) == (False, 6.0, 1020)
     assert row["refusal"] == (
         "backward weights of conv1 asked for 990 B (workspace) of GPU memory; 970 B of 1000 B were free; "
         "held: weights 20 B, feature maps 10 B"
     )
-
-
-def test_a_quantity_is_a_float_even_where_it_is_whole(result: ScenarioResult) -> None:
+    # A quantity is a float even where it is whole.
     stall_s = result_rows(result)[1][RUN.index("stall_s")]
     assert isinstance(stall_s, float)
+    # A pool of 60 B, a context of 300 and two further handles of 20 B each.
+    gpu = replace(result.server.gpu, context_bytes=300, handle_bytes=20)
+    trace = replace(move.trace, plan=replace(move.trace.plan, handles=2))
+    stated = replace(result, server=replace(result.server, gpu=gpu), results=(replace(move, trace=trace),))
+    row = dict(zip(RUN, result_rows(stated)[0], strict=True))
+    assert (row["pool_bytes"], row["runtime_bytes"]) == (60, 400)

@@ -40,9 +40,7 @@ def test_fitting_policies_are_ranked_by_time_and_memory(comparison: Comparison) 
     ]
     assert [each.policies for each in comparison.standings] == [("quick(p)",), ("move(m)", "dyn"), ("late(p)",)]
     assert [row.policy for row in comparison.unfit] == ["keep(p)"]
-
-
-def test_the_columns_are_fixed(comparison: Comparison) -> None:
+    # The columns are fixed.
     rows = list(csv.DictReader(StringIO(csv_text(COMPARED, comparison_rows(comparison)))))
     promised = """network batch_size policy algorithms outcome time_rank memory_rank on_front iteration_s images_per_s
         max_memory_bytes offloaded_bytes host_memory_bytes performance_ratio pool_bytes runtime_bytes

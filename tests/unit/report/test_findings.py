@@ -31,8 +31,18 @@ def host(move: PolicyResult, keep: PolicyResult) -> PolicyResult:
     return replace(move, refusal=replace(keep.refusal, pool=Pool.PINNED, capacity_bytes=5))
 
 
-def test_the_caption_names_workload_and_machine(result: ScenarioResult) -> None:
+def test_caption_headlines_and_the_best(result: ScenarioResult, move: PolicyResult, dyn: PolicyResult) -> None:
     assert caption(result) == "toy, batch 1, float16, training on toy GPU with 1000 B (ideal memory model)"
+    # The comparison names the best.
+    assert comparison(result) == "2 of 3 policies fit toy (1) into 1000 B, dyn at 75.0 % of the oracular speed"
+    assert " B, move(m) at 75.0 % of" in comparison(replace(result, results=(move, faster(dyn, 9.0))))
+    assert comparison(replace(result, results=(move,))).startswith("1 of 1 policy fits toy (1) into 1000 B, move(m)")
+    # Headlines.
+    assert headline(result, move) == "move(m) trains toy (1) in 60 of 1000 B at 75.0 % of the oracular speed"
+    larger = replace(result, server=replace(result.server, gpu=replace(result.server.gpu, memory_bytes=2**20)))
+    assert " in 60 B of 1.00 MiB at " in headline(larger, move)
+    inference = replace(result, workload=replace(result.workload, mode=Mode.INFERENCE))
+    assert headline(inference, move).startswith("move(m) runs toy (1)")
 
 
 def test_the_verdict_names_the_fastest(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
@@ -49,12 +59,6 @@ def test_the_verdict_names_the_fastest(result: ScenarioResult, move: PolicyResul
         assert verdict(replace(result, results=rows)).startswith(which)
 
 
-def test_the_comparison_names_the_best(result: ScenarioResult, move: PolicyResult, dyn: PolicyResult) -> None:
-    assert comparison(result) == "2 of 3 policies fit toy (1) into 1000 B, dyn at 75.0 % of the oracular speed"
-    assert " B, move(m) at 75.0 % of" in comparison(replace(result, results=(move, faster(dyn, 9.0))))
-    assert comparison(replace(result, results=(move,))).startswith("1 of 1 policy fits toy (1) into 1000 B, move(m)")
-
-
 def test_pictures_show_the_leader_or_the_least_memory(
     result: ScenarioResult, move: PolicyResult, keep: PolicyResult, dyn: PolicyResult
 ) -> None:
@@ -67,14 +71,6 @@ def test_pictures_show_the_leader_or_the_least_memory(
     assert "move(m) and small are the fastest that fit: " in verdict(both)
     assert "by small with at most 59 B of GPU memory" in verdict(both)
     assert replace(result, results=(move, replace(move, policy="like it"))).leader is move
-
-
-def test_headlines(result: ScenarioResult, move: PolicyResult) -> None:
-    assert headline(result, move) == "move(m) trains toy (1) in 60 of 1000 B at 75.0 % of the oracular speed"
-    larger = replace(result, server=replace(result.server, gpu=replace(result.server.gpu, memory_bytes=2**20)))
-    assert " in 60 B of 1.00 MiB at " in headline(larger, move)
-    inference = replace(result, workload=replace(result.workload, mode=Mode.INFERENCE))
-    assert headline(inference, move).startswith("move(m) runs toy (1)")
 
 
 def test_scarce_memory_is_named(

@@ -50,7 +50,7 @@ def test_columns_go_before_a_number_is_cut(width: int, lines: list[str]) -> None
     assert printed(Table(MACHINES, ("text", "number"), "x.csv has all"), width) == lines
 
 
-def test_a_dropped_column_comes_back_where_there_is_room() -> None:
+def test_columns_are_dropped_in_order_and_come_back() -> None:
     """Of 22 characters, 12 and 12 are too many: the wide one goes, then the narrow one has room again."""
     columns = (
         text_column("name", ("a",), Fold.LABEL),
@@ -60,11 +60,11 @@ def test_a_dropped_column_comes_back_where_there_is_room() -> None:
     assert printed(Table(columns, ("narrow", "wide"), "x.csv has all"), 22) == [
         *("name  12", "a     34", "too narrow for wide;", "x.csv has all")
     ]
-
-
-def test_rightmost_of_columns_with_one_title_is_dropped_first() -> None:
+    # Rightmost of columns with one title is dropped first.
     columns = (text_column("name", ("a",), Fold.LABEL), text_column("both", ("1",)), text_column("both", ("2",)))
     assert printed(Table(columns, (), "x"), 10)[1] == "a     1"
+    # Columns are dropped in the given order.
+    assert printed(plain_table(HEADER, ROWS, "x", ("parameters",)), 34)[0].split() == ["name", "what_it_is"]
 
 
 NUMBER = st.integers(0, 10**9).map(str) | st.floats(0, 1e6).map(lambda value: f"{value:.3f} GiB")
@@ -97,12 +97,17 @@ HEADER = ("name", "parameters", "what_it_is")
 ROWS = [("vgg16", "138357544", "sixteen layers, of 3 by 3"), ("[b]", "1", "")]
 
 
-def test_numbers_stand_on_the_right_and_text_is_no_markup() -> None:
+def test_numbers_text_headers_and_empty_tables() -> None:
     assert printed(plain_table(HEADER, ROWS, ""), 80) == [
         "name   parameters  what_it_is",
         "vgg16   138357544  sixteen layers, of 3 by 3",
         "[b]             1",
     ]
+    # Beside `name` and a gap of 2 the last column gets 6 of 12 characters, which is room for 5 of its 10 at a time.
+    lines = printed(plain_table(("name", "batch size"), [("a", "80")], "x"), 12)
+    assert lines == ["      batch", "name   size", "a        80"]
+    # A table may be empty.
+    assert printed(plain_table(HEADER, [], ""), 80) == ["name  parameters  what_it_is"]
 
 
 def test_long_text_is_broken_between_words_and_then_left_out() -> None:
@@ -131,17 +136,3 @@ def test_a_second_column_of_labels_stays_and_a_long_word_is_broken_as_a_label_is
         "                  none",
     ]
     assert printed(table, 41)[1:] == ["alexnet  swap(p)", "too narrow for note; x"]
-
-
-def test_columns_are_dropped_in_the_given_order() -> None:
-    assert printed(plain_table(HEADER, ROWS, "x", ("parameters",)), 34)[0].split() == ["name", "what_it_is"]
-
-
-def test_a_header_is_broken_before_a_column_goes() -> None:
-    """Beside `name` and a gap of 2 the last column gets 6 of 12 characters, which is room for 5 of its 10 at a time."""
-    lines = printed(plain_table(("name", "batch size"), [("a", "80")], "x"), 12)
-    assert lines == ["      batch", "name   size", "a        80"]
-
-
-def test_a_table_may_be_empty() -> None:
-    assert printed(plain_table(HEADER, [], ""), 80) == ["name  parameters  what_it_is"]

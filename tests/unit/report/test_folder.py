@@ -86,6 +86,9 @@ def test_a_manifest_without_names_covers_all_that_its_command_may_write(tmp_path
     for name in ("a.csv", "note.txt"):
         (tmp_path / name).touch()
     assert earlier_files(tmp_path, WRITER) == {"run.json", "a.csv"}
+    # Versions name what results may depend on.
+    assert list(versions()) == ["vdnnsim", "python", "simpy"]
+    assert versions()["vdnnsim"] == version("vdnnsim")
 
 
 def test_failed_removal_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,11 +121,6 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ):
         subprocess.run((git, "-C", str(tmp_path), *command), check=True)
     return folder
-
-
-def test_versions_name_what_results_may_depend_on() -> None:
-    assert list(versions()) == ["vdnnsim", "python", "simpy"]
-    assert versions()["vdnnsim"] == version("vdnnsim")
 
 
 @needs_git

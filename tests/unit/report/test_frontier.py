@@ -51,17 +51,17 @@ def test_findings_at_the_memory_of_the_machine_and_at_the_ends(result: ScenarioR
     assert proven(result, FRONTIER) == "optimal: gap 0.6 %"
 
 
-def test_findings_of_one_point_without_bounds_that_a_time_limit_ended(result: ScenarioResult) -> None:
+def test_findings_without_bounds_slowdown_or_measured_peaks(result: ScenarioResult) -> None:
     short = (replace(POINTS[0], plan=replace(POINTS[0].plan, complete=False)),)
     needs, _, ended = findings(result, unproven(Frontier("optimal", short)))
     assert needs == "toy (1) needs no more than 600 B."
     assert "time limit" in ended
-
-
-def test_unnoticeable_slowdown_reads_as_none(result: ScenarioResult) -> None:
-    """5.002 s are 0.04 % more than 5 s."""
+    # 5.002 s are 0.04 % more than 5 s.
     near = replace(FRONTIER, points=(replace(POINTS[1], plan=PlannedTime(5.002, 1000)), POINTS[2]), policies=())
     assert headline(result, near) == "toy (1) in 1000 B instead of 1.95 KiB: optimal no slower"
+    # Datasheet peaks claim nothing.
+    kernels = KernelOrigins({Origin.DATASHEET: 1.0}, 1)
+    assert headline(result, replace(FRONTIER, kernels=kernels)) == "toy (1): time of an iteration by memory"
 
 
 @pytest.mark.parametrize("memory_bytes", [100, 5000])
@@ -74,11 +74,6 @@ def test_a_machine_that_is_not_on_the_frontier(result: ScenarioResult, memory_by
     assert proven(asked, frontier) == ""
 
 
-def test_datasheet_peaks_claim_nothing(result: ScenarioResult) -> None:
-    kernels = KernelOrigins({Origin.DATASHEET: 1.0}, 1)
-    assert headline(result, replace(FRONTIER, kernels=kernels)) == "toy (1): time of an iteration by memory"
-
-
 def test_the_table_that_people_read() -> None:
     assert shown_rows(FRONTIER) == [
         ("0.59 KiB", "8.000 s", "60.0 %", "7.920 s", "1.1 %", "small", "9.000 s"),
@@ -86,9 +81,7 @@ def test_the_table_that_people_read() -> None:
         ("1.95 KiB", "5.000 s", "0.0 %", "5.000 s", "0.00 %", "wary", "6.000 s"),
     ]
     assert shown_rows(unproven(Frontier("optimal", POINTS[:1]))) == [("600 B", "8.000 s", "0.0 %", "", "", "none", "")]
-
-
-def test_the_rows_of_the_csv() -> None:
+    # The rows of the csv.
     rows = list(frontier_rows(FRONTIER))
     assert rows[0] == ("optimal", 600, 8.0, 7.92, 8.0 / 7.92 - 1, OFFLOAD.value, 600, 300, 1, True)
     assert rows[3] == ("small", 500, 9.0, *[""] * 7)

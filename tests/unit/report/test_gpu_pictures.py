@@ -57,7 +57,7 @@ def test_links_against_their_capacity(pair: ScenarioResult) -> None:
     assert {"uplink\n10.00 B/s", "dram\n36.00 B/s in all", "up 9.9 %", "down 9.9 %", "up 2.8 %"} <= set(written)
 
 
-def test_directions_of_different_capacity_are_both_named(pair: ScenarioResult) -> None:
+def test_links_that_are_drawn_and_their_directions(pair: ScenarioResult) -> None:
     topology = pair.server.topology
     assert topology is not None
     nodes = tuple(
@@ -66,9 +66,7 @@ def test_directions_of_different_capacity_are_both_named(pair: ScenarioResult) -
     )
     slower = replace(pair, server=replace(pair.server, topology=replace(topology, nodes=nodes)))
     assert "uplink\n20.00 / 10.00 B/s" in texts(links_figure(slower, pair.by_policy[1]))
-
-
-def test_a_direction_that_carries_nothing_is_empty(pair: ScenarioResult) -> None:
+    # A direction that carries nothing is empty.
     server_trace = pair.results[2].server_trace
     assert server_trace is not None
     up = tuple(load for load in server_trace.loads if load.hop == Hop("uplink", Way.UP))
@@ -76,26 +74,19 @@ def test_a_direction_that_carries_nothing_is_empty(pair: ScenarioResult) -> None
     figure = links_figure(pair, rows)
     assert {"up 9.9 %", "down 0.0 %"} <= set(texts(figure))
     assert len(figure.axes[0].collections) == 1
-
-
-def test_links_that_carry_nothing_are_not_drawn(pair: ScenarioResult) -> None:
+    # Links that carry nothing are not drawn.
     server_trace = pair.results[0].server_trace
     assert server_trace is not None
     quiet = tuple(replace(row, server_trace=replace(server_trace, loads=())) for row in pair.by_policy[0])
     assert [use.link.name for use in link_uses(pair.server, pair.by_policy[0][0].server_trace)] == ["nvlink"]
     assert links_title(pair, quiet) == "base(p): no link carries anything"
     assert links_figure(pair, quiet).axes[0].get_yticklabels() == []
-
-
-def test_busiest_links_are_drawn_in_their_order(pair: ScenarioResult) -> None:
-    """Twenty links, the last 14 of which are the busiest."""
+    # Twenty links, the last 14 of which are the busiest.
     (use,) = link_uses(pair.server, pair.by_policy[0][0].server_trace)
     uses = tuple(replace(use, link=replace(use.link, down_bytes_per_s=1000.0 / (1 + n))) for n in range(20))
     uses = tuple(replace(each, link=replace(each.link, up_bytes_per_s=1e9)) for each in uses)
     assert drawn_links(uses) == uses[6:]
-
-
-def test_both_directions_of_a_shared_link_add_up(pair: ScenarioResult) -> None:
+    # Both directions of a shared link add up.
     uses = {use.link.name: use for use in link_uses(pair.server, pair.by_policy[1][0].server_trace)}
     dram = uses["dram"]
     assert dram.link.sharing is Sharing.SHARED

@@ -22,9 +22,13 @@ def test_text_is_escaped_and_code_and_links_are_marked() -> None:
         'open at <a href="https://ui.perfetto.dev">https://ui.perfetto.dev</a>'
     )
     assert worded("[x](javascript:alert)") == "[x](javascript:alert)"
+    # Markdown is escaped unless ready.
+    assert markdown.escape("a|b *c* <d> \\") == "a\\|b \\*c\\* \\<d> \\\\"
+    assert markdown.escape(markdown.bold("a*")) == "**a\\***"
+    assert markdown.page((Heading("1 < 2", 3), Picture("*x*", "x.png"))) == "### 1 \\< 2\n\n![\\*x\\*](x.png)\n"
 
 
-def test_every_block_has_its_element() -> None:
+def test_every_block_has_its_element_and_tables_their_marks() -> None:
     blocks = (
         Heading("What?", 2),
         Prose("one\n\ntwo", strong=True),
@@ -46,20 +50,10 @@ def test_every_block_has_its_element() -> None:
         '<td>&lt;a&gt;</td><td class="n">1</td>',
     ):
         assert part in text
-
-
-def test_rows_of_less_weight_are_marked() -> None:
+    # Rows of less weight are marked.
     table = Table((text_column("name", ("a", "b")),), dim=(False, True))
     assert fragment((table,)).count('<tr class="dim">') == 1
-
-
-def test_markdown_is_escaped_unless_ready() -> None:
-    assert markdown.escape("a|b *c* <d> \\") == "a\\|b \\*c\\* \\<d> \\\\"
-    assert markdown.escape(markdown.bold("a*")) == "**a\\***"
-    assert markdown.page((Heading("1 < 2", 3), Picture("*x*", "x.png"))) == "### 1 \\< 2\n\n![\\*x\\*](x.png)\n"
-
-
-def test_a_table_reads_numbers_from_the_right() -> None:
+    # A table reads numbers from the right.
     rows = [("a|b", "1"), (markdown.code("c*"), "2")]
     assert markdown.table(("name", "number"), rows, left=1).splitlines() == [
         "| name | number |",
@@ -68,8 +62,6 @@ def test_a_table_reads_numbers_from_the_right() -> None:
         "| `c*` | 2 |",
     ]
     assert markdown.table(("name", "number"), ()).splitlines()[1] == "| --- | --- |"
-
-
-def test_a_section_without_lines_is_left_out() -> None:
+    # A section without lines is left out.
     sections = (*section("Why?", ()), *section("What?", ("this", "that*")))
     assert markdown.page((*sections, Definitions((("a", "b*"),)))) == ("## What?\n\n- this\n- that\\*\n\n- `a`: b\\*\n")

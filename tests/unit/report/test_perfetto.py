@@ -13,7 +13,7 @@ def events(result: ScenarioResult, row: PolicyResult) -> list[dict[str, Any]]:
     return content["traceEvents"]
 
 
-def test_metadata_of_a_trace(result: ScenarioResult, keep: PolicyResult) -> None:
+def test_metadata_of_a_trace(result: ScenarioResult, keep: PolicyResult, move: PolicyResult) -> None:
     assert json.loads(perfetto_text(result, (keep,)))["otherData"] == {
         "scenario": "question",
         "network": "toy",
@@ -23,9 +23,7 @@ def test_metadata_of_a_trace(result: ScenarioResult, keep: PolicyResult) -> None
         "fits": False,
         "gpu_memory_bytes": 1000,
     }
-
-
-def test_streams_are_tracks(result: ScenarioResult, move: PolicyResult) -> None:
+    # Streams are tracks.
     names = {
         (each["name"], each["tid"]): each["args"]["name"]
         for each in events(result, move)
@@ -69,9 +67,7 @@ def test_a_copy_of_some_bytes_says_which(result: ScenarioResult, move: PolicyRes
     text = "offload of bytes 6 to 9 of map input during forward of conv1"
     assert slices[text] == {"issued_us": 0.0, "bytes": 4}
     assert slices["waits for an offload"]["waited_for"] == text
-
-
-def test_memory_is_a_counter_by_kind_and_in_all(result: ScenarioResult, move: PolicyResult) -> None:
+    # Memory is a counter by kind and in all.
     counters = [each for each in events(result, move) if each["ph"] == "C"]
     totals = [(each["ts"], each["args"]["total"]) for each in counters if "total" in each["args"]]
     assert totals == [(0.0, 30), (3e6, 20), (5e6, 30), (7e6, 60), (8e6, 0)]

@@ -48,10 +48,20 @@ def test_at_most_four_pictures_of_a_slide(result: ScenarioResult) -> None:
     assert pictures[1].description == "dyn trains toy (1) in 60 of 1000 B at 75.0 % of the oracular speed"
 
 
-def test_every_phase_kind_and_cause_has_a_colour_of_its_own() -> None:
+def test_colours_envelopes_and_places_of_text() -> None:
     for colors, members in ((PHASE_COLORS, Phase), (KIND_COLORS, BufferKind), (STALL_COLORS, StallCause)):
         assert set(colors) == set(members)
         assert len(set(colors.values())) == len(members)
+    # Columns of 2 s. The first sees 5 then 9, the second begins with the 1 that followed and sees nothing greater.
+    # The third begins with 1 and sees 4; the fourth begins with 7 at that very time, so the 4 before does not count.
+    curve = MemoryCurve((0.0, 0.5, 1.0, 4.5, 6.0), {BufferKind.WEIGHTS: (5, 9, 1, 4, 2)})
+    thin = curve.envelope(8.0, 4)
+    assert thin.times_s == (0.0, 2.0, 4.0, 6.0)
+    assert thin.kinds == {BufferKind.WEIGHTS: (9, 1, 4, 2)}
+    # A third wide, with lines at the capacity, the end of the bar and the mean.
+    lines = (0.4, 0.9, 0.8), (0.1, 0.9, 0.8), (0.1, 0.5, 0.3), (0.1, 0.2, 0.3)
+    assert [free_place(0.3, each) for each in lines] == [0.0, 0.1, 0.5, 0.3]
+    assert free_place(0.95, (0.5, 0.6, 0.7)) == 0.0
 
 
 def test_policies_side_by_side(result: ScenarioResult) -> None:
@@ -105,17 +115,6 @@ def test_inference_has_no_backward(result: ScenarioResult, keep: PolicyResult) -
     trace = replace(keep.trace, spans=keep.trace.spans[:2])
     inference = replace(result, workload=replace(result.workload, mode=Mode.INFERENCE))
     assert "backward" not in texts(memory_figure(inference, replace(keep, trace=trace)))
-
-
-def test_the_envelope_keeps_the_greatest_use_of_each_column() -> None:
-    """Columns of 2 s. The first sees 5 then 9, the second begins with the 1 that followed and sees nothing greater.
-
-    The third begins with 1 and sees 4; the fourth begins with 7 at that very time, so the 4 before does not count.
-    """
-    curve = MemoryCurve((0.0, 0.5, 1.0, 4.5, 6.0), {BufferKind.WEIGHTS: (5, 9, 1, 4, 2)})
-    thin = curve.envelope(8.0, 4)
-    assert thin.times_s == (0.0, 2.0, 4.0, 6.0)
-    assert thin.kinds == {BufferKind.WEIGHTS: (9, 1, 4, 2)}
 
 
 def test_the_timeline(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
@@ -191,13 +190,6 @@ def test_reasons_for_not_fitting_are_named(result: ScenarioResult, move: PolicyR
     written = texts(policies_figure(replace(result, results=(keep, gaps, host))))
     unfit = [each.removeprefix("does not fit") for each in written if each.startswith("does not fit")]
     assert unfit == ["", ": gaps", ": host memory"]
-
-
-def test_text_is_placed_clear_of_lines() -> None:
-    """A third wide, with lines at the capacity, the end of the bar and the mean."""
-    lines = (0.4, 0.9, 0.8), (0.1, 0.9, 0.8), (0.1, 0.5, 0.3), (0.1, 0.2, 0.3)
-    assert [free_place(0.3, each) for each in lines] == [0.0, 0.1, 0.5, 0.3]
-    assert free_place(0.95, (0.5, 0.6, 0.7)) == 0.0
 
 
 def test_names_of_baseline_and_capacity_do_not_overlap(result: ScenarioResult, keep: PolicyResult) -> None:

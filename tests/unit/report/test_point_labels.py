@@ -24,36 +24,27 @@ def share(one: Box, other: Box) -> bool:
     return shared is not None and min(shared.width, shared.height) > 0
 
 
-def test_earlier_points_are_served_first() -> None:
+def test_names_stand_beside_their_points_where_there_is_room() -> None:
     """The first stands 10 right of its point; the second, 4 above, has no room there before it stands higher."""
     points = [(100, 100), (100, 104)]
     first, second = place_labels(points, [(60, 20)] * 2, FRAME, [mark(*point) for point in points], [])
     assert first == pytest.approx((110, 90, 170, 110))
     assert second is not None
     assert second[1] >= 110
-
-
-def test_at_the_edge_a_name_stands_on_the_other_side() -> None:
+    # At the edge a name stands on the other side.
     (box,) = place_labels([(990, 300)], [(60, 20)], FRAME, [mark(990, 300)], [])
     assert box == (920, 290, 980, 310)
-
-
-def test_a_line_beside_a_point_is_not_covered() -> None:
+    # A line beside a point is not covered.
     (line,) = along([(114, 90), (114, 105)], 2)
     (box,) = place_labels([(100, 100)], [(60, 20)], FRAME, [mark(100, 100)], [line])
     assert box is not None
     assert not share(box, line)
-
-
-def test_an_insisted_name_may_have_a_leader_across_marks() -> None:
-    """Too long to stand within the walls, which end 60 from the point: 62 is the first distance that is free."""
+    # Too long to stand within the walls, which end 60 from the point: 62 is the first distance that is free.
     walls = [(40, 40, 65, 160), (135, 40, 160, 160), (40, 40, 160, 65), (40, 135, 160, 160)]
     point, size, marks = (100, 100), (80, 20), [mark(100, 100), *walls]
     assert place_labels([point], [size], FRAME, marks, []) == (None,)
     assert place_labels([point], [size], FRAME, marks, [], insisted=(0,)) == ((162, 90, 242, 110),)
-
-
-def test_a_name_without_room_is_left_out() -> None:
+    # A name without room is left out.
     assert place_labels([(100, 100)], [(2000, 20)], FRAME, [mark(100, 100)], []) == (None,)
 
 

@@ -20,6 +20,12 @@ def test_the_largest_number_decides_the_unit() -> None:
     assert (scale.text(3 * 2**30), scale.number(2**29)) == ("3.00 GiB", "0.50")
     assert (byte_scale((60.0,)).text(31.25), byte_scale(()).text(0)) == ("31 B", "0 B")
     assert scale_of("images_per_s", (0.125,)).number(0.125) == "0.12"
+    # 122 s are long enough for one decimal; 0.312 s need three, and 0.05 s four. Of nothing there are no digits.
+    values = (122.04, 0.312, 0.0)
+    assert [time_scale(values).with_digits(values).number(value) for value in values] == ["122.040", "0.312", "0.000"]
+    assert time_scale(values).with_digits((0.05,)).number(0.05) == "0.0500"
+    assert byte_scale((1000.0,)).with_digits((3.0,)).number(3.0) == "3"
+    assert time_scale(()).with_digits(()).decimals == 2
 
 
 @pytest.mark.parametrize(
@@ -30,39 +36,21 @@ def test_long_numbers_have_fewer_decimals(seconds: float, text: str) -> None:
     assert time_scale((seconds,)).text(seconds) == text
 
 
-def test_nearly_all_is_not_all() -> None:
+def test_shares_and_rates_of_a_column() -> None:
     assert [percent(each) for each in (0.75, 1.0, 1.0004, 0.0)] == ["75.0 %", "100.0 %", "100.0 %", "0.0 %"]
     assert percent(0.99999) == "99.9 %"
-
-
-def test_the_smallest_number_has_three_digits_in_the_unit_of_the_largest() -> None:
-    """122 s are long enough for one decimal; 0.312 s need three, and 0.05 s four. Of nothing there are no digits."""
-    values = (122.04, 0.312, 0.0)
-    assert [time_scale(values).with_digits(values).number(value) for value in values] == ["122.040", "0.312", "0.000"]
-    assert time_scale(values).with_digits((0.05,)).number(0.05) == "0.0500"
-    assert byte_scale((1000.0,)).with_digits((3.0,)).number(3.0) == "3"
-    assert time_scale(()).with_digits(()).decimals == 2
-
-
-def test_shares_of_a_column_have_as_many_decimals() -> None:
-    """7.25 % needs two; what is just below all then reads 99.99 %."""
+    # 7.25 % needs two; what is just below all then reads 99.99 %.
     assert percents((1.0, 0.0725, 0.99999)) == ("100.00 %", "7.25 %", "99.99 %")
     assert percents((1.0, 0.5)) == ("100.0 %", "50.0 %")
-
-
-SEQUENCE = Sample("sequence", "token", 1024)
-
-
-def test_a_rate_of_sequences_is_one_of_tokens_too() -> None:
-    """38 x 1024 = 38912."""
+    # 112.8 needs one decimal for four digits, so 286 has one too.
+    assert rate_cells([286.0, 112.84, None]) == ["286.0", "112.8", ""]
+    assert rate_cells([None]) == [""]
+    # 38 x 1024 = 38912.
     assert rate_text(SEQUENCE, 38.0) == "38 sequences/s, 38912 tokens/s"
     assert rate_text(IMAGE, 1569.0) == "1569 images/s"
 
 
-def test_rates_of_a_column_have_as_many_decimals() -> None:
-    """112.8 needs one decimal for four digits, so 286 has one too."""
-    assert rate_cells([286.0, 112.84, None]) == ["286.0", "112.8", ""]
-    assert rate_cells([None]) == [""]
+SEQUENCE = Sample("sequence", "token", 1024)
 
 
 def test_rates_of_sequences_have_their_unit_everywhere(result: ScenarioResult, move: PolicyResult) -> None:

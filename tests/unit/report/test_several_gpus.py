@@ -40,23 +40,18 @@ def without_room(pair: ScenarioResult, gpus: set[int]) -> ScenarioResult:
     return replace(pair, results=(*rows, *pair.results[2:]))
 
 
-def test_equal_gpus_share_a_row_of_the_table(pair: ScenarioResult) -> None:
+def test_tables_captions_and_verdicts_of_several_gpus(pair: ScenarioResult) -> None:
     """GPU 1 of late(p) ends its kernels a second later, but both are done at once: what differs is the mean memory."""
     columns = {column.title: column.cells for column in summary(pair).columns}
     assert columns["policy"] == ("base(p)", "vdnn_all(p)", "late(p)", "late(p)")
     assert columns["GPU"] == ("all", "all", "0", "1")
     assert [column.title for column in summary(pair).columns][:3] == ["policy", "GPU", "fits"]
-
-
-def test_ranges_of_gpus(pair: ScenarioResult) -> None:
-    """Of six GPUs the fourth is another than the rest."""
+    # Of six GPUs the fourth is another than the rest.
     one, other = pair.results[0], pair.results[2]
     rows = tuple(replace(other if gpu == 3 else one, gpu=gpu, policy="p") for gpu in range(6))
     columns = {column.title: column.cells for column in summary(replace(pair, gpus=6, results=rows)).columns}
     assert columns["GPU"] == ("0-2, 4-5", "3")
-
-
-def test_caption_and_verdict_of_two_gpus(pair: ScenarioResult) -> None:
+    # Caption and verdict of two gpus.
     assert caption(pair) == (
         "toy, batch 1 each, float16, training on 2 x toy GPU with 1000 B each, gradients: ring (ideal memory model)"
     )
@@ -74,10 +69,7 @@ def test_contention_and_exchanges_of_each_policy(pair: ScenarioResult, result: S
     assert base in page_text(pair, {}, ()).replace("\\", "")
     assert contention_lines(replace(pair, gradients=None))[0] == "base(p): no map is copied"
     assert contention_lines(result) == ()
-
-
-def test_a_range_of_stretches(pair: ScenarioResult) -> None:
-    """GPU 1 copies as fast as alone."""
+    # GPU 1 copies as fast as alone.
     (zero, one) = pair.by_policy[1]
     copies = one.trace.spans_on(Stream.MEMORY)
     shorter = tuple(replace(span, end_s=span.start_s + 1.0) if span in copies else span for span in one.trace.spans)

@@ -18,7 +18,7 @@ from vdnnsim.report.study_picture import Mark, PictureKind, StudyCells, StudyPic
 PICTURE = StudyPicture("p", "title", PictureKind.LINES, "gpus", "stall_s", where=(("policy", ("a",)),))
 
 
-def test_rows_without_a_number_or_with_another_value_are_not_shown() -> None:
+def test_rows_cells_and_axes_of_pictures() -> None:
     rows: list[StudyCells] = [
         {"policy": "a", "gpus": 1, "stall_s": 1.0},
         {"policy": "a", "gpus": 2, "stall_s": None},
@@ -26,20 +26,22 @@ def test_rows_without_a_number_or_with_another_value_are_not_shown() -> None:
         {"policy": "b", "gpus": 4, "stall_s": 1.0},
     ]
     assert [row["gpus"] for row in shown_rows(rows, PICTURE)] == [1]
-
-
-def test_an_empty_selection_is_refused() -> None:
+    # An empty selection is refused.
     with pytest.raises(InputError, match="picture 'p': found no row to draw, expected one that has policy a and was"):
         shown_rows([{"policy": "b", "gpus": 1, "stall_s": 1.0}], PICTURE)
-
-
-def test_an_expression_of_columns() -> None:
-    """7 * 4 / 2 is 14."""
+    # 7 * 4 / 2 is 14.
     row: StudyCells = {"speed": 4.0, "link": 2, "policy": "a"}
     assert cell(row, "7 * speed / link") == 14.0
     assert cell(row, "policy") == "a"
     with pytest.raises(InputError, match="found 'a' for policy, expected a number"):
         cell(row, "speed / policy")
+    # Names stand in the order of the rows.
+    axis = study_axis("hardware", ["titan", "h200", "titan"])
+    assert (axis.place("titan"), axis.place("h200")) == (0.0, 1.0)
+    assert study_axis("x", [1.0], "what x is").label == "what x is"
+    # More speed and less of anything else is better.
+    columns = ("images_per_s", "performance_ratio", "max_memory_bytes")
+    assert [best(each, (1.0, 2.0)) for each in columns] == [2.0, 2.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -61,17 +63,6 @@ def test_an_expression_of_columns() -> None:
 def test_a_column_is_known_by_its_name(column: str, value: float | str, label: str, text: str) -> None:
     axis = study_axis(column, [value])
     assert (axis.label, axis.text(value)) == (label, text)
-
-
-def test_names_stand_in_the_order_of_the_rows() -> None:
-    axis = study_axis("hardware", ["titan", "h200", "titan"])
-    assert (axis.place("titan"), axis.place("h200")) == (0.0, 1.0)
-    assert study_axis("x", [1.0], "what x is").label == "what x is"
-
-
-def test_more_speed_and_less_of_anything_else_is_better() -> None:
-    columns = ("images_per_s", "performance_ratio", "max_memory_bytes")
-    assert [best(each, (1.0, 2.0)) for each in columns] == [2.0, 2.0, 1.0]
 
 
 GIB = 2**30
@@ -138,25 +129,25 @@ def test_speeds_have_a_line_at_the_oracular_baseline() -> None:
     rows = [{**each, "performance_ratio": 0.5} for each in ROWS]
     (axes,) = lines_figure(rows, replace(LINES, y="performance_ratio")).axes
     assert any(np.asarray(line.get_ydata()).tolist() == [100.0, 100.0] and line.is_dashed() for line in axes.lines)
+    # 10 and 12 images/s over batches of 1 and 2 are 10 and 6.
+    picture = replace(LINES, y="images_per_s / batch_size", y_label="images/s for one")
+    (axes,) = lines_figure(ROWS[:2], picture).axes
+    assert drawn(axes, "o") == [(1.0, 10.0), (2.0, 6.0)]
+    assert axes.get_ylabel() == "images/s for one"
 
 
 def test_two_points_at_one_place_are_refused() -> None:
     with pytest.raises(InputError, match="picture 'speed': found two points of one line at batch_size 1, expected one"):
         lines_figure(ROWS, replace(LINES, by=""))
+    # A cell for two points is refused.
+    with pytest.raises(InputError, match="picture 'map': found 2 points at batch_size 1 and hardware one, expected"):
+        heat_map_figure(ROWS, replace(MAP, y="hardware"))
 
 
 @pytest.mark.parametrize(("batches", "scale"), [([1, 2, 4, 8], "log"), (list(range(1, 9)), "linear")])
 def test_scale_and_ticks_of_an_axis(batches: list[int], scale: str) -> None:
     axes = lines_figure([row("slow", each, 1.0) for each in batches], LINES).axes[0]
     assert (axes.get_xscale(), axes.get_xticks().tolist()) == (scale, batches)
-
-
-def test_a_vertical_axis_may_be_an_expression() -> None:
-    """10 and 12 images/s over batches of 1 and 2 are 10 and 6."""
-    picture = replace(LINES, y="images_per_s / batch_size", y_label="images/s for one")
-    (axes,) = lines_figure(ROWS[:2], picture).axes
-    assert drawn(axes, "o") == [(1.0, 10.0), (2.0, 6.0)]
-    assert axes.get_ylabel() == "images/s for one"
 
 
 def test_panels_of_numbers_say_what_they_count() -> None:
@@ -204,11 +195,6 @@ def test_each_cell_names_its_best_policy() -> None:
     assert [to_hex(patch.get_facecolor()) for patch in axes.patches] == [SERIES_COLORS[number] for number in (1, 0, 0)]
     assert legend(figure) == ["slow", "fast"]
     assert figure.texts[1].get_text() == "6 points; in each cell images/s, of the best policy that fits"
-
-
-def test_a_cell_for_two_points_is_refused() -> None:
-    with pytest.raises(InputError, match="picture 'map': found 2 points at batch_size 1 and hardware one, expected"):
-        heat_map_figure(ROWS, replace(MAP, y="hardware"))
 
 
 def test_a_front_leaves_out_beaten_points() -> None:

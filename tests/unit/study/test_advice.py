@@ -101,17 +101,14 @@ def test_expandable_segments_are_advised_against_gaps() -> None:
     assert "PYTORCH_ALLOC_CONF=expandable_segments:True pytorch(p) takes 80.0 MiB" in line
 
 
-def test_one_capture_has_no_smaller_batch_but_may_have_another_precision() -> None:
+def test_advice_on_precision_batch_optimizer_and_card() -> None:
     """The same step in another precision takes as much, and so does not fit either."""
     recaptured: list[Precision] = []
     lines = advice_of(asked(CapturedModel(chain(20_000)), MIB), recaptured)
     assert any(each.startswith("a smaller batch: chain: was captured at a batch of 20000") for each in lines)
     assert recaptured == [Precision.AMP_BFLOAT16, Precision.BFLOAT16]
     assert {f"another precision: not {each.value}" for each in recaptured} <= set(lines)
-
-
-def test_no_batch_helps_against_weights_and_states() -> None:
-    """Weights of 32 MiB do not fit into 8 MiB, nor does half of that; the next larger card that is shipped holds it."""
+    # Weights of 32 MiB do not fit into 8 MiB, nor does half of that; the next larger card that is shipped holds it.
     step = with_storage(chain(4), BufferKind.WEIGHTS, 32 * MIB)
     recaptured: list[Precision] = []
     first, precision, card = advice_of(asked(CapturedModel(step), 8 * MIB), recaptured)
@@ -119,17 +116,12 @@ def test_no_batch_helps_against_weights_and_states() -> None:
     assert precision.startswith("another precision: not bfloat16, with 16.0 MiB")
     assert card.startswith("another card: ")
     assert recaptured == []
-
-
-def test_an_optimizer_without_states_is_advised() -> None:
+    # An optimizer without states is advised.
     step = with_storage(chain(4), BufferKind.OPTIMIZER_STATE, 32 * MIB)
     assert advice_of(asked(CapturedModel(step), 8 * MIB))[1].startswith(
         "another optimizer: without states, as of sgd, 24 B"
     )
-
-
-def test_the_smallest_card_that_fits_is_advised() -> None:
-    """A step of 35 GiB of weights: the smallest shipped card with more is that of 40 GB, for a V100 has 31.7."""
+    # A step of 35 GiB of weights: the smallest shipped card with more is that of 40 GB, for a V100 has 31.7.
     card = format_bytes(load_profile(PROFILE.with_name("a100_40gb.yaml")).server.gpu.memory_bytes)
     for gib, found in ((35, f"a100_40gb, with {card}, holds it"), (1000, "none that comes with vdnnsim holds it")):
         step = with_storage(chain(4), BufferKind.WEIGHTS, gib * 2**30)

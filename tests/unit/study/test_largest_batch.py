@@ -78,12 +78,19 @@ def test_each_policy_has_its_largest_batch() -> None:
         assert each.images_per_s == row.metrics.images_per_s
 
 
-def test_the_refusal_of_one_image_more() -> None:
+def test_refusals_and_policies_with_trials() -> None:
     """Ten images under none: backward of fc finds 200 B wanted of 1039 - 840."""
     (found,) = largest_batches(scenario(NONE))
     assert found.stopped_by == ("fc", "backward data")
     assert found.refusal is not None
     assert "asked for 200 B (gradient of conv3) of GPU memory; 199 B of 1.76 KiB" in found.refusal.explain()
+    # Nothing stops the largest batch that a scenario may have.
+    (found,) = largest_batches(scenario(NONE, memory_bytes=2**60))
+    assert (found.batch_size, found.refusal, found.stopped_by) == (LARGEST_BATCH, None, ("", ""))
+    # vDNN_dyn ends with all three X of CONV layers offloaded and no workspace: 12 images (960 B), 13 take 1040 B.
+    # Most is then in use in backward of conv3 and of conv2: X, dX, dY and what is prefetched, 80 B per image.
+    (found,) = largest_batches(scenario(VdnnDyn()))
+    assert found.batch_size == 12
 
 
 @pytest.mark.parametrize("batch_size", [1, 8, 9, 10, 1000, LARGEST_BATCH])
@@ -101,11 +108,6 @@ def test_a_network_that_fits_at_no_batch_is_a_result(free_bytes: int, batch_size
     assert found.batch_size == batch_size
     assert (found.images_per_s is None) == (batch_size == 0)
     assert found.refusal is not None
-
-
-def test_nothing_stops_the_largest_batch_that_a_scenario_may_have() -> None:
-    (found,) = largest_batches(scenario(NONE, memory_bytes=2**60))
-    assert (found.batch_size, found.refusal, found.stopped_by) == (LARGEST_BATCH, None, ("", ""))
 
 
 def test_a_batch_in_parts_has_no_limit_but_its_parts_have() -> None:
@@ -134,16 +136,11 @@ def test_host_memory_limits_the_batch() -> None:
     (found,) = largest_batches(replace(asked, server=server))
     assert found.batch_size == 4
     assert found.stopped_by == ("conv2", "forward")
-
-
-def test_of_several_gpus_all_must_fit() -> None:
-    """GPU 0 swaps conv1 and could do with 100 B per image; GPU 1 swaps conv2 and needs 104 B."""
+    # GPU 0 swaps conv1 and could do with 100 B per image; GPU 1 swaps conv2 and needs 104 B.
     asked = scenario(STAGGERED)
     server = replace(asked.server, topology=SWITCH)
     together = replace(asked, server=server, gpus=2, gradients=Aggregation.CPU)
-
     (found,) = largest_batches(together)
-
     assert found.batch_size == 9
     assert found.stopped_by == ("fc", "backward data")
     at = replace(together, workload=replace(together.workload, batch_size=9))
@@ -187,15 +184,6 @@ def test_a_policy_may_decide_by_durations_of_trials(keeps_if_long: bool, batch_s
     """Trials that are placed take no time; real ones do, and with them the policy does what the other one would."""
     (found,) = largest_batches(scenario(ByDuration(keeps_if_long=keeps_if_long)))
     assert found.batch_size == batch_size
-
-
-def test_a_policy_with_trials_is_searched_like_any_other() -> None:
-    """vDNN_dyn ends with all three X of CONV layers offloaded and no workspace: 12 images (960 B), 13 take 1040 B.
-
-    Most is then in use in backward of conv3 and of conv2: X, dX, dY and what is prefetched, 80 B per image.
-    """
-    (found,) = largest_batches(scenario(VdnnDyn()))
-    assert found.batch_size == 12
 
 
 class Clock:

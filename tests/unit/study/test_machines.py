@@ -39,14 +39,15 @@ def offer(name: str, iteration_s: float, trust: Trust, cost: float | None = None
     return Offer((name,), name, "base(p)", iteration_s, 1 / iteration_s, 10, 11, 12, 20, trust, cost=cost)
 
 
-def test_a_cost_is_price_times_time() -> None:
+def test_costs_and_orders_of_machines() -> None:
     """A thousand steps of 3.6 s take an hour, on two GPUs at 5 an hour 10; an epoch of 400 at 4 a step is 100 steps."""
     assert cost_of(5.0, 2, 3.6, 4, None) == pytest.approx(10.0)
     assert cost_of(5.0, 2, 3.6, 4, 400) == pytest.approx(1.0)
-
-
-def test_an_order_is_certain_where_expected_errors_do_not_overlap() -> None:
-    """At 25 % off, 1 s may be 1.33 s, and 1.2 s 0.96 s; at 10 % off, 2 s is 1.82 s at least."""
+    # Of times that differ by less than their errors.
+    trust = Trust(Basis.CARRIED_OVER, error=0.25)
+    rows = replace(offer("a", 1.0, trust), cost=3.0), offer("b", 1.0, trust)
+    assert Ranking(rows, (), ("base(p)",), "EUR").order == (Order.CERTAIN, Order.CERTAIN)
+    # At 25 % off, 1 s may be 1.33 s, and 1.2 s 0.96 s; at 10 % off, 2 s is 1.82 s at least.
     carried, fitted = Trust(Basis.CARRIED_OVER, error=0.25), Trust(Basis.FITTED, error=0.1)
     rows = (
         offer("a", 1.0, carried),
@@ -61,13 +62,6 @@ def test_an_order_is_certain_where_expected_errors_do_not_overlap() -> None:
     assert said[0].startswith("a and b differ by less than their expected errors")
     assert "2 fitted, 2 carried over, 1 datasheet" in said[1]
     assert "different origin" in said[1]
-
-
-def test_machines_without_a_price_come_last() -> None:
-    """Of times that differ by less than their errors."""
-    trust = Trust(Basis.CARRIED_OVER, error=0.25)
-    rows = replace(offer("a", 1.0, trust), cost=3.0), offer("b", 1.0, trust)
-    assert Ranking(rows, (), ("base(p)",), "EUR").order == (Order.CERTAIN, Order.CERTAIN)
 
 
 def test_labels_of_rows_stay_in_the_picture() -> None:

@@ -29,7 +29,7 @@ def test_equal_figures_and_those_of_other_parts_leave_measured_copies_alone(path
     assert with_figures(server, {"gpu.memory": 7, "host.issue": 2.0}).link == server.link
 
 
-def test_a_faster_link_shortens_measured_copies_as_its_figures_do() -> None:
+def test_link_figures_change_measured_copies() -> None:
     """At 30 and 30 B/s 10 B take 4/3 and not 2 or 3 s, 90 B 4 and not 10, 40 B back 7/3 and not 9."""
     server = with_figures(measured(TOY_SERVER), {"link.bandwidth": 30.0})
     assert server.link.h2d_bytes_per_s == server.link.d2h_bytes_per_s == 30.0
@@ -37,17 +37,11 @@ def test_a_faster_link_shortens_measured_copies_as_its_figures_do() -> None:
     assert copy_s(server.link, Direction.H2D, 90) == pytest.approx(20.0 * 4 / 10)
     assert copy_s(server.link, Direction.D2H, 10) == pytest.approx(6.0 * (4 / 3) / 3)
     assert copy_s(server.link, Direction.D2H, 40) == pytest.approx(18.0 * (7 / 3) / 9)
-
-
-def test_latency_changes_small_copies_most() -> None:
-    """3 s instead of 1: 10 B take 4 and not 2 s, 90 B 12 and not 10."""
+    # 3 s instead of 1: 10 B take 4 and not 2 s, 90 B 12 and not 10.
     server = with_figures(measured(TOY_SERVER), {"link.latency": 3.0})
     assert copy_s(server.link, Direction.H2D, 10) == pytest.approx(4.0 * 4 / 2)
     assert copy_s(server.link, Direction.H2D, 90) == pytest.approx(20.0 * 12 / 10)
-
-
-def test_the_links_of_a_topology_change_with_the_curves() -> None:
-    """Links have no types here, so all of them become as fast."""
+    # Links have no types here, so all of them become as fast.
     server = with_figures(measured(SERVER), {"link.h2d": 20.0})
     assert server.topology is not None
     assert {link.down_bytes_per_s for link in server.topology.links.values()} == {20.0}

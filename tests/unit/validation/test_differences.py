@@ -14,16 +14,18 @@ MEASURED = replace(
 )
 
 
-def test_equal_and_volatile_provenance_makes_no_difference() -> None:
+def test_differences_of_provenance() -> None:
     now = (("driver", "1.1"), ("cudnn", "9.19"), ("date", "2026-02-02"), ("sm_clock", "200 MHz seen"))
     assert differences(MEASURED, now) == ()
-
-
-def test_another_driver_and_what_only_one_side_has() -> None:
+    # Another driver and what only one side has.
     assert differences(MEASURED, (("driver", "1.2"), ("torch", "2.11"))) == (
         "driver: 1.1 in the profile toy, 1.2 here",
         "cudnn: 9.19 in the profile toy, nothing here",
         "torch: nothing in the profile toy, 2.11 here",
+    )
+    # A profile without measured kernels says so.
+    assert differences(TOY_SERVER, (("driver", "1.2"),)) == (
+        "toy: no kernel of this machine was measured, all of its times are predicted",
     )
 
 
@@ -36,9 +38,3 @@ def test_a_pretended_gpu_is_named_first(profile: bool, now: bool, which: str) ->
     server = replace(MEASURED, provenance=(*MEASURED.provenance, pretended)) if profile else MEASURED
     found = differences(server, (("driver", "1.1"), ("cudnn", "9.19"), *([pretended] if now else [])))
     assert found == (f"{which}: pretended, and takes the times that it was given",)
-
-
-def test_a_profile_without_measured_kernels_says_so() -> None:
-    assert differences(TOY_SERVER, (("driver", "1.2"),)) == (
-        "toy: no kernel of this machine was measured, all of its times are predicted",
-    )

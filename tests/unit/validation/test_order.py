@@ -29,31 +29,24 @@ def test_a_uniformly_slower_trace_keeps_the_order(trace: IterationTrace, factor:
     assert order_fault(slowed(trace, factor), trace, 0.0) is None
 
 
-def test_two_kernels_in_the_wrong_order(trace: IterationTrace) -> None:
+def test_operations_out_of_order(trace: IterationTrace) -> None:
     """Forward of conv1 and conv2 are the first two kernels."""
     first, second, *rest = trace.spans_on(Stream.COMPUTE)
     swapped = replace(trace, spans=(second, first, *rest, *trace.spans_on(Stream.MEMORY)))
     assert order_fault(swapped, trace, 0.0) == (
         "forward of conv2 (only) ran as number 1 of its stream, expected forward of conv1 (only)"
     )
-
-
-def test_a_copy_that_is_missing(trace: IterationTrace) -> None:
+    # A copy that is missing.
     copies = trace.spans_on(Stream.MEMORY)
     short = replace(trace, spans=(*trace.spans_on(Stream.COMPUTE), *copies[:-1]))
     assert order_fault(short, trace, 0.0) == (f"{len(copies) - 1} spans on the memory stream, expected {len(copies)}")
-
-
-def test_an_offload_that_starts_before_the_one_that_the_host_waited_for(trace: IterationTrace) -> None:
-    """Both streams are synchronized at the end of conv1, so its offload of 10 s ends before that of conv2 is issued."""
+    # Both streams are synchronized at the end of conv1, so its offload of 10 s ends before that of conv2 is issued.
     offload = [span for span in trace.spans if isinstance(trace.plan.operations[span.operation], Offload)][1]
     early = moved(trace, offload.operation, -0.5)
     former, latter = "offload of map input during forward of conv1", "offload of map conv1 during forward of conv2"
     assert order_fault(early, trace, 0.0) == f"{latter} started before {former} had ended"
     assert order_fault(early, trace, 0.5) is None
-
-
-def test_a_kernel_that_starts_before_the_prefetch_that_it_reads(trace: IterationTrace) -> None:
+    # A kernel that starts before the prefetch that it reads.
     position = next(number for number, operation in enumerate(trace.plan.operations) if isinstance(operation, Prefetch))
     fault = order_fault(moved(trace, position, 1000.0), trace, 0.0)
     assert fault is not None

@@ -17,6 +17,10 @@ def test_a_kernel_takes_the_factor_or_the_least() -> None:
     costs = PACING.costs(toy_costs(workload, {("conv1", Phase.FORWARD): 0.1})).table(workload)
     assert costs.fastest(0, Phase.FORWARD).seconds == 2.0
     assert costs.fastest(1, Phase.FORWARD).seconds == pytest.approx(3.0)
+    # A map of 10 B at 1 B/s, four times slower: 0.5 + 40 s. Contention is left out.
+    link = Link("link", 1.0, 1.0, 0.0, both_directions_fraction=0.5)
+    paced = PACING.server(replace(TOY_SERVER, link=link))
+    assert paced.link == Link("link, paced", 0.25, 0.25, 0.5)
 
 
 def test_algorithms_keep_their_rank_where_the_least_makes_them_equal() -> None:
@@ -31,13 +35,6 @@ def test_algorithms_keep_their_rank_where_the_least_makes_them_equal() -> None:
     costs = PACING.costs(ToyCosts({(0, Phase.FORWARD): (fast, lean)})).table(workload)
     assert [option.algorithm for option in costs.options(0, Phase.FORWARD)] == ["fast", "lean"]
     assert costs.memory_optimal(0, Phase.FORWARD).algorithm == "lean"
-
-
-def test_a_copy_takes_the_latency_and_its_bytes_at_a_fraction_of_the_rate() -> None:
-    """A map of 10 B at 1 B/s, four times slower: 0.5 + 40 s. Contention is left out."""
-    link = Link("link", 1.0, 1.0, 0.0, both_directions_fraction=0.5)
-    paced = PACING.server(replace(TOY_SERVER, link=link))
-    assert paced.link == Link("link, paced", 0.25, 0.25, 0.5)
 
 
 def test_given_durations_are_those_of_the_replay() -> None:

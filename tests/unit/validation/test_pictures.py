@@ -70,17 +70,14 @@ def test_memory_has_both_maxima_in_its_legend() -> None:
     assert axes.get_xlim()[1] >= 12.0
 
 
-def test_the_row_that_is_shown_waits_most_for_copies(make_row: RowMaker) -> None:
+def test_titles_and_the_row_that_is_shown(make_row: RowMaker) -> None:
     """Both wait for copies, one of them for half of its time; the other does so for none of it."""
     idle = make_row()
     assert idle.simulated is not None
     idle = replace(idle, simulated=replace(idle.simulated, stall_by_cause=()))
     waiting = make_row(network="vgg16")
     assert instructive_row([idle, waiting]) is waiting
-
-
-def test_titles_say_what_came_out(make_row: RowMaker) -> None:
-    """One row is 20 % too fast in the simulator, one is exact: 10 % in the mean, one of two within 5 %."""
+    # One row is 20 % too fast in the simulator, one is exact: 10 % in the mean, one of two within 5 %.
     rows = make_row(1.25), make_row(network="vgg16")
     pictures = draw_validation(Validation("a GPU", (), TOY_SERVER, (), FREE_GPU, rows))
     assert [each.description for each in pictures] == [
@@ -88,9 +85,7 @@ def test_titles_say_what_came_out(make_row: RowMaker) -> None:
         "move(m): 10.0 s measured, 8.00 s simulated; the compute stream waits 50.0 % and 50.0 % of it",
         "move(m): peak requested memory 60 B, as simulated",
     ]
-
-
-def test_a_title_says_that_memory_differs(make_row: RowMaker) -> None:
+    # A title says that memory differs.
     row = replace(make_row(), measured=one_side(requested_bytes=80))
     pictures = draw_validation(Validation("a CPU", (), TOY_SERVER, (), PACED_CPU, (row,)))
     assert pictures[2].description == "move(m): peak requested memory 80 B, simulated 60 B"

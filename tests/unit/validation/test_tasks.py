@@ -5,20 +5,16 @@ from vdnnsim.policies.registry import known_policies
 from vdnnsim.validation.method import CPU_TASKS, GPU_TASKS, Task, every_policy
 
 
-def test_every_policy_comes_once_for_each_choice_of_algorithms() -> None:
+def test_tasks_have_every_policy_and_known_networks() -> None:
     labels = [policy.label for policy in every_policy(known_policies())]
     assert len(set(labels)) == len(labels)
     paper = {"base(m)", "base(p)", "vdnn_all(m)", "vdnn_all(p)", "vdnn_conv(m)", "vdnn_conv(p)", "vdnn_dyn"}
     assert paper < set(labels)
     assert "page_migration(p)" in labels
     assert "base(tensorflow)" not in labels
-
-
-def test_every_task_names_a_known_network() -> None:
+    # Every task names a known network.
     assert {task.network for task in (*CPU_TASKS, *GPU_TASKS)} <= NETWORKS.keys()
-
-
-def test_labels_of_tasks_differ() -> None:
+    # Labels of tasks differ.
     assert len({task.label for task in GPU_TASKS}) == len(GPU_TASKS)
     assert Task("vgg16", 64, memory_share=0.7).label == "vgg16 (64), memory 70 %"
 

@@ -65,9 +65,7 @@ def test_given_durations_are_tried_again_until_a_run_is_within_the_tolerance() -
     assert row.runs_s[2] / row.runs_s[1] == pytest.approx(2 * 1.04 / 1.1, rel=1e-3)
     assert row.raw is not None
     assert row.raw.measured_s == pytest.approx(1.5 * row.raw.simulated_s)
-
-
-def test_closest_run_counts_where_all_miss() -> None:
+    # Closest run counts where all miss.
     lab = FakeLaboratory(method(PACED_CPU), slowness=[0.0, 0.0, 0.3, 0.1, 0.2])
     (row,) = rows_of(lab, "base(p)")
     assert row.time_error == pytest.approx(1 / 1.1 - 1)
@@ -87,10 +85,7 @@ def test_a_device_with_less_room_than_the_profile_says_is_a_difference() -> None
     (row,) = rows_of(lab, "base(p)")
     assert (row.outcome, "asked for" in row.note) == (Outcome.OUT_OF_MEMORY, True)
     assert "what fits" in [each.name for each in requirements([row], lab.method.tolerance) if not each.holds]
-
-
-def test_a_device_with_more_room_than_the_limits_is_a_difference() -> None:
-    """Half of what base(p) asks for is the limit; this device heeds none."""
+    # Half of what base(p) asks for is the limit; this device heeds none.
     lab = FakeLaboratory(method(FREE_GPU, Task("alexnet", 16, memory_share=0.5)), heeds_limits=False)
     (row,) = rows_of(lab, "base(p)")
     assert (row.outcome, row.simulated, row.time_error) == (Outcome.RAN, None, None)

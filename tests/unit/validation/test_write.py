@@ -52,14 +52,12 @@ def test_a_folder_has_a_page_a_table_a_manifest_and_three_pictures(make_row: Row
             assert struct.unpack(">II", path.read_bytes()[16:24]) == (1600, 900)
 
 
-def test_the_page_says_which_policies_ran_on_what(make_row: RowMaker) -> None:
+def test_the_page_says_what_ran_and_what_holds(make_row: RowMaker) -> None:
     tasks = Task("vgg16", 1), Task("alexnet", 1, paper_alone=True), Task("alexnet", 2, paper_alone=True)
     both = "2 rows: every policy on vgg16 (1) and those of the vDNN paper on alexnet (1); alexnet (2). Each"
     assert both in page(replace(FREE_GPU, tasks=tasks), make_row(), UNFIT)
     assert "2 rows: every policy on vgg16 (1). Each" in page(replace(FREE_GPU, tasks=tasks[:1]), make_row(), UNFIT)
-
-
-def test_the_page_says_what_holds_and_what_does_not(make_row: RowMaker) -> None:
+    # The page says what holds and what does not.
     good = page(FREE_GPU, make_row(1.01), UNFIT, REFUSED)
     assert "**Everything that is required holds.**" in good
     assert "- base(p), vgg16 (1): does not fit: conv1 asked for 2 B\n" in good
@@ -71,17 +69,12 @@ def test_the_page_says_what_holds_and_what_does_not(make_row: RowMaker) -> None:
     assert "- order of kernels and copies: move(m), alexnet (1): b ran before a\n" in bad
     wide = page(FREE_GPU, make_row(1.25))
     assert "- iteration time, kernels calibrated: move(m), alexnet (1): time -20.0 %, memory +0 %\n" in wide
-
-
-def test_given_durations_prove_no_times(make_row: RowMaker) -> None:
-    """8 s of a CPU without given durations, where its calibrated times say 6: -25 %."""
+    # 8 s of a CPU without given durations, where its calibrated times say 6: -25 %.
     text = page(PACED_CPU, replace(make_row(), raw=Raw(8.0, 6.0)))
     assert "Not proven: the cost model." in text
     assert "| alexnet (1) | move(m) | 8.00 s | 6.00 s | -25 % |" in text
     assert "Not proven: the cost model." not in page(FREE_GPU, make_row())
-
-
-def test_decisions_on_the_device_are_listed_once(make_row: RowMaker) -> None:
+    # Decisions on the device are listed once.
     rows = [replace(make_row(), decision="all(p) on the device, conv(p) in the simulator") for _ in range(2)]
     text = page(FREE_GPU, rows[0], replace(rows[1], profiled_on_device=True))
     assert text.count("- alexnet (1): all(p) on the device, conv(p) in the simulator\n") == 1
