@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from calibration.capture.capture import CaptureDevice, capture_with_tape
 from calibration.capture.layouts import copied
 from calibration.capture.libraries import library_version
+from calibration.capture.lora import NOTE
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import OPTIMIZERS, Program
 from calibration.capture.request import LIBRARIES
@@ -37,6 +38,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     optimizer: str,
     accumulate: int,
     channels_last: bool,
+    lora: int | None = None,
     device: CaptureDevice,
 ) -> tuple[CapturedStep, Tape]:
     """Return one iteration of a copy of a model, and its tape.
@@ -50,6 +52,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         precision: of computation.
         optimizer: a key of `OPTIMIZERS`.
         accumulate: micro-batches before a step of the optimizer.
+        lora: rank of adapters around linear layers, with all else frozen; None for none.
         channels_last: whether tensors of four dimensions lie in memory with their channels last.
         device: of the capture.
 
@@ -59,8 +62,9 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     name = _name(model)
     if optimizer not in OPTIMIZERS:
         raise CaptureError(f"optimizer: {not_one_of(optimizer, OPTIMIZERS, 'an optimizer')}")
-    if accumulate < 1:
-        raise CaptureError(f"accumulate: found {accumulate}, expected an integer from 1 on")
+    for what, number in (("accumulate", accumulate), ("lora", lora)):
+        if number is not None and number < 1:
+            raise CaptureError(f"{what}: found {number}, expected an integer from 1 on")
     if inputs is None:
         raise CaptureError("inputs are missing, expected a tensor, a tuple of arguments, a dictionary by name, or both")
     given = arguments_of(inputs, "inputs")
@@ -77,11 +81,13 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         precision=precision,
         batch_size=samples if batch_size is None else batch_size,
         accumulate=accumulate,
+        lora=lora or 0,
         labels=assumed.labels,
         channels_last=channels_last,
         sample=sample,
         sample_elements=elements,
         versions=", ".join([library_version("torch"), *_versions(model)]),
+        notes=() if lora is None else (NOTE.format(lora),),
     )
     step, tape = capture_with_tape(program, device)
     return with_notes(step, assumed), tape

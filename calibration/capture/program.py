@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
+from calibration.capture.lora import LoraLinear, add_adapters
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import CaptureError
@@ -56,6 +57,7 @@ class Program:
         labels: that the loss keeps from one iteration to the next.
         optimizer: a key of `OPTIMIZERS`.
         accumulate: micro-batches before a step of the optimizer.
+        lora: rank of adapters around linear layers, with all else frozen; 0 for none.
         channels_last: whether tensors of four dimensions lie in memory with their channels last.
         batch_size: samples of a micro-batch.
         sample: `image` or `sequence`.
@@ -73,6 +75,7 @@ class Program:
     precision: Precision
     batch_size: int
     accumulate: int = 1
+    lora: int = 0
     labels: Callable[[], Iterable[torch.Tensor]] = tuple
     channels_last: bool = False
     sample: str = "image"
@@ -176,7 +179,13 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
         is_image = program.channels_last and placed.dim() == _IMAGE_DIMENSIONS
         return placed.contiguous(memory_format=torch.channels_last) if is_image else placed
 
+    if program.lora:
+        add_adapters(model, program.lora)
     replace_tensors(model, place, buffers=True)
+    for each in model.modules():
+        if isinstance(each, LoraLinear):
+            for adapter in (each.first, each.second):
+                replace_tensors(adapter, torch.Tensor.float, buffers=False)
     model.train(program.mode is Mode.TRAINING)
     optimizer = None
     if program.mode is Mode.TRAINING:

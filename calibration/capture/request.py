@@ -30,6 +30,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         image: sizes of an image, channels first; None for the model's own, or none.
         tokens: of a sequence; None for the model's own, or none.
         inputs: `my_model.py:inputs`, a function of the batch size; None for images or tokens.
+        lora: rank of adapters around linear layers, with all else frozen; None for none.
         accumulate: micro-batches before a step of the optimizer.
         channels_last: whether images and weights of convolutions are in channels-last memory format.
         real: whether to run the model with real tensors, on the GPU where there is one, else on the CPU.
@@ -45,6 +46,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode = Mode.TRAINING
     precision: Precision = Precision.FLOAT32
     optimizer: str = "sgd"
+    lora: int | None = None
     accumulate: int = 1
     channels_last: bool = False
     real: bool = False
@@ -81,6 +83,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         for what, number in (
             ("--batch", self.batch_size),
             ("--tokens", self.tokens),
+            ("--lora", self.lora),
             ("--accumulate", self.accumulate),
         ):
             if number is not None and not 1 <= number <= _LARGEST:

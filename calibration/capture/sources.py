@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 import torch
 
+from calibration.capture import lora
 from calibration.capture.capture import CaptureDevice, capture, capture_batches
 from calibration.capture.hub_models import hub_model
 from calibration.capture.layouts import copied
@@ -127,12 +128,13 @@ def program_of(request: Request) -> tuple[Program, AssumedLoss]:
         precision=request.precision,
         batch_size=request.batch_size,
         accumulate=request.accumulate,
+        lora=request.lora or 0,
         labels=loss.labels,
         channels_last=request.channels_last,
         sample=given.sample,
         sample_elements=given.tokens if given.sample == "sequence" else 1,
         versions=", ".join(versions),
-        notes=given.notes,
+        notes=(*given.notes, *([lora.NOTE.format(request.lora)] if request.lora else ())),
     )
     return program, loss
 

@@ -74,6 +74,7 @@ def capture(  # noqa: PLR0913  # the words of the command
     mode: str = "training",
     precision: str = "float32",
     optimizer: str = "adamw",
+    lora: int | None = None,
     accumulate: int = 1,
     channels_last: bool = False,
     real: bool = False,
@@ -94,6 +95,8 @@ def capture(  # noqa: PLR0913  # the words of the command
         mode: `training` or `inference`.
         precision: `float32`, `tf32`, `bfloat16`, `float16`, `amp_bfloat16` or `amp_float16`.
         optimizer: a name as of `torch.optim`, with PyTorch's defaults; `adamw_fused`; or `none`.
+        lora: rank of adapters around every linear layer but that of the output, with all else frozen, as peft's
+            `target_modules="all-linear"`.
         accumulate: micro-batches before a step of the optimizer.
         channels_last: whether images and weights of convolutions are in channels-last memory format.
         real: whether to run the model with real tensors: one by name or file on a GPU if there is one, else on the CPU.
@@ -105,6 +108,7 @@ def capture(  # noqa: PLR0913  # the words of the command
         "mode": Entry("", "mode", mode, CaptureError).choice(Mode, "a mode"),
         "precision": Entry("", "precision", precision, CaptureError).choice(Precision, "a precision"),
         "optimizer": optimizer,
+        "lora": lora,
         "accumulate": accumulate,
         "channels_last": channels_last,
     }

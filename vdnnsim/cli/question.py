@@ -34,6 +34,7 @@ _CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
     "--mode": {"metavar": "MODE", "help": "training, by default, or inference."},
     "--precision": {"metavar": "NAME", "help": "float32, by default, or tf32, bf16, fp16, amp_bf16, amp_fp16."},
     "--optimizer": {"metavar": "NAME", "help": "adamw, by default, or another of torch.optim, or none."},
+    "--lora": {"type": int, "metavar": "RANK", "help": "Train adapters of linear layers alone, as peft's all-linear."},
     "--real": {"is_flag": True, "default": None, "help": "Capture with real tensors, on the GPU where there is one."},
     "--channels-last": {"is_flag": True, "default": None, "help": "Images and weights in channels_last memory."},
 }
@@ -205,6 +206,7 @@ def request_of(model: str, batch_size: int, words: Mapping[str, Any]) -> "Reques
         mode=Entry("", "--mode", said["mode"], InputError).choice(Mode, "a mode"),
         precision=Entry("", "--precision", said["precision"], InputError).choice(Precision, "a precision"),
         optimizer=said["optimizer"],
+        lora=words["lora"],
         channels_last=bool(words["channels_last"]),
         real=bool(words["real"]),
     )

@@ -247,7 +247,7 @@ def test_the_surface_is_frozen() -> None:
             surface[name] = options(command)
     table = {"--csv", "--json"}
     capture = {"--channels-last", "--image", "--inputs", "--mode", "--optimizer", "--precision"}
-    capture |= {"--real", "--tokens"}
+    capture |= {"--lora", "--real", "--tokens"}
     scenario = {*capture, "--allocator", "--batch", "--execution", "--hardware", "--model", "--policy-module"}
     expected: dict[str, set[str]] = {
         "apply": {"--hardware", "--memory", "--policy", "--real"},
