@@ -248,7 +248,16 @@ def test_the_surface_is_frozen() -> None:
     table = {"--csv", "--json"}
     capture = {"--channels-last", "--image", "--inputs", "--mode", "--optimizer", "--precision"}
     capture |= {"--lora", "--real", "--tokens"}
-    scenario = {*capture, "--allocator", "--batch", "--execution", "--hardware", "--model", "--policy-module"}
+    scenario = {
+        *capture,
+        "--accumulate",
+        "--allocator",
+        "--batch",
+        "--execution",
+        "--hardware",
+        "--model",
+        "--policy-module",
+    }
     expected: dict[str, set[str]] = {
         "apply": {"--hardware", "--memory", "--policy", "--real"},
         "calibrate": {*table, "--batch-size", "--channels-last", "--device", "--element-type", "--gpu", "--network"}
