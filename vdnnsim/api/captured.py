@@ -139,10 +139,11 @@ def capture(  # noqa: PLR0913  # the words of the command
 
 def machines_named(hardware: Sequence[str], folder: Path, gpus: int = 1) -> "Sequence[Profile]":
     """Return profiles by name or path, found beside a folder; by default one for each card, with enough GPUs."""
-    from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
+    from vdnnsim.cost.model import checked_profile
+    from vdnnsim.hardware.profile import find_profile, shipped_profiles
     from vdnnsim.study.machines import one_of_each_card
 
-    named = [load_profile(find_profile(each, folder)) for each in hardware]
+    named = [checked_profile(find_profile(each, folder)) for each in hardware]
     return named or one_of_each_card(shipped_profiles(), gpus)
 
 

@@ -125,10 +125,11 @@ class LoadedScenario(Shown):
             ProfileError: there is no such profile, or it does not support the workload's element type.
         """
         from vdnnsim.cost.machine import lacking_peak
+        from vdnnsim.cost.model import checked_profile
         from vdnnsim.errors import ProfileError
-        from vdnnsim.hardware.profile import find_profile, load_profile
+        from vdnnsim.hardware.profile import find_profile
 
-        profile = load_profile(find_profile(hardware, self.folder))
+        profile = checked_profile(find_profile(hardware, self.folder))
         if lacking := lacking_peak(profile.file, profile.server, self.scenario.workload.element_type):
             raise ProfileError(lacking)
         server = self.scenario.server
@@ -201,15 +202,16 @@ def simulate(
         ProfileError: there is no such profile, or it does not support the model's element type.
         PolicyError: there is no such policy, or it does not support captured models.
     """
+    from vdnnsim.cost.model import checked_profile
     from vdnnsim.dnn.captured_file import read_captured_step
     from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.engine.host import Execution
-    from vdnnsim.hardware.profile import find_profile, load_profile
+    from vdnnsim.hardware.profile import find_profile
     from vdnnsim.scenario.captured import as_executed, scenario_of
 
     way = Entry("", "execution", execution, CaptureError).choice(Execution, "a way of execution")
     captured = as_executed(step if isinstance(step, CapturedStep) else read_captured_step(Path(step))[0], way)
-    profile = load_profile(find_profile(hardware, Path()))
+    profile = checked_profile(find_profile(hardware, Path()))
     scenario = scenario_of(CapturedModel(captured), captured.model, profile, policies_named(policy), way)
     return LoadedScenario(replace(scenario, memory_model=chosen_memory_model(memory_model)), Path()).run()
 
@@ -245,10 +247,11 @@ def profile_of(hardware: str, card: str, *, is_gpu: bool) -> "Profile":
     Raises:
         DeviceError: there is none of it.
     """
-    from vdnnsim.hardware.profile import find_profile, load_profile, profile_of_card, shipped_profiles
+    from vdnnsim.cost.model import checked_profile
+    from vdnnsim.hardware.profile import find_profile, profile_of_card, shipped_profiles
 
     if hardware != "auto":
-        return load_profile(find_profile(hardware, Path()))
+        return checked_profile(find_profile(hardware, Path()))
     if (found := profile_of_card(card)) is not None:
         return found
     names = ", ".join(each.server.name for each in shipped_profiles())

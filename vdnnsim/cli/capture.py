@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from vdnnsim.cli.completion import HARDWARE
 from vdnnsim.cli.options import out_option, prints_table
 from vdnnsim.cli.output import Output, check_file
 from vdnnsim.cli.question import captures, compute_capability, request_of
@@ -15,8 +16,8 @@ from vdnnsim.errors import InputError
 @click.option("--batch", "batch_size", type=int, required=True, metavar="N", help="Batch size.")
 @captures
 @click.option("--accumulate", default=1, show_default=True, metavar="N", help="Batches before a step of the optimizer.")
-@click.option("--hardware", metavar="NAME", help="As on the card of a profile; by default one of capability 8.9.")
-@click.option("--pretend", "pretended", metavar="NAME", default="", help="Run it on the pretended card of a profile.")
+@click.option("--hardware", type=HARDWARE, help="As on the card of a profile; by default one of capability 8.9.")
+@click.option("--pretend", "pretended", type=HARDWARE, default="", help="Run it on the pretended card of a profile.")
 @out_option("<model>.step.json", "FILE")
 @prints_table
 def capture(

@@ -1,12 +1,13 @@
 """Commands on shipped files and the installation: `list`, `examples`, `new` and `doctor`."""
 
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from vdnnsim.cli.completion import HARDWARE
 from vdnnsim.cli.options import POLICY_MODULE, FilePath, policies_with, prints_table
 from vdnnsim.cli.output import Output, check_folder, print_result
 from vdnnsim.errors import DeviceError, OutputError, ProfileError
@@ -82,8 +83,8 @@ def policies(output: Output, policy_modules: Sequence[str]) -> None:
 
 @list_.command()
 @prints_table
-@click.option("--tree", "drawn", metavar="NAME", help="Draw the links of one profile instead, by name or path.")
-@click.option("--sources", "traced", metavar="NAME", help="Print where every number of one profile comes from instead.")
+@click.option("--tree", "drawn", type=HARDWARE, help="Draw the links of one profile instead, by name or path.")
+@click.option("--sources", "traced", type=HARDWARE, help="Print where every number of one profile comes from instead.")
 def hardware(output: Output, drawn: str | None, traced: str | None) -> None:
     """List the hardware profiles that are shipped, and where their kernel times come from."""
     from vdnnsim.hardware.profile import find_profile, load_profile, read_profile, shipped_profiles
@@ -205,7 +206,19 @@ def _version(package: str) -> str:
 
 
 def _without(module: str, package: str) -> str:
-    return "" if find_spec(module) else f"pip install {package}"
+    """Return why a module cannot be imported; empty if it can."""
+    from vdnnsim.files.messages import describe_exception
+
+    try:
+        import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name == module:
+            return f"pip install {package}"
+        return f"is installed, but {missing.name} is missing"
+    # As of C++ that was built for another PyTorch.
+    except Exception as failure:  # noqa: BLE001  # whatever its code raises
+        return f"is installed, but cannot be imported: {describe_exception(failure)}"
+    return ""
 
 
 def _lacking(requirement: Callable[[], object]) -> str:

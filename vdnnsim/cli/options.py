@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+from click.shell_completion import CompletionItem
 
+from vdnnsim.cli.completion import completed, files_of
 from vdnnsim.cli.output import Output
 from vdnnsim.errors import InputError
 from vdnnsim.files.messages import plain, quote
@@ -57,6 +59,10 @@ class NamedFile(FilePath):
                 f"{quote(str(value))} is a network, expected a scenario that names it, as "
                 f"`workload: {{network: {network}, batch_size: 32}}`; `vdnnsim examples DIR` copies some"
             ) from None
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # as click has it
+        """Return the names of files that fit."""
+        return completed(files_of(self._folders), incomplete)
 
 
 SCENARIO = click.argument("scenario", type=NamedFile(SCENARIOS), required=False)

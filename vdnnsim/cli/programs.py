@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from vdnnsim.cli.completion import HARDWARE, POLICIES
 from vdnnsim.cli.options import out_option, prints_table, read_option
 from vdnnsim.cli.output import Output, report_folder
 from vdnnsim.errors import InputError
@@ -32,9 +33,9 @@ _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUS
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--memory", metavar="SIZE", help="What PyTorch may take, as 20GiB; by default all that there is.")
 @click.option(
-    "--hardware", default="auto", show_default=True, metavar="NAME", help="A hardware profile; auto for the GPU's own."
+    "--hardware", type=HARDWARE, default="auto", show_default=True, help="A hardware profile; auto for the GPU's own."
 )
-@click.option("--policy", default="optimal", show_default=True, metavar="NAME", help="What plans, as in a scenario.")
+@click.option("--policy", type=POLICIES, default="optimal", show_default=True, help="What plans, as in a scenario.")
 @click.option("--real", is_flag=True, help="Capture with real tensors: for a forward that looks into values.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND...")
 def apply(
@@ -110,7 +111,7 @@ FORMAT_VERSION: Final = 1
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--hardware", required=True, metavar="NAME", help="A hardware profile: the card that is pretended.")
+@click.option("--hardware", type=HARDWARE, required=True, help="A hardware profile: the card that is pretended.")
 @click.option("--gpus", default=1, show_default=True, metavar="N", help="How many such cards there are.")
 @click.option(
     "--steps",

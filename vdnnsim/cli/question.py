@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
+from vdnnsim.cli.completion import HARDWARE, MODELS, POLICIES
 from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, Command, policies_with, read_option
 from vdnnsim.errors import InputError, ProfileError
 
@@ -49,7 +50,7 @@ _POLICIES: Final = ("pytorch",)
 MOST_ROUNDS: Final = 512
 """Micro-batches of an iteration; more would take minutes to plan."""
 POLICY: Final = click.option(
-    "--policy", "policies", metavar="NAME", multiple=True, help="Of --model: as pytorch; may be given several times."
+    "--policy", "policies", type=POLICIES, multiple=True, help="Of --model: as pytorch; may be given several times."
 )
 
 
@@ -67,7 +68,7 @@ def captures(command: Command) -> Command:
 def describes_model(command: Command) -> Command:
     """Add the options of a model to a command, without its machine."""
     text = "A PyTorch model in place of SCENARIO, as `capture` takes it."
-    model = click.option("--model", metavar="MODEL", help=text)
+    model = click.option("--model", type=MODELS, metavar="MODEL", help=text)
     batch = {"--batch": {"type": int, "metavar": "N", "help": "Its batch size."}}
     return model(_with_options(command, {**batch, **_CAPTURE, **_RUN}, "Of --model: "))
 
@@ -98,7 +99,7 @@ def asks_scenario(command: Command) -> Command:
 
     @SCENARIO
     @describes_model
-    @click.option("--hardware", metavar="NAME", help="Of --model: a hardware profile, by name or path.")
+    @click.option("--hardware", type=HARDWARE, help="Of --model: a hardware profile, by name or path.")
     @POLICY_MODULE
     @wraps(command)
     def with_question(*, scenario: Path | None, policy_modules: Sequence[str], **others: Any) -> Any:  # noqa: ANN401  # as the command has it
@@ -116,7 +117,8 @@ _WORDS: Final = tuple(
 
 def _question(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence[str]) -> Question:
     """Return the scenario of a file or a model, whose default policy is `pytorch`, or raise InputError."""
-    from vdnnsim.hardware.profile import find_profile, load_profile
+    from vdnnsim.cost.model import checked_profile
+    from vdnnsim.hardware.profile import find_profile
     from vdnnsim.policies.registry import resolve_policy
     from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.scenario.read import read_scenario
@@ -124,7 +126,7 @@ def _question(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes",
     refuse_mixture(path, words, policies)
     if path is None:
         chosen = tuple(resolve_policy(each, types) for each in policies or _POLICIES)
-        return model_question(words, [load_profile(find_profile(words["hardware"], Path()))], chosen, types)
+        return model_question(words, [checked_profile(find_profile(words["hardware"], Path()))], chosen, types)
     if path.name.endswith(SUFFIX):
         named = f"`workload: {{step: {path}}}`"
         raise InputError(f"{path}: is a captured step, expected a scenario that names it as {named}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from vdnnsim.cli.completion import HARDWARE
 from vdnnsim.cli.options import FilePath, prints_table, read_option
 from vdnnsim.cli.output import Output, check_file, check_folder
 from vdnnsim.errors import InputError, RecordingError
@@ -27,7 +28,7 @@ _LARGEST_BATCH = 1_000_000
 )
 @click.option("--out", metavar="FILE.step.json", type=FilePath(), help="Write the step as a workload.")
 @click.option("--profile", metavar="NAME", help="Write hw_profiles/NAME.yaml and its table of kernels.")
-@click.option("--hardware", metavar="NAME", help="Profile of the same card: states what a trace does not.")
+@click.option("--hardware", type=HARDWARE, help="Profile of the same card: states what a trace does not.")
 @prints_table
 def read_trace(  # an argument for each option
     file: Path,
@@ -108,7 +109,7 @@ _MEMORY_MODELS: Final = ("pytorch", "pytorch(expandable_segments:True)")
     multiple=True,
     help="Another memory model than PyTorch's, as scenarios name it; may be given several times.",
 )
-@click.option("--hardware", metavar="NAME", help="Does it fit this card? A hardware profile, by name or path.")
+@click.option("--hardware", type=HARDWARE, help="Does it fit this card? A hardware profile, by name or path.")
 @click.option("--memory", metavar="SIZE", help="Does it fit into so much, as 40GB or 24 GiB?")
 @prints_table
 def read_snapshot(

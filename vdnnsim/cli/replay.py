@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vdnnsim.cli.completion import POLICY_LIST
 from vdnnsim.cli.options import (
     POLICY_MODULE,
     REQUIRE_FIT,
@@ -97,6 +98,7 @@ def check(file: Path, policy_modules: Sequence[str]) -> None:
 @click.option(
     "--policies",
     "names",
+    type=POLICY_LIST,
     metavar="all|A,B,...",
     default=_ALL,
     help="What to compare: all that there are, by default, or those named, as none,vdnn_all(m), with options as "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from vdnnsim.cli.completion import HARDWARE, POLICIES
 from vdnnsim.cli.options import (
     POLICY_MODULE,
     TIME_LIMIT,
@@ -172,10 +173,10 @@ def _with_planner(question: Question) -> "Scenario":
 @click.argument("file", metavar="SCENARIO|STEP", type=NamedFile(SCENARIOS), required=False)
 @describes_model
 @click.option(
-    "--hardware", "names", metavar="NAME", multiple=True, help="Rank these profiles; by default one for each card."
+    "--hardware", "names", type=HARDWARE, multiple=True, help="Rank these profiles; by default one for each card."
 )
 @click.option(
-    "--policy", "policies", metavar="NAME", multiple=True, help="Of a captured step or --model: what is tried."
+    "--policy", "policies", type=POLICIES, multiple=True, help="Of a captured step or --model: what is tried."
 )
 @click.option("--price", "prices", metavar="FILE", type=FilePath(), help="What an hour of each machine costs, as YAML.")
 @click.option(
@@ -210,7 +211,8 @@ def machines(
     samples_per_epoch: 1281167                    # without it, costs are of 1000 steps
     """  # noqa: D301  # what click is to keep begins with that character
     from vdnnsim.cli.progress import ProgressBar
-    from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
+    from vdnnsim.cost.model import checked_profile
+    from vdnnsim.hardware.profile import find_profile, shipped_profiles
     from vdnnsim.planning.deadline import NEVER
     from vdnnsim.policies.registry import resolve_policy
     from vdnnsim.report.machines import MACHINE_FILES, MACHINES_WRITER, machines_table, write_machines
@@ -225,7 +227,7 @@ def machines(
     paid = None if prices is None else read_prices(prices)
     beside = Path() if file is None else file.parent
     shipped = shipped_profiles()
-    profiles = [load_profile(find_profile(name, beside)) for name in names] or shipped
+    profiles = [checked_profile(find_profile(name, beside)) for name in names] or shipped
     if paid is not None:
         _check_names(paid.per_hour, prices, (*shipped, *profiles))
     tried = () if is_scenario else tuple(resolve_policy(each, types) for each in policies or POLICIES)

@@ -8,8 +8,10 @@
 If kernels of the element type were measured, all times are those, or predicted from them.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from vdnnsim.cost.captured import captured_table
@@ -26,9 +28,11 @@ from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ProfileError
 from vdnnsim.files.messages import file_name, not_one_of
+from vdnnsim.hardware.profile import Profile, load_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.units import ElementType
 
+_PARAMETER: Final = re.compile(r"cost_model(?:\.|: ')?(?P<key>\w*)")
 EFFICIENCY: Final = "efficiency"
 KINDS: Final[Mapping[str, Callable[[Server], MachineCosts]]] = {
     "maxwell": MaxwellCosts,
@@ -56,6 +60,26 @@ def check_cost_model(name: str, server: Server) -> None:
         raise ProfileError(f"{name}: cost_model: found {', '.join(sorted(parameters))}, but a table has no parameters")
     elif parameters:
         CostParameters.from_mapping(name, parameters)
+
+
+def checked_profile(path: Path) -> Profile:
+    """Read a profile and check its cost model.
+
+    Raises:
+        ProfileError: the file cannot be read, or something in it is wrong.
+    """
+    profile = load_profile(path)
+    try:
+        check_cost_model(profile.file, profile.server)
+    except ProfileError as failure:
+        message = str(failure)
+        found = _PARAMETER.search(message)
+        places = (f"cost_model.{found['key']}", "cost_model") if found else ()
+        line = next((profile.lines[each] for each in places if each in profile.lines), None)
+        if line is None:
+            raise
+        raise ProfileError(message.replace("cost_model", f"line {line}: cost_model", 1)) from None
+    return profile
 
 
 class ServerCosts(CostModel):

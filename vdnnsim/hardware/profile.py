@@ -63,6 +63,7 @@ class Profile:
         file: name of the file as it was found.
         content: of the file, merged with that of the profile that it extends.
         folders: of the tables of its sections.
+        lines: of the keys in its file, by key path.
         read_from: name and SHA-256 of the profiles that it extends.
     """
 
@@ -72,6 +73,7 @@ class Profile:
     server: Server
     content: YamlValue = None
     folders: Mapping[str, Path] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
     read_from: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -200,7 +202,7 @@ def _load(path: Path, extending: tuple[Path, ...]) -> Profile:
         server = inherited(server, base.server)
     description = anonymous_text("description", top["description"])
     read_from = () if base is None else ((base.file, base.sha256), *base.read_from)
-    return Profile(file.name, file.sha256, description, server, root.value, folders, read_from)
+    return Profile(file.name, file.sha256, description, server, root.value, folders, file.lines, read_from)
 
 
 def _base(root: Entry, path: Path, extending: tuple[Path, ...]) -> Profile | None:

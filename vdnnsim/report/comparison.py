@@ -129,9 +129,16 @@ def _point(standing: Standing) -> str:
 
 
 def unranked(comparison: Comparison) -> Iterator[str]:
-    """Yield a line for each reason for which policies do not fit, and for each policy that has no plan."""
+    """Yield a line for each reason for which policies do not fit, and one for those that have no plan."""
     yield from (f"does not fit: {line}" for line in refusals(comparison.result))
-    yield from without_plan(comparison.result)
+    match without_plan(comparison.result):
+        case ():
+            return
+        case (line,):
+            yield line
+        case _:
+            names = joined_labels(each.policy for each in comparison.result.declined)
+            yield f"no plan: {names}; {_TABLE} says why"
 
 
 _, _TABLE, _PICTURE, _PAGE = COMPARISON_FILES = ("compare.json", "compare.csv", "compare.png", "compare.html")

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from vdnnsim.cost.kernel_table import describe_kernels, read_measured_kernels
-from vdnnsim.cost.model import check_cost_model
+from vdnnsim.cost.model import checked_profile
 from vdnnsim.cost.rate_origins import rate_origins
 from vdnnsim.cost.trust import OF_SISTER_CARDS, OVER_PEAKS, Basis, basis_of
 from vdnnsim.dnn.captured_file import read_captured_step
@@ -13,7 +13,6 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.errors import InputError, PolicyError
 from vdnnsim.files.messages import file_name
 from vdnnsim.files.yaml_file import FileKind, kind_of, read_yaml
-from vdnnsim.hardware.profile import load_profile
 from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.captured import SUFFIX
@@ -85,9 +84,7 @@ def _check_step(path: Path) -> str:
 
 
 def _check_profile(path: Path) -> str:
-    profile = load_profile(path)
-    server = profile.server
-    check_cost_model(profile.file, server)
+    server = checked_profile(path).server
     origins = Counter(figure.origin.value for figure in server.figures)
     counted = ", ".join(f"{count} {origin}" for origin, count in origins.most_common())
     machine = f"{server.gpu.name} with {format_bytes(server.gpu.memory_bytes)} behind {server.link.name}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from vdnnsim.cost.machine import lacking_peak
-from vdnnsim.cost.model import ServerCosts, check_cost_model
+from vdnnsim.cost.model import ServerCosts, checked_profile
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
@@ -28,7 +28,7 @@ from vdnnsim.files.messages import one_line, printable, quote
 from vdnnsim.files.packaged import shipped_name
 from vdnnsim.files.value import Entry
 from vdnnsim.files.yaml_file import FileKind, YamlFile, read_yaml
-from vdnnsim.hardware.profile import Profile, find_profile, load_profile
+from vdnnsim.hardware.profile import Profile, find_profile
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, read_memory_model, settings_of
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.interface import Policy
@@ -188,6 +188,4 @@ def _profile(entry: Entry, folder: Path) -> Profile:
         path = find_profile(entry.value, folder)
     except ProfileError as failure:
         raise ProfileError(str(entry.wrong(str(failure)))) from None
-    profile = load_profile(path)
-    check_cost_model(profile.file, profile.server)
-    return profile
+    return checked_profile(path)

@@ -85,10 +85,40 @@ axes: {workload.batch_size: [1, 2]}
 
 
 def test_doctor_says_what_works_and_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        sys.modules["vdnnsim.cli.catalog"], "find_spec", lambda name: None if name == "distributed" else name
-    )
+    """Modules are imported, for one that is installed may be broken, or lack another."""
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    for name, code in (("torchvision", "raise RuntimeError('operator nms\\ndoes not exist')"), ("timm", "import tmm")):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
     here = {row["what"]: row["here"] for row in json.loads(vdnnsim("doctor", "--json", folder=tmp_path).stdout)}
     assert here["run, compare, whatif, sweep, claims"] == here["capture, run --model"] == "works"
     assert here["sweep --cluster"] == "pip install 'vdnnsim[cluster]'"
+    assert here["models by name of torchvision"].endswith("RuntimeError: operator nms does not exist")
+    assert "tmm is missing" in here["models by name of timm"]
     assert here["torch"].endswith(("without CUDA", "for CUDA 13.0"))
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "names"),
+    [
+        (["run"], "alex", ["alexnet"]),
+        (["run"], "own", ["own.yaml"]),
+        (["run", "--hardware"], "titan_x", ["titan_x_maxwell", "titan_xp"]),
+        (["machines", "--policy"], "superneu", ["superneurons"]),
+        (["compare", "--policies"], "base,vdnn_d", ["base,vdnn_dyn"]),
+        (["run", "--model"], "gpt2-l", ["gpt2-large"]),
+        (["run", "--model"], "my", ["my_model.py:"]),
+        (["run", "--hardware"], "./mine", ["./mine"]),
+    ],
+)
+def test_the_shell_completes_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], incomplete: str, names: list[str]
+) -> None:
+    """What no name begins with is left to the shell, as a file."""
+    for name in ("own.yaml", "my_model.py"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    found = BashComplete(cli, {}, "vdnnsim", "_VDNNSIM_COMPLETE").get_completions(words, incomplete)
+    assert [each.value for each in found] == names
+    assert [each.type for each in found] == ["file" if incomplete.startswith(".") else "plain"] * len(names)

@@ -93,6 +93,12 @@ def test_unfit_policies_are_listed_with_reasons(comparison: Comparison) -> None:
     assert "- no plan: picky: expects two GPUs" in text
 
 
+def test_policies_without_a_plan_share_a_line(comparison: Comparison) -> None:
+    declined = tuple(Declined(name, "expects two GPUs") for name in ("picky(m)", "picky(p)", "choosy"))
+    text = printed(comparison_table(replace(comparison, result=replace(comparison.result, declined=declined))), 400)
+    assert [line for line in text if "no plan" in line] == ["- no plan: picky(m, p), choosy; compare.csv says why"]
+
+
 def test_titles_say_how_many_fit(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
     one = Comparison(replace(result, results=(move,)))
     none = Comparison(replace(result, results=(keep,)))

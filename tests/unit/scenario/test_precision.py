@@ -59,7 +59,7 @@ def test_an_element_type_is_still_read(tmp_path: Path, each: str) -> None:
     ("workload", "hardware", "place", "fragment"),
     [
         ("precision: float32, element_type: float32", "titan_x_maxwell", "element_type", "beside 'precision'"),
-        ("precision: amp", "titan_x_maxwell", "precision", "did you mean 'amp_bfloat16'? (float32, tf32, bfloat16,"),
+        ("precision: amp_float", "titan_x_maxwell", "precision", "did you mean 'amp_float16'? (float32, tf32, "),
         ("element_type: amp_float16", "titan_x_maxwell", "element_type", "'float16'? (float32, tf32, float16,"),
         ("precision: tf32", "titan_x_maxwell", "precision", "titan_x_maxwell.yaml states no gpu.peak for 'tf32'"),
         # Its kernels were measured, but not in TF32.

@@ -167,16 +167,22 @@ def write_mine(text: str) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("", "cost_model: lacks idle_tail_waves"),
+        ("", "line {model}: cost_model: lacks idle_tail_waves"),
         (
             "  waves: {value: 1, origin: fitted, source: x}\n  idle_tail_waves:",
-            "cost_model: 'waves' is not a parameter",
+            "line {waves}: cost_model: 'waves' is not a parameter",
+        ),
+        (
+            "  product_dram_fraction: {value: 1, origin: fitted, source: x}\n  idle_tail_waves:",
+            "line {waves}: cost_model: 'product_dram_fraction' is not a parameter",
         ),
     ],
 )
 def test_a_profile_must_state_the_parameters_of_the_cost_model(path: Path, line: str, problem: str) -> None:
-    """The profile is named, not the scenario; `check` says the same of the profile alone."""
+    """Its file and line are named, not the scenario; `check` says the same of the profile alone."""
     start = TITAN.index("  idle_tail_waves:")
+    lines = TITAN.splitlines()
+    problem = problem.format(model=1 + lines.index("cost_model:"), waves=1 + lines.index("  idle_tail_waves:"))
     end = start + len("  idle_tail_waves:") if line else TITAN.index("\n  scatter_depth:") + 1
     write_mine(TITAN[:start] + line + TITAN[end:])
 
@@ -204,7 +210,8 @@ def test_a_machine_may_be_known_by_its_datasheet_alone(path: Path) -> None:
     assert read_scenario(path, known_policies()).server.cost_model == {"launch_overhead_s": 5e-6}
     assert "cannot" not in check_file(Path("mine.yaml"), {})
     write_mine(TITAN[:start] + model.replace("  launch_", "  lunch_"))
-    assert refusal(path, MINE, ProfileError).startswith("mine.yaml: cost_model: 'lunch_overhead_s'")
+    line = TITAN[:start].count("\n") + 4
+    assert refusal(path, MINE, ProfileError).startswith(f"mine.yaml: line {line}: cost_model: 'lunch_overhead_s'")
 
 
 def test_a_profile_must_state_a_peak_for_the_element_type(path: Path) -> None:

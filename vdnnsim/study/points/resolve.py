@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from vdnnsim.cost.machine import lacking_peak
+from vdnnsim.cost.model import checked_profile
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload, under_autocast
 from vdnnsim.errors import StudyError, VdnnsimError, is_fault
-from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.hardware.profile import find_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, memory_choice
 from vdnnsim.plans.operations import Aggregation
@@ -218,7 +219,7 @@ class Resolver:
         figures = {key: cast("float", value) for key, value in named}
         server = self._base.server
         if (name := cast("str | None", point.get("hardware"))) is not None:
-            server = self._profiles.get(name, lambda: read_profile(find_profile(name, self._folder)))
+            server = self._profiles.get(name, lambda: checked_profile(find_profile(name, self._folder)).server)
         server = with_figures(server, figures)
         costs, copies = _costs_text(server), repr((server.link, replace(server.host, memory_bytes=0), server.topology))
         return _Machine(_digest(costs, copies, server.gpu, server.host.memory_bytes), server, costs, copies)
