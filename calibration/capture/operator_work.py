@@ -130,7 +130,9 @@ _FLOP_PER_ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
         **dict.fromkeys(("_foreach_addcmul_", "_foreach_addcdiv_", "_foreach_lerp_"), 3),
         **dict.fromkeys(("_fused_sgd_",), 4),
         # Two moments, root and quotient, as `vdnnsim.dnn.workload.Optimizer`.
-        **dict.fromkeys(("_fused_adam_", "_fused_adamw_"), 12),
+        **dict.fromkeys(("_fused_adam_", "_fused_adamw_", "fused_adam_32bit"), 12),
+        # Each of two states is scaled, and found by bisection in a table of 256 values.
+        "fused_adam_8bit": 12 + 2 * (1 + 1 + 8),
         **dict.fromkeys(("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"), 10),
         **dict.fromkeys(("upsample_bilinear2d", "upsample_bilinear2d_backward", "grid_sampler_2d"), 7),
     }

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
+from calibration.capture.eight_bit import EIGHT_BIT
 from calibration.capture.lora import LoraLinear, add_adapters
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode
@@ -35,9 +36,11 @@ OPTIMIZERS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyTyp
         "momentum_fused": ("SGD", {"lr": 1e-3, "momentum": 0.9, "fused": True}),
         "adam_fused": ("Adam", {"fused": True}),
         "adamw_fused": ("AdamW", {"fused": True}),
+        "adam8bit": ("Adam8bit", {}),
+        "adamw8bit": ("AdamW8bit", {}),
     }
 )
-"""By name the class of `torch.optim` and its arguments."""
+"""By name the class of `torch.optim`, or of bitsandbytes, and its arguments."""
 
 _IMAGE_DIMENSIONS: Final = 4
 
@@ -210,6 +213,8 @@ def _make_optimizer(program: Program, model: nn.Module, *, foreach: bool) -> tor
     name, arguments = OPTIMIZERS[program.optimizer]
     if not name:
         return None
+    if name in EIGHT_BIT:
+        return EIGHT_BIT[name](parameters)
     chosen = dict(arguments) if "fused" in arguments else {**arguments, "foreach": foreach}
     optimizer: torch.optim.Optimizer = getattr(torch.optim, name)(parameters, **chosen)
     return optimizer

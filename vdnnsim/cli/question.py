@@ -34,7 +34,7 @@ _CAPTURE: Final[Mapping[str, Mapping[str, Any]]] = {
     "--inputs": {"metavar": "FILE.py:NAME", "help": "A function of the batch size: returns the model's arguments."},
     "--mode": {"metavar": "MODE", "help": "training, by default, or inference."},
     "--precision": {"metavar": "NAME", "help": "float32, by default, or tf32, bf16, fp16, amp_bf16, amp_fp16."},
-    "--optimizer": {"metavar": "NAME", "help": "adamw, by default, or another of torch.optim, or none."},
+    "--optimizer": {"metavar": "NAME", "help": "adamw, by default, another of torch.optim, adamw8bit, or none."},
     "--lora": {"type": int, "metavar": "RANK", "help": "Train adapters of linear layers alone, as peft's all-linear."},
     "--real": {"is_flag": True, "default": None, "help": "Capture with real tensors, on the GPU where there is one."},
     "--channels-last": {"is_flag": True, "default": None, "help": "Images and weights in channels_last memory."},

@@ -109,7 +109,7 @@ _BY_NAME: Final = {
         OperatorKind.COPY,
     ),
     **dict.fromkeys(("sum", "mean", "var", "var_mean", "norm", "amax", "max", "argmax"), OperatorKind.REDUCTION),
-    **dict.fromkeys(("sgd", "momentum", "adam"), OperatorKind.UPDATE),
+    **dict.fromkeys(("sgd", "momentum", "adam", "fused_adam_32bit", "fused_adam_8bit"), OperatorKind.UPDATE),
 }
 
 
@@ -118,7 +118,7 @@ def operator_kind(name: str, phase: Phase | None = None) -> OperatorKind:
 
     Others are pointwise. Without a phase, the name tells whether it is backward.
     """
-    word = name.removeprefix("aten.").partition(".")[0]
+    word = name.removeprefix("aten.").removeprefix("vdnnsim.").partition(".")[0]
     found = _BY_NAME.get(word) or next((kind for part, kind in _BY_WORD if part in word), OperatorKind.POINTWISE)
     is_backward = word.endswith("_backward") or (phase is not None and phase.is_backward)
     return OperatorKind.POOLING_GRADIENT if found is OperatorKind.POOLING and is_backward else found
