@@ -8,7 +8,7 @@ which is not recorded.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ _SMALLEST: Final = 4096
 class Adam8bit(torch.optim.Optimizer):
     """Adam with weight decay beside the gradient, 0 by default."""
 
-    decay: Final = 0.0
+    decay: ClassVar[float] = 0.0
 
     def __init__(self, params: Iterable[nn.Parameter]) -> None:
         """Take the parameters to train."""
@@ -60,7 +60,7 @@ class Adam8bit(torch.optim.Optimizer):
 class AdamW8bit(Adam8bit):
     """The same with a weight decay of 1 %."""
 
-    decay: Final = 1e-2
+    decay: ClassVar[float] = 1e-2
 
 
 def quantization_map(*, is_signed: bool) -> Tensor:

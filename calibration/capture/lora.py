@@ -31,14 +31,12 @@ class LoraLinear(nn.Module):
     @property
     def weight(self) -> torch.Tensor:
         """The frozen weights, whose type some models read."""
-        weight: torch.Tensor = self.base.weight
-        return weight
+        return self.base.get_parameter("weight")
 
     @property
     def bias(self) -> torch.Tensor | None:
         """The frozen bias."""
-        bias: torch.Tensor | None = self.base.bias
-        return bias
+        return dict(self.base.named_parameters(recurse=False)).get("bias")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the results of both, in the type of the layer's."""

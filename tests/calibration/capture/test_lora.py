@@ -19,7 +19,7 @@ from vdnnsim.errors import CaptureError
 from vdnnsim.units import Precision
 
 
-def net() -> nn.Module:
+def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 6), nn.Tanh(), nn.Linear(6, 3))
 
 
